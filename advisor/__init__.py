@@ -1,0 +1,1 @@
+"""Decides: pure functions of records, without torch, clocks, files or processes."""

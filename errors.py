@@ -1,0 +1,54 @@
+"""The error tree. Every error says what happened, why, and what to do.
+
+    BatchAdvisorError
+    ├── UsageError    exit code 2: the command cannot work as typed
+    └── RunError      exit code 1: the command was right, the run failed
+        └── ScriptError   the user's script raised; carries its own traceback
+
+Raised anywhere, caught once, in `cli.main`.
+"""
+
+from __future__ import annotations
+
+
+class BatchAdvisorError(Exception):
+    """An error with a remedy.
+
+    Args:
+        what: what happened and why, one line.
+        remedy: what to do about it, one line.
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.remedy}".strip()
+
+
+class UsageError(BatchAdvisorError):
+    """The command cannot work as it was typed."""
+
+    exit_code = 2
+
+
+class RunError(BatchAdvisorError):
+    """The command was right; the run failed."""
+
+
+class ScriptError(RunError):
+    """The user's script raised an exception.
+
+    Args:
+        what: one line that names the exception.
+        remedy: what to do about it.
+        script_traceback: the script's own traceback, without frames of this package.
+    """
+
+    def __init__(self, what: str, remedy: str = "", script_traceback: str = "") -> None:
+        super().__init__(what, remedy)
+        self.script_traceback = script_traceback

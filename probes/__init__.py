@@ -1,0 +1,1 @@
+"""Measures: the only room that touches torch, NVML, processes and signals."""

@@ -1,0 +1,1 @@
+"""Reads what the profiler wrote. Pure: standard library, msgspec and numpy only, no torch."""

@@ -1,0 +1,562 @@
+"""The records: everything that one room tells another, and what stands on disk.
+
+Frozen, keyword-only structs. Units stand in the names (`_s`, `_bytes`, `_pct`, `_per_s`; `num_`
+for counts). What could not be measured is `None`, and the struct's `unavailable` says why, keyed
+by the field's name; it is never 0, -1 or NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+SCHEMA_VERSION = "1.0"
+"""Major.minor. A reader takes any minor version of its own major one."""
+
+Outcome = Literal[
+    "ok",
+    "out_of_memory",  # the allocator, the runtime or the kernel refused memory
+    "crashed",  # the process died by a signal or exit code that is not about memory
+    "hung",  # nothing was heard for longer than the deadline
+    "exception",  # the script raised something that is not about memory
+    "wrong_size",  # another batch size arrived than the one asked for
+    "no_step",  # batches flowed, the optimizer did not step
+    "script_ended",  # the script finished before the window was complete
+    "interrupted",  # Ctrl-C
+]
+TrialKind = Literal["fit", "timed"]
+Purpose = Literal["search", "confirm", "tail"]
+GoalKind = Literal["knee", "throughput", "memory"]
+RunState = Literal["running", "finished", "interrupted", "failed"]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all records."""
+
+
+# ------------------------------------------------------------------------------- measurements
+
+
+class Spread(Record):
+    """A median with its order-statistic confidence interval.
+
+    Attributes:
+        median, low, high: in the unit of the field that holds the spread.
+        num_samples: how many values stand behind it.
+        confidence: nominal coverage of [low, high], 0..1.
+    """
+
+    median: float
+    low: float
+    high: float
+    num_samples: int
+    confidence: float
+
+    @property
+    def relative_half_width(self) -> float:
+        """Half the interval over the median; 0.02 means ±2 %."""
+        return (self.high - self.low) / 2 / self.median if self.median > 0 else float("inf")
+
+
+class Memory(Record):
+    """Peak memory of one trial, caches emptied and peaks reset before it.
+
+    Attributes:
+        peak_bytes: the figure that laws and limits use; `peak_source` says what it is.
+        allocated_bytes, reserved_bytes: peaks of torch's allocator; `None` on a CPU.
+        process_bytes: this process as the driver (GPU) or the kernel (CPU) sees it.
+        device_used_bytes: everything on the device, other processes included.
+        num_alloc_retries: how often the allocator had to flush its cache and try again.
+    """
+
+    peak_bytes: int
+    peak_source: str
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+    process_bytes: int | None = None
+    device_used_bytes: int | None = None
+    num_alloc_retries: int | None = None
+    unavailable: dict[str, str] = {}
+
+
+class OperatorTime(Record):
+    """Time of one operator in the profiled window; self time, summed over threads."""
+
+    name: str
+    num_calls: int
+    self_s: float
+
+
+class KernelTime(Record):
+    """Time of one GPU kernel in the profiled window."""
+
+    name: str
+    num_calls: int
+    total_s: float
+    occupancy_pct: float | None = None
+
+
+class Profile(Record):
+    """What the profiled window of one trial showed.
+
+    Attributes:
+        trace: path of the trace, relative to the record's folder.
+        num_steps: profiled steps.
+        busy_pct: share of the window in which the device did anything (kernels, copies, sets).
+        kernel_pct: share in which a kernel ran.
+        sm_efficiency_pct: estimated, an upper bound (see probes/trace).
+        occupancy_pct: achieved occupancy, duration-weighted over kernels, estimated.
+        operators_pct: share of the window in which the CPU was inside an operator.
+        input_wait_pct: share of the window in which the script waited for its DataLoader.
+        operators, kernels: the most expensive ones first.
+    """
+
+    trace: str | None = None
+    num_steps: int = 0
+    busy_pct: float | None = None
+    kernel_pct: float | None = None
+    sm_efficiency_pct: float | None = None
+    occupancy_pct: float | None = None
+    operators_pct: float | None = None
+    input_wait_pct: float | None = None
+    operators: tuple[OperatorTime, ...] = ()
+    kernels: tuple[KernelTime, ...] = ()
+    unavailable: dict[str, str] = {}
+
+
+class Counters(Record):
+    """Medians of what NVML said while the timed window ran; `None` has a reason."""
+
+    num_samples: int = 0
+    utilization_pct: float | None = None
+    memory_used_bytes: int | None = None
+    power_w: float | None = None
+    energy_j: float | None = None
+    temperature_c: float | None = None
+    sm_clock_mhz: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    other_processes: tuple[str, ...] = ()
+    unavailable: dict[str, str] = {}
+
+
+class TailCheck(Record):
+    """What a step of the real tail length did, as seen.
+
+    Attributes:
+        num_samples: samples in the last batch of the epoch.
+        outcome: `ok`, or the way it failed.
+        non_finite: names of parameters that became NaN or infinite in this step.
+    """
+
+    num_samples: int
+    outcome: Outcome
+    detail: str = ""
+    non_finite: tuple[str, ...] = ()
+
+
+class TrialRequest(Record):
+    """One size to run.
+
+    Attributes:
+        batch_size: samples per micro-batch of the primary loader.
+        kind: `fit` (two optimizer steps, memory only) or `timed`.
+        purpose: why it runs; only `confirm` trials decide the recommendation.
+        fresh_process: start a new worker for it.
+        profile: whether a profiled window follows the timed one.
+        reason: one line for people.
+    """
+
+    batch_size: int
+    kind: TrialKind
+    purpose: Purpose = "search"
+    fresh_process: bool = False
+    profile: bool = False
+    reason: str = ""
+
+
+class Trial(Record):
+    """One size, one device, one outcome.
+
+    Attributes:
+        ordinal: position in the record, from 0; `samples.jsonl` refers to it.
+        worker: which worker process ran it, from 0.
+        arrived_batch_size: the size that really reached the training loop.
+        size_proof: `shape` (a tensor axis has that length), `indices` (so many samples were
+            fetched from the dataset), `` (nothing arrived).
+        micro_batches: batches per optimizer step.
+        step_s: seconds per optimizer step, unprofiled; `None` for fit trials.
+        samples_per_s: from the same steps.
+        input_wait_s: seconds per step spent waiting for the loader.
+        elapsed_s: wall time of the whole trial, warm-up and profile included.
+        doubts: what may have disturbed the times.
+    """
+
+    ordinal: int
+    worker: int
+    batch_size: int
+    kind: TrialKind
+    purpose: Purpose
+    outcome: Outcome
+    detail: str = ""
+    arrived_batch_size: int | None = None
+    size_proof: Literal["shape", "indices", ""] = ""
+    micro_batches: int | None = None
+    num_warmup_steps: int = 0
+    step_s: Spread | None = None
+    samples_per_s: Spread | None = None
+    input_wait_s: Spread | None = None
+    memory: Memory | None = None
+    profile: Profile | None = None
+    counters: Counters | None = None
+    tail: TailCheck | None = None
+    elapsed_s: float = 0.0
+    doubts: tuple[str, ...] = ()
+    unavailable: dict[str, str] = {}
+
+    @property
+    def ran(self) -> bool:
+        """Whether the asked size arrived and an optimizer step was made with it."""
+        return self.outcome == "ok" and self.arrived_batch_size == self.batch_size
+
+
+# ------------------------------------------------------------------------- what the script is
+
+
+class SourceLine(Record):
+    """A place in the user's code."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class BatchSizeSource(Record):
+    """Where the batch size is written down, so that the advice can name the line to change.
+
+    Attributes:
+        place: the line.
+        before: the text that sets the size, `batch_size=16`.
+        template: the same with `{}` in place of the number; empty if the place is only known
+            roughly.
+        option: the command-line option that sets it, `--batch-size`, if there is one.
+    """
+
+    place: SourceLine
+    before: str
+    template: str = ""
+    option: str | None = None
+
+
+class LoaderInfo(Record):
+    """A DataLoader that the script made.
+
+    Attributes:
+        ordinal: in the order of creation, from 0; `--loader N` takes it.
+        batch_size: what the script asked for; `None` when the dataset batches itself.
+        num_samples: what one epoch draws from the sampler; `None` if it has no length.
+        steered: `exact` (sizes are ours), `approximate` (a batch sampler's grouping is lost),
+            `no: reason`.
+    """
+
+    ordinal: int
+    place: SourceLine | None
+    batch_size: int | None
+    num_samples: int | None
+    drop_last: bool
+    num_workers: int
+    sampler: str
+    iterable: bool
+    steered: str
+    trains: bool = False
+    source: BatchSizeSource | None = None
+
+
+class OptimizerInfo(Record):
+    """An optimizer that the script made."""
+
+    ordinal: int
+    place: SourceLine | None
+    name: str
+    learning_rate: float | None
+    num_parameters: int
+    trains: bool = False
+
+
+class NormLayers(Record):
+    """Normalisation layers in the model, counted by kind."""
+
+    batch_norm: int = 0
+    sync_batch_norm: int = 0
+    group_norm: int = 0
+    instance_norm: int = 0
+    layer_norm: int = 0
+
+
+class Discovery(Record):
+    """What steering found in the running script.
+
+    Attributes:
+        primary_loader: ordinal of the loader whose size is steered; others keep their ratio.
+        native_batch_size: samples per micro-batch as the script is written.
+        micro_batches: batches per optimizer step (gradient accumulation).
+        parameter_device: where the optimizer's parameters live, as torch names it.
+        setup_s: from process start to the end of the second optimizer step.
+        native_step_s: the last native step, a first guess of the cost (not settled).
+    """
+
+    loaders: tuple[LoaderInfo, ...]
+    optimizers: tuple[OptimizerInfo, ...]
+    primary_loader: int
+    native_batch_size: int
+    micro_batches: int
+    parameter_device: str
+    num_parameters: int
+    norm_layers: NormLayers | None
+    setup_s: float
+    native_step_s: float
+    unavailable: dict[str, str] = {}
+
+    @property
+    def primary(self) -> LoaderInfo:
+        """The loader whose size is steered."""
+        return next(one for one in self.loaders if one.ordinal == self.primary_loader)
+
+
+class ScriptInfo(Record):
+    """The command that was probed."""
+
+    path: str
+    arguments: tuple[str, ...] = ()
+
+
+class FileTouched(Record):
+    """A file or folder that the script itself opened for writing, made, renamed or removed."""
+
+    path: str
+    action: Literal["write", "mkdir", "rename", "remove", "save (not written)"]
+
+
+# ---------------------------------------------------------------------------------- the device
+
+
+class DeviceInfo(Record):
+    """The device that was measured.
+
+    Attributes:
+        kind: torch's name of the device type.
+        total_bytes: memory of the device; on a CPU what the cgroup or the machine has.
+        capacity_bytes: what the script can have: total, less other processes, or the limit.
+        capacity_source: how that was found.
+        limit_bytes: from `--memory-limit`.
+    """
+
+    kind: str
+    name: str
+    index: int | None = None
+    uuid: str | None = None
+    total_bytes: int
+    capacity_bytes: int
+    capacity_source: str
+    limit_bytes: int | None = None
+    num_cores: int | None = None
+
+
+class Versions(Record):
+    """What the numbers were measured with."""
+
+    batchadvisor: str
+    python: str
+    torch: str
+    cuda: str | None = None
+    driver: str | None = None
+    platform: str = ""
+
+
+# --------------------------------------------------------------------------------- the run
+
+
+class Goal(Record):
+    """What was asked for.
+
+    Attributes:
+        kind: `knee` (the smallest size within `tolerance` of the best throughput), `throughput`
+            (the fastest) or `memory` (the largest).
+        margin: share of the capacity to leave free, 0..1.
+        tolerance: throughput that a smaller size may cost under `knee`, 0..1.
+        budget_s: wall time for all trials.
+        sizes: try exactly these.
+    """
+
+    kind: GoalKind = "knee"
+    margin: float = 0.05
+    tolerance: float = 0.05
+    budget_s: float = 120.0
+    max_batch: int | None = None
+    start: int | None = None
+    sizes: tuple[int, ...] = ()
+    profile: bool = True
+    keep_effective_batch: bool = False
+
+
+class Fault(Record):
+    """A failure outside any trial: at start, during discovery, or of the tool's own parts."""
+
+    outcome: Outcome
+    detail: str
+    worker: int
+    log: str | None = None
+
+
+class RunRecord(Record):
+    """All that one run measured. Advice and reports are made from this and nothing else.
+
+    Attributes:
+        elapsed_s: wall time spent so far, over all resumed parts.
+        search_s: the part of it that was spent after discovery, which the budget bounds.
+    """
+
+    schema_version: str = SCHEMA_VERSION
+    state: RunState
+    started_at: str
+    command: tuple[str, ...]
+    script: ScriptInfo
+    goal: Goal
+    versions: Versions | None = None
+    device: DeviceInfo | None = None
+    discovery: Discovery | None = None
+    trials: tuple[Trial, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    files: tuple[FileTouched, ...] = ()
+    doubts: tuple[str, ...] = ()
+    stop_reason: str = ""
+    num_workers_started: int = 0
+    elapsed_s: float = 0.0
+    search_s: float = 0.0
+
+
+# --------------------------------------------------------------------------------- the advice
+
+
+class Evidence(Record):
+    """One number behind a finding."""
+
+    metric: str
+    value: float | str
+    threshold: float | str | None = None
+
+
+class Finding(Record):
+    """Something the user should know, with its evidence and what to do about it."""
+
+    rule: str
+    severity: Literal["error", "warning", "info"]
+    message: str
+    evidence: tuple[Evidence, ...] = ()
+    remedy: str = ""
+    confidence: Literal["measured", "estimate"] = "measured"
+
+
+class Choice(Record):
+    """A size that ran, with what was measured at it."""
+
+    batch_size: int
+    trial: int
+    samples_per_s: Spread | None
+    step_s: Spread | None
+    peak_bytes: int | None
+    epoch_s: Spread | None = None
+
+
+class Tail(Record):
+    """The last batch of an epoch, by arithmetic."""
+
+    num_samples: int
+    batch_size: int
+    drop_last: bool
+    steps_per_epoch: int
+    last_batch: int
+    dropped: int
+    weight: float
+    nearest_clean: tuple[int, ...] = ()
+
+
+class Training(Record):
+    """What the recommended size does to the training.
+
+    Attributes:
+        effective_before, effective_after: samples per optimizer step.
+        steps_before, steps_after: optimizer steps per epoch.
+        micro_batches: accumulation that the recommendation uses.
+        keep_accumulation: accumulation that would keep the old effective batch, if any does.
+        rule, rule_source: the learning-rate rule as a suggestion, and where it comes from.
+    """
+
+    effective_before: int
+    effective_after: int
+    steps_before: int | None
+    steps_after: int | None
+    micro_batches: int
+    keep_accumulation: int | None
+    learning_rate_before: float | None
+    learning_rate_suggested: float | None
+    rule: str
+    rule_source: str
+
+
+class MemoryLaw(Record):
+    """Peak memory = fixed + slope x batch size, fitted to trials.
+
+    Attributes:
+        residual: largest relative deviation of a point used.
+        largest_estimate: the largest size that the law says fits; an estimate, never advised.
+    """
+
+    fixed_bytes: float
+    slope_bytes: float
+    residual: float
+    sizes: tuple[int, ...]
+    largest_estimate: int
+
+
+class TimeLaw(Record):
+    """Step time = fixed + slope x batch size, fitted to trials."""
+
+    fixed_s: float
+    slope_s: float
+    residual: float
+    sizes: tuple[int, ...]
+
+
+class Verdict(Record):
+    """What limits the step at the recommended size."""
+
+    limit: Literal["input", "host", "saturated", "memory", "cannot tell"]
+    message: str
+    evidence: tuple[Evidence, ...] = ()
+    remedy: str = ""
+
+
+class Advice(Record):
+    """The answer. `recommended` is `None` when nothing that ran can be recommended."""
+
+    schema_version: str = SCHEMA_VERSION
+    goal: Goal
+    headline: str
+    reason: str
+    sureness: Literal["confirmed", "measured once", "partial", "none"]
+    recommended: Choice | None
+    fastest: Choice | None
+    largest: Choice | None
+    native: Choice | None
+    change: str
+    verdict: Verdict
+    training: Training | None
+    tail: Tail | None
+    tail_check: TailCheck | None
+    memory_law: MemoryLaw | None
+    time_law: TimeLaw | None
+    findings: tuple[Finding, ...] = ()
+    unavailable: dict[str, str] = {}

@@ -1,0 +1,1 @@
+"""One file a verb: the only code that joins the rooms."""
