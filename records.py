@@ -1,6 +1,6 @@
 """The records: everything that one room tells another, and what stands on disk.
 
-Frozen, keyword-only structs. Units stand in the names (`_s`, `_bytes`, `_pct`, `_per_s`; `num_`
+Frozen, keyword-only structs (msgspec does not inherit `kw_only`, so each says it). Units stand in the names (`_s`, `_bytes`, `_pct`, `_per_s`; `num_`
 for counts). What could not be measured is `None`, and the struct's `unavailable` says why, keyed
 by the field's name; it is never 0, -1 or NaN.
 """
@@ -38,7 +38,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 # ------------------------------------------------------------------------------- measurements
 
 
-class Spread(Record):
+class Spread(Record, kw_only=True):
     """A median with its order-statistic confidence interval.
 
     Attributes:
@@ -59,7 +59,7 @@ class Spread(Record):
         return (self.high - self.low) / 2 / self.median if self.median > 0 else float("inf")
 
 
-class Memory(Record):
+class Memory(Record, kw_only=True):
     """Peak memory of one trial, caches emptied and peaks reset before it.
 
     Attributes:
@@ -80,7 +80,7 @@ class Memory(Record):
     unavailable: dict[str, str] = {}
 
 
-class OperatorTime(Record):
+class OperatorTime(Record, kw_only=True):
     """Time of one operator in the profiled window; self time, summed over threads."""
 
     name: str
@@ -88,7 +88,7 @@ class OperatorTime(Record):
     self_s: float
 
 
-class KernelTime(Record):
+class KernelTime(Record, kw_only=True):
     """Time of one GPU kernel in the profiled window."""
 
     name: str
@@ -97,7 +97,7 @@ class KernelTime(Record):
     occupancy_pct: float | None = None
 
 
-class Profile(Record):
+class Profile(Record, kw_only=True):
     """What the profiled window of one trial showed.
 
     Attributes:
@@ -125,7 +125,7 @@ class Profile(Record):
     unavailable: dict[str, str] = {}
 
 
-class Counters(Record):
+class Counters(Record, kw_only=True):
     """Medians of what NVML said while the timed window ran; `None` has a reason."""
 
     num_samples: int = 0
@@ -140,7 +140,7 @@ class Counters(Record):
     unavailable: dict[str, str] = {}
 
 
-class TailCheck(Record):
+class TailCheck(Record, kw_only=True):
     """What a step of the real tail length did, as seen.
 
     Attributes:
@@ -155,7 +155,7 @@ class TailCheck(Record):
     non_finite: tuple[str, ...] = ()
 
 
-class TrialRequest(Record):
+class TrialRequest(Record, kw_only=True):
     """One size to run.
 
     Attributes:
@@ -175,7 +175,7 @@ class TrialRequest(Record):
     reason: str = ""
 
 
-class Trial(Record):
+class Trial(Record, kw_only=True):
     """One size, one device, one outcome.
 
     Attributes:
@@ -223,7 +223,7 @@ class Trial(Record):
 # ------------------------------------------------------------------------- what the script is
 
 
-class SourceLine(Record):
+class SourceLine(Record, kw_only=True):
     """A place in the user's code."""
 
     file: str
@@ -233,7 +233,7 @@ class SourceLine(Record):
         return f"{self.file}:{self.line}"
 
 
-class BatchSizeSource(Record):
+class BatchSizeSource(Record, kw_only=True):
     """Where the batch size is written down, so that the advice can name the line to change.
 
     Attributes:
@@ -250,7 +250,7 @@ class BatchSizeSource(Record):
     option: str | None = None
 
 
-class LoaderInfo(Record):
+class LoaderInfo(Record, kw_only=True):
     """A DataLoader that the script made.
 
     Attributes:
@@ -274,7 +274,7 @@ class LoaderInfo(Record):
     source: BatchSizeSource | None = None
 
 
-class OptimizerInfo(Record):
+class OptimizerInfo(Record, kw_only=True):
     """An optimizer that the script made."""
 
     ordinal: int
@@ -285,7 +285,7 @@ class OptimizerInfo(Record):
     trains: bool = False
 
 
-class NormLayers(Record):
+class NormLayers(Record, kw_only=True):
     """Normalisation layers in the model, counted by kind."""
 
     batch_norm: int = 0
@@ -295,7 +295,7 @@ class NormLayers(Record):
     layer_norm: int = 0
 
 
-class Discovery(Record):
+class Discovery(Record, kw_only=True):
     """What steering found in the running script.
 
     Attributes:
@@ -325,14 +325,14 @@ class Discovery(Record):
         return next(one for one in self.loaders if one.ordinal == self.primary_loader)
 
 
-class ScriptInfo(Record):
+class ScriptInfo(Record, kw_only=True):
     """The command that was probed."""
 
     path: str
     arguments: tuple[str, ...] = ()
 
 
-class FileTouched(Record):
+class FileTouched(Record, kw_only=True):
     """A file or folder that the script itself opened for writing, made, renamed or removed."""
 
     path: str
@@ -342,7 +342,7 @@ class FileTouched(Record):
 # ---------------------------------------------------------------------------------- the device
 
 
-class DeviceInfo(Record):
+class DeviceInfo(Record, kw_only=True):
     """The device that was measured.
 
     Attributes:
@@ -364,7 +364,7 @@ class DeviceInfo(Record):
     num_cores: int | None = None
 
 
-class Versions(Record):
+class Versions(Record, kw_only=True):
     """What the numbers were measured with."""
 
     batchadvisor: str
@@ -378,7 +378,7 @@ class Versions(Record):
 # --------------------------------------------------------------------------------- the run
 
 
-class Goal(Record):
+class Goal(Record, kw_only=True):
     """What was asked for.
 
     Attributes:
@@ -401,7 +401,7 @@ class Goal(Record):
     keep_effective_batch: bool = False
 
 
-class Fault(Record):
+class Fault(Record, kw_only=True):
     """A failure outside any trial: at start, during discovery, or of the tool's own parts."""
 
     outcome: Outcome
@@ -410,7 +410,7 @@ class Fault(Record):
     log: str | None = None
 
 
-class RunRecord(Record):
+class RunRecord(Record, kw_only=True):
     """All that one run measured. Advice and reports are made from this and nothing else.
 
     Attributes:
@@ -440,7 +440,7 @@ class RunRecord(Record):
 # --------------------------------------------------------------------------------- the advice
 
 
-class Evidence(Record):
+class Evidence(Record, kw_only=True):
     """One number behind a finding."""
 
     metric: str
@@ -448,7 +448,7 @@ class Evidence(Record):
     threshold: float | str | None = None
 
 
-class Finding(Record):
+class Finding(Record, kw_only=True):
     """Something the user should know, with its evidence and what to do about it."""
 
     rule: str
@@ -459,7 +459,7 @@ class Finding(Record):
     confidence: Literal["measured", "estimate"] = "measured"
 
 
-class Choice(Record):
+class Choice(Record, kw_only=True):
     """A size that ran, with what was measured at it."""
 
     batch_size: int
@@ -470,7 +470,7 @@ class Choice(Record):
     epoch_s: Spread | None = None
 
 
-class Tail(Record):
+class Tail(Record, kw_only=True):
     """The last batch of an epoch, by arithmetic."""
 
     num_samples: int
@@ -483,7 +483,7 @@ class Tail(Record):
     nearest_clean: tuple[int, ...] = ()
 
 
-class Training(Record):
+class Training(Record, kw_only=True):
     """What the recommended size does to the training.
 
     Attributes:
@@ -506,7 +506,7 @@ class Training(Record):
     rule_source: str
 
 
-class MemoryLaw(Record):
+class MemoryLaw(Record, kw_only=True):
     """Peak memory = fixed + slope x batch size, fitted to trials.
 
     Attributes:
@@ -521,7 +521,7 @@ class MemoryLaw(Record):
     largest_estimate: int
 
 
-class TimeLaw(Record):
+class TimeLaw(Record, kw_only=True):
     """Step time = fixed + slope x batch size, fitted to trials."""
 
     fixed_s: float
@@ -530,7 +530,7 @@ class TimeLaw(Record):
     sizes: tuple[int, ...]
 
 
-class Verdict(Record):
+class Verdict(Record, kw_only=True):
     """What limits the step at the recommended size."""
 
     limit: Literal["input", "host", "saturated", "memory", "cannot tell"]
@@ -539,7 +539,7 @@ class Verdict(Record):
     remedy: str = ""
 
 
-class Advice(Record):
+class Advice(Record, kw_only=True):
     """The answer. `recommended` is `None` when nothing that ran can be recommended."""
 
     schema_version: str = SCHEMA_VERSION
