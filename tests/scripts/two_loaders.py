@@ -21,7 +21,9 @@ def main():
     labelled = DataLoader(labelled_set, batch_size=8, shuffle=True)
     unlabelled = DataLoader(unlabelled_set, batch_size=24, shuffle=True)
 
-    model = nn.Sequential(nn.Linear(2, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, 4))
+    model = nn.Sequential(
+        nn.Linear(2, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, 4)
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
 
     for epoch in range(8):
@@ -35,7 +37,9 @@ def main():
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        print(f"epoch {epoch}: supervised {supervised.item():.4f} consistency {consistency.item():.4f}")
+        print(
+            f"epoch {epoch}: supervised {supervised.item():.4f} consistency {consistency.item():.4f}"
+        )
 
 
 if __name__ == "__main__":

@@ -33,9 +33,7 @@ def main():
     counts = torch.bincount(dataset.labels).float()
     weights = (1 / counts)[dataset.labels]
     sampler = WeightedRandomSampler(weights, num_samples=len(dataset), replacement=True)
-    loader = DataLoader(
-        dataset, batch_size=16, sampler=sampler, collate_fn=collate, drop_last=True
-    )
+    loader = DataLoader(dataset, batch_size=16, sampler=sampler, collate_fn=collate, drop_last=True)
 
     model = nn.Sequential(nn.Linear(10, 32), nn.GELU(), nn.Dropout(0.1), nn.Linear(32, 2))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
