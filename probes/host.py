@@ -1,0 +1,159 @@
+"""The machine under the script: cores, memory that can really be had, load.
+
+Linux only where it reads /proc and /sys; elsewhere the functions say `None`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_CGROUP = Path("/sys/fs/cgroup")
+_UNLIMITED = 1 << 60  # cgroup v1 writes a number near 2^63 for "no limit"
+
+
+def num_cores() -> int:
+    """Cores that this process may use: affinity, bounded by the cgroup's CPU quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota = _cpu_quota()
+    return max(1, min(cores or 1, round(quota)) if quota else cores or 1)
+
+
+def cpu_name() -> str:
+    """The processor's name as the kernel gives it, or its architecture."""
+    for line in _lines(Path("/proc/cpuinfo")):
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return os.uname().machine
+
+
+def available_bytes() -> tuple[int, str] | None:
+    """Memory that a new process can have, in bytes, and where the figure comes from.
+
+    The smaller of what the kernel calls available and what the cgroup has left.
+    """
+    found: list[tuple[int, str]] = []
+    for line in _lines(Path("/proc/meminfo")):
+        if line.startswith("MemAvailable:"):
+            found.append((int(line.split()[1]) * 1024, "available memory of the machine"))
+    for folder in _cgroup_folders():
+        limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
+        used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes")
+        if limit is not None and used is not None and limit < _UNLIMITED:
+            left = max(0, limit - used + _reclaimable(folder))
+            found.append((left, "memory left in the cgroup"))
+    return min(found) if found else None
+
+
+def total_bytes() -> int | None:
+    """Memory of the machine or of the cgroup, whichever is smaller, in bytes."""
+    found: list[int] = []
+    for line in _lines(Path("/proc/meminfo")):
+        if line.startswith("MemTotal:"):
+            found.append(int(line.split()[1]) * 1024)
+    for folder in _cgroup_folders():
+        limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
+        if limit is not None and limit < _UNLIMITED:
+            found.append(limit)
+    return min(found) if found else None
+
+
+def num_oom_kills() -> int | None:
+    """How often the kernel killed a process for memory: here, or in this cgroup."""
+    for folder in _cgroup_folders():
+        for line in _lines(folder / "memory.events"):
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    for line in _lines(Path("/proc/vmstat")):
+        if line.startswith("oom_kill "):
+            return int(line.split()[1])
+    return None
+
+
+def load_doubt() -> str | None:
+    """A sentence when more work waits for the cores than they can do, else `None`."""
+    try:
+        load = os.getloadavg()[0]
+    except OSError:
+        return None
+    cores = num_cores()
+    # The script itself keeps about all cores busy, so only clearly more is a doubt.
+    if load <= cores * 1.5 + 0.5:
+        return None
+    return f"high load: {load:.1f} on {cores} cores in the last minute; step times may be too long"
+
+
+def status_bytes(field: str, pid: int | str = "self") -> int | None:
+    """A field of /proc/PID/status that the kernel gives in kB, in bytes: `VmHWM`, `VmRSS` ..."""
+    for line in _lines(Path(f"/proc/{pid}/status")):
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below `pid`, children first; empty where /proc is missing."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            text = (entry / "stat").read_text()
+        except OSError:
+            continue
+        parent = int(text.rpartition(")")[2].split()[1])
+        children.setdefault(parent, []).append(int(entry.name))
+    found: list[int] = []
+    queue = list(children.get(pid, []))
+    while queue:
+        one = queue.pop(0)
+        found.append(one)
+        queue += children.get(one, [])
+    return found
+
+
+def _cgroup_folders() -> list[Path]:
+    """The cgroup of this process and its parents that carry a memory controller."""
+    folders: list[Path] = []
+    for line in _lines(Path("/proc/self/cgroup")):
+        _, controllers, path = line.strip().split(":", 2)
+        if controllers == "":
+            base = _CGROUP
+        elif "memory" in controllers.split(","):
+            base = _CGROUP / "memory"
+        else:
+            continue
+        own = base / path.lstrip("/")
+        folders += [one for one in (own, *own.parents) if one.is_relative_to(base)]
+    return folders or [_CGROUP]
+
+
+def _reclaimable(folder: Path) -> int:
+    """Page cache of the cgroup that the kernel drops before it refuses memory, in bytes."""
+    wanted = ("inactive_file ", "total_inactive_file ")
+    found = [
+        int(line.split()[1])
+        for line in _lines(folder / "memory.stat")
+        if line.startswith(wanted)
+    ]
+    return max(found, default=0)
+
+
+def _cpu_quota() -> float | None:
+    for folder in _cgroup_folders():
+        words = " ".join(_lines(folder / "cpu.max")).split()
+        if len(words) == 2 and words[0] != "max":
+            return int(words[0]) / int(words[1])
+    return None
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except OSError:
+        return []

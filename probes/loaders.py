@@ -1,0 +1,316 @@
+"""One DataLoader under steering: its batch sampler and its iterator.
+
+Before discovery every loader yields exactly what the script asked for. From then on a training
+loader yields batches of any size, for ever: its sampler is started again when it runs out.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+
+from ..records import BatchSizeSource, LoaderInfo, SourceLine
+from .gauge import BatchGauge
+
+_MAX_SKIPPED = 1000
+"""Batches of another size that a resized batch sampler may yield in a row."""
+
+
+class LoaderHandle:
+    """What we know of one DataLoader, and the size we ask of it.
+
+    Attributes:
+        asked: samples per batch, `None` for the script's own.
+        cap: upper bound on the script's own batches.
+        native: samples per batch as the script is written, once seen.
+    """
+
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        ordinal: int,
+        place: SourceLine | None,
+        source: BatchSizeSource | None,
+        cap: int | None,
+    ) -> None:
+        self._loader = weakref.ref(loader)
+        self.ordinal = ordinal
+        self.place = place
+        self.source = source
+        self.cap = cap
+        self.asked: int | None = None
+        self.approximate = False
+        self.trains = False
+        self.gauge = BatchGauge()
+        self.native: int | None = None
+        self.arrived: int | None = None
+        self.proof: str = ""
+        self.num_yielded = 0
+        self.iterable = isinstance(loader.dataset, IterableDataset)
+        self.cannot_steer = "" if loader.batch_sampler is not None else "the dataset batches itself"
+        self._in_order = bool(getattr(loader, "in_order", True)) or loader.num_workers == 0
+        self._max_stale = 8 + 4 * loader.num_workers * (loader.prefetch_factor or 1)
+        native = loader.batch_sampler
+        self.batch_size = loader.batch_size or _attribute_size(native)
+        if native is not None:
+            # The attribute is guarded by DataLoader.__setattr__, so that nobody changes it by
+            # accident; we do it on purpose.
+            loader.__dict__["batch_sampler"] = SteeredBatchSampler(native, self)
+
+    def info(self) -> LoaderInfo:
+        """The record of this loader."""
+        loader = self._loader()
+        steered = f"no: {self.cannot_steer}" if self.cannot_steer else "exact"
+        if self.approximate:
+            steered = "approximate"
+        return LoaderInfo(
+            ordinal=self.ordinal,
+            place=self.place,
+            batch_size=self.batch_size or self.native,
+            num_samples=None if loader is None else _num_samples(loader),
+            drop_last=bool(loader is not None and _drop_last(loader)),
+            num_workers=0 if loader is None else loader.num_workers,
+            sampler="?" if loader is None else _sampler_name(loader),
+            iterable=self.iterable,
+            steered=steered,
+            trains=self.trains,
+            source=self.source,
+        )
+
+    def fetch(self, iterator: Any, native_next: Callable[[Any], Any]) -> Any:
+        """The next batch for the script; under steering, one of the asked size.
+
+        Batches that were prefetched with an older size are dropped, an iterator that ran out is
+        replaced.
+
+        Raises:
+            StopIteration: the script's own epoch is over, or the dataset yields nothing.
+        """
+        inner = iterator.__dict__.get("_batchadvisor_inner", iterator)
+        if self.asked is None:
+            batch = native_next(inner)
+            self._note(batch, _pop_issue(inner))
+            return batch
+        restarts = 0
+        batch = None
+        if self.iterable and inner is iterator:
+            inner = self._restart(iterator, inner)
+        for _ in range(self._max_stale):
+            try:
+                batch = native_next(inner)
+            except StopIteration:
+                restarts += 1
+                if restarts > 2:
+                    raise
+                inner = self._restart(iterator, inner)
+                continue
+            issue = _pop_issue(inner)
+            if self._is_current(batch, issue):
+                break
+        self._note(batch, issue)
+        return batch
+
+    def _is_current(self, batch: Any, issue: tuple[int | None, int] | None) -> bool:
+        if issue is not None and self._in_order and not self.iterable:
+            return issue[0] == self.asked
+        size = self.gauge.read(batch)
+        return size is None or size == self.asked
+
+    def _note(self, batch: Any, issue: tuple[int | None, int] | None) -> None:
+        """Remembers the size of a batch on its way to the script."""
+        self.num_yielded += 1
+        by_index = issue[1] if issue is not None and not self.iterable else None
+        if self.asked is None:
+            expected = by_index or self.batch_size
+            if expected is not None:
+                self.gauge.learn(batch, expected)
+        size = self.gauge.read(batch)
+        self.proof = "shape" if size is not None else "indices" if by_index is not None else ""
+        self.arrived = size if size is not None else by_index
+        if self.asked is None and self.arrived is not None:
+            # The largest one seen: the last batch of an epoch may be short.
+            self.native = max(self.native or 0, self.arrived)
+
+    def _restart(self, iterator: Any, inner: Any) -> Any:
+        """A fresh inner iterator behind the one that the script holds."""
+        loader = self._loader()
+        if loader is None:
+            raise StopIteration
+        if hasattr(inner, "_shutdown_workers"):
+            inner._shutdown_workers()
+        if self.iterable and not isinstance(loader.dataset, CycledDataset):
+            loader.__dict__["dataset"] = CycledDataset(loader.dataset)
+        fresh = type(iterator)(loader)
+        # The length that an iterable dataset promised does not hold for an endless one.
+        fresh._IterableDataset_len_called = None
+        iterator.__dict__["_batchadvisor_inner"] = fresh
+        return fresh
+
+
+class SteeredBatchSampler(BatchSampler):
+    """Stands in for a loader's batch sampler; its length stays the script's own."""
+
+    def __init__(self, native: Any, handle: LoaderHandle) -> None:
+        self._native = native
+        self._handle = handle
+
+    def __len__(self) -> int:
+        return len(self._native)
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return _Issues(self._native, self._handle)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_native", "_handle"):
+            raise AttributeError(name)
+        return getattr(self._native, name)
+
+
+class _Issues(Iterator[list[Any]]):
+    """One pass over the index batches; remembers what it issued and under which size."""
+
+    def __init__(self, native: Any, handle: LoaderHandle) -> None:
+        self._native = native
+        self._handle = handle
+        # Started here, as the loader would: it may draw from the random generator.
+        self._native_pass = iter(native)
+        self._stream: Iterator[Any] | None = None
+        self._resized: tuple[int, Iterator[list[Any]]] | None = None
+        self.issued: deque[tuple[int | None, int]] = deque()
+
+    def __next__(self) -> list[Any]:
+        asked = self._handle.asked
+        if asked is None:
+            batch = next(self._native_pass)
+            if self._handle.cap is not None:
+                batch = batch[: self._handle.cap]
+        elif type(self._native) is BatchSampler or self._handle.approximate:
+            batch = self._chunk(asked)
+        else:
+            batch = self._resize(asked)
+        self.issued.append((asked, len(batch)))
+        return batch
+
+    def _chunk(self, size: int) -> list[Any]:
+        """The next `size` indices of the script's sampler, which is started again for ever."""
+        batch: list[Any] = []
+        started_empty = False
+        while len(batch) < size:
+            if self._stream is None:
+                self._stream = self._indices()
+            try:
+                batch.append(next(self._stream))
+                started_empty = False
+            except StopIteration:
+                if started_empty:
+                    raise
+                self._stream = None
+                started_empty = True
+        return batch
+
+    def _indices(self) -> Iterator[Any]:
+        if type(self._native) is BatchSampler:
+            return iter(self._native.sampler)
+        return (index for batch in self._native for index in batch)
+
+    def _resize(self, size: int) -> list[Any]:
+        """A batch from the script's own batch sampler with its size set to ours.
+
+        This keeps whatever it does beside counting (grouping by length, balancing classes). One
+        that does not follow its own attribute is flattened and cut again.
+        """
+        if self._resized is None or self._resized[0] != size:
+            try:
+                self._native.batch_size = size
+                self._resized = (size, iter(self._native))
+            except (AttributeError, TypeError, ValueError):
+                return self._flatten(size)
+        skipped = 0
+        restarted = False
+        while skipped < _MAX_SKIPPED:
+            try:
+                batch = list(next(self._resized[1]))
+            except StopIteration:
+                if restarted:
+                    break
+                restarted = True
+                self._resized = (size, iter(self._native))
+                continue
+            if len(batch) == size:
+                return batch
+            skipped += 1
+        return self._flatten(size)
+
+    def _flatten(self, size: int) -> list[Any]:
+        self._handle.approximate = True
+        return self._chunk(size)
+
+
+class CycledDataset(IterableDataset[Any]):
+    """An iterable dataset that starts again when it ends; everything else is the script's."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.__dict__["_dataset"] = dataset
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            empty = True
+            for sample in self._dataset:
+                empty = False
+                yield sample
+            if empty:
+                return
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_dataset" or (name.startswith("__") and name.endswith("__")):
+            raise AttributeError(name)  # while being unpickled in a spawned worker
+        return getattr(self._dataset, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._dataset, name, value)
+
+
+def is_training_fetch() -> bool:
+    """Whether a batch fetched now can be meant for a backward pass."""
+    return torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+
+
+def _pop_issue(iterator: Any) -> tuple[int | None, int] | None:
+    issues = getattr(iterator, "_sampler_iter", None)
+    return issues.issued.popleft() if isinstance(issues, _Issues) and issues.issued else None
+
+
+def _attribute_size(batch_sampler: Any) -> int | None:
+    size = getattr(batch_sampler, "batch_size", None)
+    return size if isinstance(size, int) else None
+
+
+def _num_samples(loader: DataLoader[Any]) -> int | None:
+    try:
+        if isinstance(loader.dataset, IterableDataset):
+            return len(loader.dataset)  # type: ignore[arg-type]
+        batch_sampler = loader.batch_sampler
+        sampler = getattr(batch_sampler, "sampler", None)
+        # A batch sampler of the script's own may have no sampler: the dataset is what it draws.
+        return len(sampler if sampler is not None else loader.dataset)  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError, AttributeError):
+        return None
+
+
+def _drop_last(loader: DataLoader[Any]) -> bool:
+    return bool(loader.drop_last or getattr(loader.batch_sampler, "drop_last", False))
+
+
+def _sampler_name(loader: DataLoader[Any]) -> str:
+    batch_sampler = getattr(loader.batch_sampler, "_native", loader.batch_sampler)
+    if batch_sampler is not None and type(batch_sampler) is not BatchSampler:
+        return type(batch_sampler).__name__
+    return type(loader.sampler).__name__

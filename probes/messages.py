@@ -1,0 +1,216 @@
+"""What the supervisor and its worker say to each other: JSON lines over two inherited pipes."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from typing import Literal
+
+import msgspec
+
+from ..records import DeviceInfo, Discovery, FileTouched, Trial, TrialRequest, Versions
+
+Phase = Literal["starting", "discovering", "warming up", "timing", "profiling", "fitting"]
+
+
+class Message(msgspec.Struct, frozen=True, tag=True):
+    """Base of all messages."""
+
+
+# supervisor to worker ------------------------------------------------------------------------
+
+
+class WorkOrder(Message, frozen=True, kw_only=True):
+    """The first message: what to run and how.
+
+    Attributes:
+        batch_cap: batches before discovery are cut to this size, for scripts whose own size
+            does not fit.
+    """
+
+    script: str
+    arguments: tuple[str, ...]
+    module: bool
+    worker: int
+    device: str
+    memory_limit_bytes: int | None
+    run_folder: str
+    loader: int | None
+    batch_cap: int | None
+    profile_schedule: tuple[int, int, int]
+    with_stack: bool
+
+
+class RunTrial(Message, frozen=True, kw_only=True):
+    """Run one size."""
+
+    request: TrialRequest
+    ordinal: int
+
+
+# worker to supervisor ------------------------------------------------------------------------
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    """torch is imported, the script starts now."""
+
+    versions: Versions
+
+
+class Found(Message, frozen=True, kw_only=True):
+    """The training loop is known and waits at a step boundary."""
+
+    discovery: Discovery
+    device: DeviceInfo
+
+
+class Progress(Message, frozen=True, kw_only=True):
+    """A sign of life."""
+
+    phase: Phase
+    batch_size: int | None = None
+    num_steps: int = 0
+    step_s: float | None = None
+
+
+class StepSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One timed optimizer step."""
+
+    step_s: float
+    input_wait_s: float
+    num_samples: int
+
+
+class Result(Message, frozen=True, kw_only=True):
+    """A trial is complete."""
+
+    trial: Trial
+    steps: tuple[StepSample, ...] = ()
+
+
+class Raised(Message, frozen=True, kw_only=True):
+    """The script raised; it is over.
+
+    Attributes:
+        traceback: the script's own, without our frames.
+        out_of_memory: whether the exception means that memory was refused.
+    """
+
+    kind: str
+    text: str
+    traceback: str
+    out_of_memory: bool
+
+
+class Ended(Message, frozen=True, kw_only=True):
+    """The script finished by itself.
+
+    Attributes:
+        exit_code: of its `SystemExit`, 0 without one.
+        num_steps: optimizer steps seen in all.
+        num_fetches: batches fetched with gradients enabled.
+    """
+
+    exit_code: int
+    num_steps: int
+    num_fetches: int
+    num_loaders: int
+
+
+class CannotSteer(Message, frozen=True, kw_only=True):
+    """Steps or batches were seen, but not in a way that can be steered."""
+
+    reason: str
+    remedy: str
+
+
+class Touched(Message, frozen=True, kw_only=True):
+    """Files that the script opened for writing since the last message of this kind."""
+
+    files: tuple[FileTouched, ...]
+
+
+FromWorker = Hello | Found | Progress | Result | Raised | Ended | CannotSteer | Touched
+ToWorker = WorkOrder | RunTrial
+
+
+class ChannelClosedError(Exception):
+    """The other side is gone."""
+
+
+class Channel:
+    """One end of the two pipes.
+
+    Only the process that made it may write: forked data workers inherit the descriptors.
+    """
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        self._read_fd = read_fd
+        self._write_fd = write_fd
+        self._pid = os.getpid()
+        self._buffer = bytearray()
+        self._lock = threading.Lock()
+        self._encoder = msgspec.json.Encoder()
+
+    def send(self, message: Message) -> None:
+        """Writes one line; does nothing in a forked child.
+
+        Raises:
+            ChannelClosedError: the reader is gone.
+        """
+        if os.getpid() != self._pid:
+            return
+        line = memoryview(self._encoder.encode(message) + b"\n")
+        with self._lock:
+            try:
+                while line:
+                    line = line[os.write(self._write_fd, line) :]
+            except OSError as error:
+                raise ChannelClosedError from error
+
+    def receive_line(self, timeout_s: float | None = None) -> bytes | None:
+        """The next line without its end, or `None` after `timeout_s`.
+
+        Raises:
+            ChannelClosedError: the writer is gone.
+        """
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while (cut := self._buffer.find(b"\n")) < 0:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            ready, _, _ = select.select([self._read_fd], [], [], left)
+            if not ready:
+                return None
+            data = os.read(self._read_fd, 1 << 16)
+            if not data:
+                raise ChannelClosedError
+            self._buffer += data
+        line = bytes(self._buffer[:cut])
+        del self._buffer[: cut + 1]
+        return line
+
+    def close(self) -> None:
+        """Closes both descriptors."""
+        for one in (self._read_fd, self._write_fd):
+            try:
+                os.close(one)
+            except OSError:
+                pass
+
+
+_from_worker = msgspec.json.Decoder(FromWorker)
+_to_worker = msgspec.json.Decoder(ToWorker)
+
+
+def decode_from_worker(line: bytes) -> FromWorker | None:
+    """The message in a line, or `None` when the line is not one of ours."""
+    try:
+        return _from_worker.decode(line)
+    except msgspec.DecodeError:
+        return None
+
+
+def decode_to_worker(line: bytes) -> ToWorker:
+    """The message in a line from the supervisor."""
+    return _to_worker.decode(line)

@@ -1,0 +1,294 @@
+"""One trial inside the running loop: warm-up, timed steps, memory, profiled steps.
+
+A window is told of every step boundary and says what it wants next. It holds no torch; the device
+and the profiler are handed in, so it can be driven by a fake clock.
+
+    fit:    warm-up (2 steps) ── memory
+    timed:  warm-up until settled ── timed until the interval is narrow ── memory ── profiled
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..records import Memory, Profile, Trial, TrialRequest
+from ..spread import inverse, spread_of
+from .messages import Phase, StepSample
+
+MIN_WARMUP_STEPS = 3
+MAX_WARMUP_STEPS = 12
+SETTLED = 0.10
+"""Two successive warm-up steps this close end the warm-up."""
+FIT_STEPS = 2
+MIN_TIMED_STEPS = 6
+MAX_TIMED_STEPS = 30
+MIN_TIMED_S = 0.5
+"""Very short steps are timed for at least this long, within MAX_TIMED_STEPS."""
+
+
+class WindowDevice(Protocol):
+    """The part of a device that a window uses."""
+
+    def reset_peaks(self) -> None: ...
+    def read_memory(self) -> Memory: ...
+    def synchronize(self) -> None: ...
+    def mark(self) -> Any: ...
+    def elapsed_s(self, start: Any, end: Any) -> float | None: ...
+
+
+class WindowProfiler(Protocol):
+    """A profiler with its own schedule; see profiling.py."""
+
+    def start(self) -> None: ...
+    def step(self) -> bool:
+        """Called at each boundary; true when the schedule is complete."""
+
+    def finish(self) -> Profile: ...
+    def abandon(self) -> None: ...
+
+
+class Window:
+    """The state of one trial.
+
+    Args:
+        request: what to run.
+        device: where the time and memory are read.
+        profiler: made when the profiled phase starts; `None` leaves the phase out.
+        precision: half-width of the median's interval at which timing stops, relative.
+        time_limit_s: timing stops after this long once it has MIN_TIMED_STEPS.
+        shrinks: the window before ran a larger size, whose last batch is still alive.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        request: TrialRequest,
+        device: WindowDevice,
+        *,
+        profiler: Callable[[], WindowProfiler] | None = None,
+        precision: float = 0.02,
+        time_limit_s: float = 30.0,
+        shrinks: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.request = request
+        self.phase: Phase = "fitting" if request.kind == "fit" else "warming up"
+        self._device = device
+        self._make_profiler = profiler
+        self._profiler: WindowProfiler | None = None
+        self._precision = precision
+        self._time_limit_s = time_limit_s
+        self._reset_again = shrinks
+        self._clock = clock
+        self._started_s = clock()
+        self._phase_started_s = self._started_s
+        self._warmups: list[float] = []
+        self._steps: list[_Step] = []
+        self._micro_batches: Counter[int] = Counter()
+        self._arrived: Counter[tuple[int | None, str]] = Counter()
+        self._memory: Memory | None = None
+        self._profile: Profile | None = None
+        self._step_started: Any = None
+        self._wait_s = 0.0
+        self._samples = 0
+        self._micro = 0
+        device.reset_peaks()
+
+    @property
+    def num_steps(self) -> int:
+        """Steps made in the present phase."""
+        if self.phase in ("warming up", "fitting"):
+            return len(self._warmups)
+        return len(self._steps)
+
+    @property
+    def last_step_s(self) -> float | None:
+        """A recent step's time by the host's clock, for progress only."""
+        return self._warmups[-1] if self._warmups else None
+
+    def arrived(self, num_samples: int | None, proof: str, wait_s: float, *, primary: bool) -> None:
+        """A batch went to the script after `wait_s` seconds."""
+        self._wait_s += wait_s
+        if primary:
+            self._arrived[num_samples, proof] += 1
+            self._samples += num_samples if num_samples is not None else self.request.batch_size
+            self._micro += 1
+
+    def resume(self) -> None:
+        """The script goes on: the next step starts now."""
+        if self.phase in ("warming up", "fitting"):
+            self._device.synchronize()
+        self._wait_s, self._samples, self._micro = 0.0, 0, 0
+        self._step_started = self._device.mark()
+
+    def boundary(self) -> bool:
+        """A step ended, by the script's next fetch. True when the trial is complete."""
+        end = self._device.mark()
+        step = _Step(self._step_started, end, self._wait_s, self._samples, self._micro)
+        if step.micro_batches:
+            self._micro_batches[step.micro_batches] += 1
+        if self.phase == "profiling":
+            return self._profiled()
+        if self.phase == "timing":
+            self._steps.append(step)
+            return self._timed()
+        return self._warmed_up(step)
+
+    def abandon(self) -> None:
+        """Stops a running profiler; the trial is over some other way."""
+        if self._profiler is not None:
+            self._profiler.abandon()
+
+    # phases ----------------------------------------------------------------------------------
+
+    def _warmed_up(self, step: _Step) -> bool:
+        self._device.synchronize()
+        self._warmups.append(self._device.elapsed_s(step.start, step.end) or 0.0)
+        if self._reset_again:
+            self._device.reset_peaks()
+            self._reset_again = False
+            return False
+        if self.request.kind == "fit":
+            if len(self._warmups) < FIT_STEPS:
+                return False
+            self._memory = self._device.read_memory()
+            return True
+        if self._settled():
+            self.phase = "timing"
+            self._phase_started_s = self._clock()
+        return False
+
+    def _settled(self) -> bool:
+        if len(self._warmups) < MIN_WARMUP_STEPS:
+            return False
+        before, last = self._warmups[-2:]
+        return abs(last - before) <= SETTLED * last or len(self._warmups) >= MAX_WARMUP_STEPS
+
+    def _timed(self) -> bool:
+        if len(self._steps) < MIN_TIMED_STEPS:
+            return False
+        spent_s = self._clock() - self._phase_started_s
+        enough = len(self._steps) >= MAX_TIMED_STEPS or spent_s >= self._time_limit_s
+        if not enough:
+            spread = spread_of(self._step_times())
+            narrow = (
+                spread is not None
+                and spread.num_samples >= MIN_TIMED_STEPS
+                and spread.relative_half_width <= self._precision
+            )
+            if not narrow or spent_s < MIN_TIMED_S:
+                return False
+        self._device.synchronize()
+        self._memory = self._device.read_memory()
+        if self._make_profiler is None:
+            return True
+        self.phase = "profiling"
+        try:
+            self._profiler = self._make_profiler()
+            self._profiler.start()
+        except Exception as error:  # noqa: BLE001  a failed profile never fails a trial
+            self._drop_profile(error)
+            return True
+        return False
+
+    def _profiled(self) -> bool:
+        assert self._profiler is not None
+        try:
+            if not self._profiler.step():
+                return False
+            self._profile = self._profiler.finish()
+        except Exception as error:  # noqa: BLE001
+            self._drop_profile(error)
+        self._profiler = None
+        return True
+
+    def _drop_profile(self, error: Exception) -> None:
+        reason = f"the profiler failed: {type(error).__name__}: {error}"
+        self._profile = Profile(unavailable={"trace": reason})
+        self._profiler = None
+
+    # result ----------------------------------------------------------------------------------
+
+    def _step_times(self) -> list[float]:
+        """Times of the steps that the device has finished, and that are of the usual kind."""
+        usual = self._usual_micro_batches()
+        times = (
+            self._device.elapsed_s(step.start, step.end)
+            for step in self._steps
+            if step.micro_batches == usual
+        )
+        return [one for one in times if one is not None]
+
+    def _usual_micro_batches(self) -> int:
+        # A step that GradScaler skipped, or the first of an accumulation, counts differently.
+        return self._micro_batches.most_common(1)[0][0] if self._micro_batches else 1
+
+    def samples(self) -> tuple[StepSample, ...]:
+        """Every timed step, for `samples.jsonl`."""
+        return tuple(
+            StepSample(
+                step_s=seconds, input_wait_s=step.wait_s, num_samples=step.num_samples
+            )
+            for step in self._steps
+            if (seconds := self._device.elapsed_s(step.start, step.end)) is not None
+        )
+
+    def result(self, ordinal: int, worker: int, *, doubts: tuple[str, ...] = ()) -> Trial:
+        """The trial as the record keeps it."""
+        request = self.request
+        (arrived, proof), _ = (
+            self._arrived.most_common(1)[0] if self._arrived else ((None, ""), 0)
+        )
+        usual = self._usual_micro_batches()
+        steps = [one for one in self._steps if one.micro_batches == usual]
+        step_s = spread_of(self._step_times()) if request.kind == "timed" else None
+        per_step = request.batch_size * usual
+        unavailable: dict[str, str] = {}
+        if request.kind == "fit":
+            reason = "a fit trial makes two steps and measures memory only"
+            unavailable = dict.fromkeys(("step_s", "samples_per_s", "input_wait_s"), reason)
+        same = arrived == request.batch_size
+        return Trial(
+            ordinal=ordinal,
+            worker=worker,
+            batch_size=request.batch_size,
+            kind=request.kind,
+            purpose=request.purpose,
+            outcome="ok" if same else "wrong_size",
+            detail="" if same else self._wrong_size(arrived),
+            arrived_batch_size=arrived,
+            size_proof=proof,  # type: ignore[arg-type]
+            micro_batches=usual,
+            num_warmup_steps=len(self._warmups),
+            step_s=step_s,
+            samples_per_s=inverse(step_s, per_step) if step_s and step_s.low > 0 else None,
+            input_wait_s=spread_of([one.wait_s for one in steps]),
+            memory=self._memory,
+            profile=self._profile,
+            elapsed_s=self._clock() - self._started_s,
+            doubts=doubts,
+            unavailable=unavailable,
+        )
+
+    def _wrong_size(self, arrived: int | None) -> str:
+        if arrived is None:
+            return f"asked for {self.request.batch_size}, the size that arrived could not be read"
+        return f"asked for {self.request.batch_size}, {arrived} samples arrived"
+
+
+class _Step:
+    """One optimizer step between two fetches."""
+
+    __slots__ = ("end", "micro_batches", "num_samples", "start", "wait_s")
+
+    def __init__(
+        self, start: Any, end: Any, wait_s: float, num_samples: int, micro_batches: int
+    ) -> None:
+        self.start = start
+        self.end = end
+        self.wait_s = wait_s
+        self.num_samples = num_samples
+        self.micro_batches = micro_batches

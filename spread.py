@@ -1,0 +1,76 @@
+"""The median of repeated measurements and how sure it is, without assuming a distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import comb
+
+from .records import Spread
+
+CONFIDENCE = 0.90
+"""Nominal coverage of the intervals."""
+
+
+def order_statistic_ranks(num_samples: int, confidence: float = CONFIDENCE) -> tuple[int, float]:
+    """How many values to leave out on each side, and the coverage that then holds.
+
+    The interval from the (k+1)-th smallest to the (k+1)-th largest of n independent values covers
+    the median with probability 1 - 2 * P(Binomial(n, 1/2) <= k) (David and Nagaraja, Order
+    Statistics, 3rd ed., section 7.1). The largest k that keeps `confidence` is taken.
+
+    >>> order_statistic_ranks(6), order_statistic_ranks(30)
+    ((0, 0.96875), (10, 0.901263...))
+    """
+    total = 2.0**num_samples
+    tail = 0.0
+    best = 0
+    coverage = 1 - 2 / total
+    for k in range(num_samples // 2):
+        tail += comb(num_samples, k) / total
+        if 1 - 2 * tail < confidence:
+            break
+        best, coverage = k, 1 - 2 * tail
+    return best, coverage
+
+
+def spread_of(values: Sequence[float], confidence: float = CONFIDENCE) -> Spread | None:
+    """Median and interval of `values`, `None` when there are none.
+
+    With fewer than five values no interval reaches 90 %; the smallest and largest value are given
+    with the coverage that they have.
+    """
+    if not values:
+        return None
+    ordered = sorted(values)
+    num = len(ordered)
+    middle = (ordered[(num - 1) // 2] + ordered[num // 2]) / 2
+    leave, coverage = order_statistic_ranks(num, confidence)
+    return Spread(
+        median=middle,
+        low=ordered[leave],
+        high=ordered[num - 1 - leave],
+        num_samples=num,
+        confidence=max(0.0, coverage),
+    )
+
+
+def inverse(spread: Spread, numerator: float) -> Spread:
+    """The spread of `numerator / x`: samples per second from seconds per step."""
+    return Spread(
+        median=numerator / spread.median,
+        low=numerator / spread.high,
+        high=numerator / spread.low,
+        num_samples=spread.num_samples,
+        confidence=spread.confidence,
+    )
+
+
+def scaled(spread: Spread, factor: float) -> Spread:
+    """The spread of `factor * x`."""
+    return Spread(
+        median=spread.median * factor,
+        low=spread.low * factor,
+        high=spread.high * factor,
+        num_samples=spread.num_samples,
+        confidence=spread.confidence,
+    )
