@@ -159,7 +159,7 @@ def main():
                 break
 
     if args.out is not None:
-        torch.save({"model": model.state_dict(), "args": vars(args)}, args.out)
+        torch.save(model.state_dict(), args.out)
         print(f"saved {args.out}")
 
 

@@ -25,9 +25,9 @@ STD = torch.tensor([0.247, 0.243, 0.262]).view(3, 1, 1)
 
 
 def write_synthetic(folder, files=5, per_file=2000):
-    """Write data_batch_1.bin ... in CIFAR-10's format: a colour pattern for each class, and noise."""
+    """Write files in CIFAR-10's format: a faint colour pattern for each class under noise."""
     rng = np.random.default_rng(0)
-    coarse = rng.uniform(40, 215, (10, 3, 4, 4))
+    coarse = rng.uniform(112, 144, (10, 3, 4, 4))
     patterns = coarse.repeat(8, axis=2).repeat(8, axis=3).reshape(10, -1)
     for number in range(1, files + 1):
         labels = rng.integers(0, 10, per_file)
@@ -121,7 +121,8 @@ def load_data(args):
         folder = args.synthetic or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         write_synthetic(folder)
-        print(f"SYNTHETIC data in CIFAR-10's format written to {folder}")
+        kept = f"kept in {folder}" if args.synthetic else "not kept"
+        print(f"SYNTHETIC data in CIFAR-10's format, {kept}")
         return Cifar10(folder)
 
 
@@ -162,8 +163,7 @@ def main():
             if step % 50 == 0 or step == len(loader):
                 seconds = time.perf_counter() - start
                 print(
-                    f"epoch {epoch} step {step}  loss {loss.item():.3f}  {seconds:.1f} s",
-                    flush=True,
+                    f"epoch {epoch} step {step} loss {loss.item():.3f} {seconds:.1f} s", flush=True
                 )
 
 
