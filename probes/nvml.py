@@ -1,0 +1,314 @@
+"""The GPUs as the driver sees them, and a sampler of what it counts.
+
+Without a driver, or with one that refuses a question, nothing here raises: the field is `None` and
+the driver's own words stand in `unavailable`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..records import Counters, Record
+from .nvml_calls import NvmlRefusedError, ask, nvml_unavailable
+from .nvml_counters import Sample, read_sample
+from .nvml_processes import GpuProcess, ProcessTable
+from .nvml_window import MEASURED, Edges, gpm_refused, summarise
+
+__all__ = ["GpuProcess", "NvmlDevice", "NvmlSampler", "Sample", "devices", "nvml_unavailable"]
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+THREAD_NAME = "batchadvisor-nvml"
+SLOW_PERIOD_S = 1.0
+"""How often processes and, without GPM, PCIe traffic are asked for: both cost milliseconds."""
+MAX_SAMPLES = 36_000
+"""Samples that are kept: an hour at the default period."""
+JOIN_S = 5.0
+"""How long `stop` waits for a thread that is inside a driver call."""
+
+
+class NvmlDevice(Record, kw_only=True):
+    """One GPU at one moment.
+
+    Attributes:
+        index: NVML's own, in PCI order; `CUDA_VISIBLE_DEVICES` does not change it.
+        mig_enabled: whether the GPU is partitioned.
+    """
+
+    index: int
+    uuid: str | None = None
+    name: str | None = None
+    total_bytes: int | None = None
+    used_bytes: int | None = None
+    free_bytes: int | None = None
+    driver: str | None = None
+    mig_enabled: bool | None = None
+    unavailable: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def devices() -> list[NvmlDevice]:
+    """All GPUs; an empty list when there are none or NVML cannot be used.
+
+    `nvml_unavailable()` tells the two apart.
+    """
+    try:
+        count = int(ask("nvmlDeviceGetCount"))
+    except NvmlRefusedError:
+        return []
+    return [_describe(index) for index in range(count)]
+
+
+def _describe(index: int) -> NvmlDevice:
+    values: dict[str, Any] = {}
+    reasons: dict[str, str] = {}
+
+    def note(fields: tuple[str, ...], read: Callable[[], tuple[Any, ...]]) -> None:
+        try:
+            values.update(zip(fields, read(), strict=True))
+        except NvmlRefusedError as error:
+            reasons.update(dict.fromkeys(fields, str(error)))
+
+    def handle() -> Any:
+        return ask("nvmlDeviceGetHandleByIndex", index)
+
+    def memory() -> tuple[int, int, int]:
+        answer = ask("nvmlDeviceGetMemoryInfo", handle())
+        return int(answer.total), int(answer.used), int(answer.free)
+
+    note(("uuid",), lambda: (ask("nvmlDeviceGetUUID", handle()),))
+    note(("name",), lambda: (ask("nvmlDeviceGetName", handle()),))
+    note(("total_bytes", "used_bytes", "free_bytes"), memory)
+    note(("driver",), lambda: (ask("nvmlSystemGetDriverVersion"),))
+    note(("mig_enabled",), lambda: (ask("nvmlDeviceGetMigMode", handle())[0] == 1,))
+    return NvmlDevice(index=index, unavailable=reasons, **values)
+
+
+def find_handle(gpu: str | int) -> Any:
+    """NVML's handle of a GPU, by UUID (the prefix may be missing, as in torch) or NVML index.
+
+    Raises:
+        NvmlRefusedError: no driver, or no such GPU.
+    """
+    if isinstance(gpu, int):
+        return ask("nvmlDeviceGetHandleByIndex", gpu)
+    if gpu.startswith(("GPU-", "MIG-")):
+        return ask("nvmlDeviceGetHandleByUUID", gpu)
+    try:
+        return ask("nvmlDeviceGetHandleByUUID", f"GPU-{gpu}")
+    except NvmlRefusedError as refusal:
+        try:
+            return ask("nvmlDeviceGetHandleByUUID", f"MIG-{gpu}")
+        except NvmlRefusedError:
+            raise refusal from None
+
+
+def next_due(due_s: float, now_s: float, period_s: float) -> float:
+    """The next time on the grid of `due_s`; times that were missed are left out, not caught up.
+
+    >>> next_due(10.0, 10.02, 0.5), next_due(10.0, 11.7, 0.5)
+    (10.5, 12.0)
+    """
+    return due_s + period_s * max(1, math.floor((now_s - due_s) / period_s) + 1)
+
+
+class _Window:
+    """A stretch of time to be summarised; without a GPU it has no edges."""
+
+    def __init__(self, began_s: float, steady_s: float, edges: Edges | None) -> None:
+        self.began_s = began_s
+        self.steady_s = steady_s
+        self.edges = edges
+
+    def discard(self) -> None:
+        if self.edges is not None:
+            self.edges.discard()
+
+
+class NvmlSampler:
+    """Samples one GPU from a daemon thread; one sampler serves many windows.
+
+    `start()` ... `stop()` gives the counters of the whole stretch; between them any number of
+    `begin()` ... `end()` windows, one after the other. The energy counter and GPM are read by the
+    thread that calls these, so that their window is exact. Where NVML cannot be used every method
+    works the same, and `Counters.unavailable` says why.
+
+    Args:
+        gpu: UUID, with or without its prefix, or NVML index.
+        pids: the probed processes, as this process numbers them; this process by default.
+        period_s: time between samples.
+        clock: monotonic seconds.
+        host_numbers: whether the driver numbers processes as this process does; found out by
+            default.
+    """
+
+    def __init__(
+        self,
+        gpu: str | int,
+        pids: Iterable[int] | None = None,
+        period_s: float = 0.1,
+        clock: Callable[[], float] = time.monotonic,
+        host_numbers: bool | None = None,
+    ) -> None:
+        if not period_s > 0:
+            msg = f"period_s must be above 0, it is {period_s}"
+            raise ValueError(msg)
+        self._gpu = gpu
+        self._processes = ProcessTable((os.getpid(),) if pids is None else pids, host_numbers)
+        self._period_s = period_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)
+        self._slow_wanted = threading.Event()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._handle: Any = None
+        self._reason = "the sampler was not started"
+        self._no_gpm: str | None = None
+        self._run: _Window | None = None
+        self._window: _Window | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._run is not None:
+            self.stop()
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why nothing can be sampled; `None` when something can."""
+        return None if self._handle is not None else self._reason
+
+    def start(self) -> None:
+        """Starts the thread, and the stretch that `stop` summarises.
+
+        Raises:
+            RuntimeError: it runs already.
+        """
+        if self._run is not None:
+            msg = "the sampler runs already"
+            raise RuntimeError(msg)
+        try:
+            self._handle = find_handle(self._gpu)
+        except NvmlRefusedError as error:
+            self._reason = str(error)
+        else:
+            self._no_gpm = gpm_refused(self._handle)
+        self._run = self._open(0.0)
+        if self._handle is not None:
+            self._stopping = threading.Event()  # a thread that hung keeps its own, which is set
+            self._thread = threading.Thread(
+                target=self._keep_sampling, args=(self._stopping,), name=THREAD_NAME, daemon=True
+            )
+            self._thread.start()
+
+    def stop(self) -> Counters:
+        """Ends the thread and any open window.
+
+        Returns:
+            The counters since `start`.
+
+        Raises:
+            RuntimeError: it was not started.
+        """
+        if self._run is None:
+            msg = "the sampler was not started"
+            raise RuntimeError(msg)
+        if self._thread is not None:
+            self._stopping.set()
+            self._thread.join(JOIN_S)
+            self._thread = None
+        if self._window is not None:
+            self._window.discard()
+            self._window = None
+        run, self._run = self._run, None
+        return self._close(run)
+
+    def begin(self, steady_s: float = 0.0) -> None:
+        """Begins a window; one that is still open is dropped, as after a trial that failed.
+
+        Args:
+            steady_s: how long the same work has been running already. The driver averages
+                utilisation and power over up to a second; without this the first second of the
+                window does not count for them.
+        """
+        if self._window is not None:
+            self._window.discard()
+        self._window = self._open(steady_s)
+        self._slow_wanted.set()
+
+    def end(self) -> Counters:
+        """Ends the window.
+
+        Raises:
+            RuntimeError: no window is open.
+        """
+        if self._window is None:
+            msg = "end() without begin()"
+            raise RuntimeError(msg)
+        window, self._window = self._window, None
+        return self._close(window)
+
+    def samples(self, since_s: float | None = None) -> list[Sample]:
+        """The raw samples in order of time, those after `since_s` only if it is given."""
+        with self._lock:
+            kept = list(self._samples)
+        kept.sort(key=lambda one: one.time_s)
+        return [one for one in kept if since_s is None or one.time_s > since_s]
+
+    def _open(self, steady_s: float) -> _Window:
+        began_s = self._clock()
+        edges = None if self._handle is None else Edges(self._handle, began_s, self._no_gpm)
+        return _Window(began_s, steady_s, edges)
+
+    def _close(self, window: _Window) -> Counters:
+        ended_s = self._clock()
+        if window.edges is None:
+            reasons = {field: self._reason for field in MEASURED if field != "window_s"}
+            return Counters(window_s=ended_s - window.began_s, unavailable=reasons)
+        values, reasons = window.edges.close(ended_s)
+        self._keep(read_sample(self._handle, ended_s, self._processes))
+        return summarise(
+            [one for one in self.samples() if window.began_s <= one.time_s <= ended_s],
+            began_s=window.began_s,
+            ended_s=ended_s,
+            steady_s=window.steady_s,
+            at_edges=values,
+            reasons=reasons,
+        )
+
+    def _keep(self, sample: Sample) -> None:
+        with self._lock:
+            self._samples.append(sample)
+
+    def _keep_sampling(self, stopping: threading.Event) -> None:
+        """The thread: a sample each period, slow questions once a second and as windows begin."""
+        due_s = slow_due_s = self._clock()
+        while not stopping.is_set():
+            now_s = self._clock()
+            if now_s >= due_s:
+                slow = now_s >= slow_due_s or self._slow_wanted.is_set()
+                if slow:
+                    self._slow_wanted.clear()
+                    slow_due_s = now_s + SLOW_PERIOD_S
+                processes = self._processes if slow else None
+                pcie = slow and self._no_gpm is not None
+                self._keep(read_sample(self._handle, now_s, processes, pcie=pcie))
+                due_s = next_due(due_s, self._clock(), self._period_s)
+            stopping.wait(max(0.0, due_s - self._clock()))
