@@ -1,6 +1,7 @@
 """The records: everything that one room tells another, and what stands on disk.
 
-Frozen, keyword-only structs (msgspec does not inherit `kw_only`, so each says it). Units stand in the names (`_s`, `_bytes`, `_pct`, `_per_s`; `num_`
+Frozen, keyword-only structs (msgspec does not inherit `kw_only`, so each says it). Units stand
+in the names (`_s`, `_bytes`, `_pct`, `_per_s`; `num_`
 for counts). What could not be measured is `None`, and the struct's `unavailable` says why, keyed
 by the field's name; it is never 0, -1 or NaN.
 """
@@ -172,13 +173,13 @@ class TailCheck(Record, kw_only=True):
     Attributes:
         num_samples: samples in the last batch of the epoch.
         outcome: `ok`, or the way it failed.
-        non_finite: names of parameters that became NaN or infinite in this step.
+        num_non_finite: parameter tensors that hold NaN or infinity after this step.
     """
 
     num_samples: int
     outcome: Outcome
     detail: str = ""
-    non_finite: tuple[str, ...] = ()
+    num_non_finite: int = 0
 
 
 class TrialRequest(Record, kw_only=True):

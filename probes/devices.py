@@ -6,6 +6,7 @@ are read through torch's generic accelerator API as far as it goes.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import time
@@ -15,8 +16,8 @@ from typing import Any, Protocol
 import torch
 
 from ..records import DeviceInfo, Memory
-from . import host
 
+from . import host
 
 
 class DeviceProbe(Protocol):
@@ -263,15 +264,11 @@ def limit_process_memory(limit_bytes: int) -> None:
 
 def _reset_high_water_mark() -> None:
     """Writing 5 to clear_refs sets VmHWM back to what is resident now (proc(5))."""
-    try:
+    with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        pass
 
 
 def _trim_heap() -> None:
     """Gives freed memory back to the kernel, as emptying a cache does on a GPU (glibc)."""
-    try:
+    with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError):
-        pass

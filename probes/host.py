@@ -130,9 +130,7 @@ def _reclaimable(folder: Path) -> int:
     """Page cache of the cgroup that the kernel drops before it refuses memory, in bytes."""
     wanted = ("inactive_file ", "total_inactive_file ")
     found = [
-        int(line.split()[1])
-        for line in _lines(folder / "memory.stat")
-        if line.startswith(wanted)
+        int(line.split()[1]) for line in _lines(folder / "memory.stat") if line.startswith(wanted)
     ]
     return max(found, default=0)
 

@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from ..records import BatchSizeSource, LoaderInfo, SourceLine
+
 from .gauge import BatchGauge
 
 _MAX_SKIPPED = 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import threading
@@ -26,6 +27,10 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     """The first message: what to run and how.
 
     Attributes:
+        memory_limit_bytes: what the user allows on the device.
+        data_limit_bytes: what the kernel shall allow this process; only where the device is
+            the CPU.
+        scratch_folder: for temporary files, removed at the end.
         batch_cap: batches before discovery are cut to this size, for scripts whose own size
             does not fit.
     """
@@ -36,7 +41,9 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     worker: int
     device: str
     memory_limit_bytes: int | None
+    data_limit_bytes: int | None
     run_folder: str
+    scratch_folder: str
     loader: int | None
     batch_cap: int | None
     profile_schedule: tuple[int, int, int]
@@ -44,10 +51,17 @@ class WorkOrder(Message, frozen=True, kw_only=True):
 
 
 class RunTrial(Message, frozen=True, kw_only=True):
-    """Run one size."""
+    """Run one size.
+
+    Attributes:
+        precision: relative half-width of the median's interval at which timing stops.
+        time_limit_s: timing stops after this long once it has the fewest steps.
+    """
 
     request: TrialRequest
     ordinal: int
+    precision: float
+    time_limit_s: float
 
 
 # worker to supervisor ------------------------------------------------------------------------
@@ -193,10 +207,8 @@ class Channel:
     def close(self) -> None:
         """Closes both descriptors."""
         for one in (self._read_fd, self._write_fd):
-            try:
+            with contextlib.suppress(OSError):
                 os.close(one)
-            except OSError:
-                pass
 
 
 _from_worker = msgspec.json.Decoder(FromWorker)

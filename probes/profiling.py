@@ -83,9 +83,7 @@ class TraceProfiler:
         draft = self._path.with_name(f".draft-{self._path.name}")
         self._profiler.export_chrome_trace(str(draft))
         os.replace(draft, self._path)
-        return Profile(
-            trace=str(self._path.relative_to(self._run_folder)), num_steps=self._active
-        )
+        return Profile(trace=str(self._path.relative_to(self._run_folder)), num_steps=self._active)
 
     def abandon(self) -> None:
         """Stops without a trace."""

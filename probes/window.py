@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from ..records import Memory, Profile, Trial, TrialRequest
 from ..spread import inverse, spread_of
+
 from .messages import Phase, StepSample
 
 MIN_WARMUP_STEPS = 3
@@ -229,9 +230,7 @@ class Window:
     def samples(self) -> tuple[StepSample, ...]:
         """Every timed step, for `samples.jsonl`."""
         return tuple(
-            StepSample(
-                step_s=seconds, input_wait_s=step.wait_s, num_samples=step.num_samples
-            )
+            StepSample(step_s=seconds, input_wait_s=step.wait_s, num_samples=step.num_samples)
             for step in self._steps
             if (seconds := self._device.elapsed_s(step.start, step.end)) is not None
         )
@@ -239,9 +238,7 @@ class Window:
     def result(self, ordinal: int, worker: int, *, doubts: tuple[str, ...] = ()) -> Trial:
         """The trial as the record keeps it."""
         request = self.request
-        (arrived, proof), _ = (
-            self._arrived.most_common(1)[0] if self._arrived else ((None, ""), 0)
-        )
+        (arrived, proof), _ = self._arrived.most_common(1)[0] if self._arrived else ((None, ""), 0)
         usual = self._usual_micro_batches()
         steps = [one for one in self._steps if one.micro_batches == usual]
         step_s = spread_of(self._step_times()) if request.kind == "timed" else None

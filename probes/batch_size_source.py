@@ -1,0 +1,230 @@
+"""Finds the line of the script that sets the batch size, from its syntax tree.
+
+The number may stand in the call itself, in a constant, in a default of an option, a parameter or
+a dataclass field, or in a dictionary. What cannot be followed is named by the call alone.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..records import BatchSizeSource, SourceLine
+
+_KEYWORDS = ("batch_size", "batch_sampler")
+
+
+def find_batch_size_source(
+    place: SourceLine, batch_size: int | None, arguments: tuple[str, ...] = ()
+) -> BatchSizeSource | None:
+    """Where the size of the loader made at `place` is written.
+
+    Args:
+        place: the line on which the loader is made.
+        batch_size: the size that it was made with.
+        arguments: the script's command line, where an option may set it.
+    """
+    try:
+        text = Path(place.file).read_text(encoding="utf-8")
+        tree = ast.parse(text)
+    except (OSError, SyntaxError, ValueError):
+        return None
+    return _Finder(tree, text, place, batch_size, arguments).find()
+
+
+class _Finder:
+    def __init__(
+        self,
+        tree: ast.Module,
+        text: str,
+        place: SourceLine,
+        batch_size: int | None,
+        arguments: tuple[str, ...],
+    ) -> None:
+        self._tree = tree
+        self._text = text
+        self._place = place
+        self._size = batch_size
+        self._arguments = arguments
+
+    def find(self) -> BatchSizeSource | None:
+        call = self._call()
+        if call is None:
+            return None
+        argument = _batch_size_argument(call)
+        if argument is None:
+            return None
+        if self._is_size(argument):
+            holder = next((one for one in call.keywords if one.value is argument), None)
+            return self._numbered(argument, holder or call)
+        if isinstance(argument, ast.Name):
+            found = self._by_name(argument.id)
+        elif isinstance(argument, ast.Attribute):
+            found = self._by_name(argument.attr)
+        elif isinstance(argument, ast.Subscript) and isinstance(argument.slice, ast.Constant):
+            found = self._by_name(str(argument.slice.value))
+        elif isinstance(argument, ast.Call):
+            inner = _batch_size_argument(argument)
+            found = self._numbered(inner, argument) if inner and self._is_size(inner) else None
+        else:
+            found = None
+        return found or BatchSizeSource(
+            place=SourceLine(file=self._place.file, line=argument.lineno),
+            before=f"batch_size={self._segment(argument)}",
+        )
+
+    def _call(self) -> ast.Call | None:
+        """The innermost call on the line that takes a batch size."""
+        on_line = [
+            node
+            for node in ast.walk(self._tree)
+            if isinstance(node, ast.Call)
+            and node.lineno <= self._place.line <= (node.end_lineno or node.lineno)
+            and _batch_size_argument(node) is not None
+        ]
+        return min(on_line, key=lambda one: (one.end_lineno or 0) - one.lineno, default=None)
+
+    def _by_name(self, name: str) -> BatchSizeSource | None:
+        """The one place that gives `name` this value; several are ambiguous, the first counts."""
+        option = self._option(name)
+        if option is not None:
+            return option
+        for node, holder in self._bindings(name):
+            if self._is_size(node):
+                return self._numbered(node, holder)
+        return None
+
+    def _bindings(self, name: str) -> Iterator[tuple[ast.expr, ast.AST]]:
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
+                    if _target_name(target) == name:
+                        yield node.value, node
+            elif isinstance(node, ast.AnnAssign) and node.value is not None:
+                if _target_name(node.target) == name:
+                    yield node.value, node
+            elif isinstance(node, ast.Dict):
+                for key, value in zip(node.keys, node.values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value == name:
+                        yield value, value
+            elif isinstance(node, ast.Call):
+                for keyword in node.keywords:
+                    if keyword.arg == name:
+                        yield keyword.value, keyword
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                named = [*node.args.posonlyargs, *node.args.args]
+                pairs = [
+                    *zip(reversed(named), reversed(node.args.defaults), strict=False),
+                    *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True),
+                ]
+                for argument, default in pairs:
+                    if argument.arg == name and default is not None:
+                        yield default, default
+
+    def _option(self, name: str) -> BatchSizeSource | None:
+        """The `add_argument` or click option behind `args.NAME`."""
+        for node in ast.walk(self._tree):
+            if not isinstance(node, ast.Call):
+                continue
+            flags = [
+                one.value
+                for one in node.args
+                if isinstance(one, ast.Constant) and isinstance(one.value, str)
+            ]
+            long = [one for one in flags if one.startswith("-")]
+            destination = next(
+                (
+                    one.value.value
+                    for one in node.keywords
+                    if one.arg == "dest" and isinstance(one.value, ast.Constant)
+                ),
+                None,
+            )
+            named = {one.lstrip("-").replace("-", "_") for one in long} | {destination}
+            if not long or name not in named:
+                continue
+            flag = max(long, key=len)
+            given = _given(self._arguments, long)
+            if given is not None:
+                return BatchSizeSource(
+                    place=self._at(node), before=given[0], template=given[1], option=flag
+                )
+            default = next((one for one in node.keywords if one.arg == "default"), None)
+            if default is not None and self._is_size(default.value):
+                return self._numbered(default.value, default, option=flag)
+            return BatchSizeSource(
+                place=self._at(node), before=flag, template=f"{flag} {{}}", option=flag
+            )
+        return None
+
+    def _numbered(
+        self, number: ast.expr, holder: ast.AST, option: str | None = None
+    ) -> BatchSizeSource:
+        """The source text of `holder` with the number marked."""
+        whole = self._segment(holder)
+        part = self._segment(number)
+        start = (number.lineno, number.col_offset)
+        holder_start = (getattr(holder, "lineno", 0), getattr(holder, "col_offset", 0))
+        before, template = " ".join(whole.split()), ""
+        if start[0] == holder_start[0] and "\n" not in whole and len(whole) <= 80:
+            offset = len(
+                self._text.splitlines()[start[0] - 1].encode()[holder_start[1] : start[1]].decode()
+            )
+            template = (
+                whole[:offset].replace("{", "{{").replace("}", "}}")
+                + "{}"
+                + whole[offset + len(part) :].replace("{", "{{").replace("}", "}}")
+            )
+        else:
+            before, template = f"batch_size={part}", "batch_size={}"
+        return BatchSizeSource(
+            place=self._at(number), before=before, template=template, option=option
+        )
+
+    def _is_size(self, node: ast.expr) -> bool:
+        return (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, int)
+            and not isinstance(node.value, bool)
+            and (self._size is None or node.value == self._size)
+        )
+
+    def _at(self, node: ast.AST) -> SourceLine:
+        return SourceLine(file=self._place.file, line=getattr(node, "lineno", self._place.line))
+
+    def _segment(self, node: ast.AST) -> str:
+        return ast.get_source_segment(self._text, node) or ""
+
+
+def _batch_size_argument(call: ast.Call) -> ast.expr | None:
+    for wanted in _KEYWORDS:
+        for keyword in call.keywords:
+            if keyword.arg == wanted:
+                return keyword.value
+    name = _target_name(call.func) or ""
+    if name.endswith("Loader") and len(call.args) >= 2:
+        return call.args[1]
+    if name.endswith("BatchSampler"):
+        return next(
+            (one for one in call.args if isinstance(one, ast.Constant)),
+            call.args[1] if len(call.args) >= 2 else None,
+        )
+    return None
+
+
+def _target_name(node: ast.expr) -> str | None:
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else None
+
+
+def _given(arguments: tuple[str, ...], flags: list[str]) -> tuple[str, str] | None:
+    """The option as it was typed, and the same with `{}` for its value."""
+    for position, word in enumerate(arguments):
+        if word in flags and position + 1 < len(arguments):
+            return f"{word} {arguments[position + 1]}", f"{word} {{}}"
+        flag, equals, value = word.partition("=")
+        if equals and flag in flags:
+            return f"{flag}={value}", f"{flag}={{}}"
+    return None

@@ -1,0 +1,51 @@
+"""Where the script made a thing: the innermost frame that is the user's own code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from pathlib import Path
+
+import torch
+
+from ..records import SourceLine
+
+_OWN = str(Path(__file__).parent.parent)
+_NOT_THE_USER = tuple(
+    folder + os.sep
+    for folder in {
+        str(Path(torch.__file__).parent),
+        sysconfig.get_path("stdlib"),
+        sysconfig.get_path("purelib"),
+        sysconfig.get_path("platlib"),
+    }
+)
+
+
+def is_own(filename: str) -> bool:
+    """Whether a frame belongs to this package (and not to its examples or tests)."""
+    return filename.startswith(
+        tuple(f"{_OWN}{os.sep}{room}{os.sep}" for room in ("probes", "session"))
+    )
+
+
+def user_call_site() -> SourceLine | None:
+    """The line of the script that is being executed, as a path relative to the working folder."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_NOT_THE_USER) and not is_own(name) and not name.startswith("<"):
+            return SourceLine(file=shown_path(name), line=frame.f_lineno)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def shown_path(path: str) -> str:
+    """A path as a person would type it: relative when it is below the working folder."""
+    full = os.path.abspath(path)  # noqa: PTH100  links stay as the user named them
+    try:
+        here = os.getcwd() + os.sep  # noqa: PTH109
+    except OSError:
+        return full
+    return full.removeprefix(here)

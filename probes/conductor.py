@@ -1,0 +1,212 @@
+"""Runs trials inside the script's loop: asks the supervisor for the next size, opens a window.
+
+Lives in the worker. The script waits inside its own `next(loader)` while we talk.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from ..records import Discovery, FileTouched, TailCheck, Trial
+
+from . import host
+from .devices import DeviceProbe, probe_for
+from .messages import (
+    CannotSteer,
+    Channel,
+    ChannelClosedError,
+    Found,
+    Progress,
+    Result,
+    RunTrial,
+    Touched,
+    WorkOrder,
+    decode_to_worker,
+)
+from .profiling import TraceProfiler, trace_path
+from .window import Window
+
+PROGRESS_PERIOD_S = 0.2
+
+
+class Conductor:
+    """One worker's trials.
+
+    Args:
+        channel: to the supervisor.
+        order: what the supervisor asked of this worker.
+        touched: takes the files that the script opened since it was last asked.
+    """
+
+    def __init__(
+        self, channel: Channel, order: WorkOrder, touched: Callable[[], tuple[FileTouched, ...]]
+    ) -> None:
+        self._channel = channel
+        self._order = order
+        self._touched = touched
+        self._device: DeviceProbe | None = None
+        self._device_type = "cpu"
+        self._window: Window | None = None
+        self._run: RunTrial | None = None
+        self._largest_so_far = 0
+        self._reported_s = 0.0
+        self.ask: Callable[[int], None] = lambda _: None
+        self.parameters: Callable[[], list[torch.Tensor]] = list
+
+    # called by steering ----------------------------------------------------------------------
+
+    def discovering(self, num_steps: int) -> None:
+        """A native cycle ended."""
+        self._send(Progress(phase="discovering", num_steps=num_steps))
+
+    def found(self, discovery: Discovery, device: torch.device) -> None:
+        """The training loop is known; from here on it is ours."""
+        self._device = probe_for(device, self._order.memory_limit_bytes)
+        self._device_type = device.type
+        self._send(Found(discovery=discovery, device=self._device.info()))
+        self._next()
+
+    def arrived(self, num_samples: int | None, proof: str, wait_s: float, *, primary: bool) -> None:
+        """A batch went to the script."""
+        if self._window is not None:
+            self._window.arrived(num_samples, proof, wait_s, primary=primary)
+
+    def boundary(self) -> None:
+        """An optimizer step is complete and the script fetches the next batch."""
+        window = self._window
+        if window is None:
+            return
+        if window.boundary():
+            self._report(window)
+            self._next()
+            return
+        self._progress(window)
+        window.resume()
+
+    def no_step(self, num_fetches: int) -> None:
+        """Batches of the asked size flow and no optimizer steps."""
+        assert self._run is not None
+        request = self._run.request
+        self._finish(
+            Trial(
+                ordinal=self._run.ordinal,
+                worker=self._order.worker,
+                batch_size=request.batch_size,
+                kind=request.kind,
+                purpose=request.purpose,
+                outcome="no_step",
+                detail=f"{num_fetches} batches of {request.batch_size} samples went into the "
+                "loop and no optimizer stepped",
+            )
+        )
+
+    def cannot_steer(self, reason: str, remedy: str) -> None:
+        """Nothing here can be steered; the supervisor ends this process."""
+        self._send(CannotSteer(reason=reason, remedy=remedy))
+        _wait_for_the_end()
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _next(self) -> None:
+        """Takes the next request and opens its window."""
+        try:
+            line = self._channel.receive_line()
+        except ChannelClosedError:
+            os._exit(0)  # the supervisor is gone or has enough; no clean-up code of the script
+        message = decode_to_worker(line or b"")
+        assert isinstance(message, RunTrial)
+        assert self._device is not None
+        self._run = message
+        request = message.request
+        self.ask(request.batch_size)
+        self._window = Window(
+            request,
+            self._device,
+            profiler=self._profiler if request.profile else None,
+            precision=message.precision,
+            time_limit_s=message.time_limit_s,
+            shrinks=request.batch_size < self._largest_so_far,
+        )
+        self._largest_so_far = max(self._largest_so_far, request.batch_size)
+        self._reported_s = 0.0
+        self._progress(self._window)
+        self._window.resume()
+
+    def _profiler(self) -> TraceProfiler:
+        assert self._run is not None
+        folder = Path(self._order.run_folder)
+        path = trace_path(
+            folder, self._run.request.batch_size, self._order.worker, self._run.ordinal
+        )
+        return TraceProfiler(
+            path,
+            folder,
+            self._device_type,
+            self._order.profile_schedule,
+            with_stack=self._order.with_stack,
+        )
+
+    def _report(self, window: Window) -> None:
+        assert self._run is not None
+        doubt = host.load_doubt() if window.request.kind == "timed" else None
+        trial = window.result(
+            self._run.ordinal, self._order.worker, doubts=(doubt,) if doubt else ()
+        )
+        if window.request.purpose == "tail":
+            trial = msgspec.structs.replace(trial, tail=self._check_tail(trial))
+        self._finish(trial, window.samples())
+
+    def _finish(self, trial: Trial, steps: tuple[Any, ...] = ()) -> None:
+        self._window = None
+        files = self._touched()
+        if files:
+            self._send(Touched(files=files))
+        self._send(Result(trial=trial, steps=steps))
+        if trial.outcome == "no_step":
+            _wait_for_the_end()
+
+    def _check_tail(self, trial: Trial) -> TailCheck:
+        """Whether the parameters are still numbers after a step of the tail's length."""
+        num_broken = sum(
+            1
+            for parameter in self.parameters()
+            if parameter.is_floating_point() and not bool(torch.isfinite(parameter).all())
+        )
+        return TailCheck(
+            num_samples=trial.batch_size,
+            outcome=trial.outcome,
+            detail=trial.detail,
+            num_non_finite=num_broken,
+        )
+
+    def _progress(self, window: Window) -> None:
+        now = time.monotonic()
+        if now - self._reported_s < PROGRESS_PERIOD_S:
+            return
+        self._reported_s = now
+        self._send(
+            Progress(
+                phase=window.phase,
+                batch_size=window.request.batch_size,
+                num_steps=window.num_steps,
+                step_s=window.last_step_s,
+            )
+        )
+
+    def _send(self, message: Any) -> None:
+        try:
+            self._channel.send(message)
+        except ChannelClosedError:
+            os._exit(0)
+
+
+def _wait_for_the_end() -> None:
+    while True:
+        time.sleep(3600)

@@ -1,0 +1,82 @@
+"""What the script itself did to files, as Python's audit events tell it.
+
+Seen: open() for writing, pathlib, numpy, shutil, mkdir, rename, remove. Not seen: writers in C
+(databases, subprocesses); the report says so.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Any
+
+from ..records import FileTouched
+
+from .call_site import shown_path
+
+MAX_FILES = 200
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
+
+
+class FileWatch:
+    """Collects the files that were touched.
+
+    Args:
+        ignore: path prefixes that are not the script's business: devices, our own folders.
+    """
+
+    def __init__(self, ignore: tuple[str, ...]) -> None:
+        self._ignore = ("/dev/", "/proc/", "/sys/", *ignore)
+        self._seen: dict[tuple[str, str], None] = {}
+        self._reported = 0
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+
+    def install(self) -> None:
+        """Starts watching; there is no way back, the process is thrown away."""
+        sys.addaudithook(self._audit)
+
+    def saved(self, target: Any) -> None:
+        """`torch.save` was called, and wrote nothing."""
+        self._note(getattr(target, "name", target), "save (not written)")
+
+    def take(self) -> tuple[FileTouched, ...]:
+        """What was touched since the last call."""
+        with self._lock:
+            pairs = list(self._seen)[self._reported :]
+            self._reported += len(pairs)
+        return tuple(
+            FileTouched(path=path, action=action)  # type: ignore[arg-type]
+            for path, action in pairs
+        )
+
+    def _audit(self, event: str, args: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, mode, flags = args
+            if isinstance(mode, str):
+                writes = any(letter in mode for letter in "wax+")
+            else:
+                writes = isinstance(flags, int) and bool(flags & _WRITING)
+            if writes:
+                self._note(path, "write")
+        elif event == "os.mkdir":
+            self._note(args[0], "mkdir")
+        elif event == "os.rename":
+            self._note(args[1], "rename")
+        elif event in ("os.remove", "os.rmdir"):
+            self._note(args[0], "remove")
+
+    def _note(self, path: Any, action: str) -> None:
+        if os.getpid() != self._pid or not isinstance(path, (str, bytes, os.PathLike)):
+            return
+        full = os.path.abspath(os.fsdecode(path))  # noqa: PTH100  no link is followed
+        if (
+            full.startswith(self._ignore)
+            or full.endswith((".pyc", "__pycache__"))
+            or ".pyc." in full
+        ):
+            return
+        with self._lock:
+            if len(self._seen) < MAX_FILES:
+                self._seen.setdefault((shown_path(full), action))

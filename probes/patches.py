@@ -1,0 +1,100 @@
+"""The hooks into torch, put in place before the script runs. All of them are here.
+
+They live in the worker process alone and are never undone: the process is thrown away.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from .steering import Steering
+
+
+def install(steering: Steering, saved: Callable[[Any], None]) -> None:
+    """Puts `steering` between the script and torch.
+
+    Args:
+        steering: told of everything.
+        saved: told of the target of each `torch.save`, which writes nothing.
+    """
+    _watch_loaders(steering)
+    _watch_optimizers(steering)
+    _forgive_schedulers(steering)
+    _silence_save(saved)
+
+
+def _watch_loaders(steering: Steering) -> None:
+    pid = os.getpid()
+    native_init = DataLoader.__init__
+    native_iterator_init = _BaseDataLoaderIter.__init__
+    native_next = _BaseDataLoaderIter.__next__
+
+    # In place, so that every `from torch.utils.data import DataLoader` and subclass is covered.
+    @functools.wraps(native_init)
+    def loader_init(self: Any, *args: Any, **kwargs: Any) -> None:
+        native_init(self, *args, **kwargs)
+        if os.getpid() == pid:
+            steering.made_loader(self)
+
+    @functools.wraps(native_iterator_init)
+    def iterator_init(self: Any, loader: Any) -> None:
+        self.__dict__["_batchadvisor_handle"] = steering.handle_of(loader)
+        native_iterator_init(self, loader)
+
+    @functools.wraps(native_next)
+    def iterator_next(self: Any) -> Any:
+        handle = self.__dict__.get("_batchadvisor_handle")
+        # A forked data worker may read from a loader of its own.
+        if handle is None or os.getpid() != pid:
+            return native_next(self)
+        return steering.next_batch(handle, self, native_next)
+
+    DataLoader.__init__ = loader_init  # type: ignore[method-assign]
+    _BaseDataLoaderIter.__init__ = iterator_init  # type: ignore[method-assign]
+    _BaseDataLoaderIter.__next__ = iterator_next  # type: ignore[method-assign]
+
+
+def _watch_optimizers(steering: Steering) -> None:
+    native_init = Optimizer.__init__
+
+    @functools.wraps(native_init)
+    def optimizer_init(self: Any, *args: Any, **kwargs: Any) -> None:
+        native_init(self, *args, **kwargs)
+        steering.made_optimizer(self)
+
+    Optimizer.__init__ = optimizer_init  # type: ignore[method-assign]
+    register_optimizer_step_post_hook(lambda optimizer, _args, _kwargs: steering.stepped(optimizer))
+
+
+def _forgive_schedulers(steering: Steering) -> None:
+    """A schedule of a fixed length runs out while we measure; that is ours, not the script's."""
+    native_step = LRScheduler.step
+
+    @functools.wraps(native_step)
+    def scheduler_step(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            native_step(self, *args, **kwargs)
+        except ValueError:
+            if not steering.steering:
+                raise
+
+    LRScheduler.step = scheduler_step  # type: ignore[method-assign]
+
+
+def _silence_save(saved: Callable[[Any], None]) -> None:
+    # The weights of a probe are worth nothing, and a real checkpoint could be overwritten.
+    @functools.wraps(torch.save)
+    def save(_obj: object, f: Any, *_args: Any, **_kwargs: Any) -> None:
+        saved(f)
+
+    torch.save = save

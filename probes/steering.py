@@ -1,0 +1,281 @@
+"""Steering: the script's own training loop, with batches of our size.
+
+`patches.py` calls in here whenever the script makes a loader or an optimizer, fetches a batch or
+makes an optimizer step. Until a whole training cycle has been seen, everything passes as the
+script wants it. From then on every step boundary belongs to the conductor, which says what the
+next batch size is.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from ..records import Discovery, NormLayers, OptimizerInfo, SourceLine
+
+from .batch_size_source import find_batch_size_source
+from .call_site import user_call_site
+from .discovery import CycleFinder
+from .loaders import LoaderHandle, is_training_fetch
+
+MAX_FETCHES_WITHOUT_STEP = 1000
+STEPS_WITHOUT_FETCH = 3
+
+
+class StepConductor(Protocol):
+    """Who decides at step boundaries; see conductor.py."""
+
+    def found(self, discovery: Discovery, device: torch.device) -> None: ...
+    def boundary(self) -> None: ...
+    def arrived(
+        self, num_samples: int | None, proof: str, wait_s: float, *, primary: bool
+    ) -> None: ...
+    def no_step(self, num_fetches: int) -> None: ...
+    def cannot_steer(self, reason: str, remedy: str) -> None: ...
+    def discovering(self, num_steps: int) -> None: ...
+
+
+class Steering:
+    """The state of one steered script.
+
+    Args:
+        conductor: decides at step boundaries.
+        loader: ordinal of the loader to steer; `None` takes the one that trains.
+        batch_cap: the script's own batches are cut to this size.
+        arguments: the script's command line.
+        started_s: `time.monotonic()` at the start of the process.
+    """
+
+    def __init__(
+        self,
+        conductor: StepConductor,
+        *,
+        loader: int | None,
+        batch_cap: int | None,
+        arguments: tuple[str, ...],
+        started_s: float,
+    ) -> None:
+        self._conductor = conductor
+        self._wanted_loader = loader
+        self._batch_cap = batch_cap
+        self._arguments = arguments
+        self._started_s = started_s
+        self._handles: list[LoaderHandle] = []
+        self._by_loader: dict[int, LoaderHandle] = {}
+        self._optimizers: list[tuple[Any, SourceLine | None]] = []
+        self._optimizer_ordinals: dict[int, int] = {}
+        self._cycles = CycleFinder()
+        self._primary: LoaderHandle | None = None
+        self._cycle_started_s = time.monotonic()
+        self._native_step_s = 0.0
+        self._fetches_in_cycle = 0
+        self._micro_batches = 1
+        self.steering = False
+
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps so far."""
+        return self._cycles.num_steps
+
+    @property
+    def num_fetches(self) -> int:
+        """Batches fetched so far with gradients enabled."""
+        return self._cycles.num_fetches
+
+    @property
+    def num_loaders(self) -> int:
+        """Loaders made so far."""
+        return len(self._handles)
+
+    # what the script makes -------------------------------------------------------------------
+
+    def made_loader(self, loader: Any) -> None:
+        """A DataLoader was constructed."""
+        place = user_call_site()
+        size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+        source = place and find_batch_size_source(place, size, self._arguments)
+        handle = LoaderHandle(loader, len(self._handles), place, source, self._batch_cap)
+        self._handles.append(handle)
+        # By identity, not by call site: one line may make several loaders. The handle keeps no
+        # reference, so a dead loader's number may come again and is overwritten here.
+        self._by_loader[id(loader)] = handle
+
+    def made_optimizer(self, optimizer: Any) -> None:
+        """An optimizer was constructed."""
+        self._optimizer_ordinals[id(optimizer)] = len(self._optimizers)
+        self._optimizers.append((optimizer, user_call_site()))
+
+    def handle_of(self, loader: Any) -> LoaderHandle | None:
+        """The handle of a loader, `None` if we do not know it."""
+        return self._by_loader.get(id(loader))
+
+    # what the script does --------------------------------------------------------------------
+
+    def stepped(self, optimizer: Any) -> None:
+        """An optimizer made a step."""
+        if id(optimizer) not in self._optimizer_ordinals:
+            self.made_optimizer(optimizer)
+        self._cycles.stepped(self._optimizer_ordinals[id(optimizer)])
+        if not self.steering and self._cycles.num_steps >= STEPS_WITHOUT_FETCH:
+            self._check_fetches()
+
+    def next_batch(
+        self, handle: LoaderHandle, iterator: Any, native_next: Callable[[Any], Any]
+    ) -> Any:
+        """The script fetches from a loader: the only place where it waits for us."""
+        training = is_training_fetch()
+        if training and (not self.steering or handle is self._primary):
+            self._before_fetch()
+        start = time.perf_counter()
+        batch = handle.fetch(iterator, native_next)
+        wait_s = time.perf_counter() - start
+        if training:
+            self._cycles.fetched(handle.ordinal)
+            if self.steering and handle.trains:
+                primary = handle is self._primary
+                self._conductor.arrived(handle.arrived, handle.proof, wait_s, primary=primary)
+        return batch
+
+    def ask(self, batch_size: int) -> None:
+        """From the next fetch on, the primary loader yields this size; others keep their ratio."""
+        assert self._primary is not None
+        for handle in self._handles:
+            if handle is self._primary:
+                handle.asked = batch_size
+            elif handle.trains and handle.native and self._primary.native:
+                handle.asked = max(1, round(handle.native * batch_size / self._primary.native))
+
+    def parameters(self) -> list[torch.Tensor]:
+        """The parameters of the optimizers that step."""
+        return [
+            parameter
+            for ordinal in sorted(self._cycles.optimizers)
+            for group in self._optimizers[ordinal][0].param_groups
+            for parameter in group["params"]
+        ]
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _before_fetch(self) -> None:
+        ended = self._cycles.fetching()
+        if self.steering:
+            self._fetches_in_cycle = 0 if ended else self._fetches_in_cycle + 1
+            if ended:
+                self._conductor.boundary()
+            elif self._fetches_in_cycle > 64 * max(1, self._micro_batches):
+                self._conductor.no_step(self._fetches_in_cycle)
+            return
+        if ended:
+            now = time.monotonic()
+            self._native_step_s = now - self._cycle_started_s
+            self._cycle_started_s = now
+            self._conductor.discovering(self._cycles.num_steps)
+            if self._cycles.complete:
+                self._begin()
+        elif self._cycles.num_fetches > MAX_FETCHES_WITHOUT_STEP and not self._cycles.num_steps:
+            self._conductor.cannot_steer(
+                f"{self._cycles.num_fetches} batches were fetched and no optimizer made a step",
+                "check that the script reaches optimizer.step() of a torch optimizer.",
+            )
+
+    def _begin(self) -> None:
+        training = self._cycles.training_loaders
+        for handle in self._handles:
+            handle.trains = handle.ordinal in training
+        primary = self._choose_primary(list(training))
+        if primary is None:
+            return
+        self._primary = primary
+        self._micro_batches = training[primary.ordinal]
+        parameters = self.parameters()
+        device = parameters[0].device if parameters else torch.device("cpu")
+        discovery = Discovery(
+            loaders=tuple(handle.info() for handle in self._handles),
+            optimizers=tuple(self._optimizer_info(n) for n in range(len(self._optimizers))),
+            primary_loader=primary.ordinal,
+            native_batch_size=primary.batch_size or primary.native or 1,
+            micro_batches=self._micro_batches,
+            parameter_device=str(device),
+            num_parameters=sum(one.numel() for one in parameters),
+            norm_layers=_norm_layers(),
+            setup_s=time.monotonic() - self._started_s,
+            native_step_s=self._native_step_s,
+        )
+        self.steering = True
+        self._conductor.found(discovery, device)
+
+    def _choose_primary(self, training: list[int]) -> LoaderHandle | None:
+        chosen = training[0]
+        if self._wanted_loader is not None:
+            if self._wanted_loader >= len(self._handles):
+                self._conductor.cannot_steer(
+                    f"--loader {self._wanted_loader}: the script made "
+                    f"{len(self._handles)} loaders, numbered from 0",
+                    "run with --dry-run to see them.",
+                )
+                return None
+            if self._wanted_loader not in training:
+                self._conductor.cannot_steer(
+                    f"--loader {self._wanted_loader} yields nothing between optimizer steps",
+                    f"loaders that do: {', '.join(map(str, training))}.",
+                )
+                return None
+            chosen = self._wanted_loader
+        handle = self._handles[chosen]
+        if handle.cannot_steer:
+            self._conductor.cannot_steer(
+                f"the training loader ({handle.place}) cannot be steered: {handle.cannot_steer}",
+                "give the DataLoader a batch_size.",
+            )
+            return None
+        return handle
+
+    def _check_fetches(self) -> None:
+        if self._cycles.num_fetches == 0:
+            self._conductor.cannot_steer(
+                f"the script made {self._cycles.num_steps} optimizer steps without fetching "
+                "a batch from a DataLoader",
+                "only batches that come from a torch DataLoader can be resized.",
+            )
+
+    def _optimizer_info(self, ordinal: int) -> OptimizerInfo:
+        optimizer, place = self._optimizers[ordinal]
+        groups = optimizer.param_groups
+        # What the script wrote, not what a schedule has made of it by now.
+        rate = optimizer.defaults.get("lr", groups[0].get("lr") if groups else None)
+        return OptimizerInfo(
+            ordinal=ordinal,
+            place=place,
+            name=type(optimizer).__name__,
+            learning_rate=None if rate is None else float(rate),
+            num_parameters=sum(one.numel() for group in groups for one in group["params"]),
+            trains=ordinal in self._cycles.optimizers,
+        )
+
+
+def _norm_layers() -> NormLayers:
+    """Normalisation layers in training mode among the modules that live in this process."""
+    from torch.nn.modules import batchnorm, instancenorm, normalization
+
+    counts = dict.fromkeys(
+        ("sync_batch_norm", "instance_norm", "batch_norm", "group_norm", "layer_norm"), 0
+    )
+    kinds: tuple[tuple[str, type], ...] = (
+        ("sync_batch_norm", torch.nn.SyncBatchNorm),
+        ("instance_norm", instancenorm._InstanceNorm),
+        ("batch_norm", batchnorm._BatchNorm),
+        ("group_norm", normalization.GroupNorm),
+        ("layer_norm", normalization.LayerNorm),
+    )
+    for thing in gc.get_objects():
+        # type(), not isinstance(): some proxies answer isinstance by loading what they stand for.
+        if not issubclass(type(thing), torch.nn.Module) or not thing.training:
+            continue
+        name = next((one for one, kind in kinds if isinstance(thing, kind)), None)
+        if name is not None:
+            counts[name] += 1
+    return NormLayers(**counts)

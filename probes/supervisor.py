@@ -1,0 +1,304 @@
+"""Starts a worker, listens to it, and ends it with everything that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ..records import DeviceInfo, Discovery, FileTouched, Outcome, Trial, TrialRequest, Versions
+
+from . import host
+from .faults import outcome_of_exit
+from .messages import (
+    CannotSteer,
+    Channel,
+    ChannelClosedError,
+    Ended,
+    Found,
+    FromWorker,
+    Hello,
+    Message,
+    Progress,
+    Raised,
+    Result,
+    RunTrial,
+    StepSample,
+    Touched,
+    WorkOrder,
+    decode_from_worker,
+)
+
+GRACE_S = 0.5
+"""Time for a stack dump before a hanging process is killed."""
+
+_OFFLINE = {
+    "WANDB_MODE": "disabled",
+    "COMET_MODE": "disabled",
+    "NEPTUNE_MODE": "debug",
+    "CLEARML_OFFLINE_MODE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+"""Experiment loggers send nothing about a probe."""
+
+
+class Scratch:
+    """A temporary folder for all workers of one run: what the script leaves in TMPDIR goes."""
+
+    def __init__(self) -> None:
+        # Short, because multiprocessing puts sockets in it whose paths must stay below 108 bytes.
+        self.path = Path(tempfile.mkdtemp(prefix="ba-"))
+
+    def remove(self) -> None:
+        """Removes the folder; a file that somebody still writes is left to him."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class WorkerGone(Exception):  # noqa: N818  a normal way for a trial to end
+    """The worker is over: it raised, ended, died, hung or cannot steer.
+
+    Attributes:
+        message: its own last word, if it had one.
+        outcome, detail: what that means.
+    """
+
+    def __init__(self, outcome: Outcome, detail: str, message: Message | None = None) -> None:
+        super().__init__(detail)
+        self.outcome = outcome
+        self.detail = detail
+        self.message = message
+
+
+class Worker:
+    """One worker process.
+
+    Args:
+        order: what it shall run.
+        log: file for everything that the script prints.
+        environment: its variables.
+        silence_s: longest time without a sign of life inside a trial.
+        setup_s: the same before the training loop is found.
+        on_progress: told of every sign of life.
+    """
+
+    def __init__(
+        self,
+        order: WorkOrder,
+        *,
+        log: Path,
+        environment: dict[str, str],
+        silence_s: float,
+        setup_s: float,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self.order = order
+        self.log = log
+        self.versions: Versions | None = None
+        self.files: list[FileTouched] = []
+        self._silence_s = silence_s
+        self._setup_s = setup_s
+        self._on_progress = on_progress
+        self._oom_kills = host.num_oom_kills()
+        self._shared_memory = _shared_memory_files()
+        self._ended = False
+        their_read, our_write = os.pipe()
+        our_read, their_write = os.pipe()
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                _command(their_read, their_write),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(their_read, their_write),
+                env=environment,
+                start_new_session=True,
+            )
+        os.close(their_read)
+        os.close(their_write)
+        self._channel = Channel(our_read, our_write)
+        with contextlib.suppress(ChannelClosedError):
+            self._channel.send(order)
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is the id of its group too."""
+        return self._process.pid
+
+    def discover(self) -> tuple[Discovery, DeviceInfo]:
+        """Waits until the training loop is found.
+
+        Raises:
+            WorkerGone: it was not.
+        """
+        while True:
+            message = self._receive(self._setup_s)
+            if isinstance(message, Found):
+                return message.discovery, message.device
+
+    def run(
+        self, request: TrialRequest, ordinal: int, *, precision: float, time_limit_s: float
+    ) -> tuple[Trial, tuple[StepSample, ...]]:
+        """Runs one size.
+
+        Raises:
+            WorkerGone: the process is over; the caller makes the trial's record from it.
+        """
+        run = RunTrial(
+            request=request, ordinal=ordinal, precision=precision, time_limit_s=time_limit_s
+        )
+        try:
+            self._channel.send(run)
+        except ChannelClosedError:
+            raise self._died() from None
+        while True:
+            message = self._receive(self._silence_s)
+            if isinstance(message, Result) and message.trial.ordinal == ordinal:
+                return message.trial, message.steps
+
+    def end(self) -> None:
+        """Kills the process, its group and its descendants, and sweeps shared memory."""
+        if self._ended:
+            return
+        self._ended = True
+        group = [self.pid, *host.descendants(self.pid)]
+        held = _held_shared_memory(group)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        for pid in group[1:]:  # those that left the group
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+        self._channel.close()
+        for path in held - self._shared_memory:
+            with contextlib.suppress(OSError):
+                os.unlink(path)  # noqa: PTH108
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _receive(self, silence_s: float) -> FromWorker:
+        """The next message; signs of life and notes are taken care of here."""
+        limit_s = silence_s
+        while True:
+            try:
+                line = self._channel.receive_line(limit_s)
+            except ChannelClosedError:
+                raise self._died() from None
+            if line is None:
+                raise self._hung(limit_s)
+            message = decode_from_worker(line)
+            if isinstance(message, Progress):
+                # A slow step is not a hang: the next may take several times as long.
+                limit_s = max(silence_s, 10 * (message.step_s or 0.0))
+                self._on_progress(message)
+            elif isinstance(message, Touched):
+                self.files += message.files
+            elif isinstance(message, Hello):
+                self.versions = message.versions
+            elif isinstance(message, (Raised, Ended, CannotSteer)):
+                raise self._over(message)
+            elif message is not None:
+                return message
+
+    def _over(self, message: Raised | Ended | CannotSteer) -> WorkerGone:
+        self.end()
+        if isinstance(message, Raised):
+            outcome: Outcome = "out_of_memory" if message.out_of_memory else "exception"
+            first = message.text.strip().splitlines()
+            text = f"{message.kind}: {first[0]}" if first else message.kind
+            return WorkerGone(outcome, text, message)
+        if isinstance(message, Ended):
+            return WorkerGone(
+                "script_ended",
+                f"the script ended with exit code {message.exit_code} "
+                f"after {message.num_steps} optimizer steps",
+                message,
+            )
+        return WorkerGone("no_step", message.reason, message)
+
+    def _died(self) -> WorkerGone:
+        status = self._wait(5.0)
+        self.end()
+        kills = host.num_oom_kills()
+        by_kernel = kills is not None and self._oom_kills is not None and kills > self._oom_kills
+        return WorkerGone(*outcome_of_exit(status, killed_for_memory=by_kernel))
+
+    def _hung(self, silence_s: float) -> WorkerGone:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGUSR1)  # faulthandler writes all stacks into the log
+            time.sleep(GRACE_S)
+        self.end()
+        return WorkerGone("hung", f"nothing was heard for {silence_s:.0f} s; stacks are in the log")
+
+    def _wait(self, timeout_s: float) -> int:
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            # It closed the pipe and lives on: not one of the ways a worker ends.
+            return -signal.SIGABRT
+
+
+def worker_environment(device: str, scratch: Path) -> dict[str, str]:
+    """The variables of a worker: the user's, one visible GPU, loggers offline, own TMPDIR.
+
+    Args:
+        device: `cpu`, `cuda:N`, `cuda:UUID`, or another torch device type.
+        scratch: where temporary files go.
+    """
+    environment = dict(os.environ)
+    environment.update(_OFFLINE)
+    environment["TMPDIR"] = str(scratch)
+    environment["PYTHONUNBUFFERED"] = "1"
+    kind, _, which = device.partition(":")
+    if kind == "cpu":
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    elif kind == "cuda" and which:
+        environment["CUDA_VISIBLE_DEVICES"] = which
+        environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML and nvidia-smi count
+    return environment
+
+
+def _command(read_fd: int, write_fd: int) -> list[str]:
+    code = (
+        "import sys; sys.path[:] = [one for one in sys.path if one]; "
+        "from batchadvisor.probes.worker import main; "
+        f"main({read_fd}, {write_fd})"
+    )
+    return [sys.executable, *_interpreter_flags(), "-c", code]
+
+
+def _interpreter_flags() -> list[str]:
+    """The flags that this interpreter was started with; the script gets the same."""
+    function = getattr(subprocess, "_args_from_interpreter_flags", None)
+    return list(function()) if function is not None else []
+
+
+def _shared_memory_files() -> set[str]:
+    try:
+        return {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}  # noqa: PTH208
+    except OSError:
+        return set()
+
+
+def _held_shared_memory(pids: list[int]) -> set[str]:
+    """Segments in /dev/shm that these processes have mapped or open."""
+    found: set[str] = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+                path = line.partition("/dev/shm/")
+                if path[1] and not line.endswith("(deleted)"):
+                    found.add(path[1] + path[2])
+        with contextlib.suppress(OSError):
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    target = os.readlink(link)  # noqa: PTH115
+                    if target.startswith("/dev/shm/") and not target.endswith("(deleted)"):
+                        found.add(target)
+    return found

@@ -1,0 +1,253 @@
+"""Decoded events -> columns, a chunk at a time."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from . import events as vocabulary
+from .columns import Activities, Ranges
+from .times import nanoseconds
+
+_NOTHING = msgspec.Raw(b"{}")
+_MISSING_TIME = msgspec.Raw(b"null")
+_MOST_INT64 = 2**63 - 1
+
+
+class Event(msgspec.Struct, gc=False):
+    """One event; numbers and arguments stay text until it is known that they matter."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: Any = None
+    tid: Any = None
+    ts: msgspec.Raw = _MISSING_TIME
+    dur: msgspec.Raw = _MISSING_TIME
+    args: msgspec.Raw = _NOTHING
+
+
+class _LaunchArgs(msgspec.Struct, gc=False):
+    correlation: int = -1
+
+
+class _GpuArgs(msgspec.Struct, gc=False):
+    correlation: int = -1
+    device: int = -1
+    stream: int = -1
+    bytes: int = -1
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    registers: int = msgspec.field(default=-1, name="registers per thread")
+    shared: int = msgspec.field(default=-1, name="shared memory")
+    blocks_per_sm: float | None = msgspec.field(default=None, name="blocks per SM")
+    occupancy: float | None = msgspec.field(default=None, name="est. achieved occupancy %")
+
+
+_Args = TypeVar("_Args", _LaunchArgs, _GpuArgs)
+
+
+class _Group:
+    """Growing columns of one kind of event."""
+
+    def __init__(self) -> None:
+        self.parts: list[dict[str, npt.NDArray[Any]]] = []
+
+    def column(self, name: str, dtype: type) -> npt.NDArray[Any]:
+        parts = [part.pop(name) for part in self.parts]
+        return np.concatenate(parts) if parts else np.empty(0, dtype)
+
+
+class Builder:
+    """Collects what the metrics need; everything else is dropped at once.
+
+    Attributes:
+        num_events, num_complete: seen so far.
+        num_broken: events of a kind that matters, without a usable time.
+    """
+
+    def __init__(self) -> None:
+        self.num_events = 0
+        self.num_complete = 0
+        self.num_broken = 0
+        self.names: defaultdict[str, int] = defaultdict(itertools.count().__next__)
+        self.threads: defaultdict[tuple[Any, Any], int] = defaultdict(itertools.count().__next__)
+        self._groups = {kind: _Group() for kind in ("gpu", "launch", "operator", "annotation")}
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Takes the events of a chunk."""
+        gpu: list[Event] = []
+        found: dict[str, list[Event]] = {"launch": [], "operator": [], "annotation": []}
+        place: dict[str, Callable[[Event], None]] = dict.fromkeys(vocabulary.GPU_KINDS, gpu.append)
+        for categories, kind in (
+            (vocabulary.LAUNCH_CATEGORIES, "launch"),
+            (vocabulary.OPERATOR_CATEGORIES, "operator"),
+            (vocabulary.ANNOTATION_CATEGORIES, "annotation"),
+        ):
+            place.update(dict.fromkeys(categories, found[kind].append))
+        get = place.get
+        complete = 0
+        for event in events:
+            if event.ph == "X":
+                complete += 1
+                append = get(event.cat)
+                if append is not None:
+                    append(event)
+        self.num_events += len(events)
+        self.num_complete += complete
+        for kind, members in found.items():
+            if members:
+                self._add_ranges(kind, members)
+        if gpu:
+            self._add_gpu(gpu)
+
+    def _add_ranges(self, kind: str, events: list[Event]) -> None:
+        start, end, events = self._times(events)
+        correlation = np.empty(0, np.int64)
+        if kind == "launch":
+            args = _decode(_LAUNCH_BATCH, _LaunchArgs, [event.args for event in events])
+            correlation = np.array([arg.correlation for arg in args], np.int64)
+        names, threads = self.names, self.threads
+        self._groups[kind].parts.append(
+            {
+                "start_ns": start,
+                "end_ns": end,
+                "name": np.array([names[event.name] for event in events], np.int32),
+                "thread": np.array([threads[_key(event)] for event in events], np.int32),
+                "correlation": correlation,
+            }
+        )
+
+    def _add_gpu(self, events: list[Event]) -> None:
+        start, end, events = self._times(events)
+        args = _decode(_GPU_BATCH, _GpuArgs, [event.args for event in events])
+        names, kinds = self.names, vocabulary.GPU_KINDS
+        both = list(zip(events, args, strict=True))
+        device = [arg.device if arg.device >= 0 else _small(event.pid) for event, arg in both]
+        stream = [arg.stream if arg.stream != -1 else _small(event.tid) for event, arg in both]
+        self._groups["gpu"].parts.append(
+            {
+                "kind": np.array([kinds[event.cat] for event in events], np.int8),
+                "device": np.array(device, np.int64).clip(-1, 2**31 - 1).astype(np.int32),
+                "stream": np.array(stream, np.int64),
+                "start_ns": start,
+                "end_ns": end,
+                "name": np.array([names[event.name] for event in events], np.int32),
+                "correlation": np.array([arg.correlation for arg in args], np.int64),
+                "num_bytes": np.array([arg.bytes for arg in args], np.int64),
+                "num_blocks": np.array([_product(arg.grid) for arg in args], np.int64),
+                "num_threads": np.array([_product(arg.block) for arg in args], np.int64),
+                "registers": np.array([arg.registers for arg in args], np.int64),
+                "shared_bytes": np.array([arg.shared for arg in args], np.int64),
+                "blocks_per_sm": _floats(arg.blocks_per_sm for arg in args),
+                "occupancy_pct": _floats(arg.occupancy for arg in args),
+            }
+        )
+
+    def _times(
+        self, events: list[Event]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], list[Event]]:
+        start, valid = nanoseconds([event.ts for event in events])
+        duration, timed = nanoseconds([event.dur for event in events])
+        valid &= timed
+        if not valid.all():
+            self.num_broken += int((~valid).sum())
+            events = list(itertools.compress(events, valid.tolist()))
+            start, duration = start[valid], duration[valid]
+        return start, start + np.maximum(duration, 0), events
+
+    def ranges(self, kind: str) -> Ranges:
+        """The columns of one kind of host event; the builder forgets them."""
+        group = self._groups[kind]
+        start = group.column("start_ns", np.int64)
+        correlation = group.column("correlation", np.int64)
+        return Ranges(
+            start_ns=start,
+            end_ns=group.column("end_ns", np.int64),
+            name=group.column("name", np.int32),
+            thread=group.column("thread", np.int32),
+            correlation=correlation if kind == "launch" else np.broadcast_to(np.int64(-1), start.shape),
+        )
+
+    def activities(self) -> Activities:
+        """The columns of the GPU events; the builder forgets them."""
+        dtypes = {"kind": np.int8, "device": np.int32, "name": np.int32}
+        floats = ("blocks_per_sm", "occupancy_pct")
+        return Activities(
+            **{
+                field: self._groups["gpu"].column(
+                    field, dtypes.get(field, np.float64 if field in floats else np.int64)
+                )
+                for field in Activities.__struct_fields__
+            }
+        )
+
+
+_LAUNCH_BATCH = msgspec.json.Decoder(list[_LaunchArgs])
+_GPU_BATCH = msgspec.json.Decoder(list[_GpuArgs])
+
+
+def _decode(
+    decoder: msgspec.json.Decoder[list[_Args]], kind: type[_Args], texts: list[msgspec.Raw]
+) -> list[_Args]:
+    """Arguments of many events at once; one by one where that fails."""
+    try:
+        args = decoder.decode(b"[" + b",".join(texts) + b"]")
+        if len(args) == len(texts):
+            return args
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    return [_lenient(bytes(text), kind) for text in texts]
+
+
+def _lenient(text: bytes, kind: type[_Args]) -> _Args:
+    """Those of the arguments that make sense; the others keep their defaults."""
+    try:
+        args = json.loads(text)
+    except (ValueError, RecursionError):
+        return kind()
+    found: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        if isinstance(args, dict) and field.encode_name in args:
+            try:
+                value = msgspec.convert(args[field.encode_name], field.type, strict=False)
+            except (msgspec.ValidationError, OverflowError):
+                continue
+            if not isinstance(value, int) or abs(value) <= _MOST_INT64:
+                found[field.name] = value
+    return kind(**found)
+
+
+def _key(event: Event) -> tuple[Any, Any]:
+    pid, tid = event.pid, event.tid
+    try:
+        hash((pid, tid))
+    except TypeError:
+        return str(pid), str(tid)
+    return pid, tid
+
+
+def _small(value: object) -> int:
+    """A process or thread "number" as one: 7 of 7, "7" and "stream 7"; -1 of the rest."""
+    if isinstance(value, str):
+        value = value.removeprefix("stream ")
+        value = int(value) if value.isdecimal() and len(value) < 10 else -1
+    return value if isinstance(value, int) and 0 <= value < 2**31 else -1
+
+
+def _product(sizes: tuple[int, int, int] | None) -> int:
+    if sizes is None or min(sizes) <= 0:
+        return -1
+    return min(math.prod(sizes), _MOST_INT64)
+
+
+def _floats(values: Iterable[float | None]) -> npt.NDArray[np.float64]:
+    return np.array([math.nan if value is None else value for value in values], np.float64)

@@ -1,0 +1,177 @@
+"""A trace in columns: what the metrics need of the events, and nothing else.
+
+Times are integer nanoseconds as the file has them; `Trace.base_time_ns` is what to add for the
+time since the epoch. Names and threads are numbers into `Trace.names` and `Trace.threads`.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from .intervals import Floats, Ints
+
+Numbers: TypeAlias = npt.NDArray[np.int32]
+
+
+class Columns(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all columns; one row an event."""
+
+
+class Ranges(Columns):
+    """Something that the host did: operators, annotations, API calls.
+
+    Attributes:
+        start_ns, end_ns: when.
+        name: number in `Trace.names`.
+        thread: number in `Trace.threads`.
+        correlation: of API calls, links to the activity that they launched; -1 if unknown.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+    name: Numbers
+    thread: Numbers
+    correlation: Ints
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def select(self, rows: npt.NDArray[np.bool_] | Ints) -> Ranges:
+        """The given rows."""
+        return Ranges(
+            **{field: getattr(self, field)[rows] for field in self.__struct_fields__},
+        )
+
+
+class Activities(Columns):
+    """Something that a GPU did: kernels, copies, sets.
+
+    Attributes:
+        kind: `events.KERNEL`, `MEMCPY` or `MEMSET`.
+        device, stream: as in the trace; -1 if unknown.
+        start_ns, end_ns: when.
+        name: number in `Trace.names`.
+        correlation: links to the API call that launched it; -1 if unknown.
+        num_bytes: of copies and sets; -1 if unknown.
+        num_blocks, num_threads: blocks in the grid, threads in a block; -1 if unknown.
+        registers: per thread; -1 if unknown.
+        shared_bytes: shared memory of a block; -1 if unknown.
+        blocks_per_sm: grid blocks over multiprocessors; NaN if unknown.
+        occupancy_pct: achieved occupancy as Kineto estimated it; NaN if unknown.
+    """
+
+    kind: npt.NDArray[np.int8]
+    device: Numbers
+    stream: Ints
+    start_ns: Ints
+    end_ns: Ints
+    name: Numbers
+    correlation: Ints
+    num_bytes: Ints
+    num_blocks: Ints
+    num_threads: Ints
+    registers: Ints
+    shared_bytes: Ints
+    blocks_per_sm: Floats
+    occupancy_pct: Floats
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def select(self, rows: npt.NDArray[np.bool_] | Ints) -> Activities:
+        """The given rows."""
+        return Activities(
+            **{field: getattr(self, field)[rows] for field in self.__struct_fields__},
+        )
+
+
+class DeviceProperties(msgspec.Struct, frozen=True, kw_only=True):
+    """What the trace says of a GPU; `None` is what it does not say.
+
+    Attributes:
+        compute_capability: (major, minor); of AMD devices it means something else.
+        num_sms: multiprocessors, or compute units.
+        max_threads_per_sm, registers_per_sm: limits of a multiprocessor.
+        shared_bytes_per_sm: shared memory of a multiprocessor.
+        warp_size: threads in a warp; 64 on AMD's data centre devices.
+    """
+
+    name: str
+    compute_capability: tuple[int, int] | None = None
+    num_sms: int | None = None
+    max_threads_per_sm: int | None = None
+    registers_per_sm: int | None = None
+    shared_bytes_per_sm: int | None = None
+    warp_size: int | None = None
+
+
+class Losses(msgspec.Struct, frozen=True, kw_only=True):
+    """What was wrong with the file and what that cost.
+
+    Attributes:
+        num_lost: events that could not be read, the one that a cut went through included.
+        num_mended: events that were not valid JSON and could be read all the same.
+        truncated: the file ends before its list of events does.
+        damage: what is wrong with the file as a stream of bytes, `""` if nothing.
+        first_damage_byte: offset in the decompressed file of the chunk with the first damage.
+    """
+
+    num_lost: int = 0
+    num_mended: int = 0
+    truncated: bool = False
+    damage: str = ""
+    first_damage_byte: int | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether anything was wrong."""
+        return bool(self.num_lost or self.num_mended or self.truncated or self.damage)
+
+    def __str__(self) -> str:
+        parts = []
+        if self.truncated:
+            parts.append("the file is cut in the middle")
+        if self.damage:
+            parts.append(self.damage)
+        if self.num_lost:
+            parts.append(f"{self.num_lost} events could not be read")
+        if self.num_mended:
+            parts.append(f"{self.num_mended} events were not valid JSON and were mended")
+        where = f" (from byte {self.first_damage_byte} on)" if self.first_damage_byte else ""
+        return "; ".join(parts) + where if parts else "nothing"
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trace file holds, in columns.
+
+    Attributes:
+        num_events: events in the file, of all kinds.
+        num_complete: events with a duration (`ph: "X"`) among them.
+        gpu: activities of all devices.
+        launches: calls of the runtime and driver API.
+        operators: CPU operators.
+        annotations: host annotations, profiler steps and DataLoader waits among them.
+        names: texts of the `name` columns.
+        threads: (process, thread) of the `thread` columns, as text.
+        devices: properties, by device number.
+        distributed: rank, world size, backend, as the trace states them.
+        base_time_ns: what to add to every time; 0 if times are absolute.
+        losses: what could not be read.
+    """
+
+    num_events: int
+    num_complete: int
+    gpu: Activities
+    launches: Ranges
+    operators: Ranges
+    annotations: Ranges
+    names: tuple[str, ...]
+    threads: tuple[tuple[str, str], ...]
+    devices: dict[int, DeviceProperties]
+    distributed: dict[str, object]
+    base_time_ns: int
+    losses: Losses

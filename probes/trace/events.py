@@ -1,0 +1,101 @@
+"""The vocabulary of Kineto's Chrome traces, torch 1.8 to today, CUDA, ROCm and CPU.
+
+Category names changed with torch 1.12 (`Operator`, `Runtime`, `Kernel`, `Memcpy`, `Memset` became
+`cpu_op`, `cuda_runtime`/`cuda_driver`, `kernel`, `gpu_memcpy`, `gpu_memset`); ROCm uses the newer
+ones. All rules that look at a name stand here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+KERNEL: Final = 0
+MEMCPY: Final = 1
+MEMSET: Final = 2
+
+GPU_KINDS: Final = {
+    "kernel": KERNEL,
+    "Kernel": KERNEL,
+    "gpu_memcpy": MEMCPY,
+    "Memcpy": MEMCPY,
+    "gpu_memset": MEMSET,
+    "Memset": MEMSET,
+}
+"""Category of an activity on the device -> its kind."""
+
+LAUNCH_CATEGORIES: Final = frozenset({"cuda_runtime", "cuda_driver", "Runtime", "Driver"})
+"""Calls of the runtime or driver API on the host; `hip*` names stand in `cuda_runtime`."""
+
+OPERATOR_CATEGORIES: Final = frozenset({"cpu_op", "Operator"})
+ANNOTATION_CATEGORIES: Final = frozenset({"user_annotation"})
+
+STEP_PREFIX: Final = "ProfilerStep#"
+"""Name of a profiler step on the host. `gpu_user_annotation` repeats it on the device; those
+copies are no steps and are skipped by their category."""
+
+COPY_DIRECTIONS: Final = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
+
+_INPUT = re.compile(r"enumerate\((?:DataLoader|DataPipe)\)#")
+_OLD_ANNOTATION = re.compile(r"ProfilerStep#|enumerate\(|Optimizer\.|nccl:|gloo:|## ")
+_COMMUNICATION = re.compile(r"nccl|rccl|msccl", re.IGNORECASE)
+_SYNCHRONIZE = re.compile(r"Synchronize$")
+_LONG_COPY = re.compile(r"Copy(Host|Device|Peer)To(Host|Device|Peer)")
+
+_TENSOR_CORES = re.compile(
+    r"[hsi](?:884|1688|8816|16816|161616|88128|1684)"  # instruction shapes of cuBLAS and CUTLASS
+    r"|hmma|imma|tensor(?:16|8)x8x\d+|tensorop|OpClassTensorOp|wgmma|gmma"
+    r"|nvjet|xmma_gemm_(?:bf16|f16|e4m3|e5m2|f8|i8|tf32)|xmma_[a-z_]*tf32"
+    r"|flash_(?:fwd|bwd)|FlashAttn(?:Fwd|Bwd)Sm|fmha|warpgroupsize"
+)
+_NO_TENSOR_CORES = re.compile(r"simt|ReduceSplitK|preprocess|postprocess|prepare_varlen", re.I)
+_GENERATED = re.compile(
+    r"^(?:triton|fused|Cijk_)|_kernel_?\d*$|cutlass|xmma|gemm|conv(?:olve)?[_0-9]", re.IGNORECASE
+)
+_SIMT = re.compile(r"sgemm|scudnn|gemmSN|gemmk1|gemv|simt|convolve_sgemm|at::native|nccl", re.I)
+
+
+def is_step(name: str) -> bool:
+    """Whether the host annotation is a step of `torch.profiler`'s schedule."""
+    return name.startswith(STEP_PREFIX)
+
+
+def is_input_wait(name: str) -> bool:
+    """Whether the range is the script waiting for its DataLoader's next batch."""
+    return _INPUT.match(name) is not None
+
+
+def is_annotation(name: str) -> bool:
+    """Whether an event of the old category `Operator` is an annotation and no operator."""
+    return _OLD_ANNOTATION.match(name) is not None
+
+
+def is_communication(name: str) -> bool:
+    """Whether a kernel belongs to a collective (NCCL, RCCL, MSCCL)."""
+    return _COMMUNICATION.search(name) is not None
+
+
+def is_synchronize(name: str) -> bool:
+    """Whether an API call only waits for the device (`cudaStreamSynchronize`, ...)."""
+    return _SYNCHRONIZE.search(name) is not None
+
+
+def uses_tensor_cores(name: str) -> bool | None:
+    """Whether a kernel's name proves the use of tensor cores.
+
+    `None`: the name cannot tell (Triton, ROCm's Tensile, unnamed generated kernels).
+    """
+    if _TENSOR_CORES.search(name) and not _NO_TENSOR_CORES.search(name):
+        return True
+    if _SIMT.search(name) or _NO_TENSOR_CORES.search(name):
+        return False
+    return None if _GENERATED.search(name) else False
+
+
+def copy_direction(name: str) -> str:
+    """`HtoD`, `DtoH`, `DtoD`, `PtoP` or `HtoH`; `other` when the name does not say."""
+    for direction in COPY_DIRECTIONS:
+        if direction in name:
+            return direction
+    match = _LONG_COPY.search(name)
+    return f"{match.group(1)[0]}to{match.group(2)[0]}" if match else "other"

@@ -1,0 +1,121 @@
+"""Makes one damaged event valid JSON again.
+
+torch up to 2.13 writes names of Python functions without escaping quotes and backslashes, and
+some versions write `NaN`, `Infinity` or bare words as values. An event is a flat object of known
+keys with one nested object, `args`; that is enough to tell where a string really ends: at the
+quote that is followed by the next key, or by the end of its object or array.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+EVENT_KEYS = "ph|cat|name|pid|tid|ts|dur|args|id|bp|s|tts|tdur|cname|sf|stack|scope|id2"
+
+_EVENT_VALUE_END = re.compile(rf'"(?=\s*(?:,\s*"(?:{EVENT_KEYS})"\s*:|\}}\s*$))')
+_ARGS_VALUE_END = re.compile(r'"(?=\s*(?:,\s*"[^"\\\n]{1,80}"\s*:|\}))')
+_ITEM_END = re.compile(r'"(?=\s*(?:,\s*["\[{\-0-9tfn]|\]))')
+_KEY_END = re.compile(r'"(?=\s*:)')
+_GOOD_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_PLAIN = re.compile(r'[^"{}\[\]:,]+')
+_LITERAL = re.compile(r"(?:true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\Z")
+
+
+def mend(event: str) -> str | None:
+    """The event with its strings escaped and its bare words replaced by `null`.
+
+    Args:
+        event: text that begins with `{` and ends with the event's own `}`.
+
+    Returns:
+        Valid JSON of an object, or `None` if the event cannot be understood.
+    """
+    text = _rewrite(event.strip())
+    if text is None:
+        return None
+    try:
+        return text if isinstance(json.loads(text), dict) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _rewrite(text: str) -> str | None:
+    parts: list[str] = []
+    nesting: list[str] = []
+    key_next = False
+    position = 0
+    while position < len(text):
+        mark = text[position]
+        if mark == '"':
+            stop = _string_end(text, position, nesting, key_next=key_next)
+            if stop is None:
+                return None
+            parts.append(f'"{_escape(text[position + 1 : stop])}"')
+            position = stop + 1
+            continue
+        plain = _PLAIN.match(text, position)
+        if plain is not None:
+            parts.append(_value(plain.group()))
+            position = plain.end()
+            continue
+        if mark in "{[":
+            nesting.append(mark)
+        elif mark in "}]":
+            if not nesting or (nesting.pop() == "{") != (mark == "}"):
+                return None
+        key_next = mark in "{," and bool(nesting) and nesting[-1] == "{"
+        parts.append(mark)
+        position += 1
+    return None if nesting else "".join(parts)
+
+
+def _string_end(text: str, start: int, nesting: list[str], *, key_next: bool) -> int | None:
+    """Index of the quote that ends the string which begins at `start`."""
+    if key_next:
+        pattern = _KEY_END
+    elif nesting and nesting[-1] == "[":
+        pattern = _ITEM_END
+    elif len(nesting) <= 1:
+        pattern = _EVENT_VALUE_END
+    else:
+        pattern = _ARGS_VALUE_END
+    end = pattern.search(text, start + 1)
+    while end is not None and _escaped(text, start + 1, end.start()):
+        end = pattern.search(text, end.end())
+    return None if end is None else end.start()
+
+
+def _escaped(text: str, start: int, quote: int) -> bool:
+    """Whether an odd number of backslashes stands before the quote."""
+    first = quote
+    while first > start and text[first - 1] == "\\":
+        first -= 1
+    return (quote - first) % 2 == 1
+
+
+def _escape(inner: str) -> str:
+    """A string's text with all escaped that must be, and nothing escaped twice."""
+    parts: list[str] = []
+    position = 0
+    while position < len(inner):
+        char = inner[position]
+        good = _GOOD_ESCAPE.match(inner, position) if char == "\\" else None
+        if good is not None:
+            parts.append(good.group())
+            position = good.end()
+            continue
+        if char in '"\\':
+            parts.append("\\" + char)
+        elif char < " ":
+            parts.append(f"\\u{ord(char):04x}")
+        else:
+            parts.append(char)
+        position += 1
+    return "".join(parts)
+
+
+def _value(plain: str) -> str:
+    """A literal as it is, any other bare word as `null`, white space kept."""
+    word = plain.strip()
+    return plain if not word or _LITERAL.match(word) else plain.replace(word, "null")

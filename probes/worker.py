@@ -1,0 +1,167 @@
+"""The worker process: runs the user's script as `__main__`, steered.
+
+Started by supervisor.py as `python -c "...; main(READ_FD, WRITE_FD)"`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import platform
+import runpy
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from .messages import Channel, Ended, Hello, Raised, Touched, WorkOrder, decode_to_worker
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(read_fd: int, write_fd: int) -> None:
+    """Runs one script until it ends, raises, or the supervisor ends this process."""
+    started_s = time.monotonic()
+    _die_with_parent()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    for one in (read_fd, write_fd):
+        os.set_inheritable(one, False)
+    channel = Channel(read_fd, write_fd)
+    line = channel.receive_line()
+    order = decode_to_worker(line or b"")
+    assert isinstance(order, WorkOrder)
+    _become_the_script(order)
+
+    from .conductor import Conductor
+    from .devices import limit_process_memory
+    from .effects import FileWatch
+    from .patches import install
+    from .steering import Steering
+
+    channel.send(Hello(versions=_versions()))
+    files = FileWatch(ignore=(order.run_folder + os.sep, order.scratch_folder + os.sep))
+    conductor = Conductor(channel, order, files.take)
+    steering = Steering(
+        conductor,
+        loader=order.loader,
+        batch_cap=order.batch_cap,
+        arguments=order.arguments,
+        started_s=started_s,
+    )
+    conductor.ask = steering.ask
+    conductor.parameters = steering.parameters
+    install(steering, files.saved)
+    if order.data_limit_bytes is not None:
+        limit_process_memory(order.data_limit_bytes)
+    if order.memory_limit_bytes is not None:
+        _limit_gpu_memory(order.memory_limit_bytes)
+    files.install()
+
+    message: Raised | Ended
+    try:
+        _run(order)
+        message = _ended(0, steering)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)  # noqa: T201  as Python itself does
+        message = _ended(code, steering)
+    except BaseException as error:  # noqa: BLE001
+        message = _raised(error)
+    _flush_streams()
+    touched = files.take()
+    if touched:
+        channel.send(Touched(files=touched))
+    channel.send(message)
+    # The supervisor ends the process group, so that no exit hook of the script runs.
+    while True:
+        time.sleep(3600)
+
+
+def _become_the_script(order: WorkOrder) -> None:
+    """sys.argv and sys.path[0] as `python script.py` would set them."""
+    if order.module:
+        sys.argv = [order.script, *order.arguments]
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    else:
+        sys.argv = [order.script, *order.arguments]
+        sys.path.insert(0, str(Path(order.script).resolve().parent))
+
+
+def _run(order: WorkOrder) -> None:
+    if order.module:
+        runpy.run_module(order.script, run_name="__main__", alter_sys=True)
+        return
+    # As plain python does it, spawned data workers included: they import __main__ from its file.
+    runpy.run_path(order.script, run_name="__main__")
+
+
+def _ended(code: int, steering: Any) -> Ended:
+    return Ended(
+        exit_code=code,
+        num_steps=steering.num_steps,
+        num_fetches=steering.num_fetches,
+        num_loaders=steering.num_loaders,
+    )
+
+
+def _raised(error: BaseException) -> Raised:
+    from .faults import is_out_of_memory, raised_by_us, script_traceback
+
+    if raised_by_us(error):
+        import traceback
+
+        return Raised(
+            kind="batchadvisor",
+            text=f"{type(error).__name__}: {error}",
+            traceback=traceback.format_exc(),
+            out_of_memory=is_out_of_memory(error),
+        )
+    text = script_traceback(error)
+    print(text, file=sys.stderr, end="")  # noqa: T201  into the script's own log
+    return Raised(
+        kind=type(error).__name__,
+        text=str(error),
+        traceback=text,
+        out_of_memory=is_out_of_memory(error),
+    )
+
+
+def _versions() -> Any:
+    import torch
+
+    from .. import __version__
+    from ..records import Versions
+
+    return Versions(
+        batchadvisor=__version__,
+        python=platform.python_version(),
+        torch=str(torch.__version__),
+        cuda=torch.version.cuda,
+        platform=platform.platform(),
+    )
+
+
+def _limit_gpu_memory(limit_bytes: int) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        return
+    for index in range(torch.cuda.device_count()):
+        total = torch.cuda.get_device_properties(index).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), index)
+
+
+def _die_with_parent() -> None:
+    """If the supervisor is killed, so are we (Linux)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _flush_streams() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()

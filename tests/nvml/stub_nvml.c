@@ -1,0 +1,391 @@
+/* A stand-in for libnvidia-ml.so.1: the functions that batchadvisor asks, over synthetic GPUs.
+ *
+ * Everything it says is set by name. At load the environment variable STUB_NVML is read,
+ *
+ *     STUB_NVML="gpus=2,gpm=0,nvmlDeviceGetPowerUsage=3"
+ *
+ * and later stub_nvml_set("power_mw", 1000) changes one setting. Names:
+ *
+ *     nvmlFoo            the return code of that function, for every call
+ *     once:nvmlFoo       the same, for its next call only
+ *     power_mw, ...      a value (see the calls of `setting` below for names and defaults)
+ *     1.power_mw         the same for GPU 1 only
+ *
+ * Compile: cc -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 -o libnvidia-ml.so.1 stub_nvml.c -lpthread
+ */
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    SUCCESS = 0,
+    UNINITIALIZED = 1,
+    INVALID_ARGUMENT = 2,
+    NOT_SUPPORTED = 3,
+    NOT_FOUND = 6,
+    INSUFFICIENT_SIZE = 7,
+};
+
+#define MAX_GPUS 8
+#define MAX_ENTRIES 256
+#define NOT_AVAILABLE 0xffffffffffffffffULL
+#define MIB (1024ULL * 1024)
+
+typedef struct { int index; } Gpu;
+typedef struct { int index; double at_s; } GpmSample;
+typedef struct { char name[80]; long long value; } Entry;
+
+static Gpu gpus[MAX_GPUS] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
+static Entry settings[MAX_ENTRIES], calls[MAX_ENTRIES];
+static int num_settings, num_calls, num_inits, num_gpm_samples;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* -------------------------------------------------------------------------------- settings */
+
+static Entry *find(Entry *table, int count, const char *name) {
+    for (int i = 0; i < count; i++)
+        if (strcmp(table[i].name, name) == 0) return &table[i];
+    return NULL;
+}
+
+static Entry *find_or_add(Entry *table, int *count, const char *name) {
+    Entry *entry = find(table, *count, name);
+    if (entry == NULL) {
+        if (*count == MAX_ENTRIES) abort();
+        entry = &table[(*count)++];
+        snprintf(entry->name, sizeof entry->name, "%s", name);
+        entry->value = 0;
+    }
+    return entry;
+}
+
+void stub_nvml_set(const char *name, long long value) {
+    pthread_mutex_lock(&mutex);
+    find_or_add(settings, &num_settings, name)->value = value;
+    pthread_mutex_unlock(&mutex);
+}
+
+/* Forgets all settings, those of the environment too, and all counts. */
+void stub_nvml_reset(void) {
+    pthread_mutex_lock(&mutex);
+    num_settings = num_calls = num_inits = num_gpm_samples = 0;
+    pthread_mutex_unlock(&mutex);
+}
+
+/* How often a function was called. */
+long long stub_nvml_calls(const char *name) {
+    pthread_mutex_lock(&mutex);
+    Entry *entry = find(calls, num_calls, name);
+    long long count = entry ? entry->value : 0;
+    pthread_mutex_unlock(&mutex);
+    return count;
+}
+
+/* GPM buffers that were allocated and not freed. */
+int stub_nvml_gpm_samples(void) { return num_gpm_samples; }
+
+__attribute__((constructor)) static void read_environment(void) {
+    const char *text = getenv("STUB_NVML");
+    if (text == NULL) return;
+    char *copy = strdup(text), *rest = copy, *item;
+    while ((item = strsep(&rest, ",")) != NULL) {
+        char *equals = strchr(item, '=');
+        if (equals == NULL) continue;
+        *equals = '\0';
+        stub_nvml_set(item, strtoll(equals + 1, NULL, 0));
+    }
+    free(copy);
+}
+
+static long long setting(const Gpu *gpu, const char *name, long long otherwise) {
+    char own[96];
+    snprintf(own, sizeof own, "%d.%s", gpu ? gpu->index : -1, name);
+    pthread_mutex_lock(&mutex);
+    Entry *entry = find(settings, num_settings, own);
+    if (entry == NULL) entry = find(settings, num_settings, name);
+    long long value = entry ? entry->value : otherwise;
+    pthread_mutex_unlock(&mutex);
+    return value;
+}
+
+/* Counts a call; the code that it must fail with, or SUCCESS. */
+static int enter(const char *function) {
+    char once[96];
+    snprintf(once, sizeof once, "once:%s", function);
+    pthread_mutex_lock(&mutex);
+    find_or_add(calls, &num_calls, function)->value++;
+    Entry *entry = find(settings, num_settings, once);
+    long long code = SUCCESS;
+    if (entry != NULL && entry->value != SUCCESS) {
+        code = entry->value;
+        entry->value = SUCCESS;
+    } else if ((entry = find(settings, num_settings, function)) != NULL) {
+        code = entry->value;
+    }
+    pthread_mutex_unlock(&mutex);
+    return (int)code;
+}
+
+#define ENTER_UNREADY                        \
+    do {                                     \
+        int code_ = enter(__func__);         \
+        if (code_ != SUCCESS) return code_;  \
+    } while (0)
+#define ENTER                                        \
+    do {                                             \
+        ENTER_UNREADY;                               \
+        if (num_inits == 0) return UNINITIALIZED;    \
+    } while (0)
+
+static double now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + now.tv_nsec * 1e-9;
+}
+
+/* --------------------------------------------------------------------------------- library */
+
+int nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    ENTER_UNREADY;
+    num_inits++;
+    return SUCCESS;
+}
+
+int nvmlShutdown(void) {
+    ENTER;
+    num_inits--;
+    return SUCCESS;
+}
+
+const char *nvmlErrorString(int code) {
+    switch (code) {
+    case SUCCESS: return "Success";
+    case NOT_SUPPORTED: return "Not Supported";
+    case 27: return "Stub is not ready";
+    default: return "Unknown Error";
+    }
+}
+
+int nvmlSystemGetDriverVersion(char *text, unsigned length) {
+    ENTER;
+    snprintf(text, length, "999.00.1");
+    return SUCCESS;
+}
+
+int nvmlSystemGetProcessName(unsigned pid, char *text, unsigned length) {
+    ENTER;
+    if (setting(NULL, "name_is_no_text", 0))
+        snprintf(text, length, "/opt/\xff\xfe");
+    else
+        snprintf(text, length, "/opt/stub/bin/trainer-%u", pid);
+    return SUCCESS;
+}
+
+/* ----------------------------------------------------------------------------------- GPUs */
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+    ENTER;
+    *count = (unsigned)setting(NULL, "gpus", 1);
+    return SUCCESS;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, Gpu **gpu) {
+    ENTER;
+    if (index >= setting(NULL, "gpus", 1)) return INVALID_ARGUMENT;
+    *gpu = &gpus[index];
+    return SUCCESS;
+}
+
+static void write_uuid(const Gpu *gpu, char *text, size_t length) {
+    snprintf(text, length, "GPU-0000000%d-1111-2222-3333-444444444444", gpu->index);
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, Gpu **gpu) {
+    ENTER;
+    for (int i = 0; i < setting(NULL, "gpus", 1); i++) {
+        char own[96];
+        write_uuid(&gpus[i], own, sizeof own);
+        if (strcmp(own, uuid) == 0) {
+            *gpu = &gpus[i];
+            return SUCCESS;
+        }
+    }
+    return NOT_FOUND;
+}
+
+int nvmlDeviceGetUUID(Gpu *gpu, char *text, unsigned length) {
+    ENTER;
+    write_uuid(gpu, text, length);
+    return SUCCESS;
+}
+
+int nvmlDeviceGetName(Gpu *gpu, char *text, unsigned length) {
+    ENTER;
+    snprintf(text, length, "Stub GPU %d", gpu->index);
+    return SUCCESS;
+}
+
+typedef struct { unsigned long long total, free, used; } Memory;
+
+int nvmlDeviceGetMemoryInfo(Gpu *gpu, Memory *memory) {
+    ENTER;
+    memory->total = (unsigned long long)setting(gpu, "total_mib", 16384) * MIB;
+    memory->used = (unsigned long long)setting(gpu, "used_mib", 4096) * MIB;
+    memory->free = memory->total - memory->used;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMigMode(Gpu *gpu, unsigned *current, unsigned *pending) {
+    ENTER;
+    long long mode = setting(gpu, "mig", 0);
+    if (mode < 0) return NOT_SUPPORTED;
+    *current = *pending = (unsigned)mode;
+    return SUCCESS;
+}
+
+/* ------------------------------------------------------------------------------- counters */
+
+typedef struct { unsigned gpu, memory; } Utilization;
+
+int nvmlDeviceGetUtilizationRates(Gpu *gpu, Utilization *utilization) {
+    ENTER;
+    utilization->gpu = (unsigned)setting(gpu, "utilization_pct", 87);
+    utilization->memory = 40;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetPowerUsage(Gpu *gpu, unsigned *milliwatts) {
+    ENTER;
+    *milliwatts = (unsigned)setting(gpu, "power_mw", 250000);
+    return SUCCESS;
+}
+
+/* Without a setting it runs at 250 W, as the real one would. */
+int nvmlDeviceGetTotalEnergyConsumption(Gpu *gpu, unsigned long long *millijoules) {
+    ENTER;
+    long long fixed = setting(gpu, "energy_mj", -1);
+    *millijoules = fixed >= 0 ? (unsigned long long)fixed : (unsigned long long)(250e3 * now_s());
+    return SUCCESS;
+}
+
+int nvmlDeviceGetTemperature(Gpu *gpu, unsigned sensor, unsigned *celsius) {
+    ENTER;
+    (void)sensor;
+    *celsius = (unsigned)setting(gpu, "temperature_c", 61);
+    return SUCCESS;
+}
+
+typedef struct { unsigned version, sensor; int celsius; } Temperature;
+
+int nvmlDeviceGetTemperatureV(Gpu *gpu, Temperature *temperature) {
+    ENTER;
+    temperature->celsius = (int)setting(gpu, "temperature_c", 61);
+    return SUCCESS;
+}
+
+int nvmlDeviceGetClockInfo(Gpu *gpu, unsigned kind, unsigned *mhz) {
+    ENTER;
+    if (kind != 1) return INVALID_ARGUMENT; /* 1: multiprocessors */
+    *mhz = (unsigned)setting(gpu, "sm_mhz", 1500);
+    return SUCCESS;
+}
+
+int nvmlDeviceGetCurrentClocksEventReasons(Gpu *gpu, unsigned long long *bits) {
+    ENTER;
+    *bits = (unsigned long long)setting(gpu, "throttle", 0);
+    return SUCCESS;
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(Gpu *gpu, unsigned long long *bits) {
+    ENTER;
+    *bits = (unsigned long long)setting(gpu, "throttle", 0);
+    return SUCCESS;
+}
+
+int nvmlDeviceGetPcieThroughput(Gpu *gpu, unsigned counter, unsigned *kb_per_s) {
+    ENTER;
+    *kb_per_s = (unsigned)setting(gpu, counter == 0 ? "pcie_tx_kb" : "pcie_rx_kb", 7000);
+    return SUCCESS;
+}
+
+/* ------------------------------------------------------------------------------ processes */
+
+typedef struct { unsigned pid; unsigned long long bytes; unsigned gpu_instance, instance; } Process;
+
+/* `pid` is the probed process (by default the one that loaded this; 0: nobody), `others` how many
+ * more there are: 4000001 and so on. */
+int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, unsigned *count, Process *processes) {
+    ENTER;
+    unsigned own = (unsigned)setting(gpu, "pid", getpid());
+    unsigned others = (unsigned)setting(gpu, "others", 0), total = others + (own != 0), place = 0;
+    unsigned room = *count;
+    *count = total;
+    if (total == 0) return SUCCESS;
+    if (processes == NULL || room < total) return INSUFFICIENT_SIZE;
+    unsigned long long hidden = setting(gpu, "bytes_hidden", 0) ? NOT_AVAILABLE : 0;
+    for (unsigned i = 0; i < others; i++)
+        processes[place++] = (Process){4000001 + i, hidden ? hidden : 1024 * MIB, 0, 0};
+    unsigned long long own_bytes = (unsigned long long)setting(gpu, "own_mib", 2048) * MIB;
+    if (own) processes[place++] = (Process){own, hidden ? hidden : own_bytes, 0, 0};
+    return SUCCESS;
+}
+
+/* ------------------------------------------------------------------------------------ GPM */
+
+typedef struct { unsigned version, is_supported; } GpmSupport;
+typedef struct { const char *short_name, *long_name, *unit; } MetricInfo;
+typedef struct { unsigned id; int code; double value; MetricInfo info; } Metric;
+typedef struct { unsigned version, count; GpmSample *first, *last; Metric metrics[]; } GpmQuery;
+
+int nvmlGpmQueryDeviceSupport(Gpu *gpu, GpmSupport *support) {
+    ENTER;
+    support->is_supported = setting(gpu, "gpm", 1) != 0;
+    return SUCCESS;
+}
+
+int nvmlGpmSampleAlloc(GpmSample **sample) {
+    ENTER;
+    *sample = calloc(1, sizeof **sample);
+    __atomic_add_fetch(&num_gpm_samples, 1, __ATOMIC_SEQ_CST);
+    return SUCCESS;
+}
+
+int nvmlGpmSampleFree(GpmSample *sample) {
+    ENTER;
+    free(sample);
+    __atomic_sub_fetch(&num_gpm_samples, 1, __ATOMIC_SEQ_CST);
+    return SUCCESS;
+}
+
+int nvmlGpmSampleGet(Gpu *gpu, GpmSample *sample) {
+    ENTER;
+    if (!setting(gpu, "gpm", 1)) return NOT_SUPPORTED;
+    sample->index = gpu->index;
+    sample->at_s = now_s();
+    return SUCCESS;
+}
+
+/* Metric 5 answers 50 + 5 unless `gpm.5` says otherwise, in thousandths; `gpm_code.5` is its own
+ * return code, `gpm_nan.5` makes it NaN. */
+int nvmlGpmMetricsGet(GpmQuery *query) {
+    ENTER;
+    if (query->version != 1 || query->first->at_s >= query->last->at_s) return INVALID_ARGUMENT;
+    const Gpu *gpu = &gpus[query->first->index];
+    for (unsigned i = 0; i < query->count; i++) {
+        Metric *metric = &query->metrics[i];
+        char name[32];
+        snprintf(name, sizeof name, "gpm.%u", metric->id);
+        metric->value = setting(gpu, name, (50 + metric->id) * 1000LL) / 1000.0;
+        snprintf(name, sizeof name, "gpm_nan.%u", metric->id);
+        if (setting(gpu, name, 0)) metric->value = NAN;
+        snprintf(name, sizeof name, "gpm_code.%u", metric->id);
+        metric->code = (int)setting(gpu, name, SUCCESS);
+    }
+    return SUCCESS;
+}
