@@ -19,7 +19,7 @@ class Signals(Dataset):
 class Wide(nn.Module):
     """Cheap pointwise layers on 64k values a sample: each keeps 256 KiB for the backward pass."""
 
-    def __init__(self, channels=1024, layers=7):
+    def __init__(self, channels=1024, layers=6):
         super().__init__()
         self.expand = nn.Conv1d(1, channels, 1)
         self.layers = nn.Sequential(*[nn.LeakyReLU(0.5) for _ in range(layers)])
