@@ -1,0 +1,105 @@
+"""The real `pynvml` over a small C library that answers like the driver's."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from batchadvisor.probes import nvml, nvml_calls
+
+SOURCE = Path(__file__).with_name("stub_nvml.c")
+
+
+@pytest.fixture(scope="session")
+def stub_folder(tmp_path_factory):
+    """A folder with the stand-in `libnvidia-ml.so.1`, for `LD_LIBRARY_PATH`."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        message = "no C compiler (cc, gcc, clang): the stand-in for NVML cannot be built"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    folder = tmp_path_factory.mktemp("nvml")
+    name = "libnvidia-ml.so.1"
+    command = [compiler, "-shared", "-fPIC", "-Wall", "-Wextra", "-std=gnu11"]
+    command += [f"-Wl,-soname,{name}", "-o", str(folder / name), str(SOURCE), "-lpthread"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+class Stub:
+    """Tells the loaded library what to answer."""
+
+    def __init__(self, library):
+        self._library = library
+        library.stub_nvml_calls.restype = ctypes.c_longlong
+
+    def set(self, **values):
+        for name, value in values.items():
+            self[name] = value
+
+    def __setitem__(self, name, value):
+        self._library.stub_nvml_set(name.encode(), ctypes.c_longlong(value))
+
+    def calls(self, function):
+        return self._library.stub_nvml_calls(function.encode())
+
+    @property
+    def gpm_buffers(self):
+        return self._library.stub_nvml_gpm_samples()
+
+
+@pytest.fixture
+def stub(stub_folder, monkeypatch):
+    """One GPU with GPM and nobody else on it; nothing is left behind."""
+    import pynvml
+
+    monkeypatch.delenv("STUB_NVML", raising=False)
+    library = ctypes.CDLL(str(stub_folder / "libnvidia-ml.so.1"))
+    library.stub_nvml_reset()
+    monkeypatch.setattr(pynvml, "nvmlLib", library)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    monkeypatch.setattr(pynvml, "_nvmlLib_refcount", 0)
+    monkeypatch.setattr(nvml_calls, "_ready_in_process", None)
+    words = dict(pynvml.NVMLError._errcode_to_string)
+    monkeypatch.setattr(pynvml.NVMLError, "_errcode_to_string", words)
+    control = Stub(library)
+    yield control
+    assert not [one for one in threading.enumerate() if one.name == nvml.THREAD_NAME]
+    assert control.gpm_buffers == 0
+
+
+class FakeClock:
+    """Stands still until it is told to go on."""
+
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+    def advance(self, seconds):
+        self.now_s += seconds
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def wait_until():
+    """Waits for something that the sampler's thread does."""
+
+    def wait(condition, limit_s=20.0):
+        deadline = time.monotonic() + limit_s
+        while not condition():
+            assert time.monotonic() < deadline, "it did not happen"
+            time.sleep(0.002)
+
+    return wait

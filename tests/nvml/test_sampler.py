@@ -1,0 +1,450 @@
+"""The sampler over the stand-in: what it measures, and what each refusal costs."""
+
+import threading
+
+import msgspec
+import pytest
+from batchadvisor.probes import nvml, nvml_window
+from batchadvisor.records import Counters
+from hypothesis import given
+from hypothesis import strategies as st
+
+MIB = 1024**2
+GPM = {"sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct"}
+PCIE = {"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"}
+QUIET = {"period_s": 60.0}  # the thread samples once, the rest is the edges'
+
+
+def missing(counters):
+    """Fields without a value; each must have a reason and no other may."""
+    empty = {
+        field
+        for field in nvml_window.MEASURED
+        if getattr(counters, field) is None or field in counters.unavailable
+    }
+    assert counters.unavailable.keys() == empty
+    assert all(counters.unavailable.values())
+    return empty
+
+
+def window(clock, lasted_s=5.0, **options):
+    """The counters of one window on a clock that jumps."""
+    with nvml.NvmlSampler(0, clock=clock, **QUIET, **options) as sampler:
+        sampler.begin()
+        clock.advance(lasted_s)
+        return sampler.end()
+
+
+def test_everything(stub, clock):
+    stub.set(energy_mj=10_000, power_mw=123_456, throttle=0x44, others=1)
+    with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+        sampler.begin()
+        stub.set(energy_mj=25_500)
+        clock.advance(5.0)
+        counters = sampler.end()
+    assert missing(counters) == set()
+    assert counters.num_samples >= 1
+    assert msgspec.structs.replace(counters, num_samples=1) == Counters(
+        num_samples=1,
+        window_s=5.0,
+        utilization_pct=87.0,
+        memory_used_bytes=4096 * MIB,
+        process_memory_bytes=2048 * MIB,
+        power_w=123.456,
+        energy_j=15.5,
+        temperature_c=61.0,
+        sm_clock_mhz=1500.0,
+        throttle_reasons=("sw_power_cap", "hw_thermal_slowdown"),
+        throttled_pct=100.0,
+        other_processes=("4000001 (trainer-4000001, 1.00 GiB)",),
+        sm_active_pct=52.0,
+        sm_occupancy_pct=53.0,
+        tensor_active_pct=55.0,
+        dram_active_pct=60.0,
+        pcie_tx_bytes_per_s=70.0 * MIB,
+        pcie_rx_bytes_per_s=71.0 * MIB,
+    )
+    assert msgspec.json.decode(msgspec.json.encode(counters), type=Counters) == counters
+
+
+# What the refusal of one function must cost, and nothing else.
+COSTS = {
+    "nvmlInitWithFlags": set(nvml_window.MEASURED) - {"window_s"},
+    "nvmlDeviceGetHandleByIndex_v2": set(nvml_window.MEASURED) - {"window_s"},
+    "nvmlDeviceGetUtilizationRates": {"utilization_pct"},
+    "nvmlDeviceGetMemoryInfo": {"memory_used_bytes"},
+    "nvmlDeviceGetPowerUsage": {"power_w"},
+    "nvmlDeviceGetTotalEnergyConsumption": {"energy_j"},
+    "nvmlDeviceGetTemperatureV": {"temperature_c"},
+    "nvmlDeviceGetClockInfo": {"sm_clock_mhz"},
+    "nvmlDeviceGetCurrentClocksEventReasons": {"throttle_reasons", "throttled_pct"},
+    "nvmlDeviceGetComputeRunningProcesses_v3": {"process_memory_bytes", "other_processes"},
+    "nvmlSystemGetProcessName": set(),
+    "nvmlGpmQueryDeviceSupport": GPM | PCIE,  # PCIe is then the thread's, which sleeps here
+    "nvmlGpmSampleAlloc": GPM | PCIE,
+    "nvmlGpmSampleGet": GPM | PCIE,
+    "nvmlGpmMetricsGet": GPM | PCIE,
+}
+
+
+@pytest.mark.parametrize("code", [3, 4, 15, 999])
+@pytest.mark.parametrize("function", COSTS)
+def test_a_refused_call_costs_its_own_fields_only(stub, clock, function, code):
+    stub.set(others=1)
+    stub[function] = code
+    counters = window(clock)
+    costs = COSTS[function]
+    asked_by_thread = PCIE if function == "nvmlGpmQueryDeviceSupport" else set()
+    assert missing(counters) - asked_by_thread == costs - asked_by_thread
+    words = {3: "Not Supported", 4: "Permissions", 15: "GPU is lost", 999: "Unknown Error"}
+    for field in costs - asked_by_thread:
+        assert words[code] in counters.unavailable[field]
+        assert f"(NVML code {code})" in counters.unavailable[field]
+
+
+@pytest.mark.parametrize("code", [*range(1, 31), 999, 12345])
+def test_any_code_becomes_a_reason(stub, clock, code):
+    stub["nvmlDeviceGetPowerUsage"] = code
+    assert "power_w" in missing(window(clock))
+
+
+@pytest.mark.parametrize("function", sorted(COSTS.keys() - {"nvmlSystemGetProcessName"}))
+def test_a_call_that_fails_once_is_asked_again(stub, clock, wait_until, function):
+    stub["once:" + function] = 999
+    with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+        sampler.begin()
+        clock.advance(2.0)
+        sampler.end()
+    with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+        sampler.begin()
+        clock.advance(2.0)
+        assert missing(sampler.end()) == set()
+
+
+def test_one_lost_sample_leaves_the_others(stub, clock, wait_until):
+    with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+        wait_until(lambda: len(sampler.samples()) == 1)
+        sampler.begin(steady_s=1.0)
+        stub["nvmlDeviceGetPowerUsage"] = 999
+        clock.advance(0.01)
+        wait_until(lambda: len(sampler.samples()) == 2)
+        stub["nvmlDeviceGetPowerUsage"] = 0
+        clock.advance(1.0)
+        counters = sampler.end()
+    assert counters.power_w == 250.0
+    assert "power_w" not in counters.unavailable
+    assert "Unknown Error" in sampler.samples()[1].unavailable["power_w"]
+
+
+def test_a_driver_without_the_newer_functions(stub, clock):
+    stub["nvmlDeviceGetTemperatureV"] = 13
+    stub["nvmlDeviceGetCurrentClocksEventReasons"] = 13
+    stub.set(throttle=0x20)
+    counters = window(clock)
+    assert missing(counters) == set()
+    assert counters.temperature_c == 61.0
+    assert counters.throttle_reasons == ("sw_thermal_slowdown",)
+
+
+def test_a_driver_without_any_such_function(stub, clock):
+    stub["nvmlDeviceGetComputeRunningProcesses_v3"] = 13
+    counters = window(clock)
+    assert missing(counters) == {"process_memory_bytes", "other_processes"}
+    assert "driver does not have it" in counters.unavailable["other_processes"]
+
+
+class TestEnergy:
+    @pytest.mark.parametrize(
+        ("first", "last", "words"), [(9000, 100, "started anew"), (9000, 9000, "did not move")]
+    )
+    def test_no_number_from_a_counter_that_did_not_rise(self, stub, clock, first, last, words):
+        stub.set(energy_mj=first)
+        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+            sampler.begin()
+            stub.set(energy_mj=last)
+            clock.advance(5.0)
+            counters = sampler.end()
+        assert missing(counters) == {"energy_j"}
+        assert words in counters.unavailable["energy_j"]
+
+    def test_refused_at_the_end_only(self, stub, clock):
+        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+            sampler.begin()
+            stub["nvmlDeviceGetTotalEnergyConsumption"] = 15
+            clock.advance(5.0)
+            assert missing(sampler.end()) == {"energy_j"}
+
+
+class TestGpm:
+    def test_older_gpus_have_none_and_pcie_comes_from_samples(self, stub, clock, wait_until):
+        stub.set(gpm=0, pcie_tx_kb=2_000, pcie_rx_kb=3_000)
+        with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+            sampler.begin()
+            wait_until(lambda: stub.calls("nvmlDeviceGetPcieThroughput") >= 2)
+            wait_until(sampler.samples)
+            clock.advance(5.0)
+            counters = sampler.end()
+        assert missing(counters) == GPM
+        assert "Hopper" in counters.unavailable["sm_active_pct"]
+        assert counters.pcie_tx_bytes_per_s == 2_000_000.0
+        assert counters.pcie_rx_bytes_per_s == 3_000_000.0
+
+    def test_pcie_refused_on_an_older_gpu(self, stub, clock, wait_until):
+        stub.set(gpm=0, nvmlDeviceGetPcieThroughput=4)
+        with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+            sampler.begin()
+            wait_until(sampler.samples)
+            clock.advance(5.0)
+            counters = sampler.end()
+        assert missing(counters) == GPM | PCIE
+        assert "Permissions" in counters.unavailable["pcie_tx_bytes_per_s"]
+
+    def test_gpm_gpus_are_not_asked_for_pcie(self, stub, clock, wait_until):
+        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+            wait_until(sampler.samples)
+        assert stub.calls("nvmlDeviceGetPcieThroughput") == 0
+
+    def test_one_metric_refused(self, stub, clock):
+        stub.set(**{"gpm_code.5": 3, "gpm_nan.10": 1, "gpm.2": 98_765})
+        counters = window(clock)
+        assert missing(counters) == {"tensor_active_pct", "dram_active_pct"}
+        assert "Not Supported" in counters.unavailable["tensor_active_pct"]
+        assert "nan" in counters.unavailable["dram_active_pct"]
+        assert counters.sm_active_pct == 98.765
+
+    def test_a_window_too_short_for_it(self, stub, clock):
+        counters = window(clock, lasted_s=0.05)
+        assert missing(counters) == {"utilization_pct", "power_w"} | GPM | PCIE
+        assert "0.050 s" in counters.unavailable["sm_active_pct"]
+
+    def test_refused_at_the_end_only(self, stub, clock):
+        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+            sampler.begin()
+            stub["nvmlGpmSampleGet"] = 15
+            clock.advance(5.0)
+            assert missing(sampler.end()) == GPM | PCIE
+
+    def test_a_buffer_that_cannot_be_freed_costs_nothing(self, stub, clock):
+        stub["nvmlGpmSampleFree"] = 999
+        assert missing(window(clock)) == set()
+        stub._library.stub_nvml_reset()
+
+
+class TestProcesses:
+    def test_others_are_named(self, stub, clock):
+        stub.set(others=2)
+        assert window(clock).other_processes == (
+            "4000001 (trainer-4000001, 1.00 GiB)",
+            "4000002 (trainer-4000002, 1.00 GiB)",
+        )
+
+    def test_nobody_else(self, stub, clock):
+        counters = window(clock)
+        assert counters.other_processes == ()
+        assert missing(counters) == set()
+
+    @pytest.mark.parametrize("how", ["nvmlSystemGetProcessName", "name_is_no_text"])
+    def test_name_unknown(self, stub, clock, how):
+        stub.set(others=1, **{how: 4})
+        assert window(clock).other_processes == ("4000001 (name unknown, 1.00 GiB)",)
+
+    def test_bytes_hidden(self, stub, clock):
+        stub.set(others=1, bytes_hidden=1)
+        counters = window(clock)
+        assert missing(counters) == {"process_memory_bytes"}
+        assert "hides" in counters.unavailable["process_memory_bytes"]
+        assert counters.other_processes == ("4000001 (trainer-4000001)",)
+
+    def test_several_probed_processes_are_added(self, stub, clock):
+        stub.set(others=2, pid=77)
+        counters = window(clock, pids=[77, 4000001])
+        assert counters.process_memory_bytes == (2048 + 1024) * MIB
+        assert counters.other_processes == ("4000002 (trainer-4000002, 1.00 GiB)",)
+
+    def test_the_most_memory_is_kept(self, stub, clock):
+        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+            stub.set(own_mib=9000)
+            sampler.begin()
+            clock.advance(1.0)
+            sampler.end()
+            stub.set(own_mib=100)
+            clock.advance(1.0)
+            assert sampler.stop().process_memory_bytes == 9000 * MIB
+
+    def test_in_a_container_numbers_differ(self, stub, clock):
+        stub.set(pid=77, others=1)
+        counters = window(clock, pids=[12], host_numbers=False)
+        assert missing(counters) == {"process_memory_bytes", "other_processes"}
+        assert "4000001, 77" in counters.unavailable["other_processes"]
+
+    def test_in_a_container_the_list_may_be_empty(self, stub, clock):
+        stub.set(pid=0)
+        counters = window(clock, host_numbers=False)
+        assert missing(counters) == {"process_memory_bytes", "other_processes"}
+        assert "not even the probed one" in counters.unavailable["process_memory_bytes"]
+
+    def test_where_numbers_are_the_hosts_a_stranger_is_a_stranger(self, stub, clock):
+        stub.set(pid=0, others=1)
+        counters = window(clock, host_numbers=True)
+        assert missing(counters) == {"process_memory_bytes"}
+        assert len(counters.other_processes) == 1
+
+
+class TestAveragedValues:
+    """Utilisation and power tell of the last second, so a window's first second is not its own."""
+
+    def test_the_first_second_is_left_out(self, stub, clock, wait_until):
+        stub.set(utilization_pct=3, power_mw=90_000)
+        with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+            sampler.begin()
+            clock.advance(0.5)
+            wait_until(lambda: sampler.samples() and sampler.samples()[-1].time_s > 100.4)
+            stub.set(utilization_pct=96, power_mw=300_000)
+            clock.advance(1.0)
+            counters = sampler.end()
+        assert (counters.utilization_pct, counters.power_w) == (96.0, 300.0)
+
+    def test_a_short_window_has_none(self, stub, clock):
+        counters = window(clock, lasted_s=0.9)
+        assert missing(counters) == {"utilization_pct", "power_w"}
+        assert "averages" in counters.unavailable["utilization_pct"]
+
+    def test_a_refusal_goes_before_the_short_window(self, stub, clock):
+        stub["nvmlDeviceGetUtilizationRates"] = 3
+        assert "Not Supported" in window(clock, lasted_s=0.9).unavailable["utilization_pct"]
+
+    def test_unless_the_same_work_ran_before(self, stub, clock):
+        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+            sampler.begin(steady_s=0.5)
+            clock.advance(0.6)
+            assert missing(sampler.end()) == set()
+
+
+class TestThrottle:
+    def test_share_and_order(self, stub, clock, wait_until):
+        with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+            wait_until(sampler.samples)
+            clock.advance(0.001)
+            sampler.begin(steady_s=1.0)
+            for count, bits in ((2, 0x4), (3, 0x24), (4, 0x1)):
+                stub.set(throttle=bits)
+                clock.advance(0.011)
+                wait_until(lambda count=count: len(sampler.samples()) == count)
+            stub.set(throttle=0x1)
+            clock.advance(0.001)
+            counters = sampler.end()
+        assert counters.throttle_reasons == ("sw_power_cap", "sw_thermal_slowdown")
+        assert counters.num_samples == 4
+        assert counters.throttled_pct == 50.0
+        assert sampler.samples()[-1].throttle_reasons == ("gpu_idle",)
+
+    def test_a_setting_is_no_limit(self, stub, clock):
+        stub.set(throttle=0x2)
+        counters = window(clock)
+        assert counters.throttle_reasons == ("applications_clocks_setting",)
+        assert counters.throttled_pct == 0.0
+
+
+class TestWindows:
+    def test_many_on_one_sampler(self, stub, clock):
+        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+            for mhz in (1000, 1200, 1400):
+                stub.set(sm_mhz=mhz)
+                clock.advance(1.0)
+                sampler.begin()
+                clock.advance(2.0)
+                counters = sampler.end()
+                assert (counters.sm_clock_mhz, counters.window_s) == (mhz, 2.0)
+            assert sampler.stop().window_s == 9.0
+
+    def test_of_the_right_gpu(self, stub, clock):
+        stub.set(gpus=2, **{"1.power_mw": 111_000})
+        uuid = nvml.devices()[1].uuid
+        with nvml.NvmlSampler(uuid, clock=clock, **QUIET) as sampler:
+            sampler.begin()
+            clock.advance(2.0)
+            assert sampler.end().power_w == 111.0
+
+    def test_a_window_left_open_is_dropped(self, stub, clock):
+        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+            sampler.begin()
+            clock.advance(50.0)
+            sampler.begin()
+            clock.advance(2.0)
+            assert sampler.end().window_s == 2.0
+            sampler.begin()
+
+    def test_end_needs_a_begin(self, stub):
+        with nvml.NvmlSampler(0, **QUIET) as sampler, pytest.raises(RuntimeError, match="begin"):
+            sampler.end()
+
+    def test_start_and_stop_come_in_turn(self, stub):
+        sampler = nvml.NvmlSampler(0, **QUIET)
+        with pytest.raises(RuntimeError, match="not started"):
+            sampler.stop()
+        sampler.start()
+        with pytest.raises(RuntimeError, match="runs already"):
+            sampler.start()
+        sampler.stop()
+        sampler.start()
+        assert sampler.stop().temperature_c == 61.0
+
+    def test_period_must_be_positive(self):
+        with pytest.raises(ValueError, match="period_s"):
+            nvml.NvmlSampler(0, period_s=0)
+
+
+class TestThread:
+    def test_it_samples_in_real_time_and_ends(self, stub, wait_until):
+        sampler = nvml.NvmlSampler(0, period_s=0.01)
+        sampler.start()
+        thread = next(one for one in threading.enumerate() if one.name == nvml.THREAD_NAME)
+        assert thread.daemon
+        wait_until(lambda: len(sampler.samples()) >= 10)
+        sampler.stop()
+        assert not thread.is_alive()
+        count = len(sampler.samples())
+        assert count == len(sampler.samples())
+
+    def test_raw_samples(self, stub, wait_until):
+        with nvml.NvmlSampler(0, period_s=0.01) as sampler:
+            wait_until(lambda: len(sampler.samples()) >= 5)
+        samples = sampler.samples()
+        times = [one.time_s for one in samples]
+        assert times == sorted(times)
+        assert sampler.samples(since_s=times[2]) == samples[3:]
+        line = msgspec.json.encode(samples[0])
+        assert msgspec.json.decode(line, type=nvml.Sample) == samples[0]
+        assert b"null" not in line
+
+    def test_slow_questions_are_rare(self, stub, clock, wait_until):
+        with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+            for count in range(1, 60):
+                wait_until(lambda count=count: len(sampler.samples()) >= count)
+                clock.advance(0.011)
+            listed = [one for one in sampler.samples() if one.other_processes is not None]
+        assert len(listed) == 1
+
+    def test_no_thread_without_a_gpu(self, stub, clock):
+        stub.set(gpus=0)
+        with nvml.NvmlSampler(0, clock=clock) as sampler:
+            assert not [one for one in threading.enumerate() if one.name == nvml.THREAD_NAME]
+            assert "Invalid Argument" in sampler.unavailable
+            sampler.begin()
+            clock.advance(1.0)
+            assert missing(sampler.end()) == set(nvml_window.MEASURED) - {"window_s"}
+
+
+@given(
+    due_s=st.floats(0, 1e6),
+    late_s=st.floats(0, 1e3),
+    period_s=st.floats(1e-2, 10),
+)
+def test_the_period_does_not_drift(due_s, late_s, period_s):
+    """The next time lies on the grid, after now, and less than a period away."""
+    now_s = due_s + late_s
+    after = nvml.next_due(due_s, now_s, period_s)
+    steps = (after - due_s) / period_s
+    assert abs(steps - round(steps)) < 1e-6 * max(1, steps) + 1e-3
+    assert round(steps) >= 1
+    assert -1e-6 < after - now_s <= period_s * (1 + 1e-6) + 1e-6
