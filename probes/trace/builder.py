@@ -7,7 +7,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -35,19 +35,22 @@ class Event(msgspec.Struct, gc=False):
     args: msgspec.Raw = _NOTHING
 
 
+_Int: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+
+
 class _LaunchArgs(msgspec.Struct, gc=False):
-    correlation: int = -1
+    correlation: _Int = -1
 
 
 class _GpuArgs(msgspec.Struct, gc=False):
-    correlation: int = -1
-    device: int = -1
-    stream: int = -1
-    bytes: int = -1
-    grid: tuple[int, int, int] | None = None
-    block: tuple[int, int, int] | None = None
-    registers: int = msgspec.field(default=-1, name="registers per thread")
-    shared: int = msgspec.field(default=-1, name="shared memory")
+    correlation: _Int = -1
+    device: _Int = -1
+    stream: _Int = -1
+    bytes: _Int = -1
+    grid: tuple[_Int, _Int, _Int] | None = None
+    block: tuple[_Int, _Int, _Int] | None = None
+    registers: _Int = msgspec.field(default=-1, name="registers per thread")
+    shared: _Int = msgspec.field(default=-1, name="shared memory")
     blocks_per_sm: float | None = msgspec.field(default=None, name="blocks per SM")
     occupancy: float | None = msgspec.field(default=None, name="est. achieved occupancy %")
 
@@ -221,8 +224,7 @@ def _lenient(text: bytes, kind: type[_Args]) -> _Args:
                 value = msgspec.convert(args[field.encode_name], field.type, strict=False)
             except (msgspec.ValidationError, OverflowError):
                 continue
-            if not isinstance(value, int) or abs(value) <= _MOST_INT64:
-                found[field.name] = value
+            found[field.name] = value
     return kind(**found)
 
 

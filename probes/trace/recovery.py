@@ -114,17 +114,14 @@ def read_piece(piece: bytes) -> tuple[Event | None, bytes | None, bool]:
             return _event(found), None, not _valid(piece)
         if rest.startswith("]"):
             return _event(found), rest[1:].encode(), False
-    end = _LIST_END.search(piece)
-    rest_bytes = None
-    if end is not None and not piece.endswith(b"}", 0, end.start() + 1):
-        return None, None, False
-    if end is not None and end.end(1) < len(piece):
-        text = piece[: end.start() + 1].decode("utf-8", "replace")
-        rest_bytes = piece[end.end(1) :]
     mended = mend(text)
-    if mended is None:
-        return None, None, False
-    return _event(_LOOSE.decode(mended)), rest_bytes, True
+    if mended is not None:
+        return _event(_LOOSE.decode(mended)), None, True
+    for end in _LIST_END.finditer(piece):
+        mended = mend(piece[: end.start() + 1].decode("utf-8", "replace"))
+        if mended is not None:
+            return _event(_LOOSE.decode(mended)), piece[end.end(1) :], True
+    return None, None, False
 
 
 def _strict(piece: bytes) -> Event | None:
