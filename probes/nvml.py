@@ -304,6 +304,7 @@ class NvmlSampler:
         while not stopping.is_set():
             now_s = self._clock()
             if now_s >= due_s:
+                due_s = next_due(due_s, now_s, self._period_s)
                 slow = now_s >= slow_due_s or self._slow_wanted.is_set()
                 if slow:
                     self._slow_wanted.clear()
@@ -311,5 +312,4 @@ class NvmlSampler:
                 processes = self._processes if slow else None
                 pcie = slow and self._no_gpm is not None
                 self._keep(read_sample(self._handle, now_s, processes, pcie=pcie))
-                due_s = next_due(due_s, self._clock(), self._period_s)
             stopping.wait(max(0.0, due_s - self._clock()))
