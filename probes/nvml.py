@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..records import Counters, Record
-
 from .nvml_calls import NvmlRefusedError, ask, nvml_unavailable
 from .nvml_counters import Sample, read_sample
 from .nvml_processes import GpuProcess, ProcessTable

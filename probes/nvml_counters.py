@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from ..records import Record
-
 from .nvml_calls import NvmlRefusedError, ask, ask_either
 from .nvml_processes import GpuProcess, ProcessTable
 

@@ -14,7 +14,6 @@ import msgspec
 
 from ..records import Record
 from ..units import format_bytes
-
 from .nvml_calls import NvmlRefusedError, ask
 
 _INITIAL_NAMESPACE = "pid:[4026531836]"

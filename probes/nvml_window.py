@@ -14,7 +14,6 @@ from typing import Any
 
 from ..records import Counters
 from ..units import MIB
-
 from .nvml_calls import NvmlRefusedError, ask
 from .nvml_counters import PCIE, Sample, energy_j
 from .nvml_processes import GpuProcess
