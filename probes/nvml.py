@@ -37,7 +37,7 @@ JOIN_S = 5.0
 """How long `stop` waits for a thread that is inside a driver call."""
 
 
-class NvmlDevice(Record, kw_only=True):
+class NvmlDevice(Record, frozen=True, kw_only=True):
     """One GPU at one moment.
 
     Attributes:

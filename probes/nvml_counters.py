@@ -27,7 +27,7 @@ THROTTLE_NAMES = {
 """Bits of NVML's clocks-event reasons."""
 
 
-class Sample(Record, kw_only=True, omit_defaults=True):
+class Sample(Record, frozen=True, kw_only=True, omit_defaults=True):
     """What one round of questions brought.
 
     Attributes:

@@ -20,7 +20,7 @@ _INITIAL_NAMESPACE = "pid:[4026531836]"
 """The kernel's fixed name for the first process namespace (`PROC_PID_INIT_INO`)."""
 
 
-class GpuProcess(Record, kw_only=True):
+class GpuProcess(Record, frozen=True, kw_only=True):
     """A process on the GPU; name and bytes are `None` where the driver does not tell them."""
 
     pid: int
@@ -32,7 +32,7 @@ class GpuProcess(Record, kw_only=True):
         return f"{self.pid} ({', '.join([self.name or 'name unknown', *known])})"
 
 
-class Processes(Record, kw_only=True):
+class Processes(Record, frozen=True, kw_only=True):
     """Who is on the GPU; a field that is `None` has a reason.
 
     Attributes:
