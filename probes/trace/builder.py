@@ -172,13 +172,24 @@ class Builder:
         group = self._groups[kind]
         start = group.column("start_ns", np.int64)
         correlation = group.column("correlation", np.int64)
+        if kind != "launch":
+            correlation = np.broadcast_to(np.int64(-1), start.shape)
         return Ranges(
             start_ns=start,
             end_ns=group.column("end_ns", np.int64),
             name=group.column("name", np.int32),
             thread=group.column("thread", np.int32),
-            correlation=correlation if kind == "launch" else np.broadcast_to(np.int64(-1), start.shape),
+            correlation=correlation,
         )
+
+    def host_ranges(self) -> tuple[Ranges, Ranges]:
+        """Operators and annotations; old traces mix them in one category."""
+        operators, annotations = self.ranges("operator"), self.ranges("annotation")
+        notes = np.array([vocabulary.is_annotation(name) for name in self.names], bool)
+        moved = notes[operators.name] if len(operators) else np.zeros(0, bool)
+        if moved.any():
+            return operators.select(~moved), annotations.join(operators.select(moved))
+        return operators, annotations
 
     def activities(self) -> Activities:
         """The columns of the GPU events; the builder forgets them."""

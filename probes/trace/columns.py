@@ -21,7 +21,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all columns; one row an event."""
 
 
-class Ranges(Columns):
+class Ranges(Columns, frozen=True, kw_only=True):
     """Something that the host did: operators, annotations, API calls.
 
     Attributes:
@@ -46,8 +46,17 @@ class Ranges(Columns):
             **{field: getattr(self, field)[rows] for field in self.__struct_fields__},
         )
 
+    def join(self, other: Ranges) -> Ranges:
+        """The rows of both."""
+        return Ranges(
+            **{
+                field: np.concatenate((getattr(self, field), getattr(other, field)))
+                for field in self.__struct_fields__
+            },
+        )
 
-class Activities(Columns):
+
+class Activities(Columns, frozen=True, kw_only=True):
     """Something that a GPU did: kernels, copies, sets.
 
     Attributes:

@@ -37,22 +37,26 @@ copies are no steps and are skipped by their category."""
 COPY_DIRECTIONS: Final = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
 
 _INPUT = re.compile(r"enumerate\((?:DataLoader|DataPipe)\)#")
-_OLD_ANNOTATION = re.compile(r"ProfilerStep#|enumerate\(|Optimizer\.|nccl:|gloo:|## ")
+_OLD_ANNOTATION = re.compile(r"ProfilerStep#|enumerate\(")
 _COMMUNICATION = re.compile(r"nccl|rccl|msccl", re.IGNORECASE)
 _SYNCHRONIZE = re.compile(r"Synchronize$")
 _LONG_COPY = re.compile(r"Copy(Host|Device|Peer)To(Host|Device|Peer)")
 
 _TENSOR_CORES = re.compile(
-    r"[hsi](?:884|1688|8816|16816|161616|88128|1684)"  # instruction shapes of cuBLAS and CUTLASS
-    r"|hmma|imma|tensor(?:16|8)x8x\d+|tensorop|OpClassTensorOp|wgmma|gmma"
-    r"|nvjet|xmma_gemm_(?:bf16|f16|e4m3|e5m2|f8|i8|tf32)|xmma_[a-z_]*tf32"
-    r"|flash_(?:fwd|bwd)|FlashAttn(?:Fwd|Bwd)Sm|fmha|warpgroupsize"
+    r"[hsi](?:884|1688|8816|16816|161616)"  # shapes of matrix instructions in cuBLAS and CUTLASS
+    r"|hmma|imma|wgmma|gmma|tensor(?:16|8)x8x\d|tensorop|MmaTensorOp|nvjet|warpgroupsize"
+    r"|xmma_gemm_(?:bf16|f16|e4m3|e5m2|f8|i8|tf32)|xmma_[a-z_]*tf32"
+    r"|flash_(?:fwd|bwd)|FlashAttn(?:Fwd|Bwd)Sm|fmha"
 )
-_NO_TENSOR_CORES = re.compile(r"simt|ReduceSplitK|preprocess|postprocess|prepare_varlen", re.I)
-_GENERATED = re.compile(
+_NO_TENSOR_CORES = re.compile(
+    r"simt|ReduceSplitK|preprocess|postprocess|prepare_varlen"  # helpers beside the products
+    r"|sgemm|scudnn|gemmSN|gemmk1|gemv|convolve_sgemm",  # products in single precision
+    re.IGNORECASE,
+)
+_UNKNOWN_TENSOR_CORES = re.compile(
     r"^(?:triton|fused|Cijk_)|_kernel_?\d*$|cutlass|xmma|gemm|conv(?:olve)?[_0-9]", re.IGNORECASE
 )
-_SIMT = re.compile(r"sgemm|scudnn|gemmSN|gemmk1|gemv|simt|convolve_sgemm|at::native|nccl", re.I)
+_NATIVE = re.compile(r"at::native|nccl")
 
 
 def is_step(name: str) -> bool:
@@ -80,16 +84,21 @@ def is_synchronize(name: str) -> bool:
     return _SYNCHRONIZE.search(name) is not None
 
 
+def is_launch(name: str) -> bool:
+    """Whether an API call launches kernels or graphs of them."""
+    return "Launch" in name
+
+
 def uses_tensor_cores(name: str) -> bool | None:
     """Whether a kernel's name proves the use of tensor cores.
 
     `None`: the name cannot tell (Triton, ROCm's Tensile, unnamed generated kernels).
     """
-    if _TENSOR_CORES.search(name) and not _NO_TENSOR_CORES.search(name):
-        return True
-    if _SIMT.search(name) or _NO_TENSOR_CORES.search(name):
+    if _NO_TENSOR_CORES.search(name):
         return False
-    return None if _GENERATED.search(name) else False
+    if _TENSOR_CORES.search(name):
+        return True
+    return None if _UNKNOWN_TENSOR_CORES.search(name) and not _NATIVE.search(name) else False
 
 
 def copy_direction(name: str) -> str:

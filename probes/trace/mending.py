@@ -61,9 +61,8 @@ def _rewrite(text: str) -> str | None:
             continue
         if mark in "{[":
             nesting.append(mark)
-        elif mark in "}]":
-            if not nesting or (nesting.pop() == "{") != (mark == "}"):
-                return None
+        elif mark in "}]" and (not nesting or (nesting.pop() == "{") != (mark == "}")):
+            return None
         key_next = mark in "{," and bool(nesting) and nesting[-1] == "{"
         parts.append(mark)
         position += 1

@@ -59,9 +59,7 @@ def resident_blocks(
     """
     capability = device.compute_capability or (0, 0)
     warps = -(-num_threads // _WARP)
-    most = np.minimum(
-        _MOST_BLOCKS[capability], (device.max_threads_per_sm or 0) // _WARP // warps
-    )
+    most = np.minimum(_MOST_BLOCKS[capability], (device.max_threads_per_sm or 0) // _WARP // warps)
     per_warp = _round_up(np.maximum(registers, 1) * _WARP, _REGISTER_UNIT)
     per_partition = (device.registers_per_sm or 0) // _PARTITIONS
     most = np.minimum(most, per_partition // per_warp * _PARTITIONS // warps)
@@ -95,14 +93,14 @@ def achieved_pct(kernels: Activities, device: DeviceProperties | None) -> Floats
 
 
 def corrected_pct(kernels: Activities, device: DeviceProperties | None) -> Floats:
-    """Kineto's occupancy where it is a real one, else the computed one; NaN if there is neither.
+    """The computed occupancy, else Kineto's where it is a real one; NaN if there is neither.
 
-    A 0 is never real: a running kernel occupies something. It is replaced, or dropped.
+    The computed one comes first because Kineto's is rounded: 0.4 % becomes 0. A 0 is never
+    real, a running kernel occupies something.
     """
-    real = kernels.occupancy_pct > 0
-    if real.all():
-        return kernels.occupancy_pct
-    return np.where(real, kernels.occupancy_pct, achieved_pct(kernels, device))
+    computed = achieved_pct(kernels, device)
+    written = np.where(kernels.occupancy_pct > 0, kernels.occupancy_pct, np.nan)
+    return np.where(np.isfinite(computed), computed, written)
 
 
 def blocks_per_sm(kernels: Activities, device: DeviceProperties | None) -> Floats:

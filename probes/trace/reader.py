@@ -149,11 +149,12 @@ class _Reader:
         metadata = _metadata(self.header) | _metadata(b"".join(self.footer or []))
         truncated = self.footer is None and not (bare_list and not self.num_lost)
         builder = self.builder
+        operators, annotations = builder.host_ranges()
         trace = Trace(
             gpu=builder.activities(),
             launches=builder.ranges("launch"),
-            operators=builder.ranges("operator"),
-            annotations=builder.ranges("annotation"),
+            operators=operators,
+            annotations=annotations,
             names=tuple(builder.names),
             threads=tuple((str(pid), str(tid)) for pid, tid in builder.threads),
             num_events=builder.num_events,
@@ -176,32 +177,24 @@ class _Reader:
 
 
 def _last_boundary(buffer: bytes) -> tuple[int, int] | None:
-    """(end of one event, start of the next), the last such pair."""
+    """(end of one event, start of the next): the last such pair in the buffer."""
     window = 1 << 16
     while True:
-        last = None
         start = max(len(buffer) - window, 0)
+        last = None
         for match in NEXT_EVENT.finditer(buffer, start):
-            if buffer[: match.start()].endswith(b"}") if match.start() < 64 else _closes(
-                buffer, match.start()
-            ):
-                last = match
-        if last is not None:
-            return last.start(), last.end()
-        if start == 0:
-            return None
+            comma = match.start()
+            if buffer[max(comma - 64, 0) : comma].rstrip().endswith(b"}"):
+                last = comma, match.end()
+        if last is not None or start == 0:
+            return last
         window *= 16
-
-
-def _closes(buffer: bytes, comma: int) -> bool:
-    """Whether an object ends before the comma."""
-    return buffer[max(comma - 64, 0) : comma].rstrip().endswith(b"}")
 
 
 def _metadata(text: bytes) -> dict[str, Any]:
     """Keys of the document around the list of events, as far as they are readable."""
     body = text.decode("utf-8", "replace")
-    body = _LIST_START.pattern and re.sub(r'"traceEvents"\s*:\s*\[\s*\Z', "", body)
+    body = re.sub(r'"traceEvents"\s*:\s*\[\s*\Z', "", body)
     body = body.strip().removeprefix("{").strip(", \t\r\n")
     body = body.removesuffix("}") if body.count("{") < body.count("}") else body
     try:

@@ -1,0 +1,231 @@
+"""Metrics of one GPU in any window."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from . import events as vocabulary
+from . import intervals, occupancy
+from .columns import Activities, DeviceProperties
+from .gaps import Causes, idle_time
+from .intervals import Floats, Ints
+from .results import Copies, DeviceMetrics
+
+SHORT_KERNEL_NS = 10_000
+
+_NO_KERNELS = "no kernel ran in the window"
+_NO_COMPUTE = "no kernel other than communication ran in the window"
+_Rows = npt.NDArray[np.bool_]
+
+
+class NameFlags:
+    """What the names of a trace say, one entry a name."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.communication = np.array([vocabulary.is_communication(n) for n in names], bool)
+        tensor = [vocabulary.uses_tensor_cores(n) for n in names]
+        self.tensor_cores = np.array([known is True for known in tensor], bool)
+        self.tensor_unknown = np.array([known is None for known in tensor], bool)
+
+
+class Device:
+    """The activities of one GPU, sorted, with what is computed once for all windows."""
+
+    def __init__(
+        self,
+        number: int,
+        activities: Activities,
+        launched: Ints,
+        properties: DeviceProperties | None,
+        flags: NameFlags,
+    ) -> None:
+        order = np.lexsort((activities.end_ns, activities.start_ns))
+        self.number = number
+        self.properties = properties
+        self.flags = flags
+        self.activities = activities.select(order)
+        self.launched = launched[order]
+        self.reach = np.maximum.accumulate(self.activities.end_ns)
+        self.occupancy = occupancy.corrected_pct(self.activities, properties)
+        self.blocks = occupancy.blocks_per_sm(self.activities, properties)
+
+    def metrics(self, host: Causes, start_ns: int, end_ns: int) -> DeviceMetrics:
+        """The metrics in [start_ns, end_ns]."""
+        rows = slice(
+            int(np.searchsorted(self.reach, start_ns, side="right")),
+            int(np.searchsorted(self.activities.start_ns, end_ns)),
+        )
+        view = _View(self, rows, start_ns, end_ns)
+        return view.metrics(host)
+
+
+class _View:
+    """The activities of a device that touch a window, cut to it."""
+
+    def __init__(self, device: Device, rows: slice, start_ns: int, end_ns: int) -> None:
+        self.device = device
+        self.start_ns, self.end_ns = start_ns, end_ns
+        self.window_ns = max(end_ns - start_ns, 0)
+        self.all = device.activities.select(np.arange(*rows.indices(len(device.activities))))
+        self.launched = device.launched[rows]
+        self.starts, self.ends = intervals.clip_any(
+            self.all.start_ns, self.all.end_ns, start_ns, end_ns
+        )
+        self.durations = self.ends - self.starts
+        self.kernels = self.all.kind == vocabulary.KERNEL
+        self.communication = self.kernels & device.flags.communication[self.all.name]
+        self.compute = self.kernels & ~self.communication
+        self.occupancy = device.occupancy[rows]
+        self.blocks = device.blocks[rows]
+        self.unavailable: dict[str, str] = {}
+
+    def metrics(self, host: Causes) -> DeviceMetrics:
+        sets = {
+            "busy": self._covered(np.ones(len(self.all), bool)),
+            "kernel": self._covered(self.kernels),
+            "compute": self._covered(self.compute),
+            "communication": self._covered(self.communication),
+            "copy": self._covered(~self.kernels),
+        }
+        lengths = {name: intervals.length(covered) for name, covered in sets.items()}
+        exposed = lengths["kernel"] - lengths["compute"]
+        busy_or_not = {f"{name}_pct": self._share(lengths[name]) for name in list(sets)[:4]}
+        overlap = lengths["communication"] - exposed
+        properties = self.device.properties
+        return DeviceMetrics(
+            device=self.device.number,
+            name=properties.name if properties else "",
+            window_s=self.window_ns / 1e9,
+            **busy_or_not,
+            **self._sm_efficiency(lengths["compute"]),
+            **self._occupancy(),
+            **self._tensor_cores(),
+            num_kernels=int(self.kernels.sum()),
+            kernel_s=int(self.durations[self.kernels].sum()) / 1e9,
+            short_kernel_pct=self._short_kernels(),
+            communication_s=lengths["communication"] / 1e9,
+            exposed_communication_s=exposed / 1e9,
+            communication_overlap_pct=self._ratio(
+                overlap,
+                lengths["communication"],
+                "communication_overlap_pct",
+                "no communication kernel ran in the window",
+            ),
+            copies=self._copies(),
+            copy_s=lengths["copy"] / 1e9,
+            exposed_copy_s=(lengths["busy"] - lengths["kernel"]) / 1e9,
+            idle=idle_time(self.all, self.launched, host, self.start_ns, self.end_ns),
+            unavailable=self.unavailable,
+        )
+
+    def _covered(self, rows: _Rows) -> intervals.IntervalSet:
+        return intervals.union(self.starts[rows], self.ends[rows])
+
+    def _share(self, length_ns: float) -> float | None:
+        if self.window_ns == 0:
+            self.unavailable["busy_pct"] = "the window is empty"
+            return None
+        return 100.0 * length_ns / self.window_ns
+
+    def _ratio(self, part: float, whole: float, field: str, why: str) -> float | None:
+        if whole > 0:
+            return 100.0 * part / whole
+        self.unavailable[field] = why
+        return None
+
+    def _sm_efficiency(self, compute_ns: int) -> dict[str, float | None]:
+        fields = (
+            "sm_efficiency_pct",
+            "sm_efficiency_compute_pct",
+            "sm_efficiency_while_computing_pct",
+        )
+        known = self.kernels & (self.blocks > 0)
+        if not known.any() or self.window_ns == 0:
+            why = "the trace does not state grids or blocks per multiprocessor"
+            why = why if self.kernels.any() else _NO_KERNELS
+            self.unavailable.update(dict.fromkeys(fields, why))
+            return dict.fromkeys(fields)
+        total, compute = (
+            intervals.capped_integral(self.starts[rows], self.ends[rows], self.blocks[rows])
+            for rows in (known, known & self.compute)
+        )
+        values = (
+            self._share(total),
+            self._share(compute),
+            self._ratio(compute, compute_ns, fields[2], _NO_COMPUTE),
+        )
+        return dict(zip(fields, values, strict=True))
+
+    def _weighted(self, values: Floats, rows: _Rows, field: str, why: str) -> float | None:
+        rows = rows & np.isfinite(values)
+        weights = self.durations[rows]
+        total = int(weights.sum())
+        if total == 0:
+            self.unavailable[field] = why
+            return None
+        return float((values[rows] * weights).sum() / total)
+
+    def _occupancy(self) -> dict[str, float | None]:
+        reported = self.all.occupancy_pct
+        written = np.isfinite(reported)
+        why_not = occupancy.why_unknown(self.device.properties)
+        why = why_not or "the trace does not state grids, blocks and registers"
+        why = why if self.compute.any() else _NO_COMPUTE
+        no_report = "Kineto wrote no occupancy beside the kernels"
+        return {
+            "occupancy_pct": self._weighted(self.occupancy, self.compute, "occupancy_pct", why),
+            "occupancy_reported_pct": self._weighted(
+                reported, self.kernels, "occupancy_reported_pct", no_report
+            ),
+            "occupancy_false_zero_pct": self._ratio(
+                int(self.durations[self.compute & (reported == 0)].sum()),
+                int(self.durations[self.compute & written].sum()),
+                "occupancy_false_zero_pct",
+                no_report,
+            ),
+        }
+
+    def _tensor_cores(self) -> dict[str, float | None]:
+        flags, names = self.device.flags, self.all.name
+        whole = int(self.durations[self.compute].sum())
+        return {
+            field: self._ratio(
+                int(self.durations[self.compute & of[names]].sum()), whole, field, _NO_COMPUTE
+            )
+            for field, of in (
+                ("tensor_core_pct", flags.tensor_cores),
+                ("tensor_core_unknown_pct", flags.tensor_unknown),
+            )
+        }
+
+    def _short_kernels(self) -> float | None:
+        whole = self.all.end_ns - self.all.start_ns
+        short = self.kernels & (whole < SHORT_KERNEL_NS)
+        return self._ratio(
+            int(self.durations[short].sum()),
+            int(self.durations[self.kernels].sum()),
+            "short_kernel_pct",
+            _NO_KERNELS,
+        )
+
+    def _copies(self) -> tuple[Copies, ...]:
+        names = self.device.flags.names
+        copies = self.all.kind == vocabulary.MEMCPY
+        directions: dict[str, list[int]] = {}
+        for name in np.unique(self.all.name[copies]).tolist():
+            directions.setdefault(vocabulary.copy_direction(names[name]), []).append(name)
+        found = []
+        for direction, members in sorted(directions.items()):
+            rows = copies & np.isin(self.all.name, members)
+            sizes = self.all.num_bytes[rows]
+            found.append(
+                Copies(
+                    direction=direction,
+                    num_copies=int(rows.sum()),
+                    total_s=int(self.durations[rows].sum()) / 1e9,
+                    num_bytes=int(sizes.sum()) if (sizes >= 0).all() else None,
+                )
+            )
+        return tuple(found)

@@ -1,0 +1,164 @@
+"""What an analysed trace says.
+
+Seconds, percent and counts; `None` is what the trace cannot tell, and `unavailable` says why.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ...records import KernelTime, OperatorTime, Record
+from .columns import Losses
+from .gaps import Idle
+
+WindowSource = Literal["steps", "GPU span", "operators", "none"]
+
+
+class Copies(Record, frozen=True, kw_only=True):
+    """Copies of one direction in a window."""
+
+    direction: str
+    num_copies: int
+    total_s: float
+    num_bytes: int | None
+
+
+class DeviceMetrics(Record, frozen=True, kw_only=True):
+    """One GPU in one window. Shares are of the window unless they say otherwise.
+
+    Attributes:
+        device: its number in the trace.
+        busy_pct: anything ran: kernels, copies, sets.
+        kernel_pct: a kernel ran, communication included.
+        compute_pct: a kernel that is no communication ran.
+        communication_pct: a communication kernel ran.
+        sm_efficiency_pct: integral of min(1, sum of blocks per multiprocessor of what runs); an
+            upper bound of the share of busy multiprocessors, idle time counts as 0.
+        sm_efficiency_compute_pct: the same of compute kernels only.
+        sm_efficiency_while_computing_pct: the same over the time in which compute kernels ran.
+        occupancy_pct: achieved occupancy of compute kernels, weighted by duration; recomputed
+            where Kineto's value is missing or its false 0.
+        occupancy_reported_pct: of all kernels, as Kineto wrote it.
+        occupancy_false_zero_pct: share of compute kernel time for which Kineto wrote 0.
+        tensor_core_pct: share of compute kernel time in kernels whose name proves tensor cores;
+            a lower bound.
+        tensor_core_unknown_pct: share of it in kernels whose name cannot tell.
+        num_kernels: in the window.
+        kernel_s: their durations added up; may exceed the window.
+        short_kernel_pct: share of `kernel_s` in kernels shorter than 10 us.
+        communication_s: time in which communication ran.
+        exposed_communication_s: the part of it in which nothing was computed.
+        communication_overlap_pct: the other part, as a share of `communication_s`.
+        copies: by direction.
+        copy_s: time in which copies or sets ran.
+        exposed_copy_s: the part of it in which no kernel ran.
+        idle: time in which nothing ran, by cause.
+    """
+
+    device: int
+    name: str
+    window_s: float
+    busy_pct: float | None = None
+    kernel_pct: float | None = None
+    compute_pct: float | None = None
+    communication_pct: float | None = None
+    sm_efficiency_pct: float | None = None
+    sm_efficiency_compute_pct: float | None = None
+    sm_efficiency_while_computing_pct: float | None = None
+    occupancy_pct: float | None = None
+    occupancy_reported_pct: float | None = None
+    occupancy_false_zero_pct: float | None = None
+    tensor_core_pct: float | None = None
+    tensor_core_unknown_pct: float | None = None
+    num_kernels: int = 0
+    kernel_s: float = 0.0
+    short_kernel_pct: float | None = None
+    communication_s: float = 0.0
+    exposed_communication_s: float = 0.0
+    communication_overlap_pct: float | None = None
+    copies: tuple[Copies, ...] = ()
+    copy_s: float = 0.0
+    exposed_copy_s: float = 0.0
+    idle: Idle | None = None
+    unavailable: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Breakdown(Record, frozen=True, kw_only=True):
+    """Where the time of a step went, seconds; exclusive, the parts add up to `total_s`.
+
+    Each moment belongs to the first of these that was going on, on any device or thread.
+    """
+
+    compute_s: float
+    communication_s: float
+    memcpy_s: float
+    memset_s: float
+    runtime_s: float
+    input_s: float
+    operator_s: float
+    other_s: float
+    total_s: float
+
+
+class StepMetrics(Record, frozen=True, kw_only=True):
+    """One profiler step.
+
+    Attributes:
+        name: as the profiler named it.
+        host_s: the host's range of the step.
+        window_s: the range that holds the step's GPU work too; windows do not overlap.
+        host_ahead_s: how long the GPU still worked on the step after the host had left it.
+        num_activities: GPU activities that the step launched.
+        breakdown: where the time of the window went.
+        devices: GPUs that worked in the window.
+    """
+
+    name: str
+    host_s: float
+    window_s: float
+    host_ahead_s: float | None
+    num_activities: int
+    breakdown: Breakdown
+    devices: tuple[DeviceMetrics, ...] = ()
+
+
+class TraceMetrics(Record, frozen=True, kw_only=True):
+    """All that a trace says of the profiled window.
+
+    Attributes:
+        window_s: length of the window; from the first step's start to the last step's end, GPU
+            work included. Without steps, from the first GPU activity to the last.
+        window_source: which of these it is.
+        step_s: mean time from step to step.
+        step_source: how that was measured.
+        steps: profiler steps.
+        breakdown: mean over the steps, or of the whole window if there are none.
+        devices: GPUs that worked in the window.
+        operators: CPU operators by self time, the most expensive first.
+        kernels: GPU kernels by total time, all devices, the most expensive first.
+        operators_pct: share of the window in which any thread was inside an operator.
+        input_wait_pct: share of the window in which the script waited for its DataLoader.
+        input_wait_s: that time.
+        synchronize_s: time in the window in which the host waited for the device.
+        num_unlaunched: GPU activities whose launch is not in the trace.
+        losses: what could not be read of the file.
+    """
+
+    window_s: float
+    window_source: WindowSource
+    step_s: float | None = None
+    step_source: str = ""
+    steps: tuple[StepMetrics, ...] = ()
+    breakdown: Breakdown | None = None
+    devices: tuple[DeviceMetrics, ...] = ()
+    operators: tuple[OperatorTime, ...] = ()
+    kernels: tuple[KernelTime, ...] = ()
+    operators_pct: float | None = None
+    input_wait_pct: float | None = None
+    input_wait_s: float | None = None
+    synchronize_s: float | None = None
+    num_unlaunched: int = 0
+    losses: Losses = Losses()
+    unavailable: dict[str, str] = msgspec.field(default_factory=dict)

@@ -1,0 +1,109 @@
+"""Profiler steps: which GPU work belongs to which step, and how long a step takes.
+
+The host runs ahead of the GPU, often by whole steps, so the kernels inside a step's host range
+may belong to an earlier one. Work is assigned to the step whose host range holds its launch.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from . import events as vocabulary
+from .columns import Activities, Ranges, Trace
+from .intervals import Ints
+
+
+class HostSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps as the host marked them, in order of their start.
+
+    Attributes:
+        names: `ProfilerStep#7`.
+        start_ns, end_ns: the host's range.
+        gpu_end_ns: end of the last GPU activity that the step launched; -1 if it launched none.
+        num_launched: GPU activities that the step launched.
+    """
+
+    names: tuple[str, ...]
+    start_ns: Ints
+    end_ns: Ints
+    gpu_end_ns: Ints
+    num_launched: Ints
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def windows(self) -> list[tuple[int, int]]:
+        """Ranges that do not overlap and hold the GPU work: (start, end) of each step.
+
+        A step begins where the one before ended and ends when its GPU work has ended.
+        """
+        found: list[tuple[int, int]] = []
+        reach = 0
+        for start, end, gpu_end in zip(
+            self.start_ns.tolist(), self.end_ns.tolist(), self.gpu_end_ns.tolist(), strict=True
+        ):
+            begin = max(start, reach) if found else start
+            reach = max(begin, end, gpu_end)
+            found.append((begin, reach))
+        return found
+
+    @property
+    def intervals_ns(self) -> tuple[list[int], str]:
+        """Time from step to step, and what it was measured by.
+
+        GPU end to GPU end is the pace of the training when two or more steps launched GPU work;
+        otherwise host start to host start; of a single step its host range.
+        """
+        gpu_ends = self.gpu_end_ns[self.gpu_end_ns >= 0]
+        if len(gpu_ends) >= 2:
+            return np.diff(gpu_ends).tolist(), "GPU end to GPU end"
+        if len(self) >= 2:
+            return np.diff(self.start_ns).tolist(), "host start to host start"
+        return (self.end_ns - self.start_ns).tolist(), "host range of the only step"
+
+
+def launch_starts(gpu: Activities, launches: Ranges) -> Ints:
+    """When the API call that launched each activity began; -1 where no call is recorded."""
+    rows = launches.correlation >= 0
+    correlation, start = launches.correlation[rows], launches.start_ns[rows]
+    order = np.lexsort((start, correlation))
+    correlation, start = correlation[order], start[order]
+    index = np.searchsorted(correlation, gpu.correlation)
+    found = np.full(len(gpu), -1, np.int64)
+    inside = index < len(correlation)
+    hit = np.zeros(len(gpu), bool)
+    hit[inside] = correlation[index[inside]] == gpu.correlation[inside]
+    hit &= gpu.correlation >= 0
+    found[hit] = start[index[hit]]
+    return found
+
+
+def host_steps(trace: Trace, launched: Ints) -> HostSteps:
+    """The steps of the trace.
+
+    Args:
+        trace: columns.
+        launched: `launch_starts` of the trace's GPU activities.
+    """
+    notes = trace.annotations
+    step_names = {i for i, name in enumerate(trace.names) if vocabulary.is_step(name)}
+    rows = np.flatnonzero(np.isin(notes.name, list(step_names)))
+    rows = rows[np.argsort(notes.start_ns[rows], kind="stable")]
+    start, end = notes.start_ns[rows], notes.end_ns[rows]
+    gpu_end = np.full(len(rows), -1, np.int64)
+    count = np.zeros(len(rows), np.int64)
+    if len(rows) and len(launched):
+        step = np.searchsorted(start, launched, side="right") - 1
+        inside = (step >= 0) & (launched >= 0)
+        inside[inside] = launched[inside] <= end[step[inside]]
+        np.maximum.at(gpu_end, step[inside], trace.gpu.end_ns[inside])
+        np.add.at(count, step[inside], 1)
+    return HostSteps(
+        names=tuple(trace.names[i] for i in notes.name[rows].tolist()),
+        start_ns=start,
+        end_ns=end,
+        gpu_end_ns=gpu_end,
+        num_launched=count,
+    )
