@@ -1,6 +1,6 @@
 """The records: everything that one room tells another, and what stands on disk.
 
-Frozen, keyword-only structs (msgspec does not inherit `kw_only`, so each says it). Units stand
+Frozen, keyword-only structs (neither property is inherited for every reader, so each says both). Units stand
 in the names (`_s`, `_bytes`, `_pct`, `_per_s`; `num_`
 for counts). What could not be measured is `None`, and the struct's `unavailable` says why, keyed
 by the field's name; it is never 0, -1 or NaN.
@@ -39,7 +39,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 # ------------------------------------------------------------------------------- measurements
 
 
-class Spread(Record, kw_only=True):
+class Spread(Record, frozen=True, kw_only=True):
     """A median with its order-statistic confidence interval.
 
     Attributes:
@@ -60,7 +60,7 @@ class Spread(Record, kw_only=True):
         return (self.high - self.low) / 2 / self.median if self.median > 0 else float("inf")
 
 
-class Memory(Record, kw_only=True):
+class Memory(Record, frozen=True, kw_only=True):
     """Peak memory of one trial, caches emptied and peaks reset before it.
 
     Attributes:
@@ -81,7 +81,7 @@ class Memory(Record, kw_only=True):
     unavailable: dict[str, str] = {}
 
 
-class OperatorTime(Record, kw_only=True):
+class OperatorTime(Record, frozen=True, kw_only=True):
     """Time of one operator in the profiled window; self time, summed over threads."""
 
     name: str
@@ -89,7 +89,7 @@ class OperatorTime(Record, kw_only=True):
     self_s: float
 
 
-class KernelTime(Record, kw_only=True):
+class KernelTime(Record, frozen=True, kw_only=True):
     """Time of one GPU kernel in the profiled window."""
 
     name: str
@@ -98,7 +98,7 @@ class KernelTime(Record, kw_only=True):
     occupancy_pct: float | None = None
 
 
-class Profile(Record, kw_only=True):
+class Profile(Record, frozen=True, kw_only=True):
     """What the profiled window of one trial showed.
 
     Attributes:
@@ -126,7 +126,7 @@ class Profile(Record, kw_only=True):
     unavailable: dict[str, str] = {}
 
 
-class Counters(Record, kw_only=True):
+class Counters(Record, frozen=True, kw_only=True):
     """What NVML said while a window ran: medians over its samples, unless told otherwise below.
 
     Attributes:
@@ -167,7 +167,7 @@ class Counters(Record, kw_only=True):
     unavailable: dict[str, str] = {}
 
 
-class TailCheck(Record, kw_only=True):
+class TailCheck(Record, frozen=True, kw_only=True):
     """What a step of the real tail length did, as seen.
 
     Attributes:
@@ -182,7 +182,7 @@ class TailCheck(Record, kw_only=True):
     num_non_finite: int = 0
 
 
-class TrialRequest(Record, kw_only=True):
+class TrialRequest(Record, frozen=True, kw_only=True):
     """One size to run.
 
     Attributes:
@@ -202,7 +202,7 @@ class TrialRequest(Record, kw_only=True):
     reason: str = ""
 
 
-class Trial(Record, kw_only=True):
+class Trial(Record, frozen=True, kw_only=True):
     """One size, one device, one outcome.
 
     Attributes:
@@ -250,7 +250,7 @@ class Trial(Record, kw_only=True):
 # ------------------------------------------------------------------------- what the script is
 
 
-class SourceLine(Record, kw_only=True):
+class SourceLine(Record, frozen=True, kw_only=True):
     """A place in the user's code."""
 
     file: str
@@ -260,7 +260,7 @@ class SourceLine(Record, kw_only=True):
         return f"{self.file}:{self.line}"
 
 
-class BatchSizeSource(Record, kw_only=True):
+class BatchSizeSource(Record, frozen=True, kw_only=True):
     """Where the batch size is written down, so that the advice can name the line to change.
 
     Attributes:
@@ -277,7 +277,7 @@ class BatchSizeSource(Record, kw_only=True):
     option: str | None = None
 
 
-class LoaderInfo(Record, kw_only=True):
+class LoaderInfo(Record, frozen=True, kw_only=True):
     """A DataLoader that the script made.
 
     Attributes:
@@ -301,7 +301,7 @@ class LoaderInfo(Record, kw_only=True):
     source: BatchSizeSource | None = None
 
 
-class OptimizerInfo(Record, kw_only=True):
+class OptimizerInfo(Record, frozen=True, kw_only=True):
     """An optimizer that the script made."""
 
     ordinal: int
@@ -312,7 +312,7 @@ class OptimizerInfo(Record, kw_only=True):
     trains: bool = False
 
 
-class NormLayers(Record, kw_only=True):
+class NormLayers(Record, frozen=True, kw_only=True):
     """Normalisation layers in the model, counted by kind."""
 
     batch_norm: int = 0
@@ -322,7 +322,7 @@ class NormLayers(Record, kw_only=True):
     layer_norm: int = 0
 
 
-class Discovery(Record, kw_only=True):
+class Discovery(Record, frozen=True, kw_only=True):
     """What steering found in the running script.
 
     Attributes:
@@ -352,14 +352,14 @@ class Discovery(Record, kw_only=True):
         return next(one for one in self.loaders if one.ordinal == self.primary_loader)
 
 
-class ScriptInfo(Record, kw_only=True):
+class ScriptInfo(Record, frozen=True, kw_only=True):
     """The command that was probed."""
 
     path: str
     arguments: tuple[str, ...] = ()
 
 
-class FileTouched(Record, kw_only=True):
+class FileTouched(Record, frozen=True, kw_only=True):
     """A file or folder that the script itself opened for writing, made, renamed or removed."""
 
     path: str
@@ -369,7 +369,7 @@ class FileTouched(Record, kw_only=True):
 # ---------------------------------------------------------------------------------- the device
 
 
-class DeviceInfo(Record, kw_only=True):
+class DeviceInfo(Record, frozen=True, kw_only=True):
     """The device that was measured.
 
     Attributes:
@@ -391,7 +391,7 @@ class DeviceInfo(Record, kw_only=True):
     num_cores: int | None = None
 
 
-class Versions(Record, kw_only=True):
+class Versions(Record, frozen=True, kw_only=True):
     """What the numbers were measured with."""
 
     batchadvisor: str
@@ -405,7 +405,7 @@ class Versions(Record, kw_only=True):
 # --------------------------------------------------------------------------------- the run
 
 
-class Goal(Record, kw_only=True):
+class Goal(Record, frozen=True, kw_only=True):
     """What was asked for.
 
     Attributes:
@@ -428,7 +428,7 @@ class Goal(Record, kw_only=True):
     keep_effective_batch: bool = False
 
 
-class Fault(Record, kw_only=True):
+class Fault(Record, frozen=True, kw_only=True):
     """A failure outside any trial: at start, during discovery, or of the tool's own parts."""
 
     outcome: Outcome
@@ -437,7 +437,7 @@ class Fault(Record, kw_only=True):
     log: str | None = None
 
 
-class RunRecord(Record, kw_only=True):
+class RunRecord(Record, frozen=True, kw_only=True):
     """All that one run measured. Advice and reports are made from this and nothing else.
 
     Attributes:
@@ -467,7 +467,7 @@ class RunRecord(Record, kw_only=True):
 # --------------------------------------------------------------------------------- the advice
 
 
-class Evidence(Record, kw_only=True):
+class Evidence(Record, frozen=True, kw_only=True):
     """One number behind a finding."""
 
     metric: str
@@ -475,7 +475,7 @@ class Evidence(Record, kw_only=True):
     threshold: float | str | None = None
 
 
-class Finding(Record, kw_only=True):
+class Finding(Record, frozen=True, kw_only=True):
     """Something the user should know, with its evidence and what to do about it."""
 
     rule: str
@@ -486,7 +486,7 @@ class Finding(Record, kw_only=True):
     confidence: Literal["measured", "estimate"] = "measured"
 
 
-class Choice(Record, kw_only=True):
+class Choice(Record, frozen=True, kw_only=True):
     """A size that ran, with what was measured at it."""
 
     batch_size: int
@@ -497,7 +497,7 @@ class Choice(Record, kw_only=True):
     epoch_s: Spread | None = None
 
 
-class Tail(Record, kw_only=True):
+class Tail(Record, frozen=True, kw_only=True):
     """The last batch of an epoch, by arithmetic."""
 
     num_samples: int
@@ -510,7 +510,7 @@ class Tail(Record, kw_only=True):
     nearest_clean: tuple[int, ...] = ()
 
 
-class Training(Record, kw_only=True):
+class Training(Record, frozen=True, kw_only=True):
     """What the recommended size does to the training.
 
     Attributes:
@@ -533,7 +533,7 @@ class Training(Record, kw_only=True):
     rule_source: str
 
 
-class MemoryLaw(Record, kw_only=True):
+class MemoryLaw(Record, frozen=True, kw_only=True):
     """Peak memory = fixed + slope x batch size, fitted to trials.
 
     Attributes:
@@ -548,7 +548,7 @@ class MemoryLaw(Record, kw_only=True):
     largest_estimate: int
 
 
-class TimeLaw(Record, kw_only=True):
+class TimeLaw(Record, frozen=True, kw_only=True):
     """Step time = fixed + slope x batch size, fitted to trials."""
 
     fixed_s: float
@@ -557,7 +557,7 @@ class TimeLaw(Record, kw_only=True):
     sizes: tuple[int, ...]
 
 
-class Verdict(Record, kw_only=True):
+class Verdict(Record, frozen=True, kw_only=True):
     """What limits the step at the recommended size."""
 
     limit: Literal["input", "host", "saturated", "memory", "cannot tell"]
@@ -566,7 +566,7 @@ class Verdict(Record, kw_only=True):
     remedy: str = ""
 
 
-class Advice(Record, kw_only=True):
+class Advice(Record, frozen=True, kw_only=True):
     """The answer. `recommended` is `None` when nothing that ran can be recommended."""
 
     schema_version: str = SCHEMA_VERSION

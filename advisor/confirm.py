@@ -1,0 +1,144 @@
+"""The last word: finalists measured again in a fresh process, interleaved, then the tail."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from ..records import RunRecord, Trial, TrialRequest
+from .cost import Budget
+from .facts import confirmations, failed, latest_timed, ran, target_bytes, trusted_memory
+from .knee import fastest, knee
+from .sizes import allowed
+from .tail import last_batch
+
+ROUNDS = 2
+"""Each finalist is measured this often, in turn."""
+MAX_FINALISTS = 4
+
+
+def finalists(record: RunRecord) -> tuple[int, ...]:
+    """The recommended size first, then what it is compared with. Empty when nothing ran.
+
+    A size that turned out too slow in the confirmation makes way for the next larger one.
+    """
+    if record.goal.kind == "memory":
+        size = _largest_fitting(record)
+        return () if size is None else (size,)
+    best = fastest(record)
+    if best is None:
+        return ()
+    if record.goal.kind == "throughput":
+        runner_up = _runner_up(record, best)
+        return (best,) if runner_up is None else (best, runner_up)
+    size = knee(record)
+    assert size is not None
+    size = _after_rejections(record, size, best)
+    return (size,) if size >= best else (size, best)
+
+
+def ratio_to(record: RunRecord, size: int, other: int) -> tuple[float, float, float] | None:
+    """Throughput of `size` over that of `other` in the confirmation: middle, low, high.
+
+    Neighbouring trials are paired, so that slow drift of the machine cancels out.
+    """
+    series = confirmations(record)
+    ratios = []
+    for one, two in zip(series, series[1:], strict=False):
+        pair = {one.batch_size: one, two.batch_size: two}
+        if set(pair) == {size, other}:
+            mine, theirs = pair[size].samples_per_s, pair[other].samples_per_s
+            if mine is not None and theirs is not None:
+                ratios.append(mine.median / theirs.median)
+    if not ratios:
+        return None
+    return sum(ratios) / len(ratios), min(ratios), max(ratios)
+
+
+def next_confirmation(record: RunRecord, budget: Budget) -> TrialRequest | None:
+    """The next trial of the confirmation, `None` when it is complete."""
+    sizes = finalists(record)
+    if not sizes:
+        return None
+    series = confirmations(record)
+    counts = {size: sum(1 for one in series if one.batch_size == size) for size in sizes}
+    rounds = ROUNDS if len(sizes) > 1 else 1
+    wanted = min(sizes, key=lambda size: (counts[size], sizes.index(size)))
+    if counts[wanted] >= rounds:
+        return None
+    if len([one for one in record.trials if one.purpose == "confirm"]) >= MAX_FINALISTS * 2 + 2:
+        return None
+    request = TrialRequest(
+        batch_size=wanted,
+        kind="timed",
+        purpose="confirm",
+        fresh_process=not series or record.trials[-1].worker != series[-1].worker,
+        reason="finalists again, interleaved, in a fresh process",
+    )
+    # The recommended size is always confirmed once; further rounds are worth what is left.
+    if counts[wanted] and budget.trial_s(request) > budget.left_s:
+        return None
+    return request
+
+
+def next_tail(record: RunRecord) -> TrialRequest | None:
+    """A step of the real length of the epoch's last batch, if it has one and none ran yet."""
+    sizes = finalists(record)
+    if not sizes or record.discovery is None:
+        return None
+    left = last_batch(record.discovery, sizes[0])
+    if left is None or left in (0, sizes[0]):
+        return None
+    if any(one.purpose == "tail" and one.batch_size == left for one in record.trials):
+        return None
+    series = confirmations(record)
+    fresh = not series or record.trials[-1].worker != series[-1].worker
+    return TrialRequest(
+        batch_size=left,
+        kind="fit",
+        purpose="tail",
+        fresh_process=fresh,
+        reason="a step of the last batch's real length",
+    )
+
+
+def _after_rejections(record: RunRecord, size: int, best: int) -> int:
+    """Moves from the knee towards the fastest size while the confirmation rejects it."""
+    known = sorted(set(latest_timed(record)) | {best})
+    while size < best:
+        ratio = ratio_to(record, size, best)
+        if ratio is None or ratio[0] >= 1 - record.goal.tolerance:
+            return size
+        larger = [one for one in known if size < one <= best]
+        step = allowed(record, sqrt(size * best), up=True)
+        # A near neighbour that ran, else one between that will now be run.
+        size = larger[0] if larger[0] <= size * 1.5 or not size < step < best else step
+    return best
+
+
+def _runner_up(record: RunRecord, best: int) -> int | None:
+    others = {size: one for size, one in latest_timed(record).items() if size != best}
+    if not others:
+        return None
+    return max(others, key=lambda size: _median(others[size]))
+
+
+def _median(trial: Trial) -> float:
+    return trial.samples_per_s.median if trial.samples_per_s else 0.0
+
+
+def _largest_fitting(record: RunRecord) -> int | None:
+    """The largest size that ran, stayed below the target, and did not fail a confirmation."""
+    target = target_bytes(record)
+    memory = trusted_memory(record)
+    refused = {one.batch_size for one in failed(record)}
+    sizes = [
+        one.batch_size
+        for one in ran(record)
+        if one.batch_size not in refused
+        and (
+            target is None
+            or one.batch_size not in memory
+            or memory[one.batch_size].peak_bytes <= target
+        )
+    ]
+    return max(sizes, default=None)

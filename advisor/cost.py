@@ -1,0 +1,65 @@
+"""What a trial will cost, and whether the budget has it."""
+
+from __future__ import annotations
+
+from ..records import RunRecord, TrialRequest
+from .facts import latest_timed
+from .laws import fit_time
+
+TIMED_STEPS = 14
+"""Steps of a timed trial, warm-up included, as a rule."""
+PROFILED_STEPS = 5
+"""Steps of a profiled window with the profiler's own work, as a rule."""
+FIT_STEPS = 3
+RESERVE_TRIALS = 4
+"""Timed trials that are kept back for the confirmation."""
+
+
+class Budget:
+    """The wall time that is left, and estimates of what things take."""
+
+    def __init__(self, record: RunRecord) -> None:
+        self._record = record
+        self._times = {
+            size: trial.step_s.median
+            for size, trial in latest_timed(record).items()
+            if trial.step_s is not None
+        }
+        self._law = fit_time(self._times)
+        self.left_s = record.goal.budget_s - record.search_s
+
+    def step_s(self, size: int) -> float:
+        """Estimated seconds per step: the law, else in proportion to a measured size."""
+        if not isinstance(self._law, str):
+            return self._law.fixed_s + self._law.slope_s * size
+        if self._times:
+            nearest = min(self._times, key=lambda one: (abs(one - size), one))
+            return self._times[nearest] * max(1.0, size / nearest)
+        discovery = self._record.discovery
+        if discovery is None:
+            return 0.0
+        return discovery.native_step_s * max(1.0, size / max(1, discovery.native_batch_size))
+
+    def trial_s(self, request: TrialRequest) -> float:
+        """Estimated seconds of a trial."""
+        steps = FIT_STEPS if request.kind == "fit" else TIMED_STEPS
+        if request.profile:
+            steps += PROFILED_STEPS
+        setup_s = 0.0
+        if request.fresh_process and self._record.discovery is not None:
+            setup_s = self._record.discovery.setup_s
+        return steps * self.step_s(request.batch_size) + setup_s
+
+    def reserve_s(self) -> float:
+        """Seconds kept back for confirming what was found, at the largest size so far."""
+        if not self._times or self._record.discovery is None:
+            return 0.0
+        finalists = sorted(self._times)[-2:]
+        trials = RESERVE_TRIALS / 2 * sum(self.step_s(one) for one in finalists) * TIMED_STEPS
+        return self._record.discovery.setup_s + trials
+
+    def allows(self, request: TrialRequest) -> bool:
+        """Whether a search trial leaves enough for the confirmation. The first always may."""
+        if not self._times:
+            return True
+        return self.trial_s(request) + self.reserve_s() <= self.left_s

@@ -1,0 +1,97 @@
+"""Plain facts of a record that every decision starts from."""
+
+from __future__ import annotations
+
+from ..records import Fault, Memory, RunRecord, Spread, Trial
+
+
+def ran(record: RunRecord) -> list[Trial]:
+    """Trials in which the asked size arrived and the optimizer stepped; tails left out."""
+    return [one for one in record.trials if one.ran and one.purpose != "tail"]
+
+
+def timed(record: RunRecord) -> list[Trial]:
+    """Those of `ran` that measured time."""
+    return [one for one in ran(record) if one.kind == "timed" and one.samples_per_s is not None]
+
+
+def failed(record: RunRecord) -> list[Trial]:
+    """Trials that did not run, Ctrl-C and tails left out."""
+    return [
+        one
+        for one in record.trials
+        if not one.ran and one.purpose != "tail" and one.outcome != "interrupted"
+    ]
+
+
+def smallest_bad(record: RunRecord) -> int | None:
+    """The smallest size that failed, whatever the reason; nothing at or above it is tried."""
+    return min((one.batch_size for one in failed(record)), default=None)
+
+
+def latest_timed(record: RunRecord) -> dict[int, Trial]:
+    """For each size the latest timed trial, in order of size."""
+    latest = {one.batch_size: one for one in timed(record)}
+    return dict(sorted(latest.items()))
+
+
+def trusted_memory(record: RunRecord) -> dict[int, Memory]:
+    """Peak memory by size, in order of size.
+
+    In one process a size that comes after a larger one sees what that one left behind (heap,
+    cached blocks), so readings without such a predecessor are preferred.
+    """
+    clean: dict[int, Memory] = {}
+    other: dict[int, Memory] = {}
+    largest: dict[int, int] = {}
+    for trial in record.trials:
+        before = largest.get(trial.worker, 0)
+        largest[trial.worker] = max(before, trial.batch_size)
+        if not trial.ran or trial.memory is None or trial.purpose == "tail":
+            continue
+        if trial.batch_size < before:
+            other[trial.batch_size] = trial.memory
+        elif (
+            trial.batch_size not in clean
+            or clean[trial.batch_size].peak_bytes < trial.memory.peak_bytes
+        ):
+            clean[trial.batch_size] = trial.memory
+    return dict(sorted({**other, **clean}.items()))
+
+
+def target_bytes(record: RunRecord) -> int | None:
+    """What a recommended size may take: the capacity less the margin."""
+    if record.device is None:
+        return None
+    return int(record.device.capacity_bytes * (1 - record.goal.margin))
+
+
+def pooled(trials: list[Trial], field: str) -> Spread | None:
+    """One spread for several trials of one size: mean of the medians, envelope of intervals."""
+    spreads = [one for one in (getattr(trial, field) for trial in trials) if one is not None]
+    if not spreads:
+        return None
+    return Spread(
+        median=sum(one.median for one in spreads) / len(spreads),
+        low=min(one.low for one in spreads),
+        high=max(one.high for one in spreads),
+        num_samples=sum(one.num_samples for one in spreads),
+        confidence=min(one.confidence for one in spreads),
+    )
+
+
+def confirmations(record: RunRecord) -> list[Trial]:
+    """The latest series of confirm trials that ran in one process, in order."""
+    series: list[Trial] = []
+    for trial in record.trials:
+        if trial.purpose != "confirm" or not trial.ran:
+            continue
+        if series and series[-1].worker != trial.worker:
+            series = []
+        series.append(trial)
+    return series
+
+
+def fatal_fault(record: RunRecord) -> Fault | None:
+    """The failure that ended the run before any trial, if one did."""
+    return record.faults[-1] if record.faults and not record.trials else None

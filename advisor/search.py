@@ -1,0 +1,111 @@
+"""What to run next: a pure function of the record.
+
+The same record gives the same answer, which is what lets a run be resumed and several ranks
+agree. Time is no exception: what was spent stands in the record.
+
+    knee, throughput:  native/8, native, then growth up to x4 ── refine the knee ── confirm ── tail
+    memory:            native, then a guarded secant on peak memory ── confirm ── tail
+    --sizes:           these ── confirm ── tail
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..records import RunRecord, TrialRequest
+from . import confirm, knee, largest
+from .cost import Budget
+from .facts import failed, latest_timed, ran
+from .sizes import allowed, largest_allowed
+
+MAX_OTHER_FAILURES = 2
+"""Failures that are not about memory (exceptions, crashes, hangs) after which a run gives up."""
+
+
+class Done(msgspec.Struct, frozen=True):
+    """Nothing more to run, and why."""
+
+    reason: str
+
+
+def next_trial(record: RunRecord) -> TrialRequest | Done:
+    """The next size to run, or `Done`.
+
+    The record must hold a discovery.
+    """
+    budget = Budget(record)
+    stop = _must_stop(record)
+    if stop is not None:
+        return Done(stop)
+    request = _search(record, budget)
+    if isinstance(request, TrialRequest) and budget.allows(request):
+        return request
+    out_of_time = isinstance(request, TrialRequest)
+    last = confirm.next_confirmation(record, budget) or confirm.next_tail(record)
+    if last is not None:
+        return last
+    if out_of_time:
+        return Done("the budget is spent")
+    return Done(request if isinstance(request, str) else "all is measured")
+
+
+def expected_steps(record: RunRecord) -> tuple[int, int]:
+    """Roughly how many sizes and optimizer steps a search takes, said before it starts."""
+    sizes = len(record.goal.sizes) or (5 if record.goal.kind == "memory" else 7)
+    return sizes, sizes * (20 if record.goal.kind != "memory" else 8) + 4 * 15
+
+
+def _must_stop(record: RunRecord) -> str | None:
+    bad = failed(record)
+    if bad and bad[-1].outcome == "script_ended":
+        return f"{bad[-1].detail}: too few for another window"
+    if bad and not ran(record) and min(one.batch_size for one in bad) == 1:
+        return "nothing fits: batch 1 failed"
+    others = [one for one in bad if one.outcome != "out_of_memory"]
+    if others and (len(others) >= MAX_OTHER_FAILURES or not ran(record)):
+        return f"batch {others[-1].batch_size} failed: {others[-1].detail}"
+    return None
+
+
+def _search(record: RunRecord, budget: Budget) -> TrialRequest | str:
+    """The next search trial, or why the search is over."""
+    if record.goal.sizes:
+        return _listed(record)
+    first = _first(record)
+    if first is not None:
+        return first
+    if record.goal.kind == "memory":
+        return largest.next_size(record, budget)
+    return knee.next_size(record, budget)
+
+
+def _listed(record: RunRecord) -> TrialRequest | str:
+    tried = {one.batch_size for one in record.trials if one.purpose == "search"}
+    refused = [one.batch_size for one in failed(record) if one.outcome == "out_of_memory"]
+    for size in sorted(set(record.goal.sizes)):
+        if size not in tried and (not refused or size < min(refused)):
+            return _timed(record, size, "asked for by --sizes")
+    return "all sizes of --sizes were tried"
+
+
+def _first(record: RunRecord) -> TrialRequest | None:
+    """The sizes that every search begins with, smallest first."""
+    assert record.discovery is not None
+    top = largest_allowed(record)
+    native = min(top, record.discovery.native_batch_size)
+    start = min(top, record.goal.start) if record.goal.start else native
+    bad = min((one.batch_size for one in failed(record)), default=None)
+    if bad is not None and not ran(record):
+        return _timed(record, allowed(record, max(1, bad // 4)), f"below {bad}, which failed")
+    seen = set(latest_timed(record))
+    wanted = [(start, "the script's own size" if start == native else "asked for by --start")]
+    if record.goal.kind == "knee" and not record.goal.start and native >= 4:
+        wanted.insert(0, (allowed(record, max(1, native // 8)), "a small size, for the fixed cost"))
+    for size, reason in wanted:
+        if size not in seen and (bad is None or size < bad):
+            return _timed(record, size, reason)
+    return None
+
+
+def _timed(record: RunRecord, size: int, reason: str) -> TrialRequest:
+    return TrialRequest(batch_size=size, kind="timed", profile=record.goal.profile, reason=reason)

@@ -1,0 +1,61 @@
+"""Which sizes are worth trying: round ones, within the limits of the goal and the data."""
+
+from __future__ import annotations
+
+from ..records import RunRecord
+
+
+def round_size(size: float) -> int:
+    """The nearest size that kernels like: multiples of 8 from 64 on, of 4 from 16 on.
+
+    >>> [round_size(one) for one in (0.3, 5.4, 13.2, 30, 100, 1000.7)]
+    [1, 5, 13, 32, 104, 1000]
+    """
+    step = 8 if size >= 60 else 4 if size >= 15 else 1
+    return max(1, round(size / step) * step)
+
+
+def round_down(size: float) -> int:
+    """As `round_size`, but never above `size` (and at least 1)."""
+    rounded = round_size(size)
+    while rounded > size and rounded > 1:
+        step = 8 if rounded > 64 else 4 if rounded > 16 else 1
+        rounded -= step
+    return max(1, rounded)
+
+
+def effective_batch(record: RunRecord) -> int:
+    """Samples per optimizer step as the script is written."""
+    assert record.discovery is not None
+    return record.discovery.native_batch_size * record.discovery.micro_batches
+
+
+def largest_allowed(record: RunRecord) -> int:
+    """The upper bound that the goal and the data set, whatever the memory says."""
+    bounds = [1 << 24]
+    if record.goal.max_batch is not None:
+        bounds.append(record.goal.max_batch)
+    if record.discovery is not None:
+        primary = record.discovery.primary
+        if primary.num_samples is not None:
+            # A larger batch than the data would make no step under drop_last, one otherwise.
+            bounds.append(max(1, primary.num_samples))
+        if record.goal.keep_effective_batch:
+            bounds.append(effective_batch(record))
+    return min(bounds)
+
+
+def allowed(record: RunRecord, size: float, *, up: bool = False) -> int:
+    """The nearest size that may be tried: rounded, bounded, a divisor where the batch is kept.
+
+    Args:
+        up: prefer the next larger divisor over the nearest.
+    """
+    top = largest_allowed(record)
+    if record.goal.keep_effective_batch and record.discovery is not None:
+        whole = effective_batch(record)
+        divisors = [one for one in range(1, top + 1) if whole % one == 0]
+        if up:
+            return next((one for one in divisors if one >= size), divisors[-1])
+        return min(divisors, key=lambda one: (abs(one - size), one))
+    return min(top, round_size(size))
