@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from . import events as vocabulary
 from .columns import Activities, Ranges
+from .lenient import lenient_args
 from .times import nanoseconds
 
 _NOTHING = msgspec.Raw(b"{}")
@@ -219,24 +219,7 @@ def _decode(
             return args
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
-    return [_lenient(bytes(text), kind) for text in texts]
-
-
-def _lenient(text: bytes, kind: type[_Args]) -> _Args:
-    """Those of the arguments that make sense; the others keep their defaults."""
-    try:
-        args = json.loads(text)
-    except (ValueError, RecursionError):
-        return kind()
-    found: dict[str, Any] = {}
-    for field in msgspec.structs.fields(kind):
-        if isinstance(args, dict) and field.encode_name in args:
-            try:
-                value = msgspec.convert(args[field.encode_name], field.type, strict=False)
-            except (msgspec.ValidationError, OverflowError):
-                continue
-            found[field.name] = value
-    return kind(**found)
+    return [lenient_args(bytes(text), kind) for text in texts]
 
 
 def _key(event: Event) -> tuple[Any, Any]:

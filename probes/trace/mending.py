@@ -22,16 +22,17 @@ _PLAIN = re.compile(r'[^"{}\[\]:,]+')
 _LITERAL = re.compile(r"(?:true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\Z")
 
 
-def mend(event: str) -> str | None:
+def mend(event: str, *, any_keys: bool = False) -> str | None:
     """The event with its strings escaped and its bare words replaced by `null`.
 
     Args:
         event: text that begins with `{` and ends with the event's own `}`.
+        any_keys: the object is no event and may have any keys.
 
     Returns:
         Valid JSON of an object, or `None` if the event cannot be understood.
     """
-    text = _rewrite(event.strip())
+    text = _rewrite(event.strip(), 0 if any_keys else 1)
     if text is None:
         return None
     try:
@@ -40,7 +41,7 @@ def mend(event: str) -> str | None:
         return None
 
 
-def _rewrite(text: str) -> str | None:
+def _rewrite(text: str, event_depth: int) -> str | None:
     parts: list[str] = []
     nesting: list[str] = []
     key_next = False
@@ -48,7 +49,8 @@ def _rewrite(text: str) -> str | None:
     while position < len(text):
         mark = text[position]
         if mark == '"':
-            stop = _string_end(text, position, nesting, key_next=key_next)
+            pattern = _end_pattern(nesting, event_depth, key_next=key_next)
+            stop = _string_end(text, position, pattern)
             if stop is None:
                 return None
             parts.append(f'"{_escape(text[position + 1 : stop])}"')
@@ -69,16 +71,17 @@ def _rewrite(text: str) -> str | None:
     return None if nesting else "".join(parts)
 
 
-def _string_end(text: str, start: int, nesting: list[str], *, key_next: bool) -> int | None:
-    """Index of the quote that ends the string which begins at `start`."""
+def _end_pattern(nesting: list[str], event_depth: int, *, key_next: bool) -> re.Pattern[str]:
+    """What the end of a string looks like at this place."""
     if key_next:
-        pattern = _KEY_END
-    elif nesting and nesting[-1] == "[":
-        pattern = _ITEM_END
-    elif len(nesting) <= 1:
-        pattern = _EVENT_VALUE_END
-    else:
-        pattern = _ARGS_VALUE_END
+        return _KEY_END
+    if nesting and nesting[-1] == "[":
+        return _ITEM_END
+    return _EVENT_VALUE_END if len(nesting) <= event_depth else _ARGS_VALUE_END
+
+
+def _string_end(text: str, start: int, pattern: re.Pattern[str]) -> int | None:
+    """Index of the quote that ends the string which begins at `start`."""
     end = pattern.search(text, start + 1)
     while end is not None and _escaped(text, start + 1, end.start()):
         end = pattern.search(text, end.end())

@@ -16,18 +16,14 @@ import msgspec
 
 from ...errors import UsageError
 from .builder import Builder, Event
+from .chunks import MOST_UNBROKEN, Chunks
 from .columns import DeviceProperties, Losses, Trace
-from .recovery import NEXT_EVENT, recover
-from .source import Source
+from .lenient import lenient_event
+from .recovery import find_events
 
-_CHUNK = 2 << 20
-_MOST_UNBROKEN = 64 << 20
-"""A list of events without any boundary for so long is no list of events."""
 _MOST_METADATA = 16 << 20
-
-_LIST_START = re.compile(rb'"traceEvents"\s*:\s*\[')
-_REMEDY = "Give the .json or .json.gz file that torch.profiler exported."
-_DECODER = msgspec.json.Decoder(list[Event])
+_EVENTS = msgspec.json.Decoder(list[Event])
+_EVENT = msgspec.json.Decoder(Event)
 _METADATA = json.JSONDecoder(strict=False)
 
 
@@ -44,111 +40,37 @@ def read_trace(path: Path | str) -> Trace:
 
 class _Reader:
     def __init__(self, path: Path) -> None:
-        self.source = Source(path)
+        self.chunks = Chunks(path)
         self.builder = Builder()
-        self.header = b""
-        self.footer: list[bytes] | None = None
         self.num_lost = 0
         self.num_mended = 0
-        self.offset = 0
         self.first_damage: int | None = None
 
     def read(self) -> Trace:
-        buffer = b""
-        pieces = self.source.pieces()
-        for piece in pieces:
-            buffer += piece
-            start = self._list_start(buffer)
-            if start is not None:
-                self.header, buffer = buffer[:start], buffer[start:]
-                self.offset = start
-                break
-        else:
-            self._refuse(buffer)
-        for piece in pieces:
-            if self.footer is not None:
-                if sum(map(len, self.footer)) < _MOST_METADATA:
-                    self.footer.append(piece)
-                continue
-            buffer += piece
-            if len(buffer) >= _CHUNK:
-                buffer = self._take(buffer)
-        if self.footer is None:
-            self._recover(buffer, final=True)
+        for chunk in self.chunks:
+            try:
+                events = _EVENTS.decode(b"[" + chunk + b"]")
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                events = self._difficult(chunk)
+            self.builder.add(events)
         return self._trace()
 
-    def _list_start(self, text: bytes) -> int | None:
-        """Where the first event begins, `None` if the list has not begun yet."""
-        start = text.lstrip()
-        if start.startswith(b"["):
-            return len(text) - len(start) + 1
-        if start and not start.startswith(b"{"):
-            self._refuse(text)
-        match = _LIST_START.search(text)
-        if match is None and len(text) > _MOST_UNBROKEN:
-            self._refuse(text)
-        return match.end() if match else None
-
-    def _refuse(self, text: bytes) -> None:
-        path = self.source.path
-        if self.source.damage and not text:
-            msg = f"{path} cannot be read: {self.source.damage}."
-            raise UsageError(msg, "Record it again.")
-        if not text.strip():
-            msg = f"{path} is empty."
-            raise UsageError(msg, "The profiler did not finish writing it; record it again.")
-        kind = "JSON without" if text.lstrip().startswith(b"{") else "no JSON, it has no"
-        msg = f"{path} is not a profiler trace: it is {kind} a list `traceEvents`."
-        raise UsageError(msg, _REMEDY)
-
-    def _take(self, buffer: bytes) -> bytes:
-        """Reads all events of the buffer that are surely complete; returns the rest."""
-        boundary = _last_boundary(buffer)
-        if boundary is None:
-            if len(buffer) < _MOST_UNBROKEN:
-                return buffer
-            self.num_lost += 1
-            self._damaged()
-            self.offset += len(buffer)
-            return b""
-        stop, start = boundary
-        chunk = buffer[:stop]
-        try:
-            events = _DECODER.decode(b"[" + chunk + b"]")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            left = self._recover(chunk, final=False)
-            if self.footer is not None:
-                self.footer.append(buffer[stop:])
-                return b""
-            if left:
-                self.offset += stop - len(left)
-                return left + buffer[stop:]
-        else:
-            self.builder.add(events)
-        self.offset += start
-        return buffer[start:]
-
-    def _recover(self, chunk: bytes, *, final: bool) -> bytes:
-        final = final or len(chunk) > _MOST_UNBROKEN
-        result = recover(chunk, final=final)
-        self.builder.add(result.events)
-        if result.num_lost or result.num_mended:
-            self._damaged()
-        self.num_lost += result.num_lost
-        self.num_mended += result.num_mended
-        if result.footer is not None:
-            self.footer = [result.footer]
-        return result.left
-
-    def _damaged(self) -> None:
-        if self.first_damage is None:
-            self.first_damage = self.offset
+    def _difficult(self, chunk: bytes) -> list[Event]:
+        final = self.chunks.final or len(chunk) > MOST_UNBROKEN
+        found = find_events(chunk, final=final)
+        if self.first_damage is None and found.num_lost + found.num_mended:
+            self.first_damage = self.chunks.offset
+        self.num_lost += found.num_lost
+        self.num_mended += found.num_mended
+        if found.footer is not None:
+            self.chunks.close(found.footer)
+        self.chunks.push_back(found.left)
+        return [_decode(text) for text in found.events]
 
     def _trace(self) -> Trace:
-        bare_list = self.header.lstrip().startswith(b"[")
-        metadata = _metadata(self.header) | _metadata(b"".join(self.footer or []))
-        truncated = self.footer is None and not (bare_list and not self.num_lost)
-        builder = self.builder
+        chunks, builder = self.chunks, self.builder
+        footer = chunks.footer or b""
+        metadata = _metadata(chunks.header) | _metadata(footer[:_MOST_METADATA])
         operators, annotations = builder.host_ranges()
         trace = Trace(
             gpu=builder.activities(),
@@ -165,30 +87,22 @@ class _Reader:
             losses=Losses(
                 num_lost=self.num_lost + builder.num_broken,
                 num_mended=self.num_mended,
-                truncated=truncated,
-                damage=self.source.damage,
+                truncated=chunks.footer is None,
+                damage=chunks.source.damage,
                 first_damage_byte=self.first_damage,
             ),
         )
         if trace.num_events == 0 and trace.losses.any:
-            msg = f"{self.source.path} holds no readable event: {trace.losses}."
+            msg = f"{chunks.source.path} holds no readable event: {trace.losses}."
             raise UsageError(msg, "Record it again.")
         return trace
 
 
-def _last_boundary(buffer: bytes) -> tuple[int, int] | None:
-    """(end of one event, start of the next): the last such pair in the buffer."""
-    window = 1 << 16
-    while True:
-        start = max(len(buffer) - window, 0)
-        last = None
-        for match in NEXT_EVENT.finditer(buffer, start):
-            comma = match.start()
-            if buffer[max(comma - 64, 0) : comma].rstrip().endswith(b"}"):
-                last = comma, match.end()
-        if last is not None or start == 0:
-            return last
-        window *= 16
+def _decode(text: bytes) -> Event:
+    try:
+        return _EVENT.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return lenient_event(text)
 
 
 def _metadata(text: bytes) -> dict[str, Any]:

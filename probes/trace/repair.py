@@ -1,0 +1,111 @@
+"""Makes an exported trace file valid JSON, in place.
+
+torch up to 2.13 exports names with unescaped quotes (`with_stack=True`), and then no viewer opens
+the file. Valid files are only read; a damaged one is rewritten beside itself and replaced in one
+step, so that a crash leaves the old file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import IO
+
+from .chunks import MOST_UNBROKEN, Chunks
+from .mending import mend
+from .recovery import Found, find_events, is_valid
+
+_BETWEEN = b",\n  "
+
+
+def repair(path: Path | str) -> int:
+    """Makes a trace file valid JSON.
+
+    Strings are escaped, bare words such as `NaN` become `null`, an unfinished end is closed. An
+    event of which no sense can be made is left out. A file that is valid stays as it is, byte for
+    byte.
+
+    Returns:
+        The number of events that were mended or left out.
+
+    Raises:
+        UsageError: there is no such file, it is empty, or it is no trace.
+        OSError: the folder cannot be written to.
+    """
+    path = Path(path)
+    if _copy(Chunks(path), None) is None:
+        return 0
+    chunks = Chunks(path)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            if chunks.source.compressed:
+                with gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as zipped:
+                    changed = _copy(chunks, zipped)
+            else:
+                changed = _copy(chunks, file)
+        shutil.copymode(path, draft)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    return changed or 0
+
+
+def _copy(chunks: Chunks, target: IO[bytes] | gzip.GzipFile | None) -> int | None:
+    """Writes the document, mended.
+
+    Returns:
+        The number of events that are changed; `None` if nothing at all is. Without a target it
+        stops as soon as it knows that something is.
+    """
+    changed = 0
+    separator = b""
+    if target is not None:
+        target.write(_header(chunks))
+    for chunk in chunks:
+        if is_valid(b"[" + chunk + b"]"):
+            found = Found(events=[chunk] if chunk.strip() else [])
+        else:
+            found = find_events(chunk, final=chunks.final or len(chunk) > MOST_UNBROKEN)
+        if found.footer is not None:
+            chunks.close(found.footer)
+        chunks.push_back(found.left)
+        changed += found.num_mended + found.num_lost
+        if target is None and changed:
+            return changed
+        if target is not None and found.events:
+            target.write(separator + _BETWEEN.join(found.events))
+            separator = _BETWEEN
+    header, footer = _header(chunks), _footer(chunks)
+    clean = not chunks.source.damage and header == chunks.header and footer == chunks.footer
+    if target is not None:
+        target.write(b"]" + footer)
+    return changed if changed or not clean else None
+
+
+def _header(chunks: Chunks) -> bytes:
+    """The document before the list, valid."""
+    header = chunks.header
+    if chunks.bare_list or is_valid(header + b"]}"):
+        return header
+    mended = mend((header + b"]}").decode("utf-8", "replace"), any_keys=True)
+    return mended.removesuffix("]}").encode() if mended else b'{"traceEvents": ['
+
+
+def _footer(chunks: Chunks) -> bytes:
+    """The document after the list, valid."""
+    footer = chunks.footer
+    if chunks.bare_list:
+        return footer if footer is not None and not footer.strip() else b"\n"
+    start = b'{"traceEvents": []'
+    if footer is None:
+        return b"}\n"
+    if is_valid(start + footer):
+        return footer
+    mended = mend((start + footer).decode("utf-8", "replace"), any_keys=True)
+    return mended.encode().removeprefix(start) if mended else b"}\n"
