@@ -118,16 +118,24 @@ class Builder:
         if kind == "launch":
             args = _decode(_LAUNCH_BATCH, _LaunchArgs, [event.args for event in events])
             correlation = np.array([arg.correlation for arg in args], np.int64)
-        names, threads = self.names, self.threads
+        names = self.names
         self._groups[kind].parts.append(
             {
                 "start_ns": start,
                 "end_ns": end,
                 "name": np.array([names[event.name] for event in events], np.int32),
-                "thread": np.array([threads[_key(event)] for event in events], np.int32),
+                "thread": self._thread_numbers(events),
                 "correlation": correlation,
             }
         )
+
+    def _thread_numbers(self, events: list[Event]) -> npt.NDArray[np.int32]:
+        threads = self.threads
+        keys: Iterable[tuple[Any, Any]] = [(event.pid, event.tid) for event in events]
+        try:
+            return np.array([threads[key] for key in keys], np.int32)
+        except TypeError:  # lists or objects in place of numbers
+            return np.array([threads[str(key), ""] for key in keys], np.int32)
 
     def _add_gpu(self, events: list[Event]) -> None:
         start, end, events = self._times(events)
@@ -220,15 +228,6 @@ def _decode(
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     return [lenient_args(bytes(text), kind) for text in texts]
-
-
-def _key(event: Event) -> tuple[Any, Any]:
-    pid, tid = event.pid, event.tid
-    try:
-        hash((pid, tid))
-    except TypeError:
-        return str(pid), str(tid)
-    return pid, tid
 
 
 def _small(value: object) -> int:
