@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import sqrt
 
 from ..records import RunRecord, Trial, TrialRequest
@@ -43,7 +44,7 @@ def ratio_to(record: RunRecord, size: int, other: int) -> tuple[float, float, fl
     """
     series = confirmations(record)
     ratios = []
-    for one, two in zip(series, series[1:], strict=False):
+    for one, two in pairwise(series):
         pair = {one.batch_size: one, two.batch_size: two}
         if set(pair) == {size, other}:
             mine, theirs = pair[size].samples_per_s, pair[other].samples_per_s

@@ -5,6 +5,7 @@ The knee is the smallest size whose throughput is within the goal's tolerance of
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import sqrt
 
 from ..records import RunRecord, TimeLaw, Trial, TrialRequest
@@ -94,7 +95,7 @@ def _growth_pays(record: RunRecord, sizes: dict[int, Trial]) -> bool:
         return True
     gains = [
         _throughput(sizes[after]) / _throughput(sizes[before]) - 1
-        for before, after in zip(ordered, ordered[1:], strict=False)
+        for before, after in pairwise(ordered)
         if after >= before * 1.4
     ]
     if not gains:

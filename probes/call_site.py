@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import sysconfig
 from pathlib import Path
 
-import torch
-
 from ..records import SourceLine
 
 _OWN = str(Path(__file__).parent.parent)
+_TORCH = importlib.util.find_spec("torch")  # found, not imported: the supervisor lives without
 _NOT_THE_USER = tuple(
     folder + os.sep
     for folder in {
-        str(Path(torch.__file__).parent),
+        *(_TORCH.submodule_search_locations or () if _TORCH is not None else ()),
         sysconfig.get_path("stdlib"),
         sysconfig.get_path("purelib"),
         sysconfig.get_path("platlib"),

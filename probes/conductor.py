@@ -23,6 +23,7 @@ from .messages import (
     Channel,
     ChannelClosedError,
     Found,
+    Phase,
     Progress,
     Result,
     RunTrial,
@@ -57,6 +58,7 @@ class Conductor:
         self._run: RunTrial | None = None
         self._largest_so_far = 0
         self._reported_s = 0.0
+        self._reported_phase: Phase | None = None
         self.ask: Callable[[int], None] = lambda _: None
         self.parameters: Callable[[], list[torch.Tensor]] = list
 
@@ -107,9 +109,9 @@ class Conductor:
             )
         )
 
-    def cannot_steer(self, reason: str, remedy: str) -> None:
+    def cannot_steer(self, reason: str, remedy: str, *, usage: bool = False) -> None:
         """Nothing here can be steered; the supervisor ends this process."""
-        self._send(CannotSteer(reason=reason, remedy=remedy))
+        self._send(CannotSteer(reason=reason, remedy=remedy, usage=usage))
         _wait_for_the_end()
 
     # inside ----------------------------------------------------------------------------------
@@ -135,7 +137,7 @@ class Conductor:
             shrinks=request.batch_size < self._largest_so_far,
         )
         self._largest_so_far = max(self._largest_so_far, request.batch_size)
-        self._reported_s = 0.0
+        self._reported_phase = None
         self._progress(self._window)
         self._window.resume()
 
@@ -188,9 +190,10 @@ class Conductor:
 
     def _progress(self, window: Window) -> None:
         now = time.monotonic()
-        if now - self._reported_s < PROGRESS_PERIOD_S:
+        if window.phase == self._reported_phase and now - self._reported_s < PROGRESS_PERIOD_S:
             return
         self._reported_s = now
+        self._reported_phase = window.phase
         self._send(
             Progress(
                 phase=window.phase,

@@ -110,12 +110,15 @@ class Raised(Message, frozen=True, kw_only=True):
     Attributes:
         traceback: the script's own, without our frames.
         out_of_memory: whether the exception means that memory was refused.
+        peak_bytes: the most that the process had on the device by then, if it can be told.
     """
 
     kind: str
     text: str
     traceback: str
     out_of_memory: bool
+    num_steps: int = 0
+    peak_bytes: int | None = None
 
 
 class Ended(Message, frozen=True, kw_only=True):
@@ -134,10 +137,15 @@ class Ended(Message, frozen=True, kw_only=True):
 
 
 class CannotSteer(Message, frozen=True, kw_only=True):
-    """Steps or batches were seen, but not in a way that can be steered."""
+    """Steps or batches were seen, but not in a way that can be steered.
+
+    Attributes:
+        usage: an option asked for what the script does not have.
+    """
 
     reason: str
     remedy: str
+    usage: bool = False
 
 
 class Touched(Message, frozen=True, kw_only=True):

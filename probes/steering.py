@@ -35,7 +35,7 @@ class StepConductor(Protocol):
         self, num_samples: int | None, proof: str, wait_s: float, *, primary: bool
     ) -> None: ...
     def no_step(self, num_fetches: int) -> None: ...
-    def cannot_steer(self, reason: str, remedy: str) -> None: ...
+    def cannot_steer(self, reason: str, remedy: str, *, usage: bool = False) -> None: ...
     def discovering(self, num_steps: int) -> None: ...
 
 
@@ -216,12 +216,14 @@ class Steering:
                     f"--loader {self._wanted_loader}: the script made "
                     f"{len(self._handles)} loaders, numbered from 0",
                     "run with --dry-run to see them.",
+                    usage=True,
                 )
                 return None
             if self._wanted_loader not in training:
                 self._conductor.cannot_steer(
                     f"--loader {self._wanted_loader} yields nothing between optimizer steps",
                     f"loaders that do: {', '.join(map(str, training))}.",
+                    usage=True,
                 )
                 return None
             chosen = self._wanted_loader

@@ -54,7 +54,7 @@ def main(read_fd: int, write_fd: int) -> None:
     conductor.ask = steering.ask
     conductor.parameters = steering.parameters
     install(steering, files.saved)
-    if order.data_limit_bytes is not None:
+    if order.data_limit_bytes is not None and _on_the_cpu(order):
         limit_process_memory(order.data_limit_bytes)
     if order.memory_limit_bytes is not None:
         _limit_gpu_memory(order.memory_limit_bytes)
@@ -70,7 +70,7 @@ def main(read_fd: int, write_fd: int) -> None:
             print(error.code, file=sys.stderr)  # noqa: T201  as Python itself does
         message = _ended(code, steering)
     except BaseException as error:  # noqa: BLE001
-        message = _raised(error)
+        message = _raised(error, steering)
     _flush_streams()
     touched = files.take()
     if touched:
@@ -108,7 +108,7 @@ def _ended(code: int, steering: Any) -> Ended:
     )
 
 
-def _raised(error: BaseException) -> Raised:
+def _raised(error: BaseException, steering: Any) -> Raised:
     from .faults import is_out_of_memory, raised_by_us, script_traceback
 
     if raised_by_us(error):
@@ -117,8 +117,9 @@ def _raised(error: BaseException) -> Raised:
         return Raised(
             kind="batchadvisor",
             text=f"{type(error).__name__}: {error}",
-            traceback=traceback.format_exc(),
+            traceback="".join(traceback.format_exception(error)),
             out_of_memory=is_out_of_memory(error),
+            num_steps=steering.num_steps,
         )
     text = script_traceback(error)
     print(text, file=sys.stderr, end="")  # noqa: T201  into the script's own log
@@ -127,7 +128,19 @@ def _raised(error: BaseException) -> Raised:
         text=str(error),
         traceback=text,
         out_of_memory=is_out_of_memory(error),
+        num_steps=steering.num_steps,
+        peak_bytes=_peak_bytes(),
     )
+
+
+def _peak_bytes() -> int | None:
+    import torch
+
+    from .host import status_bytes
+
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return int(torch.cuda.max_memory_reserved())
+    return status_bytes("VmHWM")
 
 
 def _versions() -> Any:
@@ -143,6 +156,14 @@ def _versions() -> Any:
         cuda=torch.version.cuda,
         platform=platform.platform(),
     )
+
+
+def _on_the_cpu(order: WorkOrder) -> bool:
+    """Drivers of accelerators map far more than they use; the kernel's limit would hit them."""
+    import torch
+
+    accelerator = getattr(torch, "accelerator", None)
+    return order.device == "cpu" or accelerator is None or not accelerator.is_available()
 
 
 def _limit_gpu_memory(limit_bytes: int) -> None:

@@ -20,7 +20,7 @@ from .devices import Device, NameFlags
 from .gaps import HostCalls
 from .intervals import IntervalSet
 from .reader import read_trace
-from .results import Breakdown, StepMetrics, TraceMetrics, WindowSource
+from .results import Breakdown, DeviceMetrics, StepMetrics, TraceMetrics, WindowSource
 from .steps import HostSteps, host_steps, launch_starts
 
 NO_GPU = "the trace holds no GPU activity"
@@ -38,10 +38,12 @@ def analyse_file(path: Path | str) -> TraceMetrics:
 
 def analyse(trace: Trace) -> TraceMetrics:
     """All metrics of a trace."""
-    return _Analysis(trace).result()
+    return Analysis(trace).result()
 
 
-class _Analysis:
+class Analysis:
+    """A trace with all that is computed once for any window."""
+
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.launched = launch_starts(trace.gpu, trace.launches)
@@ -70,6 +72,7 @@ class _Analysis:
             )
             for number in np.unique(trace.gpu.device).tolist()
         ]
+        self.layers = self._layers()
         self.unavailable: dict[str, str] = {}
 
     def _named(self, ranges: Ranges, test: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
@@ -89,17 +92,23 @@ class _Analysis:
             return int(operators.start_ns.min()), int(operators.end_ns.max()), "operators"
         return 0, 0, "none"
 
+    def device_metrics(self, start: int, end: int) -> tuple[DeviceMetrics, ...]:
+        """The metrics of all GPUs in a window, nanoseconds as in the trace."""
+        return tuple(device.metrics(self.causes, start, end) for device in self.devices)
+
     def result(self) -> TraceMetrics:
+        """All metrics."""
         trace = self.trace
         start, end, source = self.window()
         steps = self._step_metrics()
         step_s, step_source = self._step_time()
-        layers = self._layers()
         if not self.devices:
             self.unavailable["devices"] = NO_GPU
             self.unavailable["kernels"] = NO_GPU
         breakdown = (
-            _mean([step.breakdown for step in steps]) if steps else _breakdown(layers, start, end)
+            _mean([step.breakdown for step in steps])
+            if steps
+            else _breakdown(self.layers, start, end)
         )
         operators = _covered(trace.operators)
         return TraceMetrics(
@@ -109,7 +118,7 @@ class _Analysis:
             step_source=step_source,
             steps=steps,
             breakdown=breakdown if end > start else None,
-            devices=tuple(device.metrics(self.causes, start, end) for device in self.devices),
+            devices=self.device_metrics(start, end),
             operators=self._operators(start, end),
             kernels=self._kernels(start, end),
             operators_pct=self._share(operators, start, end, "operators_pct"),
@@ -168,7 +177,6 @@ class _Analysis:
     def _step_metrics(self) -> tuple[StepMetrics, ...]:
         steps: HostSteps = self.steps
         windows = steps.windows
-        layers = self._layers() if windows else []
         found = []
         for index, (start, end) in enumerate(windows):
             gpu_end = int(steps.gpu_end_ns[index])
@@ -180,7 +188,7 @@ class _Analysis:
                     window_s=(end - start) / 1e9,
                     host_ahead_s=(gpu_end - host_end) / 1e9 if gpu_end >= 0 else None,
                     num_activities=int(steps.num_launched[index]),
-                    breakdown=_breakdown(layers, start, end),
+                    breakdown=_breakdown(self.layers, start, end),
                     devices=tuple(
                         device.metrics(self.causes, start, end) for device in self.devices
                     ),

@@ -32,8 +32,7 @@ def self_times(ranges: Ranges) -> Ints:
             open_ends.pop()
             open_rows.pop()
         if open_ends:
-            outer = open_ends[-1]
-            remaining[open_rows[-1]] -= (end if end < outer else outer) - start
+            remaining[open_rows[-1]] -= min(end, open_ends[-1]) - start
         open_ends.append(end)
         open_rows.append(row)
     found = np.empty(len(order), np.int64)

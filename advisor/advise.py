@@ -1,0 +1,323 @@
+"""The answer: one size chosen by one objective under constraints, and what explains it.
+
+Pure: a record and nothing else goes in. Only sizes that ran are recommended, and what a fresh
+process confirmed comes before what the search saw.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ..records import (
+    Advice,
+    Choice,
+    Goal,
+    MemoryLaw,
+    RunRecord,
+    Spread,
+    Tail,
+    TailCheck,
+    TimeLaw,
+    Trial,
+    Verdict,
+)
+from ..spread import inverse
+from ..units import format_bytes, format_measured
+from .confirm import finalists, ratio_to
+from .facts import (
+    confirmations,
+    failed,
+    latest_timed,
+    pooled,
+    ran,
+    smallest_bad,
+    target_bytes,
+    trusted_memory,
+)
+from .findings import findings_of
+from .knee import fastest
+from .laws import fit_memory, fit_time
+from .tail import tail_of
+from .training import training_of
+from .verdict import verdict_at
+
+
+def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
+    """The advice for a record, under its own goal or another one.
+
+    Args:
+        goal: asks another question of the same measurements.
+    """
+    if goal is not None:
+        record = _under(record, goal)
+    unavailable: dict[str, str] = {}
+    time_law = _time_law(record, unavailable)
+    memory_law = _memory_law(record, unavailable)
+    chosen = _choose(record)
+    recommended = None if chosen is None else _choice(record, chosen)
+    tail = _tail(record, chosen, unavailable)
+    check = _tail_check(record, tail)
+    verdict = (
+        Verdict(limit="cannot tell", message="nothing ran")
+        if chosen is None
+        else verdict_at(record, chosen, time_law)
+    )
+    native = record.discovery.native_batch_size if record.discovery is not None else None
+    native_choice = (
+        _choice(record, native)
+        if native is not None and any(one.batch_size == native for one in ran(record))
+        else None
+    )
+    training = None
+    if record.discovery is not None and chosen is not None:
+        training = training_of(record.discovery, chosen, keep=record.goal.keep_effective_batch)
+    return Advice(
+        goal=record.goal,
+        headline=_headline(recommended),
+        reason=_reason(record, recommended, native_choice),
+        sureness=_sureness(record, chosen),
+        recommended=recommended,
+        fastest=_optional(record, fastest(record)),
+        largest=_optional(record, max((one.batch_size for one in ran(record)), default=None)),
+        native=native_choice,
+        change=_change(record, chosen, training.micro_batches if training else 1),
+        verdict=verdict,
+        training=training,
+        tail=tail,
+        tail_check=check,
+        memory_law=memory_law,
+        time_law=time_law,
+        findings=findings_of(record, chosen, tail, check),
+        unavailable=unavailable,
+    )
+
+
+def _under(record: RunRecord, goal: Goal) -> RunRecord:
+    return msgspec.structs.replace(record, goal=goal)
+
+
+def _choose(record: RunRecord) -> int | None:
+    """The objective under its constraints: ran, fits, and not refused by the confirmation."""
+    target = target_bytes(record)
+    memory = trusted_memory(record)
+    confirmed = {one.batch_size for one in confirmations(record)}
+    refused = {one.batch_size for one in failed(record)}
+    proposed = finalists(record)
+    runs = {one.batch_size for one in ran(record)}
+
+    def fits(size: int) -> bool:
+        return (
+            size in runs
+            and size not in refused
+            and (target is None or size not in memory or memory[size].peak_bytes <= target)
+        )
+
+    for size in proposed:
+        if fits(size) and (size in confirmed or not confirmed):
+            return size
+    left = [size for size in latest_timed(record) if fits(size)]
+    if record.goal.kind == "memory":
+        left = [size for size in runs if fits(size)]
+        return max(left, default=None)
+    return max(left, key=lambda size: _throughput(record, size), default=None)
+
+
+def _throughput(record: RunRecord, size: int) -> float:
+    spread = latest_timed(record)[size].samples_per_s
+    return spread.median if spread is not None else 0.0
+
+
+def _trials_of(record: RunRecord, size: int) -> list[Trial]:
+    """The trials that speak for a size: those of the confirmation, else the last of the search."""
+    confirmed = [one for one in confirmations(record) if one.batch_size == size]
+    if confirmed:
+        return confirmed
+    timed = latest_timed(record)
+    if size in timed:
+        return [timed[size]]
+    return [one for one in ran(record) if one.batch_size == size][-1:]
+
+
+def _choice(record: RunRecord, size: int) -> Choice:
+    trials = _trials_of(record, size)
+    memory = trusted_memory(record).get(size)
+    samples_per_s = pooled(trials, "samples_per_s")
+    return Choice(
+        batch_size=size,
+        trial=trials[-1].ordinal,
+        samples_per_s=samples_per_s,
+        step_s=pooled(trials, "step_s"),
+        peak_bytes=None if memory is None else memory.peak_bytes,
+        epoch_s=_epoch(record, samples_per_s),
+    )
+
+
+def _optional(record: RunRecord, size: int | None) -> Choice | None:
+    return None if size is None else _choice(record, size)
+
+
+def _epoch(record: RunRecord, samples_per_s: Spread | None) -> Spread | None:
+    """Seconds for the samples of one epoch at this rate; training steps only."""
+    if record.discovery is None or samples_per_s is None:
+        return None
+    num_samples = record.discovery.primary.num_samples
+    return None if num_samples is None else inverse(samples_per_s, num_samples)
+
+
+def _time_law(record: RunRecord, unavailable: dict[str, str]) -> TimeLaw | None:
+    times = {
+        size: one.step_s.median
+        for size, one in latest_timed(record).items()
+        if one.step_s is not None
+    }
+    law = fit_time(times)
+    if isinstance(law, str):
+        unavailable["time_law"] = law
+        return None
+    return law
+
+
+def _memory_law(record: RunRecord, unavailable: dict[str, str]) -> MemoryLaw | None:
+    target = target_bytes(record)
+    if target is None:
+        unavailable["memory_law"] = "the device's memory is unknown"
+        return None
+    law = fit_memory({size: one.peak_bytes for size, one in trusted_memory(record).items()}, target)
+    if isinstance(law, str):
+        unavailable["memory_law"] = law
+        return None
+    return law
+
+
+def _tail(record: RunRecord, size: int | None, unavailable: dict[str, str]) -> Tail | None:
+    if record.discovery is None or size is None:
+        return None
+    tail = tail_of(record.discovery, size)
+    if isinstance(tail, str):
+        unavailable["tail"] = tail
+        return None
+    return tail
+
+
+def _tail_check(record: RunRecord, tail: Tail | None) -> TailCheck | None:
+    if tail is None or not tail.last_batch:
+        return None
+    for trial in reversed(record.trials):
+        if trial.tail is not None and trial.tail.num_samples == tail.last_batch:
+            return trial.tail
+    return None
+
+
+def _sureness(
+    record: RunRecord, size: int | None
+) -> Literal["confirmed", "measured once", "partial", "none"]:
+    if size is None:
+        return "none"
+    if any(one.batch_size == size for one in confirmations(record)):
+        return "confirmed"
+    return "measured once" if record.state == "finished" else "partial"
+
+
+def _headline(choice: Choice | None) -> str:
+    if choice is None:
+        return "No batch size can be recommended."
+    words = [f"Use batch size {choice.batch_size}"]
+    if choice.samples_per_s is not None:
+        rate = choice.samples_per_s
+        value = format_measured(rate.median, rate.relative_half_width)
+        words.append(f"{value} samples/s ±{rate.relative_half_width:.1%}")
+    if choice.peak_bytes is not None:
+        words.append(f"peak {format_bytes(choice.peak_bytes)}")
+    return ": ".join([words[0], ", ".join(words[1:])]) if words[1:] else words[0]
+
+
+def _reason(record: RunRecord, choice: Choice | None, native: Choice | None) -> str:
+    if choice is None:
+        return _why_nothing(record)
+    parts = [_objective(record, choice)]
+    if native is not None and native.batch_size != choice.batch_size:
+        parts.append(_against_native(choice, native))
+    elif native is not None:
+        parts.append("This is the size the script has already.")
+    return " ".join(parts)
+
+
+def _objective(record: RunRecord, choice: Choice) -> str:
+    size, kind = choice.batch_size, record.goal.kind
+    if kind == "memory":
+        target = target_bytes(record) or 0
+        return (
+            f"The largest size that ran and stays below {format_bytes(target)} "
+            f"(capacity less {record.goal.margin:.0%})."
+        )
+    best = fastest(record)
+    if kind == "throughput":
+        return "The fastest size that ran; of sizes that noise cannot tell apart the smallest."
+    if best is None or best == size:
+        return (
+            f"The smallest size within {record.goal.tolerance:.0%} of the best throughput, "
+            "and the fastest that ran."
+        )
+    ratio = ratio_to(record, size, best)
+    shown = (
+        f"{ratio[0]:.1%} of the throughput of {best} (measured in turn, {ratio[1]:.1%} to "
+        f"{ratio[2]:.1%})"
+        if ratio is not None
+        else f"within {record.goal.tolerance:.0%} of the throughput of {best}"
+    )
+    return f"The smallest size that reaches {1 - record.goal.tolerance:.0%} of the best: {shown}."
+
+
+def _against_native(choice: Choice, native: Choice) -> str:
+    if choice.samples_per_s is None or native.samples_per_s is None:
+        return ""
+    ratio = choice.samples_per_s.median / native.samples_per_s.median
+    low = choice.samples_per_s.low / native.samples_per_s.high
+    high = choice.samples_per_s.high / native.samples_per_s.low
+    if low <= 1 <= high:
+        return (
+            f"Against the script's own {native.batch_size} the noise shows no difference "
+            f"(x{low:.2f} to x{high:.2f})."
+        )
+    return (
+        f"x{ratio:.2f} the samples per second of the script's own {native.batch_size} "
+        f"(x{low:.2f} to x{high:.2f})."
+    )
+
+
+def _why_nothing(record: RunRecord) -> str:
+    bad = smallest_bad(record)
+    if bad is not None:
+        worst = min(failed(record), key=lambda one: one.batch_size)
+        limit = f" within {format_bytes(record.device.capacity_bytes)}" if record.device else ""
+        if worst.outcome == "out_of_memory":
+            return f"Nothing fits{limit}: batch {worst.batch_size} ran out of memory."
+        return f"Batch {worst.batch_size} failed: {worst.detail}"
+    if record.faults:
+        return record.faults[-1].detail
+    return record.stop_reason or "Nothing was measured."
+
+
+def _change(record: RunRecord, size: int | None, micro_batches: int) -> str:
+    """The line to change, as the user would find it."""
+    if record.discovery is None or size is None:
+        return ""
+    loader = record.discovery.primary
+    native = record.discovery.native_batch_size
+    if size == native and micro_batches == record.discovery.micro_batches:
+        return "nothing to change"
+    source = loader.source
+    if source is None:
+        where = f"{loader.place}  " if loader.place is not None else ""
+        text = f"{where}batch_size={native} → {size}"
+    elif not source.template:
+        text = f"{source.place}  {source.before}  ({native} → {size})"
+    else:
+        text = f"{source.place}  {source.before} → {source.template.format(size)}"
+        if source.option is not None and not source.before.startswith(source.option):
+            text += f"   (or on the command line: {source.option} {size})"
+    if micro_batches != record.discovery.micro_batches:
+        text += f"; accumulate over {micro_batches} micro-batches"
+    return text

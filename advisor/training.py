@@ -1,0 +1,69 @@
+"""What another batch size does to the training: counts that follow, and rules of thumb."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from ..records import Discovery, OptimizerInfo, Training
+from .tail import tail_of
+
+LINEAR = (
+    "scale the learning rate in proportion to the effective batch, with a warm-up",
+    "Goyal et al. 2017, arXiv 1706.02677 (SGD)",
+)
+SQUARE_ROOT = (
+    "scale the learning rate with the square root of the effective batch",
+    "Malladi et al. 2022, arXiv 2205.10287 (Adam family), as a starting point",
+)
+UNKNOWN = ("no rule is known for this optimizer", "")
+_LINEAR_FOR = ("SGD",)
+_SQUARE_ROOT_FOR = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "SparseAdam")
+
+
+def training_of(discovery: Discovery, batch_size: int, *, keep: bool) -> Training:
+    """What `batch_size` does to the training.
+
+    Args:
+        keep: the accumulation shall keep the script's effective batch.
+    """
+    before = discovery.native_batch_size * discovery.micro_batches
+    exact = before // batch_size if before % batch_size == 0 else None
+    micro = exact if keep and exact else discovery.micro_batches
+    after = batch_size * micro
+    optimizer = next((one for one in discovery.optimizers if one.trains), None)
+    rate, suggested, rule, source = _rate(optimizer, after / before)
+    return Training(
+        effective_before=before,
+        effective_after=after,
+        steps_before=_steps(discovery, discovery.native_batch_size, discovery.micro_batches),
+        steps_after=_steps(discovery, batch_size, micro),
+        micro_batches=micro,
+        keep_accumulation=exact,
+        learning_rate_before=rate,
+        learning_rate_suggested=suggested,
+        rule=rule,
+        rule_source=source,
+    )
+
+
+def _rate(
+    optimizer: OptimizerInfo | None, factor: float
+) -> tuple[float | None, float | None, str, str]:
+    if optimizer is None:
+        return None, None, *UNKNOWN
+    rate = optimizer.learning_rate
+    if factor == 1:
+        return rate, rate, "the effective batch stays, so does the learning rate", ""
+    if optimizer.name in _LINEAR_FOR:
+        return rate, rate and rate * factor, *LINEAR
+    if optimizer.name in _SQUARE_ROOT_FOR:
+        return rate, rate and rate * sqrt(factor), *SQUARE_ROOT
+    return rate, None, *UNKNOWN
+
+
+def _steps(discovery: Discovery, batch_size: int, micro_batches: int) -> int | None:
+    tail = tail_of(discovery, batch_size)
+    if isinstance(tail, str):
+        return None
+    batches = tail.num_samples // batch_size + (1 if tail.last_batch else 0)
+    return -(-batches // micro_batches)

@@ -1,0 +1,129 @@
+"""What to tell the user when a script cannot be measured: what, why, what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..advisor.facts import failed, ran
+from ..errors import BatchAdvisorError, RunError, ScriptError, UsageError
+from ..probes.messages import CannotSteer, Ended, Raised
+from ..probes.supervisor import WorkerGone
+from ..records import RunRecord
+from ..units import format_bytes
+from .options import RunOptions
+
+LOG_TAIL_BYTES = 20_000
+
+
+def error_of(
+    gone: WorkerGone, options: RunOptions, log: Path, batch_cap: int | None
+) -> BatchAdvisorError:
+    """The error for a worker that was over before its training loop was found.
+
+    Args:
+        batch_cap: the size that the batches were cut to.
+    """
+    script, message = options.script, gone.message
+    if isinstance(message, CannotSteer):
+        kind = UsageError if message.usage else RunError
+        return kind(f"{message.reason}.", _sentence(message.remedy))
+    if gone.outcome == "out_of_memory":
+        return _out_of_memory(gone, options, batch_cap)
+    if isinstance(message, Raised):
+        if message.kind == "batchadvisor":
+            return ScriptError(
+                f"batchadvisor itself failed inside {script}: {message.text}.",
+                "This is a fault of the tool; please report it with the traceback.",
+                message.traceback,
+            )
+        return ScriptError(
+            f"{script} raised {gone.detail}.",
+            f"Mend the script; run alone it fails too. Its output is in {log}.",
+            message.traceback,
+        )
+    if isinstance(message, Ended):
+        return _ended(message, options, log)
+    if gone.outcome == "hung":
+        return RunError(
+            f"{script}: {gone.detail}, and the training loop was not reached.",
+            f"Look at the stacks in {log}, or allow more with --timeout.",
+        )
+    return RunError(
+        f"{script}: {gone.detail}, before the training loop was reached.",
+        f"Look at its output in {log}.",
+    )
+
+
+def nothing_fits(record: RunRecord) -> BatchAdvisorError | None:
+    """The error for a run in which no size ran, `None` when one did."""
+    bad = failed(record)
+    if ran(record) or not bad:
+        return None
+    smallest = min(bad, key=lambda one: one.batch_size)
+    limit = record.device.capacity_bytes if record.device is not None else 0
+    if smallest.outcome == "out_of_memory":
+        what = f"nothing fits: batch {smallest.batch_size} needs more than {format_bytes(limit)}."
+        return UsageError(what, "Raise --memory-limit, or use a smaller model.")
+    return RunError(
+        f"no size could be measured; batch {smallest.batch_size}: {smallest.detail}.",
+        "If the script's shapes depend on its batch size, it cannot be steered.",
+    )
+
+
+def _out_of_memory(
+    gone: WorkerGone, options: RunOptions, batch_cap: int | None
+) -> BatchAdvisorError:
+    message = gone.message
+    peak = message.peak_bytes if isinstance(message, Raised) else None
+    had = f" (it had {format_bytes(peak)})" if peak is not None else ""
+    limit = (
+        f" than {format_bytes(options.memory_limit_bytes)}"
+        if options.memory_limit_bytes is not None
+        else " than there is"
+    )
+    if isinstance(message, Raised) and message.num_steps == 0 and batch_cap is None:
+        what = f"the script ran out of memory before its first step{had}."
+    else:
+        what = f"nothing fits: batch {batch_cap or 1} needs more memory{limit}{had}."
+    return UsageError(what, "Raise --memory-limit, or use a smaller model.")
+
+
+def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
+    script = options.script
+    if message.exit_code == 2 and message.num_steps == 0:
+        said = _last_line(log)
+        return UsageError(
+            f"{script} ended with exit code 2 before training{': ' + said if said else ''}.",
+            f"Put the script's own arguments after its name: batchadvisor run {script} ARGUMENTS.",
+        )
+    if message.exit_code != 0:
+        said = _last_line(log)
+        return RunError(
+            f"{script} ended with exit code {message.exit_code} before its training loop was "
+            f"found{': ' + said if said else ''}.",
+            f"Its output is in {log}.",
+        )
+    if message.num_steps == 0:
+        return RunError(
+            f"{script} never trains: it ended after {message.num_loaders} DataLoaders, "
+            f"{message.num_fetches} batches fetched with gradients enabled and no optimizer step.",
+            "Point batchadvisor at the script that trains.",
+        )
+    return RunError(
+        f"{script} ended after {message.num_steps} optimizer steps, before two training cycles "
+        "could be seen.",
+        "Let it train longer: more epochs, or a larger step limit.",
+    )
+
+
+def _last_line(log: Path) -> str:
+    try:
+        data = log.read_bytes()[-LOG_TAIL_BYTES:]
+    except OSError:
+        return ""
+    lines = [one.strip() for one in data.decode(errors="replace").splitlines() if one.strip()]
+    return lines[-1].rstrip(".") if lines else ""
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,102 @@
+"""What `run` was asked for, checked before anything starts."""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+
+import msgspec
+
+from ..errors import UsageError
+from ..records import Goal
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of one run.
+
+    Attributes:
+        script: path of the script, or name of the module.
+        device: `auto`, or as torch names it; `cuda:N` counts as nvidia-smi does.
+        memory_limit_bytes: what the script may use on the device.
+        output: the run's folder; `None` makes one.
+        resume: the folder of a run to go on with.
+        loader: ordinal of the loader to steer.
+        silence_s: longest time without a sign of life inside a trial.
+        profile_schedule: wait, warm-up and active steps of the profiled window.
+    """
+
+    script: str
+    arguments: tuple[str, ...] = ()
+    module: bool = False
+    goal: Goal = Goal()
+    device: str = "auto"
+    memory_limit_bytes: int | None = None
+    output: Path | None = None
+    resume: Path | None = None
+    loader: int | None = None
+    silence_s: float = 60.0
+    profile_schedule: tuple[int, int, int] = (0, 1, 3)
+    with_stack: bool = False
+    command: tuple[str, ...] = ()
+
+
+def check_script(script: str) -> None:
+    """Fails early on what cannot be a script.
+
+    Raises:
+        UsageError: no file, a folder, not Python.
+    """
+    path = Path(script)
+    if path.is_dir():
+        inner = path / "__main__.py"
+        remedy = f"Name the script in it{', for example ' + str(inner) if inner.exists() else ''}."
+        raise UsageError(f"{script} is a folder, not a script.", remedy)  # noqa: EM102
+    if not path.exists():
+        raise UsageError(f"there is no file {script}.", "Check the path.")  # noqa: EM102
+    try:
+        ast.parse(path.read_bytes(), filename=script)
+    except SyntaxError as error:
+        msg = f"{script}:{error.lineno}: {error.msg}: the script is not valid Python."
+        raise UsageError(msg, "Mend that line; `python` would refuse it too.") from error
+    except (ValueError, OSError) as error:
+        msg = f"cannot read {script}: {error}."
+        raise UsageError(msg, "Give a Python source file.") from error
+
+
+def check_goal(goal: Goal) -> None:
+    """Fails on options that contradict each other.
+
+    Raises:
+        UsageError: they do.
+    """
+    if goal.sizes and goal.start:
+        raise _contradiction("--sizes", "--start")
+    if goal.sizes and goal.max_batch:
+        raise _contradiction("--sizes", "--max-batch")
+    if goal.sizes and goal.keep_effective_batch:
+        raise _contradiction("--sizes", "--keep-effective-batch")
+    if goal.start and goal.max_batch and goal.start > goal.max_batch:
+        msg = f"--start {goal.start} is above --max-batch {goal.max_batch}."
+        raise UsageError(msg, "Lower --start or raise --max-batch.")
+
+
+def _contradiction(one: str, two: str) -> UsageError:
+    return UsageError(f"{one} and {two} contradict each other.", "Leave one of them out.")
+
+
+def run_folder(script: str, stamp: str) -> Path:
+    """The default folder for a run: `batchadvisor-runs/NAME-STAMP` below the working folder."""
+    name = Path(script).stem or "run"
+    base = Path("batchadvisor-runs") / f"{name}-{stamp}"
+    folder = base
+    count = 1
+    while folder.exists():
+        count += 1
+        folder = base.with_name(f"{base.name}-{count}")
+    return folder
+
+
+def absolute_script(script: str, *, module: bool) -> str:
+    """The script as the worker gets it: as typed, so that `sys.argv[0]` is what it would be."""
+    return script if module else os.fspath(Path(script))

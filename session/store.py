@@ -1,0 +1,135 @@
+"""A run's folder: `record.json`, `samples.jsonl`, `script.log`, `traces/`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import UsageError
+from ..records import SCHEMA_VERSION, RunRecord
+
+RECORD = "record.json"
+SAMPLES = "samples.jsonl"
+LOG = "script.log"
+
+
+class RunStore:
+    """Writes one run's folder.
+
+    Args:
+        folder: is made if it is missing.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._made: list[Path] = []
+        missing = folder
+        while not missing.exists():
+            self._made.append(missing)
+            missing = missing.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            probe = folder / f".writable-{os.getpid()}"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            self.discard()
+            msg = f"cannot write into {folder}: {error.strerror or error}."
+            raise UsageError(msg, "Choose another folder with --output.") from error
+
+    @property
+    def record_path(self) -> Path:
+        """Where the record is."""
+        return self.folder / RECORD
+
+    @property
+    def log_path(self) -> Path:
+        """Where everything that the script prints goes."""
+        return self.folder / LOG
+
+    def save(self, record: RunRecord) -> None:
+        """Writes the record whole or not at all."""
+        draft = self.folder / f".{RECORD}.{os.getpid()}"
+        data = msgspec.json.format(msgspec.json.encode(record), indent=1)
+        try:
+            with draft.open("wb") as file:
+                file.write(data + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self.record_path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+
+    def append(self, rows: Sequence[Any]) -> None:
+        """Adds lines to `samples.jsonl`; a cut last line of an earlier run does no harm."""
+        if not rows:
+            return
+        path = self.folder / SAMPLES
+        lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+        with path.open("ab+") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    lines = b"\n" + lines
+            file.write(lines)
+
+    def discard(self) -> None:
+        """Removes what this object made, when nothing was measured."""
+        for name in (RECORD, SAMPLES, LOG):
+            if self._made and self.folder == self._made[0]:
+                (self.folder / name).unlink(missing_ok=True)
+        for one in self._made:
+            try:
+                one.rmdir()
+            except OSError:
+                return
+
+
+def read_record(path: Path) -> RunRecord:
+    """A record from its file or its folder.
+
+    Raises:
+        UsageError: there is none, or it is not one that this version reads.
+    """
+    file = path / RECORD if path.is_dir() else path
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        msg = f"cannot read a record from {path}: {error.strerror or error}."
+        raise UsageError(msg, "Give a run's folder or its record.json.") from error
+    try:
+        version = msgspec.json.decode(data, type=_Version).schema_version
+        if version.split(".")[0] != SCHEMA_VERSION.split(".", maxsplit=1)[0]:
+            msg = f"{file} has schema {version}, this version reads {SCHEMA_VERSION}."
+            raise UsageError(msg, "Use the batchadvisor that wrote it.")
+        return msgspec.json.decode(data, type=RunRecord)
+    except msgspec.MsgspecError as error:
+        msg = f"{file} is not a record: {error}."
+        raise UsageError(msg, "Give a run's folder or its record.json.") from error
+
+
+def read_samples(folder: Path) -> list[dict[str, Any]]:
+    """All whole lines of `samples.jsonl`; a cut one is left out."""
+    try:
+        lines = (folder / SAMPLES).read_bytes().splitlines()
+    except OSError:
+        return []
+    rows: list[dict[str, Any]] = []
+    for line in lines:
+        try:
+            rows.append(msgspec.json.decode(line, type=dict[str, Any]))
+        except msgspec.MsgspecError:
+            continue
+    return rows
+
+
+class _Version(msgspec.Struct):
+    schema_version: str
