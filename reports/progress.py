@@ -1,0 +1,209 @@
+"""Progress while sizes are tried, on standard error: a live display, or one line a trial."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from ..records import Trial, TrialRequest
+from ..units import format_bytes, format_seconds
+from .sizes import OUTCOMES
+from .wording import clean, measured
+
+REFRESHES_PER_S = 4
+"""What is seen changes at most this often; `update` only stores."""
+MAX_LINES = 8
+"""Finished trials that the live display keeps."""
+
+
+class Display(Protocol):
+    """What whoever runs the trials tells while they run."""
+
+    def start(self) -> None:
+        """Before the script starts."""
+
+    def discovering(self, num_steps: int) -> None:
+        """The script runs at its own size; `num_steps` optimizer steps were seen."""
+
+    def trial(self, request: TrialRequest, expected: str) -> None:
+        """A trial begins; `expected` says in words what it will take."""
+
+    def update(self, phase: str, batch_size: int, num_steps: int, step_s: float | None) -> None:
+        """Where the trial stands: steps done in this phase, the last step's time."""
+
+    def trial_done(self, trial: Trial) -> None:
+        """A trial is over."""
+
+    def note(self, text: str) -> None:
+        """Something that people should see."""
+
+    def close(self) -> None:
+        """The end; may be called more than once."""
+
+
+class NullDisplay:
+    """Shows nothing: `--quiet`."""
+
+    def start(self) -> None:
+        """Nothing."""
+
+    def discovering(self, num_steps: int) -> None:
+        """Nothing."""
+
+    def trial(self, request: TrialRequest, expected: str) -> None:
+        """Nothing."""
+
+    def update(self, phase: str, batch_size: int, num_steps: int, step_s: float | None) -> None:
+        """Nothing."""
+
+    def trial_done(self, trial: Trial) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class ProgressDisplay:
+    """Live on a terminal, plain lines elsewhere.
+
+    A terminal shows the size, the phase and the step being run, what was seen so far, and the time
+    left; all of it goes away at the end. Anything else gets one line for each finished trial and
+    each note.
+
+    Args:
+        budget_s: wall time for all trials; it runs from the first trial.
+        spent_s: the part of it that earlier parts of a resumed run have used.
+        console: standard error if not given.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        budget_s: float,
+        *,
+        spent_s: float = 0.0,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._console = console if console is not None else Console(stderr=True, highlight=False)
+        self._budget_s = budget_s
+        self._spent_s = spent_s
+        self._clock = clock
+        self._started_s = clock()
+        self._first_trial_s: float | None = None
+        self._now = "starting the script"
+        self._why = ""
+        self._done: list[Text] = []
+        self._live: Live | None = None
+
+    def start(self) -> None:
+        """Opens the live display, if this is a terminal that can show one."""
+        self._started_s = self._clock()
+        if self._live is None and self._console.is_terminal and not self._console.is_dumb_terminal:
+            self._live = Live(
+                get_renderable=self._frame,
+                console=self._console,
+                refresh_per_second=REFRESHES_PER_S,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start(refresh=True)
+
+    def discovering(self, num_steps: int) -> None:
+        """The script runs at its own size; `num_steps` optimizer steps were seen."""
+        steps = f", {num_steps} optimizer steps seen" if num_steps else ""
+        self._now = f"discovering the training loop{steps}"
+
+    def trial(self, request: TrialRequest, expected: str) -> None:
+        """A trial begins."""
+        if self._first_trial_s is None:
+            self._first_trial_s = self._clock()
+        verb = {"search": "trying", "confirm": "confirming", "tail": "last batch after"}
+        self._now = f"{verb[request.purpose]} batch {request.batch_size}"
+        self._why = "; ".join(one for one in (request.reason, expected) if one)
+
+    def update(self, phase: str, batch_size: int, num_steps: int, step_s: float | None) -> None:
+        """Where the trial stands. Costs no more than storing it."""
+        pace = "" if step_s is None else f", {format_seconds(step_s)} a step"
+        self._now = f"batch {batch_size}  {phase}, step {num_steps}{pace}"
+
+    def trial_done(self, trial: Trial) -> None:
+        """A trial is over."""
+        line = self._text(trial_line(trial), style="" if trial.ran else "red")
+        self._why = ""
+        if self._live is None:
+            self._print(line)
+            return
+        self._done = [*self._done, line][-MAX_LINES:]
+
+    def note(self, text: str) -> None:
+        """Something that people should see."""
+        self._print(self._text(text))
+
+    def close(self) -> None:
+        """Takes the live display away; may be called more than once."""
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+
+    def _frame(self) -> Group:
+        lines = [*self._done]
+        lines.append(self._text(self._now, style="bold"))
+        if self._why:
+            lines.append(self._text(self._why, style="dim"))
+        lines.append(self._text(self._times(), style="dim"))
+        for line in lines:
+            line.no_wrap, line.overflow = True, "ellipsis" if self._is_utf8() else "crop"
+        return Group(*lines)
+
+    def _times(self) -> str:
+        now = self._clock()
+        elapsed = format_seconds(round(now - self._started_s))
+        if self._first_trial_s is None:
+            return f"{elapsed} so far; the budget of {format_seconds(self._budget_s)} starts later"
+        used = self._spent_s + now - self._first_trial_s
+        left = self._budget_s - used
+        rest = f"{format_seconds(round(left))} left" if left >= 0.5 else "ending"
+        return (
+            f"{format_seconds(round(used))} of {format_seconds(self._budget_s)} used, {rest}; "
+            f"{elapsed} since the start"
+        )
+
+    def _text(self, text: str, style: str = "") -> Text:
+        return Text(clean(text, self._console.encoding), style=style)
+
+    def _is_utf8(self) -> bool:
+        return self._console.encoding.lower().replace("-", "") == "utf8"
+
+    def _print(self, line: Text) -> None:
+        prefix = Text("" if self._console.is_terminal else "batchadvisor: ")
+        self._console.print(prefix + line, soft_wrap=True, highlight=False)
+
+
+def trial_line(trial: Trial) -> str:
+    """One finished trial in one line."""
+    kind = {"confirm": " again", "tail": " then a short batch"}.get(trial.purpose, "")
+    parts = [f"batch {trial.batch_size}{kind}"]
+    if trial.step_s is not None:
+        value, half = measured(trial.step_s, 1e3)
+        parts.append(f"{value} {half} ms")
+    if trial.samples_per_s is not None:
+        value, half = measured(trial.samples_per_s)
+        parts.append(f"{value} {half} samples/s")
+    if trial.memory is not None:
+        parts.append(f"peak {format_bytes(trial.memory.peak_bytes)}")
+    if trial.ran:
+        parts.append("ok" if trial.kind == "timed" else "fits")
+    else:
+        words = OUTCOMES[trial.outcome][0] if trial.outcome != "ok" else "wrong size"
+        parts.append(f"{words}: {trial.detail}" if trial.detail else words)
+    return "  ".join(parts)

@@ -1,0 +1,256 @@
+"""The sections of the terminal report that explain the answer. Each appends to a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..records import Advice, Choice, RunRecord, Tail, TailCheck, Training
+from ..units import format_bytes, format_seconds
+from .layout import Page
+from .wording import evidence_text, measured_seconds, number, plural, share_of
+
+MAX_FILES = 10
+SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+FIXED_SHARE = 0.02
+"""A fixed cost per step below this share of the step is not worth a line."""
+
+
+def add_training(page: Page, advice: Advice) -> None:
+    """What the recommended size does to the training."""
+    training = advice.training
+    if training is None:
+        if advice.recommended is not None:
+            page.heading("What it does to the training")
+            page.entry(f"not known: {_why(advice, 'training')}")
+        return
+    page.heading("What it does to the training")
+    rows = [
+        ("effective batch", _effective(training)),
+        ("steps per epoch", _steps(training)),
+        ("epoch time", _epoch(advice)),
+        ("accumulation", _accumulation(training)),
+        ("learning rate", _learning_rate(training)),
+    ]
+    page.pairs([(label, value) for label, value in rows if value])
+    page.entry("Speed was measured, not accuracy: a trained model was not compared.")
+
+
+def _effective(training: Training) -> str:
+    before, after = training.effective_before, training.effective_after
+    if before == after:
+        return f"{before} samples per optimizer step, unchanged"
+    return f"{before} → {after} samples per optimizer step"
+
+
+def _steps(training: Training) -> str:
+    before, after = training.steps_before, training.steps_after
+    if before is None or after is None:
+        return "not known: the dataset has no length"
+    return f"{before}, unchanged" if before == after else f"{before} → {after}"
+
+
+def _epoch(advice: Advice) -> str:
+    before, after = _epoch_of(advice.native), _epoch_of(advice.recommended)
+    if after is None:
+        return f"not known: {_why(advice, 'epoch_s', 'no epoch length or no timed step')}"
+    same = advice.native is not None and advice.native == advice.recommended
+    if same:
+        return f"{after}, training steps only"
+    if before is None:
+        return f"{after}, training steps only; the script's own size was not timed"
+    return f"{before} → {after}, training steps only"
+
+
+def _epoch_of(choice: Choice | None) -> str | None:
+    return measured_seconds(choice.epoch_s) if choice is not None and choice.epoch_s else None
+
+
+def _accumulation(training: Training) -> str:
+    micro, keep = training.micro_batches, training.keep_accumulation
+    now = "" if micro == 1 else f"{micro} micro-batches per optimizer step"
+    if training.effective_before == training.effective_after:
+        return now
+    if keep is not None:
+        wanted = plural(keep, "micro-batch", "micro-batches")
+        kept = f"{wanted} would keep the effective batch of {training.effective_before}"
+    else:
+        kept = (
+            f"no number of micro-batches keeps the effective batch of {training.effective_before}"
+        )
+    return f"{now}; {kept}" if now else kept
+
+
+def _learning_rate(training: Training) -> str:
+    before, after = training.learning_rate_before, training.learning_rate_suggested
+    source = f" ({training.rule_source})" if training.rule_source else ""
+    if before is None:
+        return f"not known; {training.rule}{source}"
+    if after is None or after == before:
+        return f"{number(before)}; {training.rule}{source}"
+    return f"{number(before)} → {after:.2g} as a suggestion: {training.rule}{source}"
+
+
+def add_verdict(page: Page, advice: Advice) -> None:
+    """What limits the step at the recommended size."""
+    if advice.recommended is None:
+        return
+    verdict = advice.verdict
+    page.heading("What limits the step")
+    page.entry(verdict.message, label=f"{verdict.limit}: ", label_style="bold")
+    if verdict.evidence:
+        page.entry(evidence_text(verdict.evidence), style="dim", indent=4)
+    if verdict.remedy:
+        page.entry(verdict.remedy, label="→ ", indent=4)
+
+
+def add_tail(page: Page, advice: Advice) -> None:
+    """What the last batch of the epoch will be, and what a step of that length did."""
+    if advice.recommended is None:
+        return
+    page.heading("Last batch of the epoch")
+    tail = advice.tail
+    if tail is None:
+        page.entry(f"not known: {_why(advice, 'tail')}")
+        return
+    page.entry(_layout(tail))
+    if tail.last_batch:
+        page.entry(_check(advice.tail_check, tail), style=_check_style(advice.tail_check))
+    if tail.nearest_clean:
+        sizes = ", ".join(map(str, tail.nearest_clean))
+        page.entry(f"Near by, without a harmful tail, by arithmetic only: {sizes}.")
+
+
+def _layout(tail: Tail) -> str:
+    start = (
+        f"{plural(tail.num_samples, 'sample')} in batches of {tail.batch_size}: "
+        f"{plural(tail.steps_per_epoch, 'optimizer step')} per epoch, "
+    )
+    if tail.drop_last:
+        if not tail.dropped:
+            return f"{start}no short batch."
+        share = share_of(tail.dropped, tail.num_samples)
+        return f"{start}{plural(tail.dropped, 'sample')} dropped per epoch ({share} %)."
+    if not tail.last_batch:
+        return f"{start}no short batch."
+    return (
+        f"{start}the last batch holds {tail.last_batch} "
+        f"({share_of(tail.last_batch, tail.batch_size)} % of a full one); under a mean loss each "
+        f"of its samples weighs {number(float(f'{tail.weight:.3g}'))} times the others."
+    )
+
+
+def _check(check: TailCheck | None, tail: Tail) -> str:
+    samples = plural(tail.last_batch, "sample")
+    if check is None:
+        return f"A step of {samples} was not executed here."
+    if check.outcome == "ok" and not check.num_non_finite:
+        return f"A step of {samples} was executed: it ran, all parameters stayed finite."
+    if check.outcome == "ok":
+        tensors = plural(check.num_non_finite, "parameter tensor")
+        return f"A step of {samples} was executed: {tensors} not finite afterwards."
+    detail = f": {check.detail}" if check.detail else ""
+    return f"A step of {samples} was executed and failed, {_spoken(check.outcome)}{detail}"
+
+
+def _check_style(check: TailCheck | None) -> str:
+    bad = check is not None and (check.outcome != "ok" or check.num_non_finite)
+    return "red" if bad else ""
+
+
+def _spoken(word: str) -> str:
+    return word.replace("_", " ")
+
+
+def add_findings(page: Page, record: RunRecord, advice: Advice) -> None:
+    """What else the user should know, worst first, and failures outside the trials."""
+    rank = {name: position for position, name in enumerate(SEVERITY_STYLES)}
+    findings = sorted(advice.findings, key=lambda one: rank[one.severity])
+    if findings:
+        page.heading("Findings")
+    for one in findings:
+        said = evidence_text(one.evidence)
+        guess = " (estimate)" if one.confidence == "estimate" else ""
+        style = SEVERITY_STYLES[one.severity]
+        page.entry(f"{one.message}{guess}", label=one.severity.ljust(9), label_style=style)
+        inner = 4 if page.narrow else 11
+        if said:
+            page.entry(said, style="dim", indent=inner)
+        if one.remedy:
+            page.entry(one.remedy, label="→ ", indent=inner)
+    if record.faults:
+        page.heading("Failures outside the trials")
+    for fault in record.faults:
+        log = f" (log: {fault.log})" if fault.log else ""
+        page.entry(f"{fault.detail}{log}", label=f"{_spoken(fault.outcome)}: ", label_style="red")
+
+
+def add_estimates(page: Page, advice: Advice) -> None:
+    """What the fitted laws say; none of it ran."""
+    memory, time = _memory_law(advice), _time_law(advice)
+    rows = [("largest that fits", memory), ("step time", time)]
+    if memory or time:
+        page.heading("Estimates")
+        page.pairs([(label, text) for label, text in rows if text])
+
+
+def _memory_law(advice: Advice) -> str:
+    law = advice.memory_law
+    if law is not None:
+        return (
+            f"about {law.largest_estimate} (estimate, did not run); peak memory = "
+            f"{format_bytes(law.fixed_bytes)} + {format_bytes(law.slope_bytes)} x batch, "
+            f"{_fit(law.sizes, law.residual)}"
+        )
+    reason = advice.unavailable.get("memory_law")
+    return f"no estimate: {reason}" if reason and advice.recommended is not None else ""
+
+
+def _time_law(advice: Advice) -> str:
+    """The law of step time, where the batch leaves a part of the step alone."""
+    law, choice = advice.time_law, advice.recommended
+    if law is None or choice is None:
+        return ""
+    share = law.fixed_s / (law.fixed_s + law.slope_s * choice.batch_size)
+    if share < FIXED_SHARE:
+        return ""
+    return (
+        f"{format_seconds(law.fixed_s)} + {format_seconds(law.slope_s)} x batch, "
+        f"{_fit(law.sizes, law.residual)}; {share:.0%} of the step at {choice.batch_size} "
+        "does not depend on the batch"
+    )
+
+
+def _fit(sizes: tuple[int, ...], residual: float) -> str:
+    return f"fitted to {plural(len(sizes), 'size')}, off by {residual:.1%} at most"
+
+
+def add_touched(page: Page, record: RunRecord) -> None:
+    """Files that the script itself touched while it was probed."""
+    touched = [one for one in record.files if one.action != "save (not written)"]
+    saves = [one for one in record.files if one.action == "save (not written)"]
+    if not touched and not saves:
+        return
+    page.heading("What the script itself did to files")
+    width = max((len(one.action) for one in touched), default=0) + 2
+    for one in touched[:MAX_FILES]:
+        page.entry(one.path, label=one.action.ljust(width), label_style="dim")
+    if len(touched) > MAX_FILES:
+        page.entry(f"and {len(touched) - MAX_FILES} more, see the record")
+    if saves:
+        names = ", ".join(one.path for one in saves[:3])
+        more = f" and {len(saves) - 3} more" if len(saves) > 3 else ""
+        page.entry(f"Saves not written: {names}{more}.")
+
+
+def add_ending(page: Page, files: Sequence[tuple[str, str]], next_command: str) -> None:
+    """The files that were written, and what to type next."""
+    page.blank()
+    width = max((len(label) for label, _ in files), default=0)
+    for label, path in files:
+        page.entry(path, label=f"Wrote {label.ljust(width)}  ", label_style="dim", indent=0)
+    if next_command:
+        page.entry(next_command, label="Next: ", label_style="bold", indent=0)
+
+
+def _why(advice: Advice, field: str, otherwise: str = "the record does not say why") -> str:
+    return advice.unavailable.get(field, otherwise)

@@ -1,0 +1,246 @@
+"""The table of sizes as terminal text: aligned numbers, columns that give way to narrow windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from ..records import Advice, RunRecord, Spread
+from ..units import GIB, MIB
+from .layout import Page
+from .sizes import SizeRow, outcome_words, size_rows
+from .wording import measured, percent, plural, share_of
+
+INDENT = 2
+GAP = 2
+UNKNOWN = "-"
+SHORT_MARKS = {"recommended": "use", "fastest": "fast", "largest": "max", "yours": "now"}
+DROPPED_FIRST = (
+    "occupancy_pct", "operators_pct", "used", "busy_pct", "step±", "input", "step", "samples±",
+    "peak",
+)  # fmt: skip
+"""What a narrow terminal does without, least important first."""
+LEGEND = {
+    "step": "step: one optimizer step, ± half the interval of the median",
+    "used": "used: share of the capacity",
+    "busy_pct": "busy: share of the profiled window in which the GPU did anything",
+    "occupancy_pct": "occup.: achieved occupancy of the kernels, estimated",
+    "operators_pct": "ops: share of the profiled window inside CPU operators",
+    "input": "input: share of the step spent waiting for the loader",
+}
+REASON_FIELDS = {
+    "step": ("step_s", "step time"),
+    "peak": ("peak_bytes", "peak memory"),
+    "busy_pct": ("busy_pct", "busy"),
+    "occupancy_pct": ("occupancy_pct", "occupancy"),
+    "operators_pct": ("operators_pct", "operators"),
+    "input": ("input_wait_s", "input wait"),
+}
+"""Column to the record's field that says why it is unknown, and the word for it."""
+
+
+@dataclass(slots=True)
+class Column:
+    """One column: its two header cells and a cell for each row, aligned already."""
+
+    key: str
+    title: str
+    unit: str
+    cells: list[str]
+    left: bool = False
+    gap: int = GAP
+
+    @property
+    def width(self) -> int:
+        """Widest cell."""
+        return max(map(cell_len, [self.title, self.unit, *self.cells]))
+
+
+def add_table(page: Page, record: RunRecord, advice: Advice) -> None:
+    """Appends the table, its legend and why cells are empty."""
+    rows = size_rows(record, advice)
+    page.heading("Sizes")
+    if not rows:
+        page.entry("none was tried")
+        return
+    columns, short = _fitting(page, record, rows)
+    for header in ([one.title for one in columns], [one.unit for one in columns]):
+        if any(header):
+            page.line(_line(columns, header, "dim"))
+    for position, row in enumerate(rows):
+        page.line(_line(columns, [one.cells[position] for one in columns], _style(row)))
+    if short:
+        used = dict.fromkeys(mark for row in rows for mark in row.marks)
+        words = {"largest": "largest that ran", "yours": "as the script is"}
+        text = ", ".join(f"{SHORT_MARKS[mark]}: {words.get(mark, mark)}" for mark in used)
+        page.entry(text, style="dim", indent=INDENT)
+    shown = {one.key for one in columns}
+    legend = "; ".join(text for key, text in LEGEND.items() if key in shown)
+    if legend:
+        page.entry(legend + ".", style="dim", indent=INDENT)
+    for text in _reasons(record, rows):
+        page.entry(text, style="dim", indent=INDENT)
+
+
+def _fitting(page: Page, record: RunRecord, rows: Sequence[SizeRow]) -> tuple[list[Column], bool]:
+    """The columns that fit the page: first words get shorter, then columns go."""
+    columns = _columns(page, record, rows, short=False)
+    if _width(columns) <= page.width:
+        return columns, False
+    columns = _columns(page, record, rows, short=True)
+    for key in DROPPED_FIRST:
+        if _width(columns) <= page.width:
+            break
+        columns = [one for one in columns if one.key.rstrip("±") != key and one.key != key]
+    return columns, True
+
+
+def _columns(
+    page: Page, record: RunRecord, rows: Sequence[SizeRow], *, short: bool
+) -> list[Column]:
+    marks = [
+        (" " if short else ", ").join(SHORT_MARKS[one] if short else one for one in row.marks)
+        for row in rows
+    ]
+    outcomes = [page.safe(outcome_words(row, short=short)) for row in rows]
+    columns = [
+        Column("batch", "batch", "", _right([str(row.batch_size) for row in rows])),
+        *_spreads(page, "step", "step", [row.step_s for row in rows]),
+        *_spreads(page, "samples", "samples", [row.samples_per_s for row in rows]),
+        *_memory(record, rows),
+        *_shares(rows),
+        Column("outcome", "outcome", "", outcomes, left=True),
+        Column("note", "note", "", marks, left=True),
+    ]
+    return [
+        one
+        for one in columns
+        if one.key in ("batch", "outcome") or any(cell.strip(" -") for cell in one.cells)
+    ]
+
+
+def _spreads(page: Page, key: str, title: str, spreads: Sequence[Spread | None]) -> list[Column]:
+    known = [one for one in spreads if one is not None]
+    unit, factor = "/s", 1.0
+    if key == "step":
+        slow = bool(known) and min(one.median for one in known) >= 1
+        unit, factor = ("s", 1.0) if slow else ("ms", 1e3)
+    cells = [(UNKNOWN, "") if one is None else measured(one, factor) for one in spreads]
+    return [
+        Column(key, title, unit, _decimals([value for value, _ in cells])),
+        Column(f"{key}±", "", "", [page.safe(half) for _, half in cells], left=True, gap=1),
+    ]
+
+
+def _memory(record: RunRecord, rows: Sequence[SizeRow]) -> list[Column]:
+    peaks = [row.peak_bytes for row in rows]
+    top = max((one for one in peaks if one is not None), default=0)
+    unit, size = ("GiB", GIB) if top >= GIB else ("MiB", MIB)
+    decimals = 0 if unit == "MiB" else 2 if top < 10 * GIB else 1
+    columns = [
+        Column(
+            "peak",
+            "peak",
+            unit,
+            _right([UNKNOWN if one is None else f"{one / size:.{decimals}f}" for one in peaks]),
+        )
+    ]
+    if record.device is not None:
+        capacity = record.device.capacity_bytes
+        cells = [UNKNOWN if one is None else share_of(one, capacity) for one in peaks]
+        columns.append(Column("used", "used", "%", _right(cells)))
+    return columns
+
+
+def _shares(rows: Sequence[SizeRow]) -> list[Column]:
+    """The GPU's shares where a GPU was profiled, else the share of CPU operators."""
+    on_gpu = any(row.profile is not None and row.profile.busy_pct is not None for row in rows)
+    fields = {"busy_pct": "busy", "occupancy_pct": "occup."} if on_gpu else {"operators_pct": "ops"}
+    columns = []
+    for field, title in fields.items():
+        values = [_profiled(row, field) for row in rows]
+        cells = [UNKNOWN if one is None else percent(one) for one in values]
+        columns.append(Column(field, title, "%", _right(cells)))
+    waits = [row.input_pct for row in rows]
+    cells = [UNKNOWN if one is None else percent(one) for one in waits]
+    columns.append(Column("input", "input", "%", _right(cells)))
+    return columns
+
+
+def _profiled(row: SizeRow, field: str) -> float | None:
+    value: float | None = None if row.profile is None else getattr(row.profile, field)
+    return value
+
+
+def _line(columns: Sequence[Column], cells: Sequence[str], style: str) -> Text:
+    text = " " * (INDENT - columns[0].gap)
+    for column, cell in zip(columns, cells, strict=True):
+        space = " " * (column.width - cell_len(cell))
+        text += " " * column.gap + (cell + space if column.left else space + cell)
+    return Text(text.rstrip(), style=style)
+
+
+def _width(columns: Sequence[Column]) -> int:
+    return INDENT - columns[0].gap + sum(one.gap + one.width for one in columns)
+
+
+def _style(row: SizeRow) -> str:
+    if not row.trial.ran:
+        return "yellow" if row.trial.outcome == "interrupted" else "red"
+    if "recommended" in row.marks:
+        return "bold green"
+    return "yellow" if row.failed_later is not None else ""
+
+
+def _right(cells: list[str]) -> list[str]:
+    width = max(map(len, cells))
+    return [one.rjust(width) for one in cells]
+
+
+def _decimals(cells: list[str]) -> list[str]:
+    """Cells whose decimal points stand below each other."""
+    after = max(len(one.partition(".")[2]) for one in cells)
+    filled = []
+    for one in cells:
+        digits = len(one.partition(".")[2])
+        missing = after - digits + (1 if after and not digits else 0)
+        filled.append(one + " " * missing)
+    return _right(filled)
+
+
+def _reasons(record: RunRecord, rows: Sequence[SizeRow]) -> list[str]:
+    """Why cells are empty in rows of sizes that ran, each reason once."""
+    on_gpu = record.device is not None and record.device.kind != "cpu"
+    found: dict[tuple[str, str], list[int]] = {}
+    for key, (field, word) in REASON_FIELDS.items():
+        if key in ("busy_pct", "occupancy_pct") and not on_gpu:
+            continue
+        for row in rows:
+            reason = row.unavailable.get(field) or row.unavailable.get("profile")
+            if row.trial.ran and reason and _missing(row, key):
+                found.setdefault((word, reason), []).append(row.batch_size)
+    return [
+        f"no {word} at {_some(sizes, len(rows))}: {reason}"
+        for (word, reason), sizes in found.items()
+    ]
+
+
+def _missing(row: SizeRow, key: str) -> bool:
+    if key == "step":
+        return row.step_s is None and row.trial.kind == "timed"
+    if key == "peak":
+        return row.peak_bytes is None
+    if row.trial.kind != "timed":
+        return False
+    if key == "input":
+        return row.input_pct is None
+    return _profiled(row, key) is None
+
+
+def _some(sizes: list[int], num_rows: int) -> str:
+    if len(sizes) == num_rows:
+        return "any size"
+    return ", ".join(map(str, sizes)) if len(sizes) <= 4 else plural(len(sizes), "size")

@@ -1,0 +1,139 @@
+"""The answer as terminal text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..records import Advice, DeviceInfo, RunRecord
+from ..units import format_bytes, format_seconds
+from . import sections
+from .layout import Page
+from .table import add_table
+from .wording import plural
+
+SURENESS = {
+    "confirmed": "confirmed, measured again in a fresh process",
+    "measured once": "measured once, not confirmed in a fresh process",
+    "partial": "partial, the measurement ended early and nothing was confirmed",
+    "none": "none",
+}
+GOALS = {
+    "knee": "knee: the smallest size within {tolerance:.0%} of the best throughput",
+    "throughput": "throughput: the fastest size",
+    "memory": "memory: the largest size",
+}
+
+
+def render(
+    record: RunRecord,
+    advice: Advice,
+    *,
+    files: Sequence[tuple[str, str]],
+    next_command: str,
+    width: int,
+    color: bool,
+    encoding: str = "utf-8",
+) -> str:
+    """The whole report.
+
+    Args:
+        files: label and path of what was written, in order.
+        next_command: what to type next.
+        width: columns of the terminal; no line is longer, except for words that cannot be cut.
+        color: whether ANSI codes may be used.
+        encoding: of the output; characters that it lacks are replaced.
+    """
+    page = Page(width, encoding)
+    _answer(page, advice)
+    _circumstances(page, record)
+    add_table(page, record, advice)
+    sections.add_training(page, advice)
+    sections.add_verdict(page, advice)
+    sections.add_tail(page, advice)
+    sections.add_findings(page, record, advice)
+    sections.add_estimates(page, advice)
+    sections.add_touched(page, record)
+    sections.add_ending(page, files, next_command)
+    return page.render(color=color)
+
+
+def _answer(page: Page, advice: Advice) -> None:
+    good = advice.recommended is not None
+    page.entry(advice.headline, style="bold green" if good else "bold red", indent=0)
+    if advice.reason:
+        page.entry(advice.reason, indent=0)
+    if good:
+        style = "" if advice.sureness == "confirmed" else "yellow"
+        page.entry(SURENESS[advice.sureness] + ".", label="Sureness: ", style=style, indent=0)
+    if advice.change:
+        page.entry(advice.change, label="Change: ", style="bold" if good else "", indent=0)
+
+
+def _circumstances(page: Page, record: RunRecord) -> None:
+    page.blank()
+    rows = [("Measured on", _measured_on(record)), ("Goal", _goal(record)), ("Run", _run(record))]
+    page.pairs([(label, text) for label, text in rows if text], indent=0)
+
+
+def _measured_on(record: RunRecord) -> str:
+    device = record.device
+    parts = [_device(device) if device is not None else "not known: no device was found"]
+    if device is not None:
+        parts.append(_capacity(device))
+    versions = record.versions
+    if versions is not None:
+        parts.append(f"torch {versions.torch}")
+        if versions.cuda and device is not None and device.kind == "cuda":
+            parts.append(f"CUDA {versions.cuda}")
+        if versions.driver:
+            parts.append(f"driver {versions.driver}")
+    text = ", ".join(parts) + "."
+    if device is not None and device.kind == "cpu":
+        text += " Measured on the CPU; numbers on a GPU will differ."
+    return text
+
+
+def _device(device: DeviceInfo) -> str:
+    if device.kind == "cpu":
+        cores = f", {plural(device.num_cores, 'core')}" if device.num_cores else ""
+        return f"the CPU, {device.name}{cores}"
+    index = "" if device.index is None else f":{device.index}"
+    return f"{device.name} ({device.kind}{index})"
+
+
+def _capacity(device: DeviceInfo) -> str:
+    if device.capacity_bytes == device.total_bytes:
+        return format_bytes(device.total_bytes)
+    return (
+        f"{format_bytes(device.capacity_bytes)} of {format_bytes(device.total_bytes)} "
+        f"({device.capacity_source})"
+    )
+
+
+def _goal(record: RunRecord) -> str:
+    goal = record.goal
+    parts = [GOALS[goal.kind].format(tolerance=goal.tolerance)]
+    parts.append(f"{goal.margin:.0%} of the memory left free")
+    if goal.keep_effective_batch:
+        parts.append("effective batch kept")
+    if goal.max_batch is not None:
+        parts.append(f"at most {goal.max_batch}")
+    if goal.sizes:
+        parts.append(f"sizes {', '.join(map(str, goal.sizes))}")
+    return "; ".join(parts) + "."
+
+
+def _run(record: RunRecord) -> str:
+    sizes = {one.batch_size for one in record.trials if one.purpose != "tail"}
+    text = (
+        f"{plural(len(record.trials), 'trial')} of {plural(len(sizes), 'size')} "
+        f"in {format_seconds(record.elapsed_s)}"
+    )
+    if record.num_workers_started > 1:
+        text += f", {record.num_workers_started} processes"
+    ended = {"running": "not finished", "interrupted": "interrupted", "failed": "failed"}
+    state = ended.get(record.state)
+    reasons = [one for one in (state, record.stop_reason) if one]
+    if len(reasons) == 2 and reasons[1].startswith(reasons[0]):
+        reasons = reasons[1:]
+    return f"{text}; ended: {', '.join(reasons)}." if reasons else f"{text}."
