@@ -1,9 +1,9 @@
 """The records: everything that one room tells another, and what stands on disk.
 
-Frozen, keyword-only structs (neither property is inherited for every reader, so each says both). Units stand
-in the names (`_s`, `_bytes`, `_pct`, `_per_s`; `num_`
-for counts). What could not be measured is `None`, and the struct's `unavailable` says why, keyed
-by the field's name; it is never 0, -1 or NaN.
+Frozen, keyword-only structs (each class says both, since type checkers do not inherit them).
+Units stand in the names (`_s`, `_bytes`, `_pct`, `_per_s`; `num_` for counts). What could not be
+measured is `None`, and the struct's `unavailable` says why, keyed by the field's name; it is never
+0, -1 or NaN.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from math import sqrt
 
 from ..records import RunRecord, Trial, TrialRequest
 from .cost import Budget
-from .facts import confirmations, failed, latest_timed, ran, target_bytes, trusted_memory
+from .facts import confirmations, failed, latest_timed, ran, searched, target_bytes, trusted_memory
 from .knee import fastest, knee
 from .sizes import allowed
 from .tail import last_batch
@@ -117,7 +117,7 @@ def _after_rejections(record: RunRecord, size: int, best: int) -> int:
 
 
 def _runner_up(record: RunRecord, best: int) -> int | None:
-    others = {size: one for size, one in latest_timed(record).items() if size != best}
+    others = {size: one for size, one in searched(record).items() if size != best}
     if not others:
         return None
     return max(others, key=lambda size: _median(others[size]))

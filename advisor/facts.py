@@ -35,6 +35,15 @@ def latest_timed(record: RunRecord) -> dict[int, Trial]:
     return dict(sorted(latest.items()))
 
 
+def searched(record: RunRecord) -> dict[int, Trial]:
+    """The timed trials of the search, one a size, in order of size.
+
+    What the search found does not change while it is being confirmed.
+    """
+    found = {one.batch_size: one for one in timed(record) if one.purpose == "search"}
+    return dict(sorted(found.items()))
+
+
 def trusted_memory(record: RunRecord) -> dict[int, Memory]:
     """Peak memory by size, in order of size.
 

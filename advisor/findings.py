@@ -7,9 +7,8 @@ from collections.abc import Callable
 from ..records import Evidence, Finding, NormLayers, RunRecord, Tail, TailCheck
 from ..units import format_bytes
 from .facts import failed, ran
+from .tail import HARMFUL_WEIGHT
 
-TAIL_WEIGHT = 2.0
-"""A sample of the last batch that weighs this many times the others is worth a warning."""
 SMALL_BATCH_NORM = 8
 """Below this, batch statistics are noisy (Wu and He 2018, arXiv 1803.08494, figure 1)."""
 WIDE_INTERVAL = 0.10
@@ -69,7 +68,7 @@ def _tail(
                 remedy=f"a batch size of at most {tail.num_samples}.",
             )
         )
-    if tail.weight >= TAIL_WEIGHT and tail.last_batch:
+    if tail.weight > HARMFUL_WEIGHT and tail.last_batch:
         found.append(
             Finding(
                 rule="tail.weight",
@@ -77,7 +76,9 @@ def _tail(
                 message=f"the {tail.last_batch} samples of the epoch's last step weigh "
                 f"{tail.weight:.1f} times the others under a mean loss",
                 evidence=(
-                    Evidence(metric="weight of a sample", value=tail.weight, threshold=TAIL_WEIGHT),
+                    Evidence(
+                        metric="weight of a sample", value=tail.weight, threshold=HARMFUL_WEIGHT
+                    ),
                 ),
                 remedy="drop_last=True (with shuffling nothing is lost over epochs)" + _clean(tail),
             )

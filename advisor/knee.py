@@ -1,6 +1,7 @@
 """The throughput search: grow until it no longer pays, then close in on the knee.
 
-The knee is the smallest size whose throughput is within the goal's tolerance of the best.
+The knee is the smallest size whose throughput is within the goal's tolerance of the best. Among
+sizes next to each other, one whose epoch ends without a harmful short batch comes first.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from math import sqrt
 
 from ..records import RunRecord, TimeLaw, Trial, TrialRequest
 from .cost import Budget
-from .facts import latest_timed, smallest_bad, target_bytes, trusted_memory
+from .facts import searched, smallest_bad, target_bytes, trusted_memory
 from .laws import fit_time, knee_of
 from .memory_guard import largest_safe
 from .sizes import allowed, largest_allowed
+from .tail import clean_from, has_harmful_tail
 
 GROWTH = 4.0
 NO_GAIN = 0.01
@@ -22,35 +24,33 @@ CLOSE = 1.15
 """A measured size within this ratio of where the knee is computed needs no neighbour."""
 BRACKET = 1.25
 """Without a law: ratio of the first size inside to the last outside at which refining ends."""
-MAX_REFINEMENTS = 4
+TAIL_REACH = 1.25
+"""How much larger a size without a harmful tail may be than the knee."""
+MAX_REFINEMENTS = 5
 
 
 def next_size(record: RunRecord, budget: Budget) -> TrialRequest | str:
     """The next trial of the search, or why it is over."""
-    return _grow(record, budget) or _refine(record) or "the knee is bracketed"
+    return _grow(record, budget) or _refine(record) or _clean(record) or "the knee is bracketed"
 
 
 def knee(record: RunRecord) -> int | None:
-    """The size that ran and is the knee by what is known now."""
-    sizes = latest_timed(record)
+    """The size that ran and is the knee by what the search found."""
+    sizes = searched(record)
     if not sizes:
         return None
-    best = best_throughput(sizes)
-    law = fit_time(_times(sizes))
-    tolerance = record.goal.tolerance
-    if not isinstance(law, str):
-        wanted = knee_of(law, max(sizes), tolerance)
-        inside = [size for size in sizes if size * CLOSE >= wanted]
-        return min(inside) if inside else max(sizes)
-    floor = (1 - tolerance) * best
-    return min(size for size, trial in sizes.items() if _throughput(trial) >= floor)
+    inside = _inside(record, sizes)
+    smallest = min(inside)
+    near = [size for size in inside if size <= smallest * TAIL_REACH]
+    clean = [size for size in near if not _harmful(record, size)]
+    return min(clean, default=smallest)
 
 
 def fastest(record: RunRecord) -> int | None:
     """The size with the highest throughput; of sizes that the noise cannot tell apart, the
     smallest.
     """
-    sizes = latest_timed(record)
+    sizes = searched(record)
     if not sizes:
         return None
     best = max(sizes.values(), key=_throughput)
@@ -60,13 +60,31 @@ def fastest(record: RunRecord) -> int | None:
     return min(size for size, trial in sizes.items() if _throughput(trial) >= floor)
 
 
-def best_throughput(sizes: dict[int, Trial]) -> float:
-    """The highest median, samples per second."""
-    return max(_throughput(trial) for trial in sizes.values())
+def law_of(sizes: dict[int, Trial]) -> TimeLaw | str:
+    """The time law up to the best size: beyond it other things (paging, caches) take over."""
+    best = max(sizes, key=lambda size: _throughput(sizes[size]))
+    return fit_time(
+        {
+            size: one.step_s.median
+            for size, one in sizes.items()
+            if one.step_s is not None and size <= best
+        }
+    )
+
+
+def _inside(record: RunRecord, sizes: dict[int, Trial]) -> list[int]:
+    """The sizes within the tolerance of the best; never empty."""
+    best_size = max(sizes, key=lambda size: _throughput(sizes[size]))
+    law = law_of(sizes)
+    if isinstance(law, str):
+        floor = (1 - record.goal.tolerance) * _throughput(sizes[best_size])
+        return [size for size, trial in sizes.items() if _throughput(trial) >= floor]
+    wanted = knee_of(law, best_size, record.goal.tolerance)
+    return [size for size in sizes if size * CLOSE >= wanted and size <= best_size] or [best_size]
 
 
 def _grow(record: RunRecord, budget: Budget) -> TrialRequest | None:
-    sizes = latest_timed(record)
+    sizes = searched(record)
     if not sizes or not _growth_pays(record, sizes):
         return None
     last = max(sizes)
@@ -77,10 +95,8 @@ def _grow(record: RunRecord, budget: Budget) -> TrialRequest | None:
         top = min(top, safe) if safe is not None else top
     for factor in (GROWTH, 2.0, 1.5):
         size = allowed(record, min(top, last * factor))
-        if size <= last * 1.1 or (size > top):
-            continue
         bad = smallest_bad(record)
-        if bad is not None and size >= bad:
+        if size <= last * 1.1 or size > top or (bad is not None and size >= bad):
             continue
         request = _timed(record, size, f"x{size / last:.1f}: does a larger batch still pay?")
         if budget.allows(request):
@@ -90,45 +106,40 @@ def _grow(record: RunRecord, budget: Budget) -> TrialRequest | None:
 
 def _growth_pays(record: RunRecord, sizes: dict[int, Trial]) -> bool:
     """Whether the last step up gained enough to go on."""
-    ordered = sorted(sizes)
-    if len(ordered) < 2:
-        return True
     gains = [
         _throughput(sizes[after]) / _throughput(sizes[before]) - 1
-        for before, after in pairwise(ordered)
+        for before, after in pairwise(sorted(sizes))
         if after >= before * 1.4
     ]
     if not gains:
         return True
     if record.goal.kind == "throughput":
         return len(gains) < 2 or max(gains[-2:]) >= NO_GAIN
+    # A gain below the tolerance puts the size before inside it.
     tolerance = record.goal.tolerance
-    # A gain below the tolerance puts the size before inside it. One more step up makes sure
-    # that a single slow reading did not end the growth.
     return gains[-1] >= tolerance / (1 - tolerance)
 
 
 def _refine(record: RunRecord) -> TrialRequest | None:
-    sizes = latest_timed(record)
+    sizes = searched(record)
     if record.goal.kind == "throughput" or not sizes:
         return None
-    num_refined = sum(1 for one in record.trials if one.purpose == "search") - len(
-        [size for size in sizes if size in _ladder(sizes)]
-    )
-    if num_refined >= MAX_REFINEMENTS:
+    if len(sizes) - len(_ladder(sizes)) >= MAX_REFINEMENTS:
         return None
-    law = fit_time(_times(sizes))
-    wanted = _by_bracket(record, sizes) if isinstance(law, str) else _by_law(record, law, sizes)
-    if wanted is None or wanted in sizes:
-        return None
+    law = law_of(sizes)
+    if isinstance(law, str):
+        wanted = _by_bracket(record, sizes)
+    else:
+        wanted = _by_law(record, law, sizes)
     bad = smallest_bad(record)
-    if bad is not None and wanted >= bad:
+    if wanted is None or wanted in sizes or (bad is not None and wanted >= bad):
         return None
     return _timed(record, wanted, "close to the knee")
 
 
 def _by_law(record: RunRecord, law: TimeLaw, sizes: dict[int, Trial]) -> int | None:
-    wanted = knee_of(law, max(sizes), record.goal.tolerance)
+    best = max(sizes, key=lambda size: _throughput(sizes[size]))
+    wanted = knee_of(law, best, record.goal.tolerance)
     if any(size / CLOSE <= wanted <= size * CLOSE for size in sizes):
         return None
     size = allowed(record, wanted, up=True)
@@ -136,8 +147,7 @@ def _by_law(record: RunRecord, law: TimeLaw, sizes: dict[int, Trial]) -> int | N
 
 
 def _by_bracket(record: RunRecord, sizes: dict[int, Trial]) -> int | None:
-    floor = (1 - record.goal.tolerance) * best_throughput(sizes)
-    inside = min(size for size, trial in sizes.items() if _throughput(trial) >= floor)
+    inside = min(_inside(record, sizes))
     outside = max((size for size in sizes if size < inside), default=None)
     if outside is None:
         return None if inside == 1 else allowed(record, max(1, inside // 4))
@@ -147,6 +157,27 @@ def _by_bracket(record: RunRecord, sizes: dict[int, Trial]) -> int | None:
     return middle if outside < middle < inside else None
 
 
+def _clean(record: RunRecord) -> TrialRequest | None:
+    """One more size where the knee's epoch would end in a harmful short batch."""
+    size = knee(record)
+    if record.goal.kind == "throughput" or size is None or not _harmful(record, size):
+        return None
+    assert record.discovery is not None
+    sizes = searched(record)
+    bad = smallest_bad(record)
+    top = min(max(sizes), size * TAIL_REACH, largest_allowed(record))
+    wanted = clean_from(record.discovery, size, int(top))
+    if wanted is None or wanted in sizes or (bad is not None and wanted >= bad):
+        return None
+    if allowed(record, wanted) != wanted and record.goal.keep_effective_batch:
+        return None
+    return _timed(record, wanted, f"next to {size}, whose epochs end in a harmful short batch")
+
+
+def _harmful(record: RunRecord, size: int) -> bool:
+    return record.discovery is not None and has_harmful_tail(record.discovery, size)
+
+
 def _ladder(sizes: dict[int, Trial]) -> list[int]:
     """The sizes of the growth phase: each at least 1.4 times the one before."""
     steps: list[int] = []
@@ -154,10 +185,6 @@ def _ladder(sizes: dict[int, Trial]) -> list[int]:
         if not steps or size >= steps[-1] * 1.4:
             steps.append(size)
     return steps
-
-
-def _times(sizes: dict[int, Trial]) -> dict[int, float]:
-    return {size: one.step_s.median for size, one in sizes.items() if one.step_s is not None}
 
 
 def _throughput(trial: Trial) -> float:

@@ -7,12 +7,12 @@ from math import sqrt
 from ..records import RunRecord, TrialRequest
 from .cost import Budget
 from .facts import ran, smallest_bad, target_bytes, trusted_memory
-from .laws import above_floor
+from .laws import last_slope
 from .memory_guard import GROWTH_CAP, largest_safe
 from .sizes import allowed, largest_allowed, round_down
 
 FULL = 0.95
-"""A peak of this share of the target ends the search."""
+"""A size of this share of what the last slope says fits ends the search."""
 BRACKET = 0.05
 """Relative distance of the largest that ran to the smallest that failed that ends it."""
 
@@ -32,8 +32,12 @@ def next_size(record: RunRecord, budget: Budget) -> TrialRequest | str:
     last = max(fitting, default=0)
     if last >= top:
         return "the largest allowed size fits"
-    if last in memory and memory[last].peak_bytes >= FULL * target:
-        return "the memory is used up to the margin"
+    peaks = {size: one.peak_bytes for size, one in memory.items()}
+    slope = last_slope(peaks)
+    if slope is not None and last in peaks:
+        estimate = last + (target - peaks[last]) / slope
+        if last >= FULL * estimate:
+            return "the memory is used up to the margin"
     if ceiling is not None and (ceiling - last <= 1 or ceiling <= last * (1 + BRACKET)):
         return "the largest size is bracketed"
     size = _proposal(record, last, ceiling, target)
@@ -49,8 +53,7 @@ def _proposal(record: RunRecord, last: int, ceiling: int | None, target: int) ->
     memory = trusted_memory(record)
     if last == 0:
         return allowed(record, (ceiling or 2) // 2)
-    visible = len(above_floor({b: m.peak_bytes for b, m in memory.items()})) >= 2
-    if visible:
+    if last_slope({size: one.peak_bytes for size, one in memory.items()}) is not None:
         safe = largest_safe(memory, target, ceiling)
         wanted = float(safe) if safe is not None else last * 2.0
     elif ceiling is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from ..records import MemoryLaw, TimeLaw
 
@@ -76,6 +77,24 @@ def fit_memory(peaks: Mapping[int, int], target_bytes: int) -> MemoryLaw | str:
         sizes=tuple(b for b, _ in points[-3:]),
         largest_estimate=max(0, int((target_bytes - fixed) / slope)),
     )
+
+
+def last_slope(peaks: Mapping[int, int]) -> float | None:
+    """Bytes a sample between the two largest sizes, `None` while the peak lies on a floor."""
+    points = above_floor(peaks)
+    if len(points) < 2 or points[-1][1] <= points[0][1] * (1 + FLOOR_GROWTH):
+        return None
+    (b0, m0), (b1, m1) = points[-2:]
+    return (m1 - m0) / (b1 - b0) if m1 > m0 else None
+
+
+def slopes_agree(peaks: Mapping[int, int]) -> bool:
+    """Whether the last two slopes say the same, so that a longer jump can be trusted."""
+    points = above_floor(peaks)
+    if len(points) < 3:
+        return False
+    before, last = ((m1 - m0) / (b1 - b0) for (b0, m0), (b1, m1) in pairwise(points[-3:]))
+    return before > 0 and abs(last - before) <= SLOPE_AGREEMENT * last
 
 
 def above_floor(peaks: Mapping[int, int]) -> list[tuple[int, int]]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..records import Memory
-from .laws import above_floor
+from .laws import last_slope, slopes_agree
 
 SLOPE_SAFETY = 1.1
 """The last slope is taken this much steeper, for jumps of workspaces and fragmentation."""
 GROWTH_CAP = 4.0
+TRUSTED_CAP = 16.0
+"""The growth allowed once two successive slopes agree."""
 
 
 def largest_safe(
@@ -17,28 +19,27 @@ def largest_safe(
 ) -> int | None:
     """The largest size that can be expected to stay below the target, `None` without readings.
 
-    Guarded secant: next = B + (target - M) / (1.1 x last slope), at most x4. While the peak still
-    lies on a floor that the batch does not set, the slope says nothing; then x4 holds if four
-    times the peak fits, since a fixed part and a slope can at most grow in proportion.
+    Guarded secant: next = B + (target - M) / (1.1 x last slope), at most x4, or x16 where two
+    slopes agree. While the peak still
+    lies on a floor that the batch does not set, the slope says nothing; then the size is doubled,
+    or grown as far as the peak would fit if it grew in proportion.
     """
     peaks = {size: one.peak_bytes for size, one in memory.items()}
     if not peaks:
         return None
     largest = max(peaks)
     left = target_bytes - peaks[largest]
-    cap = largest * GROWTH_CAP
     if left <= 0:
         safe = float(largest)
     else:
-        points = above_floor(peaks)
+        # Always safe: a fixed part and a slope grow at most in proportion.
         proportional = largest * target_bytes / peaks[largest]
-        if len(points) >= 2:
-            (b0, m0), (b1, m1) = points[-2:]
-            slope = (m1 - m0) / (b1 - b0)
-            secant = largest + left / (SLOPE_SAFETY * slope) if slope > 0 else proportional
-            safe = min(cap, max(secant, proportional))
+        slope = last_slope(peaks)
+        cap = largest * (TRUSTED_CAP if slopes_agree(peaks) else GROWTH_CAP)
+        if slope is not None:
+            safe = min(cap, max(largest + left / (SLOPE_SAFETY * slope), proportional))
         else:
-            # On the floor: the slope beyond it is unknown, and may be steep. Half the growth.
+            # On the floor: the slope beyond it is unknown, and may be steep.
             safe = min(cap, max(proportional, largest * 2.0))
     if smallest_bad is not None:
         safe = min(safe, smallest_bad - 1)

@@ -15,7 +15,7 @@ import msgspec
 from ..records import RunRecord, TrialRequest
 from . import confirm, knee, largest
 from .cost import Budget
-from .facts import failed, latest_timed, ran
+from .facts import failed, ran, searched
 from .sizes import allowed, largest_allowed
 
 MAX_OTHER_FAILURES = 2
@@ -97,12 +97,16 @@ def _first(record: RunRecord) -> TrialRequest | None:
     bad = min((one.batch_size for one in failed(record)), default=None)
     if bad is not None and not ran(record):
         return _timed(record, allowed(record, max(1, bad // 4)), f"below {bad}, which failed")
-    seen = set(latest_timed(record))
+    seen = set(searched(record))
     wanted = [(start, "the script's own size" if start == native else "asked for by --start")]
     if record.goal.kind == "knee" and not record.goal.start and native >= 4:
         wanted.insert(0, (allowed(record, max(1, native // 8)), "a small size, for the fixed cost"))
+    if record.goal.kind == "memory":  # two steps are enough to see the memory
+        seen = {one.batch_size for one in ran(record)}
     for size, reason in wanted:
         if size not in seen and (bad is None or size < bad):
+            if record.goal.kind == "memory":
+                return TrialRequest(batch_size=size, kind="fit", reason=reason)
             return _timed(record, size, reason)
     return None
 

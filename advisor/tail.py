@@ -7,6 +7,8 @@ from ..records import Discovery, Tail
 NEAR = 0.25
 """Clean sizes are looked for within this relative distance."""
 MAX_CLEAN = 3
+HARMFUL_WEIGHT = 2.0
+"""A sample of the last batch that weighs this many times the others makes the tail harmful."""
 
 
 def last_batch(discovery: Discovery, batch_size: int) -> int | None:
@@ -44,6 +46,27 @@ def tail_of(discovery: Discovery, batch_size: int) -> Tail | str:
         weight=batch_size / kept if kept else 1.0,
         nearest_clean=nearest_clean(num_samples, batch_size) if left else (),
     )
+
+
+def has_harmful_tail(discovery: Discovery, batch_size: int) -> bool:
+    """Whether the epoch ends in a batch less than half full, or makes no step at all."""
+    tail = tail_of(discovery, batch_size)
+    if isinstance(tail, str):
+        return False
+    return tail.weight > HARMFUL_WEIGHT or tail.steps_per_epoch == 0
+
+
+def clean_from(discovery: Discovery, batch_size: int, top: int) -> int | None:
+    """The size from `batch_size` to `top` without a harmful tail that is worth running.
+
+    The most even number comes first (multiples of 8, then of 4, of 2), then the nearest.
+    """
+    sizes = [one for one in range(batch_size + 1, top + 1) if not has_harmful_tail(discovery, one)]
+
+    def roughness(size: int) -> int:
+        return next(rank for rank, step in enumerate((8, 4, 2, 1)) if size % step == 0)
+
+    return min(sizes, key=lambda one: (roughness(one), one), default=None)
 
 
 def nearest_clean(num_samples: int, batch_size: int) -> tuple[int, ...]:

@@ -113,14 +113,7 @@ class _Finder:
                     if keyword.arg == name:
                         yield keyword.value, keyword
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                named = [*node.args.posonlyargs, *node.args.args]
-                pairs = [
-                    *zip(reversed(named), reversed(node.args.defaults), strict=False),
-                    *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True),
-                ]
-                for argument, default in pairs:
-                    if argument.arg == name and default is not None:
-                        yield default, default
+                yield from _defaults(node.args, name)
 
     def _option(self, name: str) -> BatchSizeSource | None:
         """The `add_argument` or click option behind `args.NAME`."""
@@ -195,6 +188,18 @@ class _Finder:
 
     def _segment(self, node: ast.AST) -> str:
         return ast.get_source_segment(self._text, node) or ""
+
+
+def _defaults(arguments: ast.arguments, name: str) -> Iterator[tuple[ast.expr, ast.AST]]:
+    """Defaults of the parameters called `name`."""
+    named = [*arguments.posonlyargs, *arguments.args]
+    pairs = [
+        *zip(reversed(named), reversed(arguments.defaults), strict=False),
+        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+    ]
+    for argument, default in pairs:
+        if argument.arg == name and default is not None:
+            yield default, default
 
 
 def _batch_size_argument(call: ast.Call) -> ast.expr | None:

@@ -7,6 +7,7 @@ import os
 import sys
 import sysconfig
 from pathlib import Path
+from types import FrameType
 
 from ..records import SourceLine
 
@@ -32,12 +33,12 @@ def is_own(filename: str) -> bool:
 
 def user_call_site() -> SourceLine | None:
     """The line of the script that is being executed, as a path relative to the working folder."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_NOT_THE_USER) and not is_own(name) and not name.startswith("<"):
             return SourceLine(file=shown_path(name), line=frame.f_lineno)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None
 
 

@@ -15,7 +15,6 @@ import msgspec
 import torch
 
 from ..records import Discovery, FileTouched, TailCheck, Trial
-
 from . import host
 from .devices import DeviceProbe, probe_for
 from .messages import (

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import torch
 
 from ..records import DeviceInfo, Memory
-
 from . import host
 
 
@@ -163,12 +162,12 @@ class CudaProbe:
         torch.cuda.synchronize(self._device)
 
     def mark(self) -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=True)
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self._device))
         return event
 
     def elapsed_s(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float | None:
-        if not end.query():
+        if not end.query():  # type: ignore[no-untyped-call]
             return None
         return float(start.elapsed_time(end)) / 1e3
 

@@ -12,7 +12,6 @@ import threading
 from typing import Any
 
 from ..records import FileTouched
-
 from .call_site import shown_path
 
 MAX_FILES = 200

@@ -7,7 +7,6 @@ import traceback
 from collections.abc import Iterator
 
 from ..records import Outcome
-
 from .call_site import is_own
 
 _MEMORY_TEXTS = (

@@ -32,10 +32,7 @@ def available_bytes() -> tuple[int, str] | None:
 
     The smaller of what the kernel calls available and what the cgroup has left.
     """
-    found: list[tuple[int, str]] = []
-    for line in _lines(Path("/proc/meminfo")):
-        if line.startswith("MemAvailable:"):
-            found.append((int(line.split()[1]) * 1024, "available memory of the machine"))
+    found = [(size, "available memory of the machine") for size in _meminfo("MemAvailable:")]
     for folder in _cgroup_folders():
         limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
         used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes")
@@ -47,10 +44,7 @@ def available_bytes() -> tuple[int, str] | None:
 
 def total_bytes() -> int | None:
     """Memory of the machine or of the cgroup, whichever is smaller, in bytes."""
-    found: list[int] = []
-    for line in _lines(Path("/proc/meminfo")):
-        if line.startswith("MemTotal:"):
-            found.append(int(line.split()[1]) * 1024)
+    found = _meminfo("MemTotal:")
     for folder in _cgroup_folders():
         limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
         if limit is not None and limit < _UNLIMITED:
@@ -124,6 +118,12 @@ def _cgroup_folders() -> list[Path]:
         own = base / path.lstrip("/")
         folders += [one for one in (own, *own.parents) if one.is_relative_to(base)]
     return folders or [_CGROUP]
+
+
+def _meminfo(field: str) -> list[int]:
+    """A field of /proc/meminfo in bytes, empty where there is none."""
+    lines = _lines(Path("/proc/meminfo"))
+    return [int(one.split()[1]) * 1024 for one in lines if one.startswith(field)]
 
 
 def _reclaimable(folder: Path) -> int:

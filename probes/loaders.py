@@ -15,7 +15,6 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from ..records import BatchSizeSource, LoaderInfo, SourceLine
-
 from .gauge import BatchGauge
 
 _MAX_SKIPPED = 1000
@@ -187,7 +186,7 @@ class _Issues(Iterator[list[Any]]):
     def __next__(self) -> list[Any]:
         asked = self._handle.asked
         if asked is None:
-            batch = next(self._native_pass)
+            batch: list[Any] = next(self._native_pass)
             if self._handle.cap is not None:
                 batch = batch[: self._handle.cap]
         elif type(self._native) is BatchSampler or self._handle.approximate:

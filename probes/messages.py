@@ -219,8 +219,8 @@ class Channel:
                 os.close(one)
 
 
-_from_worker = msgspec.json.Decoder(FromWorker)
-_to_worker = msgspec.json.Decoder(ToWorker)
+_from_worker: msgspec.json.Decoder[FromWorker] = msgspec.json.Decoder(FromWorker)
+_to_worker: msgspec.json.Decoder[ToWorker] = msgspec.json.Decoder(ToWorker)
 
 
 def decode_from_worker(line: bytes) -> FromWorker | None:

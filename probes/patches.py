@@ -93,8 +93,7 @@ def _forgive_schedulers(steering: Steering) -> None:
 
 def _silence_save(saved: Callable[[Any], None]) -> None:
     # The weights of a probe are worth nothing, and a real checkpoint could be overwritten.
-    @functools.wraps(torch.save)
     def save(_obj: object, f: Any, *_args: Any, **_kwargs: Any) -> None:
         saved(f)
 
-    torch.save = save
+    torch.save = save  # type: ignore[assignment]

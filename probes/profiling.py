@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -62,7 +61,7 @@ class TraceProfiler:
         Raises:
             RuntimeError: another profiler runs, the script's own for example.
         """
-        if torch.autograd._profiler_enabled():
+        if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
             msg = "the script runs a profiler of its own"
             raise RuntimeError(msg)
         self._profiler.start()
@@ -82,7 +81,7 @@ class TraceProfiler:
         # Not named like a trace until it is whole.
         draft = self._path.with_name(f".draft-{self._path.name}")
         self._profiler.export_chrome_trace(str(draft))
-        os.replace(draft, self._path)
+        draft.replace(self._path)
         return Profile(trace=str(self._path.relative_to(self._run_folder)), num_steps=self._active)
 
     def abandon(self) -> None:

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import torch
 
 from ..records import Discovery, NormLayers, OptimizerInfo, SourceLine
-
 from .batch_size_source import find_batch_size_source
 from .call_site import user_call_site
 from .discovery import CycleFinder
@@ -97,7 +96,7 @@ class Steering:
         """A DataLoader was constructed."""
         place = user_call_site()
         size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
-        source = place and find_batch_size_source(place, size, self._arguments)
+        source = find_batch_size_source(place, size, self._arguments) if place else None
         handle = LoaderHandle(loader, len(self._handles), place, source, self._batch_cap)
         self._handles.append(handle)
         # By identity, not by call site: one line may make several loaders. The handle keeps no

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..records import DeviceInfo, Discovery, FileTouched, Outcome, Trial, TrialRequest, Versions
-
 from . import host
 from .faults import outcome_of_exit
 from .messages import (

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 from ..records import Memory, Profile, Trial, TrialRequest
 from ..spread import inverse, spread_of
-
 from .messages import Phase, StepSample
 
 MIN_WARMUP_STEPS = 3

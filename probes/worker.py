@@ -138,7 +138,7 @@ def _peak_bytes() -> int | None:
 
     from .host import status_bytes
 
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return int(torch.cuda.max_memory_reserved())
     return status_bytes("VmHWM")
 

@@ -51,9 +51,9 @@ def check_script(script: str) -> None:
     if path.is_dir():
         inner = path / "__main__.py"
         remedy = f"Name the script in it{', for example ' + str(inner) if inner.exists() else ''}."
-        raise UsageError(f"{script} is a folder, not a script.", remedy)  # noqa: EM102
+        raise UsageError(f"{script} is a folder, not a script.", remedy)
     if not path.exists():
-        raise UsageError(f"there is no file {script}.", "Check the path.")  # noqa: EM102
+        raise UsageError(f"there is no file {script}.", "Check the path.")
     try:
         ast.parse(path.read_bytes(), filename=script)
     except SyntaxError as error:

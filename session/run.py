@@ -124,12 +124,12 @@ class Run:
         self._elapsed_before_s = self.record.elapsed_s
         self._search_before_s = self.record.search_s
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> Run:  # noqa: PYI034  Self needs Python 3.11
         self._display.start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: Any
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> None:
         self._end_worker()
         if self._watch is not None:
@@ -190,9 +190,9 @@ class Run:
             steps = ()
             self._note_worker()
         except KeyboardInterrupt:
-            gone = WorkerGone("interrupted", "Ctrl-C")
+            interrupted = WorkerGone("interrupted", "Ctrl-C")
             worker = self._worker.order.worker
-            self._add(_failed_trial(request, ordinal, worker, gone))
+            self._add(_failed_trial(request, ordinal, worker, interrupted))
             raise
         if self._watch is not None:
             trial = self._watch.into(trial, self._store)

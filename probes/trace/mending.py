@@ -8,8 +8,9 @@ quote that is followed by the next key, or by the end of its object or array.
 
 from __future__ import annotations
 
-import json
 import re
+
+import msgspec
 
 EVENT_KEYS = "ph|cat|name|pid|tid|ts|dur|args|id|bp|s|tts|tdur|cname|sf|stack|scope|id2"
 
@@ -17,8 +18,12 @@ _EVENT_VALUE_END = re.compile(rf'"(?=\s*(?:,\s*"(?:{EVENT_KEYS})"\s*:|\}}\s*$))'
 _ARGS_VALUE_END = re.compile(r'"(?=\s*(?:,\s*"[^"\\\n]{1,80}"\s*:|\}))')
 _ITEM_END = re.compile(r'"(?=\s*(?:,\s*["\[{\-0-9tfn]|\]))')
 _KEY_END = re.compile(r'"(?=\s*:)')
-_GOOD_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_GOOD_ESCAPE = re.compile(
+    r'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
+    r"|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"  # both halves of a pair
+)
 _PLAIN = re.compile(r'[^"{}\[\]:,]+')
+_VALID = msgspec.json.Decoder(msgspec.Raw)
 _LITERAL = re.compile(r"(?:true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\Z")
 
 
@@ -35,10 +40,16 @@ def mend(event: str, *, any_keys: bool = False) -> str | None:
     text = _rewrite(event.strip(), 0 if any_keys else 1)
     if text is None:
         return None
+    return text if text.startswith("{") and is_valid(text.encode()) else None
+
+
+def is_valid(text: bytes) -> bool:
+    """Whether the text is one valid JSON value in UTF-8."""
     try:
-        return text if isinstance(json.loads(text), dict) else None
-    except (ValueError, RecursionError):
-        return None
+        _VALID.decode(text)
+        return text.isascii() or bool(text.decode())
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 def _rewrite(text: str, event_depth: int) -> str | None:

@@ -8,15 +8,13 @@ import re
 import msgspec
 
 from .chunks import NEXT_EVENT
-from .mending import mend
+from .mending import is_valid, mend
 
 _LIST_END = re.compile(rb"\}\s*,?\s*(\])\s*(?:,\s*\"|\}\s*\Z|\Z)")
 _LOOSE = json.JSONDecoder(strict=False)
 _SPACE = b", \t\r\n"
 _MOST_JOINED = 4
 """So many pieces are tried as one event when a string looks like the start of an event."""
-
-_VALID = msgspec.json.Decoder(msgspec.Raw)
 
 
 class Found(msgspec.Struct, kw_only=True):
@@ -69,15 +67,6 @@ def find_events(chunk: bytes, *, final: bool) -> Found:
     return found
 
 
-def is_valid(text: bytes) -> bool:
-    """Whether the text is one valid JSON value in UTF-8."""
-    try:
-        _VALID.decode(text)
-        return text.isascii() or bool(text.decode())
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-
-
 def _difficult(
     chunk: bytes, starts: list[int], bounds: list[int], index: int, found: Found
 ) -> int | None:
@@ -115,7 +104,7 @@ def _read(piece: bytes) -> tuple[bytes | None, bytes | None, bool]:
     if stop and rest.startswith("]"):
         event = text[:stop].encode()
         if is_valid(event):
-            return event, rest[1:].encode(), False
+            return event, rest[1:].encode(), not piece.startswith(event)
     mended = mend(text)
     if mended is not None:
         return mended.encode(), None, True

@@ -14,9 +14,10 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
+from ...errors import UsageError
 from .chunks import MOST_UNBROKEN, Chunks
-from .mending import mend
-from .recovery import Found, find_events, is_valid
+from .mending import is_valid, mend
+from .recovery import Found, find_events
 
 _BETWEEN = b",\n  "
 
@@ -32,7 +33,8 @@ def repair(path: Path | str) -> int:
         The number of events that were mended or left out.
 
     Raises:
-        UsageError: there is no such file, it is empty, or it is no trace.
+        UsageError: there is no such file, it is empty, it is no trace, or it is damaged and holds
+            no readable event.
         OSError: the folder cannot be written to.
     """
     path = Path(path)
@@ -82,6 +84,9 @@ def _copy(chunks: Chunks, target: IO[bytes] | gzip.GzipFile | None) -> int | Non
             target.write(separator + _BETWEEN.join(found.events))
             separator = _BETWEEN
     header, footer = _header(chunks), _footer(chunks)
+    if target is not None and not separator:
+        msg = f"{chunks.source.path} is damaged and holds no readable event."
+        raise UsageError(msg, "Record it again.")
     clean = not chunks.source.damage and header == chunks.header and footer == chunks.footer
     if target is not None:
         target.write(b"]" + footer)

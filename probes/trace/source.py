@@ -65,8 +65,12 @@ class Source:
             rest = packed
             while rest:
                 if unzip.eof:  # gzip files may hold several members
+                    rest = rest.lstrip(b"\0")  # padding
+                    if not rest:
+                        break
                     if not rest.startswith(_GZIP[: len(rest)]):
-                        return  # padding or junk after the stream, as gzip does
+                        self.damage = "something else follows the gzip stream"
+                        return
                     unzip = zlib.decompressobj(wbits=_GZIP_WINDOW)
                 saved = unzip.copy()
                 try:

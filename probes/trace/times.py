@@ -7,7 +7,7 @@ microsecond of an absolute epoch time, so the digits are read as text and never 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 import msgspec
 import numpy as np
@@ -72,5 +72,5 @@ def _exact(text: bytes) -> int | None:
         if not number.is_finite() or abs(number) > _LIMIT_NS // 1000:
             return None
         return int(number * 1000)
-    except (InvalidOperation, UnicodeDecodeError, ValueError):
+    except (ArithmeticError, ValueError):
         return None

@@ -1,0 +1,99 @@
+"""The answer as text or JSON: hands the record and the advice to the renderers."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import msgspec
+
+from ..records import Advice, DeviceInfo, Discovery, LoaderInfo, OptimizerInfo, RunRecord
+from ..units import format_bytes
+from .store import LOG, RECORD, SAMPLES
+
+
+def answer_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, color: bool) -> str:
+    """What `run` and `advise` print."""
+    from ..reports.terminal import render
+
+    traces = folder / "traces"
+    files = [("record", str(folder / RECORD))]
+    if (folder / SAMPLES).exists():
+        files.append(("every step", str(folder / SAMPLES)))
+    if (folder / LOG).exists():
+        files.append(("script's output", str(folder / LOG)))
+    if traces.exists():
+        files.append(("traces", str(traces)))
+    return render(
+        record,
+        advice,
+        files=files,
+        next_command=next_command(record, advice, folder),
+        width=width,
+        color=color,
+    )
+
+
+def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
+    """The command that a user is likely to want now."""
+    if record.state == "interrupted":
+        script = shlex.join([record.script.path, *record.script.arguments])
+        return f"batchadvisor run --resume {shlex.quote(str(folder))} {script}"
+    if (folder / "traces").exists():
+        return f"tensorboard --logdir {shlex.quote(str(folder / 'traces'))}"
+    other = "memory" if advice.goal.kind != "memory" else "knee"
+    return f"batchadvisor advise --goal {other} {shlex.quote(str(folder))}"
+
+
+def answer_json(record: RunRecord, advice: Advice, folder: Path) -> str:
+    """The advice, the record and where it stands, for machines."""
+    data = {"record_path": str(folder / RECORD), "advice": advice, "record": record}
+    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
+
+
+def discovery_json(discovery: Discovery, device: DeviceInfo) -> str:
+    """What `--dry-run --json` prints."""
+    data = {"discovery": discovery, "device": device}
+    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
+
+
+def discovery_text(discovery: Discovery, device: DeviceInfo) -> str:
+    """What `--dry-run` prints."""
+    lines = [f"Device: {device.name} ({device.kind}), {format_bytes(device.capacity_bytes)} to use"]
+    lines += [_loader(one, discovery) for one in discovery.loaders]
+    lines += [_optimizer(one) for one in discovery.optimizers]
+    samples = discovery.native_batch_size * discovery.micro_batches
+    lines.append(
+        f"Step: {discovery.micro_batches} x {discovery.native_batch_size} = {samples} samples; "
+        f"{discovery.num_parameters:,} parameters on {discovery.parameter_device}"
+    )
+    lines.append(f"Loader {discovery.primary_loader} would be steered; --loader N takes another.")
+    return "\n".join(lines)
+
+
+def _loader(loader: LoaderInfo, discovery: Discovery) -> str:
+    size = loader.batch_size if loader.batch_size is not None else "?"
+    samples = "unknown length" if loader.num_samples is None else f"{loader.num_samples} samples"
+    role = (
+        "steered"
+        if loader.ordinal == discovery.primary_loader
+        else "trains"
+        if loader.trains
+        else "left alone"
+    )
+    text = (
+        f"Loader {loader.ordinal} ({role}): {loader.place}  batch_size={size}, {samples}, "
+        f"{loader.sampler}, num_workers={loader.num_workers}, drop_last={loader.drop_last}"
+    )
+    if loader.trains and loader.source is not None:
+        text += f"\n    its size is set at {loader.source.place}: {loader.source.before}"
+    return text
+
+
+def _optimizer(optimizer: OptimizerInfo) -> str:
+    role = "steps" if optimizer.trains else "does not step"
+    rate = "?" if optimizer.learning_rate is None else f"{optimizer.learning_rate:g}"
+    return (
+        f"Optimizer {optimizer.ordinal} ({role}): {optimizer.place}  {optimizer.name}, "
+        f"lr={rate}, {optimizer.num_parameters:,} parameters"
+    )
