@@ -11,7 +11,8 @@ from rich.text import Text
 
 from .wording import clean
 
-MIN_WIDTH = 24
+MIN_WIDTH = 40
+"""A narrower window is laid out as if it had this many columns."""
 MIN_BODY = 14
 NARROW = 60
 """Below this, labels stand before their value instead of in a column of their own."""
@@ -69,6 +70,13 @@ class Page:
             else:
                 start.append(" " * cell_len(label))
             self.line(start + line)
+
+    def whole(self, text: str, *, label: str = "", label_style: str = "", indent: int = 2) -> None:
+        """A path or command, never cut or wrapped, so that it can be copied."""
+        line = Text(" " * indent)
+        line.append(self.safe(label), style=label_style)
+        line.append(clean(text, self.encoding, limit=len(text) + 4))
+        self.line(line)
 
     def pairs(self, rows: Sequence[tuple[str, str]], *, indent: int = 2) -> None:
         """Labels in one column, values in the next."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..records import Advice, Choice, RunRecord, Tail, TailCheck, Training
 from ..units import format_bytes, format_seconds
 from .layout import Page
-from .wording import evidence_text, measured_seconds, number, plural, share_of
+from .wording import bytes_per_sample, evidence_text, measured_seconds, number, plural, share_of
 
 MAX_FILES = 10
 SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
@@ -70,7 +70,12 @@ def _accumulation(training: Training) -> str:
     now = "" if micro == 1 else f"{micro} micro-batches per optimizer step"
     if training.effective_before == training.effective_after:
         return now
-    if keep is not None:
+    batch = training.effective_after // micro
+    if batch > training.effective_before:
+        kept = (
+            f"one batch of {batch} exceeds the old effective batch of {training.effective_before}"
+        )
+    elif keep is not None:
         wanted = plural(keep, "micro-batch", "micro-batches")
         kept = f"{wanted} would keep the effective batch of {training.effective_before}"
     else:
@@ -97,8 +102,8 @@ def add_verdict(page: Page, advice: Advice) -> None:
     verdict = advice.verdict
     page.heading("What limits the step")
     page.entry(verdict.message, label=f"{verdict.limit}: ", label_style="bold")
-    if verdict.evidence:
-        page.entry(evidence_text(verdict.evidence), style="dim", indent=4)
+    if evidence_text(verdict.evidence, verdict.message):
+        page.entry(evidence_text(verdict.evidence, verdict.message), style="dim", indent=4)
     if verdict.remedy:
         page.entry(verdict.remedy, label="→ ", indent=4)
 
@@ -129,12 +134,12 @@ def _layout(tail: Tail) -> str:
         if not tail.dropped:
             return f"{start}no short batch."
         share = share_of(tail.dropped, tail.num_samples)
-        return f"{start}{plural(tail.dropped, 'sample')} dropped per epoch ({share} %)."
+        return f"{start}{plural(tail.dropped, 'sample')} dropped per epoch ({share}%)."
     if not tail.last_batch:
         return f"{start}no short batch."
     return (
         f"{start}the last batch holds {tail.last_batch} "
-        f"({share_of(tail.last_batch, tail.batch_size)} % of a full one); under a mean loss each "
+        f"({share_of(tail.last_batch, tail.batch_size)}% of a full one); under a mean loss each "
         f"of its samples weighs {number(float(f'{tail.weight:.3g}'))} times the others."
     )
 
@@ -168,7 +173,7 @@ def add_findings(page: Page, record: RunRecord, advice: Advice) -> None:
     if findings:
         page.heading("Findings")
     for one in findings:
-        said = evidence_text(one.evidence)
+        said = evidence_text(one.evidence, one.message)
         guess = " (estimate)" if one.confidence == "estimate" else ""
         style = SEVERITY_STYLES[one.severity]
         page.entry(f"{one.message}{guess}", label=one.severity.ljust(9), label_style=style)
@@ -198,7 +203,7 @@ def _memory_law(advice: Advice) -> str:
     if law is not None:
         return (
             f"about {law.largest_estimate} (estimate, did not run); peak memory = "
-            f"{format_bytes(law.fixed_bytes)} + {format_bytes(law.slope_bytes)} x batch, "
+            f"{format_bytes(law.fixed_bytes)} + {bytes_per_sample(law.slope_bytes)} x batch, "
             f"{_fit(law.sizes, law.residual)}"
         )
     reason = advice.unavailable.get("memory_law")
@@ -233,7 +238,7 @@ def add_touched(page: Page, record: RunRecord) -> None:
     page.heading("What the script itself did to files")
     width = max((len(one.action) for one in touched), default=0) + 2
     for one in touched[:MAX_FILES]:
-        page.entry(one.path, label=one.action.ljust(width), label_style="dim")
+        page.whole(one.path, label=one.action.ljust(width), label_style="dim")
     if len(touched) > MAX_FILES:
         page.entry(f"and {len(touched) - MAX_FILES} more, see the record")
     if saves:
@@ -247,9 +252,9 @@ def add_ending(page: Page, files: Sequence[tuple[str, str]], next_command: str) 
     page.blank()
     width = max((len(label) for label, _ in files), default=0)
     for label, path in files:
-        page.entry(path, label=f"Wrote {label.ljust(width)}  ", label_style="dim", indent=0)
+        page.whole(path, label=f"Wrote {label.ljust(width)}  ", label_style="dim", indent=0)
     if next_command:
-        page.entry(next_command, label="Next: ", label_style="bold", indent=0)
+        page.whole(next_command, label="Next: ", label_style="bold", indent=0)
 
 
 def _why(advice: Advice, field: str, otherwise: str = "the record does not say why") -> str:

@@ -19,16 +19,16 @@ GAP = 2
 UNKNOWN = "-"
 SHORT_MARKS = {"recommended": "use", "fastest": "fast", "largest": "max", "yours": "now"}
 DROPPED_FIRST = (
-    "occupancy_pct", "operators_pct", "used", "busy_pct", "step±", "input", "step", "samples±",
+    "occupancy_pct", "operators_pct", "used", "input", "step±", "busy_pct", "step", "samples±",
     "peak",
 )  # fmt: skip
 """What a narrow terminal does without, least important first."""
 LEGEND = {
-    "step": "step: one optimizer step, ± half the interval of the median",
+    "samples±": "±: half the interval of the median",
     "used": "used: share of the capacity",
-    "busy_pct": "busy: share of the profiled window in which the GPU did anything",
-    "occupancy_pct": "occup.: achieved occupancy of the kernels, estimated",
-    "operators_pct": "ops: share of the profiled window inside CPU operators",
+    "busy_pct": "busy: share of the time in which the GPU did anything",
+    "occupancy_pct": "occup.: achieved occupancy, estimated",
+    "operators_pct": "ops: share of the time inside CPU operators",
     "input": "input: share of the step spent waiting for the loader",
 }
 REASON_FIELDS = {
@@ -66,36 +66,45 @@ def add_table(page: Page, record: RunRecord, advice: Advice) -> None:
     if not rows:
         page.entry("none was tried")
         return
-    columns, short = _fitting(page, record, rows)
+    columns, short, dropped = _fitting(page, record, rows)
     for header in ([one.title for one in columns], [one.unit for one in columns]):
         if any(header):
             page.line(_line(columns, header, "dim"))
     for position, row in enumerate(rows):
         page.line(_line(columns, [one.cells[position] for one in columns], _style(row)))
-    if short:
-        used = dict.fromkeys(mark for row in rows for mark in row.marks)
-        words = {"largest": "largest that ran", "yours": "as the script is"}
-        text = ", ".join(f"{SHORT_MARKS[mark]}: {words.get(mark, mark)}" for mark in used)
-        page.entry(text, style="dim", indent=INDENT)
     shown = {one.key for one in columns}
-    legend = "; ".join(text for key, text in LEGEND.items() if key in shown)
+    legend = [text for key, text in LEGEND.items() if key in shown]
+    if short:
+        words = {"largest": "largest that ran", "yours": "as the script is"}
+        marks = dict.fromkeys(mark for row in rows for mark in row.marks)
+        legend = [f"{SHORT_MARKS[mark]}: {words.get(mark, mark)}" for mark in marks] + legend
+    if dropped:
+        legend.append(f"no room for {', '.join(dropped)}")
     if legend:
-        page.entry(legend + ".", style="dim", indent=INDENT)
-    for text in _reasons(record, rows):
+        page.entry("; ".join(legend) + ".", style="dim", indent=INDENT)
+    for text in _reasons(record, rows, shown):
         page.entry(text, style="dim", indent=INDENT)
 
 
-def _fitting(page: Page, record: RunRecord, rows: Sequence[SizeRow]) -> tuple[list[Column], bool]:
-    """The columns that fit the page: first words get shorter, then columns go."""
+def _fitting(
+    page: Page, record: RunRecord, rows: Sequence[SizeRow]
+) -> tuple[list[Column], bool, list[str]]:
+    """The columns that fit the page: first words get shorter, then columns go.
+
+    Returns:
+        The columns, whether words are short, the titles of what has no room.
+    """
     columns = _columns(page, record, rows, short=False)
     if _width(columns) <= page.width:
-        return columns, False
+        return columns, False, []
     columns = _columns(page, record, rows, short=True)
+    dropped: list[str] = []
     for key in DROPPED_FIRST:
         if _width(columns) <= page.width:
             break
-        columns = [one for one in columns if one.key.rstrip("±") != key and one.key != key]
-    return columns, True
+        dropped += [one.title for one in columns if one.key == key and one.title]
+        columns = [one for one in columns if key not in (one.key, one.key.rstrip("±"))]
+    return columns, True, dropped
 
 
 def _columns(
@@ -211,21 +220,32 @@ def _decimals(cells: list[str]) -> list[str]:
     return _right(filled)
 
 
-def _reasons(record: RunRecord, rows: Sequence[SizeRow]) -> list[str]:
+def _reasons(record: RunRecord, rows: Sequence[SizeRow], shown: set[str]) -> list[str]:
     """Why cells are empty in rows of sizes that ran, each reason once."""
     on_gpu = record.device is not None and record.device.kind != "cpu"
-    found: dict[tuple[str, str], list[int]] = {}
+    unasked = {"operators_pct"} if on_gpu else {"busy_pct", "occupancy_pct"}
+    found: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for key, (field, word) in REASON_FIELDS.items():
-        if key in ("busy_pct", "occupancy_pct") and not on_gpu:
+        if key in unasked and key not in shown:
             continue
+        missing: dict[str, list[int]] = {}
         for row in rows:
-            reason = row.unavailable.get(field) or row.unavailable.get("profile")
+            reason = row.unavailable.get(field) or row.unavailable.get(_whole(key))
             if row.trial.ran and reason and _missing(row, key):
-                found.setdefault((word, reason), []).append(row.batch_size)
+                missing.setdefault(reason, []).append(row.batch_size)
+        for reason, sizes in missing.items():
+            found.setdefault((reason, tuple(sizes)), []).append(word)
     return [
-        f"no {word} at {_some(sizes, len(rows))}: {reason}"
-        for (word, reason), sizes in found.items()
+        f"no {', '.join(words)} at {_some(sizes, len(rows))}: {reason}"
+        for (reason, sizes), words in found.items()
     ]
+
+
+def _whole(key: str) -> str:
+    """The field that holds the column's field."""
+    if key in ("step", "input"):
+        return key
+    return "memory" if key == "peak" else "profile"
 
 
 def _missing(row: SizeRow, key: str) -> bool:
@@ -240,7 +260,7 @@ def _missing(row: SizeRow, key: str) -> bool:
     return _profiled(row, key) is None
 
 
-def _some(sizes: list[int], num_rows: int) -> str:
+def _some(sizes: Sequence[int], num_rows: int) -> str:
     if len(sizes) == num_rows:
         return "any size"
     return ", ".join(map(str, sizes)) if len(sizes) <= 4 else plural(len(sizes), "size")

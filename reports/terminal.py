@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+from rich.cells import cell_len
 
 from ..records import Advice, DeviceInfo, RunRecord
 from ..units import format_bytes, format_seconds
@@ -39,7 +42,7 @@ def render(
     Args:
         files: label and path of what was written, in order.
         next_command: what to type next.
-        width: columns of the terminal; no line is longer, except for words that cannot be cut.
+        width: columns of the terminal; no line is longer, except for paths and commands.
         color: whether ANSI codes may be used.
         encoding: of the output; characters that it lacks are replaced.
     """
@@ -66,7 +69,16 @@ def _answer(page: Page, advice: Advice) -> None:
         style = "" if advice.sureness == "confirmed" else "yellow"
         page.entry(SURENESS[advice.sureness] + ".", label="Sureness: ", style=style, indent=0)
     if advice.change:
-        page.entry(advice.change, label="Change: ", style="bold" if good else "", indent=0)
+        _change(page, advice.change)
+
+
+def _change(page: Page, change: str) -> None:
+    """The line to change; where it is too long, its parts stand below each other."""
+    label = "Change: "
+    fits = cell_len(label) + cell_len(page.safe(change)) <= page.width
+    for part in [change] if fits else re.split(r"\s{2,}", change):
+        page.entry(part, label=label, style="bold", indent=0)
+        label = " " * len(label)
 
 
 def _circumstances(page: Page, record: RunRecord) -> None:
@@ -87,16 +99,13 @@ def _measured_on(record: RunRecord) -> str:
             parts.append(f"CUDA {versions.cuda}")
         if versions.driver:
             parts.append(f"driver {versions.driver}")
-    text = ", ".join(parts) + "."
-    if device is not None and device.kind == "cpu":
-        text += " Measured on the CPU; numbers on a GPU will differ."
-    return text
+    return ", ".join(parts) + "."
 
 
 def _device(device: DeviceInfo) -> str:
     if device.kind == "cpu":
         cores = f", {plural(device.num_cores, 'core')}" if device.num_cores else ""
-        return f"the CPU, {device.name}{cores}"
+        return f"the CPU; numbers on a GPU will differ. {device.name}{cores}"
     index = "" if device.index is None else f":{device.index}"
     return f"{device.name} ({device.kind}{index})"
 

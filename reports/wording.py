@@ -10,7 +10,7 @@ import re
 from math import ceil, floor, log10
 
 from ..records import Evidence, Spread
-from ..units import format_bytes, format_measured, format_seconds
+from ..units import GIB, MIB, format_bytes, format_measured, format_seconds
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|.?)",
@@ -126,7 +126,7 @@ def measured_seconds(spread: Spread) -> str:
     """A duration with its relative spread.
 
     >>> measured_seconds(Spread(median=83.2, low=82, high=84, num_samples=9, confidence=0.9))
-    '1 min 23 s ±1.2 %'
+    '1 min 23 s ±1.2%'
     """
     relative = spread.relative_half_width if spread.num_samples >= 3 else 1.0
     if spread.median < 1:
@@ -137,7 +137,7 @@ def measured_seconds(spread: Spread) -> str:
         text = format_seconds(float(format_measured(spread.median, relative)))
     if spread.num_samples < 2:
         return text
-    return f"{text} ±{spread.relative_half_width * 100:.2g} %"
+    return f"{text} ±{spread.relative_half_width * 100:.2g}%"
 
 
 def percent(value: float) -> str:
@@ -165,12 +165,26 @@ def number(value: float) -> str:
     return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
 
 
-def evidence_text(evidence: tuple[Evidence, ...]) -> str:
-    """The numbers behind a finding, in one line."""
+def bytes_per_sample(num_bytes: float) -> str:
+    """Bytes in three digits, for slopes.
+
+    >>> bytes_per_sample(1793065), bytes_per_sample(900)
+    ('1.71 MiB', '900 B')
+    """
+    for size, unit in ((GIB, "GiB"), (MIB, "MiB"), (1024, "KiB")):
+        if num_bytes >= size:
+            return f"{pad_digits(num_bytes / size, 0.01)} {unit}"
+    return f"{num_bytes:.0f} B"
+
+
+def evidence_text(evidence: tuple[Evidence, ...], message: str = "") -> str:
+    """The numbers behind a finding, in one line, without those that its message says."""
     return "; ".join(
         f"{one.metric} {_value(one.metric, one.value)}"
         + ("" if one.threshold is None else f" (threshold {_value(one.metric, one.threshold)})")
         for one in evidence
+        if one.threshold is not None
+        or not re.search(rf"\b{re.escape(_value(one.metric, one.value))}\b", message)
     )
 
 

@@ -1,0 +1,167 @@
+"""The terminal report, compared whole with stored text, and the rules that it keeps.
+
+`BATCHADVISOR_UPDATE_GOLDEN=1 pytest tests/reports` writes the stored text anew; read the diff.
+The records are synthetic (see samples.py).
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from batchadvisor.records import Fault, FileTouched, Finding, Goal, RunRecord, ScriptInfo
+from batchadvisor.reports.terminal import render
+from rich.cells import cell_len
+
+from . import samples
+
+GOLDEN = Path(__file__).with_name("golden")
+FILES = [("record", "runs/train-1/record.json"), ("report", "runs/train-1/report.html")]
+NEXT = "batchadvisor view runs/train-1"
+EVERY = [samples.cpu, samples.gpu, samples.nothing_fits, samples.interrupted]
+
+
+def shown(sample, width=100, color=False, **rest):
+    record, advice = sample
+    return render(record, advice, files=FILES, next_command=NEXT, width=width, color=color, **rest)
+
+
+def agrees(name, text):
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("BATCHADVISOR_UPDATE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
+def test_whole_text_at_100_columns(sample):
+    agrees(f"{sample.__name__}-100", shown(sample()))
+
+
+@pytest.mark.parametrize("width", [48, 60])
+@pytest.mark.parametrize("sample", [samples.cpu, samples.gpu], ids=lambda one: one.__name__)
+def test_whole_text_in_narrow_windows(sample, width):
+    agrees(f"{sample.__name__}-{width}", shown(sample(), width))
+
+
+def test_whole_text_in_ascii():
+    text = shown(samples.cpu(), encoding="ascii")
+    assert text.isascii()
+    agrees("cpu-100-ascii", text)
+
+
+@pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("width", [40, 48, 60, 80, 100, 200])
+def test_lines_fit_the_window(sample, width):
+    for line in shown(sample(), width).splitlines():
+        copied = line.startswith(("Wrote", "Next", "  write", "  mkdir"))
+        assert copied or cell_len(line) <= width, line
+        assert line == line.rstrip()
+
+
+@pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
+def test_color_adds_codes_and_nothing_else(sample, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    plain = shown(sample())
+    assert "\x1b" not in plain
+    monkeypatch.delenv("FORCE_COLOR")
+    monkeypatch.setenv("NO_COLOR", "1")  # the caller decides, not the environment
+    colored = shown(sample(), color=True)
+    assert "\x1b[" in colored
+    assert "".join(strip_codes(colored)) == plain
+
+
+def strip_codes(text):
+    position = 0
+    while position < len(text):
+        if text.startswith("\x1b[", position):
+            position = text.index("m", position)
+        else:
+            yield text[position]
+        position += 1
+
+
+def test_a_refused_size_is_red_and_the_recommended_one_green():
+    lines = shown(samples.gpu(), color=True).splitlines()
+    assert any(one.startswith("\x1b[31m    512") for one in lines)
+    assert any(one.startswith("\x1b[1;32m    128") for one in lines)
+    assert lines[0].startswith("\x1b[1;32m")
+    assert shown(samples.nothing_fits(), color=True).startswith("\x1b[1;31m")
+
+
+def test_text_from_the_script_is_neither_markup_nor_control():
+    record, advice = samples.cpu()
+    evil = "[bold red]x[/bold red]\x1b[31m\x1b]0;title\x07 :smile:\r\n\x08\x9b2J\u202eend"
+    record = msgspec.structs.replace(
+        record,
+        files=(FileTouched(path=evil, action="write"), FileTouched(path="\udcff", action="mkdir")),
+        faults=(Fault(outcome="exception", detail=evil, worker=0, log=evil),),
+        stop_reason=evil,
+        device=msgspec.structs.replace(record.device, name=evil),
+    )
+    advice = msgspec.structs.replace(
+        advice,
+        headline=evil,
+        reason=evil,
+        change=evil,
+        findings=(Finding(rule="r", severity="error", message=evil, remedy=evil),),
+    )
+    clean = "[bold red]x[/bold red] :smile: \\x08\\x9b2J\\u202eend"
+    for color in (False, True):
+        text = shown((record, advice), 200, color=color)
+        text = "".join(strip_codes(text)) if color else text
+        assert text.count(clean) >= 8
+        assert "\\udcff" in text
+        assert not set(text) & {*map(chr, range(32)), "\x7f", "\x9b", "\u202e"} - {"\n"}
+
+
+def test_no_more_digits_than_the_spread_supports():
+    record, advice = samples.gpu()
+    lines = {line.split()[0]: line for line in shown((record, advice)).splitlines() if line.split()}
+    assert "169 ±6" in lines["2"]  # 3 %: three digits
+    assert "3294 ±14" in lines["64"]  # 0.4 %: four
+
+
+def test_unknowns_give_their_reason():
+    text = shown(samples.interrupted())
+    assert "no peak memory at 64: /proc is not mounted" in text
+    assert "no input wait at 64: the loader could not be timed" in text
+    assert "not known: the dataset has no length" in text
+    assert "nan" not in text
+    assert "None" not in text
+
+
+def test_a_size_that_failed_after_it_ran_says_so():
+    record, advice = samples.gpu()
+    late = samples.failed(9, 256, "out_of_memory", "no memory left", purpose="confirm")
+    record = msgspec.structs.replace(record, trials=(*record.trials, late))
+    assert "ok, then out of memory  fastest" in shown((record, advice), 120)
+    assert "ok, then OOM" in shown((record, advice), 80)
+
+
+def test_a_confirmed_trial_stands_for_its_size_and_tails_have_no_row():
+    record, advice = samples.cpu()
+    lines = [one for one in shown((record, advice)).splitlines() if one.startswith("    256")]
+    assert len(lines) == 1
+    assert "188" in lines[0]  # confirmed: 188.0 ms; searched: 188.9 ms
+
+
+def test_an_empty_record_can_be_shown():
+    record = RunRecord(
+        state="failed",
+        started_at="",
+        command=(),
+        script=ScriptInfo(path="train.py"),
+        goal=Goal(),
+    )
+    _, advice = samples.nothing_fits()
+    text = shown((record, advice))
+    assert "not known: no device was found" in text
+    assert "none was tried" in text
+
+
+def test_many_files_are_counted():
+    text = shown(samples.gpu())
+    assert "out/sample_09.png" in text
+    assert "out/sample_10.png" not in text
+    assert "and 4 more, see the record" in text
