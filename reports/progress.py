@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -21,31 +20,6 @@ MAX_LINES = 8
 """Finished trials that the live display keeps."""
 
 
-class Display(Protocol):
-    """What whoever runs the trials tells while they run."""
-
-    def start(self) -> None:
-        """Before the script starts."""
-
-    def discovering(self, num_steps: int) -> None:
-        """The script runs at its own size; `num_steps` optimizer steps were seen."""
-
-    def trial(self, request: TrialRequest, expected: str) -> None:
-        """A trial begins; `expected` says in words what it will take."""
-
-    def update(self, phase: str, batch_size: int, num_steps: int, step_s: float | None) -> None:
-        """Where the trial stands: steps done in this phase, the last step's time."""
-
-    def trial_done(self, trial: Trial) -> None:
-        """A trial is over."""
-
-    def note(self, text: str) -> None:
-        """Something that people should see."""
-
-    def close(self) -> None:
-        """The end; may be called more than once."""
-
-
 class NullDisplay:
     """Shows nothing: `--quiet`."""
 
@@ -58,7 +32,9 @@ class NullDisplay:
     def trial(self, request: TrialRequest, expected: str) -> None:
         """Nothing."""
 
-    def update(self, phase: str, batch_size: int, num_steps: int, step_s: float | None) -> None:
+    def update(
+        self, phase: str, batch_size: int | None, num_steps: int, step_s: float | None
+    ) -> None:
         """Nothing."""
 
     def trial_done(self, trial: Trial) -> None:
@@ -124,17 +100,20 @@ class ProgressDisplay:
         self._now = f"discovering the training loop{steps}"
 
     def trial(self, request: TrialRequest, expected: str) -> None:
-        """A trial begins."""
+        """A trial begins; `expected` says in words what it will take."""
         if self._first_trial_s is None:
             self._first_trial_s = self._clock()
         verb = {"search": "trying", "confirm": "confirming", "tail": "last batch after"}
         self._now = f"{verb[request.purpose]} batch {request.batch_size}"
         self._why = "; ".join(one for one in (request.reason, expected) if one)
 
-    def update(self, phase: str, batch_size: int, num_steps: int, step_s: float | None) -> None:
-        """Where the trial stands. Costs no more than storing it."""
+    def update(
+        self, phase: str, batch_size: int | None, num_steps: int, step_s: float | None
+    ) -> None:
+        """Where the trial stands: steps done in this phase, the last step's time. Only stored."""
+        size = "" if batch_size is None else f"batch {batch_size}  "
         pace = "" if step_s is None else f", {format_seconds(step_s)} a step"
-        self._now = f"batch {batch_size}  {phase}, step {num_steps}{pace}"
+        self._now = f"{size}{phase}, step {num_steps}{pace}"
 
     def trial_done(self, trial: Trial) -> None:
         """A trial is over."""

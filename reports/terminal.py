@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-from ..records import Advice, DeviceInfo, RunRecord
+from ..records import Advice, DeviceInfo, Goal, RunRecord
 from ..units import format_bytes, format_seconds
 from . import sections
 from .layout import Page
@@ -48,7 +48,7 @@ def render(
     """
     page = Page(width, encoding)
     _answer(page, advice)
-    _circumstances(page, record)
+    _circumstances(page, record, advice.goal)
     add_table(page, record, advice)
     sections.add_training(page, advice)
     sections.add_verdict(page, advice)
@@ -81,9 +81,9 @@ def _change(page: Page, change: str) -> None:
         label = " " * len(label)
 
 
-def _circumstances(page: Page, record: RunRecord) -> None:
+def _circumstances(page: Page, record: RunRecord, goal: Goal) -> None:
     page.blank()
-    rows = [("Measured on", _measured_on(record)), ("Goal", _goal(record)), ("Run", _run(record))]
+    rows = [("Measured on", _measured_on(record)), ("Goal", _goal(goal)), ("Run", _run(record))]
     page.pairs([(label, text) for label, text in rows if text], indent=0)
 
 
@@ -119,8 +119,7 @@ def _capacity(device: DeviceInfo) -> str:
     )
 
 
-def _goal(record: RunRecord) -> str:
-    goal = record.goal
+def _goal(goal: Goal) -> str:
     parts = [GOALS[goal.kind].format(tolerance=goal.tolerance)]
     parts.append(f"{goal.margin:.0%} of the memory left free")
     if goal.keep_effective_batch:

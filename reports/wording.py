@@ -158,7 +158,7 @@ def number(value: float) -> str:
     """A plain number, digits grouped by nothing, at most four of them significant.
 
     >>> number(0.012345), number(448.0), number(12345)
-    ('0.01234', '448', '12345')
+    ('0.01235', '448', '12345')
     """
     if float(value).is_integer():
         return f"{value:.0f}"

@@ -4,7 +4,7 @@ import io
 
 import pytest
 from batchadvisor.records import TrialRequest
-from batchadvisor.reports.progress import Display, NullDisplay, ProgressDisplay
+from batchadvisor.reports.progress import NullDisplay, ProgressDisplay
 from rich.console import Console
 
 from . import samples
@@ -81,12 +81,6 @@ def test_notes_are_shown_without_markup():
 def test_nothing_is_shown_when_quiet(capsys):
     run(NullDisplay())
     assert capsys.readouterr() == ("", "")
-
-
-def test_both_displays_are_displays():
-    displays: list[Display] = [NullDisplay(), ProgressDisplay(120)]
-    for name in ("start", "discovering", "trial", "update", "trial_done", "note", "close"):
-        assert all(callable(getattr(one, name)) for one in displays)
 
 
 class FakeTerminal:
