@@ -22,6 +22,7 @@ _GOOD_ESCAPE = re.compile(
     r'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
     r"|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"  # both halves of a pair
 )
+_CONTROL = re.compile(r"[\x00-\x1f]")
 _PLAIN = re.compile(r'[^"{}\[\]:,]+')
 _VALID = msgspec.json.Decoder(msgspec.Raw)
 _LITERAL = re.compile(r"(?:true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\Z")
@@ -38,9 +39,14 @@ def mend(event: str, *, any_keys: bool = False) -> str | None:
         Valid JSON of an object, or `None` if the event cannot be understood.
     """
     text = _rewrite(event.strip(), 0 if any_keys else 1)
-    if text is None:
+    if text is None or not text.startswith("{"):
         return None
-    return text if text.startswith("{") and is_valid(text.encode()) else None
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+    complete = any_keys or found.get("ph") != "X" or {"name", "ts", "dur"} <= found.keys()
+    return text if complete else None
 
 
 def is_valid(text: bytes) -> bool:
@@ -108,24 +114,15 @@ def _escaped(text: str, start: int, quote: int) -> bool:
 
 
 def _escape(inner: str) -> str:
-    """A string's text with all escaped that must be, and nothing escaped twice."""
-    parts: list[str] = []
-    position = 0
-    while position < len(inner):
-        char = inner[position]
-        good = _GOOD_ESCAPE.match(inner, position) if char == "\\" else None
-        if good is not None:
-            parts.append(good.group())
-            position = good.end()
-            continue
-        if char in '"\\':
-            parts.append("\\" + char)
-        elif char < " ":
-            parts.append(f"\\u{ord(char):04x}")
-        else:
-            parts.append(char)
-        position += 1
-    return "".join(parts)
+    """A string's text with all escaped that must be.
+
+    A string that holds a bare quote or a false escape was written without escaping; then all its
+    backslashes are meant as such.
+    """
+    plain = _GOOD_ESCAPE.sub("", inner)
+    if '"' in plain or "\\" in plain:
+        inner = inner.replace("\\", "\\\\").replace('"', '\\"')
+    return _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", inner)
 
 
 def _value(plain: str) -> str:

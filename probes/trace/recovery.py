@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import json
 import re
 
@@ -13,6 +14,8 @@ from .mending import is_valid, mend
 _LIST_END = re.compile(rb"\}\s*,?\s*(\])\s*(?:,\s*\"|\}\s*\Z|\Z)")
 _LOOSE = json.JSONDecoder(strict=False)
 _SPACE = b", \t\r\n"
+_WINDOW = 1 << 16
+"""An event that is not read within so many bytes of its chunk's end waits for the next chunk."""
 _MOST_JOINED = 4
 """So many pieces are tried as one event when a string looks like the start of an event."""
 
@@ -50,13 +53,13 @@ def find_events(chunk: bytes, *, final: bool) -> Found:
     while index < len(starts):
         piece = chunk[starts[index] : bounds[index]].strip(_SPACE)
         if piece.startswith(b"]"):
-            found.footer = piece[1:] + chunk[bounds[index] :]
+            found.footer = chunk[chunk.index(b"]", starts[index]) + 1 :]
             return found
-        if is_valid(piece):
+        if piece.startswith(b"{") and is_valid(piece):
             found.events.append(piece)
         elif piece:
             last = _difficult(chunk, starts, bounds, index, found)
-            if last is None and not final and index >= len(starts) - _MOST_JOINED:
+            if last is None and not final and len(chunk) - starts[index] < _WINDOW:
                 found.left = chunk[starts[index] :]
                 return found
             found.num_lost += last is None
@@ -75,41 +78,59 @@ def _difficult(
     Returns:
         Index of the last piece used, `None` if the piece cannot be read.
     """
-    for last in range(index, min(index + _MOST_JOINED, len(starts))):
-        if last > index and is_valid(chunk[starts[last] : bounds[last]].strip(_SPACE)):
-            return None
-        event, footer, mended = _read(chunk[starts[index] : bounds[last]].strip(_SPACE))
-        if event is not None:
+    text = chunk[starts[index] : starts[index] + _WINDOW]
+    begin = starts[index] + len(text) - len(text.lstrip(_SPACE))
+    whole = _parse(text.lstrip(_SPACE))
+    if whole is not None:  # arguments that hold what looks like events
+        event, rest = whole
+        stop = begin + len(event)
+        if not rest.startswith(b"]"):
             found.events.append(event)
-            found.num_mended += mended
+            return max(bisect.bisect_left(starts, stop) - 1, index)
+        found.events.append(event)
+        found.footer = chunk[chunk.index(b"]", stop) + 1 :]
+        return index
+    for last in range(index, min(index + _MOST_JOINED, len(starts))):
+        if last > index and _is_event(chunk[starts[last] : bounds[last]].strip(_SPACE)):
+            return None
+        mended, footer = _mend(chunk[starts[index] : bounds[last]].strip(_SPACE))
+        if mended is not None:
+            found.events.append(mended)
+            found.num_mended += 1
             if footer is not None:
                 found.footer = footer + chunk[bounds[last] :]
             return last
     return None
 
 
-def _read(piece: bytes) -> tuple[bytes | None, bytes | None, bool]:
-    """One event of text that is not valid as a whole.
+def _is_event(piece: bytes) -> bool:
+    return b'"ph"' in piece and is_valid(piece)
 
-    Returns:
-        The event, valid, if it can be read; what follows the list's end, if the piece goes so
-        far; whether the event had to be mended.
+
+def _parse(text: bytes) -> tuple[bytes, bytes] | None:
+    """The valid object at the start of the text, and what follows it: the next event or the end.
+
+    `None` if there is no such object.
     """
-    text = piece.decode("utf-8", "replace")
     try:
-        stop = _LOOSE.raw_decode(text)[1]
+        plain = text.decode("utf-8")
+        stop = _LOOSE.raw_decode(plain)[1]
     except (ValueError, RecursionError):
-        stop = 0
-    rest = text[stop:].strip(", \t\r\n")
-    if stop and rest.startswith("]"):
-        event = text[:stop].encode()
-        if is_valid(event):
-            return event, rest[1:].encode(), not piece.startswith(event)
-    mended = mend(text)
+        return None
+    event, rest = plain[:stop].encode(), plain[stop:].lstrip(" \t\r\n")
+    ends = not rest or NEXT_EVENT.match(rest.encode()) or rest.lstrip(", \t\r\n").startswith("]")
+    if not ends or not is_valid(event):
+        return None
+    return event, rest.lstrip(", \t\r\n").encode()
+
+
+def _mend(piece: bytes) -> tuple[bytes | None, bytes | None]:
+    """The event, mended, and what follows the list's end if the piece goes so far."""
+    mended = mend(piece.decode("utf-8", "replace"))
     if mended is not None:
-        return mended.encode(), None, True
+        return mended.encode(), None
     for end in _LIST_END.finditer(piece):
         mended = mend(piece[: end.start() + 1].decode("utf-8", "replace"))
         if mended is not None:
-            return mended.encode(), piece[end.end(1) :], True
-    return None, None, False
+            return mended.encode(), piece[end.end(1) :]
+    return None, None

@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
+import msgspec
+
 from ...errors import UsageError
 from .chunks import MOST_UNBROKEN, Chunks
 from .mending import is_valid, mend
@@ -66,31 +68,46 @@ def _copy(chunks: Chunks, target: IO[bytes] | gzip.GzipFile | None) -> int | Non
         stops as soon as it knows that something is.
     """
     changed = 0
+    clean = True
     separator = b""
     if target is not None:
         target.write(_header(chunks))
     for chunk in chunks:
         if is_valid(b"[" + chunk + b"]"):
             found = Found(events=[chunk] if chunk.strip() else [])
+            listed = True
         else:
             found = find_events(chunk, final=chunks.final or len(chunk) > MOST_UNBROKEN)
+            listed = _is_list(chunk, found)
         if found.footer is not None:
             chunks.close(found.footer)
         chunks.push_back(found.left)
         changed += found.num_mended + found.num_lost
-        if target is None and changed:
+        clean = clean and listed and not changed
+        if target is None and not clean:
             return changed
         if target is not None and found.events:
             target.write(separator + _BETWEEN.join(found.events))
             separator = _BETWEEN
     header, footer = _header(chunks), _footer(chunks)
-    if target is not None and not separator:
+    lost = changed or chunks.source.damage or chunks.footer is None
+    if target is not None and not separator and lost:
         msg = f"{chunks.source.path} is damaged and holds no readable event."
         raise UsageError(msg, "Record it again.")
-    clean = not chunks.source.damage and header == chunks.header and footer == chunks.footer
+    clean = clean and not chunks.source.damage
+    clean = clean and header == chunks.header and footer == chunks.footer
     if target is not None:
         target.write(b"]" + footer)
-    return changed if changed or not clean else None
+    return None if clean else changed
+
+
+def _is_list(chunk: bytes, found: Found) -> bool:
+    """Whether nothing but single commas is between the events of a chunk."""
+    if found.footer is not None:
+        body = chunk[: len(chunk) - len(found.footer)].removesuffix(b"]")
+    else:
+        body = chunk[: len(chunk) - len(found.left)].rstrip().removesuffix(b",")
+    return is_valid(b"[" + body + b"]")
 
 
 def _header(chunks: Chunks) -> bytes:
@@ -99,7 +116,9 @@ def _header(chunks: Chunks) -> bytes:
     if chunks.bare_list or is_valid(header + b"]}"):
         return header
     mended = mend((header + b"]}").decode("utf-8", "replace"), any_keys=True)
-    return mended.removesuffix("]}").encode() if mended else b'{"traceEvents": ['
+    if mended is not None and msgspec.json.decode(mended).get("traceEvents") == []:
+        return mended.removesuffix("]}").encode()
+    return b'{"traceEvents": ['
 
 
 def _footer(chunks: Chunks) -> bytes:
@@ -113,4 +132,6 @@ def _footer(chunks: Chunks) -> bytes:
     if is_valid(start + footer):
         return footer
     mended = mend((start + footer).decode("utf-8", "replace"), any_keys=True)
-    return mended.encode().removeprefix(start) if mended else b"}\n"
+    if mended is not None and mended.startswith(start.decode()):
+        return mended.encode().removeprefix(start)
+    return b"}\n"

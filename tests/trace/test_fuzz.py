@@ -1,0 +1,137 @@
+"""No file, however damaged, makes the reader fail with anything but its one error.
+
+Recorded traces are mutated with a fixed seed; `BATCHADVISOR_FUZZ_SECONDS` makes it longer.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import re
+import time
+
+import pytest
+from batchadvisor.errors import UsageError
+from batchadvisor.probes.trace.metrics import analyse_file
+from batchadvisor.probes.trace.repair import repair
+from batchadvisor.probes.trace.summary import profile_of
+
+SECONDS = float(os.environ.get("BATCHADVISOR_FUZZ_SECONDS", "10"))
+MOST_BYTES = 120_000
+BASES = (
+    "small/cpu_torch213_dataloader.pt.trace.json.gz",
+    "small/a100_alexnet_cuda_sync_no_steps.json.gz",
+    "small/gp100_gpu_user_annotation.json.gz",
+    "small/mi250_rocm62_minitoy_train.json.gz",
+    "small/malformed_torch213_unescaped_quotes.json",
+    "small/large_integer_args.json.gz",
+    "v100_torch18_gpu_metrics_input.json",
+    "v100_8rank_dlrm/rank3.json.gz",
+)
+TOKENS = (
+    b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"NaN", b"-Infinity", b"null", b"-1", b"\xff",
+    b"1e999", b"99999999999999999999", b'"ts"', b'"dur": -5', b'"args": 3', b"},{", b'"\\ud800"',
+    b'{"ph": "X"', b'"cat": "kernel"', b'"traceEvents": [', b"\x00", b"0.0001", b"1" * 5000,
+)  # fmt: skip
+
+
+def shortened(data: bytes) -> bytes:
+    """The first events of a big trace and its end."""
+    if len(data) <= MOST_BYTES:
+        return data
+    head = data[:MOST_BYTES].rindex(b"},")
+    return data[: head + 1] + data[data.rindex(b"\n  ]") :]
+
+
+def mutate(data: bytes, chance: random.Random) -> bytes:
+    mutant = bytearray(data)
+    for _ in range(chance.choice((1, 1, 2, 5, 40))):
+        at = chance.randrange(len(mutant) + 1)
+        span = chance.choice((1, 1, 4, 60, 3000))
+        match chance.randrange(6):
+            case 0:
+                mutant[at : at + 1] = bytes([chance.randrange(256)])
+            case 1:
+                del mutant[at : at + span]
+            case 2:
+                mutant[at:at] = mutant[at : at + span]
+            case 3:
+                mutant[at:at] = chance.choice(TOKENS)
+            case 4:
+                token = chance.choice(TOKENS)
+                mutant[at : at + len(token)] = token
+            case _:
+                if chance.random() < 0.3:
+                    del mutant[at:]
+    return bytes(mutant)
+
+
+def check(path) -> str:
+    """Analyses the file, repairs it, and says how that went."""
+    try:
+        metrics = analyse_file(path)
+    except UsageError:
+        with pytest.raises(UsageError, match=re.escape(str(path))):
+            repair_and_analyse(path)
+        return "refused"
+    json.dumps(str(metrics.losses))
+    profile = profile_of(metrics, path.name)
+    for share in (profile.busy_pct, profile.kernel_pct, profile.input_wait_pct):
+        assert share is None or 0 <= share <= 100.000001
+    assert metrics.window_s >= 0
+    for device in metrics.devices:
+        parts = device.idle
+        causes = (
+            parts.host_s + parts.launch_latency_s + parts.dependency_s + parts.unknown_s
+        ) + parts.tail_s
+        assert causes == pytest.approx(parts.total_s)
+    before = path.read_bytes()
+    changed = repair(path)
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        data = gzip.decompress(data)
+    document = json.loads(data, parse_int=len)  # any number of digits is valid
+    events = document if isinstance(document, list) else document["traceEvents"]
+    assert isinstance(events, list)
+    after = path.read_bytes()
+    assert repair(path) == 0, "a repaired file is valid"
+    assert path.read_bytes() == after
+    if changed == 0 and not metrics.losses.any:
+        return "valid" if after == before else "header repaired"
+    return "repaired"
+
+
+def repair_and_analyse(path):
+    """A file that cannot be read is not made into one that can."""
+    repair(path)
+    analyse_file(path)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_mutated_traces(base, recorded, tmp_path):
+    packed = (recorded / base).read_bytes()
+    plain = shortened(gzip.decompress(packed) if base.endswith(".gz") else packed)
+    chance = random.Random(f"batchadvisor {base}")
+    outcomes: dict[str, int] = {}
+    end = time.monotonic() + SECONDS / len(BASES)
+    round_number = 0
+    while time.monotonic() < end or round_number < 20:
+        round_number += 1
+        if chance.random() < 0.25:
+            path = tmp_path / f"{round_number}.json.gz"
+            path.write_bytes(mutate(gzip.compress(plain, 1), chance))
+        else:
+            path = tmp_path / f"{round_number}.json"
+            path.write_bytes(mutate(plain, chance))
+        original = path.read_bytes()
+        try:
+            outcome = check(path)
+        except BaseException:
+            (tmp_path / "failing.bin").write_bytes(original)
+            print(f"round {round_number}: the mutant is {tmp_path / 'failing.bin'}")  # noqa: T201
+            raise
+        outcomes[outcome] = outcomes.get(outcome, 0) + 1
+        path.unlink()
+    assert outcomes

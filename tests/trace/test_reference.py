@@ -1,0 +1,342 @@
+"""Recorded traces against independent reference values, and every known disagreement by name."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from batchadvisor.probes.trace import events, intervals, tables
+from batchadvisor.probes.trace.metrics import Analysis
+from batchadvisor.probes.trace.reader import read_trace
+
+TRACES = Path(__file__).parents[2].parent / "shared" / "traces"
+
+OLD = (
+    "v100_torch18_gpu_metrics_input.json",
+    "v100_torch19_resnet50_workers0.pt.trace.json.gz",
+    "v100_torch19_resnet50_workers4.pt.trace.json.gz",
+)
+SHARES = {
+    "kernel_pct": "kernel_busy_pct",
+    "busy_pct": "any_gpu_activity_pct",
+    "compute_pct": "compute_busy_pct",
+    "communication_pct": "comm_busy_pct",
+    "communication_overlap_pct": "comm_overlap_pct_of_comm",
+    "sm_efficiency_pct": "est_sm_efficiency_pct",
+    "sm_efficiency_compute_pct": "est_sm_efficiency_compute_only_pct",
+    "occupancy_reported_pct": "est_achieved_occupancy_pct",
+    "occupancy_pct": "occupancy_recomputed_non_nccl_pct",
+    "occupancy_false_zero_pct": "non_nccl_kernel_time_with_occupancy_0_pct",
+}
+TIMES = {
+    "communication_s": "comm_us",
+    "exposed_communication_s": "exposed_comm_us",
+    "copy_s": "memcpy_memset_us",
+    "exposed_copy_s": "memcpy_exposed_us",
+    "kernel_s": "kernel_time_sum_us",
+}
+IDLE = {
+    "total_s": "total",
+    "host_s": "host_bound",
+    "launch_latency_s": "queued_gap_lt_30us",
+    "dependency_s": "queued_gap_ge_30us",
+    "unknown_s": "no_launch_record",
+    "tail_s": "tail",
+}
+HOST = {
+    "host_input_s": "dataloader",
+    "host_synchronize_s": "sync_call",
+    "host_launch_s": "launch_call",
+}
+DIGITS = 6e-5
+"""The reference is rounded to four decimals."""
+
+
+@functools.cache
+def analysed(path):
+    return Analysis(read_trace(path))
+
+
+def names_with_reference():
+    if not (TRACES / "expected.json").exists():
+        return ["recorded traces"]  # the fixture says that they are absent
+    traces = json.loads((TRACES / "expected.json").read_text())["traces"]
+    return [name for name, entry in traces.items() if "ref" in entry]
+
+
+@pytest.fixture(params=names_with_reference())
+def case(request, recorded, expected):
+    """(analysis, reference) of each recorded trace that has one."""
+    return analysed(recorded / request.param), expected["traces"][request.param]["ref"]
+
+
+def near(ours, reference, digits=DIGITS):
+    """Within 0.1 %, or the rounding of the reference."""
+    return abs(ours - reference) <= max(1e-3 * abs(reference), digits)
+
+
+def test_events_and_steps(case):
+    analysis, reference = case
+    result = analysis.result()
+    trace = analysis.trace
+    assert not trace.losses.any
+    assert trace.num_complete == reference["n_events_X"]
+    assert len(trace.launches) == reference["n_runtime"]
+    for kind, name in ((0, "n_kernels"), (1, "n_memcpy"), (2, "n_memset")):
+        assert int((trace.gpu.kind == kind).sum()) == reference[name]
+    assert [device.number for device in analysis.devices] == reference["devices"]
+    assert result.num_unlaunched == reference["gpu_events_without_launch_record"]
+    assert [step.name for step in result.steps] == [step["name"] for step in reference["steps"]]
+    for step, wanted, start in zip(
+        result.steps, reference["steps"], analysis.steps.start_ns.tolist(), strict=True
+    ):
+        exact = wanted["host_start_us"].partition(".")
+        assert start == int(exact[0]) * 1000 + int((exact[2] or "0").ljust(3, "0"))
+        assert step.num_activities == wanted["gpu_events_launched"]
+        assert near(step.host_s * 1e6, wanted["host_dur_us"])
+        ahead = wanted["gpu_end_after_host_end_us"]
+        assert (step.host_ahead_s is None) == (ahead is None)
+        assert ahead is None or near(step.host_ahead_s * 1e6, ahead)
+
+
+def test_step_time(case):
+    analysis, reference = case
+    wanted = reference.get("step_time_us")
+    result = analysis.result()
+    if wanted is None:
+        assert result.step_s is None
+        assert result.unavailable["step_s"]
+    else:
+        assert near(result.step_s * 1e6, wanted["best_estimate"])
+
+
+def windows(analysis, reference):
+    """(start, end, reference) of each window that the reference has."""
+    gpu, steps = analysis.trace.gpu, analysis.steps
+    for name, wanted in reference["windows"].items():
+        if name == "host_steps":
+            yield int(steps.start_ns[0]), int(steps.end_ns.max()), wanted
+        elif name == "gpu_span":
+            yield int(gpu.start_ns.min()), int(gpu.end_ns.max()), wanted
+        else:
+            yield *analysis.window()[:2], wanted
+
+
+def test_window_and_host(case):
+    analysis, reference = case
+    for start, end, wanted in windows(analysis, reference):
+        assert near((end - start) / 1e3, wanted["length_us"])
+        for covered, name in (
+            (analysis.inputs, "dataloader_us"),
+            (analysis.host.synchronize, "sync_calls_us"),
+        ):
+            clipped = intervals.clip(covered, start, end)
+            assert near(intervals.length(clipped) / 1e3, wanted[name], 1.0)
+
+
+def test_devices(case):
+    analysis, reference = case
+    for start, end, window in windows(analysis, reference):
+        for device in analysis.device_metrics(start, end):
+            wanted = window[f"device_{device.device}"]
+            for ours, theirs in SHARES.items():
+                if wanted[theirs] is not None:
+                    assert near(getattr(device, ours), wanted[theirs]), ours
+            for ours, theirs in TIMES.items():
+                assert near(getattr(device, ours) * 1e6, wanted[theirs], 1.0), ours
+            for ours, theirs in IDLE.items():
+                assert near(getattr(device.idle, ours) * 1e6, wanted["idle_us"].get(theirs, 0), 1.0)
+            assert device.idle.num_gaps == wanted["idle_us"]["n_gaps"]
+            for ours, theirs in HOST.items():
+                reference_us = wanted["host_bound_idle_us_while"][theirs]
+                assert near(getattr(device.idle, ours) * 1e6, reference_us, 1.0), ours
+
+
+def test_every_missing_number_has_a_reason(case):
+    analysis, _ = case
+    result = analysis.result()
+    for device in result.devices:
+        for field in device.__struct_fields__:
+            if getattr(device, field) is None:
+                assert device.unavailable[field], field
+    for field in ("step_s", "operators_pct", "input_wait_pct", "synchronize_s"):
+        if getattr(result, field) is None:
+            assert result.unavailable[field], field
+
+
+def test_copies_and_kernels(case):
+    analysis, reference = case
+    trace = analysis.trace
+    if not analysis.devices:
+        assert reference["top5_kernels_whole_trace"] == []
+        return
+    span = int(trace.gpu.start_ns.min()), int(trace.gpu.end_ns.max())
+    copies = {copy.direction: copy for d in analysis.device_metrics(*span) for copy in d.copies}
+    assert copies.keys() == reference["memcpy"].keys()
+    for direction, wanted in reference["memcpy"].items():
+        assert copies[direction].num_copies == wanted["count"]
+        assert near(copies[direction].total_s * 1e6, wanted["sum_us"])
+        assert copies[direction].num_bytes in (None, wanted["bytes"])
+    kernels = trace.gpu.select(trace.gpu.kind == events.KERNEL)
+    rows = tables.kernel_table(kernels, np.full(len(kernels), np.nan), trace.names)
+    for row, wanted in zip(rows, reference["top5_kernels_whole_trace"], strict=False):
+        assert near(row.total_s * 1e6, wanted["sum_us"])
+    by_name = {row.name: row for row in rows}
+    for wanted in reference["top5_kernels_whole_trace"]:
+        match = [row for name, row in by_name.items() if name.startswith(wanted["name"])]
+        assert wanted["count"] in {row.num_calls for row in match}
+
+
+def test_breakdown_adds_up(case):
+    analysis, _ = case
+    result = analysis.result()
+    for breakdown in [result.breakdown, *(step.breakdown for step in result.steps)]:
+        parts = [getattr(breakdown, field) for field in breakdown.__struct_fields__[:-1]]
+        assert all(part >= 0 for part in parts)
+        assert sum(parts) == pytest.approx(breakdown.total_s, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_tensorboard_plugin_agrees_on_old_traces(name, recorded, expected):
+    """torch-tb-profiler 0.4.3 is right on traces older than torch 1.12: equal to its last digit."""
+    result = analysed(recorded / name).result()
+    plugin = expected["traces"][name]["tb_0.4.3"]
+    device, gpu = result.devices[0], plugin["gpu"]["0"]
+    assert device.kernel_pct == pytest.approx(gpu["gpu_utilization_pct"], abs=DIGITS)
+    assert device.sm_efficiency_pct == pytest.approx(gpu["est_sm_efficiency_pct"], abs=DIGITS)
+    if gpu["est_achieved_occupancy_pct"] is not None:
+        assert device.occupancy_reported_pct == pytest.approx(
+            gpu["est_achieved_occupancy_pct"], abs=DIGITS
+        )
+    assert [step.name.removeprefix("ProfilerStep#") for step in result.steps] == plugin[
+        "steps_names"
+    ]
+    per_step = [step.window_s * 1e6 for step in result.steps]
+    assert per_step == pytest.approx(plugin["per_step_total_us"], abs=1e-3)
+    ours, theirs = result.breakdown, plugin["avg_step_us"]
+    for field, title in (
+        ("compute_s", "Kernel"),
+        ("communication_s", "Communication"),
+        ("memcpy_s", "Memcpy"),
+        ("memset_s", "Memset"),
+        ("runtime_s", "Runtime"),
+        ("input_s", "DataLoader"),
+        ("operator_s", "CPU Exec"),
+        ("other_s", "Other"),
+        ("total_s", "Total"),
+    ):
+        assert getattr(ours, field) * 1e6 == pytest.approx(theirs[title], abs=1e-3), title
+    assert device.tensor_core_pct == pytest.approx(plugin["tc_used_ratio_pct"], abs=DIGITS)
+
+
+class TestKnownDisagreements:
+    """Where another tool or the reference says something else, and why."""
+
+    def other(self, expected, name, tool):
+        return expected["traces"][name][tool]
+
+    def test_occupancy_false_zero(self, recorded, expected):
+        """Kineto writes 0 for blocks with more than 48 KiB of shared memory (K1)."""
+        name = "h100_ddp8_nanogpt_compile/rank0.json.gz"
+        device = analysed(recorded / name).result().devices[0]
+        assert device.occupancy_false_zero_pct > 50
+        assert device.occupancy_pct > 1.7 * device.occupancy_reported_pct
+
+    def test_occupancy_of_the_oldest_trace(self, recorded, expected):
+        """torch 1.8 wrote no occupancy, so other tools have none; the grid is enough for ours."""
+        device = analysed(recorded / OLD[0]).result().devices[0]
+        assert (
+            self.other(expected, OLD[0], "tb_0.4.3")["gpu"]["0"]["est_achieved_occupancy_pct"]
+            is None
+        )
+        assert 0 < device.occupancy_pct < 0.1
+        assert device.occupancy_reported_pct is None
+
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [
+            ("a100_ddp2_resnet_nccl_rank0.json.gz", "it misses sm80_xmma_*_tf32 kernels"),
+            ("small/a100_alexnet_cuda_sync_no_steps.json.gz", "it misses sm80_xmma_*_tf32 kernels"),
+            ("h100_ddp8_nanogpt_compile/rank0.json.gz", "it misses FlashAttention on Hopper"),
+            ("h100_ddp8_nanogpt_compile/rank4.json.gz", "it misses FlashAttention on Hopper"),
+        ],
+    )
+    def test_tensor_core_names(self, name, why, recorded, expected):
+        """The reference's list of names is shorter than ours; its share is lower."""
+        analysis = analysed(recorded / name)
+        reference = expected["traces"][name]["ref"]["windows"]
+        for start, end, window in windows(analysis, {"windows": reference}):
+            for device in analysis.device_metrics(start, end):
+                wanted = window[f"device_{device.device}"][
+                    "tensor_core_pct_extended_names_non_nccl"
+                ]
+                assert wanted < device.tensor_core_pct < wanted + 17, why
+
+    def test_tensor_core_names_elsewhere(self, case):
+        """On all other traces both lists find the same kernels."""
+        analysis, reference = case
+        for start, end, window in windows(analysis, reference):
+            for device in analysis.device_metrics(start, end):
+                wanted = window[f"device_{device.device}"]
+                share = wanted["tensor_core_pct_extended_names_non_nccl"]
+                long_list = device.tensor_core_pct is not None and share is not None
+                if long_list and not near(device.tensor_core_pct, share):
+                    names = analysis.trace.names
+                    assert any("tf32f32" in n or "FlashAttn" in n for n in names)
+
+    def test_doubled_steps(self, recorded, expected):
+        """The plugin counts the device's copies of steps as steps (T2)."""
+        name = "h100_ddp8_nanogpt_compile/rank0.json.gz"
+        result = analysed(recorded / name).result()
+        assert self.other(expected, name, "tb_0.4.3")["n_steps"] == 2 * len(result.steps) == 8
+
+    def test_step_time_of_a_host_that_runs_ahead(self, recorded, expected):
+        """The plugin's step is the host's; the GPU's pace is what training feels (T1, S1)."""
+        name = "v100_ns_resolution_resnet_rank0.pt.trace.json.gz"
+        result = analysed(recorded / name).result()
+        plugin = self.other(expected, name, "tb_0.4.3")["avg_step_us"]["Total"] / 1e6
+        assert result.step_s > 1.2 * plugin
+        assert result.step_source == "GPU end to GPU end"
+
+    def test_runtime_of_newer_traces(self, recorded, expected):
+        """The plugin does not know the category `cuda_runtime` (T1)."""
+        name = "a100_ddp2_resnet_nccl_rank0.json.gz"
+        result = analysed(recorded / name).result()
+        assert self.other(expected, name, "tb_0.4.3")["avg_step_us"]["Runtime"] == 0
+        assert result.breakdown.runtime_s > 0.005
+
+    def test_input_wait_of_newer_traces(self, recorded, expected):
+        """The plugin does not look for the DataLoader among annotations (T6)."""
+        name = "small/cpu_torch213_dataloader.pt.trace.json.gz"
+        result = analysed(recorded / name).result()
+        assert self.other(expected, name, "tb_0.4.3")["avg_step_us"]["DataLoader"] == 0
+        assert result.input_wait_pct == pytest.approx(88.34, abs=0.01)
+
+    def test_communication(self, recorded, expected):
+        """The plugin takes NCCL kernels for compute and host ranges for communication (T4, T5)."""
+        name = "a100_ddp2_resnet_nccl_rank0.json.gz"
+        device = analysed(recorded / name).result().devices[0]
+        entries = self.other(expected, name, "disagreements")
+        plugin = next(
+            e for e in entries if (e["metric"], e["tool"]) == ("communication", "tb_0.4.3")
+        )
+        assert plugin["tool_overlap_pct_of_comm"] > 95
+        assert device.communication_overlap_pct == pytest.approx(15.61, abs=0.01)
+
+    def test_cpu_records_with_a_stream(self, recorded, expected):
+        """HTA takes Triton's CPU records for kernels, since they carry a stream (H4)."""
+        name = "h100_ddp8_nanogpt_compile/rank4.json.gz"
+        idle = self.other(expected, name, "hta_0.5.0")["temporal_breakdown"][0]["idle_time_pctg"]
+        device = analysed(recorded / name).result().devices[0]
+        assert idle > 15
+        assert device.busy_pct > 97
+
+    def test_no_gpu(self, recorded, expected):
+        """HTA fails on traces without a GPU (H6); ours says what is missing."""
+        name = "small/cpu_torch213_dataloader.pt.trace.json.gz"
+        result = analysed(recorded / name).result()
+        assert result.devices == ()
+        assert "no GPU activity" in result.unavailable["devices"]
