@@ -9,7 +9,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from ..records import Trial, TrialRequest
+from ..records import Purpose, Trial, TrialRequest
 from ..units import format_bytes, format_seconds
 from .sizes import OUTCOMES
 from .wording import clean, measured
@@ -18,6 +18,12 @@ REFRESHES_PER_S = 4
 """What is seen changes at most this often; `update` only stores."""
 MAX_LINES = 8
 """Finished trials that the live display keeps."""
+
+WORDS: dict[Purpose, str] = {
+    "search": "batch",
+    "confirm": "again batch",
+    "tail": "the epoch's last batch of",
+}
 
 
 class NullDisplay:
@@ -103,8 +109,7 @@ class ProgressDisplay:
         """A trial begins; `expected` says in words what it will take."""
         if self._first_trial_s is None:
             self._first_trial_s = self._clock()
-        verb = {"search": "trying", "confirm": "confirming", "tail": "last batch after"}
-        self._now = f"{verb[request.purpose]} batch {request.batch_size}"
+        self._now = f"{WORDS[request.purpose]} {request.batch_size}"
         self._why = "; ".join(one for one in (request.reason, expected) if one)
 
     def update(
@@ -146,16 +151,13 @@ class ProgressDisplay:
 
     def _times(self) -> str:
         now = self._clock()
-        elapsed = format_seconds(round(now - self._started_s))
+        elapsed, budget = whole_seconds(now - self._started_s), whole_seconds(self._budget_s)
         if self._first_trial_s is None:
-            return f"{elapsed} so far; the budget of {format_seconds(self._budget_s)} starts later"
+            return f"{elapsed} so far; the budget of {budget} starts with the first trial"
         used = self._spent_s + now - self._first_trial_s
         left = self._budget_s - used
-        rest = f"{format_seconds(round(left))} left" if left >= 0.5 else "ending"
-        return (
-            f"{format_seconds(round(used))} of {format_seconds(self._budget_s)} used, {rest}; "
-            f"{elapsed} since the start"
-        )
+        rest = f"{whole_seconds(left)} left" if left >= 0.5 else "finishing"
+        return f"{whole_seconds(used)} of {budget} used, {rest}; {elapsed} since the start"
 
     def _text(self, text: str, style: str = "") -> Text:
         return Text(clean(text, self._console.encoding), style=style)
@@ -168,10 +170,18 @@ class ProgressDisplay:
         self._console.print(prefix + line, soft_wrap=True, highlight=False)
 
 
+def whole_seconds(seconds: float) -> str:
+    """A duration that ticks.
+
+    >>> whole_seconds(0.2), whole_seconds(59.4), whole_seconds(75)
+    ('0 s', '59 s', '1 min 15 s')
+    """
+    return f"{seconds:.0f} s" if seconds < 59.5 else format_seconds(round(seconds))
+
+
 def trial_line(trial: Trial) -> str:
     """One finished trial in one line."""
-    kind = {"confirm": " again", "tail": " then a short batch"}.get(trial.purpose, "")
-    parts = [f"batch {trial.batch_size}{kind}"]
+    parts = [f"{WORDS[trial.purpose]} {trial.batch_size}"]
     if trial.step_s is not None:
         value, half = measured(trial.step_s, 1e3)
         parts.append(f"{value} {half} ms")
@@ -181,7 +191,7 @@ def trial_line(trial: Trial) -> str:
     if trial.memory is not None:
         parts.append(f"peak {format_bytes(trial.memory.peak_bytes)}")
     if trial.ran:
-        parts.append("ok" if trial.kind == "timed" else "fits")
+        parts.append("fits" if trial.kind == "fit" and trial.purpose != "tail" else "ok")
     else:
         words = OUTCOMES[trial.outcome][0] if trial.outcome != "ok" else "wrong size"
         parts.append(f"{words}: {trial.detail}" if trial.detail else words)
