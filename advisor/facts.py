@@ -25,8 +25,20 @@ def failed(record: RunRecord) -> list[Trial]:
 
 
 def smallest_bad(record: RunRecord) -> int | None:
-    """The smallest size that failed, whatever the reason; nothing at or above it is tried."""
-    return min((one.batch_size for one in failed(record)), default=None)
+    """The size at and above which nothing is tried, `None` when nothing failed.
+
+    Memory that was refused bounds all larger sizes. Any other failure bounds them only when
+    nothing larger ran: a script may need a certain size and fail below it.
+    """
+    largest = max((one.batch_size for one in ran(record)), default=0)
+    return min(
+        (
+            one.batch_size
+            for one in failed(record)
+            if one.outcome == "out_of_memory" or one.batch_size > largest
+        ),
+        default=None,
+    )
 
 
 def latest_timed(record: RunRecord) -> dict[int, Trial]:

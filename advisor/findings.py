@@ -7,10 +7,9 @@ from collections.abc import Callable
 from ..records import Evidence, Finding, NormLayers, RunRecord, Tail, TailCheck
 from ..units import format_bytes
 from .facts import failed, ran
+from .sizes import SMALL_BATCH_NORM
 from .tail import HARMFUL_WEIGHT
 
-SMALL_BATCH_NORM = 8
-"""Below this, batch statistics are noisy (Wu and He 2018, arXiv 1803.08494, figure 1)."""
 WIDE_INTERVAL = 0.10
 """Relative half-width of a step time from which on the machine is called noisy."""
 
@@ -215,7 +214,7 @@ def _broken(record: RunRecord) -> list[Finding]:
             severity="warning",
             message=f"batch {one.batch_size} did not run: {one.detail}",
             evidence=(Evidence(metric="batch size", value=one.batch_size),),
-            remedy="sizes from there on were left out.",
+            remedy="its output and traceback are in the run's log; larger sizes were left out.",
         )
         for one in failed(record)
         if one.outcome != "out_of_memory"

@@ -11,10 +11,10 @@ from math import sqrt
 
 from ..records import RunRecord, TimeLaw, Trial, TrialRequest
 from .cost import Budget
-from .facts import searched, smallest_bad, target_bytes, trusted_memory
+from .facts import failed, searched, smallest_bad, target_bytes, trusted_memory
 from .laws import fit_time, knee_of
 from .memory_guard import largest_safe
-from .sizes import allowed, largest_allowed
+from .sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
 from .tail import clean_from, has_harmful_tail
 
 GROWTH = 4.0
@@ -73,7 +73,9 @@ def law_of(sizes: dict[int, Trial]) -> TimeLaw | str:
 
 
 def _inside(record: RunRecord, sizes: dict[int, Trial]) -> list[int]:
-    """The sizes within the tolerance of the best; never empty."""
+    """The sizes within the tolerance of the best, BatchNorm's minimum kept; never empty."""
+    sound = smallest_sound(record)
+    sizes = {size: one for size, one in sizes.items() if size >= sound} or sizes
     best_size = max(sizes, key=lambda size: _throughput(sizes[size]))
     law = law_of(sizes)
     if isinstance(law, str):
@@ -95,8 +97,7 @@ def _grow(record: RunRecord, budget: Budget) -> TrialRequest | None:
         top = min(top, safe) if safe is not None else top
     for factor in (GROWTH, 2.0, 1.5):
         size = allowed(record, min(top, last * factor))
-        bad = smallest_bad(record)
-        if size <= last * 1.1 or size > top or (bad is not None and size >= bad):
+        if size <= last * 1.1 or size > top or _known_bad(record, size):
             continue
         request = _timed(record, size, f"x{size / last:.1f}: does a larger batch still pay?")
         if budget.allows(request):
@@ -127,12 +128,8 @@ def _refine(record: RunRecord) -> TrialRequest | None:
     if len(sizes) - len(_ladder(sizes)) >= MAX_REFINEMENTS:
         return None
     law = law_of(sizes)
-    if isinstance(law, str):
-        wanted = _by_bracket(record, sizes)
-    else:
-        wanted = _by_law(record, law, sizes)
-    bad = smallest_bad(record)
-    if wanted is None or wanted in sizes or (bad is not None and wanted >= bad):
+    wanted = _by_bracket(record, sizes) if isinstance(law, str) else _by_law(record, law, sizes)
+    if wanted is None or wanted in sizes or _known_bad(record, wanted):
         return None
     return _timed(record, wanted, "close to the knee")
 
@@ -150,7 +147,8 @@ def _by_bracket(record: RunRecord, sizes: dict[int, Trial]) -> int | None:
     inside = min(_inside(record, sizes))
     outside = max((size for size in sizes if size < inside), default=None)
     if outside is None:
-        return None if inside == 1 else allowed(record, max(1, inside // 4))
+        least = max(smallest_allowed(record), smallest_sound(record))
+        return None if inside <= least else allowed(record, max(least, inside // 4))
     if inside <= outside * BRACKET or inside - outside <= 1:
         return None
     middle = allowed(record, sqrt(inside * outside))
@@ -164,14 +162,18 @@ def _clean(record: RunRecord) -> TrialRequest | None:
         return None
     assert record.discovery is not None
     sizes = searched(record)
-    bad = smallest_bad(record)
     top = min(max(sizes), size * TAIL_REACH, largest_allowed(record))
     wanted = clean_from(record.discovery, size, int(top))
-    if wanted is None or wanted in sizes or (bad is not None and wanted >= bad):
+    if wanted is None or wanted in sizes or _known_bad(record, wanted):
         return None
     if allowed(record, wanted) != wanted and record.goal.keep_effective_batch:
         return None
     return _timed(record, wanted, f"next to {size}, whose epochs end in a harmful short batch")
+
+
+def _known_bad(record: RunRecord, size: int) -> bool:
+    bad = smallest_bad(record)
+    return (bad is not None and size >= bad) or size in {one.batch_size for one in failed(record)}
 
 
 def _harmful(record: RunRecord, size: int) -> bool:

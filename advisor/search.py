@@ -15,8 +15,8 @@ import msgspec
 from ..records import RunRecord, TrialRequest
 from . import confirm, knee, largest
 from .cost import Budget
-from .facts import failed, ran, searched
-from .sizes import allowed, largest_allowed
+from .facts import failed, ran, searched, smallest_bad
+from .sizes import allowed, largest_allowed, smallest_allowed
 
 MAX_OTHER_FAILURES = 2
 """Failures that are not about memory (exceptions, crashes, hangs) after which a run gives up."""
@@ -59,10 +59,14 @@ def _must_stop(record: RunRecord) -> str | None:
     bad = failed(record)
     if bad and bad[-1].outcome == "script_ended":
         return f"{bad[-1].detail}: too few for another window"
-    if bad and not ran(record) and min(one.batch_size for one in bad) == 1:
+    if not ran(record) and any(
+        one.batch_size == 1 and one.outcome == "out_of_memory" for one in bad
+    ):
         return "nothing fits: batch 1 failed"
     others = [one for one in bad if one.outcome != "out_of_memory"]
-    if others and (len(others) >= MAX_OTHER_FAILURES or not ran(record)):
+    own = record.discovery.native_batch_size if record.discovery is not None else None
+    own_failed = any(one.batch_size == own for one in others)
+    if others and (len(others) >= MAX_OTHER_FAILURES or (own_failed and not ran(record))):
         return f"batch {others[-1].batch_size} failed: {others[-1].detail}"
     return None
 
@@ -94,15 +98,20 @@ def _first(record: RunRecord) -> TrialRequest | None:
     top = largest_allowed(record)
     native = min(top, record.discovery.native_batch_size)
     start = min(top, record.goal.start) if record.goal.start else native
-    bad = min((one.batch_size for one in failed(record)), default=None)
+    failures = failed(record)
+    bad = min((one.batch_size for one in failures), default=None)
     if bad is not None and not ran(record):
+        if failures[-1].outcome != "out_of_memory" and bad != native:
+            return _timed(record, native, f"the script's own size: {bad} failed otherwise")
         return _timed(record, allowed(record, max(1, bad // 4)), f"below {bad}, which failed")
-    seen = set(searched(record))
+    bad = smallest_bad(record)
+    seen = {*searched(record), *(one.batch_size for one in failures)}
     wanted = [(start, "the script's own size" if start == native else "asked for by --start")]
     if record.goal.kind == "knee" and not record.goal.start and native >= 4:
-        wanted.insert(0, (allowed(record, max(1, native // 8)), "a small size, for the fixed cost"))
+        small = max(smallest_allowed(record), native // 8)
+        wanted.insert(0, (allowed(record, small), "a small size, for the fixed cost"))
     if record.goal.kind == "memory":  # two steps are enough to see the memory
-        seen = {one.batch_size for one in ran(record)}
+        seen |= {one.batch_size for one in ran(record)}
     for size, reason in wanted:
         if size not in seen and (bad is None or size < bad):
             if record.goal.kind == "memory":

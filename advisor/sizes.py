@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from ..records import RunRecord
 
+SMALL_BATCH_NORM = 8
+"""Below this, batch statistics are noisy (Wu and He 2018, arXiv 1803.08494, figure 1)."""
+
 
 def round_size(size: float) -> int:
     """The nearest size that kernels like: multiples of 8 from 64 on, of 4 from 16 on.
@@ -43,6 +46,25 @@ def largest_allowed(record: RunRecord) -> int:
         if record.goal.keep_effective_batch:
             bounds.append(effective_batch(record))
     return min(bounds)
+
+
+def smallest_allowed(record: RunRecord) -> int:
+    """The lower bound: BatchNorm cannot train on one value per channel."""
+    return 2 if _has_batch_norm(record) else 1
+
+
+def smallest_sound(record: RunRecord) -> int:
+    """The smallest size worth recommending: with BatchNorm not below 8, unless the script's own
+    size is.
+    """
+    if not _has_batch_norm(record) or record.discovery is None:
+        return 1
+    return min(SMALL_BATCH_NORM, record.discovery.native_batch_size)
+
+
+def _has_batch_norm(record: RunRecord) -> bool:
+    layers = record.discovery.norm_layers if record.discovery is not None else None
+    return layers is not None and layers.batch_norm > 0
 
 
 def allowed(record: RunRecord, size: float, *, up: bool = False) -> int:

@@ -74,20 +74,23 @@ def raised_by_us(error: BaseException) -> bool:
     return last is not None and is_own(last)
 
 
-def outcome_of_exit(status: int, *, killed_for_memory: bool) -> tuple[Outcome, str]:
+def outcome_of_exit(status: int, *, killed_for_memory: bool | None) -> tuple[Outcome, str]:
     """What an exit status of a worker means when the worker said nothing.
 
     Args:
         status: as `subprocess` gives it; negative for a signal.
-        killed_for_memory: the kernel counted an out-of-memory kill meanwhile.
+        killed_for_memory: whether the kernel counted an out-of-memory kill meanwhile; `None`
+            where it counts none that we may see.
     """
     if status == -signal.SIGKILL:
         if killed_for_memory:
             return "out_of_memory", "the kernel killed the process for memory (SIGKILL)"
-        return "out_of_memory", (
-            "the process was killed (SIGKILL), as the kernel does when memory runs out; "
-            "no counter confirms it"
-        )
+        if killed_for_memory is None:
+            return "out_of_memory", (
+                "the process was killed (SIGKILL), as the kernel does when memory runs out; "
+                "no counter here confirms or denies it"
+            )
+        return "crashed", "the process was killed (SIGKILL), and not by the kernel for memory"
     if status < 0:
         try:
             name = signal.Signals(-status).name

@@ -225,7 +225,7 @@ class Worker:
         status = self._wait(5.0)
         self.end()
         kills = host.num_oom_kills()
-        by_kernel = kills is not None and self._oom_kills is not None and kills > self._oom_kills
+        by_kernel = None if kills is None or self._oom_kills is None else kills > self._oom_kills
         return WorkerGone(*outcome_of_exit(status, killed_for_memory=by_kernel))
 
     def _hung(self, silence_s: float) -> WorkerGone:

@@ -54,8 +54,12 @@ def error_of(
     )
 
 
-def nothing_fits(record: RunRecord) -> BatchAdvisorError | None:
-    """The error for a run in which no size ran, `None` when one did."""
+def nothing_fits(record: RunRecord, script_traceback: str) -> BatchAdvisorError | None:
+    """The error for a run in which no size ran, `None` when one did.
+
+    Args:
+        script_traceback: of the last exception that the script raised in a trial.
+    """
     bad = failed(record)
     if ran(record) or not bad:
         return None
@@ -64,10 +68,15 @@ def nothing_fits(record: RunRecord) -> BatchAdvisorError | None:
     if smallest.outcome == "out_of_memory":
         what = f"nothing fits: batch {smallest.batch_size} needs more than {format_bytes(limit)}."
         return UsageError(what, "Raise --memory-limit, or use a smaller model.")
-    return RunError(
-        f"no size could be measured; batch {smallest.batch_size}: {smallest.detail}.",
-        "If the script's shapes depend on its batch size, it cannot be steered.",
-    )
+    last = bad[-1]
+    what = f"no size could be measured; batch {last.batch_size}: {last.detail}."
+    if last.outcome == "exception":
+        return ScriptError(
+            what, "Mend the script; its output is in the log of the run.", script_traceback
+        )
+    if last.outcome == "script_ended":
+        return RunError(what, "Let it train longer: more epochs, or a larger step limit.")
+    return RunError(what, "Its output is in the log of the run.")
 
 
 def _out_of_memory(
@@ -75,7 +84,7 @@ def _out_of_memory(
 ) -> BatchAdvisorError:
     message = gone.message
     peak = message.peak_bytes if isinstance(message, Raised) else None
-    had = f" (it had {format_bytes(peak)})" if peak is not None else ""
+    had = f" ({format_bytes(peak)} with torch itself when refused)" if peak is not None else ""
     limit = (
         f" than {format_bytes(options.memory_limit_bytes)}"
         if options.memory_limit_bytes is not None

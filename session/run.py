@@ -13,7 +13,7 @@ from ..advisor.advise import advise
 from ..advisor.facts import failed, ran
 from ..advisor.search import Done, next_trial
 from ..errors import BatchAdvisorError, UsageError
-from ..probes.messages import Progress, WorkOrder
+from ..probes.messages import Progress, Raised, WorkOrder
 from ..probes.supervisor import Scratch, Worker, WorkerGone, worker_environment
 from ..records import (
     Advice,
@@ -120,6 +120,7 @@ class Run:
         self._restarts = 0
         self._batch_cap: int | None = None
         self._measured_in_worker = 0
+        self._script_traceback = ""
         self.record = self._first_record(resumed)
         self._elapsed_before_s = self.record.elapsed_s
         self._search_before_s = self.record.search_s
@@ -161,7 +162,7 @@ class Run:
             self._change(state="failed", stop_reason=found.what)
             if not ran(self.record):
                 raise
-        error = error or nothing_fits(self.record)
+        error = error or nothing_fits(self.record, self._script_traceback)
         if error is not None and not ran(self.record):
             self._change(state="failed", stop_reason=error.what)
             raise error
@@ -185,6 +186,8 @@ class Run:
         except WorkerGone as gone:
             if self._may_restart(gone):
                 return
+            if isinstance(gone.message, Raised):
+                self._script_traceback = gone.message.traceback
             trial = _failed_trial(request, ordinal, self._worker.order.worker, gone)
             trial = msgspec.structs.replace(trial, elapsed_s=time.monotonic() - started_s)
             steps = ()
