@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,7 +86,8 @@ class RunStore:
         """Removes what this object made, when nothing was measured."""
         for name in (RECORD, SAMPLES, LOG):
             if self._made and self.folder == self._made[0]:
-                (self.folder / name).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    (self.folder / name).unlink(missing_ok=True)
         for one in self._made:
             try:
                 one.rmdir()

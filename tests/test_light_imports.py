@@ -1,0 +1,74 @@
+"""What must stay light: `--help` and the side that only supervises; and the list of options."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from batchadvisor.cli import cli
+
+FLAGS = Path(__file__).with_name("golden_flags.txt")
+HEAVY = ("torch", "tensorboard", "numpy", "rich", "jinja2", "torch_tb_profiler")
+WATCH = """
+import json, sys
+try:
+    exec(sys.argv.pop(1))
+except SystemExit as end:
+    assert not end.code, end.code
+print("\\n" + json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+HELP = "from batchadvisor.cli import main; main()"
+
+
+def imported_by(code, *arguments, folder):
+    """The top-level modules that are loaded after `code` ran in a fresh process."""
+    command = [sys.executable, "-c", WATCH, code, *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=folder, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+class TestLight:
+    @pytest.mark.parametrize(
+        "arguments", [("--help",), ("run", "--help"), ("advise", "--help"), ("--version",)]
+    )
+    def test_help_is_light(self, arguments, tmp_path):
+        seen = imported_by(HELP, *arguments, folder=tmp_path)
+        assert "batchadvisor" in seen
+        assert seen.isdisjoint(HEAVY)
+
+    def test_a_heavy_import_would_be_seen(self, tmp_path):
+        seen = imported_by("import numpy; " + HELP, "--help", folder=tmp_path)
+        assert seen.intersection(HEAVY) == {"numpy"}
+
+    def test_the_supervisor_lives_without_torch(self, tmp_path):
+        seen = imported_by("import batchadvisor.session.run", folder=tmp_path)
+        assert "batchadvisor" in seen
+        assert seen.isdisjoint({"torch", "tensorboard", "torch_tb_profiler"})
+
+
+def flags():
+    """Every verb with its options and arguments, one a line."""
+    lines = []
+    for verb, command in sorted(cli.commands.items()):
+        lines.append(verb)
+        for one in sorted(command.params, key=lambda one: (one.param_type_name, one.name)):
+            if isinstance(one, click.Argument):
+                lines.append(f"    {one.human_readable_name}")
+            else:
+                value = "" if one.is_flag else f" {one.type.name}"
+                lines.append(f"    {', '.join([*one.opts, *one.secondary_opts])}{value}")
+    return "\n".join(lines) + "\n"
+
+
+class TestFlags:
+    def test_they_are_those_of_the_list(self):
+        """`BATCHADVISOR_UPDATE_GOLDEN=1 pytest tests/test_light_imports.py` writes the list anew."""
+        if os.environ.get("BATCHADVISOR_UPDATE_GOLDEN"):
+            FLAGS.write_text(flags())
+        assert flags() == FLAGS.read_text()
