@@ -60,7 +60,7 @@ def imports_of(text, path):
                 found.extend(
                     (child.lineno, name, level, types) for name in _from(child, Path(path).parent)
                 )
-            visit(child, inner, typing)
+            visit(child, inner, types or guarded)
 
     visit(ast.parse(text), True, False)
     return found

@@ -68,7 +68,7 @@ def flags():
 
 class TestFlags:
     def test_they_are_those_of_the_list(self):
-        """`BATCHADVISOR_UPDATE_GOLDEN=1 pytest tests/test_light_imports.py` writes the list anew."""
+        """Run with BATCHADVISOR_UPDATE_GOLDEN=1, this writes the list anew; read the diff."""
         if os.environ.get("BATCHADVISOR_UPDATE_GOLDEN"):
             FLAGS.write_text(flags())
         assert flags() == FLAGS.read_text()
