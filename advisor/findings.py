@@ -10,6 +10,8 @@ from .facts import failed, ran
 from .sizes import SMALL_BATCH_NORM
 from .tail import HARMFUL_WEIGHT
 
+FEW_STEPS = 10
+"""Fewer optimizer steps an epoch than this are worth a warning."""
 WIDE_INTERVAL = 0.10
 """Relative half-width of a step time from which on the machine is called noisy."""
 
@@ -93,6 +95,7 @@ def _tail(
                 remedy="with shuffling, others each time; without, always the same ones.",
             )
         )
+    found += _few_steps(tail)
     norms = record.discovery.norm_layers if record.discovery is not None else None
     found += _batch_norm(norms, batch_size, tail, check)
     return found
@@ -141,6 +144,22 @@ def _batch_norm(
             )
         )
     return found
+
+
+def _few_steps(tail: Tail) -> list[Finding]:
+    if not 0 < tail.steps_per_epoch < FEW_STEPS:
+        return []
+    return [
+        Finding(
+            rule="training.few_steps",
+            severity="warning",
+            message=f"an epoch has {tail.steps_per_epoch} optimizer steps at this size",
+            evidence=(
+                Evidence(metric="steps per epoch", value=tail.steps_per_epoch, threshold=FEW_STEPS),
+            ),
+            remedy="more epochs make up for it, or a smaller size with --max-batch.",
+        )
+    ]
 
 
 def _clean(tail: Tail) -> str:

@@ -34,6 +34,8 @@ from .profiling import TraceProfiler, trace_path
 from .window import Window
 
 PROGRESS_PERIOD_S = 0.2
+PROFILE_BELOW = 0.90
+"""Share of the capacity above which a trial is not profiled."""
 
 
 class Conductor:
@@ -131,6 +133,7 @@ class Conductor:
             request,
             self._device,
             profiler=self._profiler if request.profile else None,
+            profile_below_bytes=int(PROFILE_BELOW * self._device.info().capacity_bytes),
             precision=message.precision,
             time_limit_s=message.time_limit_s,
             shrinks=request.batch_size < self._largest_so_far,

@@ -57,6 +57,8 @@ class Window:
         request: what to run.
         device: where the time and memory are read.
         profiler: made when the profiled phase starts; `None` leaves the phase out.
+        profile_below_bytes: a peak above this leaves the profile out; the profiler needs memory
+            of its own.
         precision: half-width of the median's interval at which timing stops, relative.
         time_limit_s: timing stops after this long once it has MIN_TIMED_STEPS.
         shrinks: the window before ran a larger size, whose last batch is still alive.
@@ -69,6 +71,7 @@ class Window:
         device: WindowDevice,
         *,
         profiler: Callable[[], WindowProfiler] | None = None,
+        profile_below_bytes: int | None = None,
         precision: float = 0.02,
         time_limit_s: float = 30.0,
         shrinks: bool = False,
@@ -79,6 +82,7 @@ class Window:
         self._device = device
         self._make_profiler = profiler
         self._profiler: WindowProfiler | None = None
+        self._profile_below_bytes = profile_below_bytes
         self._precision = precision
         self._time_limit_s = time_limit_s
         self._reset_again = shrinks
@@ -184,6 +188,11 @@ class Window:
         self._device.synchronize()
         self._memory = self._device.read_memory()
         if self._make_profiler is None:
+            return True
+        limit = self._profile_below_bytes
+        if limit is not None and self._memory.peak_bytes > limit:
+            reason = "left out: the memory is too nearly full for the profiler's own"
+            self._profile = Profile(unavailable={"trace": reason})
             return True
         self.phase = "profiling"
         try:

@@ -11,7 +11,7 @@ import msgspec
 
 from ..advisor.advise import advise
 from ..advisor.facts import failed, ran
-from ..advisor.search import Done, next_trial
+from ..advisor.search import Done, expected_steps, next_trial
 from ..errors import BatchAdvisorError, UsageError
 from ..probes.messages import Progress, Raised, WorkOrder
 from ..probes.supervisor import Scratch, Worker, WorkerGone, worker_environment
@@ -26,6 +26,7 @@ from ..records import (
     Trial,
     TrialRequest,
 )
+from ..units import format_seconds
 from .counters import GpuWatch
 from .failures import error_of, nothing_fits
 from .options import RunOptions, check_goal, check_script, run_folder
@@ -151,6 +152,7 @@ class Run:
             if self.record.discovery is None:
                 self.start_worker()
             self._search_started_s = time.monotonic()
+            self._display.note(_plan(self.record))
             while not isinstance(step := next_trial(self.record), Done):
                 self._one(step)
             self._change(state="finished", stop_reason=step.reason)
@@ -383,6 +385,17 @@ class Run:
     def _expected(self) -> str:
         left_s = self.record.goal.budget_s - self.record.search_s
         return f"{max(0.0, left_s):.0f} s of the budget left"
+
+
+def _plan(record: RunRecord) -> str:
+    """What the search will cost, said before it starts."""
+    num_sizes, num_steps = expected_steps(record)
+    primary = record.discovery.primary if record.discovery is not None else None
+    where = f"steering the loader at {primary.place}; " if primary is not None else ""
+    return (
+        f"{where}about {num_sizes} sizes and {num_steps} optimizer steps, "
+        f"at most {format_seconds(record.goal.budget_s)}"
+    )
 
 
 def _failed_trial(request: TrialRequest, ordinal: int, worker: int, gone: WorkerGone) -> Trial:

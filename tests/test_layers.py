@@ -51,9 +51,7 @@ def imports_of(text, path):
     def visit(node, level, types):
         for child in ast.iter_child_nodes(node):
             inner = level and not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
-            typing = types or (
-                isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
-            )
+            guarded = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
             if isinstance(child, ast.Import):
                 found.extend((child.lineno, one.name, level, types) for one in child.names)
             elif isinstance(child, ast.ImportFrom):

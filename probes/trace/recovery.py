@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import codecs
 import json
 import re
 
@@ -16,6 +17,7 @@ _LOOSE = json.JSONDecoder(strict=False)
 _SPACE = b", \t\r\n"
 _WINDOW = 1 << 16
 """An event that is not read within so many bytes of its chunk's end waits for the next chunk."""
+_DECODER = codecs.getincrementaldecoder("utf-8")  # it takes a character cut by the window
 _MOST_JOINED = 4
 """So many pieces are tried as one event when a string looks like the start of an event."""
 
@@ -46,91 +48,94 @@ def find_events(chunk: bytes, *, final: bool) -> Found:
             goes on with the list's end and the rest of the document.
         final: whether nothing follows the chunk, so that nothing may be left.
     """
-    found = Found()
-    starts = [0, *(match.end() for match in NEXT_EVENT.finditer(chunk))]
-    bounds = [*starts[1:], len(chunk)]
-    index = 0
-    while index < len(starts):
-        piece = chunk[starts[index] : bounds[index]].strip(_SPACE)
-        if piece.startswith(b"]"):
-            found.footer = chunk[chunk.index(b"]", starts[index]) + 1 :]
-            return found
-        if piece.startswith(b"{") and is_valid(piece):
-            found.events.append(piece)
-        elif piece:
-            last = _difficult(chunk, starts, bounds, index, found)
-            if last is None and not final and len(chunk) - starts[index] < _WINDOW:
-                found.left = chunk[starts[index] :]
-                return found
-            found.num_lost += last is None
-            if found.footer is not None:
-                return found
-            index = index if last is None else last
-        index += 1
-    return found
+    walk = _Walk(chunk)
+    walk.run(final=final)
+    return walk.found
 
 
-def _difficult(
-    chunk: bytes, starts: list[int], bounds: list[int], index: int, found: Found
-) -> int | None:
-    """Reads the piece at `index`, joined with the next ones if need be.
+class _Walk:
+    """Goes through a chunk, from one thing that looks like an event to the next."""
 
-    Returns:
-        Index of the last piece used, `None` if the piece cannot be read.
-    """
-    text = chunk[starts[index] : starts[index] + _WINDOW]
-    begin = starts[index] + len(text) - len(text.lstrip(_SPACE))
-    whole = _parse(text.lstrip(_SPACE))
-    if whole is not None:  # arguments that hold what looks like events
-        event, rest = whole
-        stop = begin + len(event)
-        if not rest.startswith(b"]"):
-            found.events.append(event)
-            return max(bisect.bisect_left(starts, stop) - 1, index)
-        found.events.append(event)
-        found.footer = chunk[chunk.index(b"]", stop) + 1 :]
-        return index
-    for last in range(index, min(index + _MOST_JOINED, len(starts))):
-        if last > index and _is_event(chunk[starts[last] : bounds[last]].strip(_SPACE)):
-            return None
-        mended, footer = _mend(chunk[starts[index] : bounds[last]].strip(_SPACE))
-        if mended is not None:
-            found.events.append(mended)
-            found.num_mended += 1
-            if footer is not None:
-                found.footer = footer + chunk[bounds[last] :]
+    def __init__(self, chunk: bytes) -> None:
+        self.chunk = chunk
+        self.starts = [0, *(match.end() for match in NEXT_EVENT.finditer(chunk))]
+        self.bounds = [*self.starts[1:], len(chunk)]
+        self.found = Found()
+
+    def run(self, *, final: bool) -> None:
+        found, index = self.found, 0
+        while index < len(self.starts) and found.footer is None:
+            start = self.starts[index]
+            piece = self.piece(index, index)
+            if piece.startswith(b"{") and is_valid(piece):
+                found.events.append(piece)
+            elif piece.startswith(b"]"):
+                found.footer = self.chunk[self.chunk.index(b"]", start) + 1 :]
+            elif piece:
+                last = self.difficult(index)
+                if last is None and not final and len(self.chunk) - start < _WINDOW:
+                    found.left = self.chunk[start:]
+                    return
+                found.num_lost += last is None
+                index = index if last is None else last
+            index += 1
+
+    def piece(self, first: int, last: int) -> bytes:
+        return self.chunk[self.starts[first] : self.bounds[last]].strip(_SPACE)
+
+    def difficult(self, index: int) -> int | None:
+        """Reads what begins at `index`; returns the last place used, `None` if it is lost."""
+        last = self.nested(index)
+        if last is not None:
             return last
-    return None
+        for last in range(index, min(index + _MOST_JOINED, len(self.starts))):
+            if last > index and _is_event(self.piece(last, last)):
+                break
+            if self.mended(index, last, complete=True):
+                return last
+        return index if self.mended(index, index, complete=False) else None
+
+    def nested(self, index: int) -> int | None:
+        """A valid event whose arguments hold what looks like events, or that ends the list."""
+        start = self.starts[index]
+        text = self.chunk[start : max(start + _WINDOW, self.bounds[index])]
+        begin = start + len(text) - len(text.lstrip(_SPACE))
+        try:
+            plain = _DECODER().decode(text.lstrip(_SPACE))
+            event = plain[: _LOOSE.raw_decode(plain)[1]].encode()
+        except (ValueError, RecursionError):
+            return None
+        rest = plain[len(event.decode()) :].lstrip(" \t\r\n").encode()
+        ends_list = rest.lstrip(_SPACE).startswith(b"]")
+        if not is_valid(event) or not (ends_list or not rest or NEXT_EVENT.match(rest)):
+            return None
+        stop = begin + len(event)
+        self.found.events.append(event)
+        if ends_list:
+            self.found.footer = self.chunk[self.chunk.index(b"]", stop) + 1 :]
+        return max(bisect.bisect_left(self.starts, stop) - 1, index)
+
+    def mended(self, first: int, last: int, *, complete: bool) -> bool:
+        """Mends the text of an event, with the end of the list after it or without."""
+        piece = self.piece(first, last)
+        texts = [(piece, None)]
+        texts += [(piece[: m.start() + 1], piece[m.end(1) :]) for m in _LIST_END.finditer(piece)]
+        for text, footer in texts:
+            event = mend(text.decode("utf-8", "replace"))
+            if event is not None and (not complete or _is_complete(event)):
+                self.found.events.append(event.encode())
+                self.found.num_mended += 1
+                if footer is not None:
+                    self.found.footer = footer + self.chunk[self.bounds[last] :]
+                return True
+        return False
+
+
+def _is_complete(event: str) -> bool:
+    """Whether a mended event still has what its kind needs, none of it lost in a string."""
+    fields = msgspec.json.decode(event)
+    return fields.get("ph") != "X" or {"name", "ts", "dur"} <= fields.keys()
 
 
 def _is_event(piece: bytes) -> bool:
     return b'"ph"' in piece and is_valid(piece)
-
-
-def _parse(text: bytes) -> tuple[bytes, bytes] | None:
-    """The valid object at the start of the text, and what follows it: the next event or the end.
-
-    `None` if there is no such object.
-    """
-    try:
-        plain = text.decode("utf-8")
-        stop = _LOOSE.raw_decode(plain)[1]
-    except (ValueError, RecursionError):
-        return None
-    event, rest = plain[:stop].encode(), plain[stop:].lstrip(" \t\r\n")
-    ends = not rest or NEXT_EVENT.match(rest.encode()) or rest.lstrip(", \t\r\n").startswith("]")
-    if not ends or not is_valid(event):
-        return None
-    return event, rest.lstrip(", \t\r\n").encode()
-
-
-def _mend(piece: bytes) -> tuple[bytes | None, bytes | None]:
-    """The event, mended, and what follows the list's end if the piece goes so far."""
-    mended = mend(piece.decode("utf-8", "replace"))
-    if mended is not None:
-        return mended.encode(), None
-    for end in _LIST_END.finditer(piece):
-        mended = mend(piece[: end.start() + 1].decode("utf-8", "replace"))
-        if mended is not None:
-            return mended.encode(), piece[end.end(1) :]
-    return None, None
