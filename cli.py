@@ -163,12 +163,17 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     """
     from .reports.progress import NullDisplay, ProgressDisplay
     from .session import run as session
+    from .session.store import read_record
 
     goal = _goal(options)
     _check_pairs(options)
     settings = _run_options(script, arguments, goal, options)
-    budget_s = goal.budget_s
-    display: Any = NullDisplay() if options["quiet"] else ProgressDisplay(budget_s=budget_s)
+    spent_s = 0.0
+    if options["resume"] is not None:
+        spent_s = read_record(options["resume"]).search_s
+    display: Any = (
+        NullDisplay() if options["quiet"] else ProgressDisplay(goal.budget_s, spent_s=spent_s)
+    )
     if options["dry_run"]:
         _print_discovery(*session.discover(settings, display), as_json=as_json)
         return

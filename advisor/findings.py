@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from ..records import Evidence, Finding, NormLayers, RunRecord, Tail, TailCheck
 from ..units import format_bytes
-from .facts import failed, ran
+from .facts import failed, ran, searched
+from .knee import slower_than_larger
 from .sizes import SMALL_BATCH_NORM
 from .tail import HARMFUL_WEIGHT
 
@@ -258,6 +259,24 @@ def _doubts(record: RunRecord) -> list[Finding]:
     ]
 
 
+def _falling(record: RunRecord) -> list[Finding]:
+    sizes = searched(record)
+    slower = slower_than_larger(sizes)
+    if not slower:
+        return []
+    listed = ", ".join(map(str, slower))
+    return [
+        Finding(
+            rule="time.falls",
+            severity="warning",
+            message=f"a step at batch {listed} took longer than one at a larger size",
+            evidence=tuple(Evidence(metric="batch size", value=one) for one in slower),
+            remedy="something else used the machine, or the kernels changed; do not compare with "
+            "these rows.",
+        )
+    ]
+
+
 def _approximate(record: RunRecord) -> list[Finding]:
     if record.discovery is None or record.discovery.primary.steered != "approximate":
         return []
@@ -289,6 +308,7 @@ _RULES: tuple[Callable[[RunRecord], list[Finding]], ...] = (
     _refused,
     _broken,
     _doubts,
+    _falling,
     _approximate,
     _by_index,
 )

@@ -6,12 +6,13 @@ sizes next to each other, one whose epoch ends without a harmful short batch com
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from math import sqrt
 
 from ..records import RunRecord, TimeLaw, Trial, TrialRequest
 from .cost import Budget
-from .facts import failed, searched, smallest_bad, target_bytes, trusted_memory
+from .facts import failed, searched, smallest_bad, target_bytes, timed, trusted_memory
 from .laws import fit_time, knee_of
 from .memory_guard import largest_safe
 from .sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
@@ -27,11 +28,20 @@ BRACKET = 1.25
 TAIL_REACH = 1.25
 """How much larger a size without a harmful tail may be than the knee."""
 MAX_REFINEMENTS = 5
+FALLING = 1.15
+"""A step that takes this many times as long as one of a larger size is doubted."""
+MAX_AGAIN = 2
 
 
 def next_size(record: RunRecord, budget: Budget) -> TrialRequest | str:
     """The next trial of the search, or why it is over."""
-    return _grow(record, budget) or _refine(record) or _clean(record) or "the knee is bracketed"
+    return (
+        _again(record)
+        or _grow(record, budget)
+        or _refine(record)
+        or _clean(record)
+        or "the knee is bracketed"
+    )
 
 
 def knee(record: RunRecord) -> int | None:
@@ -83,6 +93,25 @@ def _inside(record: RunRecord, sizes: dict[int, Trial]) -> list[int]:
         return [size for size, trial in sizes.items() if _throughput(trial) >= floor]
     wanted = knee_of(law, best_size, record.goal.tolerance)
     return [size for size in sizes if size * CLOSE >= wanted and size <= best_size] or [best_size]
+
+
+def slower_than_larger(sizes: dict[int, Trial]) -> list[int]:
+    """Sizes whose step took clearly longer than that of a larger size: something disturbed it."""
+    times = {size: one.step_s.median for size, one in sizes.items() if one.step_s is not None}
+    return [
+        size
+        for size, time in times.items()
+        if any(other > size and time > FALLING * times[other] for other in times)
+    ]
+
+
+def _again(record: RunRecord) -> TrialRequest | None:
+    """A disturbed size is timed once more; if it stays so, it is real, and a finding."""
+    counts = Counter(one.batch_size for one in timed(record) if one.purpose == "search")
+    for size in slower_than_larger(searched(record)):
+        if counts[size] == 1 and sum(counts.values()) - len(counts) < MAX_AGAIN:
+            return _timed(record, size, "timed again: a larger size was faster a step")
+    return None
 
 
 def _grow(record: RunRecord, budget: Budget) -> TrialRequest | None:

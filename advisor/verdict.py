@@ -54,7 +54,7 @@ def verdict_at(record: RunRecord, batch_size: int, law: TimeLaw | None) -> Verdi
     if busy is not None and busy < IDLE_BUSY_PCT:
         return Verdict(
             limit="host",
-            message=f"the device is busy for {busy:.0f} % of the profiled window only",
+            message=f"the device is busy for {busy:.0f}% of the profiled window only",
             evidence=tuple(evidence),
             remedy="look at the trace for synchronising calls (.item(), .cpu()) and small kernels.",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 
 import msgspec
@@ -31,6 +32,7 @@ def answer_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, 
         next_command=next_command(record, advice, folder),
         width=width,
         color=color,
+        encoding=sys.stdout.encoding or "ascii",
     )
 
 
