@@ -12,7 +12,7 @@ import msgspec
 from .chunks import NEXT_EVENT
 from .mending import is_valid, mend
 
-_LIST_END = re.compile(rb"\}\s*,?\s*(\])\s*(?:,\s*\"|\}\s*\Z|\Z)")
+_LIST_END = re.compile(rb"\}\s*(?:,\s*)?(\])\s*(?:,\s*\"|\}\s*\Z|\Z)")
 _LOOSE = json.JSONDecoder(strict=False)
 _SPACE = b", \t\r\n"
 _WINDOW = 1 << 16
@@ -118,7 +118,7 @@ class _Walk:
     def mended(self, first: int, last: int, *, complete: bool) -> bool:
         """Mends the text of an event, with the end of the list after it or without."""
         piece = self.piece(first, last)
-        texts = [(piece, None)]
+        texts: list[tuple[bytes, bytes | None]] = [(piece, None)]
         texts += [(piece[: m.start() + 1], piece[m.end(1) :]) for m in _LIST_END.finditer(piece)]
         for text, footer in texts:
             event = mend(text.decode("utf-8", "replace"))
@@ -133,8 +133,8 @@ class _Walk:
 
 def _is_complete(event: str) -> bool:
     """Whether a mended event still has what its kind needs, none of it lost in a string."""
-    fields = msgspec.json.decode(event)
-    return fields.get("ph") != "X" or {"name", "ts", "dur"} <= fields.keys()
+    fields: dict[str, object] = msgspec.json.decode(event)
+    return fields.get("ph") != "X" or fields.keys() >= {"name", "ts", "dur"}
 
 
 def _is_event(piece: bytes) -> bool:
