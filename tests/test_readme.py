@@ -1,0 +1,152 @@
+"""The README is true: its output is the rendering of a stored record, its commands run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from batchadvisor.advisor.advise import advise
+from batchadvisor.reports.terminal import render
+from batchadvisor.session.store import read_record
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+RECORD = ROOT / "tests/data/records/char_gpt_cpu.json"
+"""The record of the run that the README shows."""
+BREAK = "What it does to the training"
+UPDATE = os.environ.get("BATCHADVISOR_UPDATE_GOLDEN") == "1"
+
+
+def test_the_output_is_the_rendering_of_the_stored_record() -> None:
+    record = read_record(RECORD)
+    folder = "batchadvisor-runs/char_gpt"
+    text = render(
+        record,
+        advise(record),
+        files=[("record", f"{folder}/record.json"), ("traces", f"{folder}/traces")],
+        next_command=f"tensorboard --logdir {folder}/traces",
+        width=100,
+        color=False,
+    )
+    first, mark, rest = text.partition(BREAK)
+    assert mark, "the rendering lacks the section at which the README breaks it"
+    command = f"$ batchadvisor run {record.script.path}\n"
+    wanted = _put(README.read_text(), "answer", command + first.rstrip())
+    wanted = _put(wanted, "rest", (mark + rest).rstrip())
+    if UPDATE:
+        README.write_text(wanted)
+    assert README.read_text() == wanted
+
+
+def test_every_option_of_the_readme_exists() -> None:
+    help_text = _run([sys.executable, "-m", "batchadvisor", "run", "--help"], ROOT).stdout
+    options = set(re.findall(r"--[a-z][a-z-]+", README.read_text()))
+    foreign = {"--logdir", "--epochs", "--lr", "--batch-size"}
+    missing = {one for one in options - foreign if one not in help_text}
+    assert not missing
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder with the scripts that the README's commands name."""
+    base = tmp_path_factory.mktemp("readme")
+    scripts = ROOT / "tests/scripts"
+    shutil.copy(scripts / "plain.py", base / "model.py")
+    shutil.copy(scripts / "argparse_validate_first.py", base / "train.py")
+    (base / "package").mkdir()
+    (base / "package/__init__.py").touch()
+    shutil.copy(scripts / "argparse_validate_first.py", base / "package/train.py")
+    return base
+
+
+def test_the_commands_run(folder: Path) -> None:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    ran = 0
+    for line in _commands():
+        command = shlex.split(line, comments=True)
+        if command[0] == "python3":
+            continue  # the two commands that install; the gate runs them in a fresh clone
+        if command[0] == "tensorboard":
+            _serve(command, folder, environment)
+            ran += 1
+            continue
+        assert command[0] == "batchadvisor", line
+        if command[1] == "run":
+            extra = ["--budget", "5s", "--no-profile"] if "train" in line else ["--budget", "8s"]
+            command[2:2] = extra
+            if line == "batchadvisor run model.py":
+                command[2:2] = ["-o", "batchadvisor-runs/model"]
+        done = _run(command, folder, environment)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        assert done.stdout.strip(), line
+        ran += 1
+    assert ran >= 7
+
+
+def test_the_gate_runs_the_two_commands_that_install() -> None:
+    gate = (ROOT / ".ci/run").read_text()
+    installing = [one for one in _commands() if one.startswith("python3 -m venv")]
+    assert len(installing) == 2
+    assert "python3 -m venv .venv &&" in gate, "the gate takes the commands from the README"
+
+
+def _commands() -> list[str]:
+    blocks = re.findall(r"```bash\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines() if line.strip()]
+    assert lines
+    return lines
+
+
+def _put(text: str, name: str, content: str) -> str:
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    head, _, tail = text.partition(begin)
+    _, found, tail = tail.partition(end)
+    assert found, f"the README lacks the marks {begin} and {end}"
+    return f"{head}{begin}\n```text\n{content}\n```\n{end}{tail}"
+
+
+def _serve(command: list[str], folder: Path, environment: dict[str, str]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = subprocess.Popen(
+        [*command, "--host", "127.0.0.1", "--port", str(port)],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        runs = f"http://127.0.0.1:{port}/data/plugin/pytorch_profiler/runs"
+        end = time.monotonic() + 90
+        text = ""
+        while time.monotonic() < end and "batch_size=0016" not in text:
+            assert server.poll() is None, "TensorBoard ended"
+            try:
+                with urllib.request.urlopen(runs, timeout=5) as answer:
+                    text = answer.read().decode()
+            except OSError:
+                pass
+            time.sleep(0.5)
+        assert "batch_size=0016" in text
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _run(
+    command: list[str], folder: Path, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
