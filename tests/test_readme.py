@@ -14,7 +14,6 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-
 from batchadvisor.advisor.advise import advise
 from batchadvisor.reports.terminal import render
 from batchadvisor.session.store import read_record
