@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ...records import Record
 from .columns import Activities
 from .intervals import EMPTY, IntervalSet, Ints, complement, measure, merge, subtract, union
+from .steps import UNKNOWN
 
 LAUNCH_LATENCY_NS = 30_000
 """A queued activity that starts within this time after the one before it waited for nothing but
@@ -94,7 +95,7 @@ def idle_time(
 
     Args:
         activities: of the device, sorted by start.
-        launched: when the launch of each began, -1 if unknown.
+        launched: when the launch of each began, `UNKNOWN` if it is not known.
         host: what the host did, `HostCalls.exclusive`.
         start_ns, end_ns: the window.
     """
@@ -103,10 +104,10 @@ def idle_time(
     next_one = np.searchsorted(activities.start_ns, gap_end)
     tail = gap_end >= end_ns
     ended = ~tail & (next_one < len(activities))
-    launch = np.full(len(gap_start), -1, np.int64)
+    launch = np.full(len(gap_start), UNKNOWN, np.int64)
     launch[ended] = launched[next_one[ended]]
     sizes = gap_end - gap_start
-    known = ended & (launch >= 0)
+    known = ended & (launch > UNKNOWN)
     late = known & (launch > gap_start)
     queued = known & ~late
     quick = queued & (sizes < LAUNCH_LATENCY_NS)

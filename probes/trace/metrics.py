@@ -21,7 +21,7 @@ from .gaps import HostCalls
 from .intervals import IntervalSet
 from .reader import read_trace
 from .results import Breakdown, DeviceMetrics, StepMetrics, TraceMetrics, WindowSource
-from .steps import HostSteps, host_steps, launch_starts
+from .steps import UNKNOWN, HostSteps, host_steps, launch_starts
 
 NO_GPU = "the trace holds no GPU activity"
 _NO_STEPS = "the trace holds no profiler steps"
@@ -125,7 +125,7 @@ class Analysis:
             input_wait_pct=self._share(self.inputs, start, end, "input_wait_pct"),
             input_wait_s=intervals.length(intervals.clip(self.inputs, start, end)) / 1e9,
             synchronize_s=self._synchronize(start, end),
-            num_unlaunched=int((self.launched < 0).sum()),
+            num_unlaunched=int((self.launched == UNKNOWN).sum()),
             losses=trace.losses,
             unavailable=self.unavailable,
         )
@@ -186,7 +186,7 @@ class Analysis:
                     name=steps.names[index],
                     host_s=(host_end - int(steps.start_ns[index])) / 1e9,
                     window_s=(end - start) / 1e9,
-                    host_ahead_s=(gpu_end - host_end) / 1e9 if gpu_end >= 0 else None,
+                    host_ahead_s=(gpu_end - host_end) / 1e9 if gpu_end > UNKNOWN else None,
                     num_activities=int(steps.num_launched[index]),
                     breakdown=_breakdown(self.layers, start, end),
                     devices=tuple(

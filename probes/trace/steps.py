@@ -13,6 +13,9 @@ from . import events as vocabulary
 from .columns import Activities, Ranges, Trace
 from .intervals import Ints
 
+UNKNOWN = -(2**63)
+"""In place of a time that the trace does not tell."""
+
 
 class HostSteps(msgspec.Struct, frozen=True, kw_only=True):
     """Steps as the host marked them, in order of their start.
@@ -20,7 +23,7 @@ class HostSteps(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         names: `ProfilerStep#7`.
         start_ns, end_ns: the host's range.
-        gpu_end_ns: end of the last GPU activity that the step launched; -1 if it launched none.
+        gpu_end_ns: end of the last GPU activity that the step launched; `UNKNOWN` if there is none.
         num_launched: GPU activities that the step launched.
     """
 
@@ -56,7 +59,7 @@ class HostSteps(msgspec.Struct, frozen=True, kw_only=True):
         GPU end to GPU end is the pace of the training when two or more steps launched GPU work;
         otherwise host start to host start; of a single step its host range.
         """
-        gpu_ends = self.gpu_end_ns[self.gpu_end_ns >= 0]
+        gpu_ends = self.gpu_end_ns[self.gpu_end_ns > UNKNOWN]
         if len(gpu_ends) >= 2:
             return np.diff(gpu_ends).tolist(), "GPU end to GPU end"
         if len(self) >= 2:
@@ -65,13 +68,13 @@ class HostSteps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def launch_starts(gpu: Activities, launches: Ranges) -> Ints:
-    """When the API call that launched each activity began; -1 where no call is recorded."""
+    """When the API call that launched each activity began; `UNKNOWN` where no call is recorded."""
     rows = launches.correlation >= 0
     correlation, start = launches.correlation[rows], launches.start_ns[rows]
     order = np.lexsort((start, correlation))
     correlation, start = correlation[order], start[order]
     index = np.searchsorted(correlation, gpu.correlation)
-    found = np.full(len(gpu), -1, np.int64)
+    found = np.full(len(gpu), UNKNOWN, np.int64)
     inside = index < len(correlation)
     hit = np.zeros(len(gpu), bool)
     hit[inside] = correlation[index[inside]] == gpu.correlation[inside]
@@ -92,11 +95,11 @@ def host_steps(trace: Trace, launched: Ints) -> HostSteps:
     rows = np.flatnonzero(np.isin(notes.name, list(step_names)))
     rows = rows[np.argsort(notes.start_ns[rows], kind="stable")]
     start, end = notes.start_ns[rows], notes.end_ns[rows]
-    gpu_end = np.full(len(rows), -1, np.int64)
+    gpu_end = np.full(len(rows), UNKNOWN, np.int64)
     count = np.zeros(len(rows), np.int64)
     if len(rows) and len(launched):
         step = np.searchsorted(start, launched, side="right") - 1
-        inside = (step >= 0) & (launched >= 0)
+        inside = (step >= 0) & (launched > UNKNOWN)
         inside[inside] = launched[inside] <= end[step[inside]]
         np.maximum.at(gpu_end, step[inside], trace.gpu.end_ns[inside])
         np.add.at(count, step[inside], 1)

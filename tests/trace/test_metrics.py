@@ -1,0 +1,268 @@
+"""All metrics on one small synthetic trace, computed by hand, and on variations of it."""
+
+from __future__ import annotations
+
+import pytest
+from batchadvisor.probes.trace import events
+from batchadvisor.probes.trace.metrics import analyse_file
+from batchadvisor.probes.trace.reader import read_trace
+from batchadvisor.probes.trace.tables import self_times
+
+A100 = {
+    "id": 0, "name": "A100", "computeMajor": 8, "computeMinor": 0, "numSms": 100, "warpSize": 32,
+    "maxThreadsPerMultiprocessor": 2048, "regsPerMultiprocessor": 65536,
+    "sharedMemPerMultiprocessor": 167936,
+}  # fmt: skip
+
+
+def span(cat, name, start, end, tid=1, **args):
+    return {
+        "ph": "X", "cat": cat, "name": name, "pid": 100, "tid": tid,
+        "ts": start, "dur": end - start, "args": args,
+    }  # fmt: skip
+
+
+def work(cat, name, start, end, *, correlation, stream=7, **args):
+    args = {"device": 0, "stream": stream, "correlation": correlation} | args
+    return span(cat, name, start, end, tid=stream, **args) | {"pid": 0}
+
+
+def kernel(name, start, end, correlation, blocks, *, stream=7):
+    shape = {"registers per thread": 32, "shared memory": 0, "block": [256, 1, 1]}
+    return work(
+        "kernel",
+        name,
+        start,
+        end,
+        correlation=correlation,
+        stream=stream,
+        grid=[blocks, 1, 1],
+        **shape,
+    )
+
+
+EVENTS = [
+    span("user_annotation", "ProfilerStep#1", 0, 100),
+    span("user_annotation", "ProfilerStep#2", 100, 200),
+    span("user_annotation", "enumerate(DataLoader)#_SingleProcess.__next__", 0, 20),
+    span("user_annotation", "enumerate(DataLoader)#_SingleProcess.__next__", 100, 105),
+    span("cpu_op", "aten::mm", 20, 60),
+    span("cpu_op", "aten::empty", 30, 40),
+    span("cpu_op", "aten::add", 50, 70, tid=2),
+    span("cuda_runtime", "cudaMemcpyAsync", 22, 26, correlation=2),
+    span("cuda_runtime", "cudaLaunchKernel", 50, 54, correlation=1),
+    span("cuda_runtime", "cudaLaunchKernel", 110, 114, correlation=3),
+    span("cuda_driver", "cuLaunchKernelEx", 115, 117, correlation=4),
+    span("cuda_runtime", "cudaDeviceSynchronize", 120, 190, correlation=5),
+    work("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 30, 40, correlation=2, bytes=1000),
+    kernel("ampere_h16816gemm", 60, 90, 1, 50),
+    kernel("triton_poi_fused_0", 130, 150, 3, 200),
+    kernel("ncclDevKernel_AllReduce", 140, 180, 4, 25, stream=20),
+    span("gpu_user_annotation", "ProfilerStep#1", 30, 90, tid=7),
+]
+
+
+@pytest.fixture
+def result(write):
+    return analyse_file(write(EVENTS, deviceProperties=[A100]))
+
+
+@pytest.fixture
+def device(result):
+    (device,) = result.devices
+    return device
+
+
+def us(microseconds):
+    return pytest.approx(microseconds / 1e6, abs=1e-12)
+
+
+def test_steps(result):
+    assert [step.name for step in result.steps] == ["ProfilerStep#1", "ProfilerStep#2"]
+    assert [step.num_activities for step in result.steps] == [2, 2]
+    assert result.step_s == us(90)
+    assert result.step_source == "GPU end to GPU end"
+    assert (result.window_s, result.window_source) == (us(200), "steps")
+    assert [step.host_ahead_s for step in result.steps] == [us(-10), us(-20)]
+
+
+def test_shares(device):
+    assert device.busy_pct == pytest.approx(45)
+    assert device.kernel_pct == pytest.approx(40)
+    assert device.compute_pct == pytest.approx(25)
+    assert device.communication_pct == pytest.approx(20)
+    assert device.name == "A100"
+    assert device.unavailable.keys() == {"occupancy_reported_pct", "occupancy_false_zero_pct"}
+
+
+def test_sm_efficiency(device):
+    assert device.sm_efficiency_pct == pytest.approx(21.25)
+    assert device.sm_efficiency_compute_pct == pytest.approx(17.5)
+    assert device.sm_efficiency_while_computing_pct == pytest.approx(70)
+
+
+def test_occupancy(device):
+    """0.5 and 2 blocks of 256 threads on 2048 places, weighted by 30 and 20 us."""
+    assert device.occupancy_pct == pytest.approx((30 * 6.25 + 20 * 25) / 50)
+
+
+def test_tensor_cores(device):
+    assert device.tensor_core_pct == pytest.approx(60)
+    assert device.tensor_core_unknown_pct == pytest.approx(40)
+
+
+def test_communication(device):
+    assert device.communication_s == us(40)
+    assert device.exposed_communication_s == us(30)
+    assert device.communication_overlap_pct == pytest.approx(25)
+
+
+def test_copies(device):
+    (copies,) = device.copies
+    assert (copies.direction, copies.num_copies, copies.num_bytes) == ("HtoD", 1, 1000)
+    assert copies.total_s == device.copy_s == device.exposed_copy_s == us(10)
+
+
+def test_idle(device):
+    idle = device.idle
+    assert (idle.total_s, idle.num_gaps) == (us(110), 4)
+    assert (idle.host_s, idle.tail_s) == (us(90), us(20))
+    assert idle.launch_latency_s == idle.dependency_s == idle.unknown_s == 0
+    assert idle.host_input_s == us(25)
+    assert idle.host_synchronize_s == us(10)
+    assert idle.host_launch_s == us(10)
+    assert idle.host_call_s == us(4)
+    assert idle.host_other_s == us(41)
+
+
+def test_breakdown(result):
+    first = result.steps[0].breakdown
+    assert first.compute_s == us(30)
+    assert first.communication_s == 0
+    assert first.memcpy_s == us(10)
+    assert first.runtime_s == us(8)
+    assert first.input_s == us(20)
+    assert first.operator_s == us(22)
+    assert first.other_s == us(10)
+    assert result.breakdown.communication_s == us(30 / 2)
+
+
+def test_host(result):
+    assert result.operators_pct == pytest.approx(25)
+    assert result.input_wait_pct == pytest.approx(12.5)
+    assert result.synchronize_s == us(70)
+    assert [(row.name, row.num_calls, row.self_s) for row in result.operators] == [
+        ("aten::mm", 1, us(30)),
+        ("aten::add", 1, us(20)),
+        ("aten::empty", 1, us(10)),
+    ]
+
+
+def test_kernels(result, device):
+    assert [(row.name, row.total_s) for row in result.kernels] == [
+        ("ncclDevKernel_AllReduce", us(40)),
+        ("ampere_h16816gemm", us(30)),
+        ("triton_poi_fused_0", us(20)),
+    ]
+    assert result.kernels[1].occupancy_pct == pytest.approx(6.25)
+    assert device.kernel_s == us(90)
+    assert device.short_kernel_pct == 0
+
+
+def test_launches_decide_whose_work_it_is(write):
+    """The host runs a step ahead: work of the second step runs after its range."""
+    late = [*EVENTS, kernel("late", 250, 260, 9, 1)]
+    late.append(span("cuda_runtime", "cudaLaunchKernel", 150, 151, correlation=9))
+    result = analyse_file(write(late, deviceProperties=[A100]))
+    assert result.step_s == us(170)
+    assert result.window_s == us(260)
+    assert result.steps[1].host_ahead_s == us(60)
+    assert result.steps[1].window_s == us(160)
+
+
+def test_queued_work(write):
+    """Launched before the gap began: 29 us are launch latency, 30 us are not."""
+    events = [
+        kernel("a", 0, 10, 1, 1), kernel("b", 39, 50, 2, 1), kernel("c", 80, 90, 3, 1),
+        kernel("unlaunched", 95, 99, 4, 1),
+        *(span("cuda_runtime", "cudaLaunchKernel", -5, -4, correlation=i) for i in (1, 2, 3)),
+    ]  # fmt: skip
+    (device,) = analyse_file(write(events)).devices
+    assert device.idle.launch_latency_s == us(29)
+    assert device.idle.dependency_s == us(30)
+    assert device.idle.unknown_s == us(5)
+
+
+def test_overlap_on_one_stream_counts_once(write):
+    """Kernels of one stream may overlap on newer GPUs."""
+    events = [kernel("a", 0, 60, 1, 1), kernel("b", 10, 20, 2, 1), kernel("c", 50, 100, 3, 1)]
+    result = analyse_file(write(events))
+    assert result.window_source == "GPU span"
+    assert result.devices[0].busy_pct == 100
+    assert result.devices[0].idle.num_gaps == 0
+    assert result.step_s is None
+
+
+def test_what_is_missing_has_a_reason(write):
+    """ROCm writes no grids; hand-made kernels have no arguments at all."""
+    bare = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 0, "ts": 1, "dur": 9}
+    (device,) = analyse_file(write([bare])).devices
+    for field in ("sm_efficiency_pct", "occupancy_pct", "occupancy_reported_pct"):
+        assert getattr(device, field) is None
+        assert device.unavailable[field]
+    assert device.short_kernel_pct == 100
+
+
+def test_empty_trace(write):
+    result = analyse_file(write([]))
+    assert result.window_source == "none"
+    assert result.breakdown is None
+    assert {"devices", "operators_pct", "input_wait_pct", "step_s"} <= result.unavailable.keys()
+
+
+def test_self_time_of_ranges_that_do_not_nest(write):
+    """A range that outlasts its parent takes only what the parent has."""
+    spans = [(0, 100), (50, 150), (60, 70), (150, 160)]
+    trace = read_trace(write([span("cpu_op", "a", *pair) for pair in spans]))
+    assert (self_times(trace.operators) / 1000).tolist() == [50, 90, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("name", "direction"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", "HtoD"),
+        ("Memcpy DtoH (Device -> Pinned)", "DtoH"),
+        ("Memcpy PtoP (Device -> Device)", "PtoP"),
+        ("CopyHostToDevice", "HtoD"),
+        ("CopyDeviceToHost", "DtoH"),
+        ("Copy", "other"),
+    ],
+)
+def test_copy_directions(name, direction):
+    assert events.copy_direction(name) == direction
+
+
+@pytest.mark.parametrize(
+    ("name", "uses"),
+    [
+        ("nvjet_tst_128x128_64x6_2x4_v_bz_NTT", True),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1", True),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64>", True),
+        ("volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn", True),
+        ("void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits>", True),
+        ("void cutlass::device_kernel<flash::FlashAttnBwdPreprocess<cute::tuple>>", False),
+        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>", False),
+        ("ampere_sgemm_32x128_nt", False),
+        ("void at::native::vectorized_elementwise_kernel<4>", False),
+        ("triton_tem_fused_mm_0", None),
+        ("Cijk_Alik_Bljk_SB_Bias_AS_SAV", None),
+    ],
+)
+def test_tensor_core_names(name, uses):
+    assert events.uses_tensor_cores(name) is uses
+
+
+@pytest.mark.parametrize("name", ["ncclDevKernel_X", "rcclKernel", "mscclKernel", "ncclKernel"])
+def test_communication_names(name):
+    assert events.is_communication(name)
+    assert not events.is_communication("void at::native::reduce_kernel")
