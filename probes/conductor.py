@@ -135,6 +135,7 @@ class Conductor:
             profiler=self._profiler if request.profile else None,
             profile_below_bytes=int(PROFILE_BELOW * self._device.info().capacity_bytes),
             precision=message.precision,
+            min_sample_s=message.min_sample_s,
             time_limit_s=message.time_limit_s,
             shrinks=request.batch_size < self._largest_so_far,
         )

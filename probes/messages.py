@@ -55,12 +55,14 @@ class RunTrial(Message, frozen=True, kw_only=True):
 
     Attributes:
         precision: relative half-width of the median's interval at which timing stops.
-        time_limit_s: timing stops after this long once it has the fewest steps.
+        min_sample_s: shorter steps are averaged in groups.
+        time_limit_s: timing stops after this long once it has the fewest samples.
     """
 
     request: TrialRequest
     ordinal: int
     precision: float
+    min_sample_s: float
     time_limit_s: float
 
 

@@ -142,7 +142,13 @@ class Worker:
                 return message.discovery, message.device
 
     def run(
-        self, request: TrialRequest, ordinal: int, *, precision: float, time_limit_s: float
+        self,
+        request: TrialRequest,
+        ordinal: int,
+        *,
+        precision: float,
+        time_limit_s: float,
+        min_sample_s: float = 0.0,
     ) -> tuple[Trial, tuple[StepSample, ...]]:
         """Runs one size.
 
@@ -150,7 +156,11 @@ class Worker:
             WorkerGone: the process is over; the caller makes the trial's record from it.
         """
         run = RunTrial(
-            request=request, ordinal=ordinal, precision=precision, time_limit_s=time_limit_s
+            request=request,
+            ordinal=ordinal,
+            precision=precision,
+            min_sample_s=min_sample_s,
+            time_limit_s=time_limit_s,
         )
         try:
             self._channel.send(run)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from math import ceil
 from typing import Any, Protocol
 
 from ..records import Memory, Profile, Trial, TrialRequest
@@ -23,10 +24,10 @@ MAX_WARMUP_STEPS = 12
 SETTLED = 0.10
 """Two successive warm-up steps this close end the warm-up."""
 FIT_STEPS = 2
-MIN_TIMED_STEPS = 6
-MAX_TIMED_STEPS = 30
-MIN_TIMED_S = 0.5
-"""Very short steps are timed for at least this long, within MAX_TIMED_STEPS."""
+MIN_SAMPLES = 6
+MAX_SAMPLES = 30
+MAX_STEPS_A_SAMPLE = 50
+"""Very short steps are averaged in groups, up to so many, so that a sample is not all jitter."""
 
 
 class WindowDevice(Protocol):
@@ -60,7 +61,8 @@ class Window:
         profile_below_bytes: a peak above this leaves the profile out; the profiler needs memory
             of its own.
         precision: half-width of the median's interval at which timing stops, relative.
-        time_limit_s: timing stops after this long once it has MIN_TIMED_STEPS.
+        min_sample_s: steps shorter than this are averaged in groups that are not.
+        time_limit_s: timing stops after this long once it has MIN_SAMPLES.
         shrinks: the window before ran a larger size, whose last batch is still alive.
         clock: monotonic seconds.
     """
@@ -73,6 +75,7 @@ class Window:
         profiler: Callable[[], WindowProfiler] | None = None,
         profile_below_bytes: int | None = None,
         precision: float = 0.02,
+        min_sample_s: float = 0.0,
         time_limit_s: float = 30.0,
         shrinks: bool = False,
         clock: Callable[[], float] = time.perf_counter,
@@ -84,6 +87,8 @@ class Window:
         self._profiler: WindowProfiler | None = None
         self._profile_below_bytes = profile_below_bytes
         self._precision = precision
+        self._min_sample_s = min_sample_s
+        self._group = 1
         self._time_limit_s = time_limit_s
         self._reset_again = shrinks
         self._clock = clock
@@ -162,6 +167,8 @@ class Window:
             return True
         if self._settled():
             self.phase = "timing"
+            shortest = max(min(self._warmups), 1e-9)
+            self._group = max(1, min(MAX_STEPS_A_SAMPLE, ceil(self._min_sample_s / shortest)))
             self._phase_started_s = self._clock()
         return False
 
@@ -172,18 +179,17 @@ class Window:
         return abs(last - before) <= SETTLED * last or len(self._warmups) >= MAX_WARMUP_STEPS
 
     def _timed(self) -> bool:
-        if len(self._steps) < MIN_TIMED_STEPS:
+        num_samples, rest = divmod(len(self._steps), self._group)
+        if rest or num_samples < MIN_SAMPLES:
             return False
         spent_s = self._clock() - self._phase_started_s
-        enough = len(self._steps) >= MAX_TIMED_STEPS or spent_s >= self._time_limit_s
-        if not enough:
+        if num_samples < MAX_SAMPLES and spent_s < self._time_limit_s:
             spread = spread_of(self._step_times())
-            narrow = (
-                spread is not None
-                and spread.num_samples >= MIN_TIMED_STEPS
-                and spread.relative_half_width <= self._precision
-            )
-            if not narrow or spent_s < MIN_TIMED_S:
+            if (
+                spread is None
+                or spread.num_samples < MIN_SAMPLES
+                or spread.relative_half_width > self._precision
+            ):
                 return False
         self._device.synchronize()
         self._memory = self._device.read_memory()
@@ -222,14 +228,19 @@ class Window:
     # result ----------------------------------------------------------------------------------
 
     def _step_times(self) -> list[float]:
-        """Times of the steps that the device has finished, and that are of the usual kind."""
+        """Seconds a step, averaged over groups of steps of the usual kind that are finished."""
         usual = self._usual_micro_batches()
-        times = (
+        found = (
             self._device.elapsed_s(step.start, step.end)
             for step in self._steps
             if step.micro_batches == usual
         )
-        return [one for one in times if one is not None]
+        times = [one for one in found if one is not None]
+        group = self._group
+        return [
+            sum(times[start : start + group]) / group
+            for start in range(0, len(times) - group + 1, group)
+        ]
 
     def _usual_micro_batches(self) -> int:
         # A step that GradScaler skipped, or the first of an accumulation, counts differently.

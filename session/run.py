@@ -39,6 +39,8 @@ DISCOVERY_SILENCE = 10.0
 CPU_PRECISION = 0.05
 GPU_PRECISION = 0.02
 """Relative half-width of the median's interval at which timing stops."""
+MIN_SAMPLE_S = 0.02
+"""Steps shorter than this are averaged in groups, except where only memory counts."""
 BATCH_CAPS = (8, 1)
 """Sizes with which discovery is tried again when the script's own does not fit."""
 MAX_RESTARTS = 2
@@ -183,6 +185,7 @@ class Run:
                 request,
                 ordinal,
                 precision=self._precision(),
+                min_sample_s=MIN_SAMPLE_S if self.record.goal.kind != "memory" else 0.0,
                 time_limit_s=max(1.0, min(30.0, self.record.goal.budget_s / 8)),
             )
         except WorkerGone as gone:
