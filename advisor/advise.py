@@ -29,6 +29,7 @@ from .confirm import finalists, ratio_to
 from .facts import (
     confirmations,
     failed,
+    known_bad,
     latest_timed,
     pooled,
     ran,
@@ -103,14 +104,13 @@ def _choose(record: RunRecord) -> int | None:
     target = target_bytes(record)
     memory = trusted_memory(record)
     confirmed = {one.batch_size for one in confirmations(record)}
-    refused = {one.batch_size for one in failed(record)}
     proposed = finalists(record)
     runs = {one.batch_size for one in ran(record)}
 
     def fits(size: int) -> bool:
         return (
             size in runs
-            and size not in refused
+            and not known_bad(record, size)
             and (target is None or size not in memory or memory[size].peak_bytes <= target)
         )
 

@@ -7,7 +7,15 @@ from math import sqrt
 
 from ..records import RunRecord, Trial, TrialRequest
 from .cost import Budget
-from .facts import confirmations, failed, latest_timed, ran, searched, target_bytes, trusted_memory
+from .facts import (
+    confirmations,
+    known_bad,
+    latest_timed,
+    ran,
+    searched,
+    target_bytes,
+    trusted_memory,
+)
 from .knee import fastest, knee
 from .sizes import allowed
 from .tail import last_batch
@@ -113,7 +121,7 @@ def _after_rejections(record: RunRecord, size: int, best: int) -> int:
         step = allowed(record, sqrt(size * best), up=True)
         # A near neighbour that ran, else one between that will now be run.
         size = larger[0] if larger[0] <= size * 1.5 or not size < step < best else step
-    return best
+    return size
 
 
 def _runner_up(record: RunRecord, best: int) -> int | None:
@@ -131,11 +139,10 @@ def _largest_fitting(record: RunRecord) -> int | None:
     """The largest size that ran, stayed below the target, and did not fail a confirmation."""
     target = target_bytes(record)
     memory = trusted_memory(record)
-    refused = {one.batch_size for one in failed(record)}
     sizes = [
         one.batch_size
         for one in ran(record)
-        if one.batch_size not in refused
+        if not known_bad(record, one.batch_size)
         and (
             target is None
             or one.batch_size not in memory

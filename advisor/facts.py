@@ -41,6 +41,17 @@ def smallest_bad(record: RunRecord) -> int | None:
     )
 
 
+def known_bad(record: RunRecord, size: int) -> bool:
+    """Whether a size failed, or memory was refused to a smaller one; it may have run before.
+
+    A script that ended says nothing about the size at which it did.
+    """
+    bad = smallest_bad(record)
+    return (bad is not None and size >= bad) or any(
+        one.batch_size == size and one.outcome != "script_ended" for one in failed(record)
+    )
+
+
 def latest_timed(record: RunRecord) -> dict[int, Trial]:
     """For each size the latest timed trial, in order of size."""
     latest = {one.batch_size: one for one in timed(record)}
@@ -50,10 +61,10 @@ def latest_timed(record: RunRecord) -> dict[int, Trial]:
 def searched(record: RunRecord) -> dict[int, Trial]:
     """The timed trials of the search, one a size, in order of size.
 
-    What the search found does not change while it is being confirmed.
+    What the search found does not change while it is being confirmed, unless a size fails there.
     """
     found = {one.batch_size: one for one in timed(record) if one.purpose == "search"}
-    return dict(sorted(found.items()))
+    return {size: one for size, one in sorted(found.items()) if not known_bad(record, size)}
 
 
 def trusted_memory(record: RunRecord) -> dict[int, Memory]:

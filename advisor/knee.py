@@ -12,7 +12,7 @@ from math import sqrt
 
 from ..records import RunRecord, TimeLaw, Trial, TrialRequest
 from .cost import Budget
-from .facts import failed, searched, smallest_bad, target_bytes, timed, trusted_memory
+from .facts import known_bad, searched, smallest_bad, target_bytes, timed, trusted_memory
 from .laws import fit_time, knee_of
 from .memory_guard import largest_safe
 from .sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
@@ -126,7 +126,7 @@ def _grow(record: RunRecord, budget: Budget) -> TrialRequest | None:
         top = min(top, safe) if safe is not None else top
     for factor in (GROWTH, 2.0, 1.5):
         size = allowed(record, min(top, last * factor))
-        if size <= last * 1.1 or size > top or _known_bad(record, size):
+        if size <= last * 1.1 or size > top or known_bad(record, size):
             continue
         request = _timed(record, size, f"x{size / last:.1f}: does a larger batch still pay?")
         if budget.allows(request):
@@ -158,7 +158,7 @@ def _refine(record: RunRecord) -> TrialRequest | None:
         return None
     law = law_of(sizes)
     wanted = _by_bracket(record, sizes) if isinstance(law, str) else _by_law(record, law, sizes)
-    if wanted is None or wanted in sizes or _known_bad(record, wanted):
+    if wanted is None or wanted in sizes or known_bad(record, wanted):
         return None
     return _timed(record, wanted, "close to the knee")
 
@@ -193,16 +193,11 @@ def _clean(record: RunRecord) -> TrialRequest | None:
     sizes = searched(record)
     top = min(max(sizes), size * TAIL_REACH, largest_allowed(record))
     wanted = clean_from(record.discovery, size, int(top))
-    if wanted is None or wanted in sizes or _known_bad(record, wanted):
+    if wanted is None or wanted in sizes or known_bad(record, wanted):
         return None
     if allowed(record, wanted) != wanted and record.goal.keep_effective_batch:
         return None
     return _timed(record, wanted, f"next to {size}, whose epochs end in a harmful short batch")
-
-
-def _known_bad(record: RunRecord, size: int) -> bool:
-    bad = smallest_bad(record)
-    return (bad is not None and size >= bad) or size in {one.batch_size for one in failed(record)}
 
 
 def _harmful(record: RunRecord, size: int) -> bool:

@@ -53,9 +53,13 @@ def _proposal(record: RunRecord, last: int, ceiling: int | None, target: int) ->
     memory = trusted_memory(record)
     if last == 0:
         return allowed(record, (ceiling or 2) // 2)
-    if last_slope({size: one.peak_bytes for size, one in memory.items()}) is not None:
-        safe = largest_safe(memory, target, ceiling)
-        wanted = float(safe) if safe is not None else last * 2.0
+    below = {size: one for size, one in memory.items() if size <= last}
+    safe = None
+    if last_slope({size: one.peak_bytes for size, one in below.items()}) is not None:
+        safe = largest_safe(below, target, None)
+    # Where the secant has failed once it would go on failing, one step below the ceiling.
+    if safe is not None and (ceiling is None or safe < ceiling):
+        wanted = float(safe)
     elif ceiling is not None:
         # Far apart in proportion, close together in the middle.
         wanted = sqrt(last * ceiling) if ceiling > 2 * last else (last + ceiling) / 2

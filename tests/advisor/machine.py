@@ -1,0 +1,273 @@
+"""A machine on paper: laws of time and memory, on which the search runs as on a real one."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.search import Done, next_trial
+from batchadvisor.records import (
+    Advice,
+    DeviceInfo,
+    Discovery,
+    Goal,
+    LoaderInfo,
+    Memory,
+    NormLayers,
+    OptimizerInfo,
+    RunRecord,
+    ScriptInfo,
+    SourceLine,
+    Spread,
+    TailCheck,
+    Trial,
+    TrialRequest,
+)
+from batchadvisor.spread import inverse, spread_of
+
+GIB = 2**30
+MAX_TRIALS = 60
+"""No search may come near it; see `Result.finished`."""
+NUM_TIMED_STEPS = 10
+WARMUP_STEPS = 4
+
+
+def exactly(value, half_width=0.0, num_samples=10):
+    """A spread around `value`, its half-width relative."""
+    return Spread(
+        median=value,
+        low=value * (1 - half_width),
+        high=value * (1 + half_width),
+        num_samples=num_samples,
+        confidence=0.9,
+    )
+
+
+def loader_of(num_samples=15625, **changes):
+    """A training loader."""
+    values = {
+        "ordinal": 0,
+        "place": SourceLine(file="train.py", line=7),
+        "batch_size": 8,
+        "num_samples": num_samples,
+        "drop_last": False,
+        "num_workers": 0,
+        "sampler": "RandomSampler",
+        "iterable": False,
+        "steered": "exact",
+        "trains": True,
+    }
+    return LoaderInfo(**{**values, **changes})
+
+
+def discovery_of(native=8, num_samples=15625, micro_batches=1, loader=None, **changes):
+    """A script with one loader and one optimizer."""
+    values = {
+        "loaders": (loader or loader_of(num_samples, batch_size=native),),
+        "optimizers": (
+            OptimizerInfo(
+                ordinal=0,
+                place=SourceLine(file="train.py", line=9),
+                name="SGD",
+                learning_rate=0.1,
+                num_parameters=1000,
+                trains=True,
+            ),
+        ),
+        "primary_loader": 0,
+        "native_batch_size": native,
+        "micro_batches": micro_batches,
+        "parameter_device": "cuda:0",
+        "num_parameters": 1000,
+        "norm_layers": NormLayers(),
+        "setup_s": 4.0,
+        "native_step_s": 0.1,
+    }
+    return Discovery(**{**values, **changes})
+
+
+def record_of(trials=(), *, goal=None, discovery=None, capacity=80 * GIB, **changes):
+    """A record of these trials."""
+    values = {
+        "state": "finished",
+        "started_at": "2026-11-20T00:00:00+00:00",
+        "command": ("batchadvisor", "run", "train.py"),
+        "script": ScriptInfo(path="train.py"),
+        "goal": goal or Goal(),
+        "device": DeviceInfo(
+            kind="cuda",
+            name="on paper",
+            total_bytes=capacity,
+            capacity_bytes=capacity,
+            capacity_source="on paper",
+        ),
+        "discovery": discovery or discovery_of(),
+        "trials": tuple(trials),
+    }
+    return RunRecord(**{**values, **changes})
+
+
+def trial_of(size, step_s=None, *, ordinal=0, peak=None, wait_s=0.0, half_width=0.01, **changes):
+    """A trial that ran: timed where a step time is given, else a fit."""
+    values = {
+        "ordinal": ordinal,
+        "worker": 0,
+        "batch_size": size,
+        "kind": "fit" if step_s is None else "timed",
+        "purpose": "search",
+        "outcome": "ok",
+        "arrived_batch_size": size,
+        "size_proof": "shape",
+        "micro_batches": 1,
+        "memory": None if peak is None else Memory(peak_bytes=int(peak), peak_source="on paper"),
+    }
+    if step_s is not None:
+        values["step_s"] = exactly(step_s, half_width)
+        values["samples_per_s"] = inverse(values["step_s"], size)
+        values["input_wait_s"] = exactly(wait_s)
+    return Trial(**{**values, **changes})
+
+
+def failure_of(size, outcome="out_of_memory", **changes):
+    """A trial that did not run."""
+    values = {"detail": f"{outcome} on paper", "arrived_batch_size": None, "size_proof": ""}
+    return trial_of(size, outcome=outcome, **{**values, **changes})
+
+
+def numbered(*trials):
+    """The trials with their positions as ordinals."""
+    return tuple(msgspec.structs.replace(one, ordinal=number) for number, one in enumerate(trials))
+
+
+@dataclass
+class Result:
+    """What a search left."""
+
+    record: RunRecord
+    advice: Advice
+    stop: Done | None
+    requests: list[TrialRequest]
+
+    @property
+    def finished(self):
+        """Whether the search ended by itself."""
+        return self.stop is not None
+
+    @property
+    def size(self):
+        """The recommended size, `None` without one."""
+        return self.advice.recommended and self.advice.recommended.batch_size
+
+    @property
+    def tried(self):
+        """Sizes of the search, in order; confirmation and tail left out."""
+        return [one.batch_size for one in self.record.trials if one.purpose == "search"]
+
+    @property
+    def num_refused(self):
+        """Trials that ran out of memory."""
+        return sum(one.outcome == "out_of_memory" for one in self.record.trials)
+
+
+@dataclass
+class Machine:
+    """The laws of a machine.
+
+    Attributes:
+        time_s: seconds per step of a size.
+        memory: peak bytes of a size.
+        capacity: what the search is told.
+        real_capacity: where memory really ends; the same if not given.
+        noise: relative standard deviation of a step and of the drift between trials.
+        memory_noise: the same of a peak.
+        blind: every peak reads the same.
+        outcome: overrules a trial's outcome, given its request and the worker's number.
+    """
+
+    time_s: Callable[[int], float] = lambda size: 0.005 + 0.0005 * size
+    memory: Callable[[int], float] = lambda size: GIB + 20e6 * size
+    capacity: int = 80 * GIB
+    real_capacity: int | None = None
+    noise: float = 0.01
+    memory_noise: float = 0.0
+    seed: int = 0
+    blind: bool = False
+    setup_s: float = 4.0
+    discovery: Discovery = field(default_factory=discovery_of)
+    outcome: Callable[[TrialRequest, int], str | None] = lambda request, worker: None
+
+    def search(self, goal=None, stop_after=MAX_TRIALS):
+        """Runs the whole search and asks for advice."""
+        rng = random.Random(self.seed)
+        record = record_of(
+            goal=goal,
+            capacity=self.capacity,
+            discovery=msgspec.structs.replace(
+                self.discovery, setup_s=self.setup_s, native_step_s=self.time_s(8)
+            ),
+            state="running",
+        )
+        worker, alive = 0, True
+        requests = []
+        stop = None
+        while len(record.trials) < stop_after:
+            step = next_trial(record)
+            if isinstance(step, Done):
+                stop = step
+                break
+            requests.append(step)
+            spent_s = 0.0
+            if step.fresh_process or not alive:
+                worker, alive, spent_s = worker + 1, True, self.setup_s
+            trial = self._run(step, worker, len(record.trials), rng)
+            alive = trial.ran
+            record = msgspec.structs.replace(
+                record,
+                trials=(*record.trials, trial),
+                search_s=record.search_s + spent_s + trial.elapsed_s,
+            )
+        if stop is not None:
+            record = msgspec.structs.replace(record, state="finished", stop_reason=stop.reason)
+        return Result(record, advise(record), stop, requests)
+
+    def _run(self, request, worker, ordinal, rng):
+        size = request.batch_size
+        rest = {"ordinal": ordinal, "worker": worker, "purpose": request.purpose}
+        outcome = self.outcome(request, worker)
+        peak = self.memory(size) * max(0.5, rng.gauss(1, self.memory_noise))
+        if outcome is None and peak > (self.real_capacity or self.capacity):
+            outcome = "out_of_memory"
+        if outcome is not None:
+            tail = None
+            if request.purpose == "tail":
+                tail = TailCheck(num_samples=size, outcome=outcome, detail="on paper")
+            step = self.time_s(size)
+            return failure_of(
+                size, outcome, kind=request.kind, tail=tail, elapsed_s=2 * step, **rest
+            )
+        drift = max(0.5, rng.gauss(1, self.noise / 2))
+        times = [
+            self.time_s(size) * drift * max(0.5, rng.gauss(1, self.noise))
+            for _ in range(NUM_TIMED_STEPS)
+        ]
+        trial = trial_of(
+            size,
+            peak=10 * 2**20 if self.blind else peak,
+            elapsed_s=2 * self.time_s(size),
+            **rest,
+        )
+        if request.kind == "timed":
+            step_s = spread_of(times)
+            trial = msgspec.structs.replace(
+                trial,
+                kind="timed",
+                step_s=step_s,
+                samples_per_s=inverse(step_s, size),
+                input_wait_s=exactly(0.0),
+                elapsed_s=sum(times) + WARMUP_STEPS * self.time_s(size),
+            )
+        if request.purpose == "tail":
+            check = TailCheck(num_samples=size, outcome="ok")
+            trial = msgspec.structs.replace(trial, tail=check)
+        return trial
