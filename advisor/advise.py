@@ -33,6 +33,7 @@ from .facts import (
     latest_timed,
     pooled,
     ran,
+    searched,
     smallest_bad,
     target_bytes,
     trusted_memory,
@@ -42,7 +43,7 @@ from .knee import fastest
 from .laws import fit_memory, fit_time
 from .tail import tail_of
 from .training import training_of
-from .verdict import verdict_at
+from .verdict import INPUT_SHARE, input_share, verdict_at
 
 
 def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
@@ -253,6 +254,15 @@ def _objective(record: RunRecord, choice: Choice) -> str:
             f"(capacity less {record.goal.margin:.0%})."
         )
     best = fastest(record)
+    own = record.discovery.native_batch_size if record.discovery is not None else None
+    sizes = searched(record)
+    if kind == "knee" and size == own and size in sizes:
+        share = input_share(sizes[size])
+        if share >= INPUT_SHARE:
+            return (
+                f"The step waits {share:.0%} of its time for the DataLoader, so no batch size "
+                "gains anything: mend the loader first."
+            )
     if kind == "throughput":
         return "The fastest size that ran; of sizes that noise cannot tell apart the smallest."
     if best is None or best == size:

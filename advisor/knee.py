@@ -17,6 +17,7 @@ from .laws import fit_time, knee_of
 from .memory_guard import largest_safe
 from .sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
 from .tail import clean_from, has_harmful_tail
+from .verdict import INPUT_SHARE, input_share
 
 GROWTH = 4.0
 NO_GAIN = 0.01
@@ -51,6 +52,9 @@ def knee(record: RunRecord) -> int | None:
         return None
     inside = _inside(record, sizes)
     smallest = min(inside)
+    own = record.discovery.native_batch_size if record.discovery is not None else None
+    if own in inside and input_share(sizes[own]) >= INPUT_SHARE:
+        return own  # the loader sets the pace: no size gains anything over the script's own
     near = [size for size in inside if size <= smallest * TAIL_REACH]
     clean = [size for size in near if not _harmful(record, size)]
     return min(clean, default=smallest)

@@ -109,10 +109,17 @@ class _Share:
         self.evidence = Evidence(metric=metric, value=round(value, 3), threshold=threshold)
 
 
-def _wait(trial: Trial) -> _Share | None:
+def input_share(trial: Trial) -> float:
+    """Share of the step spent waiting for the loader; 0 where it was not measured."""
     if trial.input_wait_s is None or trial.step_s is None or trial.step_s.median <= 0:
+        return 0.0
+    return min(1.0, trial.input_wait_s.median / trial.step_s.median)
+
+
+def _wait(trial: Trial) -> _Share | None:
+    if trial.input_wait_s is None or trial.step_s is None:
         return None
-    share = min(1.0, trial.input_wait_s.median / trial.step_s.median)
+    share = input_share(trial)
     return _Share("share of the step waiting for the loader", share, INPUT_SHARE)
 
 

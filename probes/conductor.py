@@ -58,6 +58,7 @@ class Conductor:
         self._window: Window | None = None
         self._run: RunTrial | None = None
         self._largest_so_far = 0
+        self._cpu_use = host.CpuUse()
         self._reported_s = 0.0
         self._reported_phase: Phase | None = None
         self.ask: Callable[[int], None] = lambda _: None
@@ -139,6 +140,7 @@ class Conductor:
             time_limit_s=message.time_limit_s,
             shrinks=request.batch_size < self._largest_so_far,
         )
+        self._cpu_use = host.CpuUse()
         self._largest_so_far = max(self._largest_so_far, request.batch_size)
         self._reported_phase = None
         self._progress(self._window)
@@ -160,7 +162,7 @@ class Conductor:
 
     def _report(self, window: Window) -> None:
         assert self._run is not None
-        doubt = host.load_doubt() if window.request.kind == "timed" else None
+        doubt = self._cpu_use.doubt() if window.request.kind == "timed" else None
         trial = window.result(
             self._run.ordinal, self._order.worker, doubts=(doubt,) if doubt else ()
         )

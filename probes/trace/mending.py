@@ -39,13 +39,8 @@ def mend(event: str, *, any_keys: bool = False) -> str | None:
         Valid JSON of an object, or `None` if the event cannot be understood.
     """
     text = _rewrite(event.strip(), 0 if any_keys else 1)
-    if text is None or not text.startswith("{"):
-        return None
-    try:
-        msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return None
-    return text
+    usable = text is not None and text.startswith("{") and is_valid(text.encode())
+    return text if usable else None
 
 
 def is_valid(text: bytes) -> bool:

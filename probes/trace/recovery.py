@@ -13,7 +13,8 @@ from .chunks import NEXT_EVENT
 from .mending import is_valid, mend
 
 _LIST_END = re.compile(rb"\}\s*(?:,\s*)?(\])\s*(?:,\s*\"|\}\s*\Z|\Z)")
-_LOOSE = json.JSONDecoder(strict=False)
+_LOOSE = json.JSONDecoder(strict=False, parse_int=len)  # numbers of any length
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SPACE = b", \t\r\n"
 _WINDOW = 1 << 16
 """An event that is not read within so many bytes of its chunk's end waits for the next chunk."""
@@ -121,7 +122,8 @@ class _Walk:
         texts: list[tuple[bytes, bytes | None]] = [(piece, None)]
         texts += [(piece[: m.start() + 1], piece[m.end(1) :]) for m in _LIST_END.finditer(piece)]
         for text, footer in texts:
-            event = mend(text.decode("utf-8", "replace"))
+            plain = text.decode("utf-8", "replace")
+            event = plain if _is_event(plain.encode()) else mend(plain)
             if event is not None and (not complete or _is_complete(event)):
                 self.found.events.append(event.encode())
                 self.found.num_mended += 1
@@ -133,9 +135,9 @@ class _Walk:
 
 def _is_complete(event: str) -> bool:
     """Whether a mended event still has what its kind needs, none of it lost in a string."""
-    fields: dict[str, object] = msgspec.json.decode(event)
-    return fields.get("ph") != "X" or fields.keys() >= {"name", "ts", "dur"}
+    fields = _FIELDS.decode(event)
+    return bytes(fields.get("ph", b"")) != b'"X"' or fields.keys() >= {"name", "ts", "dur"}
 
 
 def _is_event(piece: bytes) -> bool:
-    return b'"ph"' in piece and is_valid(piece)
+    return piece.startswith(b"{") and b'"ph"' in piece and is_valid(piece)

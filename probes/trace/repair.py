@@ -21,6 +21,7 @@ from .chunks import MOST_UNBROKEN, Chunks
 from .mending import is_valid, mend
 from .recovery import Found, find_events
 
+_KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _BETWEEN = b",\n  "
 
 
@@ -116,7 +117,7 @@ def _header(chunks: Chunks) -> bytes:
     if chunks.bare_list or is_valid(header + b"]}"):
         return header
     mended = mend((header + b"]}").decode("utf-8", "replace"), any_keys=True)
-    if mended is not None and msgspec.json.decode(mended).get("traceEvents") == []:
+    if mended is not None and mended.endswith("[]}") and "traceEvents" in _KEYS.decode(mended):
         return mended.removesuffix("]}").encode()
     return b'{"traceEvents": ['
 
