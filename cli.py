@@ -165,6 +165,7 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     from .session import run as session
     from .session.store import read_record
 
+    _end_like_ctrl_c()
     goal = _goal(options)
     _check_pairs(options)
     settings = _run_options(script, arguments, goal, options)
@@ -271,6 +272,14 @@ def _print_discovery(discovery: Any, device: Any, *, as_json: bool) -> None:
     from .session.answer import discovery_json, discovery_text
 
     click.echo(discovery_json(discovery, device) if as_json else discovery_text(discovery, device))
+
+
+def _end_like_ctrl_c() -> None:
+    """A polite kill and a closed terminal keep what was measured, as Ctrl-C does."""
+    import signal
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
 
 
 def _terminal() -> tuple[int, bool]:

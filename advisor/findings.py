@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from ..records import Evidence, Finding, NormLayers, RunRecord, Tail, TailCheck
@@ -13,6 +14,7 @@ from .tail import HARMFUL_WEIGHT
 
 FEW_STEPS = 10
 """Fewer optimizer steps an epoch than this are worth a warning."""
+_NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 WIDE_INTERVAL = 0.10
 """Relative half-width of a step time from which on the machine is called noisy."""
 
@@ -242,21 +244,24 @@ def _broken(record: RunRecord) -> list[Finding]:
 
 
 def _doubts(record: RunRecord) -> list[Finding]:
-    texts = dict.fromkeys(
-        [*record.doubts, *(text for trial in record.trials for text in trial.doubts)]
-    )
-    kinds: dict[str, str] = {}
-    for text in texts:  # the same doubt of many trials is said once
-        kinds.setdefault(text.partition(":")[0], text)
+    texts = [*record.doubts, *(text for trial in record.trials for text in trial.doubts)]
+    kinds: dict[str, list[str]] = {}
+    for text in texts:  # the same doubt of many trials is said once, at its worst
+        kinds.setdefault(_NUMBERS.split(text)[0], []).append(text)
     return [
         Finding(
             rule="doubt",
             severity="warning",
-            message=text,
+            message=max(same, key=_numbers)
+            + (f" (the worst of {len(same)} trials)" if len(same) > 1 else ""),
             remedy="run again when the machine is free.",
         )
-        for text in kinds.values()
+        for same in kinds.values()
     ]
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(one) for one in _NUMBERS.findall(text)]
 
 
 def _falling(record: RunRecord) -> list[Finding]:

@@ -230,17 +230,20 @@ class Window:
     def _step_times(self) -> list[float]:
         """Seconds a step, averaged over groups of steps of the usual kind that are finished."""
         usual = self._usual_micro_batches()
-        found = (
-            self._device.elapsed_s(step.start, step.end)
-            for step in self._steps
-            if step.micro_batches == usual
-        )
+        found = (self._elapsed_s(step) for step in self._steps if step.micro_batches == usual)
         times = [one for one in found if one is not None]
         group = self._group
         return [
             sum(times[start : start + group]) / group
             for start in range(0, len(times) - group + 1, group)
         ]
+
+    def _elapsed_s(self, step: _Step) -> float | None:
+        if step.elapsed_s is None:
+            step.elapsed_s = self._device.elapsed_s(step.start, step.end)
+            if step.elapsed_s is not None:
+                step.start = step.end = None  # events of the device are freed
+        return step.elapsed_s
 
     def _usual_micro_batches(self) -> int:
         # A step that GradScaler skipped, or the first of an accumulation, counts differently.
@@ -251,7 +254,7 @@ class Window:
         return tuple(
             StepSample(step_s=seconds, input_wait_s=step.wait_s, num_samples=step.num_samples)
             for step in self._steps
-            if (seconds := self._device.elapsed_s(step.start, step.end)) is not None
+            if (seconds := self._elapsed_s(step)) is not None
         )
 
     def result(self, ordinal: int, worker: int, *, doubts: tuple[str, ...] = ()) -> Trial:
@@ -298,13 +301,14 @@ class Window:
 class _Step:
     """One optimizer step between two fetches."""
 
-    __slots__ = ("end", "micro_batches", "num_samples", "start", "wait_s")
+    __slots__ = ("elapsed_s", "end", "micro_batches", "num_samples", "start", "wait_s")
 
     def __init__(
         self, start: Any, end: Any, wait_s: float, num_samples: int, micro_batches: int
     ) -> None:
         self.start = start
         self.end = end
+        self.elapsed_s: float | None = None
         self.wait_s = wait_s
         self.num_samples = num_samples
         self.micro_batches = micro_batches
