@@ -1,0 +1,230 @@
+"""Laws fitted to trials: exact lines come back, and what does not fit is refused."""
+
+import pytest
+from batchadvisor.advisor.laws import (
+    FLOOR_GROWTH,
+    MAX_TIME_RESIDUAL,
+    SLOPE_AGREEMENT,
+    above_floor,
+    fit_memory,
+    fit_time,
+    knee_of,
+    last_slope,
+    line_through,
+    slopes_agree,
+)
+from batchadvisor.advisor.memory_guard import GROWTH_CAP, TRUSTED_CAP, largest_safe
+from batchadvisor.records import Memory, MemoryLaw, TimeLaw
+from hypothesis import given
+from hypothesis import strategies as st
+
+MIB = 2**20
+
+sizes = st.lists(st.integers(1, 5000), min_size=3, max_size=8, unique=True)
+fixed_parts = st.floats(0, 1e3)
+slopes = st.floats(1e-3, 1e3)
+
+
+def memory_of(peaks):
+    return {size: Memory(peak_bytes=peak, peak_source="") for size, peak in peaks.items()}
+
+
+def law(fixed_s, slope_s):
+    return TimeLaw(fixed_s=fixed_s, slope_s=slope_s, residual=0.0, sizes=(1, 2, 4))
+
+
+class TestLine:
+    @given(sizes, fixed_parts, slopes)
+    def test_an_exact_line_comes_back(self, xs, fixed, slope):
+        found = line_through([(x, fixed + slope * x) for x in xs])
+        assert found is not None
+        assert found[0] == pytest.approx(fixed, rel=1e-4, abs=1e-4 * slope * max(xs))
+        assert found[1] == pytest.approx(slope, rel=1e-3)
+        assert found[2] < 1e-6
+
+    @given(st.dictionaries(st.integers(1, 5000), st.floats(1e-3, 1e6), min_size=2))
+    def test_no_negative_part(self, points):
+        found = line_through(sorted(points.items()))
+        if found is not None:
+            assert found[0] >= 0
+            assert found[1] > 0
+            assert found[2] >= 0
+
+    @given(
+        st.dictionaries(st.integers(1, 1000), st.floats(0.1, 100), min_size=3),
+        st.floats(0.01, 100),
+    )
+    def test_units_do_not_matter(self, points, factor):
+        one = line_through(sorted(points.items()))
+        two = line_through([(x, y * factor) for x, y in sorted(points.items())])
+        if one is not None and two is not None and one[0] > 1e-6 * min(points.values()):
+            assert two[1] == pytest.approx(one[1] * factor, rel=1e-6)
+            assert two[2] == pytest.approx(one[2], rel=1e-6, abs=1e-9)
+
+    @pytest.mark.parametrize("points", [[], [(1, 2.0)], [(4, 2.0), (4, 3.0)]])
+    def test_too_few(self, points):
+        assert line_through(points) is None
+
+    @pytest.mark.parametrize("points", [[(1, 2.0), (2, 2.0)], [(1, 5.0), (2, 4.0), (4, 1.0)]])
+    def test_no_growth(self, points):
+        assert line_through(points) is None
+
+    def test_a_line_that_would_start_below_zero_starts_at_zero(self):
+        fixed, slope, _ = line_through([(1, 1.0), (2, 2.5), (3, 4.0)])
+        assert fixed == 0
+        assert 1.0 < slope < 1.5
+
+
+class TestMemory:
+    def test_a_law(self):
+        found = fit_memory({8: 180, 16: 260, 32: 420, 64: 740}, 1100)
+        assert isinstance(found, MemoryLaw)
+        assert (found.fixed_bytes, found.slope_bytes) == pytest.approx((100, 10))
+        assert found.sizes == (16, 32, 64)
+        assert found.residual == pytest.approx(0, abs=1e-9)
+        assert found.largest_estimate in (99, 100)
+
+    @given(sizes, st.integers(0, 10**10), st.integers(10**6, 10**8))
+    def test_an_exact_line_is_kept_or_refused_never_bent(self, xs, fixed, slope):
+        peaks = {x: fixed + slope * x for x in xs}
+        found = fit_memory(peaks, 10**12)
+        if not isinstance(found, str):
+            assert found.slope_bytes == pytest.approx(slope, rel=1e-3)
+            assert found.largest_estimate == pytest.approx((10**12 - fixed) / slope, rel=1e-2)
+
+    @given(sizes, st.integers(0, 10**9), st.integers(10**6, 10**8), st.integers(10**9, 10**11))
+    def test_more_memory_never_fits_less(self, xs, fixed, slope, target):
+        peaks = {x: fixed + slope * x for x in xs}
+        less, more = fit_memory(peaks, target), fit_memory(peaks, 2 * target)
+        assert isinstance(less, str) == isinstance(more, str)
+        if not isinstance(less, str):
+            assert less.largest_estimate <= more.largest_estimate
+
+    @pytest.mark.parametrize("peaks", [{}, {8: 100}, {8: 100, 16: 200}])
+    def test_too_few_points(self, peaks):
+        assert "three sizes" in fit_memory(peaks, 1000)
+
+    def test_the_floor_is_left_out(self):
+        """Below 64 the optimizer step sets the peak; only two sizes move it."""
+        peaks = {1: 1000, 4: 1000, 16: 1005, 64: 1010, 256: 2000}
+        assert above_floor(peaks) == [(64, 1010), (256, 2000)]
+        assert "there are 2" in fit_memory(peaks, 10_000)
+
+    def test_the_first_point_after_a_floor_is_not_believed(self):
+        """The law after a floor is right, or there is none: the floor's end bends the line."""
+        for true in (0.5, 1.0, 2.0, 5.0):
+            peaks = {size: int(max(1000, 500 + true * size)) for size in (1, 8, 64, 256, 1024)}
+            found = fit_memory(peaks, 50_000)
+            if not isinstance(found, str):
+                assert found.slope_bytes == pytest.approx(true, rel=SLOPE_AGREEMENT)
+
+    def test_slopes_that_disagree(self):
+        assert "slope changes" in fit_memory({8: 100, 16: 200, 32: 600}, 1000)
+        before = 10 * (1 - SLOPE_AGREEMENT)
+        inside, outside = (int(1000 - 8 * (before + nudge)) for nudge in (0.1, -0.1))
+        assert isinstance(fit_memory({8: inside, 16: 1000, 24: 1080}, 10**5), MemoryLaw)
+        assert "slope changes" in fit_memory({8: outside, 16: 1000, 24: 1080}, 10**5)
+
+    def test_memory_that_shrinks(self):
+        assert "does not grow" in fit_memory({8: 100, 16: 300, 24: 250}, 1000)
+
+    def test_last_slope(self):
+        assert last_slope({8: 100, 16: 180}) == pytest.approx(10)
+        assert last_slope({8: 100}) is None
+        assert last_slope({8: 1000, 32: 1000 + int(900 * FLOOR_GROWTH)}) is None
+        assert last_slope({8: 100, 16: 300, 24: 250}) is None
+
+    def test_slopes_agree(self):
+        assert slopes_agree({8: 100, 16: 180, 32: 340})
+        assert not slopes_agree({8: 100, 16: 180, 32: 640})
+        assert not slopes_agree({8: 100, 16: 180})
+
+
+class TestLargestSafe:
+    def test_no_readings(self):
+        assert largest_safe({}, 1000, None) is None
+
+    def test_one_reading_on_the_floor_may_double_or_grow_in_proportion(self):
+        assert largest_safe(memory_of({8: 900}), 1000, None) == 16
+        assert largest_safe(memory_of({8: 400}), 1000, None) == 20
+        assert largest_safe(memory_of({8: 1}), 1000, None) == 8 * GROWTH_CAP
+
+    def test_secant_with_safety(self):
+        # (1000 - 500) / (1.1 x 10) more, but at most four times as many.
+        assert largest_safe(memory_of({32: 420, 40: 500}), 1000, None) == 85
+
+    def test_cap_rises_where_two_slopes_agree(self):
+        assert largest_safe(memory_of({8: 180, 16: 260}), 10**9, None) == 16 * GROWTH_CAP
+        assert largest_safe(memory_of({4: 140, 8: 180, 16: 260}), 10**9, None) == 16 * TRUSTED_CAP
+
+    def test_full(self):
+        assert largest_safe(memory_of({8: 1000}), 1000, None) == 8
+
+    def test_below_a_failure(self):
+        assert largest_safe(memory_of({8: 10}), 1000, 12) == 11
+
+    @given(
+        fixed=st.integers(0, 10**9),
+        slope=st.integers(10**4, 10**7),
+        start=st.integers(1, 200),
+        steps=st.integers(1, 4),
+        margin=st.floats(0.01, 0.5),
+    )
+    def test_a_straight_memory_is_never_overrun(self, fixed, slope, start, steps, margin):
+        """Two steps of any straight law: the next size stays within the target."""
+        peaks = {start * 2**n: fixed + slope * start * 2**n for n in range(steps)}
+        target = int(max(peaks.values()) * (1 + margin)) + 1
+        safe = largest_safe(memory_of(peaks), target, None)
+        visible = last_slope(peaks) is not None
+        if visible or (steps == 1 and fixed == 0):
+            assert fixed + slope * safe <= target + slope
+
+
+class TestTime:
+    def test_a_law(self):
+        found = fit_time({8: 0.18, 16: 0.26, 64: 0.74})
+        assert (found.fixed_s, found.slope_s) == pytest.approx((0.1, 0.01))
+        assert found.sizes == (8, 16, 64)
+
+    @given(sizes, st.floats(0, 1), st.floats(1e-5, 1e-1))
+    def test_an_exact_line_comes_back(self, xs, fixed, slope):
+        found = fit_time({x: fixed + slope * x for x in xs})
+        if max(xs) < 4 * min(xs):
+            assert "too close together" in found
+        else:
+            assert found.slope_s == pytest.approx(slope, rel=1e-3)
+            assert found.residual < 1e-6
+
+    def test_refusals(self):
+        assert "there are 2" in fit_time({1: 0.1, 8: 0.2})
+        assert "too close" in fit_time({8: 0.1, 16: 0.2, 31: 0.4})
+        assert "does not grow" in fit_time({1: 0.1, 4: 0.1, 8: 0.1})
+
+    def test_a_bent_curve_is_refused_with_its_miss(self):
+        found = fit_time({1: 0.1, 8: 0.1, 64: 0.1, 512: 0.8})
+        assert "misses a measured step time" in found
+        small_bend = fit_time({1: 0.100, 8: 0.110, 64: 0.2, 512: 0.9})
+        assert small_bend.residual <= MAX_TIME_RESIDUAL
+
+
+class TestKnee:
+    def test_formula(self):
+        """At the knee the throughput is (1 - tolerance) of that at the largest size."""
+        for fixed_s, slope_s, largest, tolerance in (
+            (0.1, 0.01, 256, 0.05),
+            (0.001, 0.01, 64, 0.1),
+            (5.0, 0.001, 1024, 0.02),
+        ):
+            knee = knee_of(law(fixed_s, slope_s), largest, tolerance)
+            rate = [b / (fixed_s + slope_s * b) for b in (knee, largest)]
+            assert knee == 1.0 or rate[0] == pytest.approx((1 - tolerance) * rate[1])
+
+    def test_no_fixed_cost(self):
+        assert knee_of(law(0.0, 0.01), 256, 0.05) == 1.0
+
+    @given(st.floats(1e-4, 10), st.floats(1e-5, 1), st.integers(2, 10**5), st.floats(0.001, 0.5))
+    def test_bounds_and_order(self, fixed_s, slope_s, largest, tolerance):
+        knee = knee_of(law(fixed_s, slope_s), largest, tolerance)
+        assert 1.0 <= knee <= largest
+        assert knee_of(law(fixed_s, slope_s), largest, tolerance / 2) >= knee
+        assert knee_of(law(fixed_s * 2, slope_s), largest, tolerance) >= knee

@@ -1,0 +1,90 @@
+"""Which sizes may be tried."""
+
+import pytest
+from batchadvisor.advisor.sizes import (
+    allowed,
+    effective_batch,
+    largest_allowed,
+    round_down,
+    round_size,
+    smallest_allowed,
+    smallest_sound,
+)
+from batchadvisor.records import Goal, NormLayers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .machine import discovery_of, loader_of, record_of
+
+
+class TestRounding:
+    @given(st.floats(0.01, 1e6))
+    def test_round_size(self, size):
+        rounded = round_size(size)
+        assert rounded >= 1
+        step = 8 if size >= 60 else 4 if size >= 15 else 1
+        assert rounded % step == 0
+        assert abs(rounded - size) <= step / 2 or rounded == 1
+
+    @given(st.floats(1, 1e6))
+    def test_round_down(self, size):
+        rounded = round_down(size)
+        assert 1 <= rounded <= size
+        assert size - rounded <= 12
+
+    @given(st.floats(0.01, 1e6), st.floats(0.01, 1e6))
+    def test_order_is_kept(self, one, two):
+        low, high = sorted((one, two))
+        assert round_down(low) <= round_down(high)
+
+
+class TestAllowed:
+    def test_bounds(self):
+        assert largest_allowed(record_of(discovery=None, goal=Goal())) == 15625
+        assert largest_allowed(record_of(goal=Goal(max_batch=100))) == 100
+        endless = discovery_of(loader=loader_of(None))
+        assert largest_allowed(record_of(discovery=endless)) == 1 << 24
+        kept = discovery_of(native=16, micro_batches=4)
+        assert effective_batch(record_of(discovery=kept)) == 64
+        assert (
+            largest_allowed(record_of(discovery=kept, goal=Goal(keep_effective_batch=True))) == 64
+        )
+
+    def test_empty_data_allows_one(self):
+        assert largest_allowed(record_of(discovery=discovery_of(num_samples=0))) == 1
+
+    def test_rounded_and_bounded(self):
+        assert allowed(record_of(), 101.0) == 104
+        assert allowed(record_of(goal=Goal(max_batch=100)), 101.0) == 100
+
+    @pytest.mark.parametrize(
+        ("size", "up", "expected"), [(5, False, 4), (5, True, 6), (9, False, 8), (24.1, True, 24)]
+    )
+    def test_divisors(self, size, up, expected):
+        record = record_of(
+            discovery=discovery_of(native=6, micro_batches=4), goal=Goal(keep_effective_batch=True)
+        )
+        assert allowed(record, size, up=up) == expected
+
+    @given(st.integers(1, 400), st.floats(0.5, 500), st.booleans())
+    def test_divisors_only(self, whole, size, up):
+        record = record_of(
+            discovery=discovery_of(native=whole), goal=Goal(keep_effective_batch=True)
+        )
+        assert whole % allowed(record, size, up=up) == 0
+
+
+class TestBatchNorm:
+    def test_without(self):
+        assert (smallest_allowed(record_of()), smallest_sound(record_of())) == (1, 1)
+        unknown = record_of(discovery=discovery_of(norm_layers=None))
+        assert (smallest_allowed(unknown), smallest_sound(unknown)) == (1, 1)
+        # Synchronised over ranks, the statistics are those of all of them.
+        other = record_of(discovery=discovery_of(norm_layers=NormLayers(sync_batch_norm=3)))
+        assert (smallest_allowed(other), smallest_sound(other)) == (1, 1)
+
+    @pytest.mark.parametrize(("native", "sound"), [(32, 8), (8, 8), (4, 4)])
+    def test_with(self, native, sound):
+        discovery = discovery_of(native=native, norm_layers=NormLayers(batch_norm=1))
+        record = record_of(discovery=discovery)
+        assert (smallest_allowed(record), smallest_sound(record)) == (2, sound)

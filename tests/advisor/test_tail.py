@@ -1,0 +1,112 @@
+"""The arithmetic of the last batch, against what a real DataLoader yields."""
+
+import pytest
+from batchadvisor.advisor.tail import (
+    HARMFUL_WEIGHT,
+    MAX_CLEAN,
+    NEAR,
+    clean_from,
+    has_harmful_tail,
+    last_batch,
+    nearest_clean,
+    tail_of,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from .machine import discovery_of, loader_of
+
+
+def discovery(num_samples, *, drop_last=False, micro_batches=1, **changes):
+    loader = loader_of(num_samples, drop_last=drop_last, **changes)
+    return discovery_of(loader=loader, micro_batches=micro_batches)
+
+
+class TestAgainstDataLoader:
+    @pytest.mark.parametrize("drop_last", [False, True])
+    def test_every_small_case(self, drop_last):
+        for num_samples in (1, 2, 7, 12, 30, 31, 64, 97):
+            for size in (*range(1, 20), 31, 64, 97, 200):
+                loader = DataLoader(range(num_samples), batch_size=size, drop_last=drop_last)
+                lengths = [len(one) for one in loader]
+                tail = tail_of(discovery(num_samples, drop_last=drop_last), size)
+                assert tail.steps_per_epoch == len(lengths)
+                assert tail.dropped == num_samples - sum(lengths)
+                short = lengths[-1] if lengths and lengths[-1] < size else 0
+                assert tail.last_batch == short
+                assert last_batch(discovery(num_samples, drop_last=drop_last), size) == short
+                assert tail.weight == (size / short if short else 1.0)
+
+    @given(st.integers(1, 10**6), st.integers(1, 10**4), st.booleans())
+    def test_samples_are_conserved(self, num_samples, size, drop_last):
+        tail = tail_of(discovery(num_samples, drop_last=drop_last), size)
+        full = tail.steps_per_epoch - (1 if tail.last_batch else 0)
+        assert full * size + tail.last_batch + tail.dropped == num_samples
+
+    @pytest.mark.parametrize(
+        ("num_samples", "size", "micro", "steps"),
+        [(100, 10, 4, 3), (100, 10, 5, 2), (101, 10, 5, 3)],
+    )
+    def test_accumulation(self, num_samples, size, micro, steps):
+        tail = tail_of(discovery(num_samples, micro_batches=micro), size)
+        assert tail.steps_per_epoch == steps
+
+
+class TestUnknown:
+    def test_no_length(self):
+        assert tail_of(discovery(None), 8) == "the dataset has no length"
+        assert last_batch(discovery(None), 8) is None
+        assert not has_harmful_tail(discovery(None), 8)
+
+    def test_iterable_with_workers(self):
+        """Each worker cuts its own share; the length does not tell where."""
+        several = discovery(100, iterable=True, num_workers=2)
+        assert "each of 2 workers" in tail_of(several, 8)
+        assert last_batch(several, 8) is None
+        assert last_batch(discovery(100, iterable=True, num_workers=1), 8) == 4
+
+
+class TestHarm:
+    @pytest.mark.parametrize(
+        ("left", "harmful"), [(0, False), (31, True), (32, False), (63, False)]
+    )
+    def test_half_a_batch_is_the_limit(self, left, harmful):
+        assert has_harmful_tail(discovery(640 + left), 64) is harmful
+        assert tail_of(discovery(640 + left), 64).weight == (64 / left if left else 1.0)
+        assert HARMFUL_WEIGHT == 2.0
+
+    def test_no_step_at_all(self):
+        assert has_harmful_tail(discovery(10, drop_last=True), 16)
+        assert not has_harmful_tail(discovery(33, drop_last=True), 16)
+
+    def test_clean_from_prefers_even_sizes(self):
+        # 1000 = 15 x 64 + 40; 1000 % 72 = 64, 1000 % 66 = 10, 1000 % 65 = 25
+        assert clean_from(discovery(1000), 64, 80) == 72
+        assert clean_from(discovery(1000), 64, 64) is None
+
+    @given(st.integers(2, 5000), st.integers(1, 300))
+    def test_clean_from_is_clean(self, num_samples, size):
+        found = clean_from(discovery(num_samples), size, int(size * 1.25))
+        if found is not None:
+            assert size < found <= size * 1.25
+            assert not has_harmful_tail(discovery(num_samples), found)
+
+
+class TestNearestClean:
+    def test_example(self):
+        assert nearest_clean(2000, 256) == (200, 250, 264)
+
+    @given(st.integers(1, 10_000), st.integers(1, 500))
+    def test_they_are_near_and_clean(self, num_samples, size):
+        found = nearest_clean(num_samples, size)
+        assert len(found) == len(set(found)) <= MAX_CLEAN
+        for one in found:
+            assert one != size
+            assert abs(one - size) <= NEAR * size + 1
+            left = num_samples % one
+            assert left == 0 or left >= one / 2
+
+    def test_given_only_where_something_is_left_over(self):
+        assert tail_of(discovery(640), 64).nearest_clean == ()
+        assert tail_of(discovery(645, drop_last=True), 64).nearest_clean
