@@ -9,11 +9,9 @@ from ..records import Evidence, Finding, NormLayers, RunRecord, Tail, TailCheck
 from ..units import format_bytes
 from .facts import failed, ran, searched
 from .knee import slower_than_larger
-from .sizes import SMALL_BATCH_NORM
+from .sizes import MIN_STEPS_AN_EPOCH, SMALL_BATCH_NORM, bound_by_steps
 from .tail import HARMFUL_WEIGHT
 
-FEW_STEPS = 10
-"""Fewer optimizer steps an epoch than this are worth a warning."""
 _NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 WIDE_INTERVAL = 0.10
 """Relative half-width of a step time from which on the machine is called noisy."""
@@ -150,7 +148,7 @@ def _batch_norm(
 
 
 def _few_steps(tail: Tail) -> list[Finding]:
-    if not 0 < tail.steps_per_epoch < FEW_STEPS:
+    if not 0 < tail.steps_per_epoch < MIN_STEPS_AN_EPOCH:
         return []
     return [
         Finding(
@@ -158,7 +156,11 @@ def _few_steps(tail: Tail) -> list[Finding]:
             severity="warning",
             message=f"an epoch has {tail.steps_per_epoch} optimizer steps at this size",
             evidence=(
-                Evidence(metric="steps per epoch", value=tail.steps_per_epoch, threshold=FEW_STEPS),
+                Evidence(
+                    metric="steps per epoch",
+                    value=tail.steps_per_epoch,
+                    threshold=MIN_STEPS_AN_EPOCH,
+                ),
             ),
             remedy="more epochs make up for it, or a smaller size with --max-batch.",
         )
@@ -264,6 +266,22 @@ def _numbers(text: str) -> list[float]:
     return [float(one) for one in _NUMBERS.findall(text)]
 
 
+def _bounded(record: RunRecord) -> list[Finding]:
+    bound = bound_by_steps(record)
+    if bound is None or bound not in searched(record) or record.goal.keep_effective_batch:
+        return []
+    return [
+        Finding(
+            rule="bound.steps",
+            severity="info",
+            message=f"sizes above {bound} were not tried: an epoch would have fewer than "
+            f"{MIN_STEPS_AN_EPOCH} optimizer steps",
+            evidence=(Evidence(metric="largest size", value=bound),),
+            remedy="--max-batch lifts this bound.",
+        )
+    ]
+
+
 def _falling(record: RunRecord) -> list[Finding]:
     sizes = searched(record)
     slower = slower_than_larger(sizes)
@@ -314,6 +332,7 @@ _RULES: tuple[Callable[[RunRecord], list[Finding]], ...] = (
     _broken,
     _doubts,
     _falling,
+    _bounded,
     _approximate,
     _by_index,
 )

@@ -8,6 +8,10 @@ SMALL_BATCH_NORM = 8
 """Below this, batch statistics are noisy (Wu and He 2018, arXiv 1803.08494, figure 1)."""
 
 
+MIN_STEPS_AN_EPOCH = 10
+"""Fewer optimizer steps an epoch make a poor training; sizes are kept below that."""
+
+
 def round_size(size: float) -> int:
     """The nearest size that kernels like: multiples of 8 from 64 on, of 4 from 16 on.
 
@@ -39,13 +43,30 @@ def largest_allowed(record: RunRecord) -> int:
     if record.goal.max_batch is not None:
         bounds.append(record.goal.max_batch)
     if record.discovery is not None:
-        primary = record.discovery.primary
-        if primary.num_samples is not None:
+        if record.discovery.primary.num_samples is not None:
             # A larger batch than the data would make no step under drop_last, one otherwise.
-            bounds.append(max(1, primary.num_samples))
+            bounds.append(max(1, record.discovery.primary.num_samples))
         if record.goal.keep_effective_batch:
             bounds.append(effective_batch(record))
+        steps_bound = bound_by_steps(record)
+        if steps_bound is not None:
+            bounds.append(steps_bound)
     return min(bounds)
+
+
+def bound_by_steps(record: RunRecord) -> int | None:
+    """The size that leaves MIN_STEPS_AN_EPOCH optimizer steps, never below the script's own.
+
+    Tiny models get faster up to the whole data set in one batch, which is no training. The bound
+    does not hold where the largest size is asked for, or `--max-batch` names one.
+    """
+    discovery = record.discovery
+    if discovery is None or discovery.primary.num_samples is None:
+        return None
+    if record.goal.kind == "memory" or record.goal.max_batch is not None:
+        return None
+    most = discovery.primary.num_samples // (MIN_STEPS_AN_EPOCH * discovery.micro_batches)
+    return max(most, discovery.native_batch_size)
 
 
 def smallest_allowed(record: RunRecord) -> int:
