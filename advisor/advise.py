@@ -298,6 +298,15 @@ def _against_native(choice: Choice, native: Choice) -> str:
 
 
 def _why_nothing(record: RunRecord) -> str:
+    target = target_bytes(record)
+    peaks = trusted_memory(record)
+    if target is not None and peaks and all(one.peak_bytes > target for one in peaks.values()):
+        smallest = min(peaks)
+        return (
+            f"Every size that ran takes more than {format_bytes(target)} (capacity less "
+            f"{record.goal.margin:.0%}): batch {smallest} took "
+            f"{format_bytes(peaks[smallest].peak_bytes)}."
+        )
     bad = smallest_bad(record)
     if bad is not None:
         worst = min(failed(record), key=lambda one: one.batch_size)

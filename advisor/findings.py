@@ -268,7 +268,8 @@ def _numbers(text: str) -> list[float]:
 
 def _bounded(record: RunRecord) -> list[Finding]:
     bound = bound_by_steps(record)
-    if bound is None or bound not in searched(record) or record.goal.keep_effective_batch:
+    largest = max((one.batch_size for one in record.trials), default=0)
+    if bound != largest or record.goal.keep_effective_batch or record.goal.sizes:
         return []
     return [
         Finding(

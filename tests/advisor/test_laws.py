@@ -121,7 +121,7 @@ class TestMemory:
     def test_slopes_that_disagree(self):
         assert "slope changes" in fit_memory({8: 100, 16: 200, 32: 600}, 1000)
         before = 10 * (1 - SLOPE_AGREEMENT)
-        inside, outside = (int(1000 - 8 * (before + nudge)) for nudge in (0.1, -0.1))
+        inside, outside = (int(1000 - 8 * (before + nudge)) for nudge in (0.5, -0.5))
         assert isinstance(fit_memory({8: inside, 16: 1000, 24: 1080}, 10**5), MemoryLaw)
         assert "slope changes" in fit_memory({8: outside, 16: 1000, 24: 1080}, 10**5)
 

@@ -3,6 +3,7 @@
 import pytest
 from batchadvisor.advisor.sizes import (
     allowed,
+    bound_by_steps,
     effective_batch,
     largest_allowed,
     round_down,
@@ -40,18 +41,40 @@ class TestRounding:
 
 class TestAllowed:
     def test_bounds(self):
-        assert largest_allowed(record_of(discovery=None, goal=Goal())) == 15625
+        memory = Goal(kind="memory")
+        assert largest_allowed(record_of(goal=memory)) == 15625
         assert largest_allowed(record_of(goal=Goal(max_batch=100))) == 100
         endless = discovery_of(loader=loader_of(None))
         assert largest_allowed(record_of(discovery=endless)) == 1 << 24
         kept = discovery_of(native=16, micro_batches=4)
         assert effective_batch(record_of(discovery=kept)) == 64
-        assert (
-            largest_allowed(record_of(discovery=kept, goal=Goal(keep_effective_batch=True))) == 64
-        )
+        goal = Goal(kind="memory", keep_effective_batch=True)
+        assert largest_allowed(record_of(discovery=kept, goal=goal)) == 64
+
+    @pytest.mark.parametrize(
+        ("num_samples", "native", "micro", "bound"),
+        [
+            (1000, 8, 1, 100),
+            (1000, 8, 4, 25),
+            (1000, 300, 1, 300),
+            (5, 2, 1, 2),
+            (None, 8, 1, None),
+        ],
+    )
+    def test_ten_steps_an_epoch_are_kept(self, num_samples, native, micro, bound):
+        discovery = discovery_of(native, num_samples, micro)
+        assert bound_by_steps(record_of(discovery=discovery)) == bound
+        if bound is not None:
+            assert largest_allowed(record_of(discovery=discovery)) == bound
+
+    @pytest.mark.parametrize("goal", [Goal(kind="memory"), Goal(max_batch=900)])
+    def test_fewer_steps_where_asked(self, goal):
+        record = record_of(discovery=discovery_of(8, 1000), goal=goal)
+        assert bound_by_steps(record) is None
+        assert largest_allowed(record) == (goal.max_batch or 1000)
 
     def test_empty_data_allows_one(self):
-        assert largest_allowed(record_of(discovery=discovery_of(num_samples=0))) == 1
+        assert largest_allowed(record_of(discovery=discovery_of(native=1, num_samples=0))) == 1
 
     def test_rounded_and_bounded(self):
         assert allowed(record_of(), 101.0) == 104

@@ -71,7 +71,7 @@ class TestSpread:
         assert rate.median == pytest.approx(factor / spread.median)
         assert scaled(spread, factor).high == pytest.approx(spread.high * factor)
         assert scaled(spread, factor).relative_half_width == pytest.approx(
-            spread.relative_half_width, abs=1e-12
+            spread.relative_half_width, rel=1e-6, abs=1e-12
         )
 
     def test_more_values_leave_more_out(self):

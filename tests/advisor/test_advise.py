@@ -1,0 +1,262 @@
+"""The answer: what is chosen, how it is worded, and how sure it is."""
+
+import msgspec
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.confirm import ratio_to
+from batchadvisor.advisor.facts import confirmations, pooled, searched, trusted_memory
+from batchadvisor.records import (
+    BatchSizeSource,
+    Fault,
+    Goal,
+    SourceLine,
+    TailCheck,
+    Trial,
+)
+
+from .machine import (
+    GIB,
+    Machine,
+    discovery_of,
+    failure_of,
+    loader_of,
+    numbered,
+    record_of,
+    trial_of,
+)
+
+# samples/s: 40, 80, 200, 210
+STEPS = {4: 0.1, 8: 0.1, 32: 0.16, 64: 0.3048}
+
+
+def search_of(steps=None, peak=lambda size: GIB + size * 10**6):
+    return [trial_of(size, time, peak=peak(size)) for size, time in (steps or STEPS).items()]
+
+
+def confirm(size, step_s, worker=1, **changes):
+    rest = {"peak": GIB + size * 10**6, **changes}
+    return trial_of(size, step_s, purpose="confirm", worker=worker, **rest)
+
+
+CONFIRMED = (confirm(32, 0.16), confirm(64, 0.3048), confirm(32, 0.16), confirm(64, 0.3048))
+
+
+class TestChoice:
+    def test_confirmed(self):
+        advice = advise(record_of(numbered(*search_of(), *CONFIRMED)))
+        assert advice.headline == "Use batch size 32: 200 samples/s ±1.0%, peak 1.03 GiB"
+        assert advice.sureness == "confirmed"
+        assert advice.recommended.trial == 6
+        assert (advice.fastest.batch_size, advice.largest.batch_size) == (64, 64)
+        assert advice.reason == (
+            "The smallest size that reaches 95% of the best: 95.3% of the throughput of 64 "
+            "(measured in turn, 95.3% to 95.3%). x2.50 the samples per second of the script's own "
+            "8 (x2.45 to x2.55)."
+        )
+        assert advice.recommended.epoch_s.median == pytest.approx(15625 / 200)
+
+    def test_measured_once_and_partial(self):
+        record = record_of(numbered(*search_of()))
+        assert advise(record).sureness == "measured once"
+        interrupted = msgspec.structs.replace(record, state="interrupted")
+        assert advise(interrupted).sureness == "partial"
+
+    def test_the_confirmation_overrules_the_search(self):
+        """In a fresh process 32 is 10 % slower than 64: the faster one is taken."""
+        series = (confirm(32, 0.18), confirm(64, 0.3048), confirm(32, 0.18), confirm(64, 0.3048))
+        advice = advise(record_of(numbered(*search_of(), *series)))
+        assert advice.recommended.batch_size == 64
+        assert "the fastest that ran" in advice.reason
+
+    def test_a_size_over_the_margin_is_not_taken(self):
+        """It ran, yet in the fresh process it left less than the margin free."""
+        series = (confirm(32, 0.16, peak=0.96 * 80 * GIB), confirm(64, 0.3, peak=0.97 * 80 * GIB))
+        advice = advise(record_of(numbered(*search_of(), *series)))
+        assert advice.recommended.batch_size == 8
+        assert advice.recommended.peak_bytes <= 0.95 * 80 * GIB
+
+    def test_another_goal_of_the_same_record(self):
+        record = record_of(numbered(*search_of()))
+        assert advise(record).recommended.batch_size == 32
+        assert advise(record, Goal(kind="throughput")).recommended.batch_size == 64
+        assert advise(record, Goal(kind="memory")).recommended.batch_size == 64
+        assert advise(record, Goal(tolerance=0.0)).recommended.batch_size == 64
+        assert advise(record, Goal(tolerance=0.7)).recommended.batch_size == 8
+        tight = Goal(kind="memory", margin=1 - (GIB + 40 * 10**6) / (80 * GIB))
+        assert advise(record, tight).recommended.batch_size == 32
+        assert advise(record, tight).goal == tight
+
+    def test_clean_tail_comes_first_among_neighbours(self):
+        """100 = 6 x 16 + 4 ends in a quarter of a batch, 5 x 20 in none."""
+        steps = {4: 0.1, 16: 0.1, 20: 0.124}
+        trials = numbered(*search_of(steps))
+        for num_samples, size in ((100, 20), (96, 16)):
+            record = record_of(trials, discovery=discovery_of(4, num_samples))
+            assert advise(record).recommended.batch_size == size
+
+    def test_native(self):
+        advice = advise(record_of(numbered(*search_of({2: 0.1, 8: 0.1, 16: 0.25}))))
+        assert advice.recommended.batch_size == advice.native.batch_size == 8
+        assert advice.reason.endswith("This is the size the script has already.")
+        assert advice.change == "nothing to change"
+
+    def test_noise_shows_no_difference_to_the_own_size(self):
+        steps = {4: 0.2, 8: 0.1, 12: 0.135}
+        trials = [trial_of(size, time, half_width=0.1) for size, time in steps.items()]
+        advice = advise(record_of(numbered(*trials), goal=Goal(kind="throughput")))
+        assert advice.recommended.batch_size == 12
+        assert "the noise shows no difference" in advice.reason
+
+    def test_memory_goal(self):
+        trials = [trial_of(size, peak=GIB * size) for size in (8, 32, 64)]
+        advice = advise(record_of(numbered(*trials), goal=Goal(kind="memory")))
+        assert advice.headline == "Use batch size 64: peak 64.00 GiB"
+        assert advice.reason.startswith(
+            "The largest size that ran and stays below 76.00 GiB (capacity less 5%)."
+        )
+        assert advice.recommended.samples_per_s is None
+
+
+class TestNothing:
+    def test_out_of_memory(self):
+        advice = advise(record_of(numbered(failure_of(8), failure_of(2), failure_of(1))))
+        assert advice.headline == "No batch size can be recommended."
+        assert advice.reason == "Nothing fits within 80.00 GiB: batch 1 ran out of memory."
+        assert (advice.recommended, advice.sureness, advice.change) == (None, "none", "")
+        assert advice.verdict.limit == "cannot tell"
+
+    def test_another_failure(self):
+        advice = advise(record_of(numbered(failure_of(8, "exception"))))
+        assert advice.reason == "Batch 8 failed: exception on paper"
+
+    def test_a_fault_before_any_trial(self):
+        fault = Fault(outcome="hung", detail="nothing was heard", worker=0)
+        assert advise(record_of(faults=(fault,))).reason == "nothing was heard"
+
+    def test_nothing_at_all(self):
+        record = record_of(stop_reason="interrupted by Ctrl-C")
+        record = msgspec.structs.replace(record, discovery=None, device=None)
+        advice = advise(record)
+        assert advice.reason == "interrupted by Ctrl-C"
+        assert (advice.training, advice.tail, advice.memory_law) == (None, None, None)
+        assert set(advice.unavailable) == {"time_law", "memory_law"}
+
+    def test_all_that_ran_is_over_the_margin(self):
+        result = Machine(memory=lambda size: int(0.97 * 80 * GIB)).search()
+        assert result.size is None
+        assert result.advice.reason == (
+            "Every size that ran takes more than 76.00 GiB (capacity less 5%): "
+            "batch 1 took 77.60 GiB."
+        )
+
+
+class TestChange:
+    def change(self, loader=None):
+        """The text for a search that ends at 32; the script's own size is 8."""
+        discovery = discovery_of(loader=loader or loader_of())
+        record = record_of(numbered(*search_of({8: 0.1, 32: 0.16})), discovery=discovery)
+        return advise(record).change
+
+    def with_source(self, **changes):
+        values = {"place": SourceLine(file="conf.py", line=3), "before": "batch_size=8"}
+        return self.change(loader=loader_of(source=BatchSizeSource(**{**values, **changes})))
+
+    def test_without_source(self):
+        assert self.change() == "train.py:7  batch_size=8 → 32"
+        assert self.change(loader=loader_of(place=None)) == "batch_size=8 → 32"
+
+    def test_place_only(self):
+        assert self.with_source() == "conf.py:3  batch_size=8  (8 → 32)"
+
+    def test_template(self):
+        text = self.with_source(template="batch_size={}")
+        assert text == "conf.py:3  batch_size=8 → batch_size=32"
+
+    def test_braces_in_the_source_stay(self):
+        text = self.with_source(before="cfg['{b}'] = 8", template="cfg['{{b}}'] = {}")
+        assert text == "conf.py:3  cfg['{b}'] = 8 → cfg['{b}'] = 32"
+
+    def test_option(self):
+        text = self.with_source(before="default=8", template="default={}", option="--bs")
+        assert text == "conf.py:3  default=8 → default=32   (or on the command line: --bs 32)"
+        text = self.with_source(before="--bs 8", template="--bs {}", option="--bs")
+        assert text == "conf.py:3  --bs 8 → --bs 32"
+
+    def test_accumulation(self):
+        steps = {4: 0.1, 8: 0.2, 2: 0.1}
+        record = record_of(
+            numbered(*search_of(steps)),
+            discovery=discovery_of(8, micro_batches=2),
+            goal=Goal(keep_effective_batch=True),
+        )
+        advice = advise(record)
+        assert advice.change == "train.py:7  batch_size=8 → 4; accumulate over 4 micro-batches"
+        assert advice.training.effective_after == 16
+
+
+class TestFacts:
+    def test_laws_and_why_not(self):
+        advice = advise(record_of(numbered(*search_of({8: 0.18, 16: 0.26, 64: 0.74}))))
+        assert advice.time_law.fixed_s == pytest.approx(0.1)
+        assert advice.memory_law is None or advice.memory_law.sizes
+        few = advise(record_of(numbered(trial_of(8, 0.1))))
+        assert few.time_law is None
+        assert "three timed sizes" in few.unavailable["time_law"]
+        assert "three sizes" in few.unavailable["memory_law"]
+
+    def test_tail_and_its_check(self):
+        check = TailCheck(num_samples=9, outcome="ok", num_non_finite=1)
+        tail = trial_of(9, purpose="tail", tail=check)
+        record = record_of(numbered(*search_of(), tail))
+        advice = advise(record)
+        assert (advice.tail.last_batch, advice.tail_check) == (9, check)
+        # A check of another length says nothing about this one.
+        other = advise(record, Goal(kind="throughput", tolerance=0.0))
+        assert other.tail.last_batch == 15625 % 64 == 9
+        assert advise(record, Goal(tolerance=0.7)).tail_check is None
+
+    def test_memory_after_a_larger_size_is_trusted_less(self):
+        trials = numbered(
+            trial_of(8, peak=100),
+            trial_of(64, peak=900),
+            trial_of(8, peak=700),
+            trial_of(32, peak=950),
+            trial_of(32, peak=400, worker=1),
+        )
+        peaks = {size: one.peak_bytes for size, one in trusted_memory(record_of(trials)).items()}
+        assert peaks == {8: 100, 32: 400, 64: 900}
+
+    def test_the_higher_of_two_clean_readings_counts(self):
+        trials = numbered(trial_of(8, peak=100), trial_of(8, peak=130, worker=1))
+        assert trusted_memory(record_of(trials))[8].peak_bytes == 130
+
+    def test_search_and_confirmation_are_apart(self):
+        record = record_of(numbered(*search_of(), confirm(32, 0.5)))
+        assert searched(record)[32].step_s.median == 0.16
+        assert [one.batch_size for one in confirmations(record)] == [32]
+
+    def test_only_the_latest_series_counts(self):
+        record = record_of(numbered(*search_of(), confirm(32, 0.5), confirm(64, 0.3, worker=2)))
+        assert [one.batch_size for one in confirmations(record)] == [64]
+
+    def test_pairs_cancel_drift(self):
+        """The machine gets slower by 10 % a trial; the pairs lie on either side of the truth."""
+        times = [0.16, 0.32 * 1.1, 0.16 * 1.21, 0.32 * 1.331]
+        series = [confirm(size, time) for size, time in zip((32, 64) * 2, times, strict=True)]
+        middle, low, high = ratio_to(record_of(numbered(*series)), 32, 64)
+        assert low < 1.0 < high
+        assert middle == pytest.approx(1.0, abs=0.05)
+        assert ratio_to(record_of(numbered(*series)), 32, 128) is None
+
+    def test_pooled(self):
+        spread = pooled([confirm(32, 0.1), confirm(32, 0.2), trial_of(32)], "step_s")
+        assert spread.median == pytest.approx(0.15)
+        assert (spread.low, spread.high) == pytest.approx((0.099, 0.202))
+        assert spread.num_samples == 20
+        assert pooled([trial_of(32)], "step_s") is None
+
+    def test_a_trial_ran_only_with_its_own_size(self):
+        assert trial_of(8, 0.1).ran
+        assert not trial_of(8, 0.1, arrived_batch_size=7).ran
+        assert not failure_of(8).ran
+        assert isinstance(trial_of(8), Trial)

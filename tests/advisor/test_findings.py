@@ -1,0 +1,199 @@
+"""Each rule once where it fires and once, close by, where it does not."""
+
+import pytest
+from batchadvisor.advisor.findings import WIDE_INTERVAL, findings_of
+from batchadvisor.advisor.sizes import SMALL_BATCH_NORM
+from batchadvisor.advisor.tail import tail_of
+from batchadvisor.records import Goal, Memory, NormLayers, TailCheck
+
+from .machine import GIB, discovery_of, failure_of, loader_of, numbered, record_of, trial_of
+
+
+def findings(*trials, size=64, loader=None, norms=None, check=None, **changes):
+    """The findings for a size, by their rules."""
+    discovery = discovery_of(
+        native=64, loader=loader or loader_of(6400), norm_layers=norms or NormLayers()
+    )
+    record = record_of(numbered(*(trials or (trial_of(64, 0.1),))), discovery=discovery, **changes)
+    tail = tail_of(discovery, size)
+    found = findings_of(record, size, None if isinstance(tail, str) else tail, check)
+    order = ["error", "warning", "info"]
+    ranks = [order.index(one.severity) for one in found]
+    assert ranks == sorted(ranks)
+    assert all(one.message for one in found)
+    return {one.rule: one for one in found}
+
+
+def test_nothing_to_say():
+    assert findings() == {}
+
+
+class TestTail:
+    @pytest.mark.parametrize(
+        ("outcome", "fires"),
+        [("ok", False), ("interrupted", False), ("exception", True), ("out_of_memory", True)],
+    )
+    def test_crash(self, outcome, fires):
+        check = TailCheck(num_samples=40, outcome=outcome, detail="ValueError: one value")
+        found = findings(loader=loader_of(6440), check=check)
+        assert ("tail.crash" in found) is fires
+        if fires:
+            assert "ValueError: one value" in found["tail.crash"].message
+            assert found["tail.crash"].severity == "error"
+
+    @pytest.mark.parametrize("num", [0, 2])
+    def test_nan(self, num):
+        check = TailCheck(num_samples=40, outcome="ok", num_non_finite=num)
+        found = findings(loader=loader_of(6440), check=check)
+        assert ("tail.nan" in found) is bool(num)
+
+    @pytest.mark.parametrize(("num_samples", "fires"), [(63, True), (64, False)])
+    def test_no_steps(self, num_samples, fires):
+        found = findings(loader=loader_of(num_samples, drop_last=True))
+        assert ("tail.no_steps" in found) is fires
+
+    @pytest.mark.parametrize(("left", "fires"), [(0, False), (31, True), (32, False), (50, False)])
+    def test_weight(self, left, fires):
+        found = findings(loader=loader_of(6400 + left))
+        assert ("tail.weight" in found) is fires
+        if fires:
+            assert "drop_last=True" in found["tail.weight"].remedy
+            assert "not measured" in found["tail.weight"].remedy
+
+    @pytest.mark.parametrize(("left", "fires"), [(0, False), (31, True)])
+    def test_dropped(self, left, fires):
+        found = findings(loader=loader_of(6400 + left, drop_last=True))
+        assert ("tail.dropped" in found) is fires
+        assert "tail.weight" not in found
+
+    def test_unknown_length_says_nothing(self):
+        assert findings(loader=loader_of(None), norms=NormLayers(layer_norm=2)) == {}
+
+
+class TestBatchNorm:
+    NORMS = NormLayers(batch_norm=2)
+
+    @pytest.mark.parametrize(("left", "fires"), [(0, False), (1, True), (2, False)])
+    def test_one_sample(self, left, fires):
+        found = findings(loader=loader_of(6400 + left), norms=self.NORMS)
+        assert ("tail.batch_norm_one" in found) is fires
+        if fires:
+            assert "not executed here" in found["tail.batch_norm_one"].message
+
+    def test_one_sample_that_failed_is_said_once(self):
+        check = TailCheck(num_samples=1, outcome="exception", detail="ValueError")
+        found = findings(loader=loader_of(6401), norms=self.NORMS, check=check)
+        assert "tail.crash" in found
+        assert "tail.batch_norm_one" not in found
+
+    @pytest.mark.parametrize(
+        ("left", "fires"), [(1, False), (2, True), (SMALL_BATCH_NORM - 1, True), (8, False)]
+    )
+    def test_few_samples(self, left, fires):
+        found = findings(loader=loader_of(6400 + left), norms=self.NORMS)
+        assert ("tail.batch_norm_small" in found) is fires
+
+    @pytest.mark.parametrize(("size", "fires"), [(7, True), (8, False)])
+    def test_small_batch(self, size, fires):
+        loader = loader_of(size * 100)
+        found = findings(size=size, loader=loader, norms=self.NORMS)
+        assert ("batch_norm.small" in found) is fires
+
+    def test_without_batch_norm(self):
+        assert "tail.weight" in findings(loader=loader_of(6401))
+        assert "tail.batch_norm_one" not in findings(loader=loader_of(6401))
+        found = findings(size=4, loader=loader_of(6400), norms=NormLayers(group_norm=3))
+        assert "batch_norm.small" not in found
+
+
+class TestMeasurement:
+    @pytest.mark.parametrize(
+        ("half_width", "fires"), [(WIDE_INTERVAL - 0.01, False), (WIDE_INTERVAL + 0.01, True)]
+    )
+    def test_noise(self, half_width, fires):
+        assert ("noise" in findings(trial_of(64, 0.1, half_width=half_width))) is fires
+
+    def test_noise_at_other_sizes_does_not_matter(self):
+        found = findings(trial_of(64, 0.1), trial_of(32, 0.1, half_width=0.5))
+        assert "noise" not in found
+
+    @pytest.mark.parametrize("retries", [None, 0, 3])
+    def test_retries(self, retries):
+        memory = Memory(peak_bytes=GIB, peak_source="", num_alloc_retries=retries)
+        found = findings(trial_of(64, 0.1, memory=memory))
+        assert ("memory.retries" in found) is bool(retries)
+
+    def test_refused(self):
+        found = findings(trial_of(64, 0.1), failure_of(256), failure_of(128))
+        assert "out of memory at 128, 256" in found["memory.refused"].message
+        assert found["memory.refused"].severity == "info"
+
+    @pytest.mark.parametrize("outcome", ["exception", "hung", "no_step", "wrong_size", "crashed"])
+    def test_broken(self, outcome):
+        found = findings(trial_of(64, 0.1), failure_of(128, outcome))
+        assert found[f"trial.{outcome}"].message == f"batch 128 did not run: {outcome} on paper"
+        assert "memory.refused" not in found
+
+    def test_interrupted_is_no_failure(self):
+        assert findings(trial_of(64, 0.1), failure_of(128, "interrupted")) == {}
+
+    def test_doubts_of_one_kind_are_said_once_at_their_worst(self):
+        text = "other processes used {} of 2 cores meanwhile; step times may be too long"
+        found = findings(
+            trial_of(32, 0.1, doubts=(text.format(0.4),)),
+            trial_of(64, 0.2, doubts=(text.format(1.4),)),
+            trial_of(128, 0.4, doubts=(text.format(0.9),)),
+        )
+        assert found["doubt"].message == text.format(1.4) + " (the worst of 3 trials)"
+
+    def test_doubts_of_two_kinds_are_both_said(self):
+        discovery = discovery_of(native=64, loader=loader_of(6400))
+        record = record_of(
+            numbered(trial_of(64, 0.1, doubts=("the clock was lowered",))),
+            discovery=discovery,
+            doubts=("another process uses the GPU",),
+        )
+        texts = [one.message for one in findings_of(record, 64, None, None)]
+        assert texts == ["another process uses the GPU", "the clock was lowered"]
+
+    @pytest.mark.parametrize(("step_s", "fires"), [(0.229, False), (0.25, True)])
+    def test_a_step_slower_than_a_larger_one(self, step_s, fires):
+        found = findings(trial_of(32, step_s), trial_of(64, 0.2))
+        assert ("time.falls" in found) is fires
+
+
+class TestBound:
+    """Ten steps an epoch of 6400 samples: 640 is the largest size tried."""
+
+    @pytest.mark.parametrize(
+        ("sizes", "goal", "fires"),
+        [
+            ((64, 640), Goal(), True),
+            ((64, 320), Goal(), False),
+            ((64, 640, 1280), Goal(), False),
+            ((64, 640), Goal(kind="memory"), False),
+            ((64, 640), Goal(max_batch=640), False),
+            ((64, 640), Goal(sizes=(64, 640)), False),
+            ((64, 640), Goal(keep_effective_batch=True), False),
+        ],
+    )
+    def test_steps(self, sizes, goal, fires):
+        found = findings(*(trial_of(size, 0.001 * size) for size in sizes), goal=goal)
+        assert ("bound.steps" in found) is fires
+
+
+class TestSteering:
+    @pytest.mark.parametrize("steered", ["exact", "approximate"])
+    def test_approximate(self, steered):
+        found = findings(loader=loader_of(6400, steered=steered, sampler="ByLength"))
+        assert ("steering.approximate" in found) is (steered == "approximate")
+
+    @pytest.mark.parametrize("proof", ["shape", "indices"])
+    def test_proof_by_indices(self, proof):
+        found = findings(trial_of(64, 0.1, size_proof=proof))
+        assert ("steering.indices" in found) is (proof == "indices")
+
+
+def test_no_size_was_chosen():
+    record = record_of(numbered(failure_of(8), failure_of(1)))
+    assert [one.rule for one in findings_of(record, None, None, None)] == ["memory.refused"]

@@ -1,0 +1,85 @@
+"""What another size does to the training."""
+
+import pytest
+from batchadvisor.advisor.training import LINEAR, SQUARE_ROOT, UNKNOWN, training_of
+from batchadvisor.records import OptimizerInfo
+
+from .machine import discovery_of, loader_of
+
+
+def optimizer(name, rate=0.1, *, trains=True, ordinal=0):
+    return OptimizerInfo(
+        ordinal=ordinal, place=None, name=name, learning_rate=rate, num_parameters=1, trains=trains
+    )
+
+
+def training(size, *, keep=False, optimizers=None, **changes):
+    used = (optimizer("SGD"),) if optimizers is None else tuple(optimizers)
+    return training_of(discovery_of(optimizers=used, **changes), size, keep=keep)
+
+
+class TestRate:
+    @pytest.mark.parametrize(
+        ("name", "rate", "rule"),
+        [
+            ("SGD", 0.4, LINEAR),
+            ("AdamW", 0.2, SQUARE_ROOT),
+            ("RMSprop", 0.2, SQUARE_ROOT),
+            ("LBFGS", None, UNKNOWN),
+            ("MyOptimizer", None, UNKNOWN),
+        ],
+    )
+    def test_rules(self, name, rate, rule):
+        found = training(32, optimizers=[optimizer(name)])
+        assert found.learning_rate_suggested == (rate and pytest.approx(rate))
+        assert (found.rule, found.rule_source) == rule
+        assert found.learning_rate_before == 0.1
+
+    def test_smaller_sizes_scale_down(self):
+        assert training(2).learning_rate_suggested == pytest.approx(0.025)
+
+    def test_the_same_effective_batch_keeps_it(self):
+        found = training(8)
+        assert (found.learning_rate_suggested, found.rule_source) == (0.1, "")
+        assert "stays" in found.rule
+
+    def test_the_optimizer_that_steps_counts(self):
+        idle, steps = optimizer("SGD", trains=False), optimizer("Adam", 0.5, ordinal=1)
+        assert training(8, optimizers=[idle, steps]).learning_rate_before == 0.5
+
+    def test_no_optimizer_and_no_rate(self):
+        assert training(32, optimizers=[]).rule == UNKNOWN[0]
+        found = training(32, optimizers=[optimizer("SGD", None)])
+        assert (found.learning_rate_before, found.learning_rate_suggested) == (None, None)
+
+
+class TestCounts:
+    def test_steps_and_effective_batch(self):
+        found = training(32, num_samples=1000)
+        assert (found.effective_before, found.effective_after) == (8, 32)
+        assert (found.steps_before, found.steps_after) == (125, 32)
+        assert found.micro_batches == 1
+
+    def test_drop_last(self):
+        found = training(32, loader=loader_of(1000, drop_last=True))
+        assert (found.steps_before, found.steps_after) == (125, 31)
+
+    def test_unknown_length(self):
+        found = training(32, loader=loader_of(None))
+        assert (found.steps_before, found.steps_after) == (None, None)
+
+    def test_accumulation_stays_unless_asked(self):
+        found = training(16, micro_batches=4)
+        assert (found.micro_batches, found.effective_before, found.effective_after) == (4, 32, 64)
+        assert found.keep_accumulation == 2
+
+    def test_kept_effective_batch(self):
+        found = training(16, micro_batches=4, keep=True)
+        assert (found.micro_batches, found.effective_after) == (2, 32)
+        assert found.learning_rate_suggested == 0.1
+
+    def test_no_accumulation_gives_the_old_batch(self):
+        found = training(12, micro_batches=4)
+        assert found.keep_accumulation is None
+        assert training(12, micro_batches=4, keep=True).micro_batches == 4
+        assert training(64, micro_batches=4).keep_accumulation is None

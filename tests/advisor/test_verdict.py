@@ -1,0 +1,138 @@
+"""What limits the step: each rule at its threshold and on either side of it."""
+
+from math import log
+
+import pytest
+from batchadvisor.advisor.verdict import (
+    HOST_SHARE,
+    IDLE_BUSY_PCT,
+    INPUT_SHARE,
+    PAYING_GAIN,
+    SATURATED_GAIN,
+    input_share,
+    marginal_gain,
+    verdict_at,
+)
+from batchadvisor.records import Profile, TimeLaw
+
+from .machine import discovery_of, failure_of, loader_of, record_of, trial_of
+
+
+def law(fixed_s, slope_s):
+    return TimeLaw(fixed_s=fixed_s, slope_s=slope_s, residual=0.0, sizes=(8, 16, 32))
+
+
+def pair(gain, half_width=0.0, **changes):
+    """Sizes 16 and 32 between which the throughput rises with this exponent."""
+    step_s = 0.1
+    return (
+        trial_of(16, step_s, half_width=half_width, **changes),
+        trial_of(32, step_s * 2 ** (1 - gain), ordinal=1, half_width=half_width),
+    )
+
+
+def verdict(*trials, size=16, of=None, **changes):
+    return verdict_at(record_of(trials, **changes), size, of)
+
+
+class TestInput:
+    @pytest.mark.parametrize(
+        ("share", "limit"),
+        [(INPUT_SHARE - 0.01, "cannot tell"), (INPUT_SHARE, "input"), (0.9, "input")],
+    )
+    def test_threshold(self, share, limit):
+        found = verdict(trial_of(16, 1.0, wait_s=share))
+        assert found.limit == limit
+        if limit == "input":
+            (evidence,) = found.evidence
+            assert (evidence.value, evidence.threshold) == (share, INPUT_SHARE)
+            assert "num_workers=0" in found.message
+            assert found.remedy
+
+    def test_workers_are_named(self):
+        discovery = discovery_of(loader=loader_of(num_workers=3))
+        found = verdict(trial_of(16, 1.0, wait_s=0.5), discovery=discovery)
+        assert "3 workers do not keep up" in found.message
+
+    def test_it_comes_before_the_others(self):
+        found = verdict(*pair(0.0, wait_s=0.05), of=law(1.0, 0.001))
+        assert found.limit == "input"
+
+    def test_share(self):
+        assert input_share(trial_of(16, 1.0, wait_s=0.25)) == 0.25
+        assert input_share(trial_of(16, 1.0, wait_s=3.0)) == 1.0
+        assert input_share(trial_of(16)) == 0.0
+
+
+class TestHost:
+    @pytest.mark.parametrize(
+        ("share", "limit"),
+        [(HOST_SHARE - 0.01, "cannot tell"), (HOST_SHARE, "host"), (0.8, "host")],
+    )
+    def test_fixed_share(self, share, limit):
+        found = verdict(trial_of(16, 1.0), of=law(share * 16, 1 - share))
+        assert found.limit == limit
+        assert found.evidence[-1].value == pytest.approx(share, abs=1e-3)
+
+    @pytest.mark.parametrize(
+        ("busy", "limit"), [(IDLE_BUSY_PCT - 1, "host"), (IDLE_BUSY_PCT, "cannot tell")]
+    )
+    def test_idle_device(self, busy, limit):
+        found = verdict(trial_of(16, 1.0, profile=Profile(busy_pct=busy)))
+        assert found.limit == limit
+        assert ("busy" in found.message) == (limit == "host")
+
+    def test_busy_unknown_on_a_cpu(self):
+        assert verdict(trial_of(16, 1.0, profile=Profile())).limit == "cannot tell"
+
+
+class TestGain:
+    @pytest.mark.parametrize(
+        ("gain", "limit"),
+        [
+            (0.0, "saturated"),
+            (-0.5, "saturated"),
+            (SATURATED_GAIN - 0.01, "saturated"),
+            (SATURATED_GAIN + 0.01, "cannot tell"),
+            (PAYING_GAIN - 0.01, "cannot tell"),
+            (PAYING_GAIN + 0.01, "host"),
+            (1.0, "host"),
+        ],
+    )
+    def test_thresholds(self, gain, limit):
+        assert verdict(*pair(gain)).limit == limit
+
+    def test_noise_speaks_against_saturation(self):
+        """Saturated is said when the upper end of the interval is low, not the middle."""
+        assert verdict(*pair(0.0)).limit == "saturated"
+        assert verdict(*pair(0.0, half_width=0.06)).limit == "cannot tell"
+
+    @pytest.mark.parametrize(("bad", "limit"), [(64, "memory"), (65, "host")])
+    def test_at_the_limit_of_the_memory(self, bad, limit):
+        found = verdict(*pair(0.9), failure_of(bad, ordinal=2))
+        assert found.limit == limit
+        assert "still rises" in found.message
+
+    def test_marginal_gain(self):
+        sizes = {8: trial_of(8, 0.1), 16: trial_of(16, 0.1), 32: trial_of(32, 0.2)}
+        assert marginal_gain(sizes, 8)[0] == pytest.approx(1.0)
+        assert marginal_gain(sizes, 16)[0] == pytest.approx(0.0)
+        assert marginal_gain(sizes, 32)[0] == pytest.approx(0.0)
+        assert marginal_gain({8: sizes[8]}, 8) is None
+
+    def test_neighbours_that_are_too_close_are_passed_over(self):
+        sizes = {16: trial_of(16, 0.1), 20: trial_of(20, 0.5), 64: trial_of(64, 0.1)}
+        gain, _ = marginal_gain(sizes, 16)
+        assert gain == pytest.approx(log(4) / log(4))
+
+
+class TestNothingToSay:
+    def test_a_size_that_was_not_timed(self):
+        found = verdict(trial_of(16), size=16)
+        assert (found.limit, found.evidence) == ("cannot tell", ())
+        assert verdict(trial_of(8, 0.1), size=16).limit == "cannot tell"
+
+    def test_one_size_alone(self):
+        found = verdict(trial_of(16, 0.1))
+        assert found.limit == "cannot tell"
+        assert found.remedy
