@@ -59,14 +59,21 @@ _Args = TypeVar("_Args", _LaunchArgs, _GpuArgs)
 
 
 class _Group:
-    """Growing columns of one kind of event."""
+    """Growing columns of one kind of event.
+
+    Each column is one block of memory: many small arrays, put together in the end, would need
+    twice as much and leave holes.
+    """
 
     def __init__(self) -> None:
-        self.parts: list[dict[str, npt.NDArray[Any]]] = []
+        self.columns: defaultdict[str, bytearray] = defaultdict(bytearray)
+
+    def extend(self, **columns: npt.NDArray[Any]) -> None:
+        for name, values in columns.items():
+            self.columns[name] += values.tobytes()
 
     def column(self, name: str, dtype: type) -> npt.NDArray[Any]:
-        parts = [part.pop(name) for part in self.parts]
-        return np.concatenate(parts) if parts else np.empty(0, dtype)
+        return np.frombuffer(self.columns.pop(name, b""), dtype)
 
 
 class Builder:
@@ -119,14 +126,12 @@ class Builder:
             args = _decode(_LAUNCH_BATCH, _LaunchArgs, [event.args for event in events])
             correlation = np.array([arg.correlation for arg in args], np.int64)
         names = self.names
-        self._groups[kind].parts.append(
-            {
-                "start_ns": start,
-                "end_ns": end,
-                "name": np.array([names[event.name] for event in events], np.int32),
-                "thread": self._thread_numbers(events),
-                "correlation": correlation,
-            }
+        self._groups[kind].extend(
+            start_ns=start,
+            end_ns=end,
+            name=np.array([names[event.name] for event in events], np.int32),
+            thread=self._thread_numbers(events),
+            correlation=correlation,
         )
 
     def _thread_numbers(self, events: list[Event]) -> npt.NDArray[np.int32]:
@@ -144,23 +149,21 @@ class Builder:
         both = list(zip(events, args, strict=True))
         device = [arg.device if arg.device >= 0 else _small(event.pid) for event, arg in both]
         stream = [arg.stream if arg.stream != -1 else _small(event.tid) for event, arg in both]
-        self._groups["gpu"].parts.append(
-            {
-                "kind": np.array([kinds[event.cat] for event in events], np.int8),
-                "device": np.array(device, np.int64).clip(-1, 2**31 - 1).astype(np.int32),
-                "stream": np.array(stream, np.int64),
-                "start_ns": start,
-                "end_ns": end,
-                "name": np.array([names[event.name] for event in events], np.int32),
-                "correlation": np.array([arg.correlation for arg in args], np.int64),
-                "num_bytes": np.array([arg.bytes for arg in args], np.int64),
-                "num_blocks": np.array([_product(arg.grid) for arg in args], np.int64),
-                "num_threads": np.array([_product(arg.block) for arg in args], np.int64),
-                "registers": np.array([arg.registers for arg in args], np.int64),
-                "shared_bytes": np.array([arg.shared for arg in args], np.int64),
-                "blocks_per_sm": _floats(arg.blocks_per_sm for arg in args),
-                "occupancy_pct": _floats(arg.occupancy for arg in args),
-            }
+        self._groups["gpu"].extend(
+            kind=np.array([kinds[event.cat] for event in events], np.int8),
+            device=np.array(device, np.int64).clip(-1, 2**31 - 1).astype(np.int32),
+            stream=np.array(stream, np.int64),
+            start_ns=start,
+            end_ns=end,
+            name=np.array([names[event.name] for event in events], np.int32),
+            correlation=np.array([arg.correlation for arg in args], np.int64),
+            num_bytes=np.array([arg.bytes for arg in args], np.int64),
+            num_blocks=np.array([_product(arg.grid) for arg in args], np.int64),
+            num_threads=np.array([_product(arg.block) for arg in args], np.int64),
+            registers=np.array([arg.registers for arg in args], np.int64),
+            shared_bytes=np.array([arg.shared for arg in args], np.int64),
+            blocks_per_sm=_floats(arg.blocks_per_sm for arg in args),
+            occupancy_pct=_floats(arg.occupancy for arg in args),
         )
 
     def _times(

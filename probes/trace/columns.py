@@ -40,8 +40,8 @@ class Ranges(Columns, frozen=True, kw_only=True):
     def __len__(self) -> int:
         return len(self.start_ns)
 
-    def select(self, rows: npt.NDArray[np.bool_] | Ints) -> Ranges:
-        """The given rows."""
+    def select(self, rows: npt.NDArray[np.bool_] | Ints | slice) -> Ranges:
+        """The given rows; of a slice it is a view."""
         return Ranges(
             **{field: getattr(self, field)[rows] for field in self.__struct_fields__},
         )
@@ -91,8 +91,8 @@ class Activities(Columns, frozen=True, kw_only=True):
     def __len__(self) -> int:
         return len(self.start_ns)
 
-    def select(self, rows: npt.NDArray[np.bool_] | Ints) -> Activities:
-        """The given rows."""
+    def select(self, rows: npt.NDArray[np.bool_] | Ints | slice) -> Activities:
+        """The given rows; of a slice it is a view."""
         return Activities(
             **{field: getattr(self, field)[rows] for field in self.__struct_fields__},
         )

@@ -31,7 +31,15 @@ class NameFlags:
 
 
 class Device:
-    """The activities of one GPU, sorted, with what is computed once for all windows."""
+    """The activities of one GPU, sorted, with what is computed once for all windows.
+
+    Args:
+        number: of the GPU.
+        activities: of all GPUs.
+        launched: when the launch of each began.
+        properties: what the trace says of the GPU.
+        flags: what the trace's names say.
+    """
 
     def __init__(
         self,
@@ -41,7 +49,8 @@ class Device:
         properties: DeviceProperties | None,
         flags: NameFlags,
     ) -> None:
-        order = np.lexsort((activities.end_ns, activities.start_ns))
+        rows = np.flatnonzero(activities.device == number)
+        order = rows[np.lexsort((activities.end_ns[rows], activities.start_ns[rows]))]
         self.number = number
         self.properties = properties
         self.flags = flags
@@ -68,7 +77,7 @@ class _View:
         self.device = device
         self.start_ns, self.end_ns = start_ns, end_ns
         self.window_ns = max(end_ns - start_ns, 0)
-        self.all = device.activities.select(np.arange(*rows.indices(len(device.activities))))
+        self.all = device.activities.select(rows)
         self.launched = device.launched[rows]
         self.starts, self.ends = intervals.clip_any(
             self.all.start_ns, self.all.end_ns, start_ns, end_ns

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ...records import KernelTime, OperatorTime
 from . import events as vocabulary
 from . import intervals, tables
+from .breakdown import breakdowns, mean
 from .columns import Ranges, Trace
 from .devices import Device, NameFlags
 from .gaps import HostCalls
@@ -49,36 +49,30 @@ class Analysis:
         self.launched = launch_starts(trace.gpu, trace.launches)
         self.steps = host_steps(trace, self.launched)
         self.flags = NameFlags(trace.names)
-        self.inputs = _covered(
-            trace.annotations.select(self._named(trace.annotations, vocabulary.is_input_wait))
-        )
-        synchronize = self._named(trace.launches, vocabulary.is_synchronize)
-        self.host = HostCalls(
+        self.inputs = self._when(trace.annotations, vocabulary.is_input_wait)
+        self.synchronize = self._when(trace.launches, vocabulary.is_synchronize)
+        self.causes = HostCalls(
             inputs=self.inputs,
-            synchronize=_covered(trace.launches.select(synchronize)),
-            launches=_covered(
-                trace.launches.select(self._named(trace.launches, vocabulary.is_launch))
-            ),
-            calls=_covered(trace.launches),
-        )
-        self.causes = self.host.exclusive()
+            synchronize=self.synchronize,
+            launches=self._when(trace.launches, vocabulary.is_launch),
+            calls=intervals.union(trace.launches.start_ns, trace.launches.end_ns),
+        ).exclusive()
         self.devices = [
             Device(
                 number,
-                trace.gpu.select(trace.gpu.device == number),
-                self.launched[trace.gpu.device == number],
+                trace.gpu,
+                self.launched,
                 trace.devices.get(number),
                 self.flags,
             )
             for number in np.unique(trace.gpu.device).tolist()
         ]
-        self.layers = self._layers()
         self.unavailable: dict[str, str] = {}
 
-    def _named(self, ranges: Ranges, test: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
-        """Rows whose name passes the test."""
-        wanted = np.array([test(name) for name in self.trace.names], bool)
-        return np.asarray(wanted[ranges.name], bool)
+    def _when(self, ranges: Ranges, test: Callable[[str], bool]) -> IntervalSet:
+        """The times of the ranges whose name passes the test."""
+        rows = np.array([test(name) for name in self.trace.names], bool)[ranges.name]
+        return intervals.union(ranges.start_ns[rows], ranges.end_ns[rows])
 
     def window(self) -> tuple[int, int, WindowSource]:
         """The window of all shares: (start, end, what it is)."""
@@ -106,11 +100,11 @@ class Analysis:
             self.unavailable["devices"] = NO_GPU
             self.unavailable["kernels"] = NO_GPU
         breakdown = (
-            _mean([step.breakdown for step in steps])
+            mean([step.breakdown for step in steps])
             if steps
-            else _breakdown(self.layers, start, end)
+            else self._breakdowns([(start, end)])[0]
         )
-        operators = _covered(trace.operators)
+        operators = intervals.union(trace.operators.start_ns, trace.operators.end_ns)
         return TraceMetrics(
             window_s=(end - start) / 1e9,
             window_source=source,
@@ -146,7 +140,7 @@ class Analysis:
         if len(self.trace.launches) == 0:
             self.unavailable["synchronize_s"] = "the trace holds no calls of the GPU's API"
             return None
-        return intervals.length(intervals.clip(self.host.synchronize, start, end)) / 1e9
+        return intervals.length(intervals.clip(self.synchronize, start, end)) / 1e9
 
     def _step_time(self) -> tuple[float | None, str]:
         if len(self.steps) == 0:
@@ -155,28 +149,13 @@ class Analysis:
         spans, source = self.steps.intervals_ns
         return sum(spans) / len(spans) / 1e9, source
 
-    def _layers(self) -> list[IntervalSet]:
-        """What can go on at a moment, in the order of `Breakdown`, each with all before it."""
-        gpu, trace = self.trace.gpu, self.trace
-        communication = self.flags.communication[gpu.name] if len(gpu) else np.zeros(0, bool)
-        kernels = gpu.kind == vocabulary.KERNEL
-        layers = [
-            intervals.union(gpu.start_ns[rows], gpu.end_ns[rows])
-            for rows in (
-                kernels & ~communication,
-                kernels & communication,
-                gpu.kind == vocabulary.MEMCPY,
-                gpu.kind == vocabulary.MEMSET,
-            )
-        ]
-        layers += [_covered(trace.launches), self.inputs, _covered(trace.operators)]
-        for index in range(1, len(layers)):
-            layers[index] = intervals.merge(layers[index - 1], layers[index])
-        return layers
+    def _breakdowns(self, windows: list[tuple[int, int]]) -> list[Breakdown]:
+        return breakdowns(self.trace, self.flags, self.inputs, windows)
 
     def _step_metrics(self) -> tuple[StepMetrics, ...]:
         steps: HostSteps = self.steps
         windows = steps.windows
+        parts = self._breakdowns(windows) if windows else []
         found = []
         for index, (start, end) in enumerate(windows):
             gpu_end = int(steps.gpu_end_ns[index])
@@ -188,7 +167,7 @@ class Analysis:
                     window_s=(end - start) / 1e9,
                     host_ahead_s=(gpu_end - host_end) / 1e9 if gpu_end > UNKNOWN else None,
                     num_activities=int(steps.num_launched[index]),
-                    breakdown=_breakdown(self.layers, start, end),
+                    breakdown=parts[index],
                     devices=tuple(
                         device.metrics(self.causes, start, end) for device in self.devices
                     ),
@@ -199,48 +178,22 @@ class Analysis:
     def _operators(self, start: int, end: int) -> tuple[OperatorTime, ...]:
         ranges = self.trace.operators
         inside = (ranges.start_ns >= start) & (ranges.start_ns < max(end, start + 1))
-        return tables.operator_table(ranges.select(inside), self.trace.names)
+        ranges = ranges if inside.all() else ranges.select(inside)
+        return tables.operator_table(ranges, self.trace.names)
 
     def _kernels(self, start: int, end: int) -> tuple[KernelTime, ...]:
-        parts, occupancy = [], []
+        names, durations, occupancy = [], [], []
         for device in self.devices:
             own = device.activities
             rows = (own.kind == vocabulary.KERNEL) & (own.end_ns > start) & (own.start_ns < end)
-            parts.append(own.select(rows))
+            names.append(own.name[rows])
+            durations.append((own.end_ns - own.start_ns)[rows])
             occupancy.append(device.occupancy[rows])
-        if not parts:
+        if not self.devices:
             return ()
-        merged = (
-            parts[0]
-            if len(parts) == 1
-            else type(parts[0])(
-                **{
-                    field: np.concatenate([getattr(part, field) for part in parts])
-                    for field in parts[0].__struct_fields__
-                }
-            )
+        return tables.kernel_table(
+            np.concatenate(names),
+            np.concatenate(durations),
+            np.concatenate(occupancy),
+            self.trace.names,
         )
-        return tables.kernel_table(merged, np.concatenate(occupancy), self.trace.names)
-
-
-def _covered(ranges: Ranges) -> IntervalSet:
-    return intervals.union(ranges.start_ns, ranges.end_ns)
-
-
-def _breakdown(layers: list[IntervalSet], start: int, end: int) -> Breakdown:
-    window = (np.array([start]), np.array([end]))
-    covered = [int(intervals.measure(layer, *window)[0]) for layer in layers]
-    parts = np.diff([0, *covered, end - start]) / 1e9
-    return Breakdown(
-        **dict(zip(Breakdown.__struct_fields__[:-1], parts.tolist(), strict=True)),
-        total_s=(end - start) / 1e9,
-    )
-
-
-def _mean(breakdowns: list[Breakdown]) -> Breakdown:
-    return Breakdown(
-        **{
-            field: sum(getattr(one, field) for one in breakdowns) / len(breakdowns)
-            for field in Breakdown.__struct_fields__
-        }
-    )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from ...records import KernelTime, OperatorTime
-from .columns import Activities, Ranges
+from .columns import Ranges
 from .intervals import Floats, Ints
+
+_BLOCK = 1 << 15
 
 
 def self_times(ranges: Ranges) -> Ints:
@@ -16,28 +19,47 @@ def self_times(ranges: Ranges) -> Ints:
     other's end.
     """
     order = np.lexsort((-ranges.end_ns, ranges.start_ns, ranges.thread))
-    starts = ranges.start_ns[order].tolist()
-    ends = ranges.end_ns[order].tolist()
-    threads = ranges.thread[order].tolist()
-    remaining = (ranges.end_ns - ranges.start_ns)[order].tolist()
+    starts, ends = ranges.start_ns[order], ranges.end_ns[order]
+    parents = _parents(starts, ends, ranges.thread[order])
+    nested = np.flatnonzero(parents >= 0)
+    outer = parents[nested]
+    remaining = ends - starts
+    np.subtract.at(remaining, outer, np.minimum(ends[nested], ends[outer]) - starts[nested])
+    found = np.empty(len(order), np.int64)
+    found[order] = np.maximum(remaining, 0)
+    return found
+
+
+def _parents(starts: Ints, ends: Ints, threads: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """Row of the innermost range around each range, -1 if there is none.
+
+    Rows are sorted by thread, start and falling end. Only a block of them is unpacked at a time:
+    a number costs eight times as much memory as an object.
+    """
+    parents = np.empty(len(starts), np.int32)
     open_ends: list[int] = []
     open_rows: list[int] = []
     current = None
-    for row, (thread, start, end) in enumerate(zip(threads, starts, ends, strict=True)):
-        if thread != current:
-            current = thread
-            open_ends.clear()
-            open_rows.clear()
-        while open_ends and open_ends[-1] <= start:
-            open_ends.pop()
-            open_rows.pop()
-        if open_ends:
-            remaining[open_rows[-1]] -= min(end, open_ends[-1]) - start
-        open_ends.append(end)
-        open_rows.append(row)
-    found = np.empty(len(order), np.int64)
-    found[order] = remaining
-    return np.maximum(found, 0)
+    row = 0
+    for block in range(0, len(starts), _BLOCK):
+        rows = slice(block, block + _BLOCK)
+        found: list[int] = []
+        for thread, start, end in zip(
+            threads[rows].tolist(), starts[rows].tolist(), ends[rows].tolist(), strict=True
+        ):
+            if thread != current:
+                current = thread
+                open_ends.clear()
+                open_rows.clear()
+            while open_ends and open_ends[-1] <= start:
+                open_ends.pop()
+                open_rows.pop()
+            found.append(open_rows[-1] if open_rows else -1)
+            open_ends.append(end)
+            open_rows.append(row)
+            row += 1
+        parents[rows] = found
+    return parents
 
 
 def operator_table(
@@ -63,25 +85,27 @@ def operator_table(
 
 
 def kernel_table(
-    kernels: Activities, occupancy: Floats, names: tuple[str, ...], limit: int | None = None
+    name: npt.NDArray[np.int32],
+    duration: Ints,
+    occupancy: Floats,
+    names: tuple[str, ...],
+    limit: int | None = None,
 ) -> tuple[KernelTime, ...]:
     """GPU kernels by total time, the most expensive first; ties by name.
 
     Args:
-        kernels: the kernels to count.
-        occupancy: achieved occupancy of each, percent, NaN if unknown.
-        names: texts of the kernels' `name`.
+        name: of each kernel, its number in `names`.
+        duration: of each kernel, nanoseconds.
+        occupancy: achieved occupancy of each kernel, percent, NaN if unknown.
+        names: texts.
         limit: rows of the table.
     """
-    if len(kernels) == 0:
-        return ()
-    duration = kernels.end_ns - kernels.start_ns
     total = np.zeros(len(names), np.int64)
-    np.add.at(total, kernels.name, duration)
-    calls = np.bincount(kernels.name, minlength=len(names))
+    np.add.at(total, name, duration)
+    calls = np.bincount(name, minlength=len(names))
     known = np.isfinite(occupancy)
-    weight = np.bincount(kernels.name[known], duration[known], len(names))
-    weighted = np.bincount(kernels.name[known], duration[known] * occupancy[known], len(names))
+    weight = np.bincount(name[known], duration[known], len(names))
+    weighted = np.bincount(name[known], duration[known] * occupancy[known], len(names))
     rows = sorted(np.flatnonzero(calls).tolist(), key=lambda i: (-int(total[i]), names[i]))
     return tuple(
         KernelTime(
