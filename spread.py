@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import comb
 
 from .records import Spread
 
@@ -21,15 +20,16 @@ def order_statistic_ranks(num_samples: int, confidence: float = CONFIDENCE) -> t
     >>> order_statistic_ranks(6), order_statistic_ranks(30)
     ((0, 0.96875), (10, 0.901263...))
     """
-    total = 2.0**num_samples
-    tail = 0.0
+    total = 1 << num_samples  # whole numbers: thousands of steps are beyond a float's range
+    ways, tail = 1, 0
     best = 0
     coverage = 1 - 2 / total
     for k in range(num_samples // 2):
-        tail += comb(num_samples, k) / total
-        if 1 - 2 * tail < confidence:
+        tail += ways
+        ways = ways * (num_samples - k) // (k + 1)
+        if 1 - 2 * tail / total < confidence:
             break
-        best, coverage = k, 1 - 2 * tail
+        best, coverage = k, 1 - 2 * tail / total
     return best, coverage
 
 

@@ -12,6 +12,10 @@ from types import FrameType
 from ..records import SourceLine
 
 _OWN = str(Path(__file__).parent.parent)
+_OWN_CODE = tuple(
+    f"{_OWN}{os.sep}{part}"
+    for part in (f"probes{os.sep}", f"session{os.sep}", "errors.py", "records.py", "spread.py")
+)
 _TORCH = importlib.util.find_spec("torch")  # found, not imported: the supervisor lives without
 _NOT_THE_USER = tuple(
     folder + os.sep
@@ -26,9 +30,7 @@ _NOT_THE_USER = tuple(
 
 def is_own(filename: str) -> bool:
     """Whether a frame belongs to this package (and not to its examples or tests)."""
-    return filename.startswith(
-        tuple(f"{_OWN}{os.sep}{room}{os.sep}" for room in ("probes", "session"))
-    )
+    return filename.startswith(_OWN_CODE)
 
 
 def user_call_site() -> SourceLine | None:

@@ -157,6 +157,7 @@ class Run:
             self._display.note(_plan(self.record))
             while not isinstance(step := next_trial(self.record), Done):
                 self._one(step)
+            self._end_worker()  # its last words belong to the record that is returned
             self._change(state="finished", stop_reason=step.reason)
         except KeyboardInterrupt:
             self._end_worker()
