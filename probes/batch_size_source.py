@@ -107,7 +107,7 @@ class _Finder:
             elif isinstance(node, ast.Dict):
                 for key, value in zip(node.keys, node.values, strict=True):
                     if isinstance(key, ast.Constant) and key.value == name:
-                        yield value, value
+                        yield value, key
             elif isinstance(node, ast.Call):
                 for keyword in node.keywords:
                     if keyword.arg == name:
@@ -154,16 +154,19 @@ class _Finder:
     def _numbered(
         self, number: ast.expr, holder: ast.AST, option: str | None = None
     ) -> BatchSizeSource:
-        """The source text of `holder` with the number marked."""
+        """The source text of `holder`, up to the number at least, with the number marked."""
         whole = self._segment(holder)
+        # As the syntax tree counts: lines end at \n alone, columns are bytes.
+        line = self._text.split("\n")[number.lineno - 1].encode()
+        if getattr(holder, "lineno", 0) == getattr(holder, "end_lineno", 0) == number.end_lineno:
+            ends = (getattr(holder, "end_col_offset", 0), number.end_col_offset or 0)
+            whole = line[getattr(holder, "col_offset", 0) : max(ends)].decode()
         part = self._segment(number)
         start = (number.lineno, number.col_offset)
         holder_start = (getattr(holder, "lineno", 0), getattr(holder, "col_offset", 0))
         before, template = " ".join(whole.split()), ""
         if start[0] == holder_start[0] and "\n" not in whole and len(whole) <= 80:
-            offset = len(
-                self._text.splitlines()[start[0] - 1].encode()[holder_start[1] : start[1]].decode()
-            )
+            offset = len(line[holder_start[1] : start[1]].decode())
             template = (
                 whole[:offset].replace("{", "{{").replace("}", "}}")
                 + "{}"
@@ -199,7 +202,7 @@ def _defaults(arguments: ast.arguments, name: str) -> Iterator[tuple[ast.expr, a
     ]
     for argument, default in pairs:
         if argument.arg == name and default is not None:
-            yield default, default
+            yield default, argument
 
 
 def _batch_size_argument(call: ast.Call) -> ast.expr | None:

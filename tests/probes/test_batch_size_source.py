@@ -1,0 +1,292 @@
+"""Where the batch size is written, in many kinds of script."""
+
+import textwrap
+
+import pytest
+from batchadvisor.probes.batch_size_source import find_batch_size_source
+from batchadvisor.records import SourceLine
+
+
+@pytest.fixture
+def find(tmp_path):
+    """Finds the size in a script; the line of `# here` makes the loader."""
+
+    def _find(text, size=16, arguments=()):
+        script = tmp_path / "train.py"
+        source = textwrap.dedent(text)
+        script.write_text(source, encoding="utf-8")
+        lines = source.splitlines()
+        line = next(number for number, one in enumerate(lines, 1) if "# here" in one)
+        return find_batch_size_source(SourceLine(file=str(script), line=line), size, arguments)
+
+    return _find
+
+
+def shown(source, size=32):
+    """(line, text before, text after), as advice shows it."""
+    return source.place.line, source.before, source.template.format(size)
+
+
+class TestInTheCall:
+    def test_keyword(self, find):
+        source = find("x = 1\nloader = DataLoader(ds, batch_size=16, shuffle=True)  # here\n")
+        assert shown(source) == (2, "batch_size=16", "batch_size=32")
+
+    def test_positional(self, find):
+        source = find("loader = DataLoader(ds, 16)  # here\n")
+        assert shown(source) == (1, "DataLoader(ds, 16)", "DataLoader(ds, 32)")
+
+    def test_positional_with_module(self, find):
+        source = find("loader = torch.utils.data.DataLoader(ds, 16, True)  # here\n")
+        assert shown(source)[2] == "torch.utils.data.DataLoader(ds, 32, True)"
+
+    def test_the_same_number_elsewhere_in_the_call(self, find):
+        source = find("loader = DataLoader(make(16), 16, num_workers=16)  # here\n")
+        assert shown(source)[2] == "DataLoader(make(16), 32, num_workers=16)"
+
+    def test_multi_line_call(self, find):
+        source = find(
+            """
+            loader = DataLoader(  # here
+                ds,
+                batch_size=16,
+                shuffle=True,
+            )
+            """
+        )
+        assert shown(source) == (4, "batch_size=16", "batch_size=32")
+
+    def test_multi_line_call_positional(self, find):
+        source = find("loader = DataLoader(  # here\n    ds,\n    16,\n)\n")
+        assert shown(source) == (3, "batch_size=16", "batch_size=32")
+
+    def test_any_line_of_the_call_will_do(self, find):
+        """Python names the line of the call differently from version to version."""
+        source = find("loader = DataLoader(\n    ds,  # here\n    batch_size=16,\n)\n")
+        assert shown(source)[:2] == (3, "batch_size=16")
+
+    def test_letters_of_several_bytes_before_the_number(self, find):
+        source = find('loader = DataLoader(load("größe→"), batch_size=16)  # here\n')
+        assert shown(source) == (1, "batch_size=16", "batch_size=32")
+        source = find('loader = DataLoader(load("größe→"), 16)  # here\n')
+        assert shown(source)[2] == 'DataLoader(load("größe→"), 32)'
+
+    def test_odd_line_ends(self, tmp_path):
+        """A form feed or a line separator ends no line for Python."""
+        script = tmp_path / "train.py"
+        script.write_text('a = "é\u2028é"\n\x0c\nl = DataLoader(é("ü"), 16)\n', encoding="utf-8")
+        source = find_batch_size_source(SourceLine(file=str(script), line=3), 16)
+        assert shown(source) == (3, 'DataLoader(é("ü"), 16)', 'DataLoader(é("ü"), 32)')
+
+    def test_call_that_ends_on_the_line_of_the_number(self, find):
+        source = find("loader = DataLoader(ds,  # here\nölwanne, batch_size=16)\n")
+        assert shown(source) == (2, "batch_size=16", "batch_size=32")
+        source = find("loader = BatchSampler(s,  # here\n   é, 16)\n")
+        assert shown(source) == (2, "batch_size=16", "batch_size=32")
+
+    def test_braces_in_the_source(self, find):
+        source = find('loader = DataLoader(load({"a": 1}), 16)  # here\n')
+        assert shown(source)[2] == 'DataLoader(load({"a": 1}), 32)'
+
+    def test_batch_sampler(self, find):
+        source = find("loader = DataLoader(ds, batch_sampler=BatchSampler(s, 16, False))  # here\n")
+        assert shown(source) == (1, "BatchSampler(s, 16, False)", "BatchSampler(s, 32, False)")
+
+    def test_batch_sampler_by_keyword(self, find):
+        source = find(
+            "loader = DataLoader(ds, batch_sampler=ByLength(ds, batch_size=16))  # here\n"
+        )
+        assert shown(source)[2] == "ByLength(ds, batch_size=32)"
+
+
+class TestByName:
+    def test_constant(self, find):
+        source = find("BATCH = 16\nloader = DataLoader(ds, batch_size=BATCH)  # here\n")
+        assert shown(source) == (1, "BATCH = 16", "BATCH = 32")
+
+    def test_annotated_constant(self, find):
+        source = find("BATCH: int = 16\nloader = DataLoader(ds, BATCH)  # here\n")
+        assert shown(source) == (1, "BATCH: int = 16", "BATCH: int = 32")
+
+    def test_of_two_assignments_the_one_with_the_value(self, find):
+        source = find("B = 4\nif big:\n    B = 16\nloader = DataLoader(ds, batch_size=B)  # here\n")
+        assert shown(source) == (3, "B = 16", "B = 32")
+
+    def test_function_default(self, find):
+        source = find(
+            """
+            def make(ds, batch_size=16, *, workers=2):
+                return DataLoader(ds, batch_size=batch_size, num_workers=workers)  # here
+            """
+        )
+        assert shown(source) == (2, "batch_size=16", "batch_size=32")
+
+    def test_keyword_only_default(self, find):
+        source = find(
+            """
+            def make(ds, *, size: int = 16):
+                return DataLoader(ds, batch_size=size)  # here
+            """
+        )
+        assert shown(source) == (2, "size: int = 16", "size: int = 32")
+
+    def test_keyword_at_the_caller(self, find):
+        source = find(
+            """
+            def make(ds, size):
+                return DataLoader(ds, batch_size=size)  # here
+            make(ds, size=16)
+            """
+        )
+        assert shown(source) == (4, "size=16", "size=32")
+
+    def test_dataclass_field(self, find):
+        source = find(
+            """
+            class Config:
+                lr: float = 0.1
+                batch_size: int = 16
+            loader = DataLoader(ds, batch_size=cfg.batch_size)  # here
+            """
+        )
+        assert shown(source) == (4, "batch_size: int = 16", "batch_size: int = 32")
+
+    def test_attribute(self, find):
+        source = find(
+            """
+            class Trainer:
+                def __init__(self):
+                    self.batch = 16
+                def loader(self):
+                    return DataLoader(ds, batch_size=self.batch)  # here
+            """
+        )
+        assert shown(source) == (4, "self.batch = 16", "self.batch = 32")
+
+    def test_dictionary(self, find):
+        source = find(
+            """
+            config = {"lr": 0.1, "batch": 16}
+            loader = DataLoader(ds, batch_size=config["batch"])  # here
+            """
+        )
+        assert shown(source) == (2, '"batch": 16', '"batch": 32')
+
+    def test_dictionary_over_several_lines(self, find):
+        source = find(
+            """
+            config = {
+                "lr": 0.1,
+                "batch":
+                    16,
+            }
+            loader = DataLoader(ds, batch_size=config["batch"])  # here
+            """
+        )
+        assert shown(source) == (5, "batch_size=16", "batch_size=32")
+
+    def test_config_call(self, find):
+        source = find(
+            """
+            cfg = Config(lr=0.1, batch_size=16)
+            loader = DataLoader(ds, batch_size=cfg.batch_size)  # here
+            """
+        )
+        assert shown(source) == (2, "batch_size=16", "batch_size=32")
+
+
+PARSER = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("-b", "--batch-size", type=int, default=16, help="samples")
+args = parser.parse_args()
+loader = DataLoader(ds, batch_size=args.batch_size)  # here
+"""
+
+
+class TestOptions:
+    def test_default(self, find):
+        source = find(PARSER)
+        assert shown(source) == (4, "default=16", "default=32")
+        assert source.option == "--batch-size"
+
+    @pytest.mark.parametrize(
+        ("arguments", "before", "after"),
+        [
+            (("--batch-size", "16"), "--batch-size 16", "--batch-size 32"),
+            (("--batch-size=16",), "--batch-size=16", "--batch-size=32"),
+            (("--lr", "1", "-b", "16"), "-b 16", "-b 32"),
+        ],
+    )
+    def test_given_on_the_command_line(self, find, arguments, before, after):
+        source = find(PARSER, arguments=arguments)
+        assert shown(source) == (4, before, after)
+        assert source.option == "--batch-size"
+
+    def test_required_option(self, find):
+        text = PARSER.replace("default=16", "required=True")
+        source = find(text, size=24)
+        assert shown(source) == (4, "--batch-size", "--batch-size 32")
+
+    def test_destination(self, find):
+        source = find(
+            """
+            parser.add_argument("--bs", dest="batch", default=16)
+            loader = DataLoader(ds, batch_size=args.batch)  # here
+            """
+        )
+        assert shown(source) == (2, "default=16", "default=32")
+        assert source.option == "--bs"
+
+    def test_click(self, find):
+        source = find(
+            """
+            @click.command()
+            @click.option("--batch-size", default=16)
+            def main(batch_size):
+                loader = DataLoader(ds, batch_size=batch_size)  # here
+            """
+        )
+        assert shown(source) == (3, "default=16", "default=32")
+
+    def test_another_option_is_not_taken(self, find):
+        text = PARSER + 'parser.add_argument("--test-batch-size", default=16)\n'
+        assert find(text).option == "--batch-size"
+
+
+class TestUnresolved:
+    @pytest.mark.parametrize(
+        "argument", ["int(os.environ['B'])", "sizes[i]", "2 * base", "cfg.train.size", "b"]
+    )
+    def test_the_call_is_named(self, find, argument):
+        source = find(f"loader = DataLoader(ds, batch_size={argument})  # here\n")
+        assert source.place.line == 1
+        assert source.before == f"batch_size={argument}"
+        assert source.template == ""
+
+    def test_a_number_that_is_not_the_size(self, find):
+        """The line says 8, the loader has 16: it is not the place to change."""
+        source = find("loader = DataLoader(ds, batch_size=8)  # here\n")
+        assert source.template == ""
+
+    def test_a_constant_of_another_value(self, find):
+        source = find("B = 8\nloader = DataLoader(ds, batch_size=B * 2)  # here\n")
+        assert (source.before, source.template) == ("batch_size=B * 2", "")
+
+    def test_no_batch_size_in_the_call(self, find):
+        assert find("loader = DataLoader(ds)  # here\n", size=1) is None
+        assert find("loader = make()  # here\n") is None
+
+    def test_no_source(self, tmp_path):
+        place = SourceLine(file=str(tmp_path / "none.py"), line=1)
+        assert find_batch_size_source(place, 16) is None
+
+    @pytest.mark.parametrize("data", [b"def (", b"\xff\xfe\x00", b"a = '\x00'\n"])
+    def test_a_file_that_is_not_python(self, tmp_path, data):
+        file = tmp_path / "odd.py"
+        file.write_bytes(data)
+        assert find_batch_size_source(SourceLine(file=str(file), line=1), 16) is None
+
+    def test_true_is_not_one(self, find):
+        source = find("loader = DataLoader(ds, batch_size=True)  # here\n", size=1)
+        assert source.template == ""

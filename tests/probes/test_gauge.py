@@ -1,0 +1,107 @@
+"""How many samples a batch holds, whatever the batch looks like."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pytest
+import torch
+from batchadvisor.probes.gauge import BatchGauge
+
+
+class Pair(NamedTuple):
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+@dataclass
+class Packed:
+    values: torch.Tensor
+    labels: torch.Tensor
+
+
+def images(num, features=5):
+    return torch.zeros(num, features), torch.zeros(num)
+
+
+SHAPES = {
+    "tensor": lambda n: torch.zeros(n, 3),
+    "pair": images,
+    "list": lambda n: list(images(n)),
+    "dict": lambda n: {"x": torch.zeros(n, 3), "y": torch.zeros(n)},
+    "nested": lambda n: {"inputs": {"ids": torch.zeros(n, 7)}, "meta": [torch.zeros(n)]},
+    "named tuple": lambda n: Pair(torch.zeros(n, 4), torch.zeros(n)),
+    "object": lambda n: Packed(torch.zeros(n, 4), torch.zeros(n)),
+    "strings": lambda n: ["a text"] * n,
+    "strings and labels": lambda n: (["a text"] * n, torch.zeros(n)),
+    "time first": lambda n: torch.zeros(11, n, 3),
+    "numbers first": lambda n: {"epoch": 3, "name": "train", "x": torch.zeros(n, 3)},
+    "scalar first": lambda n: (torch.tensor(1.5), torch.zeros(n, 3)),
+}
+
+
+class TestLearnt:
+    @pytest.mark.parametrize("make", SHAPES.values(), ids=SHAPES.keys())
+    def test_every_size_is_read(self, make):
+        gauge = BatchGauge()
+        gauge.learn(make(16), 16)
+        for size in (1, 2, 16, 33):
+            assert gauge.read(make(size)) == size
+
+    def test_a_feature_axis_as_long_as_the_size_asked_for(self):
+        """The batch was learnt at 16; 5 features do not pass for a batch of 5."""
+        gauge = BatchGauge()
+        gauge.learn(images(16, features=5), 16)
+        assert gauge.read(images(7, features=5)) == 7
+        assert gauge.read(images(5, features=5)) == 5
+
+    def test_a_feature_axis_as_long_as_the_native_size(self):
+        """Both axes fit at first; a short last batch, or the convention, tells them apart."""
+        gauge = BatchGauge()
+        gauge.learn(images(5, features=5), 5)
+        assert gauge.read(images(9, features=5)) == 9
+        gauge = BatchGauge()
+        gauge.learn(torch.zeros(5, 5, 2), 5)
+        gauge.learn(torch.zeros(5, 3, 2), 3)  # time first after all
+        assert gauge.read(torch.zeros(5, 8, 2)) == 8
+
+    def test_a_contradiction_keeps_what_was_known(self):
+        gauge = BatchGauge()
+        gauge.learn(images(16), 16)
+        gauge.learn(images(16), 99)
+        assert gauge.read(images(4)) == 4
+
+    def test_packed_data_has_no_size(self):
+        """Graphs and packed text: the first axis counts nodes or tokens."""
+        gauge = BatchGauge()
+        gauge.learn({"tokens": torch.zeros(313), "ends": torch.zeros(4, 2)}, 16)
+        assert gauge.read({"tokens": torch.zeros(290), "ends": torch.zeros(4, 2)}) is None
+
+    def test_a_leaf_that_is_missing(self):
+        gauge = BatchGauge()
+        gauge.learn({"x": torch.zeros(16, 3)}, 16)
+        assert gauge.read({}) is None
+        assert gauge.read(torch.tensor(3.0)) is None
+
+
+class TestUnlearnt:
+    @pytest.mark.parametrize("make", [SHAPES["pair"], SHAPES["dict"], SHAPES["strings"]])
+    def test_the_first_axis_counts(self, make):
+        assert BatchGauge().read(make(6)) == 6
+
+    @pytest.mark.parametrize("batch", [None, 3, "text", b"bytes", [], {}, torch.tensor(1.0)])
+    def test_nothing_to_read(self, batch):
+        assert BatchGauge().read(batch) is None
+
+    def test_a_batch_that_contains_itself(self):
+        batch = {"x": torch.zeros(4, 2)}
+        batch["self"] = batch
+        assert BatchGauge().read(batch) == 4
+
+    def test_very_many_leaves(self):
+        assert BatchGauge().read([torch.zeros(3)] * 10_000) == 3
+
+    def test_a_strange_shape(self):
+        class Odd:
+            shape = 5
+
+        assert BatchGauge().read([Odd(), torch.zeros(3)]) == 3
