@@ -1,0 +1,170 @@
+"""The worker processes of one run: at most one lives, and all of them are ended."""
+
+from __future__ import annotations
+
+from ..advisor.facts import failed, ran
+from ..errors import BatchAdvisorError
+from ..probes.messages import Progress, WorkOrder
+from ..probes.supervisor import Scratch, Worker, WorkerGone, worker_environment
+from ..records import DeviceInfo, Discovery, Fault, RunRecord
+from .counters import GpuWatch
+from .display import Display
+from .failures import error_of
+from .journal import Journal
+from .options import RunOptions
+from .target import Target
+
+DISCOVERY_SILENCE = 10.0
+"""Before the loop is found a script may be silent this many times longer: data, downloads."""
+BATCH_CAPS = (8, 1)
+"""Sizes with which discovery is tried again when the script's own does not fit."""
+MAX_RESTARTS = 2
+"""New processes for a script that ends in the middle of a trial."""
+
+
+class Workers:
+    """Starts and ends workers.
+
+    Attributes:
+        current: the one that lives, in its training loop.
+        watch: NVML beside it, on NVIDIA devices.
+        num_measured: trials that `current` completed.
+    """
+
+    def __init__(
+        self, options: RunOptions, target: Target, journal: Journal, display: Display
+    ) -> None:
+        self._options = options
+        self._target = target
+        self._journal = journal
+        self._display = display
+        self._scratch = Scratch()
+        self._batch_cap: int | None = None
+        self._restarts = 0
+        self.current: Worker | None = None
+        self.watch: GpuWatch | None = None
+        self.num_measured = 0
+
+    def start(self) -> Worker:
+        """A fresh process of the script, brought to its training loop.
+
+        Raises:
+            BatchAdvisorError: the loop was not found.
+        """
+        self.end()
+        self._batch_cap = safe_cap(self._journal.record) or self._batch_cap
+        while True:
+            worker = self._spawn()
+            try:
+                found = worker.discover()
+            except WorkerGone as gone:
+                self._smaller_or_raise(worker, gone)
+                continue
+            self._found(worker, *found)
+            return worker
+
+    def end(self) -> None:
+        """Ends the current worker and keeps what it said about files."""
+        if self.current is None:
+            return
+        worker, self.current = self.current, None
+        if self.watch is not None:
+            self.watch.follow(None)
+        worker.end()
+        self._journal.add_files(worker.files)
+
+    def close(self) -> None:
+        """Ends everything and removes temporary files."""
+        self.end()
+        if self.watch is not None:
+            self.watch.close()
+        self._scratch.remove()
+
+    def may_restart(self, gone: WorkerGone) -> bool:
+        """A script that ended by itself, after trials that it completed, is started again."""
+        if gone.outcome != "script_ended" or not self.num_measured:
+            return False
+        if self._restarts >= MAX_RESTARTS:
+            return False
+        self._restarts += 1
+        self._display.note(f"{gone.detail}; starting it again")
+        self.end()
+        return True
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _spawn(self) -> Worker:
+        options = self._options
+        number = self._journal.record.num_workers_started
+        self._journal.change(num_workers_started=number + 1)
+        order = WorkOrder(
+            script=options.script,
+            arguments=options.arguments,
+            module=options.module,
+            worker=number,
+            device=self._target.device,
+            memory_limit_bytes=options.memory_limit_bytes,
+            data_limit_bytes=self._target.data_limit_bytes,
+            run_folder=str(self._journal.store.folder.resolve()),
+            scratch_folder=str(self._scratch.path),
+            loader=options.loader,
+            batch_cap=self._batch_cap,
+            profile_schedule=options.profile_schedule,
+            with_stack=options.with_stack,
+        )
+        self.current = Worker(
+            order,
+            log=self._journal.store.log_path,
+            environment=worker_environment(self._target.device, self._scratch.path),
+            silence_s=options.silence_s,
+            setup_s=options.silence_s * DISCOVERY_SILENCE,
+            on_progress=self._on_progress,
+        )
+        return self.current
+
+    def _found(self, worker: Worker, discovery: Discovery, device: DeviceInfo) -> None:
+        self.num_measured = 0
+        if self._journal.record.discovery is None:
+            self._journal.change(discovery=discovery, device=device, versions=worker.versions)
+        if self.watch is None:
+            self.watch = GpuWatch.for_device(device)
+        if self.watch is not None:
+            self.watch.follow(worker.pid)
+
+    def _smaller_or_raise(self, worker: Worker, gone: WorkerGone) -> None:
+        """After memory was refused the batches are cut smaller; anything else ends the run."""
+        self.end()
+        caps = [one for one in BATCH_CAPS if self._batch_cap is None or one < self._batch_cap]
+        if gone.outcome == "out_of_memory" and caps:
+            self._batch_cap = caps[0]
+            self._display.note(f"out of memory; trying again with batches of {caps[0]}")
+            return
+        self._journal.add_fault(
+            Fault(
+                outcome=gone.outcome,
+                detail=gone.detail,
+                worker=worker.order.worker,
+                log=worker.log.name,
+            )
+        )
+        error: BatchAdvisorError = error_of(gone, self._options, worker.log, self._batch_cap)
+        raise error
+
+    def _on_progress(self, progress: Progress) -> None:
+        if self.watch is not None:
+            self.watch.phase(progress.phase)
+        if progress.phase == "discovering":
+            self._display.discovering(progress.num_steps)
+        else:
+            self._display.update(
+                progress.phase, progress.batch_size, progress.num_steps, progress.step_s
+            )
+
+
+def safe_cap(record: RunRecord) -> int | None:
+    """A size for the batches before steering, where the script's own is known not to fit."""
+    refused = [one.batch_size for one in failed(record) if one.outcome == "out_of_memory"]
+    native = record.discovery.native_batch_size if record.discovery is not None else None
+    if native is None or not refused or min(refused) > native:
+        return None
+    return min((one.batch_size for one in ran(record)), default=1)
