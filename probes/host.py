@@ -40,8 +40,8 @@ def available_bytes() -> tuple[int, str] | None:
     """
     found = [(size, "available memory of the machine") for size in _meminfo("MemAvailable:")]
     for folder in _cgroup_folders():
-        limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
-        used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes")
+        limit = _number(folder / "memory.max", folder / "memory.limit_in_bytes")
+        used = _number(folder / "memory.current", folder / "memory.usage_in_bytes")
         if limit is not None and used is not None and limit < _UNLIMITED:
             left = max(0, limit - used + _reclaimable(folder))
             found.append((left, "memory left in the cgroup"))
@@ -52,7 +52,7 @@ def total_bytes() -> int | None:
     """Memory of the machine or of the cgroup, whichever is smaller, in bytes."""
     found = _meminfo("MemTotal:")
     for folder in _cgroup_folders():
-        limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
+        limit = _number(folder / "memory.max", folder / "memory.limit_in_bytes")
         if limit is not None and limit < _UNLIMITED:
             found.append(limit)
     return min(found) if found else None
@@ -194,11 +194,14 @@ def _cpu_quota() -> float | None:
     return None
 
 
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return None
+def _number(*paths: Path) -> int | None:
+    """The number in the first of the files that holds one."""
+    for path in paths:
+        try:
+            return int(path.read_text())
+        except (OSError, ValueError):
+            continue
+    return None
 
 
 def _lines(path: Path) -> list[str]:

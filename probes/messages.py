@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import threading
@@ -186,13 +187,20 @@ class Channel:
         """
         if os.getpid() != self._pid:
             return
-        line = memoryview(self._encoder.encode(message) + b"\n")
+        line = memoryview(self._encode(message) + b"\n")
         with self._lock:
             try:
                 while line:
                     line = line[os.write(self._write_fd, line) :]
             except OSError as error:
                 raise ChannelClosedError from error
+
+    def _encode(self, message: Message) -> bytes:
+        try:
+            return self._encoder.encode(message)
+        except UnicodeEncodeError:  # file names and messages of the script may be any bytes
+            plain = msgspec.to_builtins(message)
+            return json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace")
 
     def receive_line(self, timeout_s: float | None = None) -> bytes | None:
         """The next line without its end, or `None` after `timeout_s`.
@@ -229,7 +237,7 @@ def decode_from_worker(line: bytes) -> FromWorker | None:
     """The message in a line, or `None` when the line is not one of ours."""
     try:
         return _from_worker.decode(line)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 

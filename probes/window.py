@@ -9,6 +9,7 @@ and the profiler are handed in, so it can be driven by a fake clock.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -216,6 +217,8 @@ class Window:
                 return False
             self._profile = self._profiler.finish()
         except Exception as error:  # noqa: BLE001
+            with contextlib.suppress(Exception):  # one left running would slow what comes after
+                self._profiler.abandon()
             self._drop_profile(error)
         self._profiler = None
         return True

@@ -1,0 +1,126 @@
+"""The files that a script touches, seen by an audit hook in a process of its own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from batchadvisor.probes.effects import MAX_FILES, FileWatch
+
+WATCH = """
+import json, os, shutil, sys
+from pathlib import Path
+import numpy
+from batchadvisor.probes.effects import FileWatch
+
+watch = FileWatch(ignore=(os.path.abspath("ours") + os.sep,))
+watch.install()
+exec(sys.argv[1])
+print(json.dumps([[one.path, one.action] for one in watch.take()]))
+"""
+
+
+@pytest.fixture
+def touched(tmp_path):
+    """What a piece of code touches, in a fresh process in an empty folder."""
+
+    def _touched(code):
+        done = subprocess.run(
+            [sys.executable, "-c", WATCH, code],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, done.stderr
+        return [tuple(one) for one in json.loads(done.stdout.splitlines()[-1])]
+
+    return _touched
+
+
+class TestSeen:
+    @pytest.mark.parametrize(
+        ("code", "expected"),
+        [
+            ("open('a.txt', 'w').close()", [("a.txt", "write")]),
+            ("open('a.txt', 'ab').close()", [("a.txt", "write")]),
+            ("open('a.txt', 'x').close()", [("a.txt", "write")]),
+            ("Path('a.txt').write_text('x')", [("a.txt", "write")]),
+            ("os.close(os.open('a.txt', os.O_WRONLY | os.O_CREAT))", [("a.txt", "write")]),
+            ("numpy.save('a.npy', numpy.zeros(2))", [("a.npy", "write")]),
+            ("os.makedirs('b/c')", [("b", "mkdir"), ("b/c", "mkdir")]),
+            ("open('/dev/null', 'w').close()", []),
+            ("os.mkdir('ours'); open('ours/x', 'w').close()", [("ours", "mkdir")]),
+            ("open('x.pyc', 'w').close()", []),
+        ],
+    )
+    def test_writers(self, touched, code, expected):
+        assert sorted(touched(code)) == sorted(expected)
+
+    def test_readers_are_not(self, touched, tmp_path):
+        (tmp_path / "data.txt").write_text("x")
+        assert touched("open('data.txt').read(); Path('data.txt').read_bytes()") == []
+
+    def test_rename_and_remove(self, touched, tmp_path):
+        (tmp_path / "old").write_text("x")
+        code = "os.rename('old', 'new'); os.remove('new'); os.mkdir('d'); os.rmdir('d')"
+        assert touched(code) == [
+            ("new", "rename"),
+            ("new", "remove"),
+            ("d", "mkdir"),
+            ("d", "remove"),
+        ]
+
+    def test_the_same_is_said_once(self, touched):
+        assert touched("for _ in range(3): open('a', 'w').close()") == [("a", "write")]
+
+    def test_outside_the_working_folder_the_path_is_whole(self, touched, tmp_path):
+        other = tmp_path.parent / f"{tmp_path.name}-other.txt"
+        assert touched(f"open({str(other)!r}, 'w').close()") == [(str(other), "write")]
+
+    def test_a_forked_child_says_nothing(self, touched):
+        code = (
+            "pid = os.fork()\n"
+            "if pid == 0:\n"
+            "    open('child', 'w').close()\n"
+            "    os._exit(0)\n"
+            "os.waitpid(pid, 0)"
+        )
+        assert touched(code) == []
+
+
+class TestTake:
+    def test_only_what_is_new(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        watch = FileWatch(ignore=())
+        watch._audit("open", ("a", "w", 0))
+        assert [one.path for one in watch.take()] == ["a"]
+        assert watch.take() == ()
+        watch._audit("open", ("a", "w", 0))
+        watch._audit("open", ("b", "w", 0))
+        assert [one.path for one in watch.take()] == ["b"]
+
+    def test_bounded(self):
+        watch = FileWatch(ignore=())
+        for number in range(MAX_FILES + 50):
+            watch._audit("open", (f"file-{number}", "w", 0))
+        assert len(watch.take()) == MAX_FILES
+
+    def test_torch_save(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        watch = FileWatch(ignore=())
+        watch.saved("model.pt")
+        watch.saved(Path("other.pt"))
+        watch.saved(object())
+        with Path("third.pt").open("wb") as file:
+            watch.saved(file)
+        assert [(one.path, one.action) for one in watch.take()] == [
+            (name, "save (not written)") for name in ("model.pt", "other.pt", "third.pt")
+        ]
+
+    def test_descriptors_are_no_paths(self):
+        watch = FileWatch(ignore=())
+        watch._audit("open", (3, "w", 0))
+        watch._audit("os.mkdir", (None, 0o777, -1))
+        assert watch.take() == ()

@@ -1,0 +1,200 @@
+"""What exceptions and exits mean, and tracebacks without our own frames."""
+
+import runpy
+import signal
+
+import pytest
+import torch
+from batchadvisor.probes import call_site
+from batchadvisor.probes.faults import (
+    is_out_of_memory,
+    outcome_of_exit,
+    raised_by_us,
+    script_traceback,
+)
+from batchadvisor.probes.gauge import BatchGauge
+
+
+def raised(function, *arguments):
+    """The exception that a call raises."""
+    try:
+        function(*arguments)
+    except BaseException as error:  # noqa: BLE001
+        return error
+    pytest.fail("nothing was raised")
+
+
+class TestOutOfMemory:
+    @pytest.mark.parametrize(
+        "error",
+        [
+            MemoryError(),
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
+            RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; ...)"),
+            RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronous"),
+            RuntimeError("HIP out of memory. Tried to allocate 2.00 GiB"),
+            RuntimeError("MPS backend out of memory (MPS allocated: 8.00 GB)"),
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:119] . DefaultCPUAllocator: can't "
+                "allocate memory: you tried to allocate 400 bytes. Error code 12"
+            ),
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"),
+            RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+            RuntimeError("could not create a primitive"),
+            RuntimeError("std::bad_alloc"),
+            OSError(12, "Cannot allocate memory"),
+            RuntimeError("unable to mmap 400 bytes from file: Cannot allocate memory (12)"),
+        ],
+        ids=lambda error: str(error)[:40],
+    )
+    def test_refusals(self, error):
+        assert is_out_of_memory(error)
+
+    def test_numpy(self):
+        numpy = pytest.importorskip("numpy")
+        assert is_out_of_memory(raised(numpy.zeros, 1 << 47))
+
+    def test_torch_on_the_cpu(self):
+        assert is_out_of_memory(raised(torch.empty, 1 << 50))
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            RuntimeError("CUDA error: an illegal memory access was encountered"),
+            RuntimeError("CUDA error: device-side assert triggered"),
+            RuntimeError("The size of tensor a (16) must match the size of tensor b (8)"),
+            RuntimeError("mat1 and mat2 shapes cannot be multiplied (8x16 and 32x10)"),
+            RuntimeError("Expected all tensors to be on the same device, cuda:0 and cpu!"),
+            ValueError("out of memory slots: increase memory_size"),
+            KeyError("out of memory"),
+            AssertionError("CUDA out of memory test"),
+            TypeError("memory must be an int"),
+            OSError(28, "No space left on device"),
+            IndexError("batch size 16 is out of range"),
+            KeyboardInterrupt(),
+        ],
+        ids=repr,
+    )
+    def test_other_errors_that_speak_of_memory_or_sizes(self, error):
+        assert not is_out_of_memory(error)
+
+    def test_an_error_raised_while_a_refusal_was_handled(self):
+        def script():
+            try:
+                raise MemoryError
+            except MemoryError:
+                raise ValueError("my trainer failed") from None
+
+        def chained():
+            try:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            except RuntimeError as error:
+                raise ValueError("my trainer failed") from error
+
+        assert is_out_of_memory(raised(script))
+        assert is_out_of_memory(raised(chained))
+
+    def test_a_refusal_that_was_handled_before_is_over(self):
+        def script():
+            try:
+                raise MemoryError
+            except MemoryError:
+                pass
+            raise ValueError("a bug")
+
+        assert not is_out_of_memory(raised(script))
+
+    def test_a_chain_that_bites_its_tail(self):
+        one, two = ValueError("one"), ValueError("two")
+        one.__cause__, two.__cause__ = two, one
+        assert not is_out_of_memory(one)
+
+
+SCRIPT = """
+import torch
+from torch.utils.data import Dataset
+
+def fetch(index):
+    return 1 / index
+
+def train():
+    try:
+        fetch(0)
+    except ZeroDivisionError as error:
+        raise RuntimeError("training failed") from error
+
+train()
+"""
+
+
+class TestTraceback:
+    def test_no_frame_of_ours_or_of_runpy(self, tmp_path, monkeypatch):
+        script = tmp_path / "script.py"
+        script.write_text(SCRIPT)
+        # This file plays the part of our own room here: its frame has to go.
+        monkeypatch.setattr(call_site, "_OWN", "/nowhere")
+        monkeypatch.setattr("batchadvisor.probes.faults.is_own", lambda name: name == __file__)
+        error = raised(runpy.run_path, str(script))
+        text = script_traceback(error)
+        files = [line for line in text.splitlines() if line.startswith("  File ")]
+        assert files
+        assert all(str(script) in line for line in files)
+        assert "ZeroDivisionError: division by zero" in text
+        assert "RuntimeError: training failed" in text
+        assert "The above exception was the direct cause" in text
+        assert "return 1 / index" in text
+
+    def test_it_is_what_python_would_have_printed(self, tmp_path):
+        script = tmp_path / "script.py"
+        script.write_text("def f():\n    raise ValueError('ünïcode')\n\nf()\n")
+        text = script_traceback(raised(runpy.run_path, str(script)))
+        head, _, tail = text.partition(f'  File "{script}", line 4, in <module>\n')
+        assert head.startswith("Traceback (most recent call last):\n")
+        assert tail.endswith("ValueError: ünïcode\n")
+        assert "runpy" not in text
+
+    def test_a_chain_that_bites_its_tail(self):
+        one, two = ValueError("one"), ValueError("two")
+        one.__cause__, two.__cause__ = two, one
+        assert "ValueError: one" in script_traceback(one)
+
+    def test_whose_fault(self):
+        assert not raised_by_us(raised(int, "x"))
+
+        class Broken:
+            @property
+            def shape(self):
+                raise ValueError("the user's own")
+
+        error = raised(BatchGauge().read, [Broken()])
+        assert not raised_by_us(error)
+
+        class Odd:
+            shape = ("no number",)
+
+        assert raised_by_us(raised(BatchGauge().read, [Odd()]))
+
+
+class TestExit:
+    def test_killed(self):
+        assert outcome_of_exit(-signal.SIGKILL, killed_for_memory=True)[0] == "out_of_memory"
+        outcome, detail = outcome_of_exit(-signal.SIGKILL, killed_for_memory=None)
+        assert outcome == "out_of_memory"
+        assert "no counter" in detail
+        assert outcome_of_exit(-signal.SIGKILL, killed_for_memory=False)[0] == "crashed"
+
+    @pytest.mark.parametrize("name", ["SIGSEGV", "SIGABRT", "SIGBUS"])
+    def test_signals_are_named(self, name):
+        number = signal.Signals[name]
+        assert outcome_of_exit(-number, killed_for_memory=False) == (
+            "crashed",
+            f"the process died by {name}",
+        )
+
+    def test_a_signal_without_a_name(self):
+        assert outcome_of_exit(-200, killed_for_memory=False)[1].endswith("signal 200")
+
+    def test_exit_code(self):
+        outcome, detail = outcome_of_exit(3, killed_for_memory=False)
+        assert outcome == "crashed"
+        assert "exit code 3" in detail

@@ -1,0 +1,212 @@
+"""What the machine says about itself, read from files of several kinds of system."""
+
+import os
+from pathlib import Path
+
+import pytest
+from batchadvisor.probes import host
+
+GIB = 2**30
+MIB = 2**20
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """An empty machine: /proc and /sys/fs/cgroup lie in a temporary folder."""
+    monkeypatch.setattr(host, "_CGROUP", tmp_path / "cgroup")
+
+    def moved(path):
+        return tmp_path / path.lstrip("/") if str(path).startswith("/proc") else Path(path)
+
+    monkeypatch.setattr(host, "Path", moved)
+
+    def write(path, text):
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    return write
+
+
+def machine(root, total=16 * GIB, available=10 * GIB):
+    root("proc/meminfo", f"MemTotal: {total // 1024} kB\nMemAvailable: {available // 1024} kB\n")
+
+
+class TestMemory:
+    def test_machine_alone(self, root):
+        machine(root)
+        assert host.total_bytes() == 16 * GIB
+        assert host.available_bytes() == (10 * GIB, "available memory of the machine")
+
+    def test_cgroup_v2(self, root):
+        machine(root)
+        root("proc/self/cgroup", "0::/user.slice/job\n")
+        root("cgroup/user.slice/job/memory.max", f"{4 * GIB}\n")
+        root("cgroup/user.slice/job/memory.current", f"{3 * GIB}\n")
+        root("cgroup/user.slice/job/memory.stat", f"anon 5\ninactive_file {GIB}\nfile 7\n")
+        assert host.total_bytes() == 4 * GIB
+        assert host.available_bytes() == (2 * GIB, "memory left in the cgroup")
+
+    def test_the_limit_of_a_parent_holds(self, root):
+        machine(root)
+        root("proc/self/cgroup", "0::/outer/inner\n")
+        root("cgroup/outer/inner/memory.max", "max\n")
+        root("cgroup/outer/inner/memory.current", "5\n")
+        root("cgroup/outer/memory.max", f"{2 * GIB}\n")
+        root("cgroup/outer/memory.current", f"{GIB}\n")
+        assert host.total_bytes() == 2 * GIB
+        assert host.available_bytes() == (GIB, "memory left in the cgroup")
+
+    def test_container_that_names_a_path_it_cannot_see(self, root):
+        machine(root)
+        root("proc/self/cgroup", "0::/docker/1234\n")
+        root("cgroup/memory.max", f"{GIB}\n")
+        root("cgroup/memory.current", "0\n")
+        assert host.total_bytes() == GIB
+        assert host.available_bytes()[0] == GIB
+
+    def test_cgroup_v1(self, root):
+        machine(root)
+        root("proc/self/cgroup", "3:cpu,cpuacct:/job\n2:memory:/job\n1:name=systemd:/x\n")
+        root("cgroup/memory/job/memory.limit_in_bytes", f"{4 * GIB}\n")
+        root("cgroup/memory/job/memory.usage_in_bytes", f"{4 * GIB}\n")
+        root("cgroup/memory/job/memory.stat", f"total_inactive_file {512 * MIB}\n")
+        assert host.total_bytes() == 4 * GIB
+        assert host.available_bytes() == (512 * MIB, "memory left in the cgroup")
+
+    def test_cgroup_v1_without_a_limit(self, root):
+        machine(root)
+        root("proc/self/cgroup", "2:memory:/\n")
+        root("cgroup/memory/memory.limit_in_bytes", f"{2**63 - 4096}\n")
+        root("cgroup/memory/memory.usage_in_bytes", f"{GIB}\n")
+        assert host.total_bytes() == 16 * GIB
+        assert host.available_bytes()[1] == "available memory of the machine"
+
+    def test_over_the_limit_nothing_is_left(self, root):
+        machine(root)
+        root("cgroup/memory.max", f"{GIB}\n")
+        root("cgroup/memory.current", f"{2 * GIB}\n")
+        assert host.available_bytes() == (0, "memory left in the cgroup")
+
+    def test_files_with_nonsense(self, root):
+        machine(root)
+        root("cgroup/memory.max", "\n")
+        root("cgroup/memory.current", "much\n")
+        assert host.available_bytes() == (10 * GIB, "available memory of the machine")
+
+    def test_without_proc(self, root):
+        assert host.available_bytes() is None
+        assert host.total_bytes() is None
+        assert host.status_bytes("VmHWM") is None
+        assert host.num_oom_kills() is None
+        assert host.descendants(1) == []
+        assert host.cpu_name() == os.uname().machine
+
+    def test_here(self):
+        available, source = host.available_bytes()
+        assert 0 < available <= host.total_bytes()
+        assert source
+        assert host.status_bytes("VmHWM") >= host.status_bytes("VmRSS") > MIB
+
+
+class TestCores:
+    @pytest.mark.parametrize(
+        ("quota", "cores"),
+        [("max 100000", 8), ("200000 100000", 2), ("50000 100000", 1), ("9900000 100000", 8)],
+    )
+    def test_quota(self, root, monkeypatch, quota, cores):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+        root("cgroup/cpu.max", quota + "\n")
+        assert host.num_cores() == cores
+
+    def test_affinity(self, root, monkeypatch):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
+        assert host.num_cores() == 2
+
+    def test_no_affinity(self, root, monkeypatch):
+        monkeypatch.delattr(os, "sched_getaffinity")
+        monkeypatch.setattr(os, "cpu_count", lambda: None)
+        assert host.num_cores() == 1
+
+    def test_name(self, root):
+        root("proc/cpuinfo", "processor : 0\nmodel name\t: Some CPU: fast\nflags : x\n")
+        assert host.cpu_name() == "Some CPU: fast"
+
+
+class TestOomKills:
+    def test_of_the_cgroup(self, root):
+        root("proc/self/cgroup", "0::/job\n")
+        root("cgroup/job/memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 9\n")
+        root("proc/vmstat", "oom_kill 7\n")
+        assert host.num_oom_kills() == 2
+
+    def test_of_the_machine(self, root):
+        root("proc/vmstat", "nr_free_pages 5\noom_kill 7\n")
+        assert host.num_oom_kills() == 7
+
+
+class TestDescendants:
+    def test_tree(self, root):
+        for pid, parent, name in (
+            (10, 1, "sh"),
+            (11, 10, "python (x) y"),
+            (12, 11, "worker"),
+            (13, 10, "other"),
+            (20, 1, "stranger"),
+        ):
+            root(f"proc/{pid}/stat", f"{pid} ({name}) S {parent} {pid} 0 0\n")
+        root("proc/self/stat", "1 (x) S 10 0\n")
+        assert host.descendants(10) == [11, 13, 12]
+        assert host.descendants(20) == []
+
+    def test_here(self):
+        assert os.getpid() in host.descendants(os.getppid())
+
+
+class TestCpuUse:
+    """Ticks of a tenth of a second on a machine of four cores, over one second."""
+
+    @pytest.fixture
+    def after_one_second(self, monkeypatch):
+        def _doubt(busy, own, stolen=0.0):
+            clock = iter([0.0, 1.0])
+            machines = iter([(100.0, 5.0), (100.0 + busy, 5.0 + stolen)])
+            owns = iter([50.0, 50.0 + own])
+            monkeypatch.setattr(host.time, "monotonic", lambda: next(clock))
+            monkeypatch.setattr(host, "_machine_cpu_s", lambda: next(machines))
+            monkeypatch.setattr(host, "_own_cpu_s", lambda: next(owns))
+            monkeypatch.setattr(os, "cpu_count", lambda: 4)
+            return host.CpuUse().doubt()
+
+        return _doubt
+
+    @pytest.mark.parametrize(
+        ("busy", "own", "stolen", "part"),
+        [
+            (4.0, 4.0, 0.0, None),
+            (4.0, 3.9, 0.0, None),
+            (2.0, 1.0, 0.0, None),  # others had cores of their own
+            (4.0, 2.0, 0.0, "other processes used 2.0 of 4 cores"),
+            (3.0, 3.0, 0.9, "the hypervisor took 0.9 of 4 cores"),
+            (1.0, 2.0, 0.0, None),  # ticks may count more for us than for all
+        ],
+    )
+    def test_rules(self, after_one_second, busy, own, stolen, part):
+        doubt = after_one_second(busy, own, stolen)
+        assert (doubt is None) == (part is None)
+        assert part is None or doubt.startswith(part)
+
+    def test_too_short_to_say(self, monkeypatch):
+        use = host.CpuUse()
+        monkeypatch.setattr(host.time, "monotonic", lambda: use._started_s + 0.01)
+        assert use.doubt() is None
+
+    def test_without_proc(self, root):
+        assert host.CpuUse().doubt() is None
+
+    def test_ticks(self, root, monkeypatch):
+        monkeypatch.setattr(os, "sysconf", lambda _: 10)
+        root("proc/stat", "cpu  10 20 30 40 50 60 70 80 90 100\ncpu0 1 1 1 1\n")
+        assert host._machine_cpu_s() == pytest.approx((19.0, 8.0))
+        root("proc/stat", "cpu  10 20 30 40 50 60 70\n")
+        assert host._machine_cpu_s() == pytest.approx((19.0, 0.0))

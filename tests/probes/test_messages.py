@@ -1,0 +1,222 @@
+"""The two pipes between supervisor and worker."""
+
+import os
+import threading
+
+import pytest
+from batchadvisor.probes.messages import (
+    CannotSteer,
+    Channel,
+    ChannelClosedError,
+    Ended,
+    Found,
+    Hello,
+    Progress,
+    Raised,
+    Result,
+    RunTrial,
+    StepSample,
+    Touched,
+    WorkOrder,
+    decode_from_worker,
+    decode_to_worker,
+)
+from batchadvisor.records import (
+    DeviceInfo,
+    Discovery,
+    FileTouched,
+    Memory,
+    Trial,
+    TrialRequest,
+    Versions,
+)
+
+TRIAL = Trial(
+    ordinal=3,
+    worker=1,
+    batch_size=16,
+    kind="fit",
+    purpose="tail",
+    outcome="ok",
+    memory=Memory(peak_bytes=5, peak_source="ünïcode", unavailable={"a": "b"}),
+)
+DISCOVERY = Discovery(
+    loaders=(),
+    optimizers=(),
+    primary_loader=0,
+    native_batch_size=8,
+    micro_batches=1,
+    parameter_device="cpu",
+    num_parameters=0,
+    norm_layers=None,
+    setup_s=1.0,
+    native_step_s=0.1,
+)
+DEVICE = DeviceInfo(
+    kind="cpu", name="on paper", total_bytes=1, capacity_bytes=1, capacity_source="on paper"
+)
+FROM_WORKER = [
+    Hello(versions=Versions(batchadvisor="1", python="3", torch="2")),
+    Found(discovery=DISCOVERY, device=DEVICE),
+    Progress(phase="timing", batch_size=16, num_steps=4, step_s=0.5),
+    Result(trial=TRIAL, steps=(StepSample(step_s=0.1, input_wait_s=0.0, num_samples=16),)),
+    Raised(kind="ValueError", text="line\nline", traceback="...", out_of_memory=False),
+    Ended(exit_code=2, num_steps=3, num_fetches=9, num_loaders=2),
+    CannotSteer(reason="a reason", remedy="a remedy", usage=True),
+    Touched(files=(FileTouched(path="a", action="save (not written)"),)),
+]
+TO_WORKER = [
+    RunTrial(
+        request=TrialRequest(batch_size=16, kind="timed", purpose="confirm", fresh_process=True),
+        ordinal=4,
+        precision=0.02,
+        min_sample_s=0.001,
+        time_limit_s=9.0,
+    ),
+    WorkOrder(
+        script="train.py",
+        arguments=("--größe", "1\n2"),
+        module=False,
+        worker=0,
+        device="auto",
+        memory_limit_bytes=None,
+        data_limit_bytes=10,
+        run_folder="/a",
+        scratch_folder="/b",
+        loader=None,
+        batch_cap=8,
+        profile_schedule=(0, 1, 3),
+        with_stack=False,
+    ),
+]
+
+
+@pytest.fixture
+def pair():
+    """Two connected channels."""
+    one_read, two_write = os.pipe()
+    two_read, one_write = os.pipe()
+    one, two = Channel(one_read, one_write), Channel(two_read, two_write)
+    yield one, two
+    one.close()
+    two.close()
+
+
+def kind(message):
+    return type(message).__name__
+
+
+class TestRoundTrip:
+    @pytest.mark.parametrize("message", FROM_WORKER, ids=kind)
+    def test_from_worker(self, pair, message):
+        pair[0].send(message)
+        assert decode_from_worker(pair[1].receive_line(1)) == message
+
+    @pytest.mark.parametrize("message", TO_WORKER, ids=kind)
+    def test_to_worker(self, pair, message):
+        pair[0].send(message)
+        assert decode_to_worker(pair[1].receive_line(1)) == message
+
+    def test_every_message_is_here(self):
+        from typing import get_args
+
+        from batchadvisor.probes import messages
+
+        assert {type(one) for one in FROM_WORKER} == set(get_args(messages.FromWorker))
+        assert {type(one) for one in TO_WORKER} == set(get_args(messages.ToWorker))
+
+    def test_names_that_are_no_unicode(self, pair):
+        """A file name of any bytes reaches Python with lone surrogates."""
+        pair[0].send(Touched(files=(FileTouched(path="a\udcff.txt", action="write"),)))
+        message = decode_from_worker(pair[1].receive_line(1))
+        assert message == Touched(files=(FileTouched(path="a?.txt", action="write"),))
+
+    def test_many_in_one_read(self, pair):
+        for number in range(5):
+            pair[0].send(Progress(phase="timing", num_steps=number))
+        lines = [pair[1].receive_line(1) for _ in range(5)]
+        assert [decode_from_worker(one).num_steps for one in lines] == list(range(5))
+
+    def test_larger_than_the_pipe(self, pair):
+        """A message of several pipe buffers is written and read in pieces."""
+        message = Raised(kind="E", text="x" * 1_000_000, traceback="", out_of_memory=False)
+        writer = threading.Thread(target=pair[0].send, args=(message,))
+        writer.start()
+        line = pair[1].receive_line(60)
+        writer.join()
+        assert decode_from_worker(line) == message
+
+    def test_threads_do_not_mix_their_lines(self, pair):
+        def send(number):
+            for _ in range(20):
+                pair[0].send(Progress(phase="timing", num_steps=number, batch_size=10**15))
+
+        threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
+        for one in threads:
+            one.start()
+        seen = [decode_from_worker(pair[1].receive_line(60)).num_steps for _ in range(80)]
+        for one in threads:
+            one.join()
+        assert sorted(seen) == sorted(list(range(4)) * 20)
+
+
+class TestGarbage:
+    @pytest.mark.parametrize(
+        "line",
+        [
+            b"",
+            b"Epoch 1: loss 0.5",
+            b"{}",
+            b'{"type": "Unknown"}',
+            b'{"type": "Progress"}',
+            b'{"type": "Progress", "phase": "sleeping"}',
+            b"[1, 2",
+            b"\xff\xfe\x00",
+            b'{"type":"Raised","kind":"\xff","text":"","traceback":"","out_of_memory":false}',
+        ],
+    )
+    def test_a_line_that_is_no_message(self, line):
+        assert decode_from_worker(line) is None
+
+    def test_a_message_for_the_other_side(self, pair):
+        pair[0].send(TO_WORKER[0])
+        assert decode_from_worker(pair[1].receive_line(1)) is None
+
+
+class TestClosed:
+    def test_writer_is_gone(self, pair):
+        pair[0].send(FROM_WORKER[2])
+        os.close(pair[0]._write_fd)
+        # What was sent before still arrives.
+        assert decode_from_worker(pair[1].receive_line(1)) == FROM_WORKER[2]
+        with pytest.raises(ChannelClosedError):
+            pair[1].receive_line(1)
+
+    def test_half_a_line_before_the_end(self, pair):
+        os.write(pair[0]._write_fd, b'{"type": "Prog')
+        os.close(pair[0]._write_fd)
+        with pytest.raises(ChannelClosedError):
+            pair[1].receive_line(1)
+
+    def test_reader_is_gone(self, pair):
+        os.close(pair[1]._read_fd)
+        with pytest.raises(ChannelClosedError):
+            pair[0].send(FROM_WORKER[2])
+
+    def test_silence(self, pair):
+        assert pair[1].receive_line(0.0) is None
+        os.write(pair[0]._write_fd, b"half a li")
+        assert pair[1].receive_line(0.01) is None
+        os.write(pair[0]._write_fd, b"ne\n")
+        assert pair[1].receive_line(1) == b"half a line"
+
+    def test_a_forked_child_writes_nothing(self, pair):
+        pair[0]._pid = os.getpid() + 1  # as if the process were another
+        pair[0].send(FROM_WORKER[2])
+        assert pair[1].receive_line(0.0) is None
+
+    def test_close_twice(self, pair):
+        pair[0].close()
+        pair[0].close()
+        with pytest.raises(ChannelClosedError):
+            pair[1].receive_line(1)

@@ -1,0 +1,353 @@
+"""One trial, driven by a clock and a device on paper."""
+
+import pytest
+from batchadvisor.probes.window import (
+    FIT_STEPS,
+    MAX_SAMPLES,
+    MAX_STEPS_A_SAMPLE,
+    MAX_WARMUP_STEPS,
+    MIN_SAMPLES,
+    MIN_WARMUP_STEPS,
+    Window,
+)
+from batchadvisor.records import Memory, Profile, TrialRequest
+
+
+class Device:
+    """Reads the clock of the test, and keeps a list of what it was asked."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.calls = []
+        self.unfinished = set()
+
+    def clock(self):
+        return self.now
+
+    def reset_peaks(self):
+        self.calls.append("reset")
+
+    def read_memory(self):
+        self.calls.append("memory")
+        return Memory(peak_bytes=1000, peak_source="on paper")
+
+    def synchronize(self):
+        self.calls.append("synchronize")
+
+    def mark(self):
+        return self.now
+
+    def elapsed_s(self, start, end):
+        return None if end in self.unfinished else end - start
+
+
+class Profiler:
+    """Complete after two steps, or failing at one of its own steps."""
+
+    def __init__(self, device, fails_at=""):
+        self._device = device
+        self._fails_at = fails_at
+        self._num_steps = 0
+        self.abandoned = False
+
+    def _do(self, what):
+        self._device.calls.append(what)
+        if what == self._fails_at:
+            raise RuntimeError("no profile")
+
+    def start(self):
+        self._do("start")
+
+    def step(self):
+        self._do("step")
+        self._num_steps += 1
+        return self._num_steps == 2
+
+    def finish(self):
+        self._do("finish")
+        return Profile(trace="a.json", num_steps=2)
+
+    def abandon(self):
+        self._do("abandon")
+        self.abandoned = True
+
+
+REQUEST = TrialRequest(batch_size=8, kind="timed")
+
+
+class Loop:
+    """A training loop around a window.
+
+    `times` are seconds per step, the last repeated; a step takes `micro` batches.
+    """
+
+    def __init__(self, request=REQUEST, device=None, **options):
+        self.device = device or Device()
+        self.window = Window(request, self.device, clock=self.device.clock, **options)
+        self.window.resume()
+        self.num_steps = 0
+        self.complete = False
+
+    def step(self, seconds=0.1, *, micro=1, arrived=8, proof="shape", wait_s=0.01):
+        for _ in range(micro):
+            self.window.arrived(arrived, proof, wait_s, primary=True)
+        self.device.now += seconds
+        self.num_steps += 1
+        self.complete = self.window.boundary()
+        if not self.complete:
+            self.window.resume()
+        return self.complete
+
+    def run(self, times=(0.1,), limit=3000, **rest):
+        for number in range(limit):
+            if self.step(times[min(number, len(times) - 1)], **rest):
+                return self.result()
+        pytest.fail("the window does not end")
+
+    def result(self):
+        return self.window.result(5, 2)
+
+
+def noisy(num=200):
+    """Times that settle at once and never get narrow."""
+    return [0.1, 0.1, 0.1] + [0.1, 0.2] * num
+
+
+class TestFit:
+    def test_two_steps_and_the_memory(self):
+        loop = Loop(TrialRequest(batch_size=8, kind="fit", purpose="tail"))
+        trial = loop.run()
+        assert loop.num_steps == FIT_STEPS == 2
+        assert (trial.outcome, trial.kind, trial.purpose) == ("ok", "fit", "tail")
+        assert (trial.ordinal, trial.worker) == (5, 2)
+        assert trial.memory.peak_bytes == 1000
+        assert (trial.step_s, trial.samples_per_s, trial.input_wait_s) == (None, None, None)
+        assert set(trial.unavailable) == {"step_s", "samples_per_s", "input_wait_s"}
+        assert trial.elapsed_s == pytest.approx(0.2)
+
+    def test_after_a_larger_size_the_first_step_does_not_count(self):
+        """The old, larger batch is still alive in it: peaks are reset once more after it."""
+        loop = Loop(TrialRequest(batch_size=8, kind="fit"), shrinks=True)
+        loop.run()
+        assert loop.num_steps == FIT_STEPS
+        resets = [at for at, one in enumerate(loop.device.calls) if one == "reset"]
+        assert len(resets) == 2
+        assert resets[1] < loop.device.calls.index("memory")
+
+
+class TestWarmup:
+    def test_ends_when_settled(self):
+        loop = Loop()
+        for seconds in (2.0, 0.5, 0.2):
+            loop.step(seconds)
+            assert loop.window.phase == "warming up"
+        loop.step(0.19)
+        assert loop.window.phase == "timing"
+        assert loop.run().num_warmup_steps == 4
+
+    def test_a_fewest_number_of_steps(self):
+        loop = Loop()
+        for _ in range(MIN_WARMUP_STEPS):
+            assert loop.window.phase == "warming up"
+            loop.step(0.1)
+        assert loop.window.phase == "timing"
+
+    def test_never_settled(self):
+        trial = Loop().run([2.0**-n for n in range(MAX_WARMUP_STEPS)] + [0.1])
+        assert trial.num_warmup_steps == MAX_WARMUP_STEPS
+
+    def test_slow_first_steps_are_not_timed(self):
+        trial = Loop().run([9.0, 5.0, 0.1, 0.1, 0.1])
+        assert trial.step_s.high == pytest.approx(0.1)
+
+
+class TestTiming:
+    def test_precision_stops(self):
+        loop = Loop()
+        trial = loop.run()
+        assert trial.step_s.num_samples == MIN_SAMPLES
+        assert loop.num_steps == MIN_WARMUP_STEPS + MIN_SAMPLES
+        assert trial.step_s.median == pytest.approx(0.1)
+        assert trial.samples_per_s.median == pytest.approx(80)
+        assert trial.input_wait_s.median == pytest.approx(0.01)
+
+    def test_most_samples(self):
+        trial = Loop().run(noisy())
+        assert trial.step_s.num_samples == MAX_SAMPLES == 30
+
+    def test_a_looser_precision_stops_earlier(self):
+        times = [0.1] * 3 + [0.1, 0.104] * 100
+        loose = Loop(precision=0.05).run(times).step_s.num_samples
+        tight = Loop(precision=0.001).run(times).step_s.num_samples
+        assert loose == MIN_SAMPLES
+        assert tight == MAX_SAMPLES
+
+    def test_time_limit(self):
+        trial = Loop(time_limit_s=1.0).run(noisy())
+        assert MIN_SAMPLES <= trial.step_s.num_samples < MAX_SAMPLES
+        slow = Loop(time_limit_s=1.0).run([10.0, 10.0, 10.0, 10.0, 30.0])
+        assert slow.step_s.num_samples == MIN_SAMPLES
+
+    def test_no_synchronisation_between_timed_steps(self):
+        loop = Loop()
+        while loop.window.phase != "timing":
+            loop.step()
+        before = len(loop.device.calls)
+        for _ in range(MIN_SAMPLES - 1):
+            loop.step()
+        assert loop.device.calls[before:] == []
+
+    def test_steps_that_the_device_has_not_finished_are_left_out(self):
+        loop = Loop()
+        while loop.window.phase != "timing":
+            loop.step()
+        loop.device.unfinished.add(loop.device.now + 0.1)
+        trial = loop.run()
+        assert trial.step_s.num_samples >= MIN_SAMPLES
+        assert len(loop.window.samples()) == trial.step_s.num_samples
+
+    def test_short_steps_are_averaged_in_groups(self):
+        loop = Loop(min_sample_s=0.01)
+        trial = loop.run((0.001,))
+        assert trial.step_s.num_samples == MIN_SAMPLES
+        assert len(loop.window.samples()) == MIN_SAMPLES * 10
+        assert trial.step_s.median == pytest.approx(0.001)
+
+    def test_groups_have_a_largest_size(self):
+        loop = Loop(min_sample_s=10.0)
+        loop.run((0.001,))
+        assert len(loop.window.samples()) == MIN_SAMPLES * MAX_STEPS_A_SAMPLE
+
+    def test_odd_numbers_of_micro_batches_are_left_out(self):
+        """Steps of two batches, one now and then of a single batch: it is half as long."""
+        loop = Loop()
+        while loop.window.phase != "timing":
+            loop.step(0.2, micro=2)
+        for number in range(20):
+            odd = number % 4 == 3
+            if loop.step(0.1 if odd else 0.2, micro=1 if odd else 2):
+                break
+        trial = loop.result()
+        assert trial.micro_batches == 2
+        assert trial.step_s.high == pytest.approx(0.2)
+        assert trial.samples_per_s.median == pytest.approx(16 / 0.2)
+        assert trial.input_wait_s.median == pytest.approx(0.02)
+
+    def test_samples_of_every_timed_step(self):
+        loop = Loop()
+        loop.run(micro=2)
+        samples = loop.window.samples()
+        assert len(samples) == MIN_SAMPLES
+        assert {one.num_samples for one in samples} == {16}
+        assert [one.input_wait_s for one in samples] == pytest.approx([0.02] * MIN_SAMPLES)
+
+    def test_secondary_loaders_count_as_waiting_alone(self):
+        loop = Loop()
+        for _ in range(MIN_WARMUP_STEPS + MIN_SAMPLES):
+            loop.window.arrived(99, "shape", 0.05, primary=False)
+            loop.step()
+        trial = loop.result()
+        assert trial.outcome == "ok"
+        assert trial.input_wait_s.median == pytest.approx(0.06)
+
+    def test_progress(self):
+        loop = Loop()
+        assert (loop.window.num_steps, loop.window.last_step_s) == (0, None)
+        loop.step(0.3)
+        assert (loop.window.num_steps, loop.window.last_step_s) == (1, pytest.approx(0.3))
+
+
+class TestSize:
+    def test_wrong_size(self):
+        trial = Loop().run(arrived=7)
+        assert (trial.outcome, trial.arrived_batch_size) == ("wrong_size", 7)
+        assert trial.detail == "asked for 8, 7 samples arrived"
+        assert not trial.ran
+
+    def test_unreadable_size(self):
+        trial = Loop().run(arrived=None, proof="")
+        assert trial.outcome == "wrong_size"
+        assert "could not be read" in trial.detail
+
+    def test_proof_by_indices(self):
+        trial = Loop().run(proof="indices")
+        assert (trial.outcome, trial.size_proof) == ("ok", "indices")
+
+    def test_the_usual_size_counts(self):
+        loop = Loop()
+        loop.step(arrived=3)
+        assert loop.run().outcome == "ok"
+
+    def test_nothing_arrived(self):
+        loop = Loop(TrialRequest(batch_size=8, kind="fit"))
+        trial = loop.run(micro=0)
+        assert (trial.outcome, trial.arrived_batch_size, trial.size_proof) == (
+            "wrong_size",
+            None,
+            "",
+        )
+
+
+class TestProfile:
+    def with_profiler(self, fails_at="", **options):
+        device = Device()
+        profiler = Profiler(device, fails_at)
+        loop = Loop(device=device, profiler=lambda: profiler, **options)
+        return loop, profiler
+
+    def test_memory_is_read_before_the_profiler_starts(self):
+        loop, _ = self.with_profiler()
+        trial = loop.run()
+        calls = [one for one in loop.device.calls if one in ("memory", "start", "finish")]
+        assert calls == ["memory", "start", "finish"]
+        assert trial.profile.trace == "a.json"
+        assert trial.step_s.num_samples == MIN_SAMPLES
+
+    def test_profiled_steps_are_not_timed(self):
+        loop, _ = self.with_profiler()
+        while loop.window.phase != "profiling":
+            loop.step(0.1)
+        loop.step(5.0)
+        assert loop.step(5.0)
+        trial = loop.result()
+        assert trial.step_s.high == pytest.approx(0.1)
+        assert len(loop.window.samples()) == MIN_SAMPLES
+
+    @pytest.mark.parametrize("fails_at", ["start", "step", "finish"])
+    def test_a_failed_profiler_does_not_fail_the_trial(self, fails_at):
+        loop, profiler = self.with_profiler(fails_at)
+        trial = loop.run()
+        assert trial.outcome == "ok"
+        assert trial.step_s.num_samples == MIN_SAMPLES
+        assert trial.memory is not None
+        assert trial.profile.trace is None
+        assert "RuntimeError: no profile" in trial.profile.unavailable["trace"]
+        # One that had started is stopped, so that it does not slow the next trial.
+        assert profiler.abandoned == (fails_at != "start")
+
+    def test_a_profiler_that_cannot_be_made(self):
+        def broken():
+            raise OSError("no folder")
+
+        trial = Loop(profiler=broken).run()
+        assert trial.outcome == "ok"
+        assert "OSError: no folder" in trial.profile.unavailable["trace"]
+
+    @pytest.mark.parametrize(("limit", "profiled"), [(999, False), (1000, True), (None, True)])
+    def test_left_out_where_the_memory_is_nearly_full(self, limit, profiled):
+        loop, _ = self.with_profiler(profile_below_bytes=limit)
+        trial = loop.run()
+        assert (trial.profile.trace is not None) == profiled
+        assert profiled or "nearly full" in trial.profile.unavailable["trace"]
+
+    def test_abandon(self):
+        loop, profiler = self.with_profiler()
+        loop.window.abandon()
+        assert not profiler.abandoned
+        while loop.window.phase != "profiling":
+            loop.step()
+        loop.window.abandon()
+        assert profiler.abandoned
+
+    def test_none_asked_for(self):
+        assert Loop().run().profile is None
