@@ -1,0 +1,263 @@
+"""What the benchmarks share: the machine, results on disk, tables, one size in a fresh process."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from batchadvisor.probes import host
+from batchadvisor.probes.messages import StepSample, WorkOrder
+from batchadvisor.probes.nvml import devices
+from batchadvisor.probes.supervisor import Scratch, Worker, WorkerGone, worker_environment
+from batchadvisor.records import Spread, Trial, TrialRequest
+from batchadvisor.session.run import CPU_PRECISION, GPU_PRECISION, MIN_SAMPLE_S
+from batchadvisor.session.target import choose_target
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+EXAMPLES = HERE.parent / "examples"
+PACKAGES = ("batchadvisor", "torch", "numpy", "msgspec")
+
+
+def say(text: str) -> None:
+    """One line of progress, with the time."""
+    print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
+
+
+# the machine ---------------------------------------------------------------------------------
+
+
+def hardware() -> str:
+    """The GPUs by name, or the processor."""
+    names = sorted({one.name for one in devices()})
+    return " + ".join(names) if names else f"{host.cpu_name()} {host.num_cores()} cores"
+
+
+def slug(text: str) -> str:
+    """Lower case letters and digits joined by dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def environment() -> dict[str, Any]:
+    """Hardware, versions, date and command, for the raw results."""
+    return {
+        "hardware": hardware(),
+        "cpu": host.cpu_name(),
+        "num_cores": host.num_cores(),
+        "memory_bytes": host.total_bytes(),
+        "load_average_at_start": os.getloadavg(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {one: _version(one) for one in PACKAGES},
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "command": shlex.join(["python", *sys.argv]),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+# results -------------------------------------------------------------------------------------
+
+
+class Results:
+    """The raw data as JSON and the printed table as text, side by side.
+
+    Args:
+        folder: where they go; `None` writes nothing.
+        theme: begins the names of the files.
+    """
+
+    def __init__(self, folder: Path | None, theme: str) -> None:
+        self.data: dict[str, Any] = {"state": "running", "environment": environment()}
+        self._path: Path | None = None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            name = f"{theme}_{slug(hardware())}_{time.strftime('%Y-%m-%d')}"
+            self._path = folder / f"{name}.json"
+            count = 1
+            while self._path.exists():
+                count += 1
+                self._path = folder / f"{name}-{count}.json"
+
+    def save(self) -> None:
+        """Writes the data whole or not at all."""
+        if self._path is None:
+            return
+        draft = self._path.with_suffix(f".{os.getpid()}.draft")
+        draft.write_text(json.dumps(self.data, indent=1) + "\n")
+        draft.replace(self._path)
+
+    def finish(self, text: str) -> None:
+        """Prints the table and writes it beside the data."""
+        self.save()
+        print(text)
+        if self._path is not None:
+            self._path.with_suffix(".txt").write_text(text + "\n")
+            say(f"wrote {self._path} and .txt")
+
+
+def header(data: dict[str, Any], title: str) -> list[str]:
+    """The first lines of a printed table."""
+    env = data["environment"]
+    load = env["load_average_at_start"][0]
+    versions = ", ".join(f"{name} {version}" for name, version in env["versions"].items())
+    lines = [
+        title,
+        f"{env['hardware']} ({env['num_cores']} cores), load {load:.1f} at the start",
+        f"python {env['python']}, {versions}",
+        f"{env['date']}  {env['command']}",
+    ]
+    if data["state"] != "finished":
+        lines.append(f"INCOMPLETE: {data['state']}; what was measured by then")
+    return [*lines, ""]
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Columns as wide as their widest cell; the first to the left, the others to the right."""
+    cells = [[str(one) for one in row] for row in (headings, *rows)]
+    widths = [max(len(row[n]) for row in cells) for n in range(len(headings))]
+    lines = []
+    for row in cells:
+        rest = [one.rjust(width) for one, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join([row[0].ljust(widths[0]), *rest]).rstrip())
+    return "\n".join(lines)
+
+
+def interval(spread: Spread | None, scale: float = 1.0, digits: int = 3, unit: str = "") -> str:
+    """`0.987 [0.975, 1.002]`, without the brackets where there is one value."""
+    if spread is None:
+        return "-"
+    middle, low, high = (
+        f"{one * scale:.{digits}f}{unit}" for one in (spread.median, spread.low, spread.high)
+    )
+    return middle if spread.num_samples == 1 else f"{middle} [{low}, {high}]"
+
+
+# one size in a fresh process -----------------------------------------------------------------
+
+
+class Bench:
+    """Starts workers of one script, as `batchadvisor run` starts them, and ends them.
+
+    Args:
+        script: path of the script.
+        arguments: its own.
+        device: as `batchadvisor run --device` takes it.
+        extra: further environment variables.
+    """
+
+    def __init__(
+        self,
+        script: Path,
+        arguments: Sequence[str],
+        device: str,
+        extra: dict[str, str] | None = None,
+    ) -> None:
+        self.script = script
+        self.arguments = tuple(arguments)
+        self.target = choose_target(device, None)
+        self.scratch = Scratch()
+        self.environment = {
+            **worker_environment(self.target.device, self.scratch.path),
+            **(extra or {}),
+        }
+        self.log = self.scratch.path / "script.log"
+        self._num_workers = 0
+
+    def __enter__(self) -> Bench:  # noqa: PYI034  Self needs Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.scratch.remove()
+
+    @contextmanager
+    def worker(self, on_progress: Any = lambda _: None) -> Iterator[Worker]:
+        """A fresh process of the script, ended at the end."""
+        order = WorkOrder(
+            script=str(self.script),
+            arguments=self.arguments,
+            module=False,
+            worker=self._num_workers,
+            device=self.target.device,
+            memory_limit_bytes=None,
+            data_limit_bytes=self.target.data_limit_bytes,
+            run_folder=str(self.scratch.path),
+            scratch_folder=str(self.scratch.path),
+            loader=None,
+            batch_cap=None,
+            profile_schedule=(0, 1, 3),
+            with_stack=False,
+        )
+        self._num_workers += 1
+        worker = Worker(
+            order,
+            log=self.log,
+            environment=self.environment,
+            silence_s=120.0,
+            setup_s=1200.0,
+            on_progress=on_progress,
+        )
+        try:
+            yield worker
+        finally:
+            worker.end()
+
+    def measure(self, size: int, *, time_limit_s: float) -> dict[str, Any]:
+        """One timed window at one size in a process of its own, as plain data."""
+        started = time.time()
+        start = time.monotonic()
+        row: dict[str, Any] = {"batch_size": size, "started_at_s": started}
+        request = TrialRequest(batch_size=size, kind="timed")
+        with self.worker() as worker:
+            try:
+                discovery, device = worker.discover()
+                trial, steps = worker.run(
+                    request,
+                    0,
+                    precision=CPU_PRECISION if device.kind == "cpu" else GPU_PRECISION,
+                    min_sample_s=MIN_SAMPLE_S,
+                    time_limit_s=time_limit_s,
+                )
+            except WorkerGone as gone:
+                row |= {"outcome": gone.outcome, "detail": gone.detail, "samples_per_s": None}
+            else:
+                row |= _row(trial, steps)
+                row["setup_s"] = discovery.setup_s
+        return {**row, "wall_s": time.monotonic() - start}
+
+
+def _row(trial: Trial, steps: Sequence[StepSample]) -> dict[str, Any]:
+    speed = trial.samples_per_s if trial.ran else None
+    return {
+        "outcome": trial.outcome,
+        "detail": trial.detail,
+        "samples_per_s": None if speed is None else speed.median,
+        "spread": msgspec.to_builtins(speed),
+        "num_warmup_steps": trial.num_warmup_steps,
+        "doubts": list(trial.doubts),
+        "step_s": [one.step_s for one in steps],
+        "load": os.getloadavg()[0],
+    }
+
+
+def scratch_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder for one benchmark, removed at the end."""
+    return tempfile.TemporaryDirectory(prefix="batchadvisor-bench-", ignore_cleanup_errors=True)
