@@ -49,6 +49,8 @@ def _watch_loaders(steering: Steering) -> None:
     @functools.wraps(native_iterator_init)
     def iterator_init(self: Any, loader: Any) -> None:
         self.__dict__["_batchadvisor_handle"] = steering.handle_of(loader)
+        # `for batch in DataLoader(...)` keeps the iterator alone; we still ask the loader.
+        self.__dict__["_batchadvisor_loader"] = loader
         native_iterator_init(self, loader)
 
     @functools.wraps(native_next)
