@@ -29,6 +29,7 @@ from batchadvisor.session.target import choose_target
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 EXAMPLES = HERE.parent / "examples"
+VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_WAIT_POLICY", "CUDA_VISIBLE_DEVICES")
 PACKAGES = ("batchadvisor", "torch", "numpy", "msgspec")
 
 
@@ -63,6 +64,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {one: _version(one) for one in PACKAGES},
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "variables": {one: os.environ[one] for one in VARIABLES if one in os.environ},
         "command": shlex.join(["python", *sys.argv]),
     }
 
@@ -119,11 +121,12 @@ def header(data: dict[str, Any], title: str) -> list[str]:
     env = data["environment"]
     load = env["load_average_at_start"][0]
     versions = ", ".join(f"{name} {version}" for name, version in env["versions"].items())
+    variables = [f"{name}={value}" for name, value in env["variables"].items()]
     lines = [
         title,
         f"{env['hardware']} ({env['num_cores']} cores), load {load:.1f} at the start",
         f"python {env['python']}, {versions}",
-        f"{env['date']}  {env['command']}",
+        " ".join([env["date"], "", *variables, env["command"]]),
     ]
     if data["state"] != "finished":
         lines.append(f"INCOMPLETE: {data['state']}; what was measured by then")
