@@ -233,7 +233,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "scripts", nargs="*", type=Path, default=SCRIPTS, help="default: %(default)s"
+        "scripts",
+        nargs="*",
+        type=Path,
+        default=SCRIPTS,
+        help="default: a cheap one and both examples",
     )
     parser.add_argument("--pairs", type=int, default=20, help="of blocks (default %(default)s)")
     parser.add_argument(
