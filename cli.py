@@ -225,6 +225,8 @@ def _goal(options: dict[str, Any], base: Goal | None = None) -> Goal:
 
 
 def _check_pairs(options: dict[str, Any]) -> None:
+    if not options["timeout"]:
+        raise UsageError("--timeout 0: every trial would count as a hang.", "Allow some seconds.")
     if options["no_profile"] and (options["stacks"] or options["profile_schedule"]):
         raise UsageError(
             "--no-profile contradicts --stacks and --profile-schedule.", "Leave one of them out."

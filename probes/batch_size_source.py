@@ -65,8 +65,7 @@ class _Finder:
         elif isinstance(argument, ast.Subscript) and isinstance(argument.slice, ast.Constant):
             found = self._by_name(str(argument.slice.value))
         elif isinstance(argument, ast.Call):
-            inner = _batch_size_argument(argument)
-            found = self._numbered(inner, argument) if inner and self._is_size(inner) else None
+            found = self._in_call(argument)
         else:
             found = None
         return found or BatchSizeSource(
@@ -93,7 +92,16 @@ class _Finder:
         for node, holder in self._bindings(name):
             if self._is_size(node):
                 return self._numbered(node, holder)
+            if isinstance(node, ast.Call):  # a batch sampler that is made before the loader
+                found = self._in_call(node)
+                if found is not None:
+                    return found
         return None
+
+    def _in_call(self, call: ast.Call) -> BatchSizeSource | None:
+        """The size as an argument of another call than the loader's."""
+        inner = _batch_size_argument(call)
+        return self._numbered(inner, call) if inner and self._is_size(inner) else None
 
     def _bindings(self, name: str) -> Iterator[tuple[ast.expr, ast.AST]]:
         for node in ast.walk(self._tree):

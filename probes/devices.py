@@ -261,6 +261,14 @@ def limit_process_memory(limit_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
 
 
+def lift_process_memory_limit() -> None:
+    """Takes the limit away again, so that what happened under it can be reported."""
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
 def _reset_high_water_mark() -> None:
     """Writing 5 to clear_refs sets VmHWM back to what is resident now (proc(5))."""
     with contextlib.suppress(OSError):

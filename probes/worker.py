@@ -36,7 +36,7 @@ def main(read_fd: int, write_fd: int) -> None:
     _become_the_script(order)
 
     from .conductor import Conductor
-    from .devices import limit_process_memory
+    from .devices import lift_process_memory_limit, limit_process_memory
     from .effects import FileWatch
     from .patches import install
     from .steering import Steering
@@ -70,6 +70,7 @@ def main(read_fd: int, write_fd: int) -> None:
             print(error.code, file=sys.stderr)  # noqa: T201  as Python itself does
         message = _ended(code, steering)
     except BaseException as error:  # noqa: BLE001
+        lift_process_memory_limit()
         message = _raised(error, steering)
     _flush_streams()
     touched = files.take()

@@ -30,6 +30,11 @@ def error_of(
     if gone.outcome == "out_of_memory":
         return _out_of_memory(gone, options, batch_cap)
     if isinstance(message, Raised):
+        if options.module and _is_no_module(message, script):
+            return UsageError(
+                f"{script} cannot be run as a module: {message.text}.",
+                "Check the name and the working folder, as for python -m.",
+            )
         if message.kind == "batchadvisor":
             return ScriptError(
                 f"batchadvisor itself failed inside {script}: {message.text}.",
@@ -54,11 +59,12 @@ def error_of(
     )
 
 
-def nothing_fits(record: RunRecord, script_traceback: str) -> BatchAdvisorError | None:
+def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAdvisorError | None:
     """The error for a run in which no size ran, `None` when one did.
 
     Args:
         script_traceback: of the last exception that the script raised in a trial.
+        log: everything that the script printed.
     """
     bad = failed(record)
     if ran(record) or not bad:
@@ -71,12 +77,10 @@ def nothing_fits(record: RunRecord, script_traceback: str) -> BatchAdvisorError 
     last = bad[-1]
     what = f"no size could be measured; batch {last.batch_size}: {last.detail}."
     if last.outcome == "exception":
-        return ScriptError(
-            what, "Mend the script; its output is in the log of the run.", script_traceback
-        )
+        return ScriptError(what, f"Mend the script; its output is in {log}.", script_traceback)
     if last.outcome == "script_ended":
         return RunError(what, "Let it train longer: more epochs, or a larger step limit.")
-    return RunError(what, "Its output is in the log of the run.")
+    return RunError(what, f"Look at its output in {log}.")
 
 
 def _out_of_memory(
@@ -122,6 +126,13 @@ def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
         f"{script} ended after {message.num_steps} optimizer steps, before two training cycles "
         "could be seen.",
         "Let it train longer: more epochs, or a larger step limit.",
+    )
+
+
+def _is_no_module(message: Raised, name: str) -> bool:
+    """Whether it was the search for the module that raised, and nothing of the module ran."""
+    return message.kind == "ImportError" and message.text.startswith(
+        ("Error while finding module specification for ", f"No module named {name}")
     )
 
 

@@ -57,8 +57,9 @@ def check_script(script: str) -> None:
     try:
         ast.parse(path.read_bytes(), filename=script)
     except SyntaxError as error:
-        msg = f"{script}:{error.lineno}: {error.msg}: the script is not valid Python."
-        raise UsageError(msg, "Mend that line; `python` would refuse it too.") from error
+        where = script if error.lineno is None else f"{script}:{error.lineno}"
+        msg = f"{where}: {error.msg}: the script is not valid Python."
+        raise UsageError(msg, "Mend the script; `python` would refuse it too.") from error
     except (ValueError, OSError) as error:
         msg = f"cannot read {script}: {error}."
         raise UsageError(msg, "Give a Python source file.") from error

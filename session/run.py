@@ -139,7 +139,7 @@ class Run:
             return RunResult(journal.record, advise(journal.record), self._store.folder)
         except BatchAdvisorError as found:
             error = found
-        error = error or nothing_fits(journal.record, self._script_traceback)
+        error = error or nothing_fits(journal.record, self._script_traceback, self._store.log_path)
         if error is not None:
             journal.change(state="failed", stop_reason=error.what)
             if not ran(journal.record):
@@ -179,7 +179,7 @@ class Run:
             request,
             ordinal,
             precision=CPU_PRECISION if on_cpu else GPU_PRECISION,
-            min_sample_s=MIN_SAMPLE_S if goal.kind != "memory" else 0.0,
+            min_sample_s=0.0 if goal.kind == "memory" or self.workers.brief else MIN_SAMPLE_S,
             time_limit_s=max(1.0, min(MAX_TIMED_S, goal.budget_s * BUDGET_SHARE)),
         )
         self._store.append([{"trial": ordinal, **msgspec.to_builtins(one)} for one in steps])

@@ -29,6 +29,7 @@ class Workers:
         current: the one that lives, in its training loop.
         watch: NVML beside it, on NVIDIA devices.
         num_measured: trials that `current` completed.
+        brief: the script ends early, so that a trial must do with few steps.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Workers:
         self.current: Worker | None = None
         self.watch: GpuWatch | None = None
         self.num_measured = 0
+        self.brief = False
 
     def start(self) -> Worker:
         """A fresh process of the script, brought to its training loop.
@@ -81,12 +83,16 @@ class Workers:
         self._scratch.remove()
 
     def may_restart(self, gone: WorkerGone) -> bool:
-        """A script that ended by itself, after trials that it completed, is started again."""
-        if gone.outcome != "script_ended" or not self.num_measured:
+        """A script that ended by itself is started again, its trials shorter from then on.
+
+        Unless they were short already and it completed none.
+        """
+        if gone.outcome != "script_ended" or (self.brief and not self.num_measured):
             return False
         if self._restarts >= MAX_RESTARTS:
             return False
         self._restarts += 1
+        self.brief = True
         self._display.note(f"{gone.detail}; starting it again")
         self.end()
         return True
