@@ -137,7 +137,8 @@ def measured_seconds(spread: Spread) -> str:
         text = format_seconds(float(format_measured(spread.median, relative)))
     if spread.num_samples < 2:
         return text
-    return f"{text} ±{spread.relative_half_width * 100:.2g}%"
+    share = spread.relative_half_width * 100
+    return f"{text} ±{share:.0f}%" if share >= 9.5 else f"{text} ±{share:.2g}%"
 
 
 def percent(value: float) -> str:
