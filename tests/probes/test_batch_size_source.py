@@ -96,7 +96,8 @@ class TestInTheCall:
         source = find(
             "loader = DataLoader(ds, batch_sampler=ByLength(ds, batch_size=16))  # here\n"
         )
-        assert shown(source) == (1, "batch_size=16", "batch_size=32")
+        assert shown(source)[0] == 1
+        assert shown(source)[2] == "ByLength(ds, batch_size=32)"
 
     def test_batch_sampler_made_before(self, find):
         source = find(
@@ -105,7 +106,8 @@ class TestInTheCall:
             loader = DataLoader(ds, batch_sampler=batches)  # here
             """
         )
-        assert shown(source) == (2, "batch_size=16", "batch_size=32")
+        assert shown(source)[0] == 2
+        assert shown(source)[2] == "ByLength(ds, batch_size=32)"
 
 
 class TestByName:
