@@ -28,7 +28,18 @@ Outcome = Literal[
 ]
 TrialKind = Literal["fit", "timed"]
 Purpose = Literal["search", "confirm", "tail"]
-GoalKind = Literal["knee", "throughput", "memory"]
+GoalKind = Literal["knee", "throughput", "memory", "energy"]
+Limit = Literal[
+    "input",  # waiting for the DataLoader
+    "host",  # Python, operator dispatch, launches
+    "synchronisation",  # the host waits for the device, and the device then for the host
+    "communication",  # collectives that no computation covers
+    "copies",  # copies that no kernel covers
+    "small kernels",  # kernels run all the time, but do not fill the device
+    "memory",  # a larger batch would pay and does not fit
+    "saturated",  # the device computes all the time
+    "cannot tell",
+]
 RunState = Literal["running", "finished", "interrupted", "failed"]
 
 
@@ -98,29 +109,86 @@ class KernelTime(Record, frozen=True, kw_only=True):
     occupancy_pct: float | None = None
 
 
+class IdleShares(Record, frozen=True, kw_only=True):
+    """Shares of the window in which nothing ran on the GPU, percent, by cause.
+
+    The causes from `input_pct` to `tail_pct` add up to `total_pct`.
+
+    Attributes:
+        input_pct: the host waited for its DataLoader.
+        synchronize_pct: the host was inside calls that wait for the device.
+        launch_pct: the host was inside calls that launch kernels.
+        call_pct: the host was inside other API calls: copies, allocations.
+        host_pct: Python and operator dispatch.
+        launch_latency_pct: launched in time, started within 30 us.
+        dependency_pct: launched in time, started later: it waited for another stream.
+        unknown_pct: the launch is not in the trace.
+        tail_pct: after the last activity of the window.
+        drained_pct: the part that began while the host waited for the device, so that nothing
+            was queued; cuts across the causes of the host.
+    """
+
+    total_pct: float
+    input_pct: float
+    synchronize_pct: float
+    launch_pct: float
+    call_pct: float
+    host_pct: float
+    launch_latency_pct: float
+    dependency_pct: float
+    unknown_pct: float
+    tail_pct: float
+    drained_pct: float = 0.0
+
+
 class Profile(Record, frozen=True, kw_only=True):
-    """What the profiled window of one trial showed.
+    """What the profiled window of one trial showed. Shares are of the window unless told otherwise.
 
     Attributes:
         trace: path of the trace, relative to the record's folder.
         num_steps: profiled steps.
         busy_pct: share of the window in which the device did anything (kernels, copies, sets).
         kernel_pct: share in which a kernel ran.
+        compute_pct: share in which a kernel ran that is no communication.
+        communication_pct, exposed_communication_pct: communication, and the part of it in which
+            nothing was computed.
+        exposed_copy_pct: copies and sets while no kernel ran.
         sm_efficiency_pct: estimated, an upper bound (see probes/trace).
+        sm_efficiency_computing_pct: the same over the time in which something was computed.
         occupancy_pct: achieved occupancy, duration-weighted over kernels, estimated.
+        tensor_core_pct: share of the compute kernels' time in kernels whose name proves tensor
+            cores; a lower bound.
+        tensor_core_unknown_pct: share of it in kernels whose name cannot tell.
+        short_kernel_pct: share of the kernels' time in kernels shorter than 10 us.
+        kernels_per_launch: kernels over the calls that launched them; above 1 with CUDA graphs.
+        device_wait_pct: share in which the host waited for the device.
+        idle: why nothing ran on the GPU.
         operators_pct: share of the window in which the CPU was inside an operator.
         input_wait_pct: share of the window in which the script waited for its DataLoader.
         operators, kernels: the most expensive ones first.
+        losses: what of the trace could not be read; empty if nothing.
     """
 
     trace: str | None = None
     num_steps: int = 0
     busy_pct: float | None = None
     kernel_pct: float | None = None
+    compute_pct: float | None = None
+    communication_pct: float | None = None
+    exposed_communication_pct: float | None = None
+    exposed_copy_pct: float | None = None
     sm_efficiency_pct: float | None = None
+    sm_efficiency_computing_pct: float | None = None
     occupancy_pct: float | None = None
+    tensor_core_pct: float | None = None
+    tensor_core_unknown_pct: float | None = None
+    short_kernel_pct: float | None = None
+    kernels_per_launch: float | None = None
+    device_wait_pct: float | None = None
+    idle: IdleShares | None = None
     operators_pct: float | None = None
     input_wait_pct: float | None = None
+    losses: str = ""
     operators: tuple[OperatorTime, ...] = ()
     kernels: tuple[KernelTime, ...] = ()
     unavailable: dict[str, str] = {}
@@ -215,6 +283,7 @@ class Trial(Record, frozen=True, kw_only=True):
         step_s: seconds per optimizer step, unprofiled; `None` for fit trials.
         samples_per_s: from the same steps.
         input_wait_s: seconds per step spent waiting for the loader.
+        samples_per_joule: samples over the energy that the device took for them.
         elapsed_s: wall time of the whole trial, warm-up and profile included.
         doubts: what may have disturbed the times.
     """
@@ -233,6 +302,7 @@ class Trial(Record, frozen=True, kw_only=True):
     step_s: Spread | None = None
     samples_per_s: Spread | None = None
     input_wait_s: Spread | None = None
+    samples_per_joule: float | None = None
     memory: Memory | None = None
     profile: Profile | None = None
     counters: Counters | None = None
@@ -410,7 +480,7 @@ class Goal(Record, frozen=True, kw_only=True):
 
     Attributes:
         kind: `knee` (the smallest size within `tolerance` of the best throughput), `throughput`
-            (the fastest) or `memory` (the largest).
+            (the fastest), `memory` (the largest) or `energy` (the most samples per joule).
         margin: share of the capacity to leave free, 0..1.
         tolerance: throughput that a smaller size may cost under `knee`, 0..1.
         budget_s: wall time for all trials.
@@ -495,6 +565,7 @@ class Choice(Record, frozen=True, kw_only=True):
     step_s: Spread | None
     peak_bytes: int | None
     epoch_s: Spread | None = None
+    samples_per_joule: float | None = None
 
 
 class Tail(Record, frozen=True, kw_only=True):
@@ -558,12 +629,23 @@ class TimeLaw(Record, frozen=True, kw_only=True):
 
 
 class Verdict(Record, frozen=True, kw_only=True):
-    """What limits the step at the recommended size."""
+    """What limits the step at one size.
 
-    limit: Literal["input", "host", "saturated", "memory", "cannot tell"]
+    Attributes:
+        larger_batch: whether a larger batch makes the step more efficient.
+        gain_at_most: the factor on samples per second that a larger batch can reach at most.
+        contributions: shares of the step that are no computation, 0..1, the largest first.
+        confidence: `measured` from times or a trace, `estimate` where it follows from a model.
+    """
+
+    limit: Limit
     message: str
     evidence: tuple[Evidence, ...] = ()
     remedy: str = ""
+    larger_batch: Literal["helps", "does not help", "unknown"] = "unknown"
+    gain_at_most: float | None = None
+    contributions: tuple[Evidence, ...] = ()
+    confidence: Literal["measured", "estimate"] = "measured"
 
 
 class Advice(Record, frozen=True, kw_only=True):

@@ -39,6 +39,7 @@ class Device:
         launched: when the launch of each began.
         properties: what the trace says of the GPU.
         flags: what the trace's names say.
+        waits: when the host waited for the device.
     """
 
     def __init__(
@@ -48,12 +49,15 @@ class Device:
         launched: Ints,
         properties: DeviceProperties | None,
         flags: NameFlags,
+        *,
+        waits: intervals.IntervalSet = intervals.EMPTY,
     ) -> None:
         rows = np.flatnonzero(activities.device == number)
         order = rows[np.lexsort((activities.end_ns[rows], activities.start_ns[rows]))]
         self.number = number
         self.properties = properties
         self.flags = flags
+        self.waits = waits
         self.activities = activities.select(order)
         self.launched = launched[order]
         self.reach = np.maximum.accumulate(self.activities.end_ns)
@@ -125,7 +129,15 @@ class _View:
             copies=self._copies(),
             copy_s=lengths["copy"] / 1e9,
             exposed_copy_s=(lengths["busy"] - lengths["kernel"]) / 1e9,
-            idle=idle_time(self.all, self.launched, host, self.start_ns, self.end_ns),
+            num_launches=self._launches(),
+            idle=idle_time(
+                self.all,
+                self.launched,
+                host,
+                self.start_ns,
+                self.end_ns,
+                waits=self.device.waits,
+            ),
             unavailable=self.unavailable,
         )
 
@@ -218,6 +230,15 @@ class _View:
             "short_kernel_pct",
             _NO_KERNELS,
         )
+
+    def _launches(self) -> int | None:
+        numbers = self.all.correlation[self.kernels]
+        if len(numbers) == 0 or (numbers < 0).any():
+            self.unavailable["num_launches"] = (
+                "the trace does not link kernels to calls" if len(numbers) else _NO_KERNELS
+            )
+            return None
+        return len(np.unique(numbers))
 
     def _copies(self) -> tuple[Copies, ...]:
         names = self.device.flags.names

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...records import Record
-from .columns import Activities
+from .columns import Activities, Ranges
+from .events import MEMCPY
 from .intervals import EMPTY, IntervalSet, Ints, complement, measure, merge, subtract, union
 from .steps import UNKNOWN
 
@@ -39,6 +40,8 @@ class Idle(Record, frozen=True, kw_only=True):
         host_launch_s: ... in which the host was inside calls that launch kernels.
         host_call_s: ... in which the host was inside other API calls: copies, allocations.
         host_other_s: the rest of `host_s`: Python and operator dispatch.
+        host_drained_s: the part of `host_s` in gaps that began while the host waited for the
+            device: nothing was queued any more. It cuts across the parts above.
     """
 
     total_s: float
@@ -53,6 +56,7 @@ class Idle(Record, frozen=True, kw_only=True):
     host_launch_s: float
     host_call_s: float
     host_other_s: float
+    host_drained_s: float = 0.0
 
 
 Causes: TypeAlias = tuple[IntervalSet, ...]
@@ -90,6 +94,8 @@ def idle_time(
     host: Causes,
     start_ns: int,
     end_ns: int,
+    *,
+    waits: IntervalSet = EMPTY,
 ) -> Idle:
     """Idle time of one device in [start_ns, end_ns].
 
@@ -98,6 +104,7 @@ def idle_time(
         launched: when the launch of each began, `UNKNOWN` if it is not known.
         host: what the host did, `HostCalls.exclusive`.
         start_ns, end_ns: the window.
+        waits: when the host waited for the device, copies that block included.
     """
     busy = union(activities.start_ns, activities.end_ns)
     gap_start, gap_end = complement(busy, start_ns, end_ns)
@@ -133,4 +140,30 @@ def idle_time(
         host_launch_s=launches,
         host_call_s=calls,
         host_other_s=max(host_s - inputs - synchronize - launches - calls, 0.0),
+        host_drained_s=seconds(late & _contains(waits, gap_start)),
     )
+
+
+def blocking_calls(activities: Activities, launches: Ranges) -> npt.NDArray[np.bool_]:
+    """Which API calls came back only after the copy that they launched had ended.
+
+    `.item()` and copies from memory that is not pinned do so, whatever their call is named.
+    """
+    copies = (activities.kind == MEMCPY) & (activities.correlation >= 0)
+    order = np.argsort(activities.correlation[copies], kind="stable")
+    correlation = activities.correlation[copies][order]
+    ends = activities.end_ns[copies][order]
+    found = np.zeros(len(launches), bool)
+    if len(correlation) == 0 or len(launches) == 0:
+        return found
+    index = np.minimum(np.searchsorted(correlation, launches.correlation), len(correlation) - 1)
+    return (correlation[index] == launches.correlation) & (launches.end_ns >= ends[index])
+
+
+def _contains(covered: IntervalSet, times: Ints) -> npt.NDArray[np.bool_]:
+    """Which of the times lie in the set."""
+    starts, ends = covered
+    if len(starts) == 0:
+        return np.zeros(len(times), bool)
+    index = np.searchsorted(starts, times, side="right") - 1
+    return (index >= 0) & (times <= ends[np.maximum(index, 0)])

@@ -17,7 +17,7 @@ from . import intervals, tables
 from .breakdown import breakdowns, mean
 from .columns import Ranges, Trace
 from .devices import Device, NameFlags
-from .gaps import HostCalls
+from .gaps import HostCalls, blocking_calls
 from .intervals import IntervalSet
 from .reader import read_trace
 from .results import Breakdown, DeviceMetrics, StepMetrics, TraceMetrics, WindowSource
@@ -57,6 +57,7 @@ class Analysis:
             launches=self._when(trace.launches, vocabulary.is_launch),
             calls=intervals.union(trace.launches.start_ns, trace.launches.end_ns),
         ).exclusive()
+        self.waits = self._waits()
         self.devices = [
             Device(
                 number,
@@ -64,6 +65,7 @@ class Analysis:
                 self.launched,
                 trace.devices.get(number),
                 self.flags,
+                waits=self.waits,
             )
             for number in np.unique(trace.gpu.device).tolist()
         ]
@@ -73,6 +75,14 @@ class Analysis:
         """The times of the ranges whose name passes the test."""
         rows = np.array([test(name) for name in self.trace.names], bool)[ranges.name]
         return intervals.union(ranges.start_ns[rows], ranges.end_ns[rows])
+
+    def _waits(self) -> IntervalSet:
+        """When the host waited for the device."""
+        calls = self.trace.launches
+        rows = blocking_calls(self.trace.gpu, calls)
+        return intervals.merge(
+            self.synchronize, intervals.union(calls.start_ns[rows], calls.end_ns[rows])
+        )
 
     def window(self) -> tuple[int, int, WindowSource]:
         """The window of all shares: (start, end, what it is)."""
@@ -118,7 +128,10 @@ class Analysis:
             operators_pct=self._share(operators, start, end, "operators_pct"),
             input_wait_pct=self._share(self.inputs, start, end, "input_wait_pct"),
             input_wait_s=intervals.length(intervals.clip(self.inputs, start, end)) / 1e9,
-            synchronize_s=self._synchronize(start, end),
+            synchronize_s=self._waited(self.synchronize, start, end, "synchronize_s"),
+            device_wait_s=self._waited(self.waits, start, end, "device_wait_s"),
+            rank=_whole(trace.distributed.get("rank")),
+            world_size=_whole(trace.distributed.get("world_size")),
             num_unlaunched=int((self.launched == UNKNOWN).sum()),
             losses=trace.losses,
             unavailable=self.unavailable,
@@ -136,11 +149,11 @@ class Analysis:
             return None
         return 100.0 * intervals.length(intervals.clip(covered, start, end)) / (end - start)
 
-    def _synchronize(self, start: int, end: int) -> float | None:
+    def _waited(self, covered: IntervalSet, start: int, end: int, field: str) -> float | None:
         if len(self.trace.launches) == 0:
-            self.unavailable["synchronize_s"] = "the trace holds no calls of the GPU's API"
+            self.unavailable[field] = "the trace holds no calls of the GPU's API"
             return None
-        return intervals.length(intervals.clip(self.synchronize, start, end)) / 1e9
+        return intervals.length(intervals.clip(covered, start, end)) / 1e9
 
     def _step_time(self) -> tuple[float | None, str]:
         if len(self.steps) == 0:
@@ -197,3 +210,7 @@ class Analysis:
             np.concatenate(occupancy),
             self.trace.names,
         )
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -46,6 +46,7 @@ class DeviceMetrics(Record, frozen=True, kw_only=True):
             a lower bound.
         tensor_core_unknown_pct: share of it in kernels whose name cannot tell.
         num_kernels: in the window.
+        num_launches: calls that launched them; fewer with CUDA graphs.
         kernel_s: their durations added up; may exceed the window.
         short_kernel_pct: share of `kernel_s` in kernels shorter than 10 us.
         communication_s: time in which communication ran.
@@ -73,6 +74,7 @@ class DeviceMetrics(Record, frozen=True, kw_only=True):
     tensor_core_pct: float | None = None
     tensor_core_unknown_pct: float | None = None
     num_kernels: int = 0
+    num_launches: int | None = None
     kernel_s: float = 0.0
     short_kernel_pct: float | None = None
     communication_s: float = 0.0
@@ -141,7 +143,9 @@ class TraceMetrics(Record, frozen=True, kw_only=True):
         operators_pct: share of the window in which any thread was inside an operator.
         input_wait_pct: share of the window in which the script waited for its DataLoader.
         input_wait_s: that time.
-        synchronize_s: time in the window in which the host waited for the device.
+        synchronize_s: time in the window in calls that only wait for the device.
+        device_wait_s: the same with copies that came back only when they were done.
+        rank, world_size: as the trace states them.
         num_unlaunched: GPU activities whose launch is not in the trace.
         losses: what could not be read of the file.
     """
@@ -159,6 +163,9 @@ class TraceMetrics(Record, frozen=True, kw_only=True):
     input_wait_pct: float | None = None
     input_wait_s: float | None = None
     synchronize_s: float | None = None
+    device_wait_s: float | None = None
+    rank: int | None = None
+    world_size: int | None = None
     num_unlaunched: int = 0
     losses: Losses = Losses()
     unavailable: dict[str, str] = msgspec.field(default_factory=dict)

@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from ...records import Profile
+from ...records import IdleShares, Profile
 from .metrics import NO_GPU, analyse_file
 from .results import DeviceMetrics, TraceMetrics
 
 NUM_ROWS = 10
 
-_GPU_FIELDS = ("busy_pct", "kernel_pct", "sm_efficiency_pct", "occupancy_pct")
+_SAME_NAME = (
+    "busy_pct",
+    "kernel_pct",
+    "compute_pct",
+    "communication_pct",
+    "sm_efficiency_pct",
+    "occupancy_pct",
+    "tensor_core_pct",
+    "tensor_core_unknown_pct",
+    "short_kernel_pct",
+)
+"""Fields of a device's metrics that a profile takes as they are."""
+_GPU_FIELDS = (
+    *_SAME_NAME,
+    "exposed_communication_pct",
+    "exposed_copy_pct",
+    "sm_efficiency_computing_pct",
+    "kernels_per_launch",
+    "device_wait_pct",
+    "idle",
+)
+_OTHER_NAMES = {
+    "sm_efficiency_computing_pct": "sm_efficiency_while_computing_pct",
+    "kernels_per_launch": "num_launches",
+    "exposed_communication_pct": "busy_pct",
+    "exposed_copy_pct": "busy_pct",
+    "idle": "busy_pct",
+}
+"""Field of a profile -> the device's field that says why it is missing."""
 
 
 def summarise(path: Path | str, trace_name: str) -> Profile:
@@ -28,35 +58,88 @@ def summarise(path: Path | str, trace_name: str) -> Profile:
     return profile_of(analyse_file(path), trace_name)
 
 
-def profile_of(metrics: TraceMetrics, trace_name: str | None) -> Profile:
-    """The summary of an analysed trace."""
-    device = max(metrics.devices, key=_busy, default=None)
+def profile_of(
+    metrics: TraceMetrics, trace_name: str | None, device: DeviceMetrics | None = None
+) -> Profile:
+    """The summary of an analysed trace.
+
+    Args:
+        metrics: of the trace.
+        trace_name: what the record calls it.
+        device: the GPU to describe; the busiest if not given.
+    """
+    device = device or busiest(metrics.devices)
     unavailable: dict[str, str] = {
         field: metrics.unavailable[field]
         for field in ("operators_pct", "input_wait_pct")
         if field in metrics.unavailable
     }
+    values: dict[str, Any] = {}
     if device is None:
         unavailable.update(dict.fromkeys(_GPU_FIELDS, NO_GPU))
     else:
-        reasons = device.unavailable
-        unavailable.update({field: reasons[field] for field in _GPU_FIELDS if field in reasons})
-    if metrics.losses.any:
-        unavailable["trace"] = f"the trace is damaged: {metrics.losses}"
+        values = _of_device(device, metrics)
+        reasons = {**metrics.unavailable, "device_wait_pct": _no_calls(metrics)}
+        reasons.update(device.unavailable)
+        for field in _GPU_FIELDS:
+            if values[field] is None:
+                why = reasons.get(field) or reasons.get(_OTHER_NAMES.get(field, ""))
+                unavailable[field] = why or "the trace does not tell"
     return Profile(
         trace=trace_name,
         num_steps=len(metrics.steps),
-        busy_pct=device.busy_pct if device else None,
-        kernel_pct=device.kernel_pct if device else None,
-        sm_efficiency_pct=device.sm_efficiency_pct if device else None,
-        occupancy_pct=device.occupancy_pct if device else None,
+        **values,
         operators_pct=metrics.operators_pct,
         input_wait_pct=metrics.input_wait_pct,
         operators=metrics.operators[:NUM_ROWS],
         kernels=metrics.kernels[:NUM_ROWS],
+        losses=f"the trace is damaged: {metrics.losses}" if metrics.losses.any else "",
         unavailable=unavailable,
     )
 
 
-def _busy(device: DeviceMetrics) -> tuple[float, int]:
-    return device.busy_pct or 0.0, -device.device
+def busiest(devices: Sequence[DeviceMetrics]) -> DeviceMetrics | None:
+    """The GPU that was busy the longest, the first of equals."""
+    return max(devices, key=lambda one: (one.busy_pct or 0.0, -one.device), default=None)
+
+
+def _no_calls(metrics: TraceMetrics) -> str:
+    return metrics.unavailable.get("device_wait_s", "the window is empty")
+
+
+def _of_device(device: DeviceMetrics, metrics: TraceMetrics) -> dict[str, Any]:
+    def share(seconds: float | None) -> float | None:
+        if seconds is None or device.window_s <= 0:
+            return None
+        return 100 * seconds / device.window_s
+
+    launches = device.num_launches
+    return {
+        **{field: getattr(device, field) for field in _SAME_NAME},
+        "exposed_communication_pct": share(device.exposed_communication_s),
+        "exposed_copy_pct": share(device.exposed_copy_s),
+        "sm_efficiency_computing_pct": device.sm_efficiency_while_computing_pct,
+        "kernels_per_launch": device.num_kernels / launches if launches else None,
+        "device_wait_pct": share(metrics.device_wait_s),
+        "idle": _idle(device),
+    }
+
+
+def _idle(device: DeviceMetrics) -> IdleShares | None:
+    idle = device.idle
+    if idle is None or device.window_s <= 0:
+        return None
+    times = {
+        "total": idle.total_s,
+        "input": idle.host_input_s,
+        "synchronize": idle.host_synchronize_s,
+        "launch": idle.host_launch_s,
+        "call": idle.host_call_s,
+        "host": idle.host_other_s,
+        "launch_latency": idle.launch_latency_s,
+        "dependency": idle.dependency_s,
+        "unknown": idle.unknown_s,
+        "tail": idle.tail_s,
+        "drained": idle.host_drained_s,
+    }
+    return IdleShares(**{f"{name}_pct": 100 * s / device.window_s for name, s in times.items()})

@@ -47,7 +47,7 @@ def test_every_recorded_trace_gives_a_record(recorded, expected):
 
 def test_damage_is_said(recorded):
     profile = summarise(recorded / "small" / "malformed_truncated_json.json.gz", "t")
-    assert "cut in the middle" in profile.unavailable["trace"]
+    assert "cut in the middle" in profile.losses
 
 
 def test_the_busiest_of_several_gpus_is_described(write):
