@@ -14,6 +14,8 @@ _MAX_DEPTH = 6
 
 Axis = tuple[int, int]
 """Position of a leaf in the batch, and the axis of its shape."""
+Path = tuple[tuple[str, Any], ...]
+"""How to get from a batch to one of its leaves: items and attributes."""
 
 
 class BatchGauge:
@@ -21,10 +23,12 @@ class BatchGauge:
 
     def __init__(self) -> None:
         self._axes: set[Axis] | None = None
+        self._short_cut: tuple[Path, int] | None = None
 
     def learn(self, batch: Any, num_samples: int) -> None:
         """Keeps the axes that are as long as `num_samples`; the first call proposes them."""
-        seen = {axis for axis, length in _axes(batch) if length == num_samples}
+        self._short_cut = None
+        seen = {axis for axis, length, _ in _axes(batch) if length == num_samples}
         if self._axes is None:
             self._axes = seen
         elif self._axes & seen:
@@ -32,29 +36,46 @@ class BatchGauge:
 
     def read(self, batch: Any) -> int | None:
         """Samples in the batch, or `None` when no axis carries them (graphs, packed text)."""
-        lengths = dict(_axes(batch))
-        if self._axes is None:
-            return next((length for (_, axis), length in lengths.items() if axis == 0), None)
-        known = sorted(axis for axis in self._axes if axis in lengths)
+        if self._short_cut is not None:
+            try:
+                return _length(batch, *self._short_cut)
+            except (LookupError, AttributeError, TypeError):
+                self._short_cut = None  # batches of another build: look again
+        found = [
+            (axis[1], axis[0], length, path)
+            for axis, length, path in _axes(batch)
+            if (axis in self._axes if self._axes is not None else axis[1] == 0)
+        ]
+        if not found:
+            return None
         # Axis 0 first: where several were never told apart, it is the batch by convention.
-        known.sort(key=lambda axis: axis[1])
-        return lengths[known[0]] if known else None
+        axis, _, length, path = min(found, key=lambda one: one[:2])
+        self._short_cut = (path, axis)
+        return length
 
 
-def _axes(batch: Any) -> Iterator[tuple[Axis, int]]:
-    for position, leaf in enumerate(_leaves(batch, _MAX_DEPTH)):
+def _length(batch: Any, path: Path, axis: int) -> int:
+    """The length of one axis of the leaf at the end of `path`."""
+    for kind, key in path:
+        batch = batch[key] if kind == "item" else getattr(batch, key)
+    shape = getattr(batch, "shape", None)
+    return len(batch) if shape is None else int(shape[axis])
+
+
+def _axes(batch: Any) -> Iterator[tuple[Axis, int, Path]]:
+    for position, (path, leaf) in enumerate(_leaves(batch, (), _MAX_DEPTH)):
         if position >= _MAX_LEAVES:
             return
         shape = getattr(leaf, "shape", None)
         if shape is None:  # a list of plain values: one sample each
-            yield (position, 0), len(leaf)
+            yield (position, 0), len(leaf), path
         else:
             for axis, length in enumerate(tuple(shape)[:2]):
-                yield (position, axis), int(length)
+                yield (position, axis), int(length), path
 
 
-def _leaves(value: Any, depth: int) -> Iterator[Any]:
-    """Tensors and lists of plain values inside `value`, in a fixed order."""
+def _leaves(value: Any, path: Path, depth: int) -> Iterator[tuple[Path, Any]]:
+    """Tensors and lists of plain values inside `value`, in a fixed order, and how to get there."""
     if depth == 0 or isinstance(value, (str, bytes)):
         return
     if hasattr(value, "shape"):
@@ -63,20 +84,20 @@ def _leaves(value: Any, depth: int) -> Iterator[Any]:
         except TypeError:
             return
         if dimensions:
-            yield value
+            yield path, value
         return
     if isinstance(value, Mapping):
-        for one in value.values():
-            yield from _leaves(one, depth - 1)
+        for key, one in value.items():
+            yield from _leaves(one, (*path, ("item", key)), depth - 1)
     elif isinstance(value, Sequence):
-        nested = [one for one in value if _is_container(one)]
+        nested = [(key, one) for key, one in enumerate(value) if _is_container(one)]
         if value and not nested:
-            yield value
-        for one in nested[:_MAX_LEAVES]:
-            yield from _leaves(one, depth - 1)
+            yield path, value
+        for key, one in nested[:_MAX_LEAVES]:
+            yield from _leaves(one, (*path, ("item", key)), depth - 1)
     elif hasattr(value, "__dict__"):
-        for one in vars(value).values():
-            yield from _leaves(one, depth - 1)
+        for name, one in vars(value).items():
+            yield from _leaves(one, (*path, ("attribute", name)), depth - 1)
 
 
 def _is_container(value: Any) -> bool:

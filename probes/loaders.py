@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -199,18 +200,16 @@ class _Issues(Iterator[list[Any]]):
     def _chunk(self, size: int) -> list[Any]:
         """The next `size` indices of the script's sampler, which is started again for ever."""
         batch: list[Any] = []
-        started_empty = False
         while len(batch) < size:
+            fresh = self._stream is None
             if self._stream is None:
                 self._stream = self._indices()
-            try:
-                batch.append(next(self._stream))
-                started_empty = False
-            except StopIteration:
-                if started_empty:
-                    raise
+            taken = list(islice(self._stream, size - len(batch)))
+            batch += taken
+            if len(batch) < size:
                 self._stream = None
-                started_empty = True
+                if fresh and not taken:
+                    raise StopIteration
         return batch
 
     def _indices(self) -> Iterator[Any]:
