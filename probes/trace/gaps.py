@@ -157,7 +157,8 @@ def blocking_calls(activities: Activities, launches: Ranges) -> npt.NDArray[np.b
     if len(correlation) == 0 or len(launches) == 0:
         return found
     index = np.minimum(np.searchsorted(correlation, launches.correlation), len(correlation) - 1)
-    return (correlation[index] == launches.correlation) & (launches.end_ns >= ends[index])
+    found[:] = (correlation[index] == launches.correlation) & (launches.end_ns >= ends[index])
+    return found
 
 
 def _contains(covered: IntervalSet, times: Ints) -> npt.NDArray[np.bool_]:

@@ -3,6 +3,7 @@
 from math import log
 
 import pytest
+from batchadvisor.advisor.scaling import marginal_gain
 from batchadvisor.advisor.verdict import (
     HOST_SHARE,
     IDLE_BUSY_PCT,
@@ -10,7 +11,6 @@ from batchadvisor.advisor.verdict import (
     PAYING_GAIN,
     SATURATED_GAIN,
     input_share,
-    marginal_gain,
     verdict_at,
 )
 from batchadvisor.records import Profile, TimeLaw

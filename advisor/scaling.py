@@ -1,0 +1,99 @@
+"""What two or more batch sizes say about the step at one of them."""
+
+from __future__ import annotations
+
+from math import log
+
+from ..records import Record, RunRecord, TimeLaw, Trial
+from .facts import latest_timed
+
+MEMORY_REACH = 4
+"""A size that ran out of memory forbids growth from sizes down to this part of it."""
+WIDE_RATIO = 4
+"""Ratio of the largest to the smallest size from which on two of them show the fixed part."""
+
+
+class Scaling(Record, frozen=True, kw_only=True):
+    """What two or more sizes say about the step at one of them.
+
+    Attributes:
+        gain, gain_high: marginal gain around the size, and its upper end by the intervals.
+        fixed_share: part of the step that the batch does not change, 0..1, with its range.
+        at_memory_limit: a size not much larger ran out of memory.
+    """
+
+    gain: float | None = None
+    gain_high: float | None = None
+    fixed_share: float | None = None
+    fixed_low: float | None = None
+    fixed_high: float | None = None
+    at_memory_limit: bool = False
+
+
+def scaling_at(record: RunRecord, batch_size: int, law: TimeLaw | None) -> Scaling:
+    """What the other sizes of a record say about one."""
+    sizes = latest_timed(record)
+    gain = marginal_gain(sizes, batch_size)
+    fixed = _fixed_share(sizes, batch_size, law)
+    return Scaling(
+        gain=None if gain is None else gain[0],
+        gain_high=None if gain is None else gain[1],
+        fixed_share=None if fixed is None else fixed[1],
+        fixed_low=None if fixed is None else fixed[0],
+        fixed_high=None if fixed is None else fixed[2],
+        at_memory_limit=_at_the_limit(record, batch_size),
+    )
+
+
+def marginal_gain(sizes: dict[int, Trial], batch_size: int) -> tuple[float, float] | None:
+    """d ln(samples/s) / d ln(batch) around a size, and its upper end by the intervals.
+
+    Taken to the nearest larger size that ran at least 1.3 times as large, else from the nearest
+    smaller one. 1: a larger batch is free. 0: it buys nothing.
+    """
+    larger = [one for one in sizes if one >= batch_size * 1.3]
+    smaller = [one for one in sizes if one * 1.3 <= batch_size]
+    if larger:
+        low, high = batch_size, min(larger)
+    elif smaller:
+        low, high = max(smaller), batch_size
+    else:
+        return None
+    one, two = sizes[low].samples_per_s, sizes[high].samples_per_s
+    if one is None or two is None:
+        return None
+    ratio = log(high / low)
+    return log(two.median / one.median) / ratio, log(two.high / one.low) / ratio
+
+
+def _fixed_share(
+    sizes: dict[int, Trial], batch_size: int, law: TimeLaw | None
+) -> tuple[float, float, float] | None:
+    """Low, middle and high of the part of the step that the batch does not change.
+
+    By the law, give or take its largest miss; without one by the smallest and the largest size.
+    """
+    if law is not None:
+        share = law.fixed_s / (law.fixed_s + law.slope_s * batch_size)
+        return max(share - law.residual, 0.0), share, min(share + law.residual, 1.0)
+    times = {size: one.step_s for size, one in sizes.items() if one.step_s is not None}
+    small, large = min(times), max(times)
+    if large < WIDE_RATIO * small or batch_size not in times:
+        return None
+
+    def share_of(at_small: float, at_large: float) -> float:
+        slope = max(at_large - at_small, 0.0) / (large - small)
+        fixed = max(at_small - slope * small, 0.0)
+        return fixed / (fixed + slope * batch_size) if fixed + slope > 0 else 1.0
+
+    one, two = times[small], times[large]
+    return (
+        share_of(one.low, two.high),
+        share_of(one.median, two.median),
+        share_of(one.high, two.low),
+    )
+
+
+def _at_the_limit(record: RunRecord, batch_size: int) -> bool:
+    refused = [one.batch_size for one in record.trials if one.outcome == "out_of_memory"]
+    return bool(refused) and min(refused) <= batch_size * MEMORY_REACH
