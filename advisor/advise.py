@@ -52,12 +52,13 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
     Args:
         goal: asks another question of the same measurements.
     """
+    another = goal is not None and goal != record.goal
     if goal is not None:
         record = _under(record, goal)
     unavailable: dict[str, str] = {}
     time_law = _time_law(record, unavailable)
     memory_law = _memory_law(record, unavailable)
-    chosen = _choose(record)
+    chosen = _choose(record, another=another)
     recommended = None if chosen is None else _choice(record, chosen)
     tail = _tail(record, chosen, unavailable)
     check = _tail_check(record, tail)
@@ -100,8 +101,12 @@ def _under(record: RunRecord, goal: Goal) -> RunRecord:
     return msgspec.structs.replace(record, goal=goal)
 
 
-def _choose(record: RunRecord) -> int | None:
-    """The objective under its constraints: ran, fits, and not refused by the confirmation."""
+def _choose(record: RunRecord, *, another: bool) -> int | None:
+    """The objective under its constraints: ran, fits, and not refused by the confirmation.
+
+    Args:
+        another: the goal is not the one that was confirmed; its size was measured once.
+    """
     target = target_bytes(record)
     memory = trusted_memory(record)
     confirmed = {one.batch_size for one in confirmations(record)}
@@ -116,7 +121,7 @@ def _choose(record: RunRecord) -> int | None:
         )
 
     for size in proposed:
-        if fits(size) and (size in confirmed or not confirmed):
+        if fits(size) and (size in confirmed or not confirmed or another):
             return size
     left = [size for size in latest_timed(record) if fits(size)]
     if record.goal.kind == "memory":
