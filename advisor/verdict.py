@@ -180,7 +180,7 @@ def _by_times(
     elif scaling.gain is not None and scaling.gain >= PAYING_GAIN and fixed is None:
         limit = "host"
         message = "throughput still rises with the batch here"
-    elif _computes(profile) and (fixed is None or fixed < HOST_SHARE):
+    elif _computes(profile) and (fixed is None or fixed < SATURATED_SHARE):
         limit = "saturated"
         message = f"the CPU is inside operators for {_operators(profile):.0f}% of the step, and "
         message += "their calls are long"
