@@ -168,6 +168,7 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     _end_like_ctrl_c()
     goal = _goal(options)
     _check_pairs(options)
+    _check_text([script, *arguments])
     settings = _run_options(script, arguments, goal, options)
     spent_s = 0.0
     if options["resume"] is not None:
@@ -236,6 +237,16 @@ def _check_pairs(options: dict[str, Any]) -> None:
             "--resume goes on in its own folder; --output names another.",
             "Leave one of them out.",
         )
+
+
+def _check_text(words: list[str]) -> None:
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"{word!r} is not valid UTF-8, and the record is.", "Rename it."
+            ) from error
 
 
 def _run_options(

@@ -23,6 +23,8 @@ from .tail import last_batch
 ROUNDS = 2
 """Each finalist is measured this often, in turn."""
 MAX_FINALISTS = 4
+PAIR_NOISE = 0.01
+"""Paired ratios this close to the tolerance do not reject a size."""
 
 
 def finalists(record: RunRecord) -> tuple[int, ...]:
@@ -41,8 +43,11 @@ def finalists(record: RunRecord) -> tuple[int, ...]:
         return (best,) if runner_up is None else (best, runner_up)
     size = knee(record)
     assert size is not None
-    size = _after_rejections(record, size, best)
-    return (size,) if size >= best else (size, best)
+    rival = best if size < best else _fastest_above(record, size)
+    if rival is None:
+        return (size,)
+    size = _after_rejections(record, size, rival)
+    return (size,) if size >= rival else (size, rival)
 
 
 def ratio_to(record: RunRecord, size: int, other: int) -> tuple[float, float, float] | None:
@@ -115,13 +120,19 @@ def _after_rejections(record: RunRecord, size: int, best: int) -> int:
     known = sorted(set(latest_timed(record)) | {best})
     while size < best:
         ratio = ratio_to(record, size, best)
-        if ratio is None or ratio[0] >= 1 - record.goal.tolerance:
+        if ratio is None or ratio[0] >= 1 - record.goal.tolerance - PAIR_NOISE:
             return size
         larger = [one for one in known if size < one <= best]
         step = allowed(record, sqrt(size * best), up=True)
         # A near neighbour that ran, else one between that will now be run.
         size = larger[0] if larger[0] <= size * 1.5 or not size < step < best else step
     return size
+
+
+def _fastest_above(record: RunRecord, size: int) -> int | None:
+    """The larger size with the highest throughput, which a knee has to be compared with."""
+    larger = {other: one for other, one in searched(record).items() if other > size}
+    return max(larger, key=lambda other: _median(larger[other]), default=None)
 
 
 def _runner_up(record: RunRecord, best: int) -> int | None:

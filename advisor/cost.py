@@ -59,7 +59,13 @@ class Budget:
         return self._record.discovery.setup_s + trials
 
     def allows(self, request: TrialRequest) -> bool:
-        """Whether a search trial leaves enough for the confirmation. The first always may."""
-        if not self._times:
+        """Whether a search trial leaves enough for the confirmation.
+
+        The first trials always may, up to the one of the script's own size: without it there is
+        nothing to compare with.
+        """
+        discovery = self._record.discovery
+        own = discovery.native_batch_size if discovery is not None else None
+        if not self._times or (request.batch_size == own and own not in self._times):
             return True
         return self.trial_s(request) + self.reserve_s() <= self.left_s

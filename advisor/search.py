@@ -14,12 +14,15 @@ import msgspec
 
 from ..records import RunRecord, TrialRequest
 from . import confirm, knee, largest
-from .cost import Budget
+from .cost import RESERVE_TRIALS, TIMED_STEPS, Budget
 from .facts import failed, ran, searched, smallest_bad
 from .sizes import allowed, largest_allowed, smallest_allowed
 
 MAX_OTHER_FAILURES = 2
 """Failures that are not about memory (exceptions, crashes, hangs) after which a run gives up."""
+TIMED_SIZES = 7
+FIT_SIZES = 6
+"""Sizes that a search takes as a rule."""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -51,8 +54,10 @@ def next_trial(record: RunRecord) -> TrialRequest | Done:
 
 def expected_steps(record: RunRecord) -> tuple[int, int]:
     """Roughly how many sizes and optimizer steps a search takes, said before it starts."""
-    sizes = len(record.goal.sizes) or (5 if record.goal.kind == "memory" else 7)
-    return sizes, sizes * (20 if record.goal.kind != "memory" else 8) + 4 * 15
+    if record.goal.kind == "memory":
+        return FIT_SIZES, FIT_SIZES * 2 + TIMED_STEPS
+    sizes = len(record.goal.sizes) or TIMED_SIZES
+    return sizes, (sizes + RESERVE_TRIALS) * TIMED_STEPS
 
 
 def _must_stop(record: RunRecord) -> str | None:

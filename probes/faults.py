@@ -19,6 +19,8 @@ _MEMORY_TEXTS = (
     "unable to allocate",
     "cublas_status_alloc_failed",
     "cudnn_status_alloc_failed",
+    "is killed by signal: killed",  # a data worker, by the kernel
+    "insufficient shared memory",  # /dev/shm is too small for the batches in flight
     "cudnn_status_internal_error_host_allocation_failed",
 )
 """Parts of messages by which allocators say no, lower case. Typed errors come first."""

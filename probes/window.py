@@ -160,6 +160,7 @@ class Window:
         if self._reset_again:
             self._device.reset_peaks()
             self._reset_again = False
+            self._warmups.clear()
             return False
         if self.request.kind == "fit":
             if len(self._warmups) < FIT_STEPS:

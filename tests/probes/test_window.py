@@ -129,7 +129,7 @@ class TestFit:
         """The old, larger batch is still alive in it: peaks are reset once more after it."""
         loop = Loop(TrialRequest(batch_size=8, kind="fit"), shrinks=True)
         loop.run()
-        assert loop.num_steps == FIT_STEPS
+        assert loop.num_steps == FIT_STEPS + 1
         resets = [at for at, one in enumerate(loop.device.calls) if one == "reset"]
         assert len(resets) == 2
         assert resets[1] < loop.device.calls.index("memory")
