@@ -1,0 +1,37 @@
+"""Runs that several tests look at, each made once, when it is first asked for."""
+
+import pytest
+
+from . import driver, styles
+
+
+@pytest.fixture(scope="session")
+def styled(tmp_path_factory):
+    """The run of a script of `styles.STYLES`, by its name."""
+    done = {}
+
+    def get(name):
+        if name not in done:
+            style = styles.STYLES[name]
+            folder = tmp_path_factory.mktemp(name)
+            text = (driver.SCRIPTS / f"{name}.py").read_text()
+            for before, after in style.edits:
+                assert before in text
+                text = text.replace(before, after)
+            (folder / f"{name}.py").write_text(text)
+            options = ("--json", "-q", "-o", "out", *style.options)
+            done[name] = driver.run("run", *options, f"{name}.py", *style.arguments, folder=folder)
+        return done[name]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def memory_run(tmp_path_factory):
+    """The largest size of memory_hungry.py below a limit."""
+    folder = tmp_path_factory.mktemp("memory")
+    options = ("--goal", "memory", "--memory-limit", "450MiB", "--memory-margin", "8%")
+    script = driver.SCRIPTS / "memory_hungry.py"
+    return driver.run(
+        "run", "--json", "-q", "-o", "out", "--no-profile", *options, script, folder=folder
+    )

@@ -1,0 +1,266 @@
+"""Runs the real command in a process of its own, and looks at what it says and what it leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+import msgspec
+from batchadvisor.errors import BatchAdvisorError
+from batchadvisor.records import Advice, Discovery, RunRecord
+from batchadvisor.session.store import read_record
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LIMIT_S = 240
+MARK = "BATCHADVISOR_TEST_MARK"
+"""A variable that every process of one command inherits: by it they are found in /proc."""
+
+
+class Result:
+    """One finished command.
+
+    Attributes:
+        folder: the working folder.
+        left: processes, shared memory and temporary files that outlived the command.
+    """
+
+    def __init__(self, command, folder, *, code, stdout, stderr, left):
+        self.command = command
+        self.folder = folder
+        self.code = code
+        self.stdout = stdout
+        self.stderr = stderr
+        self.left = left
+
+    def __repr__(self):
+        words = " ".join(map(str, self.command))
+        return f"<{words}: exit code {self.code}\n{self.stdout}\n{self.stderr}\nleft: {self.left}>"
+
+    @functools.cached_property
+    def answer(self):
+        """The JSON on standard output."""
+        return json.loads(self.stdout)
+
+    @functools.cached_property
+    def run_folder(self):
+        """The folder of the run, wherever it is."""
+        if "-o" in self.command:
+            return self.folder / self.command[self.command.index("-o") + 1]
+        (found,) = (self.folder / "batchadvisor-runs").iterdir()
+        return found
+
+    @functools.cached_property
+    def record(self) -> RunRecord:
+        """The record on disk; where JSON was printed as well, both must say the same."""
+        record = read_record(self.run_folder)
+        if "--json" in self.command and self.stdout:
+            assert msgspec.convert(self.answer["record"], RunRecord) == record
+        return record
+
+    @functools.cached_property
+    def advice(self) -> Advice:
+        return msgspec.convert(self.answer["advice"], Advice)
+
+    @functools.cached_property
+    def discovery(self) -> Discovery:
+        """What `--dry-run --json` found."""
+        return msgspec.convert(self.answer["discovery"], Discovery)
+
+    @property
+    def log(self):
+        return (self.run_folder / "script.log").read_text()
+
+    @property
+    def error(self):
+        """The one error on standard error, its remedy included."""
+        lines = [one for one in self.stderr.splitlines() if one.startswith("Error: ")]
+        assert len(lines) == 1, self
+        return lines[0].removeprefix("Error: ")
+
+    def assert_refused(self):
+        """Wrong use: exit code 2, what, why and what to do in one line, no traceback."""
+        assert self.code == 2, self
+        assert self.error, self
+        assert "Traceback" not in self.stderr, self
+        assert self.stdout == "", self
+        assert self.left == [], self
+
+
+class Started:
+    """A command that runs.
+
+    Args:
+        temporary: its TMPDIR, of its own and empty at first.
+    """
+
+    def __init__(self, arguments, folder, environment):
+        self._arguments = tuple(map(str, arguments))
+        self._folder = folder
+        self._mark = uuid.uuid4().hex
+        # Not below pytest's own folder: names of sockets in it must stay short.
+        self.temporary = Path(tempfile.mkdtemp(prefix="e2e-"))
+        self._shared_memory = _shared_memory()
+        command = [sys.executable, "-m", "batchadvisor", *self._arguments]
+        # One thread: several programs on few cores make steps of several threads very slow.
+        variables = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "TMPDIR": str(self.temporary),
+            **(environment or {}),
+            MARK: self._mark,
+        }
+        self.process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def wait_for(self, condition, what):
+        """Polls until `condition()` is true; its errors count as not yet."""
+        deadline = time.monotonic() + LIMIT_S
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError, BatchAdvisorError):
+                if condition():
+                    return
+            if self.process.poll() is not None:
+                raise AssertionError(f"ended before {what}: {self.finish()}")
+            time.sleep(0.02)
+        self.process.kill()
+        raise AssertionError(f"never happened: {what}: {self.finish()}")
+
+    def press_ctrl_c(self):
+        """SIGINT for the whole foreground group, as a terminal sends it."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def processes(self):
+        """Living processes of this command, by their mark."""
+        return _marked(self._mark)
+
+    def finish(self, *, killed=False):
+        """Waits for the end.
+
+        Args:
+            killed: it had no chance to remove its temporary folder.
+        """
+        try:
+            stdout, stderr = self.process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            raise
+        left = self._left(temporary=not killed)
+        shutil.rmtree(self.temporary)
+        return Result(
+            self._arguments,
+            self._folder,
+            code=self.process.returncode,
+            stdout=stdout,
+            stderr=stderr,
+            left=left,
+        )
+
+    def _left(self, *, temporary):
+        deadline = time.monotonic() + 30
+        while True:
+            found = [f"process {one}" for one in self.processes()]
+            # What nobody has open any more; other programs may make segments at any time.
+            new = _shared_memory() - self._shared_memory
+            found += [f"shared memory {one}" for one in sorted(new - _held()) if new]
+            if temporary:
+                found += [f"temporary {one.name}" for one in self.temporary.iterdir()]
+            if not found or time.monotonic() > deadline:
+                return found
+            time.sleep(0.05)
+
+
+def start(*arguments, folder, environment=None):
+    """Starts `batchadvisor ARGUMENTS` in `folder`."""
+    return Started(arguments, folder, environment)
+
+
+def run(*arguments, folder, environment=None):
+    """Runs `batchadvisor ARGUMENTS` in `folder` to its end."""
+    return start(*arguments, folder=folder, environment=environment).finish()
+
+
+def listing(folder):
+    """Every file and folder below `folder` with its content."""
+    return {
+        str(one.relative_to(folder)): one.read_bytes() if one.is_file() else None
+        for one in folder.rglob("*")
+    }
+
+
+def line_of(script, text):
+    """Number of the one line of a script that holds `text`."""
+    lines = [
+        number
+        for number, line in enumerate(Path(script).read_text().splitlines(), 1)
+        if text in line
+    ]
+    assert len(lines) == 1, f"{text!r} in {script}: {lines}"
+    return lines[0]
+
+
+_CHANGE = r"(?P<file>\S.*?):(?P<line>\d+)  (?P<before>.+?) → (?P<after>.+?)(   |; |$)"
+
+
+def changed_line(change):
+    """File, line, text before and text after of an advice's change."""
+    match = re.match(
+        r"(?P<file>\S.*?):(?P<line>\d+)  (?P<before>.+?) → (?P<after>.+?)(   |; |$)", change
+    )
+    assert match is not None, change
+    return Path(match["file"]), int(match["line"]), match["before"], match["after"]
+
+
+def _marked(mark):
+    found = []
+    wanted = f"{MARK}={mark}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+                found.append(f"{folder.name} {b' '.join(words)[:200]!r}")
+    return found
+
+
+def _shared_memory():
+    try:
+        return {one.name for one in Path("/dev/shm").iterdir()}
+    except OSError:
+        return set()
+
+
+def _held():
+    """Names in /dev/shm that a living process has mapped or open."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            for line in (folder / "maps").read_text().splitlines():
+                _, there, name = line.partition("/dev/shm/")
+                if there:
+                    found.add(name)
+        with contextlib.suppress(OSError):
+            for link in (folder / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    _, there, name = str(link.readlink()).partition("/dev/shm/")
+                    if there:
+                        found.add(name)
+    return found

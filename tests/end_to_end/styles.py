@@ -1,0 +1,162 @@
+"""The plain scripts of tests/scripts: how each is run here, and what is true of it."""
+
+from dataclasses import dataclass
+
+QUICK = ("--no-profile", "--budget", "30s")
+LARGEST = ("--no-profile", "--budget", "60s", "--goal", "memory", "--sizes")
+"""Of listed sizes the largest is the answer, whatever the machine does meanwhile."""
+
+
+@dataclass(frozen=True)
+class Style:
+    """One script.
+
+    Attributes:
+        options, arguments: ours and the script's own.
+        edits: text of the script to replace, for what only the script itself can tell.
+        native, micro_batches: samples per batch, batches per optimizer step.
+        num_samples: what an epoch draws.
+        loaders: text of the line of each loader's call, in order of creation.
+        trains: ordinals of the loaders that train; the first is steered.
+        optimizers: name and text of the line of each.
+        sampler, num_workers, drop_last, iterable: of the steered loader.
+        source: text of the line that the change must name.
+        written: what stands for the number in that line.
+    """
+
+    options: tuple[str, ...]
+    native: int
+    num_samples: int | None
+    loaders: tuple[str, ...]
+    optimizers: tuple[tuple[str, str], ...]
+    source: str
+    arguments: tuple[str, ...] = ()
+    edits: tuple[tuple[str, str], ...] = ()
+    micro_batches: int = 1
+    trains: tuple[int, ...] = (0,)
+    sampler: str = "RandomSampler"
+    num_workers: int = 0
+    drop_last: bool = False
+    iterable: bool = False
+    written: str = ""
+
+
+STYLES = {
+    "plain": Style(
+        options=("--budget", "60s", "--sizes", "8,64,300"),
+        native=16,
+        num_samples=2000,
+        loaders=("loader = DataLoader(",),
+        optimizers=(("Adam", "optimizer ="),),
+        source="loader = DataLoader(",
+    ),
+    "positional": Style(
+        options=("--budget", "60s", "--sizes", "8,40", "--stacks"),
+        native=16,
+        num_samples=3000,
+        loaders=("loader = DataLoader(",),
+        optimizers=(("SGD", "optimizer ="),),
+        source="BATCH = 16",
+    ),
+    "argparse_validate_first": Style(
+        options=(*LARGEST, "10,100"),
+        arguments=("--batch-size", "20", "--lr", "0.01"),
+        native=20,
+        num_samples=2000,
+        loaders=("train_loader = DataLoader(", "val_loader = DataLoader("),
+        optimizers=(("SGD", "optimizer ="),),
+        source='add_argument("--batch-size"',
+        written="--batch-size",
+    ),
+    "accumulate_amp": Style(
+        options=(*QUICK, "--keep-effective-batch"),
+        native=16,
+        micro_batches=4,
+        num_samples=1280,
+        loaders=("loader = DataLoader(",),
+        optimizers=(("AdamW", "optimizer ="),),
+        source="loader = DataLoader(",
+    ),
+    "iterable_workers": Style(
+        options=(*LARGEST, "5,50"),
+        native=8,
+        num_samples=None,
+        loaders=("loader = DataLoader(",),
+        optimizers=(("Adam", "optimizer ="),),
+        source="loader = DataLoader(",
+        num_workers=2,
+        iterable=True,
+    ),
+    "weighted_sampler": Style(
+        options=(*QUICK, "--max-batch", "256"),
+        native=16,
+        num_samples=1990,
+        loaders=("loader = DataLoader(",),
+        optimizers=(("AdamW", "optimizer ="),),
+        source="loader = DataLoader(",
+        sampler="WeightedRandomSampler",
+        drop_last=True,
+    ),
+    "batch_sampler": Style(
+        options=(*LARGEST, "5,50"),
+        native=10,
+        num_samples=1500,
+        loaders=("loader = DataLoader(",),
+        optimizers=(("Adam", "optimizer ="),),
+        source="buckets = LengthBuckets(",
+        sampler="LengthBuckets",
+    ),
+    "two_loaders": Style(
+        options=(*LARGEST, "4,40"),
+        edits=(("supervised = F.", "print('seen', len(x), len(u)); supervised = F."),),
+        native=8,
+        num_samples=800,
+        loaders=("    labelled = DataLoader(", "unlabelled = DataLoader("),
+        trains=(0, 1),
+        optimizers=(("Adam", "optimizer ="),),
+        source="    labelled = DataLoader(",
+    ),
+    "spawn_workers": Style(
+        options=(*LARGEST, "5,50"),
+        native=10,
+        num_samples=1000,
+        loaders=("loader = DataLoader(",),
+        optimizers=(("RMSprop", "optimizer ="),),
+        source="batch_size=10",
+        num_workers=2,
+    ),
+    "short_dataset": Style(
+        options=(*LARGEST, "13"),
+        native=8,
+        num_samples=40,
+        loaders=("loader = DataLoader(",),
+        optimizers=(("SGD", "optimizer ="),),
+        source="loader = DataLoader(",
+    ),
+    "explicit_iter": Style(
+        options=(*QUICK, "--goal", "throughput", "--start", "24", "--max-batch", "200"),
+        native=12,
+        num_samples=1500,
+        loaders=("loader = DataLoader(",),
+        optimizers=(("Adam", "optimizer ="),),
+        source="loader = DataLoader(",
+    ),
+    "class_trainer": Style(
+        options=(*LARGEST, "8,48"),
+        native=16,
+        num_samples=2400,
+        loaders=("self.train_loader = DataLoader(", "self.val_loader = DataLoader("),
+        optimizers=(("AdamW", "return torch.optim.AdamW("),),
+        source='add_argument("--batch-size"',
+        written="--batch-size",
+    ),
+    "gan": Style(
+        options=(*LARGEST, "8,80"),
+        native=32,
+        micro_batches=2,
+        num_samples=4000,
+        loaders=("loader = DataLoader(",),
+        optimizers=(("Adam", "optG ="), ("Adam", "optD =")),
+        source="loader = DataLoader(",
+    ),
+}

@@ -1,0 +1,226 @@
+"""What may stand on the command line: places, modules, the script's own arguments, wrong use."""
+
+import shlex
+
+import pytest
+
+from .driver import EXAMPLES, SCRIPTS, line_of, listing, run
+
+TRAINS = (SCRIPTS / "plain.py").read_text()
+
+
+class TestDryRun:
+    def test_text_from_another_folder(self, tmp_path):
+        scripts, here = tmp_path / "scripts", tmp_path / "here"
+        scripts.mkdir()
+        here.mkdir()
+        script = scripts / "validates.py"
+        script.write_text((SCRIPTS / "argparse_validate_first.py").read_text())
+        done = run("run", "--dry-run", "../scripts/validates.py", folder=here)
+        assert done.code == 0, done
+        lines = done.stdout.splitlines()
+        train = f"{script}:{line_of(script, 'train_loader = DataLoader(')}"
+        val = f"{script}:{line_of(script, 'val_loader = DataLoader(')}"
+        assert any(one.startswith(f"Loader 0 (steered): {train}  batch_size=16") for one in lines)
+        assert any(one.startswith(f"Loader 1 (left alone): {val}  batch_size=50") for one in lines)
+        option = f"{script}:{line_of(script, '--batch-size')}"
+        assert f"    its size is set at {option}: default=16" in lines
+        assert any(
+            one.startswith("Optimizer 0 (steps): ") and "SGD, lr=0.05" in one for one in lines
+        )
+        assert "Step: 1 x 16 = 16 samples" in done.stdout
+        assert done.left == []
+        assert listing(here) == {}
+        assert listing(scripts) == {"validates.py": script.read_bytes()}
+
+    def test_another_loader(self, tmp_path):
+        script = SCRIPTS / "two_loaders.py"
+        done = run("run", "--dry-run", "--json", "--loader", "1", script, folder=tmp_path)
+        assert done.code == 0, done
+        assert done.discovery.primary_loader == 1
+        assert done.discovery.native_batch_size == 24
+        assert done.discovery.primary.num_samples == 2400
+        assert done.answer["device"]["kind"] == "cpu"
+        assert listing(tmp_path) == {}
+
+    def test_a_loader_that_is_not_there(self, tmp_path):
+        done = run("run", "--loader", "7", SCRIPTS / "two_loaders.py", folder=tmp_path)
+        done.assert_refused()
+        assert "--loader 7: the script made 2 loaders" in done.error
+        assert "--dry-run" in done.error
+        assert listing(tmp_path) == {}
+
+    def test_a_loader_that_does_not_train(self, tmp_path):
+        script = SCRIPTS / "argparse_validate_first.py"
+        done = run("run", "--loader", "1", script, folder=tmp_path)
+        done.assert_refused()
+        assert "--loader 1 yields nothing between optimizer steps" in done.error
+        assert "loaders that do: 0" in done.error.lower()
+        assert listing(tmp_path) == {}
+
+
+class TestTheScriptsOwn:
+    def test_module_and_arguments(self, tmp_path):
+        """Everything after the name is the script's, also what looks like ours."""
+        arguments = ["--json", "-o", "x y", "--loader=3", "--budget", "--", "-q", "é", "--help"]
+        package = tmp_path / "pack"
+        package.mkdir()
+        (package / "helper.py").write_text("VALUE = 7\n")
+        checks = (
+            "import sys\n"
+            "from pack.helper import VALUE\n"
+            f"assert sys.argv[1:] == {arguments!r}, sys.argv\n"
+            "assert sys.argv[0] == __file__, sys.argv\n"
+            "assert __name__ == '__main__' and __package__ == 'pack'\n"
+        )
+        (package / "train.py").write_text(checks + TRAINS)
+        options = ("--dry-run", "--json", "-m")
+        done = run("run", *options, "pack.train", *arguments, folder=tmp_path)
+        assert done.code == 0, done
+        place = done.discovery.primary.place
+        assert (
+            str(place) == f"pack/train.py:{line_of(package / 'train.py', 'loader = DataLoader(')}"
+        )
+
+    def test_script_and_arguments(self, tmp_path):
+        arguments = ["--dry-run", "--sizes", "3", "-m", "--goal", "best"]
+        (tmp_path / "helper.py").write_text("VALUE = 7\n")
+        checks = (
+            "import sys, os\n"
+            "from helper import VALUE\n"
+            f"assert sys.argv == ['./train.py', *{arguments!r}], sys.argv\n"
+            "assert os.getcwd() == os.path.dirname(os.path.abspath(__file__))\n"
+        )
+        (tmp_path / "train.py").write_text(checks + TRAINS)
+        done = run("run", "--dry-run", "--json", "./train.py", *arguments, folder=tmp_path)
+        assert done.code == 0, done
+        assert done.discovery.native_batch_size == 16
+
+    def test_a_folder_with_a_space(self, tmp_path):
+        """The whole run in words; the paths that it names exist and its next command works."""
+        folder = tmp_path / "mit Leerzeichen é"
+        folder.mkdir()
+        script = folder / "訓練 plain.py"
+        script.write_text(TRAINS)
+        name = f"{folder.name}/{script.name}"
+        options = ("--no-profile", "--budget", "30s", "--sizes", "16,40")
+        done = run("run", *options, name, folder=tmp_path)
+        assert done.code == 0, done
+        assert done.left == []
+        assert done.record.script.path == name
+        size = {one.batch_size for one in done.record.trials if one.purpose == "confirm"}
+        assert any(done.stdout.startswith(f"Use batch size {one}: ") for one in size)
+        place = done.record.discovery.primary.place
+        assert str(place) == f"{name}:{line_of(script, 'loader = DataLoader(')}"
+        lines = done.stdout.splitlines()
+        written = [one.split("  ")[-1].strip() for one in lines if one.startswith("Wrote ")]
+        assert len(written) == 3
+        assert all((tmp_path / one).is_file() for one in written)
+        (following,) = (one for one in lines if one.startswith("Next: "))
+        words = shlex.split(following.removeprefix("Next: "))
+        assert words[0] == "batchadvisor"
+        again = run(*words[1:], folder=tmp_path)
+        assert again.code == 0, again
+        assert again.stdout.startswith("Use batch size ")
+
+    def test_the_change_changes_it(self, tmp_path, styled):
+        """The script with its line changed as told has the recommended size."""
+        result = styled("positional")
+        size = result.advice.recommended.batch_size
+        text = (result.folder / "positional.py").read_text()
+        changed = tmp_path / "changed.py"
+        changed.write_text(text.replace("BATCH = 16", f"BATCH = {size}"))
+        assert f"BATCH = 16 → BATCH = {size}" in result.advice.change
+        done = run("run", "--dry-run", "--json", changed, folder=tmp_path)
+        assert done.discovery.native_batch_size == size
+
+
+WRONG = {
+    "no script": ([], "Missing argument"),
+    "no file": (["nothere.py"], "there is no file nothere.py"),
+    "a folder": (["folder"], "folder is a folder"),
+    "binary": (["binary.py"], "binary.py"),
+    "no Python": ([SCRIPTS / "syntax_error.py"], "syntax_error.py:11: expected ':'"),
+    "unknown option": (["--fast", "plain.py"], "No such option"),
+    "goal": (["--goal", "best", "plain.py"], "'best'"),
+    "sizes as words": (["--sizes", "a,b", "plain.py"], "'a,b' is not a list of sizes"),
+    "size 0": (["--sizes", "8,0", "plain.py"], "'8,0' is not a list of sizes"),
+    "no sizes": (["--sizes", "", "plain.py"], "is not a list of sizes"),
+    "max-batch 0": (["--max-batch", "0", "plain.py"], "0 is not in the range"),
+    "start -1": (["--start", "-1", "plain.py"], "-1 is not in the range"),
+    "loader -1": (["--loader", "-1", "plain.py"], "-1 is not in the range"),
+    "budget": (["--budget", "soon", "plain.py"], "'soon' is not a duration"),
+    "budget below 0": (["--budget", "-5s", "plain.py"], "'-5s' is not a duration"),
+    "timeout": (["--timeout", "1 day", "plain.py"], "'1 day' is not a duration"),
+    "no timeout": (["--timeout", "0s", "plain.py"], "--timeout"),
+    "bytes": (["--memory-limit", "lots", "plain.py"], "'lots' is not a size in bytes"),
+    "margin": (["--memory-margin", "150%", "plain.py"], "'150%' is not a share"),
+    "tolerance": (["--tolerance", "x", "plain.py"], "'x' is not a share"),
+    "schedule": (["--profile-schedule", "1,2", "plain.py"], "WAIT,WARMUP,ACTIVE"),
+    "no active step": (["--profile-schedule", "1,2,0", "plain.py"], "WAIT,WARMUP,ACTIVE"),
+    "sizes and start": (["--sizes", "8", "--start", "4", "plain.py"], "contradict"),
+    "sizes and max": (["--sizes", "8", "--max-batch", "4", "plain.py"], "contradict"),
+    "sizes and keep": (["--sizes", "8", "--keep-effective-batch", "plain.py"], "contradict"),
+    "start above max": (["--start", "64", "--max-batch", "8", "plain.py"], "--start 64"),
+    "no profile and stacks": (["--no-profile", "--stacks", "plain.py"], "contradicts"),
+    "no profile and schedule": (
+        ["--no-profile", "--profile-schedule", "0,1,3", "plain.py"],
+        "contradicts",
+    ),
+    "resume and output": (["--resume", "a", "-o", "b", "plain.py"], "--resume"),
+    "nothing to resume": (["--resume", "nothere", "plain.py"], "cannot read a record"),
+    "no GPU": (["--device", "cuda", "plain.py"], "--device cuda"),
+    "no such GPU": (["--device", "cuda:77", "plain.py"], "--device cuda:77"),
+    "no such device": (["--device", "nonsense", "plain.py"], "--device nonsense"),
+    "output is a file": (["-o", "plain.py", "plain.py"], "cannot write into plain.py"),
+    "output below a file": (["-o", "plain.py/x/y", "plain.py"], "cannot write into plain.py/x/y"),
+    "output holds a run": (["-o", "run", "plain.py"], "run holds a run already"),
+    "another script's run": (["--resume", "run", "plain.py"], "run is a run of other.py"),
+}
+
+
+class TestWrongUse:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        (tmp_path / "plain.py").write_text(TRAINS)
+        (tmp_path / "binary.py").write_bytes(b"\x7fELF\0\0")
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "run").mkdir()
+        text = (
+            '{"schema_version": "1.0", "state": "finished", "started_at": "", "command": [],'
+            ' "script": {"path": "other.py"}, "goal": {}}'
+        )
+        (tmp_path / "run" / "record.json").write_text(text)
+        return tmp_path
+
+    @pytest.mark.parametrize("case", WRONG)
+    def test_it_is_refused_at_once(self, folder, case):
+        arguments, part = WRONG[case]
+        before = listing(folder)
+        environment = {"CUDA_VISIBLE_DEVICES": ""} if "no GPU" in case else None
+        done = run("run", *arguments, folder=folder, environment=environment)
+        done.assert_refused()
+        assert part in done.error
+        assert "None" not in done.error
+        assert listing(folder) == before
+
+    @pytest.mark.parametrize("module", ["no.such.module", "json"])
+    def test_what_is_no_module_to_run(self, tmp_path, module):
+        done = run("run", "-m", module, folder=tmp_path)
+        done.assert_refused()
+        assert module in done.error
+        assert listing(tmp_path) == {}
+
+    def test_an_unknown_verb(self, tmp_path):
+        done = run("walk", EXAMPLES / "char_gpt.py", folder=tmp_path)
+        done.assert_refused()
+        assert "'walk'" in done.error
+
+    def test_a_limit_below_the_model(self, tmp_path):
+        script = SCRIPTS / "memory_hungry.py"
+        done = run("run", "-q", "--memory-limit", "150MiB", script, folder=tmp_path)
+        done.assert_refused()
+        assert "nothing fits" in done.error
+        assert "150 MiB" in done.error
+        assert "--memory-limit" in done.error
+        assert listing(tmp_path) == {}

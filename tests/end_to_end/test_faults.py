@@ -1,0 +1,185 @@
+"""Scripts that fail: one clear error, the script's own traceback, a record of what happened."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from .driver import SCRIPTS, line_of, listing, run
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What must come of a script that fails.
+
+    Attributes:
+        code: the exit code.
+        said: parts of the one error.
+        outcome: of the last trial; empty where the loop was never found.
+        raised: the last line of the script's own traceback.
+        options: beside the usual ones.
+    """
+
+    code: int
+    said: tuple[str, ...]
+    outcome: str = ""
+    raised: str = ""
+    options: tuple[str, ...] = ()
+
+
+SIZE = ("--sizes", "16")
+FAULTS = {
+    "killed": Fault(1, ("batch 16", "SIGKILL"), "crashed", options=SIZE),
+    "segfaults": Fault(1, ("batch 16", "SIGSEGV"), "crashed", options=SIZE),
+    "hangs": Fault(
+        1, ("batch 16", "nothing was heard for 3 s"), "hung", options=(*SIZE, "--timeout", "3s")
+    ),
+    "raises_before": Fault(
+        1, ("raised ValueError: unknown model",), raised="ValueError: unknown model 'quadratic'"
+    ),
+    "raises_later": Fault(
+        1, ("batch 10", "looks wrong at step 5"), "exception", "ValueError: loss", ("--sizes", "10")
+    ),
+    "raises_in_dataset": Fault(
+        1, ("batch 10", "KeyError: 50"), "exception", "KeyError: 50", ("--sizes", "10")
+    ),
+    "few_steps": Fault(1, ("after 12 optimizer steps", "train longer"), "script_ended"),
+    "never_trains": Fault(1, ("never trains", "1 DataLoader", "no optimizer step")),
+    "no_loader": Fault(1, ("optimizer steps without fetching", "DataLoader")),
+}
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory):
+    """The run of a script of FAULTS, by its name."""
+    done = {}
+
+    def get(name):
+        if name not in done:
+            folder = tmp_path_factory.mktemp(name)
+            options = ("-q", "--no-profile", "--budget", "20s", *FAULTS[name].options)
+            done[name] = run("run", *options, SCRIPTS / f"{name}.py", folder=folder)
+        return done[name]
+
+    return get
+
+
+@pytest.mark.parametrize("name", FAULTS)
+class TestFaults:
+    def test_one_clear_error(self, failed, name):
+        done, fault = failed(name), FAULTS[name]
+        assert done.code == fault.code, done
+        for part in fault.said:
+            assert part in done.error
+        # What and why, then what to do.
+        assert len(done.error.split(". ")) >= 2
+        assert done.error.endswith(".")
+        assert done.stdout == ""
+
+    def test_the_scripts_own_traceback(self, failed, name):
+        done, fault = failed(name), FAULTS[name]
+        above = done.stderr.partition("Error: ")[0] if not fault.raised else done.stderr
+        if not fault.raised:
+            assert "Traceback" not in above
+            return
+        assert done.stderr.count("Traceback (most recent call last)") == 1
+        assert f'{name}.py", line ' in done.stderr
+        assert any(one.startswith(fault.raised) for one in done.stderr.splitlines())
+        for own in ("/probes/", "/session/", "runpy", "spread.py", "<string>"):
+            assert own not in done.stderr
+
+    def test_the_record_says_it(self, failed, name):
+        done, fault = failed(name), FAULTS[name]
+        record = done.record
+        assert record.state == "failed"
+        assert record.stop_reason
+        if fault.outcome:
+            assert [one.outcome for one in record.trials] == [fault.outcome]
+            assert record.trials[0].detail
+            assert record.discovery is not None
+        else:
+            assert record.trials == ()
+            assert record.discovery is None
+            assert len(record.faults) == 1
+
+    def test_the_log_is_named_or_needless(self, failed, name):
+        done = failed(name)
+        assert (done.run_folder / "script.log").exists()
+        if "output" in done.error or "stacks" in done.error:
+            assert f"{done.run_folder.relative_to(done.folder)}/script.log" in done.error
+
+    def test_nothing_stays(self, failed, name):
+        done = failed(name)
+        assert done.left == []
+        assert {one.name for one in done.folder.iterdir()} == {"batchadvisor-runs"}
+
+
+def test_stacks_of_a_hang_are_in_the_log(failed):
+    log = failed("hangs").log
+    assert "most recent call first" in log
+    assert f'hangs.py", line {line_of(SCRIPTS / "hangs.py", "time.sleep(")} in main' in log
+
+
+def test_missing_arguments(tmp_path):
+    done = run("run", "-q", SCRIPTS / "needs_arguments.py", folder=tmp_path)
+    done.assert_refused()
+    assert "the following arguments are required: curve" in done.error
+    assert "needs_arguments.py ARGUMENTS" in done.error
+    assert listing(tmp_path) == {}
+
+
+class TestLoopsThatResist:
+    def test_a_guard_on_the_size(self, tmp_path):
+        """Only the script's own size makes steps; the record says so for the other one."""
+        options = ("--json", "-q", "-o", "out", "--no-profile", "--sizes", "8,16")
+        done = run("run", *options, SCRIPTS / "size_guard.py", folder=tmp_path)
+        assert done.code == 0, done
+        search = [one for one in done.record.trials if one.purpose == "search"]
+        assert [(one.batch_size, one.outcome) for one in search] == [(8, "no_step"), (16, "ok")]
+        assert search[0].step_s is None
+        assert done.advice.recommended.batch_size == 16
+        assert done.advice.change == "nothing to change"
+        assert any("batch 8 did not run" in one.message for one in done.advice.findings)
+        assert done.left == []
+
+    def test_a_loop_that_swallows_exceptions(self, tmp_path):
+        """It can swallow neither the end of a trial nor the end of the run."""
+        options = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory")
+        script = SCRIPTS / "swallows.py"
+        done = run("run", *options, "--sizes", "8,48", script, folder=tmp_path)
+        assert done.code == 0, done
+        assert {one.outcome for one in done.record.trials} == {"ok"}
+        assert done.advice.recommended.batch_size == 48
+        assert done.left == []
+
+    def test_a_last_batch_that_fails(self, styled):
+        """40 samples by 13 leave one, and BatchNorm over one sample raises: found by doing it."""
+        result = styled("short_dataset")
+        (tail,) = (one for one in result.record.trials if one.purpose == "tail")
+        assert tail.batch_size == tail.tail.num_samples == 1
+        assert tail.outcome == tail.tail.outcome == "exception"
+        assert "more than 1 value per channel" in tail.detail
+        assert result.record.discovery.norm_layers.batch_norm == 1
+        advice = result.advice
+        assert advice.recommended.batch_size == 13
+        assert advice.tail_check.outcome == "exception"
+        (crash,) = (one for one in advice.findings if one.rule == "tail.crash")
+        assert crash.severity == "error"
+        assert "drop_last=True" in crash.remedy
+
+    def test_the_second_loader_keeps_its_ratio(self, styled):
+        log = styled("two_loaders").log.splitlines()
+        seen = {tuple(map(int, one.split()[1:])) for one in log if one.startswith("seen ")}
+        assert {(8, 24), (4, 12), (40, 120)} <= seen
+        assert {two / one for one, two in seen} == {3}
+
+    def test_waiting_for_data_is_the_verdict(self, tmp_path):
+        options = ("--json", "-q", "-o", "out", "--no-profile", "--budget", "20s")
+        script = SCRIPTS / "input_bound.py"
+        done = run("run", *options, "--sizes", "4,16", script, folder=tmp_path)
+        assert done.code == 0, done
+        assert done.advice.verdict.limit == "input"
+        assert "num_workers" in done.advice.verdict.remedy
+        for one in done.record.trials:
+            if one.kind == "timed":
+                assert one.step_s.median > 0.002 * one.batch_size
+                assert one.input_wait_s.median >= 0.5 * one.step_s.median

@@ -1,0 +1,187 @@
+"""The goals: what is recommended follows from what was measured, and can be asked again later."""
+
+import json
+import sys
+from subprocess import run as run_process
+
+import msgspec
+import pytest
+from batchadvisor.records import Advice, RunRecord
+
+from .driver import SCRIPTS, run
+
+MIB = 1024**2
+
+
+class TestKnee:
+    def test_the_bounds_are_kept(self, styled):
+        result = styled("weighted_sampler")
+        sizes = {one.batch_size for one in result.record.trials}
+        assert result.record.goal.max_batch == max(sizes) == 256
+        assert min(sizes) < 16
+        assert 16 in sizes
+
+    def test_it_is_close_to_the_best(self, styled):
+        """The recommended size loses little against each size of its own confirmation."""
+        result = styled("weighted_sampler")
+        chosen = result.advice.recommended
+        rates = [
+            one.samples_per_s.median
+            for one in result.record.trials
+            if one.purpose == "confirm" and one.outcome == "ok"
+        ]
+        assert chosen.samples_per_s.median >= 0.7 * max(rates)
+        assert chosen.samples_per_s.median >= result.advice.native.samples_per_s.median
+
+    def test_a_smaller_size_under_a_larger_tolerance(self, styled):
+        result = styled("weighted_sampler")
+        path = result.run_folder / "record.json"
+        done = run("advise", "--json", "--tolerance", "95%", path, folder=result.folder)
+        assert done.code == 0, done
+        assert done.advice.goal.tolerance == 0.95
+        assert done.advice.recommended.batch_size < result.advice.recommended.batch_size
+        assert done.left == []
+
+
+class TestThroughput:
+    def test_the_fastest_is_recommended(self, styled):
+        result = styled("explicit_iter")
+        trials = [one for one in result.record.trials if one.purpose == "search"]
+        assert trials[0].batch_size == 24
+        assert max(one.batch_size for one in trials) == 200
+        best = max(one.samples_per_s.median for one in trials)
+        (chosen,) = (
+            one for one in trials if one.batch_size == result.advice.recommended.batch_size
+        )
+        assert chosen.samples_per_s.median >= 0.97 * best
+
+
+class TestKeepEffectiveBatch:
+    def test_sizes_divide_the_effective_batch(self, styled):
+        result = styled("accumulate_amp")
+        search = [one for one in result.record.trials if one.purpose != "tail"]
+        assert {64 % one.batch_size for one in search} == {0}
+        assert len({one.batch_size for one in search}) >= 3
+
+    def test_the_effective_batch_stays(self, styled):
+        advice = styled("accumulate_amp").advice
+        training = advice.training
+        assert training.effective_before == training.effective_after == 64
+        assert training.micro_batches * advice.recommended.batch_size == 64
+        assert training.learning_rate_suggested == training.learning_rate_before == 1e-3
+        if advice.recommended.batch_size != 16:
+            micro = training.micro_batches
+            assert f"accumulate over {micro} micro-batch" in advice.change
+
+
+class TestMemory:
+    LIMIT = 450 * MIB
+    MARGIN = 0.08
+
+    def test_it_stays_below_the_limit_less_the_margin(self, memory_run):
+        assert memory_run.code == 0, memory_run
+        assert memory_run.left == []
+        record, advice = memory_run.record, memory_run.advice
+        assert record.goal.margin == self.MARGIN
+        assert record.device.limit_bytes == record.device.capacity_bytes == self.LIMIT
+        assert advice.recommended.peak_bytes <= self.LIMIT * (1 - self.MARGIN)
+        assert advice.sureness == "confirmed"
+
+    def test_it_is_the_largest(self, memory_run):
+        """The next size up, by the slope of what ran, does not stay below the target."""
+        record, advice = memory_run.record, memory_run.advice
+        size = advice.recommended.batch_size
+        peaks = {
+            one.batch_size: one.memory.peak_bytes
+            for one in record.trials
+            if one.outcome == "ok" and one.purpose == "search"
+        }
+        small, large = min(peaks), max(peaks)
+        slope = (peaks[large] - peaks[small]) / (large - small)
+        assert 1.5 * MIB < slope < 3 * MIB
+        target = self.LIMIT * (1 - self.MARGIN)
+        assert peaks[size] + 0.15 * size * slope > target
+
+    def test_refusals_are_real(self, tmp_path):
+        """The kernel itself refuses; the run goes on below with a new process."""
+        options = ("--no-profile", "--memory-limit", "450MiB", "--sizes", "8,16,200,400")
+        options = ("--json", "-q", "-o", "out", *options)
+        done = run("run", *options, SCRIPTS / "memory_hungry.py", folder=tmp_path)
+        assert done.code == 0, done
+        search = [one for one in done.record.trials if one.purpose == "search"]
+        # Above a size that was refused nothing is tried.
+        assert [(one.batch_size, one.outcome) for one in search] == [
+            (8, "ok"),
+            (16, "ok"),
+            (200, "out_of_memory"),
+        ]
+        assert "allocate memory" in search[-1].detail
+        assert done.advice.recommended.batch_size in (8, 16)
+        (found,) = (one for one in done.advice.findings if "at 200" in one.message)
+        assert "out of memory" in found.message
+        assert done.left == []
+
+
+BLOCKED = """
+import sys
+for name in ("torch", "numpy", "tensorboard", "torch_tb_profiler"):
+    sys.modules[name] = None
+from batchadvisor.cli import main
+main()
+"""
+
+
+class TestAdvise:
+    def advise(self, folder, *arguments):
+        command = [sys.executable, "-c", BLOCKED, "advise", *map(str, arguments)]
+        return run_process(
+            command, cwd=folder, capture_output=True, text=True, check=False, timeout=120
+        )
+
+    @pytest.mark.parametrize("name", ["plain", "accumulate_amp", "weighted_sampler"])
+    def test_the_same_answer_without_torch(self, styled, name):
+        result = styled(name)
+        done = self.advise(result.folder, "--json", result.run_folder)
+        assert done.returncode == 0, done
+        assert done.stderr == ""
+        again = json.loads(done.stdout)
+        assert msgspec.convert(again["advice"], Advice) == result.advice
+        assert msgspec.convert(again["record"], RunRecord) == result.record
+
+    def test_another_goal(self, styled, tmp_path):
+        result = styled("plain")
+        done = self.advise(tmp_path, "--json", "--goal", "memory", result.run_folder)
+        advice = msgspec.convert(json.loads(done.stdout)["advice"], Advice)
+        assert advice.goal.kind == "memory"
+        assert advice.recommended.batch_size == 300
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("text", "part"),
+        [
+            ("", "is not a record"),
+            ("{", "is not a record"),
+            ('{"schema_version": "1.0"}', "is not a record"),
+            ('{"schema_version": "9.0", "trials": 5}', "has schema 9.0"),
+            ("\0\1", "is not a record"),
+        ],
+    )
+    def test_what_is_no_record(self, tmp_path, text, part):
+        (tmp_path / "record.json").write_text(text)
+        done = run("advise", "record.json", folder=tmp_path)
+        done.assert_refused()
+        assert part in done.error
+
+    def test_what_is_not_there(self, tmp_path):
+        done = run("advise", "nothere", folder=tmp_path)
+        done.assert_refused()
+        assert "nothere" in done.error
+
+    def test_a_newer_minor_version(self, styled, tmp_path):
+        result = styled("plain")
+        data = json.loads((result.run_folder / "record.json").read_text())
+        data |= {"schema_version": "1.99", "colour": "blue"}
+        (tmp_path / "record.json").write_text(json.dumps(data))
+        done = run("advise", "--json", tmp_path, folder=tmp_path)
+        assert done.code == 0, done
+        assert done.advice.recommended == result.advice.recommended

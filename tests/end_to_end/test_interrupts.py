@@ -1,0 +1,115 @@
+"""Ctrl-C and kill -9 at several moments, and going on afterwards."""
+
+import os
+import signal
+
+import pytest
+from batchadvisor.session.store import read_record
+
+from .driver import SCRIPTS, run, start
+
+OPTIONS = ("-q", "--no-profile", "--budget", "60s", "-o", "out")
+SIZES = ("--sizes", "4,100")
+
+
+def num_trials(folder):
+    return len(read_record(folder / "out").trials)
+
+
+class TestCtrlC:
+    def test_at_the_start(self, tmp_path):
+        """The first worker still imports torch."""
+        one = start("run", "--json", *OPTIONS, SCRIPTS / "input_bound.py", folder=tmp_path)
+        one.wait_for(lambda: read_record(tmp_path / "out").num_workers_started, "a worker")
+        one.press_ctrl_c()
+        done = one.finish()
+        assert done.code == 130, done
+        assert "Traceback" not in done.stderr
+        assert done.left == []
+        assert done.record.state == "interrupted"
+        assert done.record.trials == ()
+        assert done.advice.recommended is None
+
+    def test_before_the_loop_is_found(self, tmp_path):
+        """The script itself takes its time, and would catch what is raised in it."""
+        (tmp_path / "slow.py").write_text(
+            "import time\nprint('loading', flush=True)\n"
+            "try:\n    time.sleep(600)\nfinally:\n    open('finally.txt', 'w')\n"
+        )
+        one = start("run", *OPTIONS, "slow.py", folder=tmp_path)
+        log = tmp_path / "out" / "script.log"
+        one.wait_for(lambda: "loading" in log.read_text(), "the script's own work")
+        one.press_ctrl_c()
+        done = one.finish()
+        assert done.code == 130, done
+        assert "Traceback" not in done.stderr
+        assert done.left == []
+        assert done.record.state == "interrupted"
+        assert not (tmp_path / "finally.txt").exists()
+
+    def test_in_a_trial_and_on_from_there(self, tmp_path):
+        script = SCRIPTS / "input_bound.py"
+        one = start("run", *OPTIONS, *SIZES, script, folder=tmp_path)
+        one.wait_for(lambda: num_trials(tmp_path) == 1, "the first trial")
+        one.press_ctrl_c()
+        done = one.finish()
+        assert done.code == 130, done
+        assert done.left == []
+        cut = done.record
+        assert cut.state == "interrupted"
+        assert "Ctrl-C" in cut.stop_reason
+        assert (cut.trials[0].batch_size, cut.trials[0].outcome) == (4, "ok")
+        assert {one.outcome for one in cut.trials[1:]} <= {"interrupted"}
+        assert "batchadvisor run --resume out " in done.stdout
+        assert done.stdout.startswith("Use batch size 4: ")
+        assert "partial" in done.stdout
+
+        options = ("--json", *OPTIONS[:-2], "--resume", "out", *SIZES)
+        again = run("run", *options, script, folder=tmp_path)
+        assert again.code == 0, again
+        assert again.left == []
+        record = read_record(tmp_path / "out")
+        assert record.state == "finished"
+        assert record.trials[0] == cut.trials[0]
+        search = [one for one in record.trials if one.purpose == "search"]
+        assert [(one.batch_size, one.outcome) for one in search] == [(4, "ok"), (100, "ok")]
+        assert record.num_workers_started > cut.num_workers_started
+        assert record.elapsed_s > cut.elapsed_s
+        assert again.advice.sureness == "confirmed"
+        recommended = again.advice.recommended
+        assert record.trials[recommended.trial].purpose == "confirm"
+
+
+class TestKilled:
+    @pytest.mark.parametrize("name", ["iterable_workers", "spawn_workers"])
+    def test_the_workers_die_too(self, tmp_path, name):
+        """The data workers as well; what was measured stays and can be asked."""
+        slow = tmp_path / f"{name}.py"
+        text = (SCRIPTS / f"{name}.py").read_text()
+        loop = next(one for one in text.splitlines() if one.endswith(" in loader:"))
+        slow.write_text(text.replace(loop, f"{loop}\n            __import__('time').sleep(0.02)"))
+        one = start("run", *OPTIONS, "--sizes", "8,16,24", slow, folder=tmp_path)
+        one.wait_for(lambda: num_trials(tmp_path) >= 1, "the first trial")
+        assert len(one.processes()) >= 4  # this command, the script, its two data workers
+        os.kill(one.process.pid, signal.SIGKILL)
+        done = one.finish(killed=True)
+        assert done.code == -signal.SIGKILL
+        assert done.left == []
+        assert done.record.state == "running"
+        assert done.record.trials[0].outcome == "ok"
+        again = run("advise", "--json", "out", folder=tmp_path)
+        assert again.code == 0, again
+        assert again.advice.sureness == "partial"
+
+    def test_the_script_is_killed_in_a_trial(self, tmp_path):
+        """Somebody kills the script: this size failed, and nothing of it stays."""
+        options = ("run", *OPTIONS, "--sizes", "100", SCRIPTS / "input_bound.py")
+        one = start(*options, folder=tmp_path)
+        one.wait_for(lambda: read_record(tmp_path / "out").discovery is not None, "discovery")
+        (worker,) = (int(text.split()[0]) for text in one.processes() if "probes.worker" in text)
+        os.kill(worker, signal.SIGTERM)
+        done = one.finish()
+        assert done.code == 1, done
+        assert "SIGTERM" in done.error
+        assert done.left == []
+        assert [one.outcome for one in done.record.trials] == ["crashed"]

@@ -1,0 +1,149 @@
+"""Scripts of every plain style: what was found, what ran, and the line to change."""
+
+from itertools import pairwise
+
+import pytest
+
+from .driver import changed_line, line_of
+from .styles import STYLES
+
+pytestmark = pytest.mark.parametrize("name", STYLES)
+
+
+def place_of(result, name, text):
+    return f"{name}.py:{line_of(result.folder / f'{name}.py', text)}"
+
+
+def test_it_ends_well(styled, name):
+    result = styled(name)
+    assert result.code == 0, result
+    assert result.stderr == ""
+    assert result.left == []
+    assert result.record.state == "finished"
+    assert result.record.faults == ()
+    assert result.record.stop_reason
+
+
+def test_its_loaders_are_found(styled, name):
+    result, style = styled(name), STYLES[name]
+    found = result.record.discovery
+    assert [str(one.place) for one in found.loaders] == [
+        place_of(result, name, text) for text in style.loaders
+    ]
+    assert [one.ordinal for one in found.loaders if one.trains] == list(style.trains)
+    assert found.primary_loader == style.trains[0]
+    assert found.native_batch_size == found.primary.batch_size == style.native
+    assert found.micro_batches == style.micro_batches
+    primary = found.primary
+    assert primary.num_samples == style.num_samples
+    assert primary.num_workers == style.num_workers
+    assert primary.drop_last == style.drop_last
+    assert primary.iterable == style.iterable
+    assert primary.steered == "exact"
+    if not style.iterable:
+        assert primary.sampler == style.sampler
+
+
+def test_its_optimizers_are_found(styled, name):
+    result, style = styled(name), STYLES[name]
+    found = result.record.discovery.optimizers
+    assert [(one.name, str(one.place)) for one in found] == [
+        (kind, place_of(result, name, text)) for kind, text in style.optimizers
+    ]
+    assert all(one.trains and one.num_parameters > 0 for one in found)
+    total = sum(one.num_parameters for one in found)
+    assert result.record.discovery.num_parameters == total
+    assert result.record.discovery.parameter_device == "cpu"
+
+
+def test_every_size_arrived(styled, name):
+    result, style = styled(name), STYLES[name]
+    trials = [one for one in result.record.trials if one.purpose != "tail"]
+    assert trials
+    for one in trials:
+        assert (one.outcome, one.arrived_batch_size) == ("ok", one.batch_size)
+        assert one.size_proof == "shape"
+        assert one.micro_batches == style.micro_batches
+    if "--sizes" in style.options:
+        asked = style.options[style.options.index("--sizes") + 1]
+        searched = [str(one.batch_size) for one in trials if one.purpose == "search"]
+        assert searched == asked.split(",")
+        if "memory" in style.options:
+            assert result.advice.recommended.batch_size == trials[-1].batch_size
+            assert searched[-1] == str(trials[-1].batch_size)
+
+
+def test_every_size_was_measured(styled, name):
+    result = styled(name)
+    for one in result.record.trials:
+        if one.purpose == "tail" and one.outcome != "ok":
+            continue
+        assert one.memory.peak_bytes > 50 * 1024**2
+        assert one.memory.peak_source
+        if one.kind == "timed":
+            assert 0 < one.step_s.low <= one.step_s.median <= one.step_s.high
+            assert one.step_s.num_samples >= 6
+            rate = one.batch_size * one.micro_batches / one.step_s.median
+            assert one.samples_per_s.median == pytest.approx(rate)
+            assert one.input_wait_s.median <= one.step_s.high
+
+
+def test_the_recommended_size_ran_and_was_confirmed(styled, name):
+    result = styled(name)
+    advice, trials = result.advice, result.record.trials
+    chosen = advice.recommended
+    assert trials[chosen.trial].batch_size == chosen.batch_size
+    assert advice.sureness == "confirmed"
+    search = {one.worker for one in trials if one.purpose == "search"}
+    confirm = {one.worker for one in trials if one.purpose == "confirm"}
+    assert len(confirm) == 1
+    assert search.isdisjoint(confirm)
+    assert chosen.batch_size in {one.batch_size for one in trials if one.purpose == "confirm"}
+    assert advice.headline.startswith(f"Use batch size {chosen.batch_size}: ")
+
+
+def test_the_change_names_the_right_line(styled, name):
+    result, style = styled(name), STYLES[name]
+    advice = result.advice
+    size = advice.recommended.batch_size
+    if size == style.native:
+        assert advice.change == "nothing to change"
+        return
+    file, line, before, after = changed_line(advice.change)
+    assert f"{file}:{line}" == place_of(result, name, style.source)
+    text = (result.folder / file).read_text().splitlines()[line - 1]
+    if style.written:
+        assert style.written in text
+        assert before.startswith(style.written)
+    else:
+        assert before in text
+        assert str(style.native) in before
+        assert before.replace(str(style.native), str(size)) == after
+    assert after.endswith(str(size)) or f"{size}," in after or f"{size})" in after
+
+
+def test_the_epoch_adds_up(styled, name):
+    result, style = styled(name), STYLES[name]
+    advice = result.advice
+    size = advice.recommended.batch_size
+    if style.iterable:
+        assert advice.tail is None
+        assert advice.unavailable["tail"]
+        return
+    full, left = divmod(style.num_samples, size)
+    batches = full if style.drop_last or not left else full + 1
+    assert advice.tail.batch_size == size
+    assert advice.tail.last_batch == (0 if style.drop_last else left)
+    assert advice.tail.dropped == (left if style.drop_last else 0)
+    micro = advice.training.micro_batches
+    assert advice.training.effective_after == size * micro
+    assert advice.training.steps_after == -(-batches // micro)
+    epoch_s = style.num_samples / advice.recommended.samples_per_s.median
+    assert advice.recommended.epoch_s.median == pytest.approx(epoch_s, rel=0.02)
+
+
+def test_one_worker_runs_all_of_the_search(styled, name):
+    trials = styled(name).record.trials
+    assert {one.worker for one in trials if one.purpose == "search"} == {0}
+    assert [one.ordinal for one in trials] == list(range(len(trials)))
+    assert all(one.worker <= two.worker for one, two in pairwise(trials))

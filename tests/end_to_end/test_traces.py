@@ -1,0 +1,127 @@
+"""Profiled windows: valid traces that torch-tb-profiler and TensorBoard itself read."""
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+from .driver import LIMIT_S
+
+LOAD = """
+import json, sys
+from pathlib import Path
+from torch_tb_profiler.io.cache import Cache
+from torch_tb_profiler.profiler.loader import RunLoader
+found = {}
+for folder in sorted(Path(sys.argv[1]).iterdir()):
+    with Cache() as cache:
+        run = RunLoader(folder.name, str(folder), cache).load()
+    found[folder.name] = {
+        str(worker): [view.name for view in run.get_profile(worker, span).views]
+        for worker in run.get_workers("Overview")
+        for span in run.get_spans(worker)
+    }
+print(json.dumps(found))
+"""
+
+RUNS = ("plain", "positional")
+
+
+def profiled(result):
+    return [one for one in result.record.trials if one.profile is not None]
+
+
+@pytest.mark.parametrize("name", RUNS)
+class TestTraces:
+    def test_every_searched_size_has_one(self, styled, name):
+        result = styled(name)
+        trials = profiled(result)
+        search = [one for one in result.record.trials if one.purpose == "search"]
+        assert trials == search
+        for one in trials:
+            folder = f"traces/batch_size={one.batch_size:04d}"
+            assert re.fullmatch(rf"{folder}/w\d+t\d+\.\d+\.pt\.trace\.json\.gz", one.profile.trace)
+            assert (result.run_folder / one.profile.trace).is_file()
+        files = [one for one in (result.run_folder / "traces").rglob("*") if one.is_file()]
+        assert len(files) == len(trials)
+
+    def test_they_are_valid(self, styled, name):
+        result = styled(name)
+        for one in profiled(result):
+            data = gzip.decompress((result.run_folder / one.profile.trace).read_bytes())
+            trace = json.loads(data.decode("utf-8"))
+            events = trace["traceEvents"]
+            steps = [e for e in events if str(e.get("name", "")).startswith("ProfilerStep#")]
+            assert len({e["name"] for e in steps if e.get("ph") == "X"}) == 3
+            assert any(e.get("name") == "aten::addmm" for e in events) or name == "positional"
+            if name == "positional":
+                assert trace["with_stack"] == 1
+                assert any(e.get("cat") == "python_function" for e in events)
+
+    def test_their_numbers_are_in_the_record(self, styled, name):
+        for one in profiled(styled(name)):
+            profile = one.profile
+            assert profile.num_steps == 3
+            assert 0 < profile.operators_pct <= 100
+            assert profile.operators
+            assert all(op.num_calls > 0 and op.self_s >= 0 for op in profile.operators)
+            assert profile.busy_pct is None
+            assert profile.unavailable["busy_pct"]
+
+    def test_the_plugin_loads_them(self, styled, name):
+        result = styled(name)
+        command = [sys.executable, "-c", LOAD, result.run_folder / "traces"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout.splitlines()[-1])
+        assert list(found) == [f"batch_size={one.batch_size:04d}" for one in profiled(result)]
+        for workers in found.values():
+            ((views),) = workers.values()
+            assert {"overall", "operator", "trace"} <= set(views)
+
+
+def test_tensorboard_shows_them(styled, tmp_path):
+    result = styled("plain")
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", result.run_folder / "traces"]
+    command += ["--host", "127.0.0.1", "--port", "0", "--load_fast", "false"]
+    log = tmp_path / "log"
+    with log.open("w") as output:
+        board = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+    try:
+        url = _wait_for(lambda: re.search(r"at (http://\S+?)/? ", log.read_text()), board).group(1)
+        url = url.replace("localhost", "127.0.0.1")
+        wanted = {f"batch_size={one.batch_size:04d}" for one in profiled(result)}
+
+        def shown():
+            path = "/data/plugin/pytorch_profiler/runs"
+            with urllib.request.urlopen(url + path, timeout=30) as reply:
+                data = json.load(reply)
+            return data if not data["loading"] and set(data["runs"]) >= wanted else None
+
+        assert set(_wait_for(shown, board)["runs"]) == wanted
+        name = min(wanted)
+        query = f"/data/plugin/pytorch_profiler/views?run={name.replace('=', '%3D')}"
+        with urllib.request.urlopen(url + query, timeout=30) as reply:
+            assert {"Overview", "Operator", "Trace"} <= set(json.load(reply))
+    finally:
+        board.terminate()
+        board.wait(30)
+
+
+def _wait_for(condition, process):
+    deadline = time.monotonic() + LIMIT_S / 2
+    while time.monotonic() < deadline:
+        try:
+            found = condition()
+        except OSError:
+            found = None
+        if found:
+            return found
+        assert process.poll() is None
+        time.sleep(0.1)
+    raise AssertionError("it never came")
