@@ -171,7 +171,8 @@ def gpu_alone(rng: random.Random, kind: str, folder: Path) -> tuple[str, str] | 
     truth = truth_of(savings(step))
     if truth is None:
         return None
-    return truth, verdict.verdict_of(profile_of(simulate(step), folder)).limit
+    played = simulate(step, rng.randint(3, 10))
+    return truth, verdict.verdict_of(profile_of(played, folder)).limit
 
 
 def gpu_sizes(rng: random.Random, kind: str, folder: Path) -> tuple[str, str] | None:
@@ -203,18 +204,12 @@ def gpu_sizes(rng: random.Random, kind: str, folder: Path) -> tuple[str, str] | 
 
 
 def scaled(step: Step, factor: float) -> Step:
-    """The step at another size; a larger batch fills the GPU better until it is full."""
+    """The step at another size. A kernel takes as long as one wave until it fills the GPU."""
     size = max(1, round(step.batch_size * factor))
-    real = size / step.batch_size
-    filled = min(1.0, step.blocks_per_sm)
-    blocks = step.blocks_per_sm * real
-    stretch = min(1.0, max(filled, 1e-3) / min(1.0, blocks)) if filled < 1 and real > 1 else 1.0
-    return replace(
-        step,
-        batch_size=size,
-        blocks_per_sm=blocks,
-        kernel_sample_us=step.kernel_sample_us * stretch,
-    )
+    blocks = step.blocks_per_sm * size / step.batch_size
+    waves = max(1.0, blocks) / max(1.0, step.blocks_per_sm)
+    per_sample = step.kernel_sample_us * step.batch_size * waves / size
+    return replace(step, batch_size=size, blocks_per_sm=blocks, kernel_sample_us=per_sample)
 
 
 def cpu_sizes(rng: random.Random, kind: str, folder: Path) -> tuple[str, str] | None:
