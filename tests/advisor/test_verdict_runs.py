@@ -1,0 +1,38 @@
+"""Verdicts of real CPU runs: one script with a cost planted in its loader, host code or compute."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "planted.py"
+
+
+@pytest.mark.parametrize(
+    ("place", "limit", "larger"),
+    [
+        ("loader", "input", "does not help"),
+        ("host", "host", "helps"),
+        ("compute", "saturated", "does not help"),
+    ],
+)
+def test_the_planted_cost_is_found(place, limit, larger, tmp_path):
+    command = [sys.executable, "-m", "batchadvisor", "run", "--json", "-q", "--device", "cpu"]
+    command += ["--budget", "8s", "--sizes", "16,64,256", "-o", str(tmp_path / "run")]
+    done = subprocess.run(
+        [*command, str(SCRIPT), "--in", place],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    verdict = json.loads(done.stdout)["advice"]["verdict"]
+    assert (verdict["limit"], verdict["larger_batch"]) == (limit, larger), verdict
+    assert verdict["evidence"]
+    assert verdict["remedy"]
