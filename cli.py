@@ -78,6 +78,7 @@ SECONDS = _Parsed("duration", "parse_seconds")
 BYTES = _Parsed("bytes", "parse_bytes")
 SHARE = _Parsed("share", "parse_share")
 SIZE = click.IntRange(min=1)
+_PATH = click.Path(path_type=Path)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -203,6 +204,33 @@ def advise(record: Path, as_json: bool, **options: Any) -> None:
     _print_answer(found, advice, folder, as_json=as_json)
     if advice.recommended is None:
         sys.exit(1)
+
+
+@cli.command(short_help="Say what limits the steps of traces that exist already.")
+@click.option("--kernels", type=click.IntRange(min=1), help="Show so many kernels by time.")
+@click.option("--steps", is_flag=True, help="Show each step.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+@click.option("--debug", is_flag=True, help="Show our own traceback on errors.")
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=_PATH)
+def analyze(
+    traces: tuple[Path, ...], kernels: int | None, steps: bool, as_json: bool, debug: bool
+) -> None:
+    """Say what limits the steps of TRACE: files of torch.profiler, or folders of them.
+
+    Traces of several ranks of one job are taken together. Needs no torch.
+    """
+    del debug  # `main` looks for it
+    from .session import analyze as session
+
+    found = session.analyze(traces, num_kernels=kernels or 10)
+    if as_json:
+        click.echo(session.analysis_json(found))
+        return
+    width, color = _terminal()
+    text = session.analysis_text(
+        found, traces, steps=steps, kernels=kernels or 0, width=width, color=color
+    )
+    click.echo(text, color=color)
 
 
 def _goal(options: dict[str, Any], base: Goal | None = None) -> Goal:

@@ -41,9 +41,11 @@ from .facts import (
 from .findings import findings_of
 from .knee import fastest
 from .laws import fit_memory, fit_time
+from .scaling import input_share
 from .tail import tail_of
+from .thresholds import INPUT_SHARE
 from .training import training_of
-from .verdict import INPUT_SHARE, input_share, verdict_at
+from .verdict import verdict_at
 
 
 def advise(record: RunRecord, goal: Goal | None = None) -> Advice:

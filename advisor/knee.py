@@ -15,9 +15,10 @@ from .cost import Budget
 from .facts import known_bad, searched, smallest_bad, target_bytes, timed, trusted_memory
 from .laws import fit_time, knee_of
 from .memory_guard import largest_safe
+from .scaling import input_share
 from .sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
 from .tail import clean_from, has_harmful_tail
-from .verdict import INPUT_SHARE, input_share
+from .thresholds import INPUT_SHARE
 
 GROWTH = 4.0
 NO_GAIN = 0.01

@@ -66,6 +66,13 @@ def marginal_gain(sizes: dict[int, Trial], batch_size: int) -> tuple[float, floa
     return log(two.median / one.median) / ratio, log(two.high / one.low) / ratio
 
 
+def input_share(trial: Trial) -> float:
+    """Share of the step spent waiting for the loader; 0 where it was not measured."""
+    if trial.input_wait_s is None or trial.step_s is None or trial.step_s.median <= 0:
+        return 0.0
+    return min(1.0, trial.input_wait_s.median / trial.step_s.median)
+
+
 def _fixed_share(
     sizes: dict[int, Trial], batch_size: int, law: TimeLaw | None
 ) -> tuple[float, float, float] | None:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from batchadvisor.advisor import limits, scaling, verdict
+from batchadvisor.advisor import thresholds as numbers
 from batchadvisor.advisor.advise import advise
 from batchadvisor.probes.trace.summary import summarise
 from batchadvisor.records import (
@@ -295,7 +296,7 @@ def thresholds() -> dict[str, float]:
     """The numbers that the rules go by."""
     return {
         f"{module.__name__.rpartition('.')[2]}.{name}": value
-        for module in (limits, verdict, scaling)
+        for module in (limits, numbers, scaling)
         for name, value in vars(module).items()
         if name.isupper() and isinstance(value, (int, float))
     }

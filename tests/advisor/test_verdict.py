@@ -3,16 +3,15 @@
 from math import log
 
 import pytest
-from batchadvisor.advisor.scaling import marginal_gain
-from batchadvisor.advisor.verdict import (
+from batchadvisor.advisor.scaling import input_share, marginal_gain
+from batchadvisor.advisor.thresholds import (
     HOST_SHARE,
     IDLE_BUSY_PCT,
     INPUT_SHARE,
     PAYING_GAIN,
     SATURATED_GAIN,
-    input_share,
-    verdict_at,
 )
+from batchadvisor.advisor.verdict import verdict_at
 from batchadvisor.records import Profile, TimeLaw
 
 from .machine import discovery_of, failure_of, loader_of, record_of, trial_of

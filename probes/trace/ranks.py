@@ -1,0 +1,115 @@
+"""The collectives of one job, rank against rank: transferring, or waiting for a slow rank.
+
+A communication kernel runs from when its rank is ready until all are done. The rank that comes
+last waits for nobody, so that its time is the transfer, and what the others took longer they
+waited. Clocks of different machines need not agree: only durations are compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import numpy as np
+
+from ...records import Collectives, RankTimes
+from . import events as vocabulary
+from .metrics import Analysis
+from .steps import UNKNOWN
+
+STANDS_OUT = 0.4
+"""Share of all waiting that a rank must have caused to be named ..."""
+TIMES_FAIR = 1.5
+"""... and how many times its fair share that must be."""
+WORTH_NAMING = 0.25
+"""Waiting below this share of the communication needs no name."""
+
+Key: TypeAlias = tuple[str, str, int]
+"""(step, kernel, position among those of the same name in the step)."""
+
+
+def collectives_of(analysis: Analysis) -> dict[Key, int]:
+    """The communication kernels of a trace: which one of the job it is -> nanoseconds.
+
+    Of kernels launched before the trace began nobody knows which they are; they are left out
+    where the trace has steps.
+    """
+    gpu, steps = analysis.trace.gpu, analysis.steps
+    rows = np.flatnonzero((gpu.kind == vocabulary.KERNEL) & analysis.flags.communication[gpu.name])
+    rows = rows[np.lexsort((gpu.start_ns[rows], gpu.device[rows]))]
+    counts: Counter[tuple[str, str]] = Counter()
+    found: dict[Key, int] = {}
+    for row in rows.tolist():
+        step = ""
+        if len(steps):
+            launched = int(analysis.launched[row])
+            index = int(np.searchsorted(steps.start_ns, launched, side="right")) - 1
+            if launched == UNKNOWN or index < 0 or launched > steps.end_ns[index]:
+                continue
+            step = steps.names[index]
+        name = analysis.trace.names[gpu.name[row]].partition("(")[0]
+        found[step, name, counts[step, name]] = int(gpu.end_ns[row] - gpu.start_ns[row])
+        counts[step, name] += 1
+    return found
+
+
+def compare(
+    ranks: Mapping[int, Mapping[Key, int]], world_size: int | None = None
+) -> Collectives | str:
+    """Splits the communication of each rank; the reason where that cannot be done.
+
+    Args:
+        ranks: `collectives_of` each rank's trace.
+        world_size: ranks of the whole job, if known.
+    """
+    if len(ranks) < 2:
+        return "the traces of two or more ranks are needed"
+    common = _common(ranks)
+    if not common:
+        return "no collective is in the traces of all ranks"
+    times = {rank: Counter[str]() for rank in ranks}
+    last: Counter[int] = Counter()
+    for key in common:
+        durations = {rank: own[key] for rank, own in ranks.items()}
+        slowest = min(durations, key=lambda rank: (durations[rank], rank))
+        transfer = durations[slowest]
+        last[slowest] += 1
+        for rank, duration in durations.items():
+            times[rank]["transfer"] += transfer
+            times[rank]["wait"] += duration - transfer
+            times[slowest]["caused"] += duration - transfer
+    waited = sum(one["wait"] for one in times.values())
+    moved = sum(one["transfer"] for one in times.values())
+    worst = max(times, key=lambda rank: (times[rank]["caused"], -rank))
+    share = times[worst]["caused"] / waited if waited else 0.0
+    named = (
+        waited >= WORTH_NAMING * (waited + moved)
+        and share >= max(STANDS_OUT, min(TIMES_FAIR / len(ranks), 0.9))
+        and waited > 0
+    )
+    return Collectives(
+        ranks=tuple(
+            RankTimes(
+                rank=rank,
+                communication_s=(one["transfer"] + one["wait"]) / 1e9,
+                transfer_s=one["transfer"] / 1e9,
+                wait_s=one["wait"] / 1e9,
+                caused_s=one["caused"] / 1e9,
+                num_last=last[rank],
+            )
+            for rank, one in sorted(times.items())
+        ),
+        world_size=world_size,
+        num_matched=len(common),
+        num_unmatched=sum(len(own) - len(common) for own in ranks.values()),
+        straggler=worst if named else None,
+        straggler_share=share if named else None,
+    )
+
+
+def _common(ranks: Mapping[int, Mapping[Key, int]]) -> list[Key]:
+    """Collectives that all ranks have, of steps and kernels that all have equally often."""
+    counts = [Counter((step, name) for step, name, _ in own) for own in ranks.values()]
+    first = next(iter(ranks.values()))
+    return [key for key in first if len({one[key[0], key[1]] for one in counts}) == 1]

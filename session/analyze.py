@@ -1,0 +1,233 @@
+"""`batchadvisor analyze`: traces that exist already, of one job or of none in common."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from ..advisor.job import job_verdict
+from ..advisor.verdict import verdict_of
+from ..errors import UsageError
+from ..probes.trace import metrics, ranks
+from ..probes.trace.reader import read_trace
+from ..probes.trace.results import DeviceMetrics, StepMetrics, TraceMetrics
+from ..probes.trace.summary import profile_of
+from ..records import Analysis, StepTimes, TraceReport, Verdict
+
+SUFFIXES = (".json", ".json.gz")
+GRAPH_KERNELS = 2.0
+"""Kernels per launch from which on graphs are spoken of."""
+
+
+def analyze(paths: Sequence[Path], num_kernels: int = 10) -> Analysis:
+    """Reads traces and says what limits their steps.
+
+    Args:
+        paths: files, or folders that hold traces.
+        num_kernels: rows of each table of kernels and operators.
+
+    Raises:
+        UsageError: a path is no trace, or a folder holds none.
+    """
+    files, listed = _files(paths)
+    reports: list[TraceReport] = []
+    skipped: dict[str, str] = {}
+    found: list[tuple[TraceMetrics, dict[ranks.Key, int]]] = []
+    for path in files:
+        try:
+            analysis = metrics.Analysis(read_trace(path))
+            result = analysis.result()
+            if result.window_source == "none":
+                msg = f"{path} holds no step, no GPU work and no operator."
+                raise UsageError(msg, "Profile with activities=[CPU, CUDA].")
+        except UsageError as error:
+            if path in listed:
+                raise
+            skipped[os.fspath(path)] = error.what
+            continue
+        found.append((result, ranks.collectives_of(analysis)))
+        reports += _reports(path, result, num_kernels)
+    if not reports:
+        msg = f"{', '.join(map(str, paths))}: no trace of torch.profiler is in there."
+        raise UsageError(msg, "Give .json or .json.gz files that the profiler exported.")
+    return _joined(reports, found, skipped)
+
+
+def analysis_json(analysis: Analysis) -> str:
+    """What `--json` prints."""
+    return msgspec.json.format(msgspec.json.encode(analysis), indent=2).decode()
+
+
+def analysis_text(
+    analysis: Analysis,
+    paths: Sequence[Path],
+    *,
+    steps: bool,
+    kernels: int,
+    width: int,
+    color: bool,
+) -> str:
+    """What `analyze` prints."""
+    from ..reports.analysis import render
+
+    return render(
+        analysis,
+        steps=steps,
+        kernels=kernels,
+        next_command=_next_command(paths, steps=steps, kernels=kernels),
+        width=width,
+        color=color,
+        encoding=sys.stdout.encoding or "ascii",
+    ).rstrip("\n")
+
+
+def _next_command(paths: Sequence[Path], *, steps: bool, kernels: int) -> str:
+    """The tables that were not shown yet, else TensorBoard on the folder."""
+    listed = shlex.join(map(str, paths))
+    if not kernels:
+        return f"batchadvisor analyze --kernels 10 {'' if steps else '--steps '}{listed}"
+    folder = paths[0] if paths[0].is_dir() else paths[0].parent
+    return f"tensorboard --logdir {shlex.quote(str(folder))}"
+
+
+def _files(paths: Sequence[Path]) -> tuple[list[Path], set[Path]]:
+    """All files to read, and those among them that were named one by one."""
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            files += sorted(
+                one
+                for one in path.rglob("*")
+                if one.name.endswith(SUFFIXES) and not one.name.startswith(".") and one.is_file()
+            )
+        else:
+            files.append(path)
+    return list(dict.fromkeys(files)), {one for one in paths if not one.is_dir()}
+
+
+def _reports(path: Path, result: TraceMetrics, num_rows: int) -> list[TraceReport]:
+    """One report for each GPU of a trace, one for the CPU where there is none."""
+    devices: Sequence[DeviceMetrics | None] = result.devices or (None,)
+    found = []
+    for device in devices:
+        profile = msgspec.structs.replace(
+            profile_of(result, os.fspath(path), device),
+            operators=result.operators[:num_rows],
+            kernels=result.kernels[:num_rows],
+        )
+        verdict = verdict_of(profile)
+        if result.window_source != "steps":
+            verdict = msgspec.structs.replace(verdict, confidence="estimate")
+        found.append(
+            TraceReport(
+                trace=os.fspath(path),
+                rank=result.rank,
+                world_size=result.world_size,
+                device=None if device is None else device.device,
+                device_name="" if device is None else device.name,
+                window_s=result.window_s,
+                window_source=result.window_source,
+                step_s=result.step_s,
+                step_source=result.step_source,
+                profile=profile,
+                steps=tuple(_step(one, device) for one in result.steps),
+                verdict=verdict,
+                notes=_notes(result, device, len(devices)),
+            )
+        )
+    return found
+
+
+def _step(step: StepMetrics, device: DeviceMetrics | None) -> StepTimes:
+    own = next((one for one in step.devices if device and one.device == device.device), None)
+    if own is None or own.idle is None or own.window_s <= 0:
+        return StepTimes(name=step.name, window_s=step.window_s, host_s=step.host_s)
+    whole = own.window_s / 100
+    return StepTimes(
+        name=step.name,
+        window_s=step.window_s,
+        host_s=step.host_s,
+        busy_pct=own.busy_pct,
+        compute_pct=own.compute_pct,
+        exposed_communication_pct=own.exposed_communication_s / whole,
+        exposed_copy_pct=own.exposed_copy_s / whole,
+        input_pct=own.idle.host_input_s / whole,
+        host_pct=(own.idle.host_s - own.idle.host_input_s) / whole,
+    )
+
+
+def _notes(result: TraceMetrics, device: DeviceMetrics | None, num_devices: int) -> tuple[str, ...]:
+    """What to know before the numbers are believed."""
+    notes = []
+    if device is None:
+        notes.append("the trace holds no GPU activity: these are the CPU's shares")
+    if result.window_source != "steps":
+        what = {"GPU span": "from the first GPU activity to the last", "operators": "the CPU's"}
+        notes.append(
+            f"the trace has no steps: the window is {what[result.window_source]}, which may hold "
+            "start-up; call profiler.step() in the loop"
+        )
+    elif len(result.steps) == 1:
+        notes.append("the trace has one step: nothing says whether others are like it")
+    if num_devices > 1:
+        notes.append(f"{num_devices} GPUs worked in this trace, each has a row")
+    if device is not None and device.num_launches:
+        per_launch = device.num_kernels / device.num_launches
+        if per_launch >= GRAPH_KERNELS:
+            notes.append(
+                f"{device.num_kernels} kernels came from {device.num_launches} launches: graphs"
+            )
+    if result.losses.any:
+        notes.append(f"the trace is damaged: {result.losses}")
+    return tuple(notes)
+
+
+def _joined(
+    reports: list[TraceReport],
+    found: Sequence[tuple[TraceMetrics, dict[ranks.Key, int]]],
+    skipped: dict[str, str],
+) -> Analysis:
+    """The reports with what they say together, where they are ranks of one job."""
+    unavailable: dict[str, str] = {}
+    collectives = None
+    verdict: Verdict | None = None
+    reason = _no_job([result for result, _ in found])
+    if reason:
+        unavailable["collectives"] = reason
+    else:
+        reports = sorted(reports, key=lambda one: (one.rank or 0, one.device or 0))
+        compared = ranks.compare(
+            {result.rank: own for result, own in found if result.rank is not None},
+            found[0][0].world_size,
+        )
+        if isinstance(compared, str):
+            unavailable["collectives"] = compared
+        else:
+            collectives = compared
+        verdict = job_verdict(reports, collectives)
+    return Analysis(
+        traces=tuple(reports),
+        collectives=collectives,
+        verdict=verdict,
+        skipped=skipped,
+        unavailable=unavailable,
+    )
+
+
+def _no_job(results: Sequence[TraceMetrics]) -> str:
+    """Why the traces are not the ranks of one job; empty if they are."""
+    if len(results) < 2:
+        return "one trace alone cannot tell transfer from waiting for slower ranks"
+    own = [one.rank for one in results]
+    if None in own:
+        return "a trace does not state its rank"
+    if len(set(own)) < len(own):
+        return "two traces have the same rank: they are not of one job"
+    if len({one.world_size for one in results}) > 1:
+        return "the traces are of jobs with different numbers of ranks"
+    return ""
