@@ -17,7 +17,10 @@ UNKNOWN = "-"
 LARGE_GAIN = 10
 """A bound above this says only that it binds nothing."""
 GAP = 2
-DROPPED_FIRST = ("tensor", "occup.", "SM eff.", "ops", "copies", "busy", "step")
+DROPPED_FIRST = (
+    "tensor", "occup.", "SM eff.", "ops", "copies", "busy", "host's", "step time", "compute",
+    "communication", "calls", "comm.",
+)  # fmt: skip
 """What a narrow terminal does without, least important first."""
 LEGEND = {
     "busy": "busy: anything ran on the GPU",
@@ -123,7 +126,7 @@ def _names(reports: Sequence[TraceReport]) -> list[str]:
 def _traces(page: Page, reports: Sequence[TraceReport], names: Sequence[str]) -> None:
     on_gpu = any(one.device is not None for one in reports)
     columns: dict[str, list[str]] = {"trace": [page.safe(name) for name in names]}
-    columns["step"] = [
+    columns["step time"] = [
         format_seconds(one.step_s) if one.step_s is not None else UNKNOWN for one in reports
     ]
     shares: dict[str, Callable[[Profile], float | None]] = {"ops": lambda one: one.operators_pct}

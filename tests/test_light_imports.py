@@ -35,7 +35,14 @@ def imported_by(code, *arguments, folder):
 
 class TestLight:
     @pytest.mark.parametrize(
-        "arguments", [("--help",), ("run", "--help"), ("advise", "--help"), ("--version",)]
+        "arguments",
+        [
+            ("--help",),
+            ("run", "--help"),
+            ("advise", "--help"),
+            ("analyze", "--help"),
+            ("--version",),
+        ],
     )
     def test_help_is_light(self, arguments, tmp_path):
         seen = imported_by(HELP, *arguments, folder=tmp_path)

@@ -1,0 +1,238 @@
+"""`batchadvisor analyze` as a user meets it: good input, odd input, bad input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import msgspec
+import pytest
+from batchadvisor.cli import cli
+from batchadvisor.errors import UsageError
+from batchadvisor.records import Analysis
+from batchadvisor.session.analyze import analysis_json, analyze
+from click.testing import CliRunner
+
+from .traces import event, kernel, launch, rank_of, save, step, training
+
+
+def run(*arguments):
+    """(text, analysis) of the command line."""
+    listed = [str(one) for one in arguments]
+    shown = CliRunner().invoke(cli, ["analyze", *listed], catch_exceptions=False)
+    data = CliRunner().invoke(cli, ["analyze", "--json", *listed], catch_exceptions=False)
+    assert shown.exit_code == data.exit_code == 0
+    return shown.output, msgspec.json.decode(data.output, type=Analysis)
+
+
+class TestOne:
+    def test_text_and_json(self, tmp_path):
+        path = save(tmp_path / "busy.json", training())
+        text, found = run(path)
+        (report,) = found.traces
+        assert report.verdict.limit == "saturated"
+        assert report.verdict.larger_batch == "does not help"
+        assert report.profile.busy_pct == pytest.approx(100 * 270 / 299)
+        assert text.startswith("busy\n  saturated: the GPU computes for 90% of the step")
+        assert "Next: batchadvisor analyze --kernels 10 --steps " in text
+        assert found.verdict is None
+        assert "one trace alone" in found.unavailable["collectives"]
+
+    def test_steps_and_kernels(self, tmp_path):
+        path = save(tmp_path / "busy.json.gz", [])
+        path.write_bytes(gzip.compress(json.dumps({"traceEvents": training()}).encode()))
+        text, _ = run("--steps", "--kernels", 1, path)
+        assert "Steps of busy" in text
+        assert "Kernels of busy" in text
+        assert f"Next: tensorboard --logdir {tmp_path}" in text
+
+    def test_numbers_of_rows(self, tmp_path):
+        events = [step(0, 0, 1000)]
+        events += [kernel(10 * n, 5, n, name=f"kernel {n}") for n in range(20)]
+        path = save(tmp_path / "many.json", events)
+        assert len(analyze([path]).traces[0].profile.kernels) == 10
+        assert len(analyze([path], num_kernels=3).traces[0].profile.kernels) == 3
+
+    def test_json_is_what_the_record_says(self, tmp_path):
+        found = analyze([save(tmp_path / "t.json", training())])
+        assert msgspec.json.decode(analysis_json(found), type=Analysis) == found
+
+    @pytest.mark.parametrize("width", [40, 60, 80, 200])
+    def test_no_line_is_too_long(self, width, tmp_path, monkeypatch):
+        monkeypatch.setenv("COLUMNS", str(width))
+        path = save(tmp_path / ("long name " * 12 + ".json"), training())
+        text, _ = run("--steps", "--kernels", 5, path)
+        lines = [one for one in text.splitlines() if not one.startswith("Next: ")]
+        assert max(map(len, lines)) <= width
+
+
+class TestOdd:
+    def test_without_gpu_events(self, tmp_path):
+        events = [step(0, 0, 100), event("cpu_op", "aten::mm", 5, 90)]
+        text, found = run("--kernels", 3, save(tmp_path / "cpu.json", events))
+        (report,) = found.traces
+        assert report.device is None
+        assert report.profile.busy_pct is None
+        assert "no GPU activity" in report.profile.unavailable["busy_pct"]
+        assert "these are the CPU's shares" in text
+        assert "CPU operators of cpu" in text
+
+    def test_without_steps(self, tmp_path):
+        events = [one for one in training() if "ProfilerStep" not in one["name"]]
+        text, found = run("--steps", save(tmp_path / "t.json", events))
+        assert found.traces[0].window_source == "GPU span"
+        assert found.traces[0].verdict.confidence == "estimate"
+        assert "no steps" in text
+        assert "Steps of" not in text
+
+    def test_one_step(self, tmp_path):
+        text, found = run(save(tmp_path / "t.json", training(num_steps=1)))
+        assert len(found.traces[0].steps) == 1
+        assert "the trace has one step" in text
+
+    def test_two_devices(self, tmp_path):
+        events = training() + [
+            one for one in training(device=1, kernel_us=20) if one["cat"] == "kernel"
+        ]
+        text, found = run(save(tmp_path / "t.json", events))
+        assert [one.device for one in found.traces] == [0, 1]
+        assert found.traces[0].profile.busy_pct > found.traces[1].profile.busy_pct
+        assert "t GPU 1" in text
+        assert "2 GPUs worked in this trace" in text
+
+    @pytest.mark.parametrize("name", ["cudaGraphLaunch", "hipGraphLaunch"])
+    def test_graphs(self, name, tmp_path):
+        """One launch, many kernels: work waits in the graph, not for the host."""
+        events = []
+        for number in range(3):
+            begin = 1000.0 * number
+            events += [step(number, begin, 999), launch(begin, number + 1, 20, name)]
+            events += [kernel(begin + 25 + 24 * n, 22, number + 1) for n in range(40)]
+        text, found = run(save(tmp_path / "t.json", events))
+        profile = found.traces[0].profile
+        assert profile.kernels_per_launch == 40
+        assert profile.idle.launch_latency_pct > profile.idle.host_pct
+        assert found.traces[0].verdict.limit == "saturated"
+        assert "120 kernels came from 3 launches: graphs" in text
+
+    def test_graphs_are_not_recommended_where_they_are(self, tmp_path):
+        events = []
+        for number in range(3):
+            begin = 1000.0 * number
+            events += [step(number, begin, 999), launch(begin + 600, number + 1, 20)]
+            events += [kernel(begin + 625 + 9 * n, 9, number + 1) for n in range(40)]
+        remedy = analyze([save(tmp_path / "t.json", events)]).traces[0].verdict.remedy
+        assert "more of the step inside CUDA graphs" in remedy
+        assert "reduce-overhead" not in remedy
+
+    def test_a_damaged_trace_says_so(self, tmp_path):
+        path = tmp_path / "cut.json"
+        path.write_text(json.dumps({"traceEvents": training()})[:-150])
+        text, found = run(path)
+        assert "damaged" in text
+        assert found.traces[0].profile.losses
+
+
+class TestSeveral:
+    def test_a_folder_is_searched(self, tmp_path):
+        (tmp_path / "deep").mkdir()
+        save(tmp_path / "deep/one.json", training())
+        save(tmp_path / "two.json", training(kernel_us=10))
+        (tmp_path / "record.json").write_text("{}")
+        (tmp_path / ".draft-x.json").write_text("half")
+        text, found = run(tmp_path)
+        assert [one.verdict.limit for one in found.traces] == ["saturated", "host"]
+        assert list(found.skipped) == [str(tmp_path / "record.json")]
+        assert "Left out, no traces: record.json." in text
+        assert "does not state its rank" in text
+
+    def test_the_same_file_twice_is_read_once(self, tmp_path):
+        path = save(tmp_path / "t.json", training())
+        assert len(analyze([path, path, tmp_path]).traces) == 1
+
+    def test_ranks_of_one_job(self, tmp_path):
+        for rank, duration in enumerate([4000, 4000, 50, 4000]):
+            save(tmp_path / f"rank{rank}.json", rank_of(rank, [duration], world_size=4))
+        text, found = run(tmp_path)
+        assert found.collectives.straggler == 2
+        assert found.verdict.limit == "communication"
+        assert "Rank 2 is the slow one" in found.verdict.message
+        assert "make the ranks equally fast" in found.verdict.remedy
+        assert "4 ranks of one job" in text
+        assert "Rank 2 causes 100% of the waiting." in text
+
+    def test_equal_ranks_transfer(self, tmp_path):
+        for rank in range(2):
+            save(tmp_path / f"rank{rank}.json", rank_of(rank, [4000], world_size=8))
+        text, found = run(tmp_path)
+        assert found.collectives.straggler is None
+        assert found.verdict.limit == "communication"
+        assert "bucket" in found.verdict.remedy
+        assert "2 of 8 ranks, so that the transfer is an upper bound" in text
+
+    def test_ranks_with_little_communication(self, tmp_path):
+        for rank in range(3):
+            document = {"traceEvents": training(kernel_us=10 if rank else 95)}
+            document["distributedInfo"] = {"rank": rank, "world_size": 3}
+            save(tmp_path / f"rank{rank}.json", document)
+        found = analyze([tmp_path])
+        assert found.verdict.limit == "host"
+        assert "2 of 3 ranks" in found.verdict.message
+        assert "no collective" in found.unavailable["collectives"]
+
+    @pytest.mark.parametrize(
+        ("first", "second", "reason"),
+        [
+            ((0, 2), (0, 2), "same rank"),
+            ((0, 2), (1, 4), "different numbers of ranks"),
+        ],
+    )
+    def test_no_common_job(self, first, second, reason, tmp_path):
+        for name, (rank, size) in {"a": first, "b": second}.items():
+            save(tmp_path / f"{name}.json", rank_of(rank, [100], world_size=size))
+        found = analyze([tmp_path])
+        assert found.verdict is None
+        assert reason in found.unavailable["collectives"]
+
+
+class TestWrongUse:
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"", "is empty"),
+            (b"  \n", "is empty"),
+            (b"hello", "is not a profiler trace"),
+            (b'{"a": 1}', "no list `traceEvents`"),
+            (b'{"traceEvents": []}', "no step, no GPU work and no operator"),
+            (b'{"traceEvents": [{"ph": "M", "name": "x"}]}', "no step, no GPU work"),
+            (b"\x1f\x8bnothing", "cannot be read"),
+        ],
+    )
+    def test_a_file_that_is_no_trace(self, content, message, tmp_path):
+        path = tmp_path / "bad.json"
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match=message) as caught:
+            analyze([path])
+        assert caught.value.exit_code == 2
+        assert caught.value.remedy
+
+    def test_one_bad_file_among_good_ones(self, tmp_path):
+        good = save(tmp_path / "good.json", training())
+        bad = tmp_path / "bad.txt"
+        bad.write_text("no")
+        with pytest.raises(UsageError, match=r"bad\.txt"):
+            analyze([good, bad])
+
+    def test_a_folder_without_traces(self, tmp_path):
+        (tmp_path / "record.json").write_text("{}")
+        with pytest.raises(UsageError, match=r"no trace of torch\.profiler is in there"):
+            analyze([tmp_path])
+
+    def test_nothing_there(self, tmp_path):
+        with pytest.raises(UsageError, match="nowhere"):
+            analyze([tmp_path / "nowhere.json"])
+
+    def test_no_argument(self):
+        done = CliRunner().invoke(cli, ["analyze"])
+        assert done.exit_code == 2
+        assert "TRACE" in done.output

@@ -1,0 +1,79 @@
+"""The verdicts on recorded traces of real jobs."""
+
+from __future__ import annotations
+
+import pytest
+from batchadvisor.cli import cli
+from batchadvisor.session.analyze import analyze
+from click.testing import CliRunner
+
+LIMITS = {
+    "v100_torch19_resnet50_workers0.pt.trace.json.gz": ("input", "does not help"),
+    "v100_torch19_resnet50_workers4.pt.trace.json.gz": ("host", "helps"),
+    "v100_ns_resolution_resnet_rank0.pt.trace.json.gz": ("saturated", "does not help"),
+    "a100_ddp2_resnet_nccl_rank0.json.gz": ("host", "helps"),
+    "h100_launchbound_transformer/steps1-3.pt.trace.json.gz": ("host", "helps"),
+    "h100_launchbound_transformer/steps6-8.pt.trace.json.gz": ("host", "helps"),
+    "h100_ddp8_nanogpt_compile/rank0.json.gz": ("communication", "unknown"),
+    "h100_ddp8_nanogpt_compile/rank4.json.gz": ("communication", "unknown"),
+    "h100_torch26_qwen05b_bs16_infer.json.gz": ("saturated", "does not help"),
+    "v100_8rank_dlrm/rank1.json.gz": ("communication", "unknown"),
+    "v100_8rank_dlrm/rank7.json.gz": ("host", "helps"),
+    "small/cpu_torch213_dataloader.pt.trace.json.gz": ("input", "does not help"),
+    "small/a100_triton_bogus_step_dur.json.gz": ("cannot tell", "unknown"),
+    "small/cpu_only_gloo_rank34of300.pt.trace.json.gz": ("cannot tell", "unknown"),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_limits(name, recorded):
+    (report,) = analyze([recorded / name]).traces
+    verdict = report.verdict
+    assert (verdict.limit, verdict.larger_batch) == LIMITS[name], verdict.message
+    assert verdict.remedy
+
+
+def test_workers_and_not_a_larger_batch(recorded):
+    (report,) = analyze([recorded / "v100_torch19_resnet50_workers0.pt.trace.json.gz"]).traces
+    assert "33% of the step the GPU waits for the DataLoader" in report.verdict.message
+    assert "num_workers" in report.verdict.remedy
+    assert report.verdict.gain_at_most < 1.2
+
+
+def test_a_launch_bound_step(recorded):
+    (report,) = analyze(
+        [recorded / "h100_launchbound_transformer/steps1-3.pt.trace.json.gz"]
+    ).traces
+    assert "CUDA graphs" in report.verdict.remedy
+    assert report.verdict.gain_at_most > 5
+
+
+def test_stragglers_and_not_62_percent_busy(recorded):
+    found = analyze([recorded / "v100_8rank_dlrm"])
+    assert found.verdict.limit == "communication"
+    assert found.collectives.straggler == 7
+    assert found.collectives.num_matched == 8
+    assert found.collectives.num_unmatched == 0
+    assert found.collectives.wait_share > 0.9
+    assert {rank.transfer_s for rank in found.collectives.ranks} == {pytest.approx(217e-6)}
+    assert "Rank 7 is the slow one" in found.verdict.message
+    busiest = max(found.traces, key=lambda one: one.profile.busy_pct)
+    assert busiest.profile.busy_pct == pytest.approx(61.9, abs=0.1)
+    assert busiest.profile.compute_pct < 7
+
+
+def test_equal_ranks(recorded):
+    found = analyze([recorded / "h100_ddp8_nanogpt_compile"])
+    assert found.verdict.limit == "communication"
+    assert found.collectives.num_matched == 56
+    assert found.collectives.straggler is None
+    assert found.collectives.wait_share < 0.2
+    assert found.verdict.gain_at_most < 1.5
+
+
+def test_every_trace_gives_a_page(recorded):
+    """None of them has a graph, but two have no steps, four no GPU, and three are damaged."""
+    done = CliRunner().invoke(cli, ["analyze", "--steps", "--kernels", "5", str(recorded)])
+    assert done.exit_code == 0, done.output
+    assert "expected.json" in done.output
+    assert done.output.count("the trace is damaged") >= 2
