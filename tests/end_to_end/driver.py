@@ -18,12 +18,15 @@ from pathlib import Path
 
 import msgspec
 from batchadvisor.errors import BatchAdvisorError
+from batchadvisor.probes.nvml import devices
 from batchadvisor.records import Advice, Discovery, RunRecord
 from batchadvisor.session.store import read_record
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LIMIT_S = 240
+ON_CPU = ("--device", "cpu") if devices() else ()
+"""These tests are about the CPU; where there is no GPU, the tool has to see that by itself."""
 MARK = "BATCHADVISOR_TEST_MARK"
 """A variable that every process of one command inherits: by it they are found in /proc."""
 
@@ -101,24 +104,25 @@ class Result:
 class Started:
     """A command that runs.
 
-    Args:
+    Attributes:
         temporary: its TMPDIR, of its own and empty at first.
     """
 
-    def __init__(self, arguments, folder, environment):
+    def __init__(self, arguments, folder):
         self._arguments = tuple(map(str, arguments))
         self._folder = folder
         self._mark = uuid.uuid4().hex
         # Not below pytest's own folder: names of sockets in it must stay short.
         self.temporary = Path(tempfile.mkdtemp(prefix="e2e-"))
         self._shared_memory = _shared_memory()
-        command = [sys.executable, "-m", "batchadvisor", *self._arguments]
+        verb, *others = self._arguments
+        device = ON_CPU if verb == "run" and "--device" not in others else ()
+        command = [sys.executable, "-m", "batchadvisor", verb, *device, *others]
         # One thread: several programs on few cores make steps of several threads very slow.
         variables = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
             "TMPDIR": str(self.temporary),
-            **(environment or {}),
             MARK: self._mark,
         }
         self.process = subprocess.Popen(
@@ -189,14 +193,14 @@ class Started:
             time.sleep(0.05)
 
 
-def start(*arguments, folder, environment=None):
+def start(*arguments, folder):
     """Starts `batchadvisor ARGUMENTS` in `folder`."""
-    return Started(arguments, folder, environment)
+    return Started(arguments, folder)
 
 
-def run(*arguments, folder, environment=None):
+def run(*arguments, folder):
     """Runs `batchadvisor ARGUMENTS` in `folder` to its end."""
-    return start(*arguments, folder=folder, environment=environment).finish()
+    return start(*arguments, folder=folder).finish()
 
 
 def listing(folder):

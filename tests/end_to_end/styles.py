@@ -134,7 +134,7 @@ STYLES = {
         source="loader = DataLoader(",
     ),
     "explicit_iter": Style(
-        options=(*QUICK, "--goal", "throughput", "--start", "24", "--max-batch", "200"),
+        options=(*QUICK, "--goal", "throughput", "--start", "24", "--max-batch", "96"),
         native=12,
         num_samples=1500,
         loaders=("loader = DataLoader(",),

@@ -3,6 +3,7 @@
 import shlex
 
 import pytest
+from batchadvisor.probes.nvml import devices
 
 from .driver import EXAMPLES, SCRIPTS, line_of, listing, run
 
@@ -101,13 +102,25 @@ class TestTheScriptsOwn:
         folder = tmp_path / "mit Leerzeichen é"
         folder.mkdir()
         script = folder / "訓練 plain.py"
-        script.write_text(TRAINS)
+        # It saves a checkpoint at every step over one that is there, and more at its end.
+        step = "        optimizer.step()\n"
+        save = "        torch.save(model.state_dict(), 'model.pt')\n"
+        ending = "import atexit; atexit.register(lambda: open('atexit.txt', 'w'))\n"
+        script.write_text(ending + TRAINS.replace(step, step + save))
+        (tmp_path / "model.pt").write_bytes(b"precious")
+        before = listing(tmp_path)
         name = f"{folder.name}/{script.name}"
         options = ("--no-profile", "--budget", "30s", "--sizes", "16,40")
         done = run("run", *options, name, folder=tmp_path)
         assert done.code == 0, done
         assert done.left == []
         assert done.record.script.path == name
+        assert [(one.path, one.action) for one in done.record.files] == [
+            ("model.pt", "save (not written)")
+        ]
+        assert "Saves not written: model.pt" in done.stdout
+        after = listing(tmp_path).items()
+        assert before == {n: d for n, d in after if not n.startswith("batchadvisor-runs")}
         size = {one.batch_size for one in done.record.trials if one.purpose == "confirm"}
         assert any(done.stdout.startswith(f"Use batch size {one}: ") for one in size)
         place = done.record.discovery.primary.place
@@ -197,8 +210,9 @@ class TestWrongUse:
     def test_it_is_refused_at_once(self, folder, case):
         arguments, part = WRONG[case]
         before = listing(folder)
-        environment = {"CUDA_VISIBLE_DEVICES": ""} if "no GPU" in case else None
-        done = run("run", *arguments, folder=folder, environment=environment)
+        if case == "no GPU" and devices():
+            pytest.skip("there is a GPU")
+        done = run("run", *arguments, folder=folder)
         done.assert_refused()
         assert part in done.error
         assert "None" not in done.error

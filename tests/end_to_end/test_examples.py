@@ -4,7 +4,7 @@ import pytest
 
 from .driver import EXAMPLES, changed_line, run
 
-BUDGET = "40s"
+BUDGET = "30s"
 SCRIPT = {"char_gpt": (8, 15625), "resnet18_cifar10": (16, 10000)}
 
 

@@ -48,7 +48,7 @@ class TestThroughput:
         result = styled("explicit_iter")
         trials = [one for one in result.record.trials if one.purpose == "search"]
         assert trials[0].batch_size == 24
-        assert max(one.batch_size for one in trials) == 200
+        assert max(one.batch_size for one in trials) == 96
         best = max(one.samples_per_s.median for one in trials)
         (chosen,) = (
             one for one in trials if one.batch_size == result.advice.recommended.batch_size
@@ -76,7 +76,7 @@ class TestKeepEffectiveBatch:
 
 class TestMemory:
     LIMIT = 450 * MIB
-    MARGIN = 0.08
+    MARGIN = 0.15
 
     def test_it_stays_below_the_limit_less_the_margin(self, memory_run):
         assert memory_run.code == 0, memory_run
@@ -88,35 +88,34 @@ class TestMemory:
         assert advice.sureness == "confirmed"
 
     def test_it_is_the_largest(self, memory_run):
-        """The next size up, by the slope of what ran, does not stay below the target."""
-        record, advice = memory_run.record, memory_run.advice
-        size = advice.recommended.batch_size
-        peaks = {
-            one.batch_size: one.memory.peak_bytes
-            for one in record.trials
-            if one.outcome == "ok" and one.purpose == "search"
-        }
-        small, large = min(peaks), max(peaks)
-        slope = (peaks[large] - peaks[small]) / (large - small)
-        assert 1.5 * MIB < slope < 3 * MIB
+        """Each larger size that was tried was refused, or took more than may be used."""
+        record, size = memory_run.record, memory_run.advice.recommended.batch_size
         target = self.LIMIT * (1 - self.MARGIN)
-        assert peaks[size] + 0.15 * size * slope > target
+        larger = {}
+        for one in record.trials:
+            if one.purpose != "tail" and one.batch_size > size:
+                over = one.outcome == "out_of_memory" or one.memory.peak_bytes > target
+                larger[one.batch_size] = larger.get(one.batch_size, False) or over
+        assert larger
+        assert all(larger.values())
+        assert min(larger) <= 1.6 * size
+        assert {one.outcome for one in record.trials} <= {"ok", "out_of_memory"}
 
     def test_refusals_are_real(self, tmp_path):
         """The kernel itself refuses; the run goes on below with a new process."""
-        options = ("--no-profile", "--memory-limit", "450MiB", "--sizes", "8,16,200,400")
+        options = ("--no-profile", "--memory-limit", "450MiB", "--goal", "memory")
         options = ("--json", "-q", "-o", "out", *options)
-        done = run("run", *options, SCRIPTS / "memory_hungry.py", folder=tmp_path)
+        script = SCRIPTS / "memory_hungry.py"
+        done = run("run", *options, "--sizes", "8,200,400", script, folder=tmp_path)
         assert done.code == 0, done
         search = [one for one in done.record.trials if one.purpose == "search"]
         # Above a size that was refused nothing is tried.
         assert [(one.batch_size, one.outcome) for one in search] == [
             (8, "ok"),
-            (16, "ok"),
             (200, "out_of_memory"),
         ]
         assert "allocate memory" in search[-1].detail
-        assert done.advice.recommended.batch_size in (8, 16)
+        assert done.advice.recommended.batch_size == 8
         (found,) = (one for one in done.advice.findings if "at 200" in one.message)
         assert "out of memory" in found.message
         assert done.left == []

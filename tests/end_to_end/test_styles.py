@@ -95,10 +95,9 @@ def test_the_recommended_size_ran_and_was_confirmed(styled, name):
     assert trials[chosen.trial].batch_size == chosen.batch_size
     assert advice.sureness == "confirmed"
     search = {one.worker for one in trials if one.purpose == "search"}
-    confirm = {one.worker for one in trials if one.purpose == "confirm"}
-    assert len(confirm) == 1
-    assert search.isdisjoint(confirm)
-    assert chosen.batch_size in {one.batch_size for one in trials if one.purpose == "confirm"}
+    confirmed = {one.batch_size: one.worker for one in trials if one.purpose == "confirm"}
+    assert confirmed[chosen.batch_size] not in search
+    assert len(set(confirmed.values())) == 1
     assert advice.headline.startswith(f"Use batch size {chosen.batch_size}: ")
 
 
