@@ -92,10 +92,11 @@ def _goal_options(function: Any) -> Any:
         [
             click.option(
                 "--goal",
-                type=click.Choice(["knee", "throughput", "memory"]),
+                type=click.Choice(["knee", "throughput", "memory", "energy"]),
                 default=None,
                 help="knee: the smallest size close to the best throughput (default). "
-                "throughput: the fastest. memory: the largest that fits.",
+                "throughput: the fastest. memory: the largest that fits. energy: the most samples "
+                "per joule (NVIDIA GPUs).",
             ),
             click.option(
                 "--memory-margin",
@@ -196,11 +197,14 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
 def advise(record: Path, as_json: bool, **options: Any) -> None:
     """Advise again from RECORD, a run's folder or its record.json. Needs no torch."""
     from .advisor.advise import advise as advise_on
+    from .session.options import check_energy
     from .session.store import read_record
 
     found = read_record(record)
     folder = record if record.is_dir() else record.parent
-    advice = advise_on(found, _goal(options, found.goal))
+    goal = _goal(options, found.goal)
+    check_energy(found, goal)
+    advice = advise_on(found, goal)
     _print_answer(found, advice, folder, as_json=as_json)
     if advice.recommended is None:
         sys.exit(1)

@@ -26,6 +26,7 @@ from ..records import (
 from ..spread import inverse
 from ..units import format_bytes, format_measured
 from .confirm import finalists, ratio_to
+from .energy import samples_per_joule, thriftiest, why_not
 from .facts import (
     confirmations,
     failed,
@@ -125,6 +126,8 @@ def _choose(record: RunRecord, *, another: bool) -> int | None:
     for size in proposed:
         if fits(size) and (size in confirmed or not confirmed or another):
             return size
+    if record.goal.kind == "energy" and not proposed:
+        return None
     left = [size for size in latest_timed(record) if fits(size)]
     if record.goal.kind == "memory":
         left = [size for size in runs if fits(size)]
@@ -159,7 +162,13 @@ def _choice(record: RunRecord, size: int) -> Choice:
         step_s=pooled(trials, "step_s"),
         peak_bytes=None if memory is None else memory.peak_bytes,
         epoch_s=_epoch(record, samples_per_s),
+        samples_per_joule=_per_joule(trials),
     )
+
+
+def _per_joule(trials: list[Trial]) -> float | None:
+    values = [one for one in map(samples_per_joule, trials) if one is not None]
+    return sum(values) / len(values) if values else None
 
 
 def _optional(record: RunRecord, size: int | None) -> Choice | None:
@@ -270,6 +279,12 @@ def _objective(record: RunRecord, choice: Choice) -> str:
                 f"The step waits {share:.0%} of its time for the DataLoader, so no batch size "
                 "gains anything: mend the loader first."
             )
+    if kind == "energy":
+        text = f"The size with the most samples per joule: {choice.samples_per_joule or 0:.4g}."
+        if best is None or best == size:
+            return f"{text} It is the fastest as well."
+        other = _per_joule([latest_timed(record)[best]])
+        return text + (f" The fastest, {best}, reaches {other:.4g}." if other else "")
     if kind == "throughput":
         return "The fastest size that ran; of sizes that noise cannot tell apart the smallest."
     if best is None or best == size:
@@ -305,6 +320,8 @@ def _against_native(choice: Choice, native: Choice) -> str:
 
 
 def _why_nothing(record: RunRecord) -> str:
+    if record.goal.kind == "energy" and latest_timed(record) and thriftiest(record) is None:
+        return f"{why_not(record)}. --goal throughput needs none.".capitalize()
     target = target_bytes(record)
     peaks = trusted_memory(record)
     if target is not None and peaks and all(one.peak_bytes > target for one in peaks.values()):

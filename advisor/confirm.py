@@ -7,6 +7,7 @@ from math import sqrt
 
 from ..records import RunRecord, Trial, TrialRequest
 from .cost import Budget
+from .energy import thriftiest
 from .facts import (
     confirmations,
     known_bad,
@@ -35,9 +36,12 @@ def finalists(record: RunRecord) -> tuple[int, ...]:
     if record.goal.kind == "memory":
         size = _largest_fitting(record)
         return () if size is None else (size,)
-    best = fastest(record)
+    best = thriftiest(record) if record.goal.kind == "energy" else fastest(record)
     if best is None:
         return ()
+    if record.goal.kind == "energy":
+        quick = fastest(record)
+        return (best,) if quick in (None, best) else (best, quick)
     if record.goal.kind == "throughput":
         runner_up = _runner_up(record, best)
         return (best,) if runner_up is None else (best, runner_up)

@@ -12,6 +12,7 @@ from math import sqrt
 
 from ..records import RunRecord, TimeLaw, Trial, TrialRequest
 from .cost import Budget
+from .energy import samples_per_joule
 from .facts import known_bad, searched, smallest_bad, target_bytes, timed, trusted_memory
 from .laws import fit_time, knee_of
 from .memory_guard import largest_safe
@@ -33,6 +34,8 @@ MAX_REFINEMENTS = 5
 FALLING = 1.15
 """A step that takes this many times as long as one of a larger size is doubted."""
 MAX_AGAIN = 2
+SPEED_GOALS = ("throughput", "energy")
+"""Goals that grow until it no longer pays and look for no knee."""
 
 
 def next_size(record: RunRecord, budget: Budget) -> TrialRequest | str:
@@ -141,14 +144,15 @@ def _grow(record: RunRecord, budget: Budget) -> TrialRequest | None:
 
 def _growth_pays(record: RunRecord, sizes: dict[int, Trial]) -> bool:
     """Whether the last step up gained enough to go on."""
+    worth = _per_joule if record.goal.kind == "energy" else _throughput
     gains = [
-        _throughput(sizes[after]) / _throughput(sizes[before]) - 1
+        worth(sizes[after]) / worth(sizes[before]) - 1
         for before, after in pairwise(sorted(sizes))
         if after >= before * 1.4
     ]
     if not gains:
         return True
-    if record.goal.kind == "throughput":
+    if record.goal.kind in SPEED_GOALS:
         return len(gains) < 2 or max(gains[-2:]) >= NO_GAIN
     # A gain below the tolerance puts the size before inside it.
     tolerance = record.goal.tolerance
@@ -157,7 +161,7 @@ def _growth_pays(record: RunRecord, sizes: dict[int, Trial]) -> bool:
 
 def _refine(record: RunRecord) -> TrialRequest | None:
     sizes = searched(record)
-    if record.goal.kind == "throughput" or not sizes:
+    if record.goal.kind in SPEED_GOALS or not sizes:
         return None
     if len(sizes) - len(_ladder(sizes)) >= MAX_REFINEMENTS:
         return None
@@ -192,7 +196,7 @@ def _by_bracket(record: RunRecord, sizes: dict[int, Trial]) -> int | None:
 def _clean(record: RunRecord) -> TrialRequest | None:
     """One more size where the knee's epoch would end in a harmful short batch."""
     size = knee(record)
-    if record.goal.kind == "throughput" or size is None or not _harmful(record, size):
+    if record.goal.kind in SPEED_GOALS or size is None or not _harmful(record, size):
         return None
     assert record.discovery is not None
     sizes = searched(record)
@@ -221,6 +225,11 @@ def _ladder(sizes: dict[int, Trial]) -> list[int]:
 def _throughput(trial: Trial) -> float:
     assert trial.samples_per_s is not None
     return trial.samples_per_s.median
+
+
+def _per_joule(trial: Trial) -> float:
+    """What the goal `energy` grows by; throughput where no energy was measured."""
+    return samples_per_joule(trial) or _throughput(trial)
 
 
 def _timed(record: RunRecord, size: int, reason: str) -> TrialRequest:

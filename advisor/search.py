@@ -15,6 +15,7 @@ import msgspec
 from ..records import RunRecord, TrialRequest
 from . import confirm, knee, largest
 from .cost import RESERVE_TRIALS, TIMED_STEPS, Budget
+from .energy import energy_measured, why_not
 from .facts import failed, ran, searched, smallest_bad
 from .sizes import allowed, largest_allowed, smallest_allowed
 
@@ -61,6 +62,8 @@ def expected_steps(record: RunRecord) -> tuple[int, int]:
 
 
 def _must_stop(record: RunRecord) -> str | None:
+    if record.goal.kind == "energy" and searched(record) and not energy_measured(record):
+        return why_not(record)
     bad = failed(record)
     if bad and bad[-1].outcome == "script_ended":
         return f"{bad[-1].detail}: too few for another window"

@@ -10,12 +10,11 @@ from rich.text import Text
 
 from ..records import Analysis, Collectives, KernelTime, Profile, StepTimes, TraceReport, Verdict
 from ..units import format_seconds
+from .larger import larger_text
 from .layout import Page
 from .wording import evidence_text, percent, plural
 
 UNKNOWN = "-"
-LARGE_GAIN = 10
-"""A bound above this says only that it binds nothing."""
 GAP = 2
 DROPPED_FIRST = (
     "tensor", "occup.", "SM eff.", "ops", "copies", "busy", "host's", "step time", "compute",
@@ -33,11 +32,6 @@ LEGEND = {
     "occup.": "occup.: estimated",
     "tensor": "tensor: kernel time surely on tensor cores, + what kernels' names cannot tell",
     "ops": "ops: inside CPU operators",
-}
-LARGER = {
-    "helps": "A larger batch helps",
-    "does not help": "A larger batch does not help",
-    "unknown": "Whether a larger batch helps is not known",
 }
 
 
@@ -96,17 +90,6 @@ def _verdict(page: Page, verdict: Verdict, whose: str) -> None:
     page.entry(larger_text(verdict), indent=4)
     if verdict.remedy:
         page.entry(verdict.remedy, label="→ ", indent=4)
-
-
-def larger_text(verdict: Verdict) -> str:
-    """Whether a larger batch helps, and by how much at most."""
-    text = LARGER[verdict.larger_batch]
-    most = verdict.gain_at_most
-    if most is None:
-        return f"{text}."
-    if most > LARGE_GAIN:
-        return f"{text}: the trace alone would allow more than x{LARGE_GAIN} samples per second."
-    return f"{text}: at most x{most:.2f} samples per second, an estimate."
 
 
 def _names(reports: Sequence[TraceReport]) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..records import Advice, Choice, RunRecord, Tail, TailCheck, Training
 from ..units import format_bytes, format_seconds
+from .larger import larger_text
 from .layout import Page
 from .wording import bytes_per_sample, evidence_text, measured_seconds, number, plural, share_of
 
@@ -104,6 +105,8 @@ def add_verdict(page: Page, advice: Advice) -> None:
     page.entry(verdict.message, label=f"{verdict.limit}: ", label_style="bold")
     if evidence_text(verdict.evidence, verdict.message):
         page.entry(evidence_text(verdict.evidence, verdict.message), style="dim", indent=4)
+    if verdict.larger_batch != "unknown" or verdict.gain_at_most is not None:
+        page.entry(larger_text(verdict), indent=4)
     if verdict.remedy:
         page.entry(verdict.remedy, label="→ ", indent=4)
 

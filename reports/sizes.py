@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..records import Advice, Choice, Outcome, Profile, RunRecord, Spread, Trial
+from ..records import Advice, Choice, Counters, Outcome, Profile, RunRecord, Spread, Trial
 
 _T = TypeVar("_T")
 
@@ -33,12 +33,16 @@ class SizeRow:
             anything before a failure.
         failed_later: a failure of the same size after that trial.
         profile: of the latest trial of this size that has one.
+        watts: mean power of the GPU in the trial's window.
+        samples_per_joule: as the advice uses it, else of the trial.
         peak_bytes, step_s, samples_per_s: as the advice uses them, else of the trials.
     """
 
     trial: Trial
     failed_later: Trial | None
     profile: Profile | None
+    watts: float | None
+    samples_per_joule: float | None
     peak_bytes: int | None
     step_s: Spread | None
     samples_per_s: Spread | None
@@ -94,12 +98,23 @@ def _row(trials: list[Trial], advice: Advice) -> SizeRow:
         trial=best,
         failed_later=later[-1] if later else None,
         profile=_latest(good, lambda one: one.profile),
+        watts=_watts(_latest(good, lambda one: one.counters)),
+        samples_per_joule=(choice and choice.samples_per_joule)
+        or _latest(good, lambda one: one.samples_per_joule),
         peak_bytes=_peak(best, choice, good),
         step_s=(choice and choice.step_s) or best.step_s,
         samples_per_s=(choice and choice.samples_per_s) or best.samples_per_s,
         marks=_marks(best.batch_size, advice),
         unavailable=_reasons(best, good),
     )
+
+
+def _watts(counters: Counters | None) -> float | None:
+    if counters is None:
+        return None
+    if counters.energy_j is not None and counters.window_s:
+        return counters.energy_j / counters.window_s
+    return counters.power_w
 
 
 def _rank(trial: Trial) -> tuple[bool, bool, bool, int]:

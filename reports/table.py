@@ -12,30 +12,42 @@ from ..records import Advice, RunRecord, Spread
 from ..units import GIB, MIB
 from .layout import Page
 from .sizes import SizeRow, outcome_words, size_rows
-from .wording import measured, percent, plural, share_of
+from .wording import measured, pad_digits, percent, plural, share_of
 
 INDENT = 2
 GAP = 2
 UNKNOWN = "-"
 SHORT_MARKS = {"recommended": "use", "fastest": "fast", "largest": "max", "yours": "now"}
 DROPPED_FIRST = (
-    "occupancy_pct", "operators_pct", "used", "input", "step±", "busy_pct", "step", "samples±",
-    "peak",
+    "operators_pct", "step±", "used", "tensor_core_pct", "watts", "sm_efficiency_pct",
+    "occupancy_pct", "input", "per_joule", "busy_pct", "step", "samples±", "peak",
 )  # fmt: skip
 """What a narrow terminal does without, least important first."""
 LEGEND = {
     "samples±": "±: half the interval of the median",
     "used": "used: share of the capacity",
     "busy_pct": "busy: share of the time in which the GPU did anything",
+    "sm_efficiency_pct": "SM: share of the multiprocessors with work, an upper bound",
     "occupancy_pct": "occup.: achieved occupancy, estimated",
+    "tensor_core_pct": "tensor: kernel time surely on tensor cores",
+    "watts": "power: mean of the GPU",
+    "per_joule": "/J: samples per joule",
     "operators_pct": "ops: share of the time inside CPU operators",
     "input": "input: share of the step spent waiting for the loader",
+}
+GPU_SHARES = {
+    "busy_pct": "busy",
+    "sm_efficiency_pct": "SM",
+    "occupancy_pct": "occup.",
+    "tensor_core_pct": "tensor",
 }
 REASON_FIELDS = {
     "step": ("step_s", "step time"),
     "peak": ("peak_bytes", "peak memory"),
     "busy_pct": ("busy_pct", "busy"),
+    "sm_efficiency_pct": ("sm_efficiency_pct", "SM efficiency"),
     "occupancy_pct": ("occupancy_pct", "occupancy"),
+    "tensor_core_pct": ("tensor_core_pct", "tensor-core share"),
     "operators_pct": ("operators_pct", "operators"),
     "input": ("input_wait_s", "input wait"),
 }
@@ -121,6 +133,7 @@ def _columns(
         *_spreads(page, "samples", "samples", [row.samples_per_s for row in rows]),
         *_memory(record, rows),
         *_shares(rows),
+        *_energy(rows),
         Column("outcome", "outcome", "", outcomes, left=True),
         Column("note", "note", "", marks, left=True),
     ]
@@ -167,7 +180,7 @@ def _memory(record: RunRecord, rows: Sequence[SizeRow]) -> list[Column]:
 def _shares(rows: Sequence[SizeRow]) -> list[Column]:
     """The GPU's shares where a GPU was profiled, else the share of CPU operators."""
     on_gpu = any(row.profile is not None and row.profile.busy_pct is not None for row in rows)
-    fields = {"busy_pct": "busy", "occupancy_pct": "occup."} if on_gpu else {"operators_pct": "ops"}
+    fields = GPU_SHARES if on_gpu else {"operators_pct": "ops"}
     columns = []
     for field, title in fields.items():
         values = [_profiled(row, field) for row in rows]
@@ -177,6 +190,19 @@ def _shares(rows: Sequence[SizeRow]) -> list[Column]:
     cells = [UNKNOWN if one is None else percent(one) for one in waits]
     columns.append(Column("input", "input", "%", _right(cells)))
     return columns
+
+
+def _energy(rows: Sequence[SizeRow]) -> list[Column]:
+    """What the GPU's counters said; the columns go where they said nothing."""
+    power = [UNKNOWN if row.watts is None else f"{row.watts:.0f}" for row in rows]
+    per_joule = [
+        UNKNOWN if row.samples_per_joule is None else pad_digits(row.samples_per_joule, 0.01)
+        for row in rows
+    ]
+    return [
+        Column("watts", "power", "W", _right(power)),
+        Column("per_joule", "samples", "/J", _decimals(per_joule)),
+    ]
 
 
 def _profiled(row: SizeRow, field: str) -> float | None:
@@ -223,7 +249,7 @@ def _decimals(cells: list[str]) -> list[str]:
 def _reasons(record: RunRecord, rows: Sequence[SizeRow], shown: set[str]) -> list[str]:
     """Why cells are empty in rows of sizes that ran, each reason once."""
     on_gpu = record.device is not None and record.device.kind != "cpu"
-    unasked = {"operators_pct"} if on_gpu else {"busy_pct", "occupancy_pct"}
+    unasked = {"operators_pct"} if on_gpu else set(GPU_SHARES)
     found: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for key, (field, word) in REASON_FIELDS.items():
         if key in unasked and key not in shown:

@@ -24,6 +24,7 @@ GOALS = {
     "knee": "knee: the smallest size within {tolerance:.0%} of the best throughput",
     "throughput": "throughput: the fastest size",
     "memory": "memory: the largest size",
+    "energy": "energy: the most samples per joule",
 }
 
 

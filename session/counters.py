@@ -6,6 +6,7 @@ import time
 
 import msgspec
 
+from ..advisor.energy import samples_per_joule
 from ..probes import host
 from ..probes.nvml import NvmlSampler
 from ..records import Counters, DeviceInfo, Trial
@@ -70,7 +71,8 @@ class GpuWatch:
             doubts.append(f"other processes on the GPU: {', '.join(counters.other_processes)}")
         if counters.throttle_reasons:
             doubts.append(f"the GPU was slowed down: {', '.join(counters.throttle_reasons)}")
-        return msgspec.structs.replace(trial, counters=counters, doubts=tuple(doubts))
+        trial = msgspec.structs.replace(trial, counters=counters, doubts=tuple(doubts))
+        return msgspec.structs.replace(trial, samples_per_joule=samples_per_joule(trial))
 
     def close(self) -> None:
         """Ends the sampler's thread."""

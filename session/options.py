@@ -8,8 +8,9 @@ from pathlib import Path
 
 import msgspec
 
+from ..advisor.energy import energy_measured, why_not
 from ..errors import UsageError
-from ..records import Goal
+from ..records import Goal, RunRecord
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +81,31 @@ def check_goal(goal: Goal) -> None:
     if goal.start and goal.max_batch and goal.start > goal.max_batch:
         msg = f"--start {goal.start} is above --max-batch {goal.max_batch}."
         raise UsageError(msg, "Lower --start or raise --max-batch.")
+
+
+def check_energy(record: RunRecord, goal: Goal) -> None:
+    """Fails where energy decides and none was measured.
+
+    Raises:
+        UsageError: it was not.
+    """
+    if goal.kind == "energy" and not energy_measured(record):
+        msg = f"--goal energy cannot be answered: {why_not(record)}."
+        raise UsageError(msg, "--goal throughput or knee needs no energy.")
+
+
+def check_energy_device(device: str, goal: Goal) -> None:
+    """Fails before anything is measured where the device tells no energy.
+
+    Args:
+        device: as `session.target` chose it.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if goal.kind == "energy" and not device.startswith("cuda"):
+        msg = "--goal energy needs the energy counters of an NVIDIA GPU, and none is used here."
+        raise UsageError(msg, "Use --goal knee or throughput.")
 
 
 def _contradiction(one: str, two: str) -> UsageError:

@@ -28,7 +28,7 @@ from ..units import format_seconds
 from .display import Display
 from .failures import nothing_fits
 from .journal import Journal
-from .options import RunOptions, check_goal, check_script, run_folder
+from .options import RunOptions, check_energy_device, check_goal, check_script, run_folder
 from .store import RunStore, read_record
 from .target import choose_target
 from .traces import with_profile
@@ -97,6 +97,7 @@ class Run:
         if not options.module:
             check_script(options.script)
         target = choose_target(options.device, options.memory_limit_bytes)
+        check_energy_device(target.device, options.goal)
         resumed = read_record(options.resume) if options.resume is not None else None
         self._options = options
         self._display = display

@@ -10,6 +10,7 @@ import msgspec
 from batchadvisor.records import (
     Advice,
     Choice,
+    Counters,
     DeviceInfo,
     Discovery,
     Evidence,
@@ -262,14 +263,57 @@ def gpu():
 
     def profile(busy, occupancy):
         return Profile(
-            num_steps=3, busy_pct=busy, occupancy_pct=occupancy, operators_pct=70, input_wait_pct=2
+            num_steps=3,
+            busy_pct=busy,
+            occupancy_pct=occupancy,
+            sm_efficiency_pct=busy * 0.9,
+            tensor_core_pct=31.0,
+            tensor_core_unknown_pct=12.0,
+            operators_pct=70,
+            input_wait_pct=2,
         )
 
+    def energy(size, step_s, power_w):
+        counters = Counters(num_samples=20, window_s=4.0, power_w=power_w, energy_j=4 * power_w)
+        return {"counters": counters, "samples_per_joule": size / step_s / power_w}
+
     trials = (
-        timed(0, 2, 0.01183, 3.1 * GIB, relative=0.03, profile=profile(38, 21.4)),
-        timed(1, 16, 0.01210, 5.9 * GIB, relative=0.02, profile=profile(54, 33.2)),
-        timed(2, 64, 0.01943, 14.8 * GIB, relative=0.004, profile=profile(86, 47.0)),
-        timed(3, 256, 0.0704, 50.2 * GIB, relative=0.003, profile=profile(97.6, 51.1)),
+        timed(
+            0,
+            2,
+            0.01183,
+            3.1 * GIB,
+            relative=0.03,
+            profile=profile(38, 21.4),
+            **energy(2, 0.01183, 145),
+        ),
+        timed(
+            1,
+            16,
+            0.01210,
+            5.9 * GIB,
+            relative=0.02,
+            profile=profile(54, 33.2),
+            **energy(16, 0.0121, 230),
+        ),
+        timed(
+            2,
+            64,
+            0.01943,
+            14.8 * GIB,
+            relative=0.004,
+            profile=profile(86, 47.0),
+            **energy(64, 0.01943, 480),
+        ),
+        timed(
+            3,
+            256,
+            0.0704,
+            50.2 * GIB,
+            relative=0.003,
+            profile=profile(97.6, 51.1),
+            **energy(256, 0.0704, 610),
+        ),
         failed(4, 512, "out_of_memory", "CUDA out of memory. Tried to allocate 12.25 GiB."),
         Trial(
             ordinal=5,

@@ -135,7 +135,7 @@ def test_a_size_that_failed_after_it_ran_says_so():
     record, advice = samples.gpu()
     late = samples.failed(9, 256, "out_of_memory", "no memory left", purpose="confirm")
     record = msgspec.structs.replace(record, trials=(*record.trials, late))
-    assert "ok, then out of memory  fastest" in shown((record, advice), 120)
+    assert "ok, then out of memory  fastest" in shown((record, advice), 150)
     assert "ok, then OOM" in shown((record, advice), 80)
 
 

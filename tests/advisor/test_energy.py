@@ -1,0 +1,106 @@
+"""Samples per joule and the goal that goes by them. All numbers are synthetic."""
+
+import msgspec
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.confirm import finalists
+from batchadvisor.advisor.energy import (
+    energy_measured,
+    samples_per_joule,
+    thriftiest,
+    watts,
+    why_not,
+)
+from batchadvisor.advisor.search import Done, next_trial
+from batchadvisor.errors import UsageError
+from batchadvisor.records import Counters, Goal
+from batchadvisor.session.options import check_energy, check_energy_device
+
+from .machine import numbered, record_of, trial_of
+
+ENERGY = Goal(kind="energy")
+
+
+def metered(size, step_s, power_w, **rest):
+    counters = Counters(num_samples=9, window_s=2.0, power_w=power_w, energy_j=2 * power_w)
+    return trial_of(size, step_s, counters=counters, **rest)
+
+
+def ladder():
+    """The fastest size is 64, the thriftiest is 32."""
+    return numbered(metered(8, 0.10, 100), metered(32, 0.16, 150), metered(64, 0.30, 300))
+
+
+class TestNumbers:
+    def test_the_energy_counter_comes_first(self):
+        assert watts(Counters(window_s=2.0, energy_j=500.0, power_w=90.0)) == 250.0
+        assert watts(Counters(window_s=2.0, power_w=90.0)) == 90.0
+        assert watts(Counters(energy_j=500.0)) is None
+        assert watts(None) is None
+
+    def test_samples_per_joule(self):
+        assert samples_per_joule(metered(32, 0.16, 100)) == pytest.approx(2.0)
+        assert samples_per_joule(trial_of(32, 0.16)) is None
+        assert samples_per_joule(metered(32, 0.16, 0.0)) is None
+        stored = msgspec.structs.replace(metered(32, 0.16, 100), samples_per_joule=7.0)
+        assert samples_per_joule(stored) == 7.0
+
+    def test_ties_go_to_the_smaller_size(self):
+        trials = numbered(metered(32, 0.16, 100), metered(64, 0.319, 100))
+        assert thriftiest(record_of(trials)) == 32
+
+
+class TestGoal:
+    def test_the_thriftiest_size_is_recommended(self):
+        record = record_of(ladder(), goal=ENERGY)
+        assert finalists(record) == (32, 64)
+        advice = advise(record)
+        assert advice.recommended.batch_size == 32
+        assert advice.recommended.samples_per_joule == pytest.approx(200 / 150)
+        assert advice.fastest.batch_size == 64
+        assert "most samples per joule: 1.333" in advice.reason
+        assert "The fastest, 64, reaches 0.7111" in advice.reason
+
+    def test_other_goals_do_not_ask_for_energy(self):
+        advice = advise(record_of(ladder(), goal=Goal(kind="throughput")))
+        assert advice.recommended.batch_size == 64
+
+    def test_without_energy_nothing_is_recommended(self):
+        bare = numbered(trial_of(8, 0.1), trial_of(32, 0.16))
+        advice = advise(record_of(bare, goal=ENERGY))
+        assert advice.recommended is None
+        assert advice.reason.startswith("No energy was measured")
+
+    def test_the_search_ends_at_the_first_size_without_energy(self):
+        step = next_trial(record_of((trial_of(8, 0.1),), goal=ENERGY))
+        assert isinstance(step, Done)
+        assert "no energy was measured" in step.reason
+
+    def test_growth_goes_on_while_joules_are_saved(self):
+        """Between 32 and 64 nothing is gained; the search looks once more and stops."""
+        step = next_trial(record_of(ladder()[:2], goal=ENERGY))
+        assert not isinstance(step, Done)
+        assert step.batch_size > 32
+
+
+class TestWrongUse:
+    def test_a_record_without_energy(self):
+        record = record_of((trial_of(8, 0.1),))
+        with pytest.raises(UsageError, match="--goal energy cannot be answered") as caught:
+            check_energy(record, ENERGY)
+        assert "--goal throughput" in caught.value.remedy
+        check_energy(record, Goal())
+        check_energy(record_of(ladder()), ENERGY)
+
+    @pytest.mark.parametrize("device", ["cpu", "auto", "mps"])
+    def test_a_device_without_counters(self, device):
+        with pytest.raises(UsageError, match="NVIDIA"):
+            check_energy_device(device, ENERGY)
+        check_energy_device(device, Goal())
+        check_energy_device("cuda:GPU-1234", ENERGY)
+
+    def test_the_reason_of_the_driver_is_told(self):
+        counters = Counters(unavailable={"energy_j": "the GPU has no energy counter"})
+        record = record_of((trial_of(8, 0.1, counters=counters),))
+        assert not energy_measured(record)
+        assert why_not(record) == "no energy was measured: the GPU has no energy counter"

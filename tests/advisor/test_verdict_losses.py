@@ -1,0 +1,246 @@
+"""The verdicts on a GPU that a trace shows: each cause, each threshold, what hides what."""
+
+import msgspec
+import pytest
+from batchadvisor.advisor.limits import HOST_PACES_LOSS, HOST_PACES_WAIT, losses_of
+from batchadvisor.advisor.remedies import remedy_of
+from batchadvisor.advisor.scaling import Scaling
+from batchadvisor.advisor.thresholds import COMPUTE_SHARE, FILLED_PCT, LOSS_SHARE
+from batchadvisor.advisor.verdict import verdict_at, verdict_of
+from batchadvisor.records import IdleShares, Profile
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .machine import failure_of, numbered, record_of, trial_of
+
+IDLE = ("input", "synchronize", "launch", "call", "host", "launch_latency", "dependency",
+        "unknown", "tail")  # fmt: skip
+
+
+def idle_of(drained=0.0, **shares):
+    values = {f"{name}_pct": shares.get(name, 0.0) for name in IDLE}
+    return IdleShares(total_pct=sum(values.values()), drained_pct=drained, **values)
+
+
+def profile_of(*, comm=0.0, copies=0.0, wait=10.0, filled=100.0, drained=0.0, **idle):
+    """A window of which the rest is computation."""
+    compute = 100.0 - sum(idle.values()) - comm - copies
+    return Profile(
+        busy_pct=100.0 - sum(idle.values()),
+        compute_pct=compute,
+        communication_pct=comm,
+        exposed_communication_pct=comm,
+        exposed_copy_pct=copies,
+        sm_efficiency_computing_pct=filled,
+        device_wait_pct=wait,
+        input_wait_pct=idle.get("input", 0.0),
+        idle=idle_of(drained, **idle),
+    )
+
+
+class TestCauses:
+    @pytest.mark.parametrize(
+        ("shares", "limit"),
+        [
+            ({"input": 30.0}, "input"),
+            ({"host": 30.0}, "host"),
+            ({"launch": 10.0, "call": 10.0, "launch_latency": 10.0}, "host"),
+            ({"comm": 30.0}, "communication"),
+            ({"copies": 30.0}, "copies"),
+            ({"host": 30.0, "drained": 30.0, "wait": 40.0}, "synchronisation"),
+            ({"filled": 40.0}, "small kernels"),
+            ({}, "saturated"),
+            ({"unknown": 40.0}, "cannot tell"),
+            ({"tail": 100.0}, "cannot tell"),
+        ],
+    )
+    def test_each_alone(self, shares, limit):
+        found = verdict_of(profile_of(**shares))
+        assert found.limit == limit
+        assert found.remedy
+        assert found.evidence or limit == "cannot tell"
+
+    @pytest.mark.parametrize("cause", ["input", "host", "comm", "copies"])
+    def test_threshold(self, cause):
+        names = {"comm": "communication"}
+        above = verdict_of(profile_of(**{cause: 100 * LOSS_SHARE}))
+        assert above.limit == names.get(cause, cause)
+        below = verdict_of(profile_of(**{cause: 100 * LOSS_SHARE - 1}))
+        assert below.limit == "saturated"
+
+    def test_the_largest_counts(self):
+        assert verdict_of(profile_of(input=20.0, host=25.0)).limit == "host"
+        assert verdict_of(profile_of(input=25.0, host=20.0)).limit == "input"
+
+    def test_many_small_losses_are_nobodys_fault(self):
+        found = verdict_of(profile_of(input=12.0, host=12.0, comm=12.0, copies=12.0))
+        assert found.limit == "cannot tell"
+        assert len(found.contributions) == 4
+
+    def test_kernels_fill_the_gpu(self):
+        assert verdict_of(profile_of(filled=FILLED_PCT)).limit == "saturated"
+        assert verdict_of(profile_of(filled=FILLED_PCT - 1)).limit == "small kernels"
+        unknown = msgspec.structs.replace(profile_of(), sm_efficiency_computing_pct=None)
+        assert verdict_of(unknown).limit == "saturated"
+
+    def test_computing_is_a_must_for_saturation(self):
+        dependency = 100 * (1 - COMPUTE_SHARE)
+        assert verdict_of(profile_of(dependency=dependency - 17, host=14.9)).limit == "saturated"
+        assert verdict_of(profile_of(dependency=dependency + 1)).limit == "cannot tell"
+
+
+class TestSynchronisation:
+    def test_only_what_the_host_could_run_ahead_is_lost(self):
+        """Host 60, device 40, one after the other: without the wait the step takes 60."""
+        losses = losses_of(profile_of(host=60.0, drained=60.0, wait=40.0))
+        assert losses.synchronisation == pytest.approx(0.4)
+        assert losses.host == pytest.approx(0.2)
+
+    def test_loading_that_could_run_beside_the_device(self):
+        losses = losses_of(profile_of(input=30.0, host=20.0, drained=50.0, wait=50.0))
+        assert losses.synchronisation == pytest.approx(0.5)
+        assert losses.input == losses.host == 0.0
+
+    def test_a_wait_that_costs_nothing(self):
+        assert losses_of(profile_of(wait=80.0)).synchronisation == 0.0
+
+
+class TestHostPaces:
+    """A host that is never ahead: what the device does meanwhile costs nothing."""
+
+    @pytest.mark.parametrize(
+        ("wait", "host", "limit"),
+        [
+            (100 * HOST_PACES_WAIT - 1, 100 * HOST_PACES_LOSS, "host"),
+            (100 * HOST_PACES_WAIT, 100 * HOST_PACES_LOSS, "communication"),
+            (100 * HOST_PACES_WAIT - 1, 100 * HOST_PACES_LOSS - 1, "communication"),
+        ],
+    )
+    def test_communication_is_hidden(self, wait, host, limit):
+        assert verdict_of(profile_of(comm=40.0, host=host, wait=wait)).limit == limit
+
+
+class TestInput:
+    def test_stalls_that_three_steps_did_not_hold(self):
+        found = verdict_of(profile_of(input=0.0), wait=0.4)
+        assert found.limit == "input"
+
+    def test_waits_that_the_device_hides(self):
+        profile = msgspec.structs.replace(profile_of(), input_wait_pct=40.0)
+        assert verdict_of(profile, wait=0.4).limit == "saturated"
+
+
+class TestLargerBatch:
+    @pytest.mark.parametrize(
+        ("shares", "helps", "most"),
+        [
+            ({"host": 50.0}, "helps", 2.0),
+            ({"input": 50.0}, "does not help", 1.0),
+            ({"copies": 50.0}, "does not help", 1.0),
+            ({"comm": 50.0}, "unknown", 2.0),
+            ({"filled": 50.0}, "helps", 2.0),
+            ({}, "does not help", 1.0),
+            ({"input": 25.0, "host": 20.0}, "does not help", 1.25),
+        ],
+    )
+    def test_bound(self, shares, helps, most):
+        found = verdict_of(profile_of(**shares))
+        assert found.larger_batch == helps
+        assert found.gain_at_most == pytest.approx(most, abs=1e-3)
+
+    def test_two_bounds_the_tighter_one_holds(self):
+        found = verdict_of(
+            profile_of(host=50.0), scaling=Scaling(fixed_low=0.1, fixed_share=0.2, fixed_high=0.25)
+        )
+        assert found.gain_at_most == pytest.approx(1 / 0.75, abs=1e-3)
+
+    def test_a_gain_that_was_measured(self):
+        found = verdict_of(profile_of(comm=40.0), scaling=Scaling(gain=0.5, gain_high=0.6))
+        assert found.larger_batch == "helps"
+
+    @pytest.mark.parametrize(
+        ("gain", "refused", "limit"),
+        [(0.5, True, "memory"), (0.2, True, "host"), (0.5, False, "host")],
+    )
+    def test_memory(self, gain, refused, limit):
+        profile = profile_of(host=30.0)
+        trials = [
+            trial_of(16, 0.1, profile=profile),
+            trial_of(32, 0.1 * 2 ** (1 - gain), profile=profile),
+        ]
+        if refused:
+            trials.append(failure_of(64))
+        found = verdict_at(record_of(numbered(*trials)), 32, None)
+        assert found.limit == limit
+        if limit == "memory":
+            assert "checkpointing" in found.remedy
+            assert "waits for the host" in found.message
+
+
+class TestRemedies:
+    def test_every_limit_has_one(self):
+        for shares in ({"input": 50.0}, {"host": 50.0}, {"comm": 50.0}, {"copies": 50.0}):
+            assert verdict_of(profile_of(**shares)).remedy.endswith(".")
+
+    def test_they_go_by_what_was_seen(self):
+        graphs = msgspec.structs.replace(profile_of(), kernels_per_launch=40.0)
+        short = msgspec.structs.replace(profile_of(), short_kernel_pct=50.0)
+        assert "more of the step inside CUDA graphs" in remedy_of("host", graphs)
+        assert "most kernels are short" in remedy_of("host", short)
+        assert "num_workers=4" in remedy_of("input", None, 0)
+        assert "more workers" in remedy_of("input", None, 2)
+
+    def test_what_to_do_instead(self):
+        for limit, word in {
+            "synchronisation": ".item()",
+            "communication": "bucket",
+            "copies": "pin_memory",
+            "memory": "checkpointing",
+            "saturated": "lower precision",
+            "small kernels": "larger batch",
+        }.items():
+            assert word in remedy_of(limit)
+
+
+def test_a_confirmation_is_judged_by_the_profile_of_the_search():
+    trials = numbered(
+        trial_of(16, 0.1, profile=profile_of(comm=40.0)), trial_of(16, 0.1, purpose="confirm")
+    )
+    assert verdict_at(record_of(trials), 16, None).limit == "communication"
+
+
+def test_without_a_gpu_there_are_no_losses():
+    assert losses_of(None) is None
+    assert losses_of(Profile(operators_pct=90.0)) is None
+    assert losses_of(Profile(busy_pct=50.0)) is None
+
+
+SHARE = st.floats(0, 100)
+
+
+@given(
+    idle=st.lists(st.floats(0, 30), min_size=9, max_size=9),
+    busy=st.tuples(st.floats(0, 30), st.floats(0, 30), st.floats(5, 100)),
+    waits=st.tuples(SHARE, SHARE),
+    timed=st.floats(0, 1),
+)
+def test_laws(idle, busy, waits, timed):
+    comm, copies, filled = busy
+    wait, drained = waits
+    scale = 100 / max(sum(idle) + comm + copies, 100)
+    shares = {name: one * scale for name, one in zip(IDLE, idle, strict=True)}
+    host = sum(shares[name] for name in IDLE[:5])
+    profile = profile_of(
+        comm=comm * scale, copies=copies * scale, wait=wait, filled=filled,
+        drained=min(drained, host), **shares,
+    )  # fmt: skip
+    for found in (verdict_of(profile), verdict_of(profile, wait=timed)):
+        assert found.message
+        assert found.remedy
+        assert found.gain_at_most is None or 1 <= found.gain_at_most <= 100
+        if found.limit in ("input", "copies", "saturated"):
+            assert found.larger_batch == "does not help"
+    losses = losses_of(profile)
+    every = (losses.input, losses.synchronisation, losses.host, losses.communication, losses.copies)
+    assert min(every) >= 0
+    assert sum(every) + losses.compute + losses.unexplained <= 1 + 1e-6
