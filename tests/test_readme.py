@@ -48,7 +48,10 @@ def test_the_output_is_the_rendering_of_the_stored_record() -> None:
 
 
 def test_every_option_of_the_readme_exists() -> None:
-    help_text = _run([sys.executable, "-m", "batchadvisor", "run", "--help"], ROOT).stdout
+    help_text = "".join(
+        _run([sys.executable, "-m", "batchadvisor", verb, "--help"], ROOT).stdout
+        for verb in ("run", "advise", "analyze")
+    )
     options = set(re.findall(r"--[a-z][a-z-]+", README.read_text()))
     foreign = {"--logdir", "--epochs", "--lr", "--batch-size"}
     missing = {one for one in options - foreign if one not in help_text}

@@ -66,3 +66,72 @@ def test_the_busiest_of_several_gpus_is_described(write):
 def test_no_trace(write):
     with pytest.raises(UsageError):
         summarise(write("nothing"), "t")
+
+
+def test_why_the_gpu_stood_still(recorded):
+    profile = summarise(recorded / "v100_torch19_resnet50_workers0.pt.trace.json.gz", "t")
+    idle = profile.idle
+    assert idle.total_pct + profile.busy_pct == pytest.approx(100)
+    causes = [getattr(idle, name) for name in idle.__struct_fields__]
+    total, *parts, drained = causes
+    assert sum(parts) == pytest.approx(total)
+    assert idle.input_pct == pytest.approx(33.1, abs=0.1)
+    assert drained < 1
+    assert profile.device_wait_pct == pytest.approx(1.6, abs=0.1)
+    assert profile.kernels_per_launch == 1
+
+
+def test_communication_and_tensor_cores(recorded):
+    profile = summarise(recorded / "h100_ddp8_nanogpt_compile" / "rank0.json.gz", "t")
+    assert profile.communication_pct == pytest.approx(27.5, abs=0.1)
+    assert profile.exposed_communication_pct == pytest.approx(23.1, abs=0.1)
+    assert profile.compute_pct == pytest.approx(69.2, abs=0.1)
+    assert profile.exposed_copy_pct == pytest.approx(0.9, abs=0.1)
+    assert profile.tensor_core_pct == pytest.approx(53.3, abs=0.1)
+    assert profile.tensor_core_unknown_pct == pytest.approx(39.6, abs=0.1)
+    assert profile.sm_efficiency_computing_pct == pytest.approx(96.8, abs=0.1)
+    assert profile.short_kernel_pct == pytest.approx(3.7, abs=0.1)
+    assert profile.losses == ""
+
+
+def test_what_is_missing_has_a_reason(recorded, expected):
+    skipped = {"trace", "num_steps", "operators", "kernels", "losses", "unavailable"}
+    for name in expected["traces"]:
+        profile = summarise(recorded / name, name)
+        for field in set(profile.__struct_fields__) - skipped:
+            assert (getattr(profile, field) is None) == (field in profile.unavailable), field
+
+
+def launch(ts, correlation, dur=5, name="cudaLaunchKernel"):
+    return {"ph": "X", "cat": "cuda_runtime", "name": name, "pid": 1, "tid": 1, "ts": ts,
+            "dur": dur, "args": {"correlation": correlation}}  # fmt: skip
+
+
+def work(ts, dur, correlation, cat="kernel"):
+    return {"ph": "X", "cat": cat, "name": "w", "pid": 0, "tid": 7, "ts": ts, "dur": dur,
+            "args": {"device": 0, "stream": 7, "correlation": correlation}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wait", "drained"),
+    [
+        ([launch(20, 9, 85, "cudaStreamSynchronize")], 50),
+        ([launch(20, 3, 82, "cudaMemcpyAsync"), work(95, 5, 3, "gpu_memcpy")], 50),
+        ([launch(20, 3, 5, "cudaMemcpyAsync"), work(95, 5, 3, "gpu_memcpy")], 0),
+        ([], 0),
+    ],
+    ids=["synchronised", "a copy that blocks", "a copy that does not", "none"],
+)
+def test_a_queue_that_was_drained(wait, drained, write):
+    """Synthetic: the GPU works to 100 and stands still to 150, for a launch at 145."""
+    events = [launch(0, 1), work(10, 90, 1), *wait, launch(145, 2), work(150, 50, 2)]
+    idle = summarise(write(events), "t").idle
+    window = 190
+    assert idle.drained_pct == pytest.approx(100 * drained / window)
+    assert idle.total_pct == pytest.approx(100 * 50 / window)
+
+
+def test_kernels_of_a_graph(write):
+    """Synthetic: one launch, four kernels."""
+    events = [launch(0, 1, name="cudaGraphLaunch")] + [work(10 * n, 9, 1) for n in range(1, 5)]
+    assert summarise(write(events), "t").kernels_per_launch == 4

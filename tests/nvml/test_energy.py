@@ -1,0 +1,68 @@
+"""The driver's energy counter on its way into a trial. The library is a stand-in: no GPU here."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import msgspec
+import pytest
+from batchadvisor.records import Spread, Trial
+from batchadvisor.session.counters import GpuWatch
+from batchadvisor.session.store import RunStore
+
+
+def steady(value):
+    return Spread(median=value, low=value, high=value, num_samples=9, confidence=0.9)
+
+
+TRIAL = Trial(
+    ordinal=0,
+    worker=0,
+    batch_size=32,
+    kind="timed",
+    purpose="search",
+    outcome="ok",
+    arrived_batch_size=32,
+    step_s=steady(0.1),
+    samples_per_s=steady(320.0),
+)
+
+
+@pytest.fixture
+def watched(stub, tmp_path):
+    """Runs a timed phase in which the energy counter rises; returns the trial."""
+    import pynvml
+
+    def run(**settings):
+        stub.set(**settings)
+        pynvml.nvmlInit()
+        uuid = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(0))
+        pynvml.nvmlShutdown()
+        watch = GpuWatch(uuid)
+        watch.follow(os.getpid())
+        try:
+            watch.phase("warming up")
+            watch.phase("timing")
+            time.sleep(0.4)
+            watch.phase("profiling")
+            return watch.into(TRIAL, RunStore(tmp_path))
+        finally:
+            watch.close()
+
+    return run
+
+
+def test_samples_per_joule(watched):
+    trial = watched()
+    counters = trial.counters
+    power = counters.energy_j / counters.window_s
+    assert power == pytest.approx(250, rel=0.2)  # what the stand-in says
+    assert trial.samples_per_joule == pytest.approx(320 / power)
+    assert msgspec.json.decode(msgspec.json.encode(trial), type=Trial) == trial
+
+
+def test_neither(watched):
+    trial = watched(nvmlDeviceGetTotalEnergyConsumption=3, nvmlDeviceGetPowerUsage=3)
+    assert trial.samples_per_joule is None
+    assert set(trial.counters.unavailable) >= {"energy_j", "power_w"}
