@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -329,7 +330,6 @@ def _end_like_ctrl_c() -> None:
 
 def _terminal() -> tuple[int, bool]:
     """Columns of the terminal, and whether colours make sense (no-color.org)."""
-    import os
     import shutil
 
     is_terminal = sys.stdout.isatty()
@@ -350,6 +350,10 @@ def main() -> NoReturn:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # Whoever read our output has enough; Python's own last flush must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except KeyboardInterrupt:
         if debug:
             raise

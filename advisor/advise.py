@@ -24,27 +24,22 @@ from ..records import (
     Verdict,
 )
 from ..spread import inverse
-from ..units import format_bytes, format_measured
-from .confirm import finalists, ratio_to
-from .energy import samples_per_joule, thriftiest, why_not
+from .confirm import finalists
+from .energy import samples_per_joule
 from .facts import (
     confirmations,
-    failed,
     known_bad,
     latest_timed,
     pooled,
     ran,
-    searched,
-    smallest_bad,
     target_bytes,
     trusted_memory,
 )
 from .findings import findings_of
 from .knee import fastest
 from .laws import fit_memory, fit_time
-from .scaling import input_share
+from .reasons import change, headline, reason
 from .tail import tail_of
-from .thresholds import INPUT_SHARE
 from .training import training_of
 from .verdict import verdict_at
 
@@ -81,14 +76,14 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         training = training_of(record.discovery, chosen, keep=record.goal.keep_effective_batch)
     return Advice(
         goal=record.goal,
-        headline=_headline(recommended),
-        reason=_reason(record, recommended, native_choice),
+        headline=headline(recommended),
+        reason=reason(record, recommended, native_choice),
         sureness=_sureness(record, chosen),
         recommended=recommended,
         fastest=_optional(record, fastest(record)),
         largest=_optional(record, max((one.batch_size for one in ran(record)), default=None)),
         native=native_choice,
-        change=_change(record, chosen, training.micro_batches if training else 1),
+        change=change(record, chosen, training.micro_batches if training else 1),
         verdict=verdict,
         training=training,
         tail=tail,
@@ -115,10 +110,12 @@ def _choose(record: RunRecord, *, another: bool) -> int | None:
     confirmed = {one.batch_size for one in confirmations(record)}
     proposed = finalists(record)
     runs = {one.batch_size for one in ran(record)}
+    num_samples = record.discovery.primary.num_samples if record.discovery is not None else None
 
     def fits(size: int) -> bool:
         return (
             size in runs
+            and (num_samples is None or size <= num_samples)  # the loader never yields more
             and not known_bad(record, size)
             and (target is None or size not in memory or memory[size].peak_bytes <= target)
         )
@@ -235,132 +232,3 @@ def _sureness(
     if any(one.batch_size == size for one in confirmations(record)):
         return "confirmed"
     return "measured once" if record.state == "finished" else "partial"
-
-
-def _headline(choice: Choice | None) -> str:
-    if choice is None:
-        return "No batch size can be recommended."
-    words = [f"Use batch size {choice.batch_size}"]
-    if choice.samples_per_s is not None:
-        rate = choice.samples_per_s
-        value = format_measured(rate.median, rate.relative_half_width)
-        words.append(f"{value} samples/s ±{rate.relative_half_width:.1%}")
-    if choice.peak_bytes is not None:
-        words.append(f"peak {format_bytes(choice.peak_bytes)}")
-    return ": ".join([words[0], ", ".join(words[1:])]) if words[1:] else words[0]
-
-
-def _reason(record: RunRecord, choice: Choice | None, native: Choice | None) -> str:
-    if choice is None:
-        return _why_nothing(record)
-    parts = [_objective(record, choice)]
-    if native is not None and native.batch_size != choice.batch_size:
-        parts.append(_against_native(choice, native))
-    elif native is not None:
-        parts.append("This is the size the script has already.")
-    return " ".join(parts)
-
-
-def _objective(record: RunRecord, choice: Choice) -> str:
-    size, kind = choice.batch_size, record.goal.kind
-    if kind == "memory":
-        target = target_bytes(record) or 0
-        return (
-            f"The largest size that ran and stays below {format_bytes(target)} "
-            f"(capacity less {record.goal.margin:.0%})."
-        )
-    best = fastest(record)
-    own = record.discovery.native_batch_size if record.discovery is not None else None
-    sizes = searched(record)
-    if kind == "knee" and size == own and size in sizes:
-        share = input_share(sizes[size])
-        if share >= INPUT_SHARE:
-            return (
-                f"The step waits {share:.0%} of its time for the DataLoader, so no batch size "
-                "gains anything: mend the loader first."
-            )
-    if kind == "energy":
-        text = f"The size with the most samples per joule: {choice.samples_per_joule or 0:.4g}."
-        if best is None or best == size:
-            return f"{text} It is the fastest as well."
-        other = _per_joule([latest_timed(record)[best]])
-        return text + (f" The fastest, {best}, reaches {other:.4g}." if other else "")
-    if kind == "throughput":
-        return "The fastest size that ran; of sizes that noise cannot tell apart the smallest."
-    if best is None or best == size:
-        return (
-            f"The smallest size within {record.goal.tolerance:.0%} of the best throughput, "
-            "and the fastest that ran."
-        )
-    ratio = ratio_to(record, size, best)
-    shown = (
-        f"{ratio[0]:.1%} of the throughput of {best} (measured in turn, {ratio[1]:.1%} to "
-        f"{ratio[2]:.1%})"
-        if ratio is not None
-        else f"within {record.goal.tolerance:.0%} of the throughput of {best}"
-    )
-    return f"The smallest size that reaches {1 - record.goal.tolerance:.0%} of the best: {shown}."
-
-
-def _against_native(choice: Choice, native: Choice) -> str:
-    if choice.samples_per_s is None or native.samples_per_s is None:
-        return ""
-    ratio = choice.samples_per_s.median / native.samples_per_s.median
-    low = choice.samples_per_s.low / native.samples_per_s.high
-    high = choice.samples_per_s.high / native.samples_per_s.low
-    if low <= 1 <= high:
-        return (
-            f"Against the script's own {native.batch_size} the noise shows no difference "
-            f"(x{low:.2f} to x{high:.2f})."
-        )
-    return (
-        f"x{ratio:.2f} the samples per second of the script's own {native.batch_size} "
-        f"(x{low:.2f} to x{high:.2f})."
-    )
-
-
-def _why_nothing(record: RunRecord) -> str:
-    if record.goal.kind == "energy" and latest_timed(record) and thriftiest(record) is None:
-        return f"{why_not(record)}. --goal throughput needs none.".capitalize()
-    target = target_bytes(record)
-    peaks = trusted_memory(record)
-    if target is not None and peaks and all(one.peak_bytes > target for one in peaks.values()):
-        smallest = min(peaks)
-        return (
-            f"Every size that ran takes more than {format_bytes(target)} (capacity less "
-            f"{record.goal.margin:.0%}): batch {smallest} took "
-            f"{format_bytes(peaks[smallest].peak_bytes)}."
-        )
-    bad = smallest_bad(record)
-    if bad is not None:
-        worst = min(failed(record), key=lambda one: one.batch_size)
-        limit = f" within {format_bytes(record.device.capacity_bytes)}" if record.device else ""
-        if worst.outcome == "out_of_memory":
-            return f"Nothing fits{limit}: batch {worst.batch_size} ran out of memory."
-        return f"Batch {worst.batch_size} failed: {worst.detail}"
-    if record.faults:
-        return record.faults[-1].detail
-    return record.stop_reason or "Nothing was measured."
-
-
-def _change(record: RunRecord, size: int | None, micro_batches: int) -> str:
-    """The line to change, as the user would find it."""
-    if record.discovery is None or size is None:
-        return ""
-    loader = record.discovery.primary
-    native = record.discovery.native_batch_size
-    if size == native and micro_batches == record.discovery.micro_batches:
-        return "nothing to change"
-    source = loader.source
-    if source is None:
-        where = f"{loader.place}  " if loader.place is not None else ""
-        text = f"{where}batch_size={native} → {size}"
-    elif not source.template:
-        text = f"{source.place}  {source.before}  ({native} → {size})"
-    else:
-        text = f"{source.place}  {source.before} → {source.template.format(size)}"
-        if source.option is not None and not source.before.startswith(source.option):
-            text += f"   (or on the command line: {source.option} {size})"
-    if micro_batches != record.discovery.micro_batches:
-        text += f"; accumulate over {micro_batches} micro-batches"
-    return text

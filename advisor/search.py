@@ -74,7 +74,7 @@ def _must_stop(record: RunRecord) -> str | None:
     others = [one for one in bad if one.outcome != "out_of_memory"]
     own = record.discovery.native_batch_size if record.discovery is not None else None
     own_failed = any(one.batch_size == own for one in others)
-    if others and (len(others) >= MAX_OTHER_FAILURES or (own_failed and not ran(record))):
+    if others and (len(others) >= MAX_OTHER_FAILURES or own_failed):
         return f"batch {others[-1].batch_size} failed: {others[-1].detail}"
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -167,7 +168,8 @@ class ProgressDisplay:
 
     def _print(self, line: Text) -> None:
         prefix = Text("" if self._console.is_terminal else "batchadvisor: ")
-        self._console.print(prefix + line, soft_wrap=True, highlight=False)
+        with contextlib.suppress(OSError):  # whoever read our progress may have gone
+            self._console.print(prefix + line, soft_wrap=True, highlight=False)
 
 
 def whole_seconds(seconds: float) -> str:

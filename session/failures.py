@@ -60,13 +60,20 @@ def error_of(
 
 
 def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAdvisorError | None:
-    """The error for a run in which no size ran, `None` when one did.
+    """The error for a run in which no size ran, or the script raised at its own.
 
     Args:
         script_traceback: of the last exception that the script raised in a trial.
         log: everything that the script printed.
     """
     bad = failed(record)
+    own = record.discovery.native_batch_size if record.discovery is not None else None
+    raised = next(
+        (one for one in bad if one.outcome == "exception" and one.batch_size == own), None
+    )
+    if raised is not None:
+        what = f"the script raised {raised.detail} at its own batch size, {own}."
+        return ScriptError(what, f"Mend the script; its output is in {log}.", script_traceback)
     if ran(record) or not bad:
         return None
     smallest = min(bad, key=lambda one: one.batch_size)

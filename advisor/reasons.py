@@ -1,0 +1,154 @@
+"""The sentences of the advice: what to use, why, and which line to change."""
+
+from __future__ import annotations
+
+from ..records import Choice, RunRecord
+from ..units import format_bytes, format_measured
+from .confirm import finalists, ratio_to
+from .energy import samples_per_joule, thriftiest, why_not
+from .facts import failed, latest_timed, searched, smallest_bad, target_bytes, trusted_memory
+from .knee import fastest
+from .scaling import input_share
+from .thresholds import INPUT_SHARE
+
+
+def headline(choice: Choice | None) -> str:
+    """The verdict in one line."""
+    if choice is None:
+        return "No batch size can be recommended."
+    words = [f"Use batch size {choice.batch_size}"]
+    if choice.samples_per_s is not None:
+        rate = choice.samples_per_s
+        value = format_measured(rate.median, rate.relative_half_width)
+        words.append(f"{value} samples/s ±{rate.relative_half_width:.1%}")
+    if choice.peak_bytes is not None:
+        words.append(f"peak {format_bytes(choice.peak_bytes)}")
+    return ": ".join([words[0], ", ".join(words[1:])]) if words[1:] else words[0]
+
+
+def reason(record: RunRecord, choice: Choice | None, native: Choice | None) -> str:
+    """Why this size, and what it gains over the script's own."""
+    if choice is None:
+        return _why_nothing(record)
+    parts = [_objective(record, choice)]
+    if native is not None and native.batch_size != choice.batch_size:
+        parts.append(_against_native(choice, native))
+    elif native is not None:
+        parts.append("This is the size the script has already.")
+    return " ".join(parts)
+
+
+def _objective(record: RunRecord, choice: Choice) -> str:
+    size, kind = choice.batch_size, record.goal.kind
+    if kind == "memory":
+        target = target_bytes(record) or 0
+        return (
+            f"The largest size that ran and stays below {format_bytes(target)} "
+            f"(capacity less {record.goal.margin:.0%})."
+        )
+    best = fastest(record)
+    own = record.discovery.native_batch_size if record.discovery is not None else None
+    sizes = searched(record)
+    if kind == "knee" and size == own and size in sizes:
+        share = input_share(sizes[size])
+        if share >= INPUT_SHARE:
+            return (
+                f"The step waits {share:.0%} of its time for the DataLoader, so no batch size "
+                "gains anything: mend the loader first."
+            )
+    if kind == "energy":
+        text = f"The size with the most samples per joule: {choice.samples_per_joule or 0:.4g}."
+        if best is None or best == size:
+            return f"{text} It is the fastest as well."
+        other = samples_per_joule(latest_timed(record)[best])
+        return text + (f" The fastest, {best}, reaches {other:.4g}." if other else "")
+    if kind == "throughput":
+        return "The fastest size that ran; of sizes that noise cannot tell apart the smallest."
+    return _knee(record, size, best)
+
+
+def _knee(record: RunRecord, size: int, best: int | None) -> str:
+    tolerance = record.goal.tolerance
+    rival = next((one for one in finalists(record) if one != size), best)
+    ratio = ratio_to(record, size, rival) if rival not in (None, size) else None
+    shown = (
+        f": {ratio[0]:.1%} of the throughput of {rival}, measured in turn "
+        f"({ratio[1]:.1%} to {ratio[2]:.1%})."
+        if ratio is not None
+        else "."
+    )
+    if best is not None and size > best:
+        return (
+            f"Next to {best}, the fastest of the search, and without its short last batch; "
+            f"within {tolerance:.0%} of the best{shown}"
+        )
+    if best == size:
+        return (
+            f"The smallest size within {tolerance:.0%} of the best throughput, and the fastest "
+            f"of the search{shown}"
+        )
+    return f"The smallest size that reaches {1 - tolerance:.0%} of the best{shown}"
+
+
+def _against_native(choice: Choice, native: Choice) -> str:
+    if choice.samples_per_s is None or native.samples_per_s is None:
+        return ""
+    ratio = choice.samples_per_s.median / native.samples_per_s.median
+    low = choice.samples_per_s.low / native.samples_per_s.high
+    high = choice.samples_per_s.high / native.samples_per_s.low
+    if low <= 1 <= high:
+        return (
+            f"Against the script's own {native.batch_size} the noise shows no difference "
+            f"(x{low:.2f} to x{high:.2f})."
+        )
+    return (
+        f"x{ratio:.2f} the samples per second of the script's own {native.batch_size} "
+        f"(x{low:.2f} to x{high:.2f})."
+    )
+
+
+def _why_nothing(record: RunRecord) -> str:
+    if record.goal.kind == "energy" and latest_timed(record) and thriftiest(record) is None:
+        return f"{why_not(record)}. --goal throughput needs none.".capitalize()
+    target = target_bytes(record)
+    peaks = trusted_memory(record)
+    if target is not None and peaks and all(one.peak_bytes > target for one in peaks.values()):
+        smallest = min(peaks)
+        return (
+            f"Every size that ran takes more than {format_bytes(target)} (capacity less "
+            f"{record.goal.margin:.0%}): batch {smallest} took "
+            f"{format_bytes(peaks[smallest].peak_bytes)}."
+        )
+    bad = smallest_bad(record)
+    if bad is not None:
+        worst = min(failed(record), key=lambda one: one.batch_size)
+        limit = f" within {format_bytes(record.device.capacity_bytes)}" if record.device else ""
+        if worst.outcome == "out_of_memory":
+            return f"Nothing fits{limit}: batch {worst.batch_size} ran out of memory."
+        return f"Batch {worst.batch_size} failed: {worst.detail}"
+    if record.faults:
+        return record.faults[-1].detail
+    return record.stop_reason or "Nothing was measured."
+
+
+def change(record: RunRecord, size: int | None, micro_batches: int) -> str:
+    """The line to change, as the user would find it."""
+    if record.discovery is None or size is None:
+        return ""
+    loader = record.discovery.primary
+    native = record.discovery.native_batch_size
+    if size == native and micro_batches == record.discovery.micro_batches:
+        return "nothing to change"
+    source = loader.source
+    if source is None:
+        where = f"{loader.place}  " if loader.place is not None else ""
+        text = f"{where}batch_size={native} → {size}"
+    elif not source.template:
+        text = f"{source.place}  {source.before}  ({native} → {size})"
+    else:
+        text = f"{source.place}  {source.before} → {source.template.format(size)}"
+        if source.option is not None and not source.before.startswith(source.option):
+            text += f"   (or on the command line: {source.option} {size})"
+    if micro_batches != record.discovery.micro_batches:
+        text += f"; accumulate over {micro_batches} micro-batches"
+    return text
