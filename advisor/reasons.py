@@ -72,8 +72,8 @@ def _knee(record: RunRecord, size: int, best: int | None) -> str:
     rival = next((one for one in finalists(record) if one != size), best)
     ratio = ratio_to(record, size, rival) if rival not in (None, size) else None
     shown = (
-        f": {ratio[0]:.1%} of the throughput of {rival}, measured in turn "
-        f"({ratio[1]:.1%} to {ratio[2]:.1%})."
+        f": {ratio[0]:.1%} of the throughput of {rival} (measured in turn, "
+        f"{ratio[1]:.1%} to {ratio[2]:.1%})."
         if ratio is not None
         else "."
     )

@@ -73,7 +73,9 @@ def _must_stop(record: RunRecord) -> str | None:
         return "nothing fits: batch 1 failed"
     others = [one for one in bad if one.outcome != "out_of_memory"]
     own = record.discovery.native_batch_size if record.discovery is not None else None
-    own_failed = any(one.batch_size == own for one in others)
+    own_failed = any(one.batch_size == own for one in others) and own not in {
+        one.batch_size for one in ran(record)
+    }
     if others and (len(others) >= MAX_OTHER_FAILURES or own_failed):
         return f"batch {others[-1].batch_size} failed: {others[-1].detail}"
     return None

@@ -66,7 +66,7 @@ class TestChoice:
         series = (confirm(32, 0.18), confirm(64, 0.3048), confirm(32, 0.18), confirm(64, 0.3048))
         advice = advise(record_of(numbered(*search_of(), *series)))
         assert advice.recommended.batch_size == 64
-        assert "the fastest that ran" in advice.reason
+        assert "the fastest of the search" in advice.reason
 
     def test_a_size_over_the_margin_is_not_taken(self):
         """It ran, yet in the fresh process it left less than the margin free."""
