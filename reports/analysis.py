@@ -18,7 +18,7 @@ UNKNOWN = "-"
 GAP = 2
 DROPPED_FIRST = (
     "tensor", "occup.", "SM eff.", "ops", "copies", "busy", "host's", "step time", "compute",
-    "communication", "calls", "comm.",
+    "communication", "calls", "comm.", "last in",
 )  # fmt: skip
 """What a narrow terminal does without, least important first."""
 LEGEND = {
@@ -26,8 +26,8 @@ LEGEND = {
     "compute": "compute: kernels other than communication",
     "comm.": "comm.: communication that no computation covers",
     "copies": "copies: while no kernel ran",
-    "input": "input: stood still, waiting for the DataLoader",
-    "host": "host: stood still, waiting for Python or a launch",
+    "input": "input: waiting for the DataLoader, on a GPU only while it stood still",
+    "host": "host: the GPU stood still for Python or a launch",
     "SM eff.": "SM eff.: at most, while computing",
     "occup.": "occup.: estimated",
     "tensor": "tensor: kernel time surely on tensor cores, + what kernels' names cannot tell",
@@ -58,7 +58,7 @@ def render(
     page = Page(width, encoding)
     names = _names(analysis.traces)
     if analysis.verdict is not None:
-        ranks = plural(len(analysis.traces), "rank")
+        ranks = plural(len({one.rank for one in analysis.traces}), "rank")
         _verdict(page, analysis.verdict, f"{ranks} of one job")
     for report, name in zip(analysis.traces, names, strict=True):
         if analysis.verdict is None:
@@ -96,7 +96,10 @@ def _names(reports: Sequence[TraceReport]) -> list[str]:
     """Short names that tell the reports apart."""
     paths = [PurePath(one.trace) for one in reports]
     short = [one.name for one in paths]
-    if len(set(short)) < len(set(paths)):
+    folders = {one.parent for one in paths}
+    if len(folders) == len(set(paths)) == len({one.name for one in folders}) > 1:
+        short = [one.parent.name for one in paths]  # a run's traces: a folder for each size
+    elif len(set(short)) < len(set(paths)):
         short = [f"{one.parent.name}/{one.name}" for one in paths]
     names = []
     for one, name in zip(reports, short, strict=True):

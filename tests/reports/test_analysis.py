@@ -1,0 +1,148 @@
+"""The page of `analyze`, from reports written by hand. No number here was measured."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from batchadvisor.records import (
+    Analysis,
+    Collectives,
+    Evidence,
+    IdleShares,
+    KernelTime,
+    Profile,
+    RankTimes,
+    StepTimes,
+    TraceReport,
+    Verdict,
+)
+from batchadvisor.reports.analysis import render
+from batchadvisor.reports.larger import larger_text
+
+from .test_terminal import agrees
+
+
+def profile(**changes):
+    idle = IdleShares(
+        total_pct=40.0, input_pct=5.0, synchronize_pct=1.0, launch_pct=4.0, call_pct=1.0,
+        host_pct=27.0, launch_latency_pct=1.0, dependency_pct=0.5, unknown_pct=0.3, tail_pct=0.2,
+    )  # fmt: skip
+    values = {
+        "num_steps": 2, "busy_pct": 60.0, "kernel_pct": 59.0, "compute_pct": 35.0,
+        "communication_pct": 30.0, "exposed_communication_pct": 24.0, "exposed_copy_pct": 1.0,
+        "sm_efficiency_computing_pct": 91.0, "occupancy_pct": 44.0, "tensor_core_pct": 52.0,
+        "tensor_core_unknown_pct": 8.0, "idle": idle, "operators_pct": 80.0, "input_wait_pct": 6.0,
+        "kernels": (
+            KernelTime(name="ncclDevKernel_AllReduce", num_calls=12, total_s=0.03),
+            KernelTime(name="gemm" * 60, num_calls=48, total_s=0.01, occupancy_pct=31.0),
+        ),
+    }  # fmt: skip
+    return Profile(**{**values, **changes})
+
+
+VERDICT = Verdict(
+    limit="communication",
+    message="communication that no computation covers takes 24% of the step",
+    evidence=(Evidence(metric="share of the step", value=0.24, threshold=0.15),),
+    remedy="overlap it.",
+    gain_at_most=2.27,
+)
+
+
+def report(rank, **changes):
+    values = {
+        "trace": f"traces/rank{rank}.json.gz", "rank": rank, "world_size": 4, "device": rank,
+        "device_name": "Synthetic GPU", "window_s": 0.1, "window_source": "steps", "step_s": 0.05,
+        "step_source": "GPU end to GPU end", "profile": profile(), "verdict": VERDICT,
+        "steps": tuple(
+            StepTimes(name=f"ProfilerStep#{n}", window_s=0.05, host_s=0.048, busy_pct=60.0,
+                      compute_pct=35.0, exposed_communication_pct=24.0, exposed_copy_pct=1.0,
+                      input_pct=5.0, host_pct=33.0)
+            for n in (7, 8)
+        ),
+    }  # fmt: skip
+    return TraceReport(**{**values, **changes})
+
+
+def job():
+    ranks = tuple(
+        RankTimes(rank=rank, communication_s=one, transfer_s=0.002, wait_s=one - 0.002,
+                  caused_s=0.02 if rank == 1 else 0.0, num_last=6 if rank == 1 else 0)
+        for rank, one in enumerate((0.012, 0.002, 0.012))
+    )  # fmt: skip
+    collectives = Collectives(
+        ranks=ranks, world_size=4, num_matched=6, num_unmatched=2, straggler=1, straggler_share=1.0
+    )
+    return Analysis(
+        traces=tuple(report(rank) for rank in range(3)), collectives=collectives, verdict=VERDICT
+    )
+
+
+def shown(analysis, width=100, **rest):
+    values = {"steps": True, "kernels": 5, "next_command": "batchadvisor analyze x"}
+    return render(analysis, width=width, color=False, **{**values, **rest})
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_whole_page(width):
+    agrees(f"analysis-{width}", shown(job(), width))
+
+
+@pytest.mark.parametrize("width", [20, 40, 55, 72, 100, 160])
+def test_no_line_is_too_long(width):
+    assert max(map(len, shown(job(), width).splitlines())) <= max(width, 40)
+
+
+def test_only_what_was_asked_for():
+    text = shown(job(), steps=False, kernels=0, next_command="")
+    assert "Steps of" not in text
+    assert "Kernels of" not in text
+    assert "Next:" not in text
+
+
+def test_nothing_from_a_trace_is_obeyed():
+    evil = "a\x1b[31mb\x07\nc"
+    bad = report(0, trace=f"{evil}.json", device_name=evil, notes=(evil,))
+    bad = msgspec.structs.replace(
+        bad, profile=profile(kernels=(KernelTime(name=evil, num_calls=1, total_s=1.0),))
+    )
+    text = shown(Analysis(traces=(bad,)))
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    shown(Analysis(traces=(bad,)), encoding="ascii").encode("ascii")
+
+
+def test_unknowns_are_dashes():
+    bare = report(0, device=None, step_s=None, steps=(), profile=Profile())
+    text = shown(Analysis(traces=(bare,)))
+    assert "None" not in text
+    assert "CPU operators of rank0" in text
+    mixed = shown(Analysis(traces=(bare, report(1))))
+    assert "None" not in mixed
+
+
+def test_names_of_a_runs_traces():
+    traces = tuple(
+        report(0, trace=f"traces/batch_size=00{size}/w0t0.{size}.json.gz") for size in (16, 64)
+    )
+    text = shown(Analysis(traces=traces))
+    assert "batch_size=0016\n" in text
+    same = tuple(report(0, trace=f"{name}/t.json") for name in ("a", "b"))
+    assert "  a  " in shown(Analysis(traces=same))
+    deep = tuple(report(0, trace=name) for name in ("a/t.json", "a/u.json", "b/t.json"))
+    assert "a/t" in shown(Analysis(traces=deep))
+
+
+@pytest.mark.parametrize(
+    ("helps", "most", "text"),
+    [
+        ("helps", 1.5, "A larger batch helps: at most x1.50 samples per second, an estimate."),
+        ("helps", 27.0, "more than x10"),
+        ("helps", None, "A larger batch helps."),
+        ("does not help", 1.05, "does not help: at most x1.05"),
+        ("unknown", None, "is not known."),
+    ],
+)
+def test_larger(helps, most, text):
+    verdict = Verdict(limit="host", message="", larger_batch=helps, gain_at_most=most)
+    assert text in larger_text(verdict)
