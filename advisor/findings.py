@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..records import Evidence, Finding, RunRecord, Tail, TailCheck
 from ..units import format_bytes
-from .facts import confirmations, failed, pooled, ran, searched
+from .facts import confirmations, failed, pooled, ran, searched, undisturbed
 from .knee import slower_than_larger
 from .sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
 from .tail_findings import tail_findings
@@ -58,7 +58,7 @@ def _disagreement(record: RunRecord, batch_size: int) -> list[Finding]:
     """The confirmation says something else than the search, beyond both intervals."""
     one = searched(record).get(batch_size)
     again = pooled(
-        [trial for trial in confirmations(record) if trial.batch_size == batch_size],
+        undisturbed([one for one in confirmations(record) if one.batch_size == batch_size]),
         "samples_per_s",
     )
     if one is None or one.samples_per_s is None or again is None:
@@ -214,6 +214,25 @@ def _by_index(record: RunRecord) -> list[Finding]:
     ]
 
 
+def _damaged(record: RunRecord) -> list[Finding]:
+    """Traces of which a part could not be read; their shares are of the rest."""
+    losses = {
+        one.batch_size: one.profile.losses
+        for one in record.trials
+        if one.profile is not None and one.profile.losses
+    }
+    return [
+        Finding(
+            rule="trace.damaged",
+            severity="warning",
+            message=f"at batch {size} {text}",
+            evidence=(Evidence(metric="batch size", value=size),),
+            remedy="the shares of the time at this size are those of what could be read.",
+        )
+        for size, text in losses.items()
+    ]
+
+
 _RULES: tuple[Callable[[RunRecord], list[Finding]], ...] = (
     _refused,
     _broken,
@@ -222,4 +241,5 @@ _RULES: tuple[Callable[[RunRecord], list[Finding]], ...] = (
     _bounded,
     _approximate,
     _by_index,
+    _damaged,
 )

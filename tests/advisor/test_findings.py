@@ -4,7 +4,7 @@ import pytest
 from batchadvisor.advisor.findings import WIDE_INTERVAL, findings_of
 from batchadvisor.advisor.sizes import SMALL_BATCH_NORM
 from batchadvisor.advisor.tail import tail_of
-from batchadvisor.records import Goal, Memory, NormLayers, TailCheck
+from batchadvisor.records import Goal, Memory, NormLayers, Profile, TailCheck
 
 from .machine import GIB, discovery_of, failure_of, loader_of, numbered, record_of, trial_of
 
@@ -197,3 +197,9 @@ class TestSteering:
 def test_no_size_was_chosen():
     record = record_of(numbered(failure_of(8), failure_of(1)))
     assert [one.rule for one in findings_of(record, None, None, None)] == ["memory.refused"]
+
+
+@pytest.mark.parametrize("losses", ["", "the trace is damaged: 3 events could not be read"])
+def test_damaged_traces(losses):
+    found = findings(trial_of(64, 0.1, profile=Profile(losses=losses)))
+    assert ("trace.damaged" in found) is bool(losses)
