@@ -27,13 +27,14 @@ from ..spread import inverse
 from .confirm import finalists
 from .energy import samples_per_joule
 from .facts import (
+    best_timed,
     confirmations,
     known_bad,
-    latest_timed,
     pooled,
     ran,
     target_bytes,
     trusted_memory,
+    undisturbed,
 )
 from .findings import findings_of
 from .knee import fastest
@@ -125,7 +126,7 @@ def _choose(record: RunRecord, *, another: bool) -> int | None:
             return size
     if record.goal.kind == "energy" and not proposed:
         return None
-    left = [size for size in latest_timed(record) if fits(size)]
+    left = [size for size in best_timed(record) if fits(size)]
     if record.goal.kind == "memory":
         left = [size for size in runs if fits(size)]
         return max(left, default=None)
@@ -133,7 +134,7 @@ def _choose(record: RunRecord, *, another: bool) -> int | None:
 
 
 def _throughput(record: RunRecord, size: int) -> float:
-    spread = latest_timed(record)[size].samples_per_s
+    spread = best_timed(record)[size].samples_per_s
     return spread.median if spread is not None else 0.0
 
 
@@ -141,8 +142,8 @@ def _trials_of(record: RunRecord, size: int) -> list[Trial]:
     """The trials that speak for a size: those of the confirmation, else the last of the search."""
     confirmed = [one for one in confirmations(record) if one.batch_size == size]
     if confirmed:
-        return confirmed
-    timed = latest_timed(record)
+        return undisturbed(confirmed)
+    timed = best_timed(record)
     if size in timed:
         return [timed[size]]
     return [one for one in ran(record) if one.batch_size == size][-1:]
@@ -183,7 +184,7 @@ def _epoch(record: RunRecord, samples_per_s: Spread | None) -> Spread | None:
 def _time_law(record: RunRecord, unavailable: dict[str, str]) -> TimeLaw | None:
     times = {
         size: one.step_s.median
-        for size, one in latest_timed(record).items()
+        for size, one in best_timed(record).items()
         if one.step_s is not None
     }
     law = fit_time(times)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from math import sqrt
+from statistics import median
 
 from ..records import RunRecord, Trial, TrialRequest
 from .cost import Budget
 from .energy import thriftiest
 from .facts import (
+    best_timed,
     confirmations,
     known_bad,
-    latest_timed,
     ran,
     searched,
     target_bytes,
+    throughput,
     trusted_memory,
+    undisturbed,
 )
 from .knee import fastest, knee
 from .sizes import allowed
@@ -23,7 +25,9 @@ from .tail import last_batch
 
 ROUNDS = 2
 """Each finalist is measured this often, in turn."""
-MAX_FINALISTS = 4
+MAX_DISTURBED = 2
+"""So many disturbed trials of a size are measured again."""
+MAX_CONFIRMATIONS = 12
 PAIR_NOISE = 0.01
 """Paired ratios this close to the tolerance do not reject a size."""
 
@@ -57,19 +61,25 @@ def finalists(record: RunRecord) -> tuple[int, ...]:
 def ratio_to(record: RunRecord, size: int, other: int) -> tuple[float, float, float] | None:
     """Throughput of `size` over that of `other` in the confirmation: middle, low, high.
 
-    Neighbouring trials are paired, so that slow drift of the machine cancels out.
+    They were measured in turn in one process. Neighbouring trials are paired, so that slow drift
+    of the machine cancels out; the middle is the median of the pairs. Disturbed trials count only
+    where there are no others.
     """
     series = confirmations(record)
-    ratios = []
-    for one, two in pairwise(series):
-        pair = {one.batch_size: one, two.batch_size: two}
-        if set(pair) == {size, other}:
-            mine, theirs = pair[size].samples_per_s, pair[other].samples_per_s
-            if mine is not None and theirs is not None:
-                ratios.append(mine.median / theirs.median)
-    if not ratios:
+    mine, theirs = undisturbed(_of(series, size)), undisturbed(_of(series, other))
+    if not mine or not theirs or min(map(throughput, theirs)) <= 0:
         return None
-    return sum(ratios) / len(ratios), min(ratios), max(ratios)
+    pairs = [
+        throughput(one) / throughput(two)
+        for one in mine
+        for two in theirs
+        if abs(one.ordinal - two.ordinal) == 1
+    ] or [throughput(one) / throughput(two) for one in mine for two in theirs]
+    return median(pairs), min(pairs), max(pairs)
+
+
+def _of(series: list[Trial], size: int) -> list[Trial]:
+    return [one for one in series if one.batch_size == size]
 
 
 def next_confirmation(record: RunRecord, budget: Budget) -> TrialRequest | None:
@@ -78,12 +88,12 @@ def next_confirmation(record: RunRecord, budget: Budget) -> TrialRequest | None:
     if not sizes:
         return None
     series = confirmations(record)
-    counts = {size: sum(1 for one in series if one.batch_size == size) for size in sizes}
+    counts = {size: _rounds(series, size) for size in sizes}
     rounds = ROUNDS if len(sizes) > 1 else 1
     wanted = min(sizes, key=lambda size: (counts[size], sizes.index(size)))
     if counts[wanted] >= rounds:
         return None
-    if len([one for one in record.trials if one.purpose == "confirm"]) >= MAX_FINALISTS * 2 + 2:
+    if len([one for one in record.trials if one.purpose == "confirm"]) >= MAX_CONFIRMATIONS:
         return None
     request = TrialRequest(
         batch_size=wanted,
@@ -96,6 +106,13 @@ def next_confirmation(record: RunRecord, budget: Budget) -> TrialRequest | None:
     if counts[wanted] and budget.trial_s(request) > budget.left_s:
         return None
     return request
+
+
+def _rounds(series: list[Trial], size: int) -> int:
+    """Rounds that a size has behind it; a disturbed trial does not count, within limits."""
+    trials = _of(series, size)
+    disturbed = sum(1 for one in trials if one.doubts)
+    return len(trials) - min(disturbed, MAX_DISTURBED)
 
 
 def next_tail(record: RunRecord) -> TrialRequest | None:
@@ -121,7 +138,7 @@ def next_tail(record: RunRecord) -> TrialRequest | None:
 
 def _after_rejections(record: RunRecord, size: int, best: int) -> int:
     """Moves from the knee towards the fastest size while the confirmation rejects it."""
-    known = sorted(set(latest_timed(record)) | {best})
+    known = sorted(set(best_timed(record)) | {best})
     while size < best:
         ratio = ratio_to(record, size, best)
         if ratio is None or ratio[0] >= 1 - record.goal.tolerance - PAIR_NOISE:
@@ -136,18 +153,14 @@ def _after_rejections(record: RunRecord, size: int, best: int) -> int:
 def _fastest_above(record: RunRecord, size: int) -> int | None:
     """The larger size with the highest throughput, which a knee has to be compared with."""
     larger = {other: one for other, one in searched(record).items() if other > size}
-    return max(larger, key=lambda other: _median(larger[other]), default=None)
+    return max(larger, key=lambda other: throughput(larger[other]), default=None)
 
 
 def _runner_up(record: RunRecord, best: int) -> int | None:
     others = {size: one for size, one in searched(record).items() if size != best}
     if not others:
         return None
-    return max(others, key=lambda size: _median(others[size]))
-
-
-def _median(trial: Trial) -> float:
-    return trial.samples_per_s.median if trial.samples_per_s else 0.0
+    return max(others, key=lambda size: throughput(others[size]))
 
 
 def _largest_fitting(record: RunRecord) -> int | None:

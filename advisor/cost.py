@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..records import RunRecord, TrialRequest
-from .facts import latest_timed
+from .facts import best_timed
 from .laws import fit_time
 
 TIMED_STEPS = 14
@@ -22,7 +22,7 @@ class Budget:
         self._record = record
         self._times = {
             size: trial.step_s.median
-            for size, trial in latest_timed(record).items()
+            for size, trial in best_timed(record).items()
             if trial.step_s is not None
         }
         self._law = fit_time(self._times)

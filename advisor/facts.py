@@ -52,19 +52,39 @@ def known_bad(record: RunRecord, size: int) -> bool:
     )
 
 
-def latest_timed(record: RunRecord) -> dict[int, Trial]:
-    """For each size the latest timed trial, in order of size."""
-    latest = {one.batch_size: one for one in timed(record)}
-    return dict(sorted(latest.items()))
+def undisturbed(trials: list[Trial]) -> list[Trial]:
+    """Those without doubts, or all where each has one."""
+    return [one for one in trials if not one.doubts] or trials
+
+
+def fastest_of(trials: list[Trial]) -> dict[int, Trial]:
+    """For each size its fastest undisturbed trial, in order of size.
+
+    What disturbs a measurement only ever slows it down, so of two the faster is nearer the truth.
+    """
+    by_size: dict[int, list[Trial]] = {}
+    for trial in trials:
+        by_size.setdefault(trial.batch_size, []).append(trial)
+    return {size: max(undisturbed(by_size[size]), key=throughput) for size in sorted(by_size)}
+
+
+def throughput(trial: Trial) -> float:
+    """Samples per second, 0 where no time was measured."""
+    return trial.samples_per_s.median if trial.samples_per_s is not None else 0.0
+
+
+def best_timed(record: RunRecord) -> dict[int, Trial]:
+    """The trial that speaks for each size, of search and confirmation, in order of size."""
+    return fastest_of(timed(record))
 
 
 def searched(record: RunRecord) -> dict[int, Trial]:
-    """The timed trials of the search, one a size, in order of size.
+    """The same of the search alone, sizes that were refused since left out.
 
-    What the search found does not change while it is being confirmed, unless a size fails there.
+    What the search found does not change while it is being confirmed.
     """
-    found = {one.batch_size: one for one in timed(record) if one.purpose == "search"}
-    return {size: one for size, one in sorted(found.items()) if not known_bad(record, size)}
+    found = fastest_of([one for one in timed(record) if one.purpose == "search"])
+    return {size: one for size, one in found.items() if not known_bad(record, size)}
 
 
 def trusted_memory(record: RunRecord) -> dict[int, Memory]:

@@ -13,6 +13,8 @@ from .sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
 from .tail_findings import tail_findings
 
 _NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+FALLING = 1.15
+"""A step that takes this many times as long as one of a larger size, measured twice, is named."""
 DISAGREEMENT = 0.15
 """Search and confirmation that differ by more, beyond their intervals, are a finding."""
 WIDE_INTERVAL = 0.10
@@ -171,7 +173,7 @@ def _bounded(record: RunRecord) -> list[Finding]:
 
 def _falling(record: RunRecord) -> list[Finding]:
     sizes = searched(record)
-    slower = slower_than_larger(sizes)
+    slower = slower_than_larger(sizes, FALLING)
     if not slower:
         return []
     listed = ", ".join(map(str, slower))

@@ -13,7 +13,15 @@ from math import sqrt
 from ..records import RunRecord, TimeLaw, Trial, TrialRequest
 from .cost import Budget
 from .energy import samples_per_joule
-from .facts import known_bad, searched, smallest_bad, target_bytes, timed, trusted_memory
+from .facts import (
+    known_bad,
+    searched,
+    smallest_bad,
+    target_bytes,
+    throughput,
+    timed,
+    trusted_memory,
+)
 from .laws import fit_time, knee_of
 from .memory_guard import largest_safe
 from .scaling import input_share
@@ -31,9 +39,11 @@ BRACKET = 1.25
 TAIL_REACH = 1.25
 """How much larger a size without a harmful tail may be than the knee."""
 MAX_REFINEMENTS = 5
-FALLING = 1.15
+FALLING = 1.05
 """A step that takes this many times as long as one of a larger size is doubted."""
-MAX_AGAIN = 2
+DIP = 0.95
+"""So is a throughput below this share of both its neighbours'."""
+MAX_AGAIN = 4
 SPEED_GOALS = ("throughput", "energy")
 """Goals that grow until it no longer pays and look for no knee."""
 
@@ -71,16 +81,16 @@ def fastest(record: RunRecord) -> int | None:
     sizes = searched(record)
     if not sizes:
         return None
-    best = max(sizes.values(), key=_throughput)
+    best = max(sizes.values(), key=throughput)
     assert best.samples_per_s is not None
     half_width = best.samples_per_s.relative_half_width
     floor = best.samples_per_s.median * (1 - min(0.02, max(0.005, half_width)))
-    return min(size for size, trial in sizes.items() if _throughput(trial) >= floor)
+    return min(size for size, trial in sizes.items() if throughput(trial) >= floor)
 
 
 def law_of(sizes: dict[int, Trial]) -> TimeLaw | str:
     """The time law up to the best size: beyond it other things (paging, caches) take over."""
-    best = max(sizes, key=lambda size: _throughput(sizes[size]))
+    best = max(sizes, key=lambda size: throughput(sizes[size]))
     return fit_time(
         {
             size: one.step_s.median
@@ -94,32 +104,50 @@ def _inside(record: RunRecord, sizes: dict[int, Trial]) -> list[int]:
     """The sizes within the tolerance of the best, BatchNorm's minimum kept; never empty."""
     sound = smallest_sound(record)
     sizes = {size: one for size, one in sizes.items() if size >= sound} or sizes
-    best_size = max(sizes, key=lambda size: _throughput(sizes[size]))
+    best_size = max(sizes, key=lambda size: throughput(sizes[size]))
     law = law_of(sizes)
     if isinstance(law, str):
-        floor = (1 - record.goal.tolerance) * _throughput(sizes[best_size])
-        return [size for size, trial in sizes.items() if _throughput(trial) >= floor]
+        floor = (1 - record.goal.tolerance) * throughput(sizes[best_size])
+        return [size for size, trial in sizes.items() if throughput(trial) >= floor]
     wanted = knee_of(law, best_size, record.goal.tolerance)
     return [size for size in sizes if size * CLOSE >= wanted and size <= best_size] or [best_size]
 
 
-def slower_than_larger(sizes: dict[int, Trial]) -> list[int]:
-    """Sizes whose step took clearly longer than that of a larger size: something disturbed it."""
+def slower_than_larger(sizes: dict[int, Trial], factor: float) -> list[int]:
+    """Sizes whose step took `factor` times as long as that of a larger size, or longer."""
     times = {size: one.step_s.median for size, one in sizes.items() if one.step_s is not None}
     return [
         size
         for size, time in times.items()
-        if any(other > size and time > FALLING * times[other] for other in times)
+        if any(other > size and time > factor * times[other] for other in times)
     ]
 
 
 def _again(record: RunRecord) -> TrialRequest | None:
-    """A disturbed size is timed once more; if it stays so, it is real, and a finding."""
+    """A size that something seems to have disturbed is timed once more.
+
+    It is when others used the machine meanwhile, when a larger size was faster a step, or when
+    its throughput falls below that of both its neighbours. If it stays so, it is real.
+    """
+    sizes = searched(record)
     counts = Counter(one.batch_size for one in timed(record) if one.purpose == "search")
-    for size in slower_than_larger(searched(record)):
-        if counts[size] == 1 and sum(counts.values()) - len(counts) < MAX_AGAIN:
-            return _timed(record, size, "timed again: a larger size was faster a step")
+    if sum(counts.values()) - len(counts) >= MAX_AGAIN:
+        return None
+    suspects = [size for size, one in sizes.items() if one.doubts]
+    for size in dict.fromkeys([*suspects, *slower_than_larger(sizes, FALLING), *_dips(sizes)]):
+        if counts[size] == 1:
+            return _timed(record, size, "timed again: something seems to have disturbed it")
     return None
+
+
+def _dips(sizes: dict[int, Trial]) -> list[int]:
+    """Sizes with clearly less throughput than the next smaller and the next larger one."""
+    ordered = list(sizes)
+    return [
+        size
+        for before, size, after in zip(ordered, ordered[1:], ordered[2:], strict=False)
+        if throughput(sizes[size]) < DIP * min(throughput(sizes[before]), throughput(sizes[after]))
+    ]
 
 
 def _grow(record: RunRecord, budget: Budget) -> TrialRequest | None:
@@ -144,7 +172,7 @@ def _grow(record: RunRecord, budget: Budget) -> TrialRequest | None:
 
 def _growth_pays(record: RunRecord, sizes: dict[int, Trial]) -> bool:
     """Whether the last step up gained enough to go on."""
-    worth = _per_joule if record.goal.kind == "energy" else _throughput
+    worth = _per_joule if record.goal.kind == "energy" else throughput
     gains = [
         worth(sizes[after]) / worth(sizes[before]) - 1
         for before, after in pairwise(sorted(sizes))
@@ -173,7 +201,7 @@ def _refine(record: RunRecord) -> TrialRequest | None:
 
 
 def _by_law(record: RunRecord, law: TimeLaw, sizes: dict[int, Trial]) -> int | None:
-    best = max(sizes, key=lambda size: _throughput(sizes[size]))
+    best = max(sizes, key=lambda size: throughput(sizes[size]))
     wanted = knee_of(law, best, record.goal.tolerance)
     if any(size / CLOSE <= wanted <= size * CLOSE for size in sizes):
         return None
@@ -222,14 +250,9 @@ def _ladder(sizes: dict[int, Trial]) -> list[int]:
     return steps
 
 
-def _throughput(trial: Trial) -> float:
-    assert trial.samples_per_s is not None
-    return trial.samples_per_s.median
-
-
 def _per_joule(trial: Trial) -> float:
     """What the goal `energy` grows by; throughput where no energy was measured."""
-    return samples_per_joule(trial) or _throughput(trial)
+    return samples_per_joule(trial) or throughput(trial)
 
 
 def _timed(record: RunRecord, size: int, reason: str) -> TrialRequest:

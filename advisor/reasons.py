@@ -6,7 +6,7 @@ from ..records import Choice, RunRecord
 from ..units import format_bytes, format_measured
 from .confirm import finalists, ratio_to
 from .energy import samples_per_joule, thriftiest, why_not
-from .facts import failed, latest_timed, searched, smallest_bad, target_bytes, trusted_memory
+from .facts import best_timed, failed, searched, smallest_bad, target_bytes, trusted_memory
 from .knee import fastest
 from .scaling import input_share
 from .thresholds import INPUT_SHARE
@@ -60,7 +60,7 @@ def _objective(record: RunRecord, choice: Choice) -> str:
         text = f"The size with the most samples per joule: {choice.samples_per_joule or 0:.4g}."
         if best is None or best == size:
             return f"{text} It is the fastest as well."
-        other = samples_per_joule(latest_timed(record)[best])
+        other = samples_per_joule(best_timed(record)[best])
         return text + (f" The fastest, {best}, reaches {other:.4g}." if other else "")
     if kind == "throughput":
         return "The fastest size that ran; of sizes that noise cannot tell apart the smallest."
@@ -108,7 +108,7 @@ def _against_native(choice: Choice, native: Choice) -> str:
 
 
 def _why_nothing(record: RunRecord) -> str:
-    if record.goal.kind == "energy" and latest_timed(record) and thriftiest(record) is None:
+    if record.goal.kind == "energy" and best_timed(record) and thriftiest(record) is None:
         return f"{why_not(record)}. --goal throughput needs none.".capitalize()
     target = target_bytes(record)
     peaks = trusted_memory(record)

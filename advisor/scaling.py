@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import log
 
 from ..records import Record, RunRecord, TimeLaw, Trial
-from .facts import latest_timed
+from .facts import best_timed
 
 MEMORY_REACH = 4
 """A size that ran out of memory forbids growth from sizes down to this part of it."""
@@ -32,7 +32,7 @@ class Scaling(Record, frozen=True, kw_only=True):
 
 def scaling_at(record: RunRecord, batch_size: int, law: TimeLaw | None) -> Scaling:
     """What the other sizes of a record say about one."""
-    sizes = latest_timed(record)
+    sizes = best_timed(record)
     gain = marginal_gain(sizes, batch_size)
     fixed = _fixed_share(sizes, batch_size, law)
     return Scaling(

@@ -12,7 +12,7 @@ import msgspec
 
 from ..records import Evidence, Limit, Profile, RunRecord, TimeLaw, Trial, Verdict
 from .by_times import by_times
-from .facts import latest_timed
+from .facts import best_timed
 from .limits import Losses, losses_of, message_of
 from .remedies import remedy_of
 from .scaling import Scaling, input_share, scaling_at
@@ -21,7 +21,7 @@ from .thresholds import COMPUTE_SHARE, FILLED_PCT, HELPFUL_GAIN, LOSS_SHARE, PAY
 
 def verdict_at(record: RunRecord, batch_size: int, law: TimeLaw | None) -> Verdict:
     """What limits the step at `batch_size`."""
-    sizes = latest_timed(record)
+    sizes = best_timed(record)
     trial = sizes.get(batch_size)
     if trial is None or trial.step_s is None:
         return Verdict(limit="cannot tell", message="no step was timed at this size")

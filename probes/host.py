@@ -12,7 +12,7 @@ from pathlib import Path
 _CGROUP = Path("/sys/fs/cgroup")
 MIN_CPU_USE_S = 0.05
 """The kernel counts in ticks of 10 ms; over less than this they say nothing."""
-OTHERS_CORES = 0.2
+OTHERS_CORES = 0.15
 FULL_SHARE = 0.85
 """Others are a doubt from so many cores on, when so much of the machine is busy."""
 _UNLIMITED = 1 << 60  # cgroup v1 writes a number near 2^63 for "no limit"
