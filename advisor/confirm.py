@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from collections import defaultdict
+from math import prod, sqrt
 from statistics import median
 
 from ..records import RunRecord, Trial, TrialRequest
@@ -62,20 +63,21 @@ def ratio_to(record: RunRecord, size: int, other: int) -> tuple[float, float, fl
     """Throughput of `size` over that of `other` in the confirmation: middle, low, high.
 
     They were measured in turn in one process. Neighbouring trials are paired, so that slow drift
-    of the machine cancels out; the middle is the median of the pairs. Disturbed trials count only
-    where there are no others.
+    of the machine cancels out. Disturbed trials count only where there are no others.
     """
     series = confirmations(record)
     mine, theirs = undisturbed(_of(series, size)), undisturbed(_of(series, other))
     if not mine or not theirs or min(map(throughput, theirs)) <= 0:
         return None
-    pairs = [
-        throughput(one) / throughput(two)
-        for one in mine
-        for two in theirs
-        if abs(one.ordinal - two.ordinal) == 1
-    ] or [throughput(one) / throughput(two) for one in mine for two in theirs]
-    return median(pairs), min(pairs), max(pairs)
+    ratios: defaultdict[int, list[float]] = defaultdict(list)
+    for one in mine:
+        for two in theirs:
+            ratios[one.ordinal - two.ordinal].append(throughput(one) / throughput(two))
+    # Size first and other first in equal parts: what drift adds to one it takes from the other.
+    orders = [ratios[one] for one in (-1, 1) if one in ratios] or list(ratios.values())
+    middle = prod(median(one) for one in orders) ** (1 / len(orders))
+    every = [ratio for one in orders for ratio in one]
+    return middle, min(every), max(every)
 
 
 def _of(series: list[Trial], size: int) -> list[Trial]:
