@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from math import prod, sqrt
+from math import prod
 from statistics import median
 
 from ..records import RunRecord, Trial, TrialRequest
@@ -29,8 +29,8 @@ ROUNDS = 2
 MAX_DISTURBED = 2
 """So many disturbed trials of a size are measured again."""
 MAX_CONFIRMATIONS = 12
-PAIR_NOISE = 0.01
-"""Paired ratios this close to the tolerance do not reject a size."""
+STEP_UP = 1.3
+"""How much larger the next candidate is when a size is turned down."""
 
 
 def finalists(record: RunRecord) -> tuple[int, ...]:
@@ -143,10 +143,13 @@ def _after_rejections(record: RunRecord, size: int, best: int) -> int:
     known = sorted(set(best_timed(record)) | {best})
     while size < best:
         ratio = ratio_to(record, size, best)
-        if ratio is None or ratio[0] >= 1 - record.goal.tolerance - PAIR_NOISE:
-            return size
+        series = confirmations(record)
+        if ratio is None or min(_rounds(series, one) for one in (size, best)) < ROUNDS:
+            return size  # not yet measured often enough to be turned down
+        if ratio[2] >= 1 - record.goal.tolerance:
+            return size  # not every pair turns it down
         larger = [one for one in known if size < one <= best]
-        step = allowed(record, sqrt(size * best), up=True)
+        step = allowed(record, size * STEP_UP, up=True)
         # A near neighbour that ran, else one between that will now be run.
         size = larger[0] if larger[0] <= size * 1.5 or not size < step < best else step
     return size

@@ -36,7 +36,7 @@ CLOSE = 1.15
 """A measured size within this ratio of where the knee is computed needs no neighbour."""
 BRACKET = 1.25
 """Without a law: ratio of the first size inside to the last outside at which refining ends."""
-TAIL_REACH = 1.25
+TAIL_REACH = 1.34
 """How much larger a size without a harmful tail may be than the knee."""
 MAX_REFINEMENTS = 5
 FALLING = 1.05
@@ -44,6 +44,8 @@ FALLING = 1.05
 DIP = 0.95
 """So is a throughput below this share of both its neighbours'."""
 MAX_AGAIN = 4
+CONTENDER = 0.85
+"""Sizes from this share of the best throughput on are near the best."""
 SPEED_GOALS = ("throughput", "energy")
 """Goals that grow until it no longer pays and look for no knee."""
 
@@ -53,6 +55,7 @@ def next_size(record: RunRecord, budget: Budget) -> TrialRequest | str:
     return (
         _again(record)
         or _grow(record, budget)
+        or _contenders(record)
         or _refine(record)
         or _clean(record)
         or "the knee is bracketed"
@@ -88,14 +91,28 @@ def fastest(record: RunRecord) -> int | None:
     return min(size for size, trial in sizes.items() if throughput(trial) >= floor)
 
 
-def law_of(sizes: dict[int, Trial]) -> TimeLaw | str:
-    """The time law up to the best size: beyond it other things (paging, caches) take over."""
-    best = max(sizes, key=lambda size: throughput(sizes[size]))
+def best_throughput(sizes: dict[int, Trial]) -> float:
+    """The highest median, samples per second."""
+    return max(map(throughput, sizes.values()))
+
+
+def plateau_end(sizes: dict[int, Trial], tolerance: float) -> int:
+    """The largest size within the tolerance of the best.
+
+    The curve is flat there, and which of its sizes reads highest is chance; where it ends is not.
+    """
+    floor = (1 - tolerance) * best_throughput(sizes)
+    return max(size for size, one in sizes.items() if throughput(one) >= floor)
+
+
+def law_of(sizes: dict[int, Trial], tolerance: float) -> TimeLaw | str:
+    """The time law up to the end of the plateau: beyond it paging or caches take over."""
+    end = plateau_end(sizes, tolerance)
     return fit_time(
         {
             size: one.step_s.median
             for size, one in sizes.items()
-            if one.step_s is not None and size <= best
+            if one.step_s is not None and size <= end
         }
     )
 
@@ -104,13 +121,14 @@ def _inside(record: RunRecord, sizes: dict[int, Trial]) -> list[int]:
     """The sizes within the tolerance of the best, BatchNorm's minimum kept; never empty."""
     sound = smallest_sound(record)
     sizes = {size: one for size, one in sizes.items() if size >= sound} or sizes
-    best_size = max(sizes, key=lambda size: throughput(sizes[size]))
-    law = law_of(sizes)
+    tolerance = record.goal.tolerance
+    end = plateau_end(sizes, tolerance)
+    law = law_of(sizes, tolerance)
     if isinstance(law, str):
-        floor = (1 - record.goal.tolerance) * throughput(sizes[best_size])
+        floor = (1 - tolerance) * best_throughput(sizes)
         return [size for size, trial in sizes.items() if throughput(trial) >= floor]
-    wanted = knee_of(law, best_size, record.goal.tolerance)
-    return [size for size in sizes if size * CLOSE >= wanted and size <= best_size] or [best_size]
+    wanted = knee_of(law, end, tolerance)
+    return [size for size in sizes if size * CLOSE >= wanted and size <= end] or [end]
 
 
 def slower_than_larger(sizes: dict[int, Trial], factor: float) -> list[int]:
@@ -131,12 +149,27 @@ def _again(record: RunRecord) -> TrialRequest | None:
     """
     sizes = searched(record)
     counts = Counter(one.batch_size for one in timed(record) if one.purpose == "search")
-    if sum(counts.values()) - len(counts) >= MAX_AGAIN:
-        return None
     suspects = [size for size, one in sizes.items() if one.doubts]
     for size in dict.fromkeys([*suspects, *slower_than_larger(sizes, FALLING), *_dips(sizes)]):
-        if counts[size] == 1:
+        if counts[size] == 1 and sum(counts.values()) - len(counts) < MAX_AGAIN:
             return _timed(record, size, "timed again: something seems to have disturbed it")
+    return None
+
+
+def _contenders(record: RunRecord) -> TrialRequest | None:
+    """On a CPU the sizes near the best are timed twice, some time apart.
+
+    Processors have slow phases of many seconds that no counter shows; two readings of a size
+    that lie apart seldom both fall into one. A GPU's clock is steadier, and throttling is seen.
+    """
+    if record.device is None or record.device.kind != "cpu":
+        return None
+    sizes = searched(record)
+    counts = Counter(one.batch_size for one in timed(record) if one.purpose == "search")
+    floor = CONTENDER * best_throughput(sizes)
+    for size, one in sizes.items():
+        if counts[size] == 1 and throughput(one) >= floor:
+            return _timed(record, size, "timed twice: near the best")
     return None
 
 
@@ -193,7 +226,7 @@ def _refine(record: RunRecord) -> TrialRequest | None:
         return None
     if len(sizes) - len(_ladder(sizes)) >= MAX_REFINEMENTS:
         return None
-    law = law_of(sizes)
+    law = law_of(sizes, record.goal.tolerance)
     wanted = _by_bracket(record, sizes) if isinstance(law, str) else _by_law(record, law, sizes)
     if wanted is None or wanted in sizes or known_bad(record, wanted):
         return None
@@ -201,8 +234,9 @@ def _refine(record: RunRecord) -> TrialRequest | None:
 
 
 def _by_law(record: RunRecord, law: TimeLaw, sizes: dict[int, Trial]) -> int | None:
-    best = max(sizes, key=lambda size: throughput(sizes[size]))
-    wanted = knee_of(law, best, record.goal.tolerance)
+    tolerance = record.goal.tolerance
+    wanted = knee_of(law, plateau_end(sizes, tolerance), tolerance)
+    wanted = max(wanted, smallest_allowed(record), smallest_sound(record))
     if any(size / CLOSE <= wanted <= size * CLOSE for size in sizes):
         return None
     size = allowed(record, wanted, up=True)
@@ -228,11 +262,11 @@ def _clean(record: RunRecord) -> TrialRequest | None:
         return None
     assert record.discovery is not None
     sizes = searched(record)
-    top = min(max(sizes), size * TAIL_REACH, largest_allowed(record))
-    wanted = clean_from(record.discovery, size, int(top))
+    top = int(min(max(sizes), size * TAIL_REACH, largest_allowed(record)))
+    # Round sizes only: one that kernels dislike would cost more than the tail.
+    near = dict.fromkeys(allowed(record, one) for one in range(size + 1, top + 1))
+    wanted = clean_from(record.discovery, (one for one in near if size < one <= top))
     if wanted is None or wanted in sizes or known_bad(record, wanted):
-        return None
-    if allowed(record, wanted) != wanted and record.goal.keep_effective_batch:
         return None
     return _timed(record, wanted, f"next to {size}, whose epochs end in a harmful short batch")
 

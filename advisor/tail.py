@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..records import Discovery, Tail
 
 NEAR = 0.25
@@ -56,17 +58,9 @@ def has_harmful_tail(discovery: Discovery, batch_size: int) -> bool:
     return tail.weight > HARMFUL_WEIGHT or tail.steps_per_epoch == 0
 
 
-def clean_from(discovery: Discovery, batch_size: int, top: int) -> int | None:
-    """The size from `batch_size` to `top` without a harmful tail that is worth running.
-
-    The most even number comes first (multiples of 8, then of 4, of 2), then the nearest.
-    """
-    sizes = [one for one in range(batch_size + 1, top + 1) if not has_harmful_tail(discovery, one)]
-
-    def roughness(size: int) -> int:
-        return next(rank for rank, step in enumerate((8, 4, 2, 1)) if size % step == 0)
-
-    return min(sizes, key=lambda one: (roughness(one), one), default=None)
+def clean_from(discovery: Discovery, sizes: Iterable[int]) -> int | None:
+    """The first of these sizes without a harmful tail."""
+    return next((one for one in sizes if not has_harmful_tail(discovery, one)), None)
 
 
 def nearest_clean(num_samples: int, batch_size: int) -> tuple[int, ...]:
