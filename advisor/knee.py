@@ -44,8 +44,10 @@ FALLING = 1.05
 DIP = 0.95
 """So is a throughput below this share of both its neighbours'."""
 MAX_AGAIN = 4
-CONTENDER = 0.85
-"""Sizes from this share of the best throughput on are near the best."""
+CONTENDER = 0.75
+"""Sizes from this share of the best throughput on may be the best: a slow phase takes as much."""
+CONTENDER_COST = 0.1
+"""A second reading may cost this share of the budget."""
 SPEED_GOALS = ("throughput", "energy")
 """Goals that grow until it no longer pays and look for no knee."""
 
@@ -168,7 +170,8 @@ def _contenders(record: RunRecord) -> TrialRequest | None:
     counts = Counter(one.batch_size for one in timed(record) if one.purpose == "search")
     floor = CONTENDER * best_throughput(sizes)
     for size, one in sizes.items():
-        if counts[size] == 1 and throughput(one) >= floor:
+        cheap = one.elapsed_s <= CONTENDER_COST * record.goal.budget_s
+        if counts[size] == 1 and cheap and throughput(one) >= floor:
             return _timed(record, size, "timed twice: near the best")
     return None
 
