@@ -28,6 +28,7 @@ from .confirm import finalists
 from .energy import samples_per_joule
 from .facts import (
     best_timed,
+    can_be_delivered,
     confirmations,
     known_bad,
     pooled,
@@ -111,12 +112,11 @@ def _choose(record: RunRecord, *, another: bool) -> int | None:
     confirmed = {one.batch_size for one in confirmations(record)}
     proposed = finalists(record)
     runs = {one.batch_size for one in ran(record)}
-    num_samples = record.discovery.primary.num_samples if record.discovery is not None else None
 
     def fits(size: int) -> bool:
         return (
             size in runs
-            and (num_samples is None or size <= num_samples)  # the loader never yields more
+            and can_be_delivered(record, size)
             and not known_bad(record, size)
             and (target is None or size not in memory or memory[size].peak_bytes <= target)
         )

@@ -11,6 +11,7 @@ from .cost import Budget
 from .energy import thriftiest
 from .facts import (
     best_timed,
+    can_be_delivered,
     confirmations,
     known_bad,
     ran,
@@ -176,6 +177,7 @@ def _largest_fitting(record: RunRecord) -> int | None:
         one.batch_size
         for one in ran(record)
         if not known_bad(record, one.batch_size)
+        and can_be_delivered(record, one.batch_size)
         and (
             target is None
             or one.batch_size not in memory

@@ -79,12 +79,22 @@ def best_timed(record: RunRecord) -> dict[int, Trial]:
 
 
 def searched(record: RunRecord) -> dict[int, Trial]:
-    """The same of the search alone, sizes that were refused since left out.
+    """The same of the search alone, without sizes refused since or larger than the data.
 
     What the search found does not change while it is being confirmed.
     """
     found = fastest_of([one for one in timed(record) if one.purpose == "search"])
-    return {size: one for size, one in found.items() if not known_bad(record, size)}
+    return {
+        size: one
+        for size, one in found.items()
+        if not known_bad(record, size) and can_be_delivered(record, size)
+    }
+
+
+def can_be_delivered(record: RunRecord, size: int) -> bool:
+    """Whether the script's own loader would ever yield a batch of this size."""
+    num_samples = record.discovery.primary.num_samples if record.discovery is not None else None
+    return num_samples is None or size <= num_samples
 
 
 def trusted_memory(record: RunRecord) -> dict[int, Memory]:

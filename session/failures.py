@@ -72,7 +72,7 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
         (one for one in bad if one.outcome == "exception" and one.batch_size == own), None
     )
     if raised is not None and own not in {one.batch_size for one in ran(record)}:
-        what = f"the script raised {raised.detail} at its own batch size, {own}."
+        what = f"the script raised {raised.detail}, at batch {own}, its own size."
         return ScriptError(what, f"Mend the script; its output is in {log}.", script_traceback)
     if ran(record) or not bad:
         return None

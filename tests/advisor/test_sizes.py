@@ -23,7 +23,7 @@ class TestRounding:
     def test_round_size(self, size):
         rounded = round_size(size)
         assert rounded >= 1
-        step = 8 if size >= 60 else 4 if size >= 15 else 1
+        step = 8 if size >= 30 else 4 if size >= 15 else 1
         assert rounded % step == 0
         assert abs(rounded - size) <= step / 2 or rounded == 1
 
