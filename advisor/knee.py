@@ -33,9 +33,9 @@ GROWTH = 4.0
 NO_GAIN = 0.01
 """Under the goal `throughput`, growth ends when a larger size gains less than this twice."""
 CLOSE = 1.15
-"""A measured size within this ratio of where the knee is computed needs no neighbour."""
-BRACKET = 1.25
-"""Without a law: ratio of the first size inside to the last outside at which refining ends."""
+"""A law's proposal this close to a measured size says nothing new."""
+BRACKET = 1.34
+"""Ratio of the first size inside to the last outside at which refining ends."""
 TAIL_REACH = 1.34
 """How much larger a size without a harmful tail may be than the knee."""
 MAX_REFINEMENTS = 5
@@ -120,17 +120,14 @@ def law_of(sizes: dict[int, Trial], tolerance: float) -> TimeLaw | str:
 
 
 def _inside(record: RunRecord, sizes: dict[int, Trial]) -> list[int]:
-    """The sizes within the tolerance of the best, BatchNorm's minimum kept; never empty."""
+    """The sizes measured within the tolerance of the best, BatchNorm's minimum kept; never empty.
+
+    What was measured decides here; the law only proposes what to measure.
+    """
     sound = smallest_sound(record)
     sizes = {size: one for size, one in sizes.items() if size >= sound} or sizes
-    tolerance = record.goal.tolerance
-    end = plateau_end(sizes, tolerance)
-    law = law_of(sizes, tolerance)
-    if isinstance(law, str):
-        floor = (1 - tolerance) * best_throughput(sizes)
-        return [size for size, trial in sizes.items() if throughput(trial) >= floor]
-    wanted = knee_of(law, end, tolerance)
-    return [size for size in sizes if size * CLOSE >= wanted and size <= end] or [end]
+    floor = (1 - record.goal.tolerance) * best_throughput(sizes)
+    return [size for size, trial in sizes.items() if throughput(trial) >= floor]
 
 
 def slower_than_larger(sizes: dict[int, Trial], factor: float) -> list[int]:
@@ -224,38 +221,37 @@ def _growth_pays(record: RunRecord, sizes: dict[int, Trial]) -> bool:
 
 
 def _refine(record: RunRecord) -> TrialRequest | None:
+    """A size between the last one outside the tolerance and the first one inside."""
     sizes = searched(record)
     if record.goal.kind in SPEED_GOALS or not sizes:
         return None
     if len(sizes) - len(_ladder(sizes)) >= MAX_REFINEMENTS:
         return None
-    law = law_of(sizes, record.goal.tolerance)
-    wanted = _by_bracket(record, sizes) if isinstance(law, str) else _by_law(record, law, sizes)
-    if wanted is None or wanted in sizes or known_bad(record, wanted):
+    inside = min(_inside(record, sizes))
+    least = max(smallest_allowed(record), smallest_sound(record))
+    outside = max((size for size in sizes if size < inside), default=None)
+    if outside is None:
+        wanted = allowed(record, max(least, inside // 4)) if inside > least else inside
+    elif inside <= outside * BRACKET or inside - outside <= 1:
+        return None
+    else:
+        wanted = _between(record, sizes, outside, inside)
+        if not outside < wanted < inside:
+            return None
+    if wanted in sizes or known_bad(record, wanted):
         return None
     return _timed(record, wanted, "close to the knee")
 
 
-def _by_law(record: RunRecord, law: TimeLaw, sizes: dict[int, Trial]) -> int | None:
+def _between(record: RunRecord, sizes: dict[int, Trial], outside: int, inside: int) -> int:
+    """Where a law puts the knee, if it agrees with the bracket; else the geometric middle."""
     tolerance = record.goal.tolerance
-    wanted = knee_of(law, plateau_end(sizes, tolerance), tolerance)
-    wanted = max(wanted, smallest_allowed(record), smallest_sound(record))
-    if any(size / CLOSE <= wanted <= size * CLOSE for size in sizes):
-        return None
-    size = allowed(record, wanted, up=True)
-    return size if size <= max(sizes) else None
-
-
-def _by_bracket(record: RunRecord, sizes: dict[int, Trial]) -> int | None:
-    inside = min(_inside(record, sizes))
-    outside = max((size for size in sizes if size < inside), default=None)
-    if outside is None:
-        least = max(smallest_allowed(record), smallest_sound(record))
-        return None if inside <= least else allowed(record, max(least, inside // 4))
-    if inside <= outside * BRACKET or inside - outside <= 1:
-        return None
-    middle = allowed(record, sqrt(inside * outside))
-    return middle if outside < middle < inside else None
+    law = law_of(sizes, tolerance)
+    if not isinstance(law, str):
+        proposal = allowed(record, knee_of(law, plateau_end(sizes, tolerance), tolerance), up=True)
+        if outside * CLOSE <= proposal <= inside / CLOSE:
+            return proposal
+    return allowed(record, sqrt(inside * outside))
 
 
 def _clean(record: RunRecord) -> TrialRequest | None:
