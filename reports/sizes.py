@@ -117,9 +117,12 @@ def _watts(counters: Counters | None) -> float | None:
     return counters.power_w
 
 
-def _rank(trial: Trial) -> tuple[bool, bool, bool, int]:
+def _rank(trial: Trial) -> tuple[bool, bool, bool, bool, float, int]:
+    """Which trial speaks for a size: as in the advice, the fastest that nothing disturbed."""
     timed = trial.kind == "timed" and trial.step_s is not None
-    return trial.ran, timed, trial.purpose == "confirm", trial.ordinal
+    speed = trial.samples_per_s.median if trial.samples_per_s is not None else 0.0
+    confirmed = trial.purpose == "confirm"
+    return trial.ran, timed, confirmed, not trial.doubts, speed, trial.ordinal
 
 
 def _choices(advice: Advice) -> Iterable[Choice]:
