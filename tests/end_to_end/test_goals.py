@@ -6,6 +6,7 @@ from subprocess import run as run_process
 
 import msgspec
 import pytest
+from batchadvisor.advisor.facts import searched
 from batchadvisor.records import Advice, RunRecord
 
 from .driver import SCRIPTS, run
@@ -49,11 +50,9 @@ class TestThroughput:
         trials = [one for one in result.record.trials if one.purpose == "search"]
         assert trials[0].batch_size == 24
         assert max(one.batch_size for one in trials) == 96
-        best = max(one.samples_per_s.median for one in trials)
-        (chosen,) = (
-            one for one in trials if one.batch_size == result.advice.recommended.batch_size
-        )
-        assert chosen.samples_per_s.median >= 0.97 * best
+        # A size may be timed twice; the faster undisturbed trial speaks for it.
+        rates = {size: one.samples_per_s.median for size, one in searched(result.record).items()}
+        assert rates[result.advice.recommended.batch_size] >= 0.97 * max(rates.values())
 
 
 class TestKeepEffectiveBatch:

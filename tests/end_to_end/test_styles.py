@@ -143,6 +143,8 @@ def test_the_epoch_adds_up(styled, name):
 
 def test_one_worker_runs_all_of_the_search(styled, name):
     trials = styled(name).record.trials
-    assert {one.worker for one in trials if one.purpose == "search"} == {0}
+    workers = {one.worker for one in trials if one.purpose == "search"}
+    # A script with a step budget ends in the middle and is started again.
+    assert workers == {0} or (name == "explicit_iter" and workers == set(range(len(workers))))
     assert [one.ordinal for one in trials] == list(range(len(trials)))
     assert all(one.worker <= two.worker for one, two in pairwise(trials))
