@@ -1,0 +1,62 @@
+"""The command line: one file a verb. Heavy imports stay inside the verbs, `--help` is fast."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from .. import __version__
+from ..errors import BatchAdvisorError, ScriptError
+from .advise import advise
+from .analyze import analyze
+from .common import INTERRUPTED
+from .run import run
+
+__all__ = ["cli", "main"]
+
+VERBS = (run, advise, analyze)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="batchadvisor")
+def cli() -> None:
+    """Which batch size to use, why, how sure that is, and what holds the device back."""
+
+
+for _verb in VERBS:
+    cli.add_command(_verb)
+
+
+def main() -> NoReturn:
+    """The entry point: every error is one line of what, why and what to do."""
+    debug = "--debug" in sys.argv
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.exceptions.Abort:
+        click.echo("Interrupted.", err=True)
+        sys.exit(INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # Whoever read our output has enough; Python's own last flush must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        click.echo("Interrupted.", err=True)
+        sys.exit(INTERRUPTED)
+    except BatchAdvisorError as error:
+        if debug:
+            raise
+        if isinstance(error, ScriptError) and error.script_traceback:
+            click.echo(error.script_traceback, err=True)
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(error.exit_code)
+    sys.exit(code or 0)

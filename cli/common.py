@@ -1,0 +1,88 @@
+"""What several verbs share: the options of a goal, the terminal, the printed answer."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .types import SHARE
+
+if TYPE_CHECKING:
+    from ..records import Advice, Goal, RunRecord
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it (128 + SIGINT)."""
+
+
+def goal_options(function: Any) -> Any:
+    for option in reversed(
+        [
+            click.option(
+                "--goal",
+                type=click.Choice(["knee", "throughput", "memory", "energy"]),
+                default=None,
+                help="knee: the smallest size close to the best throughput (default). "
+                "throughput: the fastest. memory: the largest that fits. energy: the most samples "
+                "per joule (NVIDIA GPUs).",
+            ),
+            click.option(
+                "--memory-margin",
+                type=SHARE,
+                default=None,
+                help="Share of the memory to leave free (default 5%).",
+            ),
+            click.option(
+                "--tolerance",
+                type=SHARE,
+                default=None,
+                help="Throughput that a smaller size may cost under --goal knee (default 5%).",
+            ),
+            click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout."),
+            click.option("--debug", is_flag=True, help="Show our own traceback on errors."),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+def goal_of(options: dict[str, Any], base: Goal | None = None) -> Goal:
+    import msgspec
+
+    from ..records import Goal
+
+    changes = {
+        "kind": options["goal"],
+        "margin": options["memory_margin"],
+        "tolerance": options["tolerance"],
+        "budget_s": options.get("budget"),
+        "max_batch": options.get("max_batch"),
+        "start": options.get("start"),
+        "sizes": options.get("sizes") or None,
+        "profile": False if options.get("no_profile") else None,
+        "keep_effective_batch": options.get("keep_effective_batch") or None,
+    }
+    given = {name: value for name, value in changes.items() if value is not None}
+    return msgspec.structs.replace(base or Goal(), **given)
+
+
+def print_answer(record: RunRecord, advice: Advice, folder: Path, *, as_json: bool) -> None:
+    from ..session.answer import answer_json, answer_text
+
+    if as_json:
+        click.echo(answer_json(record, advice, folder))
+        return
+    width, color = terminal()
+    click.echo(answer_text(record, advice, folder, width=width, color=color), color=color)
+
+
+def terminal() -> tuple[int, bool]:
+    """Columns of the terminal, and whether colours make sense (no-color.org)."""
+    import shutil
+
+    isterminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size((100, 24)).columns
+    return width, isterminal and not os.environ.get("NO_COLOR")

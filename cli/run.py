@@ -1,0 +1,149 @@
+"""`batchadvisor run`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import UsageError
+from .common import INTERRUPTED, goal_of, goal_options, print_answer
+from .types import BYTES, SECONDS, SIZE, Schedule, Sizes
+
+if TYPE_CHECKING:
+    from ..records import Goal
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
+    short_help="Probe a training script and recommend a batch size.",
+)
+@goal_options
+@click.option("--budget", type=SECONDS, default="120s", help="Time for all trials (default 120s).")
+@click.option("--max-batch", type=SIZE, help="Never try more.")
+@click.option("--start", type=SIZE, help="First size to time (default: the script's own).")
+@click.option("--sizes", type=Sizes(), default=(), help="Try exactly these: 32,64,128.")
+@click.option(
+    "--keep-effective-batch",
+    is_flag=True,
+    help="Choose a micro-batch and an accumulation that keep samples per optimizer step.",
+)
+@click.option("--device", default="auto", help="auto, cuda, cuda:N, cpu, mps or xpu.")
+@click.option("--memory-limit", type=BYTES, help="What the script may use, for example 8GiB.")
+@click.option("--loader", type=click.IntRange(min=0), help="Steer this loader (see --dry-run).")
+@click.option("--dry-run", is_flag=True, help="Say which loader and optimizer were found, stop.")
+@click.option("--no-profile", is_flag=True, help="Leave the profiled windows out.")
+@click.option(
+    "--profile-schedule",
+    type=Schedule(),
+    default=None,
+    help="WAIT,WARMUP,ACTIVE steps of the profiled window (default 0,1,3).",
+)
+@click.option("--stacks", is_flag=True, help="Record Python stacks in the traces.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder for the run.")
+@click.option("--resume", type=click.Path(path_type=Path), help="Go on with the run in a folder.")
+@click.option(
+    "--timeout",
+    type=SECONDS,
+    default="60s",
+    help="Silence inside a trial that counts as a hang (default 60s); ten times that before "
+    "the training loop is found.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as with python -m.")
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Probe the training script SCRIPT; everything after it is the script's own.
+
+    The script runs unchanged. Its training DataLoader is taken over, short windows are measured
+    at growing batch sizes, and the size to use is printed with its evidence.
+    """
+    from ..reports.progress import NullDisplay, ProgressDisplay
+    from ..session import run as session
+    from ..session.store import read_record
+
+    _end_like_ctrl_c()
+    goal = goal_of(options)
+    _check_pairs(options)
+    _check_text([script, *arguments])
+    settings = _run_options(script, arguments, goal, options)
+    spent_s = 0.0
+    if options["resume"] is not None:
+        spent_s = read_record(options["resume"]).search_s
+    display: Any = (
+        NullDisplay() if options["quiet"] else ProgressDisplay(goal.budget_s, spent_s=spent_s)
+    )
+    if options["dry_run"]:
+        _print_discovery(*session.discover(settings, display), as_json=as_json)
+        return
+    result = session.run(settings, display)
+    print_answer(result.record, result.advice, result.folder, as_json=as_json)
+    if result.record.state == "interrupted":
+        sys.exit(INTERRUPTED)
+    if result.error is not None:
+        raise result.error
+    if result.advice.recommended is None:
+        sys.exit(1)
+
+
+def _check_pairs(options: dict[str, Any]) -> None:
+    if not options["timeout"]:
+        raise UsageError("--timeout 0: every trial would count as a hang.", "Allow some seconds.")
+    if options["no_profile"] and (options["stacks"] or options["profile_schedule"]):
+        raise UsageError(
+            "--no-profile contradicts --stacks and --profile-schedule.", "Leave one of them out."
+        )
+    if options["resume"] is not None and options["output"] is not None:
+        raise UsageError(
+            "--resume goes on in its own folder; --output names another.",
+            "Leave one of them out.",
+        )
+
+
+def _check_text(words: list[str]) -> None:
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"{word!r} is not valid UTF-8, and the record is.", "Rename it."
+            ) from error
+
+
+def _run_options(
+    script: str, arguments: tuple[str, ...], goal: Goal, options: dict[str, Any]
+) -> Any:
+    from ..session.options import RunOptions
+
+    return RunOptions(
+        script=script,
+        arguments=tuple(arguments),
+        module=options["module"],
+        goal=goal,
+        device=options["device"],
+        memory_limit_bytes=options["memory_limit"],
+        output=options["output"],
+        resume=options["resume"],
+        loader=options["loader"],
+        silence_s=options["timeout"],
+        profile_schedule=options["profile_schedule"] or (0, 1, 3),
+        with_stack=options["stacks"],
+        command=("batchadvisor", *sys.argv[1:]),
+    )
+
+
+def _print_discovery(discovery: Any, device: Any, *, as_json: bool) -> None:
+    from ..session.answer import discovery_json, discovery_text
+
+    click.echo(discovery_json(discovery, device) if as_json else discovery_text(discovery, device))
+
+
+def _end_like_ctrl_c() -> None:
+    """A polite kill and a closed terminal keep what was measured, as Ctrl-C does."""
+    import signal
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)

@@ -1,0 +1,72 @@
+"""What options take: durations, bytes, shares, lists of sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # generic since click 8.2
+
+
+class Parsed(ParamType):
+    """A value that `units` parses."""
+
+    def __init__(self, name: str, parser: str) -> None:
+        self.name = name
+        self._parser = parser
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from .. import units
+
+        if not isinstance(value, str):
+            return value
+        try:
+            return getattr(units, self._parser)(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Sizes(ParamType):
+    """`32,64,128`."""
+
+    name = "sizes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            sizes = tuple(int(one) for one in value.split(",") if one.strip())
+        except ValueError:
+            sizes = ()
+        if not sizes or min(sizes) < 1:
+            self.fail(f"{value!r} is not a list of sizes: write 32,64,128", param, ctx)
+        return sizes
+
+
+class Schedule(ParamType):
+    """`wait,warm-up,active`."""
+
+    name = "steps"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            steps = tuple(int(one) for one in value.split(","))
+        except ValueError:
+            steps = ()
+        if len(steps) != 3 or min(steps) < 0 or steps[2] < 1 or sum(steps) > 100:
+            self.fail(f"{value!r} is not WAIT,WARMUP,ACTIVE with ACTIVE at least 1", param, ctx)
+        return steps
+
+
+SECONDS = Parsed("duration", "parse_seconds")
+BYTES = Parsed("bytes", "parse_bytes")
+SHARE = Parsed("share", "parse_share")
+SIZE = click.IntRange(min=1)
+PATH = click.Path(path_type=Path)

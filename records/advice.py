@@ -1,0 +1,155 @@
+"""What is concluded from a run: the choice, its evidence, the laws, the tail."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from .base import SCHEMA_VERSION, Record, Spread
+from .goal import Goal
+from .trial import TailCheck
+
+Limit = Literal[
+    "input",  # waiting for the DataLoader
+    "host",  # Python, operator dispatch, launches
+    "synchronisation",  # the host waits for the device, and the device then for the host
+    "communication",  # collectives that no computation covers
+    "copies",  # copies that no kernel covers
+    "small kernels",  # kernels run all the time, but do not fill the device
+    "memory",  # a larger batch would pay and does not fit
+    "saturated",  # the device computes all the time
+    "cannot tell",
+]
+
+
+class Evidence(Record, frozen=True, kw_only=True):
+    """One number behind a finding."""
+
+    metric: str
+    value: float | str
+    threshold: float | str | None = None
+
+
+class Finding(Record, frozen=True, kw_only=True):
+    """Something the user should know, with its evidence and what to do about it."""
+
+    rule: str
+    severity: Literal["error", "warning", "info"]
+    message: str
+    evidence: tuple[Evidence, ...] = ()
+    remedy: str = ""
+    confidence: Literal["measured", "estimate"] = "measured"
+
+
+class Choice(Record, frozen=True, kw_only=True):
+    """A size that ran, with what was measured at it."""
+
+    batch_size: int
+    trial: int
+    samples_per_s: Spread | None
+    step_s: Spread | None
+    peak_bytes: int | None
+    epoch_s: Spread | None = None
+    samples_per_joule: float | None = None
+
+
+class Tail(Record, frozen=True, kw_only=True):
+    """The last batch of an epoch, by arithmetic."""
+
+    num_samples: int
+    batch_size: int
+    drop_last: bool
+    steps_per_epoch: int
+    last_batch: int
+    dropped: int
+    weight: float
+    nearest_clean: tuple[int, ...] = ()
+
+
+class Training(Record, frozen=True, kw_only=True):
+    """What the recommended size does to the training.
+
+    Attributes:
+        effective_before, effective_after: samples per optimizer step.
+        steps_before, steps_after: optimizer steps per epoch.
+        micro_batches: accumulation that the recommendation uses.
+        keep_accumulation: accumulation that would keep the old effective batch, if any does.
+        rule, rule_source: the learning-rate rule as a suggestion, and where it comes from.
+    """
+
+    effective_before: int
+    effective_after: int
+    steps_before: int | None
+    steps_after: int | None
+    micro_batches: int
+    keep_accumulation: int | None
+    learning_rate_before: float | None
+    learning_rate_suggested: float | None
+    rule: str
+    rule_source: str
+
+
+class MemoryLaw(Record, frozen=True, kw_only=True):
+    """Peak memory = fixed + slope x batch size, fitted to trials.
+
+    Attributes:
+        residual: largest relative deviation of a point used.
+        largest_estimate: the largest size that the law says fits; an estimate, never advised.
+    """
+
+    fixed_bytes: float
+    slope_bytes: float
+    residual: float
+    sizes: tuple[int, ...]
+    largest_estimate: int
+
+
+class TimeLaw(Record, frozen=True, kw_only=True):
+    """Step time = fixed + slope x batch size, fitted to trials."""
+
+    fixed_s: float
+    slope_s: float
+    residual: float
+    sizes: tuple[int, ...]
+
+
+class Verdict(Record, frozen=True, kw_only=True):
+    """What limits the step at one size.
+
+    Attributes:
+        larger_batch: whether a larger batch makes the step more efficient.
+        gain_at_most: the factor on samples per second that a larger batch can reach at most.
+        contributions: shares of the step that are no computation, 0..1, the largest first.
+        confidence: `measured` from times or a trace, `estimate` where it follows from a model.
+    """
+
+    limit: Limit
+    message: str
+    evidence: tuple[Evidence, ...] = ()
+    remedy: str = ""
+    larger_batch: Literal["helps", "does not help", "unknown"] = "unknown"
+    gain_at_most: float | None = None
+    contributions: tuple[Evidence, ...] = ()
+    confidence: Literal["measured", "estimate"] = "measured"
+
+
+class Advice(Record, frozen=True, kw_only=True):
+    """The answer. `recommended` is `None` when nothing that ran can be recommended."""
+
+    schema_version: str = SCHEMA_VERSION
+    goal: Goal
+    headline: str
+    reason: str
+    sureness: Literal["confirmed", "measured once", "partial", "none"]
+    recommended: Choice | None
+    fastest: Choice | None
+    largest: Choice | None
+    native: Choice | None
+    change: str
+    verdict: Verdict
+    training: Training | None
+    tail: Tail | None
+    tail_check: TailCheck | None
+    memory_law: MemoryLaw | None
+    time_law: TimeLaw | None
+    findings: tuple[Finding, ...] = ()
+    unavailable: dict[str, str] = {}

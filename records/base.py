@@ -1,0 +1,33 @@
+"""What every record shares: the base, the schema's version, a spread."""
+
+from __future__ import annotations
+
+import msgspec
+
+SCHEMA_VERSION = "1.0"
+"""Major.minor. A reader takes any minor version of its own major one."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all records."""
+
+
+class Spread(Record, frozen=True, kw_only=True):
+    """A median with its order-statistic confidence interval.
+
+    Attributes:
+        median, low, high: in the unit of the field that holds the spread.
+        num_samples: how many values stand behind it.
+        confidence: nominal coverage of [low, high], 0..1.
+    """
+
+    median: float
+    low: float
+    high: float
+    num_samples: int
+    confidence: float
+
+    @property
+    def relative_half_width(self) -> float:
+        """Half the interval over the median; 0.02 means ±2 %."""
+        return (self.high - self.low) / 2 / self.median if self.median > 0 else float("inf")

@@ -1,0 +1,32 @@
+"""What the user asked for."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from .base import Record
+
+GoalKind = Literal["knee", "throughput", "memory", "energy"]
+
+
+class Goal(Record, frozen=True, kw_only=True):
+    """What was asked for.
+
+    Attributes:
+        kind: `knee` (the smallest size within `tolerance` of the best throughput), `throughput`
+            (the fastest), `memory` (the largest) or `energy` (the most samples per joule).
+        margin: share of the capacity to leave free, 0..1.
+        tolerance: throughput that a smaller size may cost under `knee`, 0..1.
+        budget_s: wall time for all trials.
+        sizes: try exactly these.
+    """
+
+    kind: GoalKind = "knee"
+    margin: float = 0.05
+    tolerance: float = 0.05
+    budget_s: float = 120.0
+    max_batch: int | None = None
+    start: int | None = None
+    sizes: tuple[int, ...] = ()
+    profile: bool = True
+    keep_effective_batch: bool = False

@@ -1,0 +1,81 @@
+"""One run: the device, the trials, the faults; this is what `record.json` holds."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from .base import SCHEMA_VERSION, Record
+from .goal import Goal
+from .script import Discovery, FileTouched, ScriptInfo
+from .trial import Outcome, Trial
+
+RunState = Literal["running", "finished", "interrupted", "failed"]
+
+
+class DeviceInfo(Record, frozen=True, kw_only=True):
+    """The device that was measured.
+
+    Attributes:
+        kind: torch's name of the device type.
+        total_bytes: memory of the device; on a CPU what the cgroup or the machine has.
+        capacity_bytes: what the script can have: total, less other processes, or the limit.
+        capacity_source: how that was found.
+        limit_bytes: from `--memory-limit`.
+    """
+
+    kind: str
+    name: str
+    index: int | None = None
+    uuid: str | None = None
+    total_bytes: int
+    capacity_bytes: int
+    capacity_source: str
+    limit_bytes: int | None = None
+    num_cores: int | None = None
+
+
+class Versions(Record, frozen=True, kw_only=True):
+    """What the numbers were measured with."""
+
+    batchadvisor: str
+    python: str
+    torch: str
+    cuda: str | None = None
+    driver: str | None = None
+    platform: str = ""
+
+
+class Fault(Record, frozen=True, kw_only=True):
+    """A failure outside any trial: at start, during discovery, or of the tool's own parts."""
+
+    outcome: Outcome
+    detail: str
+    worker: int
+    log: str | None = None
+
+
+class RunRecord(Record, frozen=True, kw_only=True):
+    """All that one run measured. Advice and reports are made from this and nothing else.
+
+    Attributes:
+        elapsed_s: wall time spent so far, over all resumed parts.
+        search_s: the part of it that was spent after discovery, which the budget bounds.
+    """
+
+    schema_version: str = SCHEMA_VERSION
+    state: RunState
+    started_at: str
+    command: tuple[str, ...]
+    script: ScriptInfo
+    goal: Goal
+    versions: Versions | None = None
+    device: DeviceInfo | None = None
+    discovery: Discovery | None = None
+    trials: tuple[Trial, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    files: tuple[FileTouched, ...] = ()
+    doubts: tuple[str, ...] = ()
+    stop_reason: str = ""
+    num_workers_started: int = 0
+    elapsed_s: float = 0.0
+    search_s: float = 0.0

@@ -1,0 +1,123 @@
+"""What the script is: its loaders, optimizers, lines, and the files it touched."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from .base import Record
+
+
+class SourceLine(Record, frozen=True, kw_only=True):
+    """A place in the user's code."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class BatchSizeSource(Record, frozen=True, kw_only=True):
+    """Where the batch size is written down, so that the advice can name the line to change.
+
+    Attributes:
+        place: the line.
+        before: the text that sets the size, `batch_size=16`.
+        template: the same with `{}` in place of the number; empty if the place is only known
+            roughly.
+        option: the command-line option that sets it, `--batch-size`, if there is one.
+    """
+
+    place: SourceLine
+    before: str
+    template: str = ""
+    option: str | None = None
+
+
+class LoaderInfo(Record, frozen=True, kw_only=True):
+    """A DataLoader that the script made.
+
+    Attributes:
+        ordinal: in the order of creation, from 0; `--loader N` takes it.
+        batch_size: what the script asked for; `None` when the dataset batches itself.
+        num_samples: what one epoch draws from the sampler; `None` if it has no length.
+        steered: `exact` (sizes are ours), `approximate` (a batch sampler's grouping is lost),
+            `no: reason`.
+    """
+
+    ordinal: int
+    place: SourceLine | None
+    batch_size: int | None
+    num_samples: int | None
+    drop_last: bool
+    num_workers: int
+    sampler: str
+    iterable: bool
+    steered: str
+    trains: bool = False
+    source: BatchSizeSource | None = None
+
+
+class OptimizerInfo(Record, frozen=True, kw_only=True):
+    """An optimizer that the script made."""
+
+    ordinal: int
+    place: SourceLine | None
+    name: str
+    learning_rate: float | None
+    num_parameters: int
+    trains: bool = False
+
+
+class NormLayers(Record, frozen=True, kw_only=True):
+    """Normalisation layers in the model, counted by kind."""
+
+    batch_norm: int = 0
+    sync_batch_norm: int = 0
+    group_norm: int = 0
+    instance_norm: int = 0
+    layer_norm: int = 0
+
+
+class Discovery(Record, frozen=True, kw_only=True):
+    """What steering found in the running script.
+
+    Attributes:
+        primary_loader: ordinal of the loader whose size is steered; others keep their ratio.
+        native_batch_size: samples per micro-batch as the script is written.
+        micro_batches: batches per optimizer step (gradient accumulation).
+        parameter_device: where the optimizer's parameters live, as torch names it.
+        setup_s: from process start to the end of the second optimizer step.
+        native_step_s: the last native step, a first guess of the cost (not settled).
+    """
+
+    loaders: tuple[LoaderInfo, ...]
+    optimizers: tuple[OptimizerInfo, ...]
+    primary_loader: int
+    native_batch_size: int
+    micro_batches: int
+    parameter_device: str
+    num_parameters: int
+    norm_layers: NormLayers | None
+    setup_s: float
+    native_step_s: float
+    unavailable: dict[str, str] = {}
+
+    @property
+    def primary(self) -> LoaderInfo:
+        """The loader whose size is steered."""
+        return next(one for one in self.loaders if one.ordinal == self.primary_loader)
+
+
+class ScriptInfo(Record, frozen=True, kw_only=True):
+    """The command that was probed."""
+
+    path: str
+    arguments: tuple[str, ...] = ()
+
+
+class FileTouched(Record, frozen=True, kw_only=True):
+    """A file or folder that the script itself opened for writing, made, renamed or removed."""
+
+    path: str
+    action: Literal["write", "mkdir", "rename", "remove", "save (not written)"]

@@ -1,0 +1,269 @@
+"""One trial: one size, one device, one outcome, and all that was measured in it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from .base import Record, Spread
+
+Outcome = Literal[
+    "ok",
+    "out_of_memory",  # the allocator, the runtime or the kernel refused memory
+    "crashed",  # the process died by a signal or exit code that is not about memory
+    "hung",  # nothing was heard for longer than the deadline
+    "exception",  # the script raised something that is not about memory
+    "wrong_size",  # another batch size arrived than the one asked for
+    "no_step",  # batches flowed, the optimizer did not step
+    "script_ended",  # the script finished before the window was complete
+    "interrupted",  # Ctrl-C
+]
+
+TrialKind = Literal["fit", "timed"]
+
+Purpose = Literal["search", "confirm", "tail"]
+
+
+class Memory(Record, frozen=True, kw_only=True):
+    """Peak memory of one trial, caches emptied and peaks reset before it.
+
+    Attributes:
+        peak_bytes: the figure that laws and limits use; `peak_source` says what it is.
+        allocated_bytes, reserved_bytes: peaks of torch's allocator; `None` on a CPU.
+        process_bytes: this process as the driver (GPU) or the kernel (CPU) sees it.
+        device_used_bytes: everything on the device, other processes included.
+        num_alloc_retries: how often the allocator had to flush its cache and try again.
+    """
+
+    peak_bytes: int
+    peak_source: str
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+    process_bytes: int | None = None
+    device_used_bytes: int | None = None
+    num_alloc_retries: int | None = None
+    unavailable: dict[str, str] = {}
+
+
+class OperatorTime(Record, frozen=True, kw_only=True):
+    """Time of one operator in the profiled window; self time, summed over threads."""
+
+    name: str
+    num_calls: int
+    self_s: float
+
+
+class KernelTime(Record, frozen=True, kw_only=True):
+    """Time of one GPU kernel in the profiled window."""
+
+    name: str
+    num_calls: int
+    total_s: float
+    occupancy_pct: float | None = None
+
+
+class IdleShares(Record, frozen=True, kw_only=True):
+    """Shares of the window in which nothing ran on the GPU, percent, by cause.
+
+    The causes from `input_pct` to `tail_pct` add up to `total_pct`.
+
+    Attributes:
+        input_pct: the host waited for its DataLoader.
+        synchronize_pct: the host was inside calls that wait for the device.
+        launch_pct: the host was inside calls that launch kernels.
+        call_pct: the host was inside other API calls: copies, allocations.
+        host_pct: Python and operator dispatch.
+        launch_latency_pct: launched in time, started within 30 us.
+        dependency_pct: launched in time, started later: it waited for another stream.
+        unknown_pct: the launch is not in the trace.
+        tail_pct: after the last activity of the window.
+        drained_pct: the part that began while the host waited for the device, so that nothing
+            was queued; cuts across the causes of the host.
+    """
+
+    total_pct: float
+    input_pct: float
+    synchronize_pct: float
+    launch_pct: float
+    call_pct: float
+    host_pct: float
+    launch_latency_pct: float
+    dependency_pct: float
+    unknown_pct: float
+    tail_pct: float
+    drained_pct: float = 0.0
+
+
+class Profile(Record, frozen=True, kw_only=True):
+    """What the profiled window of one trial showed. Shares are of the window unless told otherwise.
+
+    Attributes:
+        trace: path of the trace, relative to the record's folder.
+        num_steps: profiled steps.
+        busy_pct: share of the window in which the device did anything (kernels, copies, sets).
+        kernel_pct: share in which a kernel ran.
+        compute_pct: share in which a kernel ran that is no communication.
+        communication_pct, exposed_communication_pct: communication, and the part of it in which
+            nothing was computed.
+        exposed_copy_pct: copies and sets while no kernel ran.
+        sm_efficiency_pct: estimated, an upper bound (see probes/trace).
+        sm_efficiency_computing_pct: the same over the time in which something was computed.
+        occupancy_pct: achieved occupancy, duration-weighted over kernels, estimated.
+        tensor_core_pct: share of the compute kernels' time in kernels whose name proves tensor
+            cores; a lower bound.
+        tensor_core_unknown_pct: share of it in kernels whose name cannot tell.
+        short_kernel_pct: share of the kernels' time in kernels shorter than 10 us.
+        kernels_per_launch: kernels over the calls that launched them; above 1 with CUDA graphs.
+        device_wait_pct: share in which the host waited for the device.
+        idle: why nothing ran on the GPU.
+        operators_pct: share of the window in which the CPU was inside an operator.
+        input_wait_pct: share of the window in which the script waited for its DataLoader.
+        operators, kernels: the most expensive ones first.
+        losses: what of the trace could not be read; empty if nothing.
+    """
+
+    trace: str | None = None
+    num_steps: int = 0
+    busy_pct: float | None = None
+    kernel_pct: float | None = None
+    compute_pct: float | None = None
+    communication_pct: float | None = None
+    exposed_communication_pct: float | None = None
+    exposed_copy_pct: float | None = None
+    sm_efficiency_pct: float | None = None
+    sm_efficiency_computing_pct: float | None = None
+    occupancy_pct: float | None = None
+    tensor_core_pct: float | None = None
+    tensor_core_unknown_pct: float | None = None
+    short_kernel_pct: float | None = None
+    kernels_per_launch: float | None = None
+    device_wait_pct: float | None = None
+    idle: IdleShares | None = None
+    operators_pct: float | None = None
+    input_wait_pct: float | None = None
+    losses: str = ""
+    operators: tuple[OperatorTime, ...] = ()
+    kernels: tuple[KernelTime, ...] = ()
+    unavailable: dict[str, str] = {}
+
+
+class Counters(Record, frozen=True, kw_only=True):
+    """What NVML said while a window ran: medians over its samples, unless told otherwise below.
+
+    Attributes:
+        window_s: how long the window lasted; `energy_j` was used in it.
+        utilization_pct: share of time in which at least one kernel ran, however small.
+        memory_used_bytes: the highest value seen on the device, other processes included.
+        process_memory_bytes: the highest value seen of the probed processes alone.
+        energy_j: the driver's energy counter, end of the window less its begin.
+        throttle_reasons: what lowered the clocks in any sample, the most frequent first; an idle
+            GPU is no reason.
+        throttled_pct: share of samples in which a power or thermal limit lowered the clocks.
+        other_processes: compute processes on the GPU that are not the probed ones.
+        sm_active_pct: share of multiprocessors that had work, averaged over the window.
+        sm_occupancy_pct: resident warps over the most that the hardware holds.
+        tensor_active_pct: share of time in which tensor cores worked.
+        dram_active_pct: memory bandwidth used over the theoretical maximum.
+        pcie_tx_bytes_per_s, pcie_rx_bytes_per_s: from and to the GPU.
+    """
+
+    num_samples: int = 0
+    window_s: float | None = None
+    utilization_pct: float | None = None
+    memory_used_bytes: int | None = None
+    process_memory_bytes: int | None = None
+    power_w: float | None = None
+    energy_j: float | None = None
+    temperature_c: float | None = None
+    sm_clock_mhz: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    throttled_pct: float | None = None
+    other_processes: tuple[str, ...] = ()
+    sm_active_pct: float | None = None
+    sm_occupancy_pct: float | None = None
+    tensor_active_pct: float | None = None
+    dram_active_pct: float | None = None
+    pcie_tx_bytes_per_s: float | None = None
+    pcie_rx_bytes_per_s: float | None = None
+    unavailable: dict[str, str] = {}
+
+
+class TailCheck(Record, frozen=True, kw_only=True):
+    """What a step of the real tail length did, as seen.
+
+    Attributes:
+        num_samples: samples in the last batch of the epoch.
+        outcome: `ok`, or the way it failed.
+        num_non_finite: parameter tensors that hold NaN or infinity after this step.
+    """
+
+    num_samples: int
+    outcome: Outcome
+    detail: str = ""
+    num_non_finite: int = 0
+
+
+class TrialRequest(Record, frozen=True, kw_only=True):
+    """One size to run.
+
+    Attributes:
+        batch_size: samples per micro-batch of the primary loader.
+        kind: `fit` (two optimizer steps, memory only) or `timed`.
+        purpose: why it runs; only `confirm` trials decide the recommendation.
+        fresh_process: start a new worker for it.
+        profile: whether a profiled window follows the timed one.
+        reason: one line for people.
+    """
+
+    batch_size: int
+    kind: TrialKind
+    purpose: Purpose = "search"
+    fresh_process: bool = False
+    profile: bool = False
+    reason: str = ""
+
+
+class Trial(Record, frozen=True, kw_only=True):
+    """One size, one device, one outcome.
+
+    Attributes:
+        ordinal: position in the record, from 0; `samples.jsonl` refers to it.
+        worker: which worker process ran it, from 0.
+        arrived_batch_size: the size that really reached the training loop.
+        size_proof: `shape` (a tensor axis has that length), `indices` (so many samples were
+            fetched from the dataset), `` (nothing arrived).
+        micro_batches: batches per optimizer step.
+        step_s: seconds per optimizer step, unprofiled; `None` for fit trials.
+        samples_per_s: from the same steps.
+        input_wait_s: seconds per step spent waiting for the loader.
+        samples_per_joule: samples over the energy that the device took for them.
+        elapsed_s: wall time of the whole trial, warm-up and profile included.
+        doubts: what may have disturbed the times.
+    """
+
+    ordinal: int
+    worker: int
+    batch_size: int
+    kind: TrialKind
+    purpose: Purpose
+    outcome: Outcome
+    detail: str = ""
+    arrived_batch_size: int | None = None
+    size_proof: Literal["shape", "indices", ""] = ""
+    micro_batches: int | None = None
+    num_warmup_steps: int = 0
+    step_s: Spread | None = None
+    samples_per_s: Spread | None = None
+    input_wait_s: Spread | None = None
+    samples_per_joule: float | None = None
+    memory: Memory | None = None
+    profile: Profile | None = None
+    counters: Counters | None = None
+    tail: TailCheck | None = None
+    elapsed_s: float = 0.0
+    doubts: tuple[str, ...] = ()
+    unavailable: dict[str, str] = {}
+
+    @property
+    def ran(self) -> bool:
+        """Whether the asked size arrived and an optimizer step was made with it."""
+        return self.outcome == "ok" and self.arrived_batch_size == self.batch_size
