@@ -142,7 +142,7 @@ class TestRules:
             ("advisor/bad.py", "def f():\n    import torch.nn", "bad.py:2: torch.nn"),
             ("advisor/bad.py", "from ..probes import host", "probes/host: advisor may not"),
             ("advisor/bad.py", "from ..probes.host import num_cores", "probes/host: advisor may"),
-            ("advisor/bad.py", "from ..cli import main", "cli: advisor may not"),
+            ("advisor/bad.py", "from ..cli import main", "cli/__init__: advisor may not"),
             ("advisor/bad.py", "from batchadvisor.records import Goal", "relative"),
             ("advisor/bad.py", "from ...elsewhere import thing", "leaves the package"),
             ("advisor/bad.py", "import numpy as np", "advisor may not"),
