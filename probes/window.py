@@ -180,25 +180,33 @@ class Window:
         before, last = self._warmups[-2:]
         return abs(last - before) <= SETTLED * last or len(self._warmups) >= MAX_WARMUP_STEPS
 
-    def _timed(self) -> bool:
+    def _enough(self) -> bool:
+        """Whether the timed steps so far will do."""
         num_samples, rest = divmod(len(self._steps), self._group)
         if rest or num_samples < MIN_SAMPLES:
             return False
         spent_s = self._clock() - self._phase_started_s
-        if num_samples < MAX_SAMPLES and spent_s < self._time_limit_s:
-            spread = spread_of(self._step_times())
-            if (
-                spread is None
-                or spread.num_samples < MIN_SAMPLES
-                or spread.relative_half_width > self._precision
-            ):
-                return False
+        if num_samples >= MAX_SAMPLES or spent_s >= self._time_limit_s:
+            return True
+        spread = spread_of(self._step_times())
+        return (
+            spread is not None
+            and spread.num_samples >= MIN_SAMPLES
+            and spread.relative_half_width <= self._precision
+        )
+
+    def _room_for_profile(self, memory: Memory) -> bool:
+        limit = self._profile_below_bytes
+        return limit is None or memory.peak_bytes <= limit
+
+    def _timed(self) -> bool:
+        if not self._enough():
+            return False
         self._device.synchronize()
         self._memory = self._device.read_memory()
         if self._make_profiler is None:
             return True
-        limit = self._profile_below_bytes
-        if limit is not None and self._memory.peak_bytes > limit:
+        if not self._room_for_profile(self._memory):
             reason = "left out: the memory is too nearly full for the profiler's own"
             self._profile = Profile(unavailable={"trace": reason})
             return True
