@@ -33,6 +33,7 @@ class SizeRow:
             anything before a failure.
         failed_later: a failure of the same size after that trial.
         profile: of the latest trial of this size that has one.
+        counters: of the latest trial of this size that has them.
         watts: mean power of the GPU in the trial's window.
         samples_per_joule: as the advice uses it, else of the trial.
         peak_bytes, step_s, samples_per_s: as the advice uses them, else of the trials.
@@ -41,6 +42,7 @@ class SizeRow:
     trial: Trial
     failed_later: Trial | None
     profile: Profile | None
+    counters: Counters | None
     watts: float | None
     samples_per_joule: float | None
     peak_bytes: int | None
@@ -94,11 +96,13 @@ def _row(trials: list[Trial], advice: Advice) -> SizeRow:
         if best.ran and not one.ran and one.outcome != "interrupted" and one.ordinal > best.ordinal
     ]
     good = [one for one in trials if one.ran]
+    counters = _latest(good, lambda one: one.counters)
     return SizeRow(
         trial=best,
         failed_later=later[-1] if later else None,
         profile=_latest(good, lambda one: one.profile),
-        watts=_watts(_latest(good, lambda one: one.counters)),
+        counters=counters,
+        watts=_watts(counters),
         samples_per_joule=(choice and choice.samples_per_joule)
         or _latest(good, lambda one: one.samples_per_joule),
         peak_bytes=_peak(best, choice, good),

@@ -1,0 +1,105 @@
+"""Charts as plain data: what every renderer draws, in the units of its labels.
+
+A chart says what stands where and never how it is painted; `reports/charts.py` makes them from a
+record, `reports/html/svg.py` and `reports/html/assets/charts.js` draw them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ..records import Record
+
+SeriesKind = Literal["measured", "estimate", "part", "timeline"]
+"""Points with a line; a dashed line; one part of a stacked bar; a line without points."""
+
+MarkKind = Literal["recommended", "limit", "failed", "note"]
+
+
+class Series(Record, frozen=True, kw_only=True):
+    """One line, or one part of stacked bars.
+
+    Attributes:
+        values: one for each x of the chart, `None` where nothing was measured.
+        low, high: the interval of each value; empty where none is known.
+        texts: each value as people read it, with the digits that its spread supports; may be empty.
+        color: slot of the palette, from 1.
+    """
+
+    key: str
+    label: str
+    kind: SeriesKind
+    color: int
+    values: tuple[float | None, ...]
+    low: tuple[float | None, ...] = ()
+    high: tuple[float | None, ...] = ()
+    texts: tuple[str, ...] = ()
+
+
+class Mark(Record, frozen=True, kw_only=True):
+    """A line across the chart at one value of an axis."""
+
+    axis: Literal["x", "y"]
+    value: float
+    label: str
+    kind: MarkKind
+
+
+class Band(Record, frozen=True, kw_only=True):
+    """A stretch of the y axis."""
+
+    low: float
+    high: float
+    label: str
+
+
+class Chart(Record, frozen=True, kw_only=True):
+    """One chart.
+
+    Attributes:
+        key: tells it from the others of its device, `throughput`.
+        x: in rising order.
+        x_scale: `log` to the base 2, `linear`, or `category` (the x are positions 0, 1, 2 ...).
+        x_ticks: where `x_names` stand: the sizes that were tried.
+        unit: of the y axis; empty where the values are pure numbers.
+        notes: what to know before the chart is believed.
+    """
+
+    key: str
+    title: str
+    x_label: str
+    x_scale: Literal["log", "linear", "category"]
+    x: tuple[float, ...]
+    x_ticks: tuple[float, ...] = ()
+    x_names: tuple[str, ...] = ()
+    y_label: str
+    unit: str
+    series: tuple[Series, ...]
+    marks: tuple[Mark, ...] = ()
+    bands: tuple[Band, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def stacked(self) -> bool:
+        """Whether the series are parts that add up."""
+        return any(one.kind == "part" for one in self.series)
+
+
+def rounded(value: float | None) -> float | None:
+    """Six significant digits: more than any of these measurements has.
+
+    >>> rounded(1234567.0), rounded(None)
+    (1234570.0, None)
+    """
+    return None if value is None else float(f"{value:.6g}")
+
+
+def short(value: float) -> str:
+    """A value in three digits, for axes and for points without a text of their own.
+
+    >>> short(1234.5), short(0.01234), short(0), short(64.0)
+    ('1234', '0.0123', '0', '64')
+    """
+    if value == 0:
+        return "0"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"

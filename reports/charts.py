@@ -1,0 +1,348 @@
+"""The charts of a sweep: throughput, memory, step time, use of the device, energy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..records import Advice, IdleShares, MemoryLaw, Profile, RunRecord, TimeLaw
+from ..units import GIB, MIB
+from .chart import Band, Chart, Mark, MarkKind, Series, rounded, short
+from .sizes import OUTCOMES, SizeRow
+from .wording import measured, percent
+
+BATCH = "batch size"
+LAW_POINTS = 24
+"""Points between the smallest and the largest size at which a law is drawn."""
+FARTHEST_LAW = 64
+"""A law is drawn up to this many times the largest size that was tried."""
+ESTIMATED = "Dashed lines are fitted laws, not measurements."
+
+
+def sweep_charts(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> tuple[Chart, ...]:
+    """Everything that is drawn over the batch size; charts without a value are left out."""
+    charts = (
+        throughput(advice, rows),
+        memory(record, advice, rows),
+        step_time(rows),
+        shares(rows),
+        energy(advice, rows),
+    )
+    return tuple(one for one in charts if one is not None)
+
+
+def throughput(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
+    """Samples per second with intervals, the tolerance band, the law of step time."""
+    known = [row for row in rows if row.samples_per_s is not None]
+    if not known:
+        return None
+    sizes = [row.batch_size for row in known]
+    law = advice.time_law
+    x = _grid(sizes, sizes) if law is not None else [float(one) for one in sizes]
+    series = [_rates(x, known)]
+    if law is not None:
+        values = tuple(rounded(_law_rate(law, one)) for one in x)
+        series.append(
+            Series(key="time_law", label="law of step time", kind="estimate", color=8,
+                   values=values)
+        )  # fmt: skip
+    bands: tuple[Band, ...] = ()
+    best = advice.fastest.samples_per_s if advice.fastest is not None else None
+    if best is not None and advice.goal.kind == "knee":
+        share = advice.goal.tolerance
+        low = best.median * (1 - share)
+        bands = (Band(low=low, high=best.median, label=f"within {share:.0%} of the fastest"),)
+    notes = ("Whiskers: interval of the median.",) + ((ESTIMATED,) if law is not None else ())
+    return Chart(
+        key="throughput",
+        title="Throughput",
+        x_label=BATCH,
+        x_scale="log",
+        x=tuple(x),
+        **_ticks(rows),
+        y_label="samples/s",
+        unit="samples/s",
+        series=tuple(series),
+        marks=_marks(advice, rows),
+        bands=bands,
+        notes=notes,
+    )
+
+
+def memory(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
+    """Peak memory, its law with the size it predicts, the device's limit."""
+    known = [row for row in rows if row.peak_bytes is not None]
+    if not known:
+        return None
+    sizes = [row.batch_size for row in known]
+    law = advice.memory_law
+    limit = record.device.capacity_bytes if record.device is not None else None
+    unit, scale = ("GiB", GIB) if max(_peak(row) for row in known) >= GIB else ("MiB", MIB)
+    if limit is not None and limit >= GIB:
+        unit, scale = "GiB", GIB
+    x = [float(one) for one in sizes]
+    if law is not None:
+        x = _grid(sizes, [*sizes, min(law.largest_estimate, FARTHEST_LAW * max(sizes))])
+    by_size = {row.batch_size: _peak(row) / scale for row in known}
+    values = tuple(rounded(by_size.get(int(one))) if one.is_integer() else None for one in x)
+    texts = tuple("" if one is None else f"{one:.3g} {unit}" for one in values)
+    series = [
+        Series(key="peak", label="measured peak", kind="measured", color=1, values=values,
+               texts=texts)
+    ]  # fmt: skip
+    marks = list(_marks(advice, rows))
+    notes: tuple[str, ...] = ()
+    if law is not None:
+        series.append(_memory_law(law, x, scale))
+        if law.largest_estimate >= max(sizes):
+            label = f"about {law.largest_estimate} would fit (estimate)"
+            marks.append(Mark(axis="x", value=law.largest_estimate, label=label, kind="note"))
+        notes = (ESTIMATED,)
+    if limit is not None:
+        marks.append(
+            Mark(axis="y", value=limit / scale, label=f"limit {short(limit / scale)} {unit}",
+                 kind="limit")
+        )  # fmt: skip
+    return Chart(
+        key="memory",
+        title="Peak memory",
+        x_label=BATCH,
+        x_scale="log",
+        x=tuple(x),
+        **_ticks(rows),
+        y_label=unit,
+        unit=unit,
+        series=tuple(series),
+        marks=tuple(marks),
+        notes=notes,
+    )
+
+
+def step_time(rows: Sequence[SizeRow]) -> Chart | None:
+    """What the step is spent on, stacked, one bar a size."""
+    known = [(row, parts) for row in rows if (parts := breakdown(row)) is not None]
+    if not known:
+        return None
+    slow = min(row.step_s.median for row, _ in known if row.step_s is not None) >= 1
+    unit, factor = ("s", 1.0) if slow else ("ms", 1e3)
+    labels = list(dict.fromkeys(label for _, parts in known for label in parts))
+    series = []
+    for color, label in enumerate(labels, start=1):
+        shown = [
+            (row.step_s.median * factor * parts.get(label, 0.0) / 100, parts.get(label, 0.0))
+            for row, parts in known
+            if row.step_s is not None
+        ]
+        series.append(
+            Series(
+                key=label,
+                label=label,
+                kind="part",
+                color=color,
+                values=tuple(rounded(value) for value, _ in shown),
+                texts=tuple(f"{short(value)} {unit} ({percent(pct)}%)" for value, pct in shown),
+            )
+        )
+    on_gpu = any(row.profile is not None and row.profile.idle is not None for row, _ in known)
+    overlap = "Shares are of the profiled steps, applied to the unprofiled step time."
+    cpu = "Operators that ran inside the loader may be counted as waiting for it."
+    return Chart(
+        key="step_time",
+        title="What a step is spent on",
+        x_label=BATCH,
+        x_scale="category",
+        x=tuple(float(one) for one in range(len(known))),
+        x_ticks=tuple(float(one) for one in range(len(known))),
+        x_names=tuple(str(row.batch_size) for row, _ in known),
+        y_label=f"{unit} per step",
+        unit=unit,
+        series=tuple(series),
+        notes=(overlap,) if on_gpu else (overlap, cpu),
+    )
+
+
+def breakdown(row: SizeRow) -> dict[str, float] | None:
+    """Percent of the step by what it was spent on; they add up to 100. `None` if not known."""
+    profile = row.profile
+    if profile is None or row.step_s is None:
+        return None
+    if profile.idle is not None and profile.compute_pct is not None:
+        return _gpu_breakdown(profile, profile.idle)
+    if profile.operators_pct is None:
+        return None
+    waited = min(row.input_pct or 0.0, 100.0)
+    operators = min(profile.operators_pct, 100.0 - waited)
+    return {
+        "inside CPU operators": operators,
+        "waiting for the loader": waited,
+        "Python and the rest": max(0.0, 100.0 - operators - waited),
+    }
+
+
+def _gpu_breakdown(profile: Profile, idle: IdleShares) -> dict[str, float]:
+    return {
+        "computing": profile.compute_pct or 0.0,
+        "exposed communication": profile.exposed_communication_pct or 0.0,
+        "exposed copies": profile.exposed_copy_pct or 0.0,
+        "idle: the loader": idle.input_pct,
+        "idle: Python, launches": idle.host_pct + idle.launch_pct + idle.call_pct,
+        "idle: the host synchronised": idle.synchronize_pct,
+        "idle: other": idle.launch_latency_pct
+        + idle.dependency_pct
+        + idle.unknown_pct
+        + idle.tail_pct,
+    }
+
+
+def shares(rows: Sequence[SizeRow]) -> Chart | None:
+    """How much of the device was used: busy, SM efficiency, occupancy; on a CPU its operators."""
+    fields: tuple[tuple[str, str, Callable[[SizeRow], float | None]], ...] = (
+        ("busy_pct", "busy: anything ran", lambda row: _profile(row, "busy_pct")),
+        ("sm_efficiency_pct", "SM efficiency, at most",
+         lambda row: _profile(row, "sm_efficiency_pct")),
+        ("occupancy_pct", "achieved occupancy, estimated",
+         lambda row: _profile(row, "occupancy_pct")),
+        ("tensor_core_pct", "kernel time surely on tensor cores",
+         lambda row: _profile(row, "tensor_core_pct")),
+        ("utilization_pct", "NVML utilisation", lambda row: _counter(row, "utilization_pct")),
+        ("sm_active_pct", "SMs active (counter)", lambda row: _counter(row, "sm_active_pct")),
+    )  # fmt: skip
+    if not any(value(row) is not None for _, _, value in fields for row in rows):
+        fields = (
+            ("operators_pct", "inside CPU operators", lambda row: _profile(row, "operators_pct")),
+            ("input_pct", "waiting for the loader", lambda row: row.input_pct),
+        )
+    known = [row for row in rows if any(value(row) is not None for _, _, value in fields)]
+    if not known:
+        return None
+    series = []
+    for color, (key, label, value) in enumerate(fields, start=1):
+        values = tuple(rounded(value(row)) for row in known)
+        if any(one is not None for one in values):
+            texts = tuple("" if one is None else f"{percent(one)}%" for one in values)
+            series.append(
+                Series(key=key, label=label, kind="measured", color=color, values=values,
+                       texts=texts)
+            )  # fmt: skip
+    on_gpu = fields[0][0] == "busy_pct"
+    note = "NVML's utilisation is the share of time in which any kernel ran, however small."
+    return Chart(
+        key="shares",
+        title="Use of the device" if on_gpu else "Use of the CPU",
+        x_label=BATCH,
+        x_scale="log",
+        x=tuple(float(row.batch_size) for row in known),
+        **_ticks(known),
+        y_label="%",
+        unit="%",
+        series=tuple(series),
+        notes=(note,) if any(one.key == "utilization_pct" for one in series) else (),
+    )
+
+
+def energy(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
+    """Joules per sample by the GPU's own counters."""
+    known = [(row, 1 / row.samples_per_joule) for row in rows if row.samples_per_joule]
+    if not known:
+        return None
+    unit, factor = ("mJ", 1e3) if max(value for _, value in known) < 1 else ("J", 1.0)
+    values = tuple(rounded(value * factor) for _, value in known)
+    chosen = advice.recommended
+    marks = () if chosen is None else (_recommended(chosen.batch_size),)
+    return Chart(
+        key="energy",
+        title="Energy per sample",
+        x_label=BATCH,
+        x_scale="log",
+        x=tuple(float(row.batch_size) for row, _ in known),
+        **_ticks([row for row, _ in known]),
+        y_label=f"{unit} per sample",
+        unit=unit,
+        series=(
+            Series(
+                key="joule_per_sample",
+                label="by the GPU's counters",
+                kind="measured",
+                color=1,
+                values=values,
+                texts=tuple(f"{one or 0:.3g} {unit}" for one in values),
+            ),
+        ),
+        marks=marks,
+    )
+
+
+def _rates(x: Sequence[float], rows: Sequence[SizeRow]) -> Series:
+    by_size = {float(row.batch_size): row.samples_per_s for row in rows}
+    found = [by_size.get(one) for one in x]
+    return Series(
+        key="samples_per_s",
+        label="measured",
+        kind="measured",
+        color=1,
+        values=tuple(None if one is None else rounded(one.median) for one in found),
+        low=tuple(None if one is None else rounded(one.low) for one in found),
+        high=tuple(None if one is None else rounded(one.high) for one in found),
+        texts=tuple("" if one is None else " ".join(measured(one)) for one in found),
+    )
+
+
+def _memory_law(law: MemoryLaw, x: Sequence[float], scale: float) -> Series:
+    return Series(
+        key="memory_law",
+        label="law of memory",
+        kind="estimate",
+        color=8,
+        values=tuple(rounded((law.fixed_bytes + law.slope_bytes * one) / scale) for one in x),
+    )
+
+
+def _law_rate(law: TimeLaw, size: float) -> float:
+    return size / (law.fixed_s + law.slope_s * size)
+
+
+def _grid(sizes: Sequence[int], ends: Sequence[int]) -> list[float]:
+    """The sizes and evenly spaced whole numbers between the ends, on the log scale."""
+    low, high = max(1, min(ends)), max(ends)
+    steps = [low * (high / low) ** (one / LAW_POINTS) for one in range(LAW_POINTS + 1)]
+    return sorted({float(one) for one in sizes} | {float(round(one)) for one in steps})
+
+
+def _ticks(rows: Sequence[SizeRow]) -> dict[str, Any]:
+    sizes = [row.batch_size for row in rows]
+    return {
+        "x_ticks": tuple(float(one) for one in sizes),
+        "x_names": tuple(str(one) for one in sizes),
+    }
+
+
+def _marks(advice: Advice, rows: Sequence[SizeRow]) -> tuple[Mark, ...]:
+    """The recommended size, and the sizes that failed."""
+    marks = []
+    if advice.recommended is not None:
+        marks.append(_recommended(advice.recommended.batch_size))
+    for row in rows:
+        failed = row.failed_later if row.trial.ran else row.trial
+        if failed is not None and failed.outcome not in ("ok", "interrupted"):
+            label = f"{row.batch_size}: {OUTCOMES[failed.outcome][0]}"
+            marks.append(Mark(axis="x", value=row.batch_size, label=label, kind="failed"))
+    return tuple(marks)
+
+
+def _recommended(size: int) -> Mark:
+    kind: MarkKind = "recommended"
+    return Mark(axis="x", value=size, label=f"use {size}", kind=kind)
+
+
+def _peak(row: SizeRow) -> int:
+    return row.peak_bytes or 0
+
+
+def _profile(row: SizeRow, field: str) -> float | None:
+    value: float | None = None if row.profile is None else getattr(row.profile, field)
+    return value
+
+
+def _counter(row: SizeRow, field: str) -> float | None:
+    value: float | None = None if row.counters is None else getattr(row.counters, field)
+    return value

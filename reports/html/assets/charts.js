@@ -1,0 +1,280 @@
+/* Draws charts (reports/chart.py, as JSON) with uPlot: hover, zoom by dragging, synchronised cursors.
+   Needs nothing but the page; colours are the page's CSS variables. */
+"use strict";
+var BatchAdvisorCharts = (function () {
+  var drawn = [];
+
+  function color(name) {
+    return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+  }
+
+  function short(value) {
+    if (value === null || value === undefined) return "–";
+    if (value === 0) return "0";
+    return Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
+  }
+
+  /* The first names that keep 34 pixels from each other. */
+  function spaced(u, values) {
+    var kept = [], last = -Infinity;
+    values.forEach(function (value) {
+      var at = u.valToPos(value, "x");
+      if (at - last >= 34) { kept.push(value); last = at; }
+    });
+    return kept;
+  }
+
+  function bounds(chart, full) {
+    return function (u, low, high) {
+      if (low === null || low === undefined) return [0, 1];
+      var all = [];
+      chart.series.forEach(function (one, number) {
+        if (u.series[number + 1] && !seriesOf(u, chart, number).show) return;
+        [one.values, one.high || []].forEach(function (values) {
+          values.forEach(function (value, at) {
+            var x = chart.x[at];
+            if (value !== null && x >= u.scales.x.min && x <= u.scales.x.max) all.push(value);
+          });
+        });
+      });
+      var top = chart.stacked ? high : Math.max.apply(null, all.concat([0]));
+      var zoomed = u.scales.x.min > full[0] || u.scales.x.max < full[1];
+      if (!zoomed) {
+        chart.marks.forEach(function (one) { if (one.axis === "y") top = Math.max(top, one.value); });
+      }
+      return [0, top > 0 ? top * 1.1 : 1];
+    };
+  }
+
+  function seriesOf(u, chart, number) {
+    return u.series[chart.stacked ? chart.series.length - number : number + 1];
+  }
+
+  function range(chart) {
+    var xs = chart.x.slice();
+    chart.marks.forEach(function (one) { if (one.axis === "x") xs.push(one.value); });
+    var low = Math.min.apply(null, xs), high = Math.max.apply(null, xs);
+    if (chart.x_scale === "log") return [low / 1.25, high * 1.25];
+    if (chart.x_scale === "category") return [low - 0.6, high + 0.6];
+    return low === high ? [low - 1, high + 1] : [low, high];
+  }
+
+  function cut(text, left, right, u) {
+    return Math.min(Math.max(text, left), right);
+  }
+
+  /* Bands below the lines, whiskers and marks above them. */
+  function under(chart) {
+    return function (u) {
+      var c = u.ctx;
+      c.save();
+      c.fillStyle = color("band");
+      chart.bands.forEach(function (band) {
+        var top = u.valToPos(band.high, "y", true), bottom = u.valToPos(band.low, "y", true);
+        c.fillRect(u.bbox.left, top, u.bbox.width, Math.max(1, bottom - top));
+      });
+      c.restore();
+    };
+  }
+
+  function over(chart) {
+    return function (u) {
+      var c = u.ctx, px = uPlot.pxRatio, box = u.bbox, row = 0;
+      c.save();
+      c.beginPath();
+      c.rect(box.left, box.top, box.width, box.height);
+      c.clip();
+      chart.series.forEach(function (one, number) {
+        if (!one.low || !one.low.length || !seriesOf(u, chart, number).show) return;
+        c.strokeStyle = color("c" + one.color);
+        c.lineWidth = 1.4 * px;
+        c.beginPath();
+        one.low.forEach(function (low, at) {
+          if (low === null || one.high[at] === null) return;
+          var x = u.valToPos(chart.x[at], "x", true), half = 4 * px;
+          var a = u.valToPos(low, "y", true), b = u.valToPos(one.high[at], "y", true);
+          c.moveTo(x, a); c.lineTo(x, b);
+          c.moveTo(x - half, a); c.lineTo(x + half, a);
+          c.moveTo(x - half, b); c.lineTo(x + half, b);
+        });
+        c.stroke();
+      });
+      c.font = 11 * px + "px system-ui, sans-serif";
+      c.textBaseline = "top";
+      c.setLineDash([5 * px, 3 * px]);
+      c.lineWidth = 1.4 * px;
+      chart.bands.forEach(function (band) {
+        c.fillStyle = color("good");
+        c.textAlign = "right";
+        c.fillText(band.label, box.left + box.width - 4 * px, u.valToPos(band.low, "y", true) + 3 * px);
+      });
+      chart.marks.forEach(function (mark) {
+        var name = mark.kind === "recommended" ? "good" : mark.kind === "note" ? "dim" : "bad";
+        c.strokeStyle = c.fillStyle = color(name);
+        c.beginPath();
+        var width = c.measureText(mark.label).width;
+        if (mark.axis === "y") {
+          var y = u.valToPos(mark.value, "y", true);
+          c.moveTo(box.left, y); c.lineTo(box.left + box.width, y);
+          c.textAlign = "left";
+          if (y >= box.top) c.fillText(mark.label, box.left + 4 * px, y + 3 * px);
+        } else {
+          var x = u.valToPos(mark.value, "x", true);
+          if (x < box.left || x > box.left + box.width) return;
+          c.moveTo(x, box.top); c.lineTo(x, box.top + box.height);
+          var right = x + 4 * px + width <= box.left + box.width;
+          c.textAlign = right ? "left" : "right";
+          var lower = chart.marks.some(function (one) { return one.axis === "y"; }) ? 18 : 2;
+          c.fillText(mark.label, right ? x + 4 * px : x - 4 * px, box.top + (lower + 14 * row) * px);
+          row += 1;
+        }
+        c.stroke();
+      });
+      c.restore();
+    };
+  }
+
+  function nearest(chart) {
+    var known = chart.x.map(function (_, at) {
+      return chart.series.some(function (one) {
+        return one.kind !== "estimate" && one.values[at] !== null;
+      });
+    });
+    return function (u, number, at) {
+      var best = at, distance = Infinity, here = u.valToPos(chart.x[at], "x");
+      if (u.cursor.left >= 0) here = u.cursor.left;
+      known.forEach(function (yes, index) {
+        var far = Math.abs(u.valToPos(chart.x[index], "x") - here);
+        if (yes && far < distance) { distance = far; best = index; }
+      });
+      return best;
+    };
+  }
+
+  function cumulated(chart) {
+    var sum = chart.x.map(function () { return 0; });
+    return chart.series.map(function (one) {
+      return one.values.map(function (value, at) { sum[at] += value || 0; return sum[at]; });
+    });
+  }
+
+  function line(chart, one) {
+    var stroke = function () { return color("c" + one.color); };
+    var series = {
+      label: one.label, stroke: stroke, width: 1.8, spanGaps: true,
+      points: { show: one.kind === "measured", size: 7, fill: stroke, stroke: stroke },
+      value: function (u, value, number, at) {
+        if (at === null || at === undefined) return "–";
+        return (one.texts && one.texts[at]) || short(one.values[at]);
+      }
+    };
+    if (one.kind === "estimate") { series.dash = [6, 4]; series.width = 1.5; }
+    if (one.kind === "part") {
+      series.fill = stroke; series.width = 0; series.points = { show: false };
+      series.paths = uPlot.paths.bars({ size: [0.72, 60] });
+    }
+    return series;
+  }
+
+  function options(chart, width, group) {
+    var full = range(chart), ink = function () { return color("dim"); };
+    var names = {};
+    chart.x_ticks.forEach(function (value, at) { names[value] = chart.x_names[at]; });
+    var axis = { stroke: ink, grid: { stroke: function () { return color("grid"); }, width: 1 },
+      ticks: { stroke: function () { return color("line"); }, width: 1 },
+      font: "11px system-ui, sans-serif", labelFont: "11px system-ui, sans-serif", labelSize: 16 };
+    var x = Object.assign({}, axis, { label: chart.x_label, size: 28 });
+    if (chart.x_ticks.length) {
+      x.splits = function (u) {
+        return spaced(u, chart.x_ticks.filter(function (value) {
+          return value >= u.scales.x.min && value <= u.scales.x.max;
+        }));
+      };
+      x.values = function (u, splits) { return splits.map(function (one) { return names[one]; }); };
+      x.filter = function (u, splits) { return splits; };
+    }
+    var series = chart.series.map(function (one) { return line(chart, one); });
+    if (chart.stacked) series.reverse();
+    var first = { label: chart.x_label, value: function (u, value, number, at) {
+      if (at === null || at === undefined) return "–";
+      return chart.x_scale === "category" ? chart.x_names[at] : short(chart.x[at]);
+    } };
+    var cursor = { drag: { x: true, y: false }, points: { size: 8 }, dataIdx: nearest(chart) };
+    if (group) cursor.sync = { key: group, scales: ["x", null] };
+    return {
+      width: width, height: Math.round(Math.min(300, Math.max(210, width * 0.55))),
+      series: [first].concat(series), cursor: cursor,
+      legend: { live: true, markers: { width: 0, fill: function (u, number) {
+        return u.series[number].stroke(u, number);
+      } } },
+      scales: {
+        x: { time: false, distr: chart.x_scale === "log" ? 3 : 1, log: 2,
+          range: function (u, low, high) { return low === null || low === high ? full : [low, high]; } },
+        y: { range: bounds(chart, full) }
+      },
+      axes: [x, Object.assign({}, axis, { label: chart.y_label, size: 48,
+        values: function (u, splits) { return splits.map(short); } })],
+      hooks: { drawAxes: [under(chart)], draw: [over(chart)] }
+    };
+  }
+
+  /* Draws `chart` into `element`; `group` names the charts whose cursors move together. */
+  function draw(element, chart, group) {
+    chart.stacked = chart.series.some(function (one) { return one.kind === "part"; });
+    var data = chart.series.map(function (one) { return one.values; });
+    if (chart.stacked) data = cumulated(chart).reverse();
+    var width = Math.max(260, element.clientWidth || 460);
+    var full = range(chart);
+    var plot = new uPlot(options(chart, width, group), [chart.x].concat(data), element);
+    var reset = function () { plot.setScale("x", { min: full[0], max: full[1] }); };
+    reset();
+    plot.over.addEventListener("dblclick", reset);
+    drawn.push({ plot: plot, element: element });
+    element.plot = plot;
+    return plot;
+  }
+
+  function resize() {
+    drawn.forEach(function (one) {
+      var width = one.element.clientWidth;
+      if (width && Math.abs(width - one.plot.width) > 2) {
+        one.plot.setSize({ width: width,
+          height: Math.round(Math.min(300, Math.max(210, width * 0.55))) });
+      }
+    });
+  }
+
+  function redraw() {
+    drawn.forEach(function (one) { one.plot.redraw(false, true); });
+  }
+
+  /* Replaces the drawings of a page by live charts, as they come into view. */
+  function enhance(charts) {
+    var show = function (figure) {
+      var chart = charts[figure.dataset.chart];
+      if (!chart || figure.classList.contains("on")) return;
+      figure.classList.add("on");
+      try {
+        draw(figure.querySelector(".live"), chart, figure.dataset.group);
+      } catch (error) {
+        figure.classList.remove("on");  // the drawing stays
+        throw error;
+      }
+    };
+    var figures = Array.prototype.slice.call(document.querySelectorAll("figure.chart"));
+    if ("IntersectionObserver" in window) {
+      var watch = new IntersectionObserver(function (entries) {
+        entries.forEach(function (one) {
+          if (one.isIntersecting) { watch.unobserve(one.target); show(one.target); }
+        });
+      }, { rootMargin: "200px" });
+      figures.forEach(function (one) { watch.observe(one); });
+    } else {
+      figures.forEach(show);
+    }
+    window.addEventListener("resize", resize);
+    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  }
+
+  return { draw: draw, enhance: enhance, redraw: redraw, short: short };
+})();

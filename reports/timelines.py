@@ -1,0 +1,117 @@
+"""Charts over time, and charts that lay several devices or runs over each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..units import GIB
+from .chart import Chart, Series, rounded, short
+
+TIMELINE_POINTS = 400
+"""Samples of a timeline beyond this many are averaged in groups."""
+
+
+def timelines(samples: Sequence[Mapping[str, Any]]) -> tuple[Chart, ...]:
+    """What NVML said over time, one chart a quantity; none without samples.
+
+    Args:
+        samples: rows of `samples.jsonl` that have `time_s`, in order.
+    """
+    rows = [one for one in samples if isinstance(one.get("time_s"), (int, float))]
+    if len(rows) < 2:
+        return ()
+    group = math.ceil(len(rows) / TIMELINE_POINTS)
+    groups = [rows[start : start + group] for start in range(0, len(rows), group)]
+    begin = float(rows[0]["time_s"])
+    x = tuple(rounded(_mean(one, "time_s", 1.0)) or 0.0 for one in groups)
+    x = tuple(rounded(one - begin) or 0.0 for one in x)
+    note = (f"Each point is the mean of {group} samples.",) if group > 1 else ()
+    charts = []
+    for key, title, unit, scale in (
+        ("utilization_pct", "NVML utilisation", "%", 1.0),
+        ("power_w", "Power", "W", 1.0),
+        ("memory_used_bytes", "Memory used on the device", "GiB", GIB),
+        ("sm_clock_mhz", "SM clock", "MHz", 1.0),
+        ("temperature_c", "Temperature", "°C", 1.0),
+    ):
+        values = tuple(_mean(one, key, scale) for one in groups)
+        if any(one is not None for one in values):
+            charts.append(
+                Chart(
+                    key=f"timeline_{key}",
+                    title=title,
+                    x_label="seconds since the first sample",
+                    x_scale="linear",
+                    x=x,
+                    y_label=unit,
+                    unit=unit,
+                    series=(Series(key=key, label=title, kind="timeline", color=1, values=values),),
+                    notes=note,
+                )
+            )
+    return tuple(charts)
+
+
+def overlay(key: str, charts: Sequence[tuple[str, Chart]], title: str = "") -> Chart | None:
+    """The first measured line of several charts in one: devices or runs side by side.
+
+    Args:
+        charts: a name for each, with the chart; those in another unit than the first are left out.
+    """
+    same = [one for one in charts if one[1].unit == charts[0][1].unit] if charts else []
+    if not same:
+        return None
+    first = same[0][1]
+    lines = []
+    for name, chart in same:
+        line = next((one for one in chart.series if one.kind != "estimate"), None)
+        if line is not None:
+            lines.append((name, chart, line))
+    x = sorted({at for _, chart, line in lines for at, value in _points(chart, line)})
+    series = []
+    for color, (name, chart, line) in enumerate(lines):
+        at = {one: position for position, one in enumerate(chart.x)}
+        pick = [at.get(one) for one in x]
+        series.append(
+            Series(
+                key=f"{line.key}_{color}",
+                label=name,
+                kind=line.kind,
+                color=color % 8 + 1,
+                values=_picked(line.values, pick),
+                low=_picked(line.low, pick) if line.low else (),
+                high=_picked(line.high, pick) if line.high else (),
+                texts=tuple("" if one is None else line.texts[one] for one in pick)
+                if line.texts
+                else (),
+            )
+        )
+    return Chart(
+        key=key,
+        title=title or first.title,
+        x_label=first.x_label,
+        x_scale=first.x_scale,
+        x=tuple(x),
+        x_ticks=tuple(x) if first.x_scale == "log" else (),
+        x_names=tuple(short(one) for one in x) if first.x_scale == "log" else (),
+        y_label=first.y_label,
+        unit=first.unit,
+        series=tuple(series),
+        marks=tuple(one for one in first.marks if one.kind == "limit"),
+    )
+
+
+def _points(chart: Chart, line: Series) -> list[tuple[float, float]]:
+    pairs = zip(chart.x, line.values, strict=True)
+    return [(at, value) for at, value in pairs if value is not None]
+
+
+def _picked(values: Sequence[float | None], pick: Sequence[int | None]) -> tuple[float | None, ...]:
+    return tuple(None if one is None else values[one] for one in pick)
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], key: str, scale: float) -> float | None:
+    values = [one[key] for one in rows if isinstance(one.get(key), (int, float))]
+    return rounded(sum(values) / len(values) / scale) if values else None
