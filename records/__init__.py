@@ -21,6 +21,7 @@ from .advice import (
 from .analysis import Analysis, Collectives, RankTimes, StepTimes, TraceReport
 from .base import SCHEMA_VERSION, Record, Spread
 from .goal import Goal, GoalKind
+from .observed import NoiseScale, Observed, SizeSeen
 from .run import DeviceInfo, Fault, RunRecord, RunState, Versions
 from .script import (
     BatchSizeSource,
@@ -69,7 +70,9 @@ __all__ = [
     "LoaderInfo",
     "Memory",
     "MemoryLaw",
+    "NoiseScale",
     "NormLayers",
+    "Observed",
     "OperatorTime",
     "OptimizerInfo",
     "Outcome",
@@ -80,6 +83,7 @@ __all__ = [
     "RunRecord",
     "RunState",
     "ScriptInfo",
+    "SizeSeen",
     "SourceLine",
     "Spread",
     "StepTimes",

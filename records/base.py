@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 """Major.minor. A reader takes any minor version of its own major one."""
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from .base import SCHEMA_VERSION, Record
 from .goal import Goal
+from .observed import Observed
 from .script import Discovery, FileTouched, ScriptInfo
 from .trial import Outcome, Trial
 
@@ -60,6 +61,8 @@ class RunRecord(Record, frozen=True, kw_only=True):
     Attributes:
         elapsed_s: wall time spent so far, over all resumed parts.
         search_s: the part of it that was spent after discovery, which the budget bounds.
+        observed: what a callback saw of a training of the user's own; `None` where the sizes were
+            steered, by `run`.
     """
 
     schema_version: str = SCHEMA_VERSION
@@ -79,3 +82,4 @@ class RunRecord(Record, frozen=True, kw_only=True):
     num_workers_started: int = 0
     elapsed_s: float = 0.0
     search_s: float = 0.0
+    observed: Observed | None = None

@@ -193,13 +193,14 @@ class TailCheck(Record, frozen=True, kw_only=True):
     Attributes:
         num_samples: samples in the last batch of the epoch.
         outcome: `ok`, or the way it failed.
-        num_non_finite: parameter tensors that hold NaN or infinity after this step.
+        num_non_finite: parameter tensors that hold NaN or infinity after this step; `None` where
+            nobody looked.
     """
 
     num_samples: int
     outcome: Outcome
     detail: str = ""
-    num_non_finite: int = 0
+    num_non_finite: int | None = 0
 
 
 class TrialRequest(Record, frozen=True, kw_only=True):

@@ -151,10 +151,12 @@ def _check(check: TailCheck | None, tail: Tail) -> str:
     samples = plural(tail.last_batch, "sample")
     if check is None:
         return f"A step of {samples} was not executed here."
+    if check.outcome == "ok" and check.num_non_finite is None:
+        return f"A step of {samples} was executed: it ran; the parameters were not looked at."
     if check.outcome == "ok" and not check.num_non_finite:
         return f"A step of {samples} was executed: it ran, all parameters stayed finite."
     if check.outcome == "ok":
-        tensors = plural(check.num_non_finite, "parameter tensor")
+        tensors = plural(check.num_non_finite or 0, "parameter tensor")
         return f"A step of {samples} was executed: {tensors} not finite afterwards."
     detail = f": {check.detail}" if check.detail else ""
     return f"A step of {samples} was executed and failed, {_spoken(check.outcome)}{detail}"

@@ -38,7 +38,7 @@ def answer_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, 
 
 def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
     """The command that a user is likely to want now."""
-    if record.state == "interrupted":
+    if record.state == "interrupted" and record.observed is None:
         script = shlex.join([record.script.path, *record.script.arguments])
         return f"batchadvisor run --resume {shlex.quote(str(folder))} {script}"
     if (folder / "traces").exists():

@@ -214,6 +214,9 @@ def _first_record(options: RunOptions, resumed: RunRecord | None) -> RunRecord:
 
 def _folder(options: RunOptions, resumed: RunRecord | None) -> Path:
     if options.resume is not None and resumed is not None:
+        if resumed.observed is not None:
+            msg = f"{options.resume} is the record of a callback, not of a run."
+            raise UsageError(msg, "Only a run can be resumed; start one without --resume.")
         if Path(resumed.script.path).resolve() != Path(options.script).resolve():
             msg = f"{options.resume} is a run of {resumed.script.path}."
             raise UsageError(msg, "Resume it with that script.")
