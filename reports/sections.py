@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..records import Advice, Choice, RunRecord, Tail, TailCheck, Training
+from ..records import Advice, Choice, Finding, RunRecord, Tail, TailCheck, Training
 from ..units import format_bytes, format_seconds
 from .larger import larger_text
 from .layout import Page
@@ -12,6 +12,7 @@ from .wording import bytes_per_sample, evidence_text, measured_seconds, number, 
 
 MAX_FILES = 10
 SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+NOT_ACCURACY = "Speed was measured, not accuracy: a trained model was not compared."
 FIXED_SHARE = 0.02
 """A fixed cost per step below this share of the step is not worth a line."""
 
@@ -25,6 +26,12 @@ def add_training(page: Page, advice: Advice) -> None:
             page.entry(f"not known: {_why(advice, 'training')}")
         return
     page.heading("What it does to the training")
+    page.pairs(training_rows(advice, training))
+    page.entry(NOT_ACCURACY)
+
+
+def training_rows(advice: Advice, training: Training) -> list[tuple[str, str]]:
+    """Label and text of what changes."""
     rows = [
         ("effective batch", _effective(training)),
         ("steps per epoch", _steps(training)),
@@ -32,8 +39,7 @@ def add_training(page: Page, advice: Advice) -> None:
         ("accumulation", _accumulation(training)),
         ("learning rate", _learning_rate(training)),
     ]
-    page.pairs([(label, value) for label, value in rows if value])
-    page.entry("Speed was measured, not accuracy: a trained model was not compared.")
+    return [(label, value) for label, value in rows if value]
 
 
 def _effective(training: Training) -> str:
@@ -116,16 +122,23 @@ def add_tail(page: Page, advice: Advice) -> None:
     if advice.recommended is None:
         return
     page.heading("Last batch of the epoch")
-    tail = advice.tail
+    for text, bad in tail_texts(advice):
+        page.entry(text, style="red" if bad else "")
+
+
+def tail_texts(advice: Advice) -> list[tuple[str, bool]]:
+    """Sentences about the last batch, and whether each is bad news."""
+    tail, check = advice.tail, advice.tail_check
     if tail is None:
-        page.entry(f"not known: {_why(advice, 'tail')}")
-        return
-    page.entry(_layout(tail))
+        return [(f"not known: {_why(advice, 'tail')}", False)]
+    texts = [(_layout(tail), False)]
     if tail.last_batch:
-        page.entry(_check(advice.tail_check, tail), style=_check_style(advice.tail_check))
+        failed = check is not None and (check.outcome != "ok" or check.num_non_finite > 0)
+        texts.append((_check(check, tail), failed))
     if tail.nearest_clean:
         sizes = ", ".join(map(str, tail.nearest_clean))
-        page.entry(f"Near by, without a harmful tail, by arithmetic only: {sizes}.")
+        texts.append((f"Near by, without a harmful tail, by arithmetic only: {sizes}.", False))
+    return texts
 
 
 def _layout(tail: Tail) -> str:
@@ -159,22 +172,17 @@ def _check(check: TailCheck | None, tail: Tail) -> str:
         tensors = plural(check.num_non_finite or 0, "parameter tensor")
         return f"A step of {samples} was executed: {tensors} not finite afterwards."
     detail = f": {check.detail}" if check.detail else ""
-    return f"A step of {samples} was executed and failed, {_spoken(check.outcome)}{detail}"
+    return f"A step of {samples} was executed and failed, {spoken(check.outcome)}{detail}"
 
 
-def _check_style(check: TailCheck | None) -> str:
-    bad = check is not None and (check.outcome != "ok" or check.num_non_finite)
-    return "red" if bad else ""
-
-
-def _spoken(word: str) -> str:
+def spoken(word: str) -> str:
+    """An outcome in words."""
     return word.replace("_", " ")
 
 
 def add_findings(page: Page, record: RunRecord, advice: Advice) -> None:
     """What else the user should know, worst first, and failures outside the trials."""
-    rank = {name: position for position, name in enumerate(SEVERITY_STYLES)}
-    findings = sorted(advice.findings, key=lambda one: rank[one.severity])
+    findings = worst_first(advice)
     if findings:
         page.heading("Findings")
     for one in findings:
@@ -191,16 +199,27 @@ def add_findings(page: Page, record: RunRecord, advice: Advice) -> None:
         page.heading("Failures outside the trials")
     for fault in record.faults:
         log = f" (log: {fault.log})" if fault.log else ""
-        page.entry(f"{fault.detail}{log}", label=f"{_spoken(fault.outcome)}: ", label_style="red")
+        page.entry(f"{fault.detail}{log}", label=f"{spoken(fault.outcome)}: ", label_style="red")
+
+
+def worst_first(advice: Advice) -> list[Finding]:
+    """The findings, errors before warnings before the rest."""
+    rank = {name: position for position, name in enumerate(SEVERITY_STYLES)}
+    return sorted(advice.findings, key=lambda one: rank[one.severity])
 
 
 def add_estimates(page: Page, advice: Advice) -> None:
     """What the fitted laws say; none of it ran."""
-    memory, time = _memory_law(advice), _time_law(advice)
-    rows = [("largest that fits", memory), ("step time", time)]
-    if memory or time:
+    rows = estimate_rows(advice)
+    if rows:
         page.heading("Estimates")
-        page.pairs([(label, text) for label, text in rows if text])
+        page.pairs(rows)
+
+
+def estimate_rows(advice: Advice) -> list[tuple[str, str]]:
+    """Label and text of each law."""
+    rows = [("largest that fits", _memory_law(advice)), ("step time", _time_law(advice))]
+    return [(label, text) for label, text in rows if text]
 
 
 def _memory_law(advice: Advice) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -94,7 +94,7 @@ def add_table(page: Page, record: RunRecord, advice: Advice) -> None:
         legend.append(f"no room for {', '.join(dropped)}")
     if legend:
         page.entry("; ".join(legend) + ".", style="dim", indent=INDENT)
-    for text in _reasons(record, rows, shown):
+    for text in empty_reasons(record, rows, shown):
         page.entry(text, style="dim", indent=INDENT)
 
 
@@ -106,10 +106,10 @@ def _fitting(
     Returns:
         The columns, whether words are short, the titles of what has no room.
     """
-    columns = _columns(page, record, rows, short=False)
+    columns = size_columns(page.safe, record, rows, short=False)
     if _width(columns) <= page.width:
         return columns, False, []
-    columns = _columns(page, record, rows, short=True)
+    columns = size_columns(page.safe, record, rows, short=True)
     dropped: list[str] = []
     for key in DROPPED_FIRST:
         if _width(columns) <= page.width:
@@ -119,18 +119,24 @@ def _fitting(
     return columns, True, dropped
 
 
-def _columns(
-    page: Page, record: RunRecord, rows: Sequence[SizeRow], *, short: bool
+def size_columns(
+    safe: Callable[[str], str], record: RunRecord, rows: Sequence[SizeRow], *, short: bool
 ) -> list[Column]:
+    """The columns that have something to say; a `±` column goes with the one before it.
+
+    Args:
+        safe: makes text showable.
+        short: words that need little room.
+    """
     marks = [
         (" " if short else ", ").join(SHORT_MARKS[one] if short else one for one in row.marks)
         for row in rows
     ]
-    outcomes = [page.safe(outcome_words(row, short=short)) for row in rows]
+    outcomes = [safe(outcome_words(row, short=short)) for row in rows]
     columns = [
         Column("batch", "batch", "", _right([str(row.batch_size) for row in rows])),
-        *_spreads(page, "step", "step", [row.step_s for row in rows]),
-        *_spreads(page, "samples", "samples", [row.samples_per_s for row in rows]),
+        *_spreads(safe, "step", "step", [row.step_s for row in rows]),
+        *_spreads(safe, "samples", "samples", [row.samples_per_s for row in rows]),
         *_memory(record, rows),
         *_shares(rows),
         *_energy(rows),
@@ -144,7 +150,9 @@ def _columns(
     ]
 
 
-def _spreads(page: Page, key: str, title: str, spreads: Sequence[Spread | None]) -> list[Column]:
+def _spreads(
+    safe: Callable[[str], str], key: str, title: str, spreads: Sequence[Spread | None]
+) -> list[Column]:
     known = [one for one in spreads if one is not None]
     unit, factor = "/s", 1.0
     if key == "step":
@@ -153,7 +161,7 @@ def _spreads(page: Page, key: str, title: str, spreads: Sequence[Spread | None])
     cells = [(UNKNOWN, "") if one is None else measured(one, factor) for one in spreads]
     return [
         Column(key, title, unit, _decimals([value for value, _ in cells])),
-        Column(f"{key}±", "", "", [page.safe(half) for _, half in cells], left=True, gap=1),
+        Column(f"{key}±", "", "", [safe(half) for _, half in cells], left=True, gap=1),
     ]
 
 
@@ -246,7 +254,7 @@ def _decimals(cells: list[str]) -> list[str]:
     return _right(filled)
 
 
-def _reasons(record: RunRecord, rows: Sequence[SizeRow], shown: set[str]) -> list[str]:
+def empty_reasons(record: RunRecord, rows: Sequence[SizeRow], shown: set[str]) -> list[str]:
     """Why cells are empty in rows of sizes that ran, each reason once."""
     on_gpu = record.device is not None and record.device.kind != "cpu"
     unasked = {"operators_pct"} if on_gpu else set(GPU_SHARES)

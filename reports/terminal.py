@@ -84,8 +84,12 @@ def _change(page: Page, change: str) -> None:
 
 def _circumstances(page: Page, record: RunRecord, goal: Goal) -> None:
     page.blank()
-    rows = [("Measured on", _measured_on(record)), ("Goal", _goal(goal)), ("Run", _run(record))]
-    page.pairs([(label, text) for label, text in rows if text], indent=0)
+    page.pairs(circumstances(record, goal), indent=0)
+
+
+def circumstances(record: RunRecord, goal: Goal) -> list[tuple[str, str]]:
+    """What was measured, for which goal, in which run."""
+    return [("Measured on", _measured_on(record)), ("Goal", _goal(goal)), ("Run", _run(record))]
 
 
 def _measured_on(record: RunRecord) -> str:
