@@ -10,6 +10,7 @@ from typing import Literal
 
 from ..records import Record
 
+BATCH = "batch size"
 SeriesKind = Literal["measured", "estimate", "part", "timeline"]
 """Points with a line; a dashed line; one part of a stacked bar; a line without points."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..records import Advice, IdleShares, MemoryLaw, Profile, RunRecord, TimeLaw
+from ..records import Advice, MemoryLaw, RunRecord, TimeLaw
 from ..units import GIB, MIB
-from .chart import Band, Chart, Mark, MarkKind, Series, rounded, short
+from .breakdown import step_time
+from .chart import BATCH, Band, Chart, Mark, MarkKind, Series, rounded, short
 from .sizes import OUTCOMES, SizeRow
 from .wording import measured, percent
 
-BATCH = "batch size"
 LAW_POINTS = 24
 """Points between the smallest and the largest size at which a law is drawn."""
 FARTHEST_LAW = 64
@@ -38,10 +38,15 @@ def throughput(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
         return None
     sizes = [row.batch_size for row in known]
     law = advice.time_law
-    x = _grid(sizes, sizes) if law is not None else [float(one) for one in sizes]
+    x = (
+        _grid(sizes, law.sizes + (max(sizes),))
+        if law is not None
+        else [float(one) for one in sizes]
+    )
     series = [_rates(x, known)]
     if law is not None:
-        values = tuple(rounded(_law_rate(law, one)) for one in x)
+        start = min(law.sizes)
+        values = tuple(rounded(_law_rate(law, one)) if one >= start else None for one in x)
         series.append(
             Series(key="time_law", label="law of step time", kind="estimate", color=8,
                    values=values)
@@ -82,7 +87,9 @@ def memory(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> Chart 
         unit, scale = "GiB", GIB
     x = [float(one) for one in sizes]
     if law is not None:
-        x = _grid(sizes, [*sizes, min(law.largest_estimate, FARTHEST_LAW * max(sizes))])
+        x = _grid(
+            sizes, [*law.sizes, max(sizes), min(law.largest_estimate, FARTHEST_LAW * max(sizes))]
+        )
     by_size = {row.batch_size: _peak(row) / scale for row in known}
     values = tuple(rounded(by_size.get(int(one))) if one.is_integer() else None for one in x)
     texts = tuple("" if one is None else f"{one:.3g} {unit}" for one in values)
@@ -116,82 +123,6 @@ def memory(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> Chart 
         marks=tuple(marks),
         notes=notes,
     )
-
-
-def step_time(rows: Sequence[SizeRow]) -> Chart | None:
-    """What the step is spent on, stacked, one bar a size."""
-    known = [(row, parts) for row in rows if (parts := breakdown(row)) is not None]
-    if not known:
-        return None
-    slow = min(row.step_s.median for row, _ in known if row.step_s is not None) >= 1
-    unit, factor = ("s", 1.0) if slow else ("ms", 1e3)
-    labels = list(dict.fromkeys(label for _, parts in known for label in parts))
-    series = []
-    for color, label in enumerate(labels, start=1):
-        shown = [
-            (row.step_s.median * factor * parts.get(label, 0.0) / 100, parts.get(label, 0.0))
-            for row, parts in known
-            if row.step_s is not None
-        ]
-        series.append(
-            Series(
-                key=label,
-                label=label,
-                kind="part",
-                color=color,
-                values=tuple(rounded(value) for value, _ in shown),
-                texts=tuple(f"{short(value)} {unit} ({percent(pct)}%)" for value, pct in shown),
-            )
-        )
-    on_gpu = any(row.profile is not None and row.profile.idle is not None for row, _ in known)
-    overlap = "Shares are of the profiled steps, applied to the unprofiled step time."
-    cpu = "Operators that ran inside the loader may be counted as waiting for it."
-    return Chart(
-        key="step_time",
-        title="What a step is spent on",
-        x_label=BATCH,
-        x_scale="category",
-        x=tuple(float(one) for one in range(len(known))),
-        x_ticks=tuple(float(one) for one in range(len(known))),
-        x_names=tuple(str(row.batch_size) for row, _ in known),
-        y_label=f"{unit} per step",
-        unit=unit,
-        series=tuple(series),
-        notes=(overlap,) if on_gpu else (overlap, cpu),
-    )
-
-
-def breakdown(row: SizeRow) -> dict[str, float] | None:
-    """Percent of the step by what it was spent on; they add up to 100. `None` if not known."""
-    profile = row.profile
-    if profile is None or row.step_s is None:
-        return None
-    if profile.idle is not None and profile.compute_pct is not None:
-        return _gpu_breakdown(profile, profile.idle)
-    if profile.operators_pct is None:
-        return None
-    waited = min(row.input_pct or 0.0, 100.0)
-    operators = min(profile.operators_pct, 100.0 - waited)
-    return {
-        "inside CPU operators": operators,
-        "waiting for the loader": waited,
-        "Python and the rest": max(0.0, 100.0 - operators - waited),
-    }
-
-
-def _gpu_breakdown(profile: Profile, idle: IdleShares) -> dict[str, float]:
-    return {
-        "computing": profile.compute_pct or 0.0,
-        "exposed communication": profile.exposed_communication_pct or 0.0,
-        "exposed copies": profile.exposed_copy_pct or 0.0,
-        "idle: the loader": idle.input_pct,
-        "idle: Python, launches": idle.host_pct + idle.launch_pct + idle.call_pct,
-        "idle: the host synchronised": idle.synchronize_pct,
-        "idle: other": idle.launch_latency_pct
-        + idle.dependency_pct
-        + idle.unknown_pct
-        + idle.tail_pct,
-    }
 
 
 def shares(rows: Sequence[SizeRow]) -> Chart | None:
@@ -288,12 +219,16 @@ def _rates(x: Sequence[float], rows: Sequence[SizeRow]) -> Series:
 
 
 def _memory_law(law: MemoryLaw, x: Sequence[float], scale: float) -> Series:
+    start = min(law.sizes)  # below the fitted sizes the peak may lie on a floor
     return Series(
         key="memory_law",
         label="law of memory",
         kind="estimate",
         color=8,
-        values=tuple(rounded((law.fixed_bytes + law.slope_bytes * one) / scale) for one in x),
+        values=tuple(
+            rounded((law.fixed_bytes + law.slope_bytes * one) / scale) if one >= start else None
+            for one in x
+        ),
     )
 
 

@@ -1,0 +1,313 @@
+"""Makes the report object from a record and its advice. Words and numbers only, no layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..records import Advice, RunRecord, Tail
+from ..units import format_seconds
+from . import sections
+from .breakdown import breakdown
+from .charts import sweep_charts
+from .identity import device_name, identity
+from .larger import larger_text
+from .report import (
+    Block,
+    Column,
+    DeviceSection,
+    Fact,
+    Finding,
+    LimitText,
+    RankBlocks,
+    Report,
+    Row,
+    Size,
+    Table,
+    TailSection,
+)
+from .sizes import SizeRow, size_rows
+from .table import LEGEND, empty_reasons, size_columns
+from .terminal import SURENESS, circumstances
+from .timelines import overlay, timelines
+from .wording import clean, evidence_text, percent
+
+SHOWN_BATCHES = 2
+"""Full batches drawn at each end of an epoch; those between stand in one block."""
+MAX_HOT = 10
+UNFINISHED = {
+    "running": "This run has not finished: the record was read while it was being written, or the "
+    "run was killed.",
+    "interrupted": "This run was interrupted; what was measured until then is shown.",
+    "failed": "This run failed; what was measured until then is shown.",
+}
+
+
+def build_report(
+    record: RunRecord,
+    advice: Advice,
+    *,
+    samples: Sequence[Mapping[str, Any]] = (),
+    devices: Sequence[tuple[str, RunRecord, Advice, Sequence[Mapping[str, Any]]]] = (),
+    tables: Sequence[Table] = (),
+) -> Report:
+    """The report of a run.
+
+    Args:
+        samples: rows of the run's `samples.jsonl`; the NVML timeline comes from them.
+        devices: for a run on several devices a name, the record of that device, its advice and
+            its samples, in order; the record itself is the only device otherwise.
+        tables: further tables that are shown after the sizes.
+    """
+    parts = [
+        _device(name, one, its_advice, its_samples)
+        for name, one, its_advice, its_samples in devices
+    ] or [_device(device_name(record), record, advice, samples)]
+    script = record.script.path
+    return Report(
+        title=clean(f"batch size of {script}"),
+        state=record.state,
+        notices=_notices(record),
+        headline=clean(advice.headline),
+        reason=clean(advice.reason),
+        sureness=SURENESS[advice.sureness] if advice.recommended is not None else "",
+        change=clean(advice.change),
+        circumstances=_facts(circumstances(record, advice.goal)),
+        devices=tuple(parts),
+        overview=_overview(parts) if len(parts) > 1 else (),
+        tables=tuple(tables),
+        training=_training(advice),
+        limit=_limit(advice),
+        tail=_tail(advice),
+        findings=tuple(
+            Finding(
+                severity=one.severity,
+                message=clean(one.message),
+                evidence=clean(evidence_text(one.evidence, one.message)),
+                remedy=clean(one.remedy),
+                estimate=one.confidence == "estimate",
+            )
+            for one in sections.worst_first(advice)
+        ),
+        faults=_facts(
+            (sections.spoken(one.outcome), one.detail + (f" (log: {one.log})" if one.log else ""))
+            for one in record.faults
+        ),
+        estimates=_facts(sections.estimate_rows(advice)),
+        files=_facts((one.action, one.path) for one in record.files),
+        identity=_facts(identity(record)),
+        advice=advice,
+    )
+
+
+def _facts(pairs: Any) -> tuple[Fact, ...]:
+    return tuple(Fact(label=clean(label), text=clean(text)) for label, text in pairs)
+
+
+def _notices(record: RunRecord) -> tuple[str, ...]:
+    notices = []
+    if record.state in UNFINISHED:
+        notices.append(UNFINISHED[record.state])
+    if record.device is not None and record.device.kind == "cpu":
+        notices.append("Measured on a CPU. A batch size found on a CPU is no answer for a GPU.")
+    return tuple(notices)
+
+
+def _device(
+    name: str, record: RunRecord, advice: Advice, samples: Sequence[Mapping[str, Any]]
+) -> DeviceSection:
+    rows = size_rows(record, advice)
+    hot, hot_size = _hot(rows, advice)
+    return DeviceSection(
+        name=clean(name),
+        headline=clean(advice.headline),
+        sizes=tuple(_size(row, record) for row in rows),
+        table=_table(record, rows),
+        charts=sweep_charts(record, advice, rows),
+        timelines=timelines(samples),
+        hot=hot,
+        hot_size=hot_size,
+    )
+
+
+def _size(row: SizeRow, record: RunRecord) -> Size:
+    profile = row.profile
+    capacity = record.device.capacity_bytes if record.device is not None else 0
+    used = None
+    if row.peak_bytes is not None and capacity > 0:
+        used = 100 * row.peak_bytes / capacity
+    return Size(
+        batch_size=row.batch_size,
+        outcome=row.trial.outcome,
+        detail=clean(row.trial.detail),
+        kind=row.trial.kind,
+        marks=row.marks,
+        step_s=row.step_s,
+        samples_per_s=row.samples_per_s,
+        peak_bytes=row.peak_bytes,
+        used_pct=used,
+        busy_pct=profile and profile.busy_pct,
+        sm_efficiency_pct=profile and profile.sm_efficiency_pct,
+        occupancy_pct=profile and profile.occupancy_pct,
+        tensor_core_pct=profile and profile.tensor_core_pct,
+        operators_pct=profile and profile.operators_pct,
+        input_pct=row.input_pct,
+        power_w=row.watts,
+        samples_per_joule=row.samples_per_joule,
+        breakdown_pct=breakdown(row) or {},
+        unavailable={key: clean(text) for key, text in row.unavailable.items()},
+    )
+
+
+def _table(record: RunRecord, rows: Sequence[SizeRow]) -> Table:
+    """The terminal's table of sizes, without a window's limits."""
+    if not rows:
+        return Table(title="Sizes", columns=(), rows=(), notes=("No size was tried.",))
+    found = size_columns(clean, record, rows, short=False)
+    columns: list[Column] = []
+    cells: list[list[str]] = [[] for _ in rows]
+    for one in found:
+        half = one.key.endswith("±")
+        if not half:
+            columns.append(Column(title=one.title, unit=one.unit, left=one.left))
+        for position, text in enumerate(one.cells):
+            if half:
+                cells[position][-1] = f"{cells[position][-1]} {text.strip()}".strip()
+            else:
+                cells[position].append(text.strip())
+    shown = {one.key for one in found}
+    legend = [text for key, text in LEGEND.items() if key in shown]
+    notes = ["; ".join(legend) + "."] if legend else []
+    notes += empty_reasons(record, rows, shown)
+    details = [row for row in rows if not row.trial.ran and row.trial.detail]
+    notes += [f"{row.batch_size}: {row.trial.detail}" for row in details]
+    return Table(
+        title="Sizes",
+        columns=tuple(columns),
+        rows=tuple(
+            Row(cells=tuple(own), marks=row.marks, state=_state(row))
+            for own, row in zip(cells, rows, strict=True)
+        ),
+        notes=tuple(map(clean, notes)),
+    )
+
+
+def _state(row: SizeRow) -> Any:
+    if not row.trial.ran:
+        return "failed"
+    return "doubtful" if row.failed_later is not None else "ok"
+
+
+def _hot(rows: Sequence[SizeRow], advice: Advice) -> tuple[Table | None, int | None]:
+    """The most expensive kernels at the recommended size, else at the largest profiled one."""
+    profiled = [
+        row
+        for row in rows
+        if row.profile is not None and (row.profile.kernels or row.profile.operators)
+    ]
+    if not profiled:
+        return None, None
+    wanted = advice.recommended.batch_size if advice.recommended is not None else None
+    row = next((one for one in profiled if one.batch_size == wanted), profiled[-1])
+    profile = row.profile
+    assert profile is not None
+    if profile.kernels:
+        whole = sum(one.total_s for one in profile.kernels)
+        columns = (
+            Column(title="kernel", left=True), Column(title="calls"), Column(title="time"),
+            Column(title="of those listed", unit="%"), Column(title="occupancy", unit="%"),
+        )  # fmt: skip
+        cells = [
+            (
+                clean(one.name),
+                str(one.num_calls),
+                format_seconds(one.total_s),
+                percent(100 * one.total_s / whole) if whole else "-",
+                "-" if one.occupancy_pct is None else percent(one.occupancy_pct),
+            )
+            for one in profile.kernels[:MAX_HOT]
+        ]
+        title, note = "Kernels", "occupancy: achieved, estimated"
+    else:
+        columns = (Column(title="operator", left=True), Column(title="calls"),
+                   Column(title="self time"))  # fmt: skip
+        cells = [
+            (clean(one.name), str(one.num_calls), format_seconds(one.self_s))
+            for one in profile.operators[:MAX_HOT]
+        ]
+        title, note = "CPU operators", "self time: summed over threads"
+    steps = f"of {profile.num_steps} profiled steps; {note}."
+    table = Table(
+        title=f"{title} at batch size {row.batch_size}",
+        columns=columns,
+        rows=tuple(Row(cells=one) for one in cells),
+        notes=(steps,),
+    )
+    return table, row.batch_size
+
+
+def _overview(parts: Sequence[DeviceSection]) -> tuple[Any, ...]:
+    """One chart for all devices, for each quantity that one of them has."""
+    keys = dict.fromkeys(chart.key for part in parts for chart in part.charts)
+    found = []
+    for key in keys:
+        if key == "step_time":
+            continue  # stacked bars do not lie over each other
+        charts = [(part.name, one) for part in parts for one in part.charts if one.key == key]
+        title = f"{charts[0][1].title}: {charts[0][1].series[0].label}" if key == "shares" else ""
+        found.append(overlay(f"all_{key}", charts, title))
+    return tuple(one for one in found if one is not None)
+
+
+def _training(advice: Advice) -> tuple[Fact, ...]:
+    if advice.training is not None:
+        return _facts(sections.training_rows(advice, advice.training))
+    reason = advice.unavailable.get("training")
+    return _facts([("not known", reason)]) if reason and advice.recommended is not None else ()
+
+
+def _limit(advice: Advice) -> LimitText | None:
+    if advice.recommended is None:
+        return None
+    verdict = advice.verdict
+    told = verdict.larger_batch != "unknown" or verdict.gain_at_most is not None
+    return LimitText(
+        limit=verdict.limit,
+        message=clean(verdict.message),
+        evidence=clean(evidence_text(verdict.evidence, verdict.message)),
+        larger=larger_text(verdict) if told else "",
+        remedy=clean(verdict.remedy),
+        contributions=_facts(
+            (one.metric, one.value if isinstance(one.value, str) else f"{100 * one.value:.1f}%")
+            for one in verdict.contributions
+        ),
+    )
+
+
+def _tail(advice: Advice) -> TailSection | None:
+    if advice.recommended is None:
+        return None
+    texts = sections.tail_texts(advice)
+    tail = advice.tail
+    return TailSection(
+        texts=tuple(clean(text) for text, _ in texts),
+        bad=any(bad for _, bad in texts),
+        batch_size=tail.batch_size if tail is not None else 0,
+        ranks=() if tail is None else (RankBlocks(rank=0, blocks=_blocks(tail)),),
+    )
+
+
+def _blocks(tail: Tail) -> tuple[Block, ...]:
+    """The batches of one rank, the many equal ones in the middle as one block."""
+    size, full = tail.batch_size, tail.num_samples // tail.batch_size
+    if full <= 2 * SHOWN_BATCHES + 1:
+        blocks = [Block(samples=size, kind="full") for _ in range(full)]
+    else:
+        one = Block(samples=size, kind="full")
+        middle = Block(samples=size, kind="full", count=full - 2 * SHOWN_BATCHES)
+        blocks = [one] * SHOWN_BATCHES + [middle] + [one] * SHOWN_BATCHES
+    if tail.last_batch:
+        blocks.append(Block(samples=tail.last_batch, kind="short"))
+    elif tail.dropped:
+        blocks.append(Block(samples=tail.dropped, kind="dropped"))
+    return tuple(blocks)

@@ -1,0 +1,219 @@
+"""The report object: everything that HTML, Markdown, JSON and TensorBoard show of a run, as data.
+
+`reports/build.py` makes it from a record and its advice. Texts are cleaned (one line each, nothing
+that a terminal obeys) and not escaped: each renderer escapes for its own format. Its JSON is
+public: `reports/schema.json` describes it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ..records import Advice, Outcome, Record, RunState, Spread
+from .chart import Chart
+
+REPORT_VERSION = "1.0"
+"""Major.minor of the JSON: a minor version only adds fields."""
+
+
+class Fact(Record, frozen=True, kw_only=True):
+    """A label and what stands beside it."""
+
+    label: str
+    text: str
+
+
+class Column(Record, frozen=True, kw_only=True):
+    """A column of a table; `unit` may be empty."""
+
+    title: str
+    unit: str = ""
+    left: bool = False
+
+
+class Row(Record, frozen=True, kw_only=True):
+    """A row of a table.
+
+    Attributes:
+        cells: one for each column; `-` where nothing is known.
+        marks: `recommended`, `fastest`, `largest`, `yours`.
+        state: `failed` and `doubtful` rows are shown as such.
+    """
+
+    cells: tuple[str, ...]
+    marks: tuple[str, ...] = ()
+    state: Literal["ok", "failed", "doubtful"] = "ok"
+
+
+class Table(Record, frozen=True, kw_only=True):
+    """A table for people. Legend and reasons for empty cells stand in `notes`."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+
+class Size(Record, frozen=True, kw_only=True):
+    """One size that was tried, in base units.
+
+    Attributes:
+        samples_per_s, step_s: of an optimizer step, unprofiled, with the interval of the median.
+        used_pct: peak over the capacity.
+        unavailable: why a field is `None`.
+    """
+
+    batch_size: int
+    outcome: Outcome
+    detail: str = ""
+    kind: Literal["fit", "timed"]
+    marks: tuple[str, ...] = ()
+    step_s: Spread | None = None
+    samples_per_s: Spread | None = None
+    peak_bytes: int | None = None
+    used_pct: float | None = None
+    busy_pct: float | None = None
+    sm_efficiency_pct: float | None = None
+    occupancy_pct: float | None = None
+    tensor_core_pct: float | None = None
+    operators_pct: float | None = None
+    input_pct: float | None = None
+    power_w: float | None = None
+    samples_per_joule: float | None = None
+    breakdown_pct: dict[str, float] = msgspec.field(default_factory=dict)
+    unavailable: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class DeviceSection(Record, frozen=True, kw_only=True):
+    """One device of the run.
+
+    Attributes:
+        name: `NVIDIA H100 (cuda:0)`; tells the devices of a run apart.
+        headline: what is recommended for it.
+        charts: over the batch size.
+        timelines: what its counters said over time.
+        hot: the most expensive kernels, on a CPU operators, at `hot_size`.
+    """
+
+    name: str
+    headline: str
+    sizes: tuple[Size, ...]
+    table: Table
+    charts: tuple[Chart, ...]
+    timelines: tuple[Chart, ...] = ()
+    hot: Table | None = None
+    hot_size: int | None = None
+
+
+class Finding(Record, frozen=True, kw_only=True):
+    """Something the user should know; `evidence` and `remedy` may be empty."""
+
+    severity: Literal["error", "warning", "info"]
+    message: str
+    evidence: str = ""
+    remedy: str = ""
+    estimate: bool = False
+
+
+class LimitText(Record, frozen=True, kw_only=True):
+    """What limits the step at the recommended size."""
+
+    limit: str
+    message: str
+    evidence: str = ""
+    larger: str = ""
+    remedy: str = ""
+    contributions: tuple[Fact, ...] = ()
+
+
+class Block(Record, frozen=True, kw_only=True):
+    """One batch of one rank, or several equal ones.
+
+    Attributes:
+        samples: in each; 0 for a step that this rank does not take.
+        kind: `full`, `short` (the last batch), `dropped`, `empty`.
+        count: how many batches the block stands for.
+    """
+
+    samples: int
+    kind: Literal["full", "short", "dropped", "empty"]
+    count: int = 1
+
+
+class RankBlocks(Record, frozen=True, kw_only=True):
+    """The batches of one rank in an epoch, in order."""
+
+    rank: int
+    blocks: tuple[Block, ...]
+
+
+class TailSection(Record, frozen=True, kw_only=True):
+    """The last batch of the epoch: sentences, and blocks to draw."""
+
+    texts: tuple[str, ...]
+    bad: bool = False
+    batch_size: int = 0
+    ranks: tuple[RankBlocks, ...] = ()
+
+
+class Report(Record, frozen=True, kw_only=True, tag_field="kind", tag="run"):
+    """One run, as people and machines read it.
+
+    Attributes:
+        notices: what to know before anything else is believed.
+        circumstances: device, goal, run; one line each.
+        overview: charts of several devices in one; empty with one device.
+        tables: further tables, such as the split of a batch over devices.
+        limit, tail: `None` where nothing is recommended.
+        identity: everything that identifies the run.
+        advice: the answer in base units.
+    """
+
+    report_version: str = REPORT_VERSION
+    title: str
+    state: RunState
+    notices: tuple[str, ...] = ()
+    headline: str
+    reason: str = ""
+    sureness: str = ""
+    change: str = ""
+    circumstances: tuple[Fact, ...] = ()
+    devices: tuple[DeviceSection, ...]
+    overview: tuple[Chart, ...] = ()
+    tables: tuple[Table, ...] = ()
+    training: tuple[Fact, ...] = ()
+    limit: LimitText | None = None
+    tail: TailSection | None = None
+    findings: tuple[Finding, ...] = ()
+    faults: tuple[Fact, ...] = ()
+    estimates: tuple[Fact, ...] = ()
+    files: tuple[Fact, ...] = ()
+    identity: tuple[Fact, ...] = ()
+    advice: Advice
+
+
+class ComparisonReport(Record, frozen=True, kw_only=True, tag_field="kind", tag="comparison"):
+    """Two runs side by side.
+
+    Attributes:
+        headline: what changed at the recommended sizes, or that it cannot be told.
+        names: of the first and the second run.
+        cautions: what differs besides, and what the intervals do not hold.
+        circumstances: label, then the text of each run.
+        table: size by size, for people.
+        charts: both runs in one chart.
+        before, after: the two reports whole.
+    """
+
+    report_version: str = REPORT_VERSION
+    title: str
+    headline: str
+    names: tuple[str, str]
+    cautions: tuple[str, ...] = ()
+    circumstances: Table
+    table: Table
+    charts: tuple[Chart, ...] = ()
+    before: Report
+    after: Report
