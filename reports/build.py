@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..records import Advice, RunRecord, Tail
-from ..units import format_seconds
+from ..records import Advice, Profile, RunRecord, Tail
 from . import sections
 from .breakdown import breakdown
 from .charts import sweep_charts
@@ -14,27 +13,24 @@ from .identity import device_name, identity
 from .larger import larger_text
 from .report import (
     Block,
-    Column,
     DeviceSection,
     Fact,
     Finding,
     LimitText,
     RankBlocks,
     Report,
-    Row,
     Size,
     Table,
     TailSection,
 )
 from .sizes import SizeRow, size_rows
-from .table import LEGEND, empty_reasons, size_columns
+from .tables import hot_table, sizes_table
 from .terminal import SURENESS, circumstances
 from .timelines import overlay, timelines
-from .wording import clean, evidence_text, percent
+from .wording import clean, evidence_text
 
 SHOWN_BATCHES = 2
 """Full batches drawn at each end of an epoch; those between stand in one block."""
-MAX_HOT = 10
 UNFINISHED = {
     "running": "This run has not finished: the record was read while it was being written, or the "
     "run was killed.",
@@ -117,12 +113,12 @@ def _device(
     name: str, record: RunRecord, advice: Advice, samples: Sequence[Mapping[str, Any]]
 ) -> DeviceSection:
     rows = size_rows(record, advice)
-    hot, hot_size = _hot(rows, advice)
+    hot, hot_size = hot_table(rows, advice)
     return DeviceSection(
         name=clean(name),
         headline=clean(advice.headline),
         sizes=tuple(_size(row, record) for row in rows),
-        table=_table(record, rows),
+        table=sizes_table(record, rows),
         charts=sweep_charts(record, advice, rows),
         timelines=timelines(samples),
         hot=hot,
@@ -131,7 +127,7 @@ def _device(
 
 
 def _size(row: SizeRow, record: RunRecord) -> Size:
-    profile = row.profile
+    profile = row.profile or Profile()
     capacity = record.device.capacity_bytes if record.device is not None else 0
     used = None
     if row.peak_bytes is not None and capacity > 0:
@@ -146,104 +142,17 @@ def _size(row: SizeRow, record: RunRecord) -> Size:
         samples_per_s=row.samples_per_s,
         peak_bytes=row.peak_bytes,
         used_pct=used,
-        busy_pct=profile and profile.busy_pct,
-        sm_efficiency_pct=profile and profile.sm_efficiency_pct,
-        occupancy_pct=profile and profile.occupancy_pct,
-        tensor_core_pct=profile and profile.tensor_core_pct,
-        operators_pct=profile and profile.operators_pct,
+        busy_pct=profile.busy_pct,
+        sm_efficiency_pct=profile.sm_efficiency_pct,
+        occupancy_pct=profile.occupancy_pct,
+        tensor_core_pct=profile.tensor_core_pct,
+        operators_pct=profile.operators_pct,
         input_pct=row.input_pct,
         power_w=row.watts,
         samples_per_joule=row.samples_per_joule,
         breakdown_pct=breakdown(row) or {},
         unavailable={key: clean(text) for key, text in row.unavailable.items()},
     )
-
-
-def _table(record: RunRecord, rows: Sequence[SizeRow]) -> Table:
-    """The terminal's table of sizes, without a window's limits."""
-    if not rows:
-        return Table(title="Sizes", columns=(), rows=(), notes=("No size was tried.",))
-    found = size_columns(clean, record, rows, short=False)
-    columns: list[Column] = []
-    cells: list[list[str]] = [[] for _ in rows]
-    for one in found:
-        half = one.key.endswith("±")
-        if not half:
-            columns.append(Column(title=one.title, unit=one.unit, left=one.left))
-        for position, text in enumerate(one.cells):
-            if half:
-                cells[position][-1] = f"{cells[position][-1]} {text.strip()}".strip()
-            else:
-                cells[position].append(text.strip())
-    shown = {one.key for one in found}
-    legend = [text for key, text in LEGEND.items() if key in shown]
-    notes = ["; ".join(legend) + "."] if legend else []
-    notes += empty_reasons(record, rows, shown)
-    details = [row for row in rows if not row.trial.ran and row.trial.detail]
-    notes += [f"{row.batch_size}: {row.trial.detail}" for row in details]
-    return Table(
-        title="Sizes",
-        columns=tuple(columns),
-        rows=tuple(
-            Row(cells=tuple(own), marks=row.marks, state=_state(row))
-            for own, row in zip(cells, rows, strict=True)
-        ),
-        notes=tuple(map(clean, notes)),
-    )
-
-
-def _state(row: SizeRow) -> Any:
-    if not row.trial.ran:
-        return "failed"
-    return "doubtful" if row.failed_later is not None else "ok"
-
-
-def _hot(rows: Sequence[SizeRow], advice: Advice) -> tuple[Table | None, int | None]:
-    """The most expensive kernels at the recommended size, else at the largest profiled one."""
-    profiled = [
-        row
-        for row in rows
-        if row.profile is not None and (row.profile.kernels or row.profile.operators)
-    ]
-    if not profiled:
-        return None, None
-    wanted = advice.recommended.batch_size if advice.recommended is not None else None
-    row = next((one for one in profiled if one.batch_size == wanted), profiled[-1])
-    profile = row.profile
-    assert profile is not None
-    if profile.kernels:
-        whole = sum(one.total_s for one in profile.kernels)
-        columns = (
-            Column(title="kernel", left=True), Column(title="calls"), Column(title="time"),
-            Column(title="of those listed", unit="%"), Column(title="occupancy", unit="%"),
-        )  # fmt: skip
-        cells = [
-            (
-                clean(one.name),
-                str(one.num_calls),
-                format_seconds(one.total_s),
-                percent(100 * one.total_s / whole) if whole else "-",
-                "-" if one.occupancy_pct is None else percent(one.occupancy_pct),
-            )
-            for one in profile.kernels[:MAX_HOT]
-        ]
-        title, note = "Kernels", "occupancy: achieved, estimated"
-    else:
-        columns = (Column(title="operator", left=True), Column(title="calls"),
-                   Column(title="self time"))  # fmt: skip
-        cells = [
-            (clean(one.name), str(one.num_calls), format_seconds(one.self_s))
-            for one in profile.operators[:MAX_HOT]
-        ]
-        title, note = "CPU operators", "self time: summed over threads"
-    steps = f"of {profile.num_steps} profiled steps; {note}."
-    table = Table(
-        title=f"{title} at batch size {row.batch_size}",
-        columns=columns,
-        rows=tuple(Row(cells=one) for one in cells),
-        notes=(steps,),
-    )
-    return table, row.batch_size
 
 
 def _overview(parts: Sequence[DeviceSection]) -> tuple[Any, ...]:

@@ -38,11 +38,9 @@ def throughput(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
         return None
     sizes = [row.batch_size for row in known]
     law = advice.time_law
-    x = (
-        _grid(sizes, law.sizes + (max(sizes),))
-        if law is not None
-        else [float(one) for one in sizes]
-    )
+    x = [float(one) for one in sizes]
+    if law is not None:
+        x = _grid(sizes, [*law.sizes, max(sizes)])
     series = [_rates(x, known)]
     if law is not None:
         start = min(law.sizes)

@@ -133,7 +133,7 @@ def tail_texts(advice: Advice) -> list[tuple[str, bool]]:
         return [(f"not known: {_why(advice, 'tail')}", False)]
     texts = [(_layout(tail), False)]
     if tail.last_batch:
-        failed = check is not None and (check.outcome != "ok" or check.num_non_finite > 0)
+        failed = check is not None and (check.outcome != "ok" or bool(check.num_non_finite))
         texts.append((_check(check, tail), failed))
     if tail.nearest_clean:
         sizes = ", ".join(map(str, tail.nearest_clean))
