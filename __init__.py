@@ -1,4 +1,33 @@
 """batchadvisor: which batch size to use, why, and how sure that is."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .advisor.tails import tails as tails
+    from .records import ModelFacts as ModelFacts
+    from .records import Pipeline as Pipeline
+
 __version__ = "0.1.0"
-__all__ = ["__version__"]
+_LAZY = {
+    "ModelFacts": ("records", "ModelFacts"),
+    "Pipeline": ("records", "Pipeline"),
+    "tails": ("advisor.tails", "tails"),
+}
+__all__ = ["ModelFacts", "Pipeline", "__version__", "tails"]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are loaded when they are first used; `import batchadvisor` stays light."""
+    if name not in _LAZY:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    from importlib import import_module
+
+    module, attribute = _LAZY[name]
+    return getattr(import_module(f".{module}", __name__), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -1,0 +1,354 @@
+"""Which of the cases a layout meets. `fires` is arithmetic only and quick, for sweeps over
+thousands of sizes; words are made for the cases that fired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ...records import Layout, Pipeline
+from ..sizes import SMALL_BATCH_NORM
+from .pipeline import ACCELERATE, DDP, KERAS, dispatches, sampler_of
+
+HARMFUL_WEIGHT = 2.0
+"""A sample of the last batch that weighs this many times the others makes the tail harmful."""
+HARMFUL_SHARE = 0.05
+"""Samples repeated, left out or idle devices from this share on are worth a change."""
+
+NO, SAID, HARM = 0, 1, 2
+"""What a rule answers: not met, met without much harm, harmful."""
+
+
+class Rule(NamedTuple):
+    """One case: for which pipelines it exists, and whether a layout meets it.
+
+    Attributes:
+        applies: asked once for a pipeline, whatever the batch size.
+        fires: NO, SAID or HARM for one size.
+    """
+
+    id: str
+    applies: Callable[[Pipeline], bool]
+    fires: Callable[[Pipeline, Layout], int]
+
+
+def rules_for(pipeline: Pipeline) -> tuple[Rule, ...]:
+    """The rules that can fire for this pipeline at any size."""
+    return tuple(one for one in RULES if one.applies(pipeline))
+
+
+def smallest_part(layout: Layout) -> int:
+    """Samples of the rank that has the fewest in the last step, those without any left out."""
+    last = layout.last
+    least = last[-1] if last else 0  # shares only fall from rank to rank
+    return least or min((one for one in last if one), default=0)
+
+
+def _harm(bad: bool) -> int:
+    return HARM if bad else SAID
+
+
+def _always(pipeline: Pipeline) -> bool:
+    del pipeline
+    return True
+
+
+def _setup(*setups: str) -> Callable[[Pipeline], bool]:
+    return lambda pipeline: pipeline.setup in setups
+
+
+def _torch(pipeline: Pipeline) -> bool:
+    return pipeline.setup not in KERAS
+
+
+def _count(value: int | None) -> int:
+    return value or 0
+
+
+def _short(pipeline: Pipeline, layout: Layout) -> int:
+    del pipeline
+    return _harm(layout.weight > HARMFUL_WEIGHT) if layout.is_short else NO
+
+
+def _no_steps(pipeline: Pipeline, layout: Layout) -> int:
+    del pipeline
+    return NO if layout.steps else HARM
+
+
+def _worker_tails(pipeline: Pipeline, layout: Layout) -> int:
+    lost = layout.dropped > HARMFUL_SHARE * (pipeline.num_samples or 1)
+    small = any(one * HARMFUL_WEIGHT < layout.full[0] for one in layout.short)
+    return _harm(lost or small) if len(layout.short) > 1 or layout.dropped else NO
+
+
+def _has_torch_norm(pipeline: Pipeline) -> bool:
+    model = pipeline.model
+    local = _count(model.batch_norm) + _count(model.group_norm) + _count(model.instance_norm)
+    return _torch(pipeline) and local > 0
+
+
+def _one_value(pipeline: Pipeline, layout: Layout) -> int:
+    model = pipeline.model
+    if _count(model.instance_norm) and model.instance_norm_values == 1 and layout.steps:
+        return HARM
+    least = smallest_part(layout)
+    if least != 1:
+        return NO
+    if _count(model.batch_norm) and model.batch_norm_values in (None, 1):
+        return HARM
+    return HARM if _count(model.group_norm) and model.group_norm_values == 1 else NO
+
+
+def _few_samples(pipeline: Pipeline, layout: Layout) -> int:
+    del pipeline
+    least = smallest_part(layout)
+    if least < 2:
+        return NO
+    size = max(layout.full)
+    return HARM if least < max(SMALL_BATCH_NORM, size / 8) and least < size else NO
+
+
+def _empty_batch(pipeline: Pipeline, layout: Layout) -> int:
+    del pipeline
+    return HARM if 0 in layout.last and len(set(layout.batches)) == 1 else NO
+
+
+def _duplicates(pipeline: Pipeline, layout: Layout) -> int:
+    if not layout.duplicates:
+        return NO
+    return _harm(layout.duplicates > HARMFUL_SHARE * (pipeline.num_samples or 1))
+
+
+def _no_samples(pipeline: Pipeline, layout: Layout) -> int:
+    del layout
+    return HARM if (pipeline.num_samples or 0) < pipeline.num_ranks else NO
+
+
+def _met(pipeline: Pipeline, layout: Layout) -> int:
+    del pipeline
+    return HARM if layout.steps else NO
+
+
+def _uneven_steps(pipeline: Pipeline, layout: Layout) -> int:
+    del pipeline
+    return HARM if layout.batches[0] != layout.batches[-1] else NO
+
+
+def _uneven_sizes(pipeline: Pipeline, layout: Layout) -> int:
+    del pipeline
+    for sizes in (layout.full, layout.last):
+        filled = {one for one in sizes if one}
+        if len(filled) > 1:
+            return HARM
+    return NO
+
+
+def _sync_short(pipeline: Pipeline, layout: Layout) -> int:
+    if layout.last_samples == 1 and (pipeline.model.batch_norm_values or 1) == 1:
+        return HARM
+    return SAID if pipeline.num_ranks > 1 and layout.last and min(layout.last) < 2 else NO
+
+
+def _chunks(pipeline: Pipeline, layout: Layout) -> int:
+    if 0 in layout.full or 0 in layout.last:
+        return HARM
+    uneven = layout.last != () and layout.last[0] != layout.last[-1]
+    uneven = uneven or layout.full[0] != layout.full[-1]
+    if not uneven:
+        return NO
+    return _harm(pipeline.model.loss_in_forward)
+
+
+def _uneven_deal(pipeline: Pipeline, layout: Layout) -> int:
+    del pipeline
+    return HARM if layout.last and layout.last[0] != layout.last[-1] else NO
+
+
+def _dispatched(pipeline: Pipeline, layout: Layout) -> int:
+    del pipeline
+    return _harm(layout.weight > HARMFUL_WEIGHT) if layout.is_short else NO
+
+
+def _gathered(pipeline: Pipeline, layout: Layout) -> int:
+    del pipeline
+    return HARM if layout.duplicates else NO
+
+
+def _accumulation(pipeline: Pipeline, layout: Layout) -> int:
+    tail = layout.accumulation_tail
+    return _harm(pipeline.micro_batches > HARMFUL_WEIGHT * tail) if tail else NO
+
+
+def _lightning(pipeline: Pipeline, layout: Layout) -> int:
+    if pipeline.stage == "train":
+        return SAID if layout.steps else NO
+    return HARM if layout.duplicates else NO
+
+
+def _dropped(pipeline: Pipeline, layout: Layout) -> int:
+    del pipeline
+    return HARM if layout.dropped else NO
+
+
+def _keras_one(pipeline: Pipeline, layout: Layout) -> int:
+    values = pipeline.model.batch_norm_values
+    return HARM if smallest_part(layout) == 1 and values in (None, 1) else NO
+
+
+def _empty_replica(pipeline: Pipeline, layout: Layout) -> int:
+    del pipeline
+    return HARM if layout.is_short and 0 in layout.last else NO
+
+
+def _first_batch(pipeline: Pipeline, layout: Layout) -> int:
+    first = layout.full if layout.batches[0] > (1 if layout.is_short else 0) else layout.last
+    del pipeline
+    return HARM if first and first[0] != first[-1] else NO
+
+
+def _indivisible(pipeline: Pipeline, layout: Layout) -> int:
+    return HARM if layout.last_samples % pipeline.num_ranks or len(set(layout.full)) > 1 else NO
+
+
+def _new_shape(pipeline: Pipeline, layout: Layout) -> int:
+    del pipeline
+    return SAID if layout.is_short else NO
+
+
+def _compiled(pipeline: Pipeline) -> bool:
+    return pipeline.model.compiled in ("default", "static")
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("loader.short", lambda one: one.model.loss == "mean" and not dispatches(one), _short),
+    Rule("loader.no-steps", _always, _no_steps),
+    Rule(
+        "iterable.worker-tails",
+        lambda one: one.iterable and one.num_workers > 1 and one.setup == "dataloader",
+        _worker_tails,
+    ),
+    Rule("norm.one-value", _has_torch_norm, _one_value),
+    Rule(
+        "norm.few-samples",
+        lambda one: _torch(one) and _count(one.model.batch_norm) > 0,
+        _few_samples,
+    ),
+    Rule(
+        "loss.empty-batch",
+        lambda one: one.num_ranks > 1 and (bool(one.rank_batch_sizes) or one.setup in ACCELERATE),
+        _empty_batch,
+    ),
+    Rule(
+        "distributed.duplicates",
+        lambda one: (
+            one.setup in (*DDP, "lightning")
+            and one.num_ranks > 1
+            and not one.rank_batch_sizes
+            and sampler_of(one) == "distributed"
+        ),
+        _duplicates,
+    ),
+    Rule("distributed.no-samples", lambda one: one.sampler_drop_last, _no_samples),
+    Rule(
+        "ddp.no-sampler",
+        lambda one: (
+            one.setup in (*DDP, "lightning")
+            and one.num_ranks > 1
+            and not one.rank_batch_sizes
+            and sampler_of(one) == "plain"
+        ),
+        _met,
+    ),
+    Rule(
+        "ddp.uneven-steps",
+        lambda one: (
+            one.setup in ("ddp", "distributed-sampler")
+            or (one.setup == "lightning" and one.stage != "predict")
+        ),
+        _uneven_steps,
+    ),
+    Rule("join.divisor", _setup("join"), _uneven_steps),
+    Rule(
+        "ddp.uneven-sizes",
+        lambda one: (
+            one.num_ranks > 1
+            and (one.setup in DDP or (one.setup == "accelerate" and one.stage == "train"))
+        ),
+        _uneven_sizes,
+    ),
+    Rule(
+        "syncbn.short-rank",
+        lambda one: _torch(one) and _count(one.model.sync_batch_norm) > 0,
+        _sync_short,
+    ),
+    Rule("dataparallel.chunks", _setup("data-parallel"), _chunks),
+    Rule(
+        "accelerate.even-batches",
+        lambda one: one.setup in ACCELERATE and one.num_ranks > 1,
+        _duplicates,
+    ),
+    Rule(
+        "accelerate.uneven",
+        lambda one: one.setup in ACCELERATE and not one.even_batches and not dispatches(one),
+        _uneven_deal,
+    ),
+    Rule(
+        "accelerate.dispatch",
+        lambda one: one.setup in ACCELERATE and dispatches(one),
+        _dispatched,
+    ),
+    Rule(
+        "accelerate.gather-for-metrics",
+        lambda one: (
+            one.setup in ACCELERATE
+            and one.stage != "train"
+            and one.iterable
+            and not dispatches(one)
+        ),
+        _gathered,
+    ),
+    Rule(
+        "accumulation.tail",
+        lambda one: (
+            one.micro_batches > 1
+            and one.stage == "train"
+            and one.setup != "trainer"
+            and one.setup not in KERAS
+        ),
+        _accumulation,
+    ),
+    Rule(
+        "lightning.sampler",
+        lambda one: (
+            one.setup == "lightning" and one.num_ranks > 1 and sampler_of(one) == "distributed"
+        ),
+        _lightning,
+    ),
+    Rule(
+        "trainer.drop-last",
+        lambda one: one.setup == "trainer" and one.drop_last and one.stage != "train",
+        _dropped,
+    ),
+    Rule(
+        "keras.one-sample",
+        lambda one: one.setup in KERAS and _count(one.model.batch_norm) > 0,
+        _keras_one,
+    ),
+    Rule(
+        "mirrored.empty-replica-nan",
+        lambda one: one.setup == "mirrored" and _count(one.model.batch_norm) > 0,
+        _empty_replica,
+    ),
+    Rule(
+        "mirrored.empty-replica-scale",
+        lambda one: one.setup == "mirrored" and not _count(one.model.batch_norm),
+        _empty_replica,
+    ),
+    Rule("mirrored.first-batch", _setup("mirrored"), _first_batch),
+    Rule("jax.indivisible", lambda one: one.setup == "jax" and one.num_ranks > 1, _indivisible),
+    Rule("compiled.shape", _compiled, _new_shape),
+)
+"""`accelerate.split`, `multiworker.fit` and `keras-torch.distribution` have no layout: see
+`pipeline.refuse`.
+"""

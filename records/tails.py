@@ -1,0 +1,214 @@
+"""The input pipeline as far as the end of an epoch depends on it, and what happens there."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from .advice import Evidence
+from .base import Record
+
+Setup = Literal[
+    "dataloader",
+    "distributed-sampler",  # DDP whose loaders have a DistributedSampler
+    "data-parallel",  # torch.nn.DataParallel
+    "ddp",
+    "join",  # DDP inside torch.distributed.algorithms.join.Join
+    "accelerate",
+    "lightning",
+    "trainer",  # Hugging Face Trainer, one process a rank
+    "keras-torch",
+    "keras-tensorflow",
+    "keras-jax",
+    "mirrored",  # Keras 3 with tf.distribute.MirroredStrategy
+    "multi-worker-mirrored",  # Keras 3 with tf.distribute.MultiWorkerMirroredStrategy
+    "jax",  # Keras 3 on JAX with keras.distribution.DataParallel
+]
+Sampler = Literal[
+    "distributed",  # torch's DistributedSampler: pads from the start, equal shares
+    "plain",  # no sharding: every rank draws all samples
+    "shards",  # each rank holds its own share: every R-th sample, nothing padded
+]
+BatchIs = Literal["per rank", "global"]
+Stage = Literal["train", "validate", "predict"]
+Severity = Literal["error", "nan", "bias", "waste", "slow"]
+
+
+class ModelFacts(Record, frozen=True, kw_only=True):
+    """What of the model decides about a short batch. `None` is not known.
+
+    Attributes:
+        batch_norm, sync_batch_norm, group_norm, instance_norm: layers in training mode.
+        batch_norm_values: values per channel that one sample gives to the BatchNorm layer that
+            sees the fewest: height x width, 1 behind a flattened or pooled input.
+        group_norm_values: values per group that one sample gives to the smallest GroupNorm.
+        instance_norm_values: values per channel that one sample gives to the smallest InstanceNorm.
+        optimizer: name of its class.
+        compiled: how shapes are compiled: `default` and `dynamic` as torch.compile has them,
+            `static` one compilation a shape (torch.compile(dynamic=False), JAX, tf.function).
+        loss: how the loss reduces a batch.
+        loss_in_forward: the model's own forward returns the reduced loss.
+    """
+
+    batch_norm: int | None = None
+    sync_batch_norm: int | None = None
+    group_norm: int | None = None
+    instance_norm: int | None = None
+    batch_norm_values: int | None = None
+    group_norm_values: int | None = None
+    instance_norm_values: int | None = None
+    optimizer: str | None = None
+    compiled: Literal["no", "default", "static", "dynamic"] | None = None
+    loss: Literal["mean", "sum"] = "mean"
+    loss_in_forward: bool = False
+
+
+class Pipeline(Record, frozen=True, kw_only=True):
+    """How samples become batches.
+
+    Attributes:
+        num_samples: of the data set, over all ranks; `None` if it has no length.
+        batch_size: samples per micro-batch, of one rank or of all as `batch_is` says.
+        batch_is: `None` takes what the setup's own argument means.
+        num_ranks: processes, replicas or devices that share a step.
+        drop_last: of the DataLoader or the tf.data pipeline (`drop_remainder`).
+        sampler: how ranks share the samples; `None` takes what the setup does by itself.
+        sampler_drop_last: `DistributedSampler(drop_last=True)`.
+        iterable: an iterable dataset; its samples are taken to be split evenly over workers.
+        num_workers: data workers of a rank; they matter for an iterable dataset.
+        even_batches, split_batches, dispatch_batches: as Accelerate names them.
+        micro_batches: batches per optimizer step (gradient accumulation).
+        rank_batch_sizes: samples that each rank takes of every step where ranks differ.
+        stage: what the loader is for.
+    """
+
+    num_samples: int | None
+    batch_size: int
+    setup: Setup = "dataloader"
+    batch_is: BatchIs | None = None
+    num_ranks: int = 1
+    drop_last: bool = False
+    sampler: Sampler | None = None
+    sampler_drop_last: bool = False
+    iterable: bool = False
+    num_workers: int = 0
+    even_batches: bool = True
+    split_batches: bool = False
+    dispatch_batches: bool | None = None
+    micro_batches: int = 1
+    rank_batch_sizes: tuple[int, ...] = ()
+    stage: Stage = "train"
+    model: ModelFacts = ModelFacts()
+
+
+class Layout(Record, frozen=True, kw_only=True):
+    """The epoch's end, sample by sample.
+
+    Attributes:
+        full: samples of each rank or replica in a full micro-step.
+        last: the same in the last micro-step of the epoch; empty if there is no step, or if the
+            framework refuses to place the samples.
+        last_samples: all of them together.
+        batches: micro-steps per epoch of each process.
+        steps: optimizer steps per epoch of the process that makes the most.
+        duplicates: samples that are drawn more than once, counted as often as they are too many.
+        dropped: samples that the epoch leaves out.
+        accumulation_tail: micro-batches in the last optimizer step if they are fewer, else 0.
+        short: every batch of the epoch that is not full, where data workers make several.
+    """
+
+    full: tuple[int, ...]
+    last: tuple[int, ...]
+    last_samples: int
+    batches: tuple[int, ...]
+    steps: int
+    duplicates: int = 0
+    dropped: int = 0
+    accumulation_tail: int = 0
+    short: tuple[int, ...] = ()
+
+    @property
+    def full_samples(self) -> int:
+        """Samples of a full micro-step, all ranks together."""
+        return sum(self.full)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the last micro-step has fewer samples than the others."""
+        return 0 < self.last_samples < sum(self.full)
+
+    @property
+    def empty_replicas(self) -> int:
+        """Ranks or replicas without a sample in the last micro-step."""
+        return self.last.count(0)
+
+    @property
+    def weight(self) -> float:
+        """What a sample of the last micro-step weighs against the others under a mean loss."""
+        return sum(self.full) / self.last_samples if self.is_short else 1.0
+
+
+class Fix(Record, frozen=True, kw_only=True):
+    """A remedy as code for the framework of the pipeline."""
+
+    title: str
+    snippet: str
+
+
+class TailFinding(Record, frozen=True, kw_only=True):
+    """One case that this pipeline meets.
+
+    Attributes:
+        id: `batchadvisor tails --explain ID` tells more.
+        harmful: whether it is worth a change; else it is only said.
+    """
+
+    id: str
+    severity: Severity
+    harmful: bool
+    message: str
+    evidence: tuple[Evidence, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+
+
+class CleanSize(Record, frozen=True, kw_only=True):
+    """A batch size near the asked one whose epochs end without a harmful short batch.
+
+    Attributes:
+        last_samples: samples of its last micro-step if that is short, else 0.
+        weight: of a sample in that step against the others.
+        predicted_samples_per_s: by the law of step times, where one was fitted.
+    """
+
+    batch_size: int
+    last_samples: int
+    weight: float
+    predicted_samples_per_s: float | None = None
+
+
+class TailReport(Record, frozen=True, kw_only=True):
+    """What the end of an epoch does. `layout` is `None` where it cannot be known."""
+
+    pipeline: Pipeline
+    layout: Layout | None
+    findings: tuple[TailFinding, ...] = ()
+    nearest_clean: tuple[CleanSize, ...] = ()
+    unavailable: dict[str, str] = {}
+
+
+class SweepRow(Record, frozen=True, kw_only=True):
+    """One size of a sweep.
+
+    Attributes:
+        last: samples of each rank in the last micro-step if that is short, else empty.
+        ids: the cases that it meets and that do harm.
+        also: those that it meets without much harm.
+    """
+
+    batch_size: int
+    steps: int
+    last: tuple[int, ...]
+    dropped: int
+    duplicates: int
+    weight: float
+    ids: tuple[str, ...]
+    also: tuple[str, ...] = ()
