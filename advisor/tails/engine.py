@@ -107,7 +107,8 @@ def _row(pipeline: Pipeline, rules: tuple[Rule, ...], size: int) -> SweepRow:
             weight=1.0,
             ids=(name,) if name else (),
         )
-    harm, also = [], []
+    harm: list[str] = []
+    also: list[str] = []
     for rule in rules:
         degree = rule.fires(pipeline, layout)
         if degree:

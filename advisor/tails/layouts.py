@@ -83,8 +83,10 @@ def _replicated(pipeline: Pipeline, num_samples: int, size: int) -> Layout:
     dropped = num_samples - whole * size if pipeline.drop_last else 0
     last_samples = 0 if not batches else size if pipeline.drop_last or not left else left
     steps, tail = _steps(batches, pipeline)
+    full: tuple[int, ...] = (size,)
+    last: tuple[int, ...] = (last_samples,)
     if ranks == 1:
-        full, last = (size,), (last_samples,)
+        pass
     elif pipeline.setup == "jax":
         full = chunks(size, ranks)
         last = (last_samples // ranks,) * ranks if last_samples % ranks == 0 else ()
