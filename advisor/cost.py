@@ -46,8 +46,9 @@ class Budget:
         if request.profile:
             steps += PROFILED_STEPS
         setup_s = 0.0
-        if request.fresh_process and self._record.discovery is not None:
-            setup_s = self._record.discovery.setup_s
+        discovery = self._record.discovery
+        if discovery is not None and (request.fresh_process or discovery.door == "template"):
+            setup_s = discovery.setup_s
         return steps * self.step_s(request.batch_size) + setup_s
 
     def reserve_s(self) -> float:
@@ -56,7 +57,8 @@ class Budget:
             return 0.0
         finalists = sorted(self._times)[-2:]
         trials = RESERVE_TRIALS / 2 * sum(self.step_s(one) for one in finalists) * TIMED_STEPS
-        return self._record.discovery.setup_s + trials
+        apart = self._record.discovery.door == "template"
+        return self._record.discovery.setup_s * (RESERVE_TRIALS if apart else 1) + trials
 
     def allows(self, request: TrialRequest) -> bool:
         """Whether a search trial leaves enough for the confirmation.

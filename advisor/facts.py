@@ -143,12 +143,16 @@ def pooled(trials: list[Trial], field: str) -> Spread | None:
 
 
 def confirmations(record: RunRecord) -> list[Trial]:
-    """The latest series of confirm trials that ran in one process, in order."""
+    """The latest series of confirm trials that ran in one process, in order.
+
+    Behind the template door each size has a process of its own, and all of them are the series.
+    """
+    apart = record.discovery is not None and record.discovery.door == "template"
     series: list[Trial] = []
     for trial in record.trials:
         if trial.purpose != "confirm" or not trial.ran:
             continue
-        if series and series[-1].worker != trial.worker:
+        if series and series[-1].worker != trial.worker and not apart:
             series = []
         series.append(trial)
     return series

@@ -219,6 +219,20 @@ def _by_index(record: RunRecord) -> list[Finding]:
     ]
 
 
+def _as_asked(record: RunRecord) -> list[Finding]:
+    if not any(one.size_proof == "asked" for one in ran(record)):
+        return []
+    return [
+        Finding(
+            rule="door.as_asked",
+            severity="info",
+            message="no loader and no tensor shows the batch size; the sizes are those that were "
+            "asked for",
+            remedy="a size that the script ignores would look as fast at every value.",
+        )
+    ]
+
+
 def _damaged(record: RunRecord) -> list[Finding]:
     """Traces of which a part could not be read; their shares are of the rest."""
     losses = {
@@ -246,5 +260,6 @@ _RULES: tuple[Callable[[RunRecord], list[Finding]], ...] = (
     _bounded,
     _approximate,
     _by_index,
+    _as_asked,
     _damaged,
 )

@@ -140,7 +140,9 @@ def change(record: RunRecord, size: int | None, micro_batches: int) -> str:
     if size == native and micro_batches == record.discovery.micro_batches:
         return "nothing to change"
     source = loader.source
-    if source is None:
+    if source is None and record.discovery.door == "template":
+        text = f"the script's argument {{batch_size}} → {size}"
+    elif source is None:
         where = f"{loader.place}  " if loader.place is not None else ""
         text = f"{where}batch_size={native} → {size}"
     elif not source.template:

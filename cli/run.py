@@ -53,6 +53,17 @@ if TYPE_CHECKING:
 )
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as with python -m.")
+@click.option(
+    "--template",
+    is_flag=True,
+    help="One process a size, even where a DataLoader could be steered: SCRIPT's arguments hold "
+    "{batch_size}.",
+)
+@click.option(
+    "--workload",
+    is_flag=True,
+    help="SCRIPT is FILE.py[:NAME], which declares make(batch_size) instead of training.",
+)
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) -> None:
@@ -60,6 +71,9 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
 
     The script runs unchanged. Its training DataLoader is taken over, short windows are measured
     at growing batch sizes, and the size to use is printed with its evidence.
+
+    A script without a DataLoader is started once for each size: write {batch_size} where its
+    arguments take one.
     """
     from ..reports.progress import NullDisplay, ProgressDisplay
     from ..session import run as session
@@ -117,8 +131,9 @@ def _run_options(
     script: str, arguments: tuple[str, ...], goal: Goal, options: dict[str, Any]
 ) -> Any:
     from ..session.options import RunOptions
+    from ..session.template import with_door
 
-    return RunOptions(
+    settings = RunOptions(
         script=script,
         arguments=tuple(arguments),
         module=options["module"],
@@ -132,7 +147,9 @@ def _run_options(
         profile_schedule=options["profile_schedule"] or (0, 1, 3),
         with_stack=options["stacks"],
         command=("batchadvisor", *sys.argv[1:]),
+        door="workload" if options["workload"] else "loader",
     )
+    return with_door(settings, forced=options["template"])
 
 
 def _print_discovery(discovery: Any, device: Any, *, as_json: bool) -> None:

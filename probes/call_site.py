@@ -33,12 +33,21 @@ def is_own(filename: str) -> bool:
     return filename.startswith(_OWN_CODE)
 
 
+def is_users(filename: str) -> bool:
+    """Whether a frame belongs to the user's code: not torch's, not an installed package's."""
+    return (
+        not filename.startswith(_NOT_THE_USER)
+        and not is_own(filename)
+        and not filename.startswith("<")
+    )
+
+
 def user_call_site() -> SourceLine | None:
     """The line of the script that is being executed, as a path relative to the working folder."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_NOT_THE_USER) and not is_own(name) and not name.startswith("<"):
+        if is_users(name):
             return SourceLine(file=shown_path(name), line=frame.f_lineno)
         frame = frame.f_back
     return None

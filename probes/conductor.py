@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import torch
 
-from ..records import Discovery, FileTouched, TailCheck, Trial
+from ..records import Discovery, Door, FileTouched, TailCheck, Trial
 from . import host
 from .devices import DeviceProbe, probe_for
 from .messages import (
@@ -31,6 +31,7 @@ from .messages import (
     decode_to_worker,
 )
 from .profiling import TraceProfiler, trace_path
+from .swallowed import Witness
 from .window import Window
 
 PROGRESS_PERIOD_S = 0.2
@@ -45,6 +46,11 @@ class Conductor:
         channel: to the supervisor.
         order: what the supervisor asked of this worker.
         touched: takes the files that the script opened since it was last asked.
+
+    Attributes:
+        no_input: why waiting for data cannot be seen; empty where it can.
+        ask: told of every new size before its window opens.
+        parameters: what the optimizers train.
     """
 
     def __init__(
@@ -61,6 +67,7 @@ class Conductor:
         self._cpu_use = host.CpuUse()
         self._reported_s = 0.0
         self._reported_phase: Phase | None = None
+        self.no_input = ""
         self.ask: Callable[[int], None] = lambda _: None
         self.parameters: Callable[[], list[torch.Tensor]] = list
 
@@ -94,10 +101,15 @@ class Conductor:
         self._progress(window)
         window.resume()
 
-    def no_step(self, num_fetches: int) -> None:
-        """Batches of the asked size flow and no optimizer steps."""
+    def no_step(self, num_fetches: int, witness: Witness) -> None:
+        """Batches of the asked size flow and no optimizer steps.
+
+        Args:
+            witness: knows what the script caught meanwhile and kept to itself.
+        """
         assert self._run is not None
         request = self._run.request
+        kept = f": the script swallows {witness.seen}" if witness.seen else ""
         self._finish(
             Trial(
                 ordinal=self._run.ordinal,
@@ -105,15 +117,18 @@ class Conductor:
                 batch_size=request.batch_size,
                 kind=request.kind,
                 purpose=request.purpose,
-                outcome="no_step",
+                outcome="out_of_memory" if witness.out_of_memory else "no_step",
                 detail=f"{num_fetches} batches of {request.batch_size} samples went into the "
-                "loop and no optimizer stepped",
+                f"loop and no optimizer stepped{kept}",
             )
         )
+        _wait_for_the_end()
 
-    def cannot_steer(self, reason: str, remedy: str, *, usage: bool = False) -> None:
+    def cannot_steer(
+        self, reason: str, remedy: str, *, usage: bool = False, door: Door | None = None
+    ) -> None:
         """Nothing here can be steered; the supervisor ends this process."""
-        self._send(CannotSteer(reason=reason, remedy=remedy, usage=usage))
+        self._send(CannotSteer(reason=reason, remedy=remedy, usage=usage, door=door))
         _wait_for_the_end()
 
     # inside ----------------------------------------------------------------------------------
@@ -166,6 +181,9 @@ class Conductor:
         trial = window.result(
             self._run.ordinal, self._order.worker, doubts=(doubt,) if doubt else ()
         )
+        if self.no_input:
+            reasons = {**trial.unavailable, "input_wait_s": self.no_input}
+            trial = msgspec.structs.replace(trial, input_wait_s=None, unavailable=reasons)
         if window.request.purpose == "tail":
             trial = msgspec.structs.replace(trial, tail=self._check_tail(trial))
         self._finish(trial, window.samples())
@@ -176,8 +194,6 @@ class Conductor:
         if files:
             self._send(Touched(files=files))
         self._send(Result(trial=trial, steps=steps))
-        if trial.outcome == "no_step":
-            _wait_for_the_end()
 
     def _check_tail(self, trial: Trial) -> TailCheck:
         """Whether the parameters are still numbers after a step of the tail's length."""

@@ -48,6 +48,11 @@ class CycleFinder:
         self._fetched[loader] += 1
 
     @property
+    def stable(self) -> bool:
+        """Whether the last cycle began and ended with the same optimizers."""
+        return self._stable
+
+    @property
     def complete(self) -> bool:
         """Whether the last cycle began and ended with the same optimizers and had batches."""
         return self._stable and bool(self._last)

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from ..records import DeviceInfo, Discovery, FileTouched, Trial, TrialRequest, Versions
+from ..records import DeviceInfo, Discovery, Door, FileTouched, Trial, TrialRequest, Versions
 
 Phase = Literal["starting", "discovering", "warming up", "timing", "profiling", "fitting"]
 
@@ -34,6 +34,10 @@ class WorkOrder(Message, frozen=True, kw_only=True):
         scratch_folder: for temporary files, removed at the end.
         batch_cap: batches before discovery are cut to this size, for scripts whose own size
             does not fit.
+        door: how the sizes reach the script; see records.Discovery.
+        template: the arguments with their placeholder, `arguments` holds them filled in.
+        batch_size: the size that was filled in.
+        forced: the template was insisted on, whatever could be steered.
     """
 
     script: str
@@ -49,6 +53,10 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     batch_cap: int | None
     profile_schedule: tuple[int, int, int]
     with_stack: bool
+    door: Door = "loader"
+    template: tuple[str, ...] = ()
+    batch_size: int | None = None
+    forced: bool = False
 
 
 class RunTrial(Message, frozen=True, kw_only=True):
@@ -144,11 +152,13 @@ class CannotSteer(Message, frozen=True, kw_only=True):
 
     Attributes:
         usage: an option asked for what the script does not have.
+        door: the one that would serve this script; its command is the remedy.
     """
 
     reason: str
     remedy: str
     usage: bool = False
+    door: Door | None = None
 
 
 class Touched(Message, frozen=True, kw_only=True):

@@ -15,26 +15,35 @@ from typing import Any, Protocol
 
 import torch
 
-from ..records import Discovery, NormLayers, OptimizerInfo, SourceLine
+from ..records import Discovery, Door, NormLayers, OptimizerInfo, SourceLine
 from .batch_size_source import find_batch_size_source
 from .call_site import user_call_site
 from .discovery import CycleFinder
 from .loaders import LoaderHandle, is_training_fetch
+from .swallowed import Witness
 
 MAX_FETCHES_WITHOUT_STEP = 1000
 STEPS_WITHOUT_FETCH = 3
+PATIENCE_CYCLES = 12
+"""An optimizer that was made and has not stepped is waited for: some step every n-th batch."""
+FETCHES_WITHOUT_STEP = 64
+"""Batches for a step of one micro-batch after which there will be none."""
 
 
 class StepConductor(Protocol):
     """Who decides at step boundaries; see conductor.py."""
+
+    no_input: str
 
     def found(self, discovery: Discovery, device: torch.device) -> None: ...
     def boundary(self) -> None: ...
     def arrived(
         self, num_samples: int | None, proof: str, wait_s: float, *, primary: bool
     ) -> None: ...
-    def no_step(self, num_fetches: int) -> None: ...
-    def cannot_steer(self, reason: str, remedy: str, *, usage: bool = False) -> None: ...
+    def no_step(self, num_fetches: int, witness: Witness) -> None: ...
+    def cannot_steer(
+        self, reason: str, remedy: str, *, usage: bool = False, door: Door | None = None
+    ) -> None: ...
     def discovering(self, num_steps: int) -> None: ...
 
 
@@ -73,6 +82,7 @@ class Steering:
         self._native_step_s = 0.0
         self._fetches_in_cycle = 0
         self._micro_batches = 1
+        self._witness = Witness()
         self.steering = False
 
     @property
@@ -116,9 +126,7 @@ class Steering:
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer made a step."""
-        if id(optimizer) not in self._optimizer_ordinals:
-            self.made_optimizer(optimizer)
-        self._cycles.stepped(self._optimizer_ordinals[id(optimizer)])
+        self._note_step(optimizer)
         if not self.steering and self._cycles.num_steps >= STEPS_WITHOUT_FETCH:
             self._check_fetches()
 
@@ -159,25 +167,65 @@ class Steering:
 
     # inside ----------------------------------------------------------------------------------
 
+    def _note_step(self, optimizer: Any) -> None:
+        if id(optimizer) not in self._optimizer_ordinals:
+            self.made_optimizer(optimizer)
+        self._cycles.stepped(self._optimizer_ordinals[id(optimizer)])
+
+    def _awaits_optimizers(self) -> bool:
+        """Whether parameters may get an optimizer's step that none has stepped so far.
+
+        The generator of a GAN may step every fifth batch; a cycle without it would be another.
+        """
+        if self._cycles.num_cycles >= PATIENCE_CYCLES:
+            return False
+        stepping = {id(one) for one in self.parameters()}
+        return any(
+            parameter.requires_grad and id(parameter) not in stepping
+            for ordinal, (optimizer, _) in enumerate(self._optimizers)
+            if ordinal not in self._cycles.optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        )
+
     def _before_fetch(self) -> None:
         ended = self._cycles.fetching()
         if self.steering:
             self._fetches_in_cycle = 0 if ended else self._fetches_in_cycle + 1
             if ended:
+                self._witness.stop()
                 self._conductor.boundary()
-            elif self._fetches_in_cycle > 64 * max(1, self._micro_batches):
-                self._conductor.no_step(self._fetches_in_cycle)
+            else:
+                self._without_step(FETCHES_WITHOUT_STEP * max(1, self._micro_batches))
             return
         if ended:
             now = time.monotonic()
             self._native_step_s = now - self._cycle_started_s
             self._cycle_started_s = now
             self._conductor.discovering(self._cycles.num_steps)
-            if self._cycles.complete:
+            if self._cycles.complete and not self._awaits_optimizers():
                 self._begin()
-        elif self._cycles.num_fetches > MAX_FETCHES_WITHOUT_STEP and not self._cycles.num_steps:
+        elif not self._cycles.num_steps:
+            self._before_first_step()
+
+    def _without_step(self, most: int) -> None:
+        """Batches of our size go in, and no cycle ends."""
+        if self._fetches_in_cycle > most // 2:
+            self._witness.look()
+        if self._fetches_in_cycle > most:
+            self._witness.stop()
+            self._conductor.no_step(self._fetches_in_cycle, self._witness)
+
+    def _before_first_step(self) -> None:
+        num_fetches = self._cycles.num_fetches
+        if num_fetches > MAX_FETCHES_WITHOUT_STEP // 2:
+            self._witness.look()
+        if num_fetches > MAX_FETCHES_WITHOUT_STEP:
+            self._witness.stop()
+            seen = self._witness.seen
+            text = f"; the script swallows {seen}" if seen else ""
             self._conductor.cannot_steer(
-                f"{self._cycles.num_fetches} batches were fetched and no optimizer made a step",
+                f"{num_fetches} batches were fetched and no optimizer made a step{text}",
                 "check that the script reaches optimizer.step() of a torch optimizer.",
             )
 
@@ -200,7 +248,7 @@ class Steering:
             micro_batches=self._micro_batches,
             parameter_device=str(device),
             num_parameters=sum(one.numel() for one in parameters),
-            norm_layers=_norm_layers(),
+            norm_layers=norm_layers(),
             setup_s=time.monotonic() - self._started_s,
             native_step_s=self._native_step_s,
         )
@@ -231,6 +279,7 @@ class Steering:
             self._conductor.cannot_steer(
                 f"the training loader ({handle.place}) cannot be steered: {handle.cannot_steer}",
                 "give the DataLoader a batch_size.",
+                door="template",
             )
             return None
         return handle
@@ -241,6 +290,7 @@ class Steering:
                 f"the script made {self._cycles.num_steps} optimizer steps without fetching "
                 "a batch from a DataLoader",
                 "only batches that come from a torch DataLoader can be resized.",
+                door="template",
             )
 
     def _optimizer_info(self, ordinal: int) -> OptimizerInfo:
@@ -258,7 +308,7 @@ class Steering:
         )
 
 
-def _norm_layers() -> NormLayers:
+def norm_layers() -> NormLayers:
     """Normalisation layers in training mode among the modules that live in this process."""
     from torch.nn.modules import batchnorm, instancenorm, normalization
 

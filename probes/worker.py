@@ -39,18 +39,11 @@ def main(read_fd: int, write_fd: int) -> None:
     from .devices import lift_process_memory_limit, limit_process_memory
     from .effects import FileWatch
     from .patches import install
-    from .steering import Steering
 
     channel.send(Hello(versions=_versions()))
     files = FileWatch(ignore=(order.run_folder + os.sep, order.scratch_folder + os.sep))
     conductor = Conductor(channel, order, files.take)
-    steering = Steering(
-        conductor,
-        loader=order.loader,
-        batch_cap=order.batch_cap,
-        arguments=order.arguments,
-        started_s=started_s,
-    )
+    steering = _steering(conductor, order, started_s)
     conductor.ask = steering.ask
     conductor.parameters = steering.parameters
     install(steering, files.saved)
@@ -80,6 +73,23 @@ def main(read_fd: int, write_fd: int) -> None:
     # The supervisor ends the process group, so that no exit hook of the script runs.
     while True:
         time.sleep(3600)
+
+
+def _steering(conductor: Any, order: WorkOrder, started_s: float) -> Any:
+    """What goes between the script and torch, by the door that was asked for."""
+    if order.door == "template":
+        from .template import TemplateSteering
+
+        return TemplateSteering(conductor, order, started_s)
+    from .steering import Steering
+
+    return Steering(
+        conductor,
+        loader=order.loader,
+        batch_cap=order.batch_cap,
+        arguments=order.arguments,
+        started_s=started_s,
+    )
 
 
 def _become_the_script(order: WorkOrder) -> None:

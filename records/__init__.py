@@ -26,6 +26,7 @@ from .run import DeviceInfo, Fault, RunRecord, RunState, Versions
 from .script import (
     BatchSizeSource,
     Discovery,
+    Door,
     FileTouched,
     LoaderInfo,
     NormLayers,
@@ -75,6 +76,7 @@ __all__ = [
     "Counters",
     "DeviceInfo",
     "Discovery",
+    "Door",
     "Evidence",
     "Fault",
     "FileTouched",

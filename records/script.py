@@ -6,6 +6,10 @@ from typing import Literal
 
 from .base import Record
 
+Door = Literal["loader", "template", "workload", "keras"]
+"""How the sizes reach the script: through its DataLoader, as an argument (a process a size), as
+the argument of a declared workload, or as that of Keras' `Model.fit`."""
+
 
 class SourceLine(Record, frozen=True, kw_only=True):
     """A place in the user's code."""
@@ -35,14 +39,14 @@ class BatchSizeSource(Record, frozen=True, kw_only=True):
 
 
 class LoaderInfo(Record, frozen=True, kw_only=True):
-    """A DataLoader that the script made.
+    """A DataLoader that the script made, or what stands for it where another door is used.
 
     Attributes:
         ordinal: in the order of creation, from 0; `--loader N` takes it.
         batch_size: what the script asked for; `None` when the dataset batches itself.
         num_samples: what one epoch draws from the sampler; `None` if it has no length.
         steered: `exact` (sizes are ours), `approximate` (a batch sampler's grouping is lost),
-            `no: reason`.
+            `no: reason`; behind another door how the size gets in.
     """
 
     ordinal: int
@@ -89,6 +93,8 @@ class Discovery(Record, frozen=True, kw_only=True):
         parameter_device: where the optimizer's parameters live, as torch names it.
         setup_s: from process start to the end of the second optimizer step.
         native_step_s: the last native step, a first guess of the cost (not settled).
+        door: how the sizes reach the script; behind all but `loader` there is one LoaderInfo, of
+            what yields the batches, and `native_batch_size` is the size of the first process.
     """
 
     loaders: tuple[LoaderInfo, ...]
@@ -101,6 +107,7 @@ class Discovery(Record, frozen=True, kw_only=True):
     norm_layers: NormLayers | None
     setup_s: float
     native_step_s: float
+    door: Door = "loader"
     unavailable: dict[str, str] = {}
 
     @property

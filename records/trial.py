@@ -231,7 +231,8 @@ class Trial(Record, frozen=True, kw_only=True):
         worker: which worker process ran it, from 0.
         arrived_batch_size: the size that really reached the training loop.
         size_proof: `shape` (a tensor axis has that length), `indices` (so many samples were
-            fetched from the dataset), `` (nothing arrived).
+            fetched from the dataset), `asked` (the script was started with it and nothing shows
+            it), `` (nothing arrived).
         micro_batches: batches per optimizer step.
         step_s: seconds per optimizer step, unprofiled; `None` for fit trials.
         samples_per_s: from the same steps.
@@ -249,7 +250,7 @@ class Trial(Record, frozen=True, kw_only=True):
     outcome: Outcome
     detail: str = ""
     arrived_batch_size: int | None = None
-    size_proof: Literal["shape", "indices", ""] = ""
+    size_proof: Literal["shape", "indices", "asked", ""] = ""
     micro_batches: int | None = None
     num_warmup_steps: int = 0
     step_s: Spread | None = None

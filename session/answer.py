@@ -69,7 +69,11 @@ def discovery_text(discovery: Discovery, device: DeviceInfo) -> str:
         f"Step: {discovery.micro_batches} x {discovery.native_batch_size} = {samples} samples; "
         f"{discovery.num_parameters:,} parameters on {discovery.parameter_device}"
     )
-    lines.append(f"Loader {discovery.primary_loader} would be steered; --loader N takes another.")
+    if discovery.door == "loader":
+        steered = f"Loader {discovery.primary_loader} would be steered; --loader N takes another."
+        lines.append(steered)
+    else:
+        lines.append(f"Sizes get in otherwise: {discovery.primary.steered}.")
     return "\n".join(lines)
 
 

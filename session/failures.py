@@ -7,6 +7,7 @@ from pathlib import Path
 from ..advisor.facts import failed, ran
 from ..errors import BatchAdvisorError, RunError, ScriptError, UsageError
 from ..probes.messages import CannotSteer, Ended, Raised
+from ..probes.placeholder import proposal
 from ..probes.supervisor import WorkerGone
 from ..records import RunRecord
 from ..units import format_bytes
@@ -26,6 +27,9 @@ def error_of(
     script, message = options.script, gone.message
     if isinstance(message, CannotSteer):
         kind = UsageError if message.usage else RunError
+        if message.door == "template":
+            remedy = proposal(script, options.arguments, module=options.module)
+            return kind(f"{message.reason}.", remedy)
         return kind(f"{message.reason}.", _sentence(message.remedy))
     if gone.outcome == "out_of_memory":
         return _out_of_memory(gone, options, batch_cap)

@@ -10,7 +10,7 @@ import msgspec
 
 from ..advisor.energy import energy_measured, why_not
 from ..errors import UsageError
-from ..records import Goal, RunRecord
+from ..records import Door, Goal, RunRecord
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +25,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         loader: ordinal of the loader to steer.
         silence_s: longest time without a sign of life inside a trial.
         profile_schedule: wait, warm-up and active steps of the profiled window.
+        door: how sizes reach the script; see records.Door.
+        forced: the template was insisted on.
     """
 
     script: str
@@ -40,6 +42,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     profile_schedule: tuple[int, int, int] = (0, 1, 3)
     with_stack: bool = False
     command: tuple[str, ...] = ()
+    door: Door = "loader"
+    forced: bool = False
 
 
 def check_script(script: str) -> None:

@@ -30,7 +30,8 @@ from .failures import nothing_fits
 from .journal import Journal
 from .options import RunOptions, check_energy_device, check_goal, check_script, run_folder
 from .store import RunStore, read_record
-from .target import choose_target
+from .target import Target, choose_target
+from .template import TemplateWorkers, runs_only_as_written
 from .traces import with_profile
 from .workers import Workers
 
@@ -105,7 +106,7 @@ class Run:
         self._script_traceback = ""
         self._store = RunStore(_folder(options, resumed))
         self.journal = Journal(_first_record(options, resumed), self._store, keep=keep)
-        self.workers = Workers(options, target, self.journal, display)
+        self.workers = workers_for(options, target, self.journal, display)
 
     def __enter__(self) -> Run:  # noqa: PYI034  Self needs Python 3.11
         self._display.start()
@@ -141,27 +142,25 @@ class Run:
         except BatchAdvisorError as found:
             error = found
         error = error or nothing_fits(journal.record, self._script_traceback, self._store.log_path)
+        error = error or runs_only_as_written(journal.record, self._options)
         if error is not None:
-            journal.change(state="failed", stop_reason=error.what)
+            journal.change(state="failed", stop_reason=error.what.rstrip("."))
             if not ran(journal.record):
                 raise error
         return RunResult(journal.record, advise(journal.record), self._store.folder, error)
 
     def _one(self, request: TrialRequest) -> None:
         """Runs one trial and puts it into the record, whatever comes of it."""
-        worker = self.workers.current
-        if worker is None or request.fresh_process:
-            worker = self.workers.start()
         record = self.journal.record
         ordinal = len(record.trials)
         left_s = max(0.0, record.goal.budget_s - record.search_s)
         self._display.trial(request, f"{left_s:.0f} s of the budget left")
         started_s = time.monotonic()
         try:
-            trial = self._run(worker, request, ordinal)
+            trial = self._run(self.workers.ready_for(request), request, ordinal)
         except KeyboardInterrupt:
             gone = WorkerGone("interrupted", "Ctrl-C")
-            self._add(_failed_trial(request, ordinal, worker, gone, started_s))
+            self._add(self._failed_trial(request, ordinal, gone, started_s))
             raise
         except WorkerGone as over:
             if self.workers.may_restart(over):
@@ -169,7 +168,7 @@ class Run:
             if isinstance(over.message, Raised):
                 self._script_traceback = over.message.traceback
             self.workers.end()
-            trial = _failed_trial(request, ordinal, worker, over, started_s)
+            trial = self._failed_trial(request, ordinal, over, started_s)
         self._add(trial)
 
     def _run(self, worker: Worker, request: TrialRequest, ordinal: int) -> Trial:
@@ -187,13 +186,39 @@ class Run:
         if self.workers.watch is not None:
             trial = self.workers.watch.into(trial, self._store)
         self.workers.num_measured += trial.ran
-        if trial.outcome == "no_step":
+        if trial.outcome in ("no_step", "out_of_memory"):
             self.workers.end()
         return with_profile(trial, self._store.folder)
+
+    def _failed_trial(
+        self, request: TrialRequest, ordinal: int, gone: WorkerGone, started_s: float
+    ) -> Trial:
+        tail = None
+        if request.purpose == "tail":
+            tail = TailCheck(
+                num_samples=request.batch_size, outcome=gone.outcome, detail=gone.detail
+            )
+        return Trial(
+            ordinal=ordinal,
+            worker=self.journal.record.num_workers_started - 1,
+            batch_size=request.batch_size,
+            kind=request.kind,
+            purpose=request.purpose,
+            outcome=gone.outcome,
+            detail=gone.detail,
+            elapsed_s=time.monotonic() - started_s,
+            tail=tail,
+        )
 
     def _add(self, trial: Trial) -> None:
         self.journal.add_trial(trial)
         self._display.trial_done(trial)
+
+
+def workers_for(options: RunOptions, target: Target, journal: Journal, display: Display) -> Workers:
+    """The processes behind the door that was asked for."""
+    kind = TemplateWorkers if options.door == "template" else Workers
+    return kind(options, target, journal, display)
 
 
 def _first_record(options: RunOptions, resumed: RunRecord | None) -> RunRecord:
@@ -234,26 +259,9 @@ def _plan(record: RunRecord) -> str:
     num_sizes, num_steps = expected_steps(record)
     primary = record.discovery.primary if record.discovery is not None else None
     where = f"steering the loader at {primary.place}; " if primary is not None else ""
+    if record.discovery is not None and record.discovery.door == "template":
+        where = "one process for each size; "
     return (
         f"{where}about {num_sizes} sizes and {num_steps} optimizer steps, "
         f"at most {format_seconds(record.goal.budget_s)}"
-    )
-
-
-def _failed_trial(
-    request: TrialRequest, ordinal: int, worker: Worker, gone: WorkerGone, started_s: float
-) -> Trial:
-    tail = None
-    if request.purpose == "tail":
-        tail = TailCheck(num_samples=request.batch_size, outcome=gone.outcome, detail=gone.detail)
-    return Trial(
-        ordinal=ordinal,
-        worker=worker.order.worker,
-        batch_size=request.batch_size,
-        kind=request.kind,
-        purpose=request.purpose,
-        outcome=gone.outcome,
-        detail=gone.detail,
-        elapsed_s=time.monotonic() - started_s,
-        tail=tail,
     )

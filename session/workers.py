@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any, NoReturn
+
+import msgspec
+
 from ..advisor.facts import failed, ran
 from ..errors import BatchAdvisorError
 from ..probes.messages import Progress, WorkOrder
 from ..probes.supervisor import Scratch, Worker, WorkerGone, worker_environment
-from ..records import DeviceInfo, Discovery, Fault, RunRecord
+from ..records import DeviceInfo, Discovery, Fault, RunRecord, TrialRequest
 from .counters import GpuWatch
 from .display import Display
 from .failures import error_of
@@ -65,6 +69,16 @@ class Workers:
             self._found(worker, *found)
             return worker
 
+    def ready_for(self, request: TrialRequest) -> Worker:
+        """The process that runs a request: the one that lives, or a fresh one.
+
+        Raises:
+            BatchAdvisorError: the loop was not found.
+        """
+        if self.current is None or request.fresh_process:
+            return self.start()
+        return self.current
+
     def end(self) -> None:
         """Ends the current worker and keeps what it said about files."""
         if self.current is None:
@@ -117,7 +131,9 @@ class Workers:
             batch_cap=self._batch_cap,
             profile_schedule=options.profile_schedule,
             with_stack=options.with_stack,
+            door=options.door,
         )
+        order = msgspec.structs.replace(order, **self._order_changes())
         self.current = Worker(
             order,
             log=self._journal.store.log_path,
@@ -127,6 +143,10 @@ class Workers:
             on_progress=self._on_progress,
         )
         return self.current
+
+    def _order_changes(self) -> dict[str, Any]:
+        """What another door orders otherwise."""
+        return {}
 
     def _found(self, worker: Worker, discovery: Discovery, device: DeviceInfo) -> None:
         self.num_measured = 0
@@ -145,15 +165,18 @@ class Workers:
             self._batch_cap = caps[0]
             self._display.note(f"out of memory; trying again with batches of {caps[0]}")
             return
-        self._journal.add_fault(
-            Fault(
-                outcome=gone.outcome,
-                detail=gone.detail,
-                worker=worker.order.worker,
-                log=worker.log.name,
-            )
-        )
-        error: BatchAdvisorError = error_of(gone, self._options, worker.log, self._batch_cap)
+        self._fail(gone, worker.order.worker, self._batch_cap)
+
+    def _fail(self, gone: WorkerGone, number: int, batch_cap: int | None) -> NoReturn:
+        """Ends the run with the fault in the record.
+
+        Raises:
+            BatchAdvisorError: always.
+        """
+        log = self._journal.store.log_path
+        fault = Fault(outcome=gone.outcome, detail=gone.detail, worker=number, log=log.name)
+        self._journal.add_fault(fault)
+        error: BatchAdvisorError = error_of(gone, self._options, log, batch_cap)
         raise error
 
     def _on_progress(self, progress: Progress) -> None:

@@ -129,11 +129,13 @@ def test_missing_arguments(tmp_path):
 
 class TestLoopsThatResist:
     def test_a_guard_on_the_size(self, tmp_path):
-        """Only the script's own size makes steps; the record says so for the other one."""
+        """Only the script's own size makes steps; it is sent to the template door."""
         options = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory")
         script = SCRIPTS / "size_guard.py"
         done = run("run", *options, "--sizes", "8,16", script, folder=tmp_path)
-        assert done.code == 0, done
+        assert done.code == 1, done
+        assert "at its own batch size 16 alone" in done.error
+        assert f"batchadvisor run --template {script} --batch-size {{batch_size}}" in done.error
         search = [one for one in done.record.trials if one.purpose == "search"]
         assert [(one.batch_size, one.outcome) for one in search] == [(8, "no_step"), (16, "ok")]
         assert search[0].step_s is None

@@ -38,7 +38,7 @@ class Conductor:
     def discovering(self, num_steps):
         pass
 
-    def cannot_steer(self, reason, remedy, *, usage=False):
+    def cannot_steer(self, reason, remedy, *, usage=False, door=None):
         print(json.dumps([reason, usage]), flush=True)
         os._exit(0)
 

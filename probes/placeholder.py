@@ -1,0 +1,215 @@
+"""`{batch_size}` in a script's arguments, and the option that it belongs to.
+
+Pure: reads source text, imports nothing of the script's. The supervisor uses it to fill in sizes
+and to propose a command, the worker to say what stands where.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ..records import BatchSizeSource, SourceLine
+
+PLACEHOLDER = "{batch_size}"
+_NAMED_LIKE_A_SIZE = re.compile(
+    r"(per_device_|per_gpu_|micro_|mini_?)?(train_|training_)?(batch_?size|micro_?batch)"
+    r"(_per_(gpu|device))?|bs|bsz|batch"
+)
+
+
+def has_placeholder(arguments: Sequence[str]) -> bool:
+    """Whether a size can be filled in anywhere."""
+    return any(PLACEHOLDER in one for one in arguments)
+
+
+def filled(arguments: Sequence[str], size: int) -> tuple[str, ...]:
+    """The arguments with `size` in place of every placeholder."""
+    return tuple(one.replace(PLACEHOLDER, str(size)) for one in arguments)
+
+
+def without_placeholder(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The arguments without those that hold a placeholder, and without the option before one."""
+    kept: list[str] = []
+    for one in arguments:
+        if PLACEHOLDER not in one:
+            kept.append(one)
+        elif one == PLACEHOLDER and kept and kept[-1].startswith("-"):
+            kept.pop()
+    return tuple(kept)
+
+
+def command(
+    script: str, arguments: Sequence[str], *, module: bool = False, options: Sequence[str] = ()
+) -> str:
+    """`batchadvisor run ...` as a person would type it."""
+    words = [*options, *(["-m"] if module else []), script, *arguments]
+    # Braces mean nothing to a shell where they hold neither a comma nor two dots.
+    return "batchadvisor run " + " ".join(
+        one if re.fullmatch(r"[\w@%+=:,./{}-]+", one) else shlex.quote(one) for one in words
+    )
+
+
+def proposal(
+    script: str, arguments: Sequence[str], *, module: bool = False, forced: bool = False
+) -> str:
+    """What to do about a script that cannot be steered: the very command to type.
+
+    Args:
+        forced: the script has a loader that looks steerable; `--template` is needed.
+    """
+    options = ("--template",) if forced else ()
+    words = _given_option(arguments)
+    flag = None if words is not None else _option_of(script, module=module)
+    if words is None and flag is not None:
+        words = (*arguments, *flag)
+    known = words is not None
+    if words is None:
+        words = (*arguments, "--batch-size", PLACEHOLDER)
+    whole = command(script, words, module=module, options=options)
+    if known:
+        return f"Start it once for each size: {whole}   (one process each)."
+    return (
+        "No option of the script was found that sets its batch size; with one, start it once for "
+        f"each size: {whole}   (one process each)."
+    )
+
+
+def source_of(script: str, arguments: Sequence[str]) -> tuple[int | None, BatchSizeSource | None]:
+    """The script's own size, where its text says one, and the place that sets it."""
+    flag = _flag_of_placeholder(arguments)
+    tree = _tree(script)
+    if tree is None or flag is None:
+        return None, None
+    name = flag.lstrip("-").replace("-", "_")
+    for call, flags, destination in _options(tree):
+        if flag not in flags and name != destination:
+            continue
+        default = next((one for one in call.keywords if one.arg == "default"), None)
+        if default is not None and _is_size(default.value):
+            found = default.value
+            return _size(found), _source(script, found.lineno, "default", _size(found), flag)
+    for assigned, value in _assignments(tree):
+        if assigned == name:
+            size = _size(value)
+            return size, _source(script, value.lineno, name, size, flag, spaced=True)
+    return None, None
+
+
+def _source(
+    script: str, line: int, name: str, size: int, flag: str, *, spaced: bool = False
+) -> BatchSizeSource:
+    equals = " = " if spaced else "="
+    return BatchSizeSource(
+        place=SourceLine(file=script, line=line),
+        before=f"{name}{equals}{size}",
+        template=f"{name}{equals}{{}}",
+        option=flag,
+    )
+
+
+def _flag_of_placeholder(arguments: Sequence[str]) -> str | None:
+    """`--batch-size` of `--batch-size {batch_size}` and of `--batch-size={batch_size}`."""
+    for position, one in enumerate(arguments):
+        if one == PLACEHOLDER and position and arguments[position - 1].startswith("-"):
+            return arguments[position - 1]
+        flag, equals, value = one.partition("=")
+        if equals and PLACEHOLDER in value:
+            return flag
+    return None
+
+
+def _given_option(arguments: Sequence[str]) -> tuple[str, ...] | None:
+    """The arguments with the value of the option that is named like a batch size replaced."""
+    words = list(arguments)
+    for position, one in enumerate(words):
+        flag, equals, value = one.partition("=")
+        if not _is_named_like_a_size(flag):
+            continue
+        if equals and value.isdigit():
+            words[position] = f"{flag}={PLACEHOLDER}"
+            return tuple(words)
+        if not equals and position + 1 < len(words) and words[position + 1].isdigit():
+            words[position + 1] = PLACEHOLDER
+            return tuple(words)
+    return None
+
+
+def _option_of(script: str, *, module: bool) -> tuple[str, ...] | None:
+    """The words that set the batch size of the script, by an option that is named like it.
+
+    Where a configurator overrides plain assignments (`exec` of a file), `--NAME=VALUE` is it.
+    """
+    tree = None if module else _tree(script)
+    if tree is None:
+        return None
+    for _, flags, _ in _options(tree):
+        for flag in sorted(flags, key=len, reverse=True):
+            if _is_named_like_a_size(flag):
+                return flag, PLACEHOLDER
+    if not _executes_a_file(tree):
+        return None
+    for name, _ in _assignments(tree):
+        if _NAMED_LIKE_A_SIZE.fullmatch(name):
+            return (f"--{name}={PLACEHOLDER}",)
+    return None
+
+
+def _assignments(tree: ast.Module) -> Iterator[tuple[str, ast.Constant]]:
+    """`NAME = NUMBER` at the top of the script."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            for target in node.targets:
+                if isinstance(target, ast.Name) and _is_size(node.value):
+                    yield target.id, node.value
+
+
+def _executes_a_file(tree: ast.Module) -> bool:
+    """Whether the script executes a file that overrides its variables from the command line."""
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "exec"
+        for node in ast.walk(tree)
+    )
+
+
+def _options(tree: ast.Module) -> Iterator[tuple[ast.Call, set[str], str | None]]:
+    """Every `add_argument("--x", ...)` and click option: the call, its flags, its destination."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        words = [one.value for one in node.args if isinstance(one, ast.Constant)]
+        flags = {one for one in words if isinstance(one, str) and one.startswith("-")}
+        if flags:
+            yield node, flags, _destination(node)
+
+
+def _destination(call: ast.Call) -> str | None:
+    for one in call.keywords:
+        if one.arg == "dest" and isinstance(one.value, ast.Constant):
+            return str(one.value.value)
+    return None
+
+
+def _is_named_like_a_size(flag: str) -> bool:
+    name = flag.lstrip("-").lower().replace("-", "_")
+    return flag.startswith("-") and _NAMED_LIKE_A_SIZE.fullmatch(name) is not None
+
+
+def _is_size(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int and node.value > 0
+
+
+def _size(node: ast.expr) -> int:
+    assert isinstance(node, ast.Constant)
+    assert isinstance(node.value, int)
+    return node.value
+
+
+def _tree(script: str) -> ast.Module | None:
+    try:
+        return ast.parse(Path(script).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
