@@ -13,11 +13,12 @@ from ..errors import BatchAdvisorError, ScriptError
 from .advise import advise
 from .analyze import analyze
 from .common import INTERRUPTED
+from .report import report
 from .run import run
 
 __all__ = ["cli", "main"]
 
-VERBS = (run, advise, analyze)
+VERBS = (run, advise, analyze, report)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

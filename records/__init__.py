@@ -20,6 +20,7 @@ from .advice import (
 )
 from .analysis import Analysis, Collectives, RankTimes, StepTimes, TraceReport
 from .base import SCHEMA_VERSION, Record, Spread
+from .comparison import Change, Comparison, Difference
 from .goal import Goal, GoalKind
 from .observed import NoiseScale, Observed, SizeSeen
 from .run import DeviceInfo, Fault, RunRecord, RunState, Versions
@@ -70,11 +71,14 @@ __all__ = [
     "Analysis",
     "BatchIs",
     "BatchSizeSource",
+    "Change",
     "Choice",
     "CleanSize",
     "Collectives",
+    "Comparison",
     "Counters",
     "DeviceInfo",
+    "Difference",
     "Discovery",
     "Door",
     "Evidence",

@@ -9,30 +9,41 @@ from .chart import BATCH, Chart, Series, rounded, short
 from .sizes import SizeRow
 from .wording import percent
 
+SMALLEST_PART = 0.05
+"""Percent of the step; parts that are smaller everywhere are left out."""
+
 
 def step_time(rows: Sequence[SizeRow]) -> Chart | None:
-    """What the step is spent on, stacked, one bar a size."""
+    """What the step is spent on for each sample, stacked, one bar a size."""
     known = [(row, parts) for row in rows if (parts := breakdown(row)) is not None]
     if not known:
         return None
-    slow = min(row.step_s.median for row, _ in known if row.step_s is not None) >= 1
-    unit, factor = ("s", 1.0) if slow else ("ms", 1e3)
-    labels = list(dict.fromkeys(label for _, parts in known for label in parts))
+    per_sample = [
+        row.step_s.median / (row.batch_size * (row.trial.micro_batches or 1))
+        for row, _ in known
+        if row.step_s is not None
+    ]
+    unit, factor = ("ms", 1e3) if max(per_sample) >= 1e-3 else ("µs", 1e6)
+    labels = [
+        label
+        for label in dict.fromkeys(label for _, parts in known for label in parts)
+        if any(parts.get(label, 0.0) >= SMALLEST_PART for _, parts in known)
+    ]
     series = []
     for color, label in enumerate(labels, start=1):
-        shown = [
-            (row.step_s.median * factor * parts.get(label, 0.0) / 100, parts.get(label, 0.0))
-            for row, parts in known
-            if row.step_s is not None
-        ]
+        shares = [parts.get(label, 0.0) for _, parts in known]
+        values = [factor * one * pct / 100 for one, pct in zip(per_sample, shares, strict=True)]
         series.append(
             Series(
                 key=label,
                 label=label,
                 kind="part",
                 color=color,
-                values=tuple(rounded(value) for value, _ in shown),
-                texts=tuple(f"{short(value)} {unit} ({percent(pct)}%)" for value, pct in shown),
+                values=tuple(map(rounded, values)),
+                texts=tuple(
+                    f"{short(value)} {unit} ({percent(pct)}%)"
+                    for value, pct in zip(values, shares, strict=True)
+                ),
             )
         )
     on_gpu = any(row.profile is not None and row.profile.idle is not None for row, _ in known)
@@ -40,13 +51,13 @@ def step_time(rows: Sequence[SizeRow]) -> Chart | None:
     cpu = "Operators that ran inside the loader may be counted as waiting for it."
     return Chart(
         key="step_time",
-        title="What a step is spent on",
+        title="Step time per sample, and what it is spent on",
         x_label=BATCH,
         x_scale="category",
         x=tuple(float(one) for one in range(len(known))),
         x_ticks=tuple(float(one) for one in range(len(known))),
         x_names=tuple(str(row.batch_size) for row, _ in known),
-        y_label=f"{unit} per step",
+        y_label=f"{unit} per sample",
         unit=unit,
         series=tuple(series),
         notes=(overlap,) if on_gpu else (overlap, cpu),

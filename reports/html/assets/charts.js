@@ -14,35 +14,37 @@ var BatchAdvisorCharts = (function () {
     return Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
   }
 
-  /* The first names that keep 34 pixels from each other. */
-  function spaced(u, values) {
-    var kept = [], last = -Infinity;
-    values.forEach(function (value) {
+  /* The values whose names keep 34 pixels from each other, marked ones before the others. */
+  function spaced(u, chart, values) {
+    var marked = chart.marks.filter(function (one) { return one.kind === "recommended"; })
+      .map(function (one) { return one.value; });
+    var kept = [];
+    marked.concat(values).forEach(function (value) {
+      if (values.indexOf(value) < 0) return;
       var at = u.valToPos(value, "x");
-      if (at - last >= 34) { kept.push(value); last = at; }
+      var free = kept.every(function (one) { return Math.abs(u.valToPos(one, "x") - at) >= 34; });
+      if (free) kept.push(value);
     });
-    return kept;
+    return kept.sort(function (a, b) { return a - b; });
   }
 
-  function bounds(chart, full) {
+  /* The y axis from 0 to what is seen; limits count only while all sizes are. */
+  function bounds(chart, full, seen) {
     return function (u, low, high) {
-      if (low === null || low === undefined) return [0, 1];
-      var all = [];
+      var top = high || 0;
       chart.series.forEach(function (one, number) {
-        if (u.series[number + 1] && !seriesOf(u, chart, number).show) return;
-        [one.values, one.high || []].forEach(function (values) {
-          values.forEach(function (value, at) {
-            var x = chart.x[at];
-            if (value !== null && x >= u.scales.x.min && x <= u.scales.x.max) all.push(value);
-          });
+        if (!one.high || !one.high.length || !seriesOf(u, chart, number).show) return;
+        one.high.forEach(function (value, at) {
+          if (value !== null && chart.x[at] >= seen.low && chart.x[at] <= seen.high) {
+            top = Math.max(top, value);
+          }
         });
       });
-      var top = chart.stacked ? high : Math.max.apply(null, all.concat([0]));
-      var zoomed = u.scales.x.min > full[0] || u.scales.x.max < full[1];
-      if (!zoomed) {
+      if (seen.low <= full[0] && seen.high >= full[1]) {
         chart.marks.forEach(function (one) { if (one.axis === "y") top = Math.max(top, one.value); });
+        chart.bands.forEach(function (one) { top = Math.max(top, one.high); });
       }
-      return [0, top > 0 ? top * 1.1 : 1];
+      return [0, top > 0 ? top * 1.08 : 1];
     };
   }
 
@@ -57,10 +59,6 @@ var BatchAdvisorCharts = (function () {
     if (chart.x_scale === "log") return [low / 1.25, high * 1.25];
     if (chart.x_scale === "category") return [low - 0.6, high + 0.6];
     return low === high ? [low - 1, high + 1] : [low, high];
-  }
-
-  function cut(text, left, right, u) {
-    return Math.min(Math.max(text, left), right);
   }
 
   /* Bands below the lines, whiskers and marks above them. */
@@ -105,8 +103,8 @@ var BatchAdvisorCharts = (function () {
       c.lineWidth = 1.4 * px;
       chart.bands.forEach(function (band) {
         c.fillStyle = color("good");
-        c.textAlign = "right";
-        c.fillText(band.label, box.left + box.width - 4 * px, u.valToPos(band.low, "y", true) + 3 * px);
+        c.textAlign = "left";
+        c.fillText(band.label, box.left + 4 * px, u.valToPos(band.high, "y", true) - 14 * px);
       });
       chart.marks.forEach(function (mark) {
         var name = mark.kind === "recommended" ? "good" : mark.kind === "note" ? "dim" : "bad";
@@ -177,7 +175,7 @@ var BatchAdvisorCharts = (function () {
   }
 
   function options(chart, width, group) {
-    var full = range(chart), ink = function () { return color("dim"); };
+    var full = range(chart), seen = { low: full[0], high: full[1], first: true }, ink = function () { return color("dim"); };
     var names = {};
     chart.x_ticks.forEach(function (value, at) { names[value] = chart.x_names[at]; });
     var axis = { stroke: ink, grid: { stroke: function () { return color("grid"); }, width: 1 },
@@ -186,7 +184,7 @@ var BatchAdvisorCharts = (function () {
     var x = Object.assign({}, axis, { label: chart.x_label, size: 28 });
     if (chart.x_ticks.length) {
       x.splits = function (u) {
-        return spaced(u, chart.x_ticks.filter(function (value) {
+        return spaced(u, chart, chart.x_ticks.filter(function (value) {
           return value >= u.scales.x.min && value <= u.scales.x.max;
         }));
       };
@@ -209,8 +207,14 @@ var BatchAdvisorCharts = (function () {
       } } },
       scales: {
         x: { time: false, distr: chart.x_scale === "log" ? 3 : 1, log: 2,
-          range: function (u, low, high) { return low === null || low === high ? full : [low, high]; } },
-        y: { range: bounds(chart, full) }
+          range: function (u, low, high) {
+            var shown = low === null || low === high || seen.first ? full : [low, high];
+            seen.first = false;
+            seen.low = shown[0];
+            seen.high = shown[1];
+            return shown;
+          } },
+        y: { range: bounds(chart, full, seen) }
       },
       axes: [x, Object.assign({}, axis, { label: chart.y_label, size: 48,
         values: function (u, splits) { return splits.map(short); } })],

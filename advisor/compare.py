@@ -1,0 +1,132 @@
+"""Two runs side by side: what changed beyond what the intervals allow."""
+
+from __future__ import annotations
+
+from ..records import Advice, Change, Choice, Comparison, Difference, RunRecord, Spread
+from .facts import best_timed, trusted_memory
+
+MEMORY_NOISE = 0.02
+"""Peaks that differ by less are not said to differ: they hold no interval of their own."""
+LABELS = (
+    "script", "device", "capacity", "torch", "CUDA", "driver", "Python", "batchadvisor",
+    "own batch size", "data workers", "goal",
+)  # fmt: skip
+
+
+def compare(
+    before: RunRecord, after: RunRecord, advice_before: Advice, advice_after: Advice
+) -> Comparison:
+    """Throughput and memory of two runs, size by size and at what each recommends.
+
+    The intervals are those within each run. What changes from run to run (clocks, neighbours on
+    the machine) is not in them.
+    """
+    rates_before, rates_after = _rates(before, advice_before), _rates(after, advice_after)
+    peaks_before = {size: one.peak_bytes for size, one in trusted_memory(before).items()}
+    peaks_after = {size: one.peak_bytes for size, one in trusted_memory(after).items()}
+    every_before = rates_before.keys() | peaks_before.keys()
+    every_after = rates_after.keys() | peaks_after.keys()
+    sizes = []
+    for size in sorted(every_before & every_after):
+        if size in rates_before and size in rates_after:
+            sizes.append(_rate(size, rates_before[size], size, rates_after[size]))
+        if size in peaks_before and size in peaks_after:
+            sizes.append(_peak(size, peaks_before[size], peaks_after[size]))
+    return Comparison(
+        recommended=_recommended(advice_before.recommended, advice_after.recommended),
+        sizes=tuple(sizes),
+        only_before=tuple(sorted(every_before - every_after)),
+        only_after=tuple(sorted(every_after - every_before)),
+        differs=_differs(before, after),
+        comparable=_device(before) == _device(after),
+    )
+
+
+def _rates(record: RunRecord, advice: Advice) -> dict[int, Spread]:
+    """Throughput by size: what the advice says of its sizes, else the best trial."""
+    found = {size: one.samples_per_s for size, one in best_timed(record).items()}
+    for choice in (advice.native, advice.largest, advice.fastest, advice.recommended):
+        if choice is not None and choice.samples_per_s is not None:
+            found[choice.batch_size] = choice.samples_per_s
+    return {size: one for size, one in found.items() if one is not None}
+
+
+def _recommended(before: Choice | None, after: Choice | None) -> Difference | None:
+    if before is None or after is None:
+        return None
+    if before.samples_per_s is None or after.samples_per_s is None:
+        return None
+    return _rate(before.batch_size, before.samples_per_s, after.batch_size, after.samples_per_s)
+
+
+def _rate(size: int, before: Spread, size_after: int, after: Spread) -> Difference:
+    change: Change = "cannot tell"
+    ratio = low = high = None
+    if before.low > 0 and before.median > 0:
+        ratio = after.median / before.median
+        low, high = after.low / before.high, after.high / before.low
+        if min(before.num_samples, after.num_samples) > 1:  # one value alone has no interval
+            change = "more" if low > 1 else "less" if high < 1 else "cannot tell"
+    return Difference(
+        quantity="samples_per_s",
+        batch_before=size,
+        batch_after=size_after,
+        before=before,
+        after=after,
+        ratio=ratio,
+        ratio_low=low,
+        ratio_high=high,
+        change=change,
+    )
+
+
+def _peak(size: int, before: int, after: int) -> Difference:
+    ratio = after / before if before > 0 else None
+    change: Change = "not known"
+    if ratio is not None:
+        change = "cannot tell"
+        if abs(ratio - 1) > MEMORY_NOISE:
+            change = "more" if ratio > 1 else "less"
+    return Difference(
+        quantity="peak_bytes",
+        batch_before=size,
+        batch_after=size,
+        before=float(before),
+        after=float(after),
+        ratio=ratio,
+        change=change,
+    )
+
+
+def _device(record: RunRecord) -> tuple[str, str] | None:
+    return None if record.device is None else (record.device.kind, record.device.name)
+
+
+def _differs(before: RunRecord, after: RunRecord) -> tuple[tuple[str, str, str], ...]:
+    pairs = [(label, _said(before, label), _said(after, label)) for label in LABELS]
+    return tuple(one for one in pairs if one[1] != one[2])
+
+
+def _said(record: RunRecord, label: str) -> str:
+    device, versions, found = record.device, record.versions, record.discovery
+    goal = record.goal
+    texts = {
+        "script": " ".join([record.script.path, *record.script.arguments]),
+        "goal": f"{goal.kind}, tolerance {goal.tolerance:g}, margin {goal.margin:g}",
+    }
+    if device is not None:
+        texts["device"] = f"{device.name} ({device.kind})"
+        # In whole GiB: what is free on a machine is never the same twice.
+        texts["capacity"] = f"{device.capacity_bytes / 2**30:.0f} GiB"
+    if versions is not None:
+        texts |= {
+            "torch": versions.torch,
+            "CUDA": versions.cuda or "",
+            "driver": versions.driver or "",
+            "Python": versions.python,
+            "batchadvisor": versions.batchadvisor,
+        }
+    if found is not None:
+        texts["own batch size"] = str(found.native_batch_size)
+        texts["data workers"] = str(found.primary.num_workers)
+    return texts.get(label, "")

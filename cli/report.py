@@ -1,0 +1,87 @@
+"""`batchadvisor report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import UsageError
+from .common import goal_of, goal_options
+from .types import PATH
+
+
+def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        from ..reports.data import schema_text
+
+        click.echo(schema_text(), nl=False)
+        context.exit()
+
+
+@click.command(short_help="Write a run, or two side by side, as HTML, Markdown or JSON.")
+@goal_options
+@click.option(
+    "-o",
+    "--output",
+    type=PATH,
+    help="File to write; its suffix chooses: .html, .md or .json (default: report.html, or "
+    "comparison.html, in the last record's folder).",
+)
+@click.option("--force", is_flag=True, help="Write over a file that this command did not write.")
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON Schema of the JSON and stop.",
+)
+@click.argument("records", metavar="RECORD [RECORD_B]", nargs=-1, required=True, type=PATH)
+def report(
+    records: tuple[Path, ...], output: Path | None, force: bool, as_json: bool, **options: Any
+) -> None:
+    """Write RECORD, a run's folder or its record.json, as one file.
+
+    The HTML file needs nothing but itself. With RECORD_B the two runs are compared: what changed
+    from the first to the second. Needs no torch.
+    """
+    from ..session import report as session
+
+    if len(records) > 2:
+        raise UsageError(f"{len(records)} records: at most two are compared.", "Name one or two.")
+    loaded = [session.load(one) for one in records]
+    several = len(loaded) == 2
+    path = output or loaded[-1][1] / ("comparison.html" if several else "report.html")
+    if as_json and output is not None:
+        raise UsageError("--json prints, --output writes.", "Leave one of them out.")
+    if not as_json:
+        session.check_output(path, force=force)
+    if several:
+        _refuse_goal(options)
+        found: Any = session.comparison_of(*loaded)
+    else:
+        found = _one(*loaded[0], options)
+    if as_json:
+        click.echo(session.rendered(found, "JSON"), nl=False)
+        return
+    session.write_report(found, path)
+    click.echo(f"Wrote report  {path} ({path.stat().st_size / 1000:.0f} kB)")
+    click.echo(f"Next: {session.next_command(found, records, path)}")
+
+
+def _one(record: Any, folder: Path, options: dict[str, Any]) -> Any:
+    from ..session import report as session
+    from ..session.options import check_energy
+
+    goal = goal_of(options, record.goal)
+    check_energy(record, goal)
+    return session.report_of(record, folder, None if goal == record.goal else goal)
+
+
+def _refuse_goal(options: dict[str, Any]) -> None:
+    given = [one for one in ("goal", "tolerance", "memory_margin") if options[one] is not None]
+    if given:
+        flags = ", ".join(f"--{one.replace('_', '-')}" for one in given)
+        raise UsageError(f"{flags} with two records: each keeps its own goal.", "Leave it out.")

@@ -1,0 +1,51 @@
+"""Two runs of the same thing, before and after a change."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from .base import Record, Spread
+
+Change = Literal["more", "less", "cannot tell", "not known"]
+
+
+class Difference(Record, frozen=True, kw_only=True):
+    """One quantity in both runs.
+
+    Attributes:
+        quantity: `samples_per_s` or `peak_bytes`.
+        batch_before, batch_after: the sizes compared; the same but for the recommended ones.
+        before, after: in base units; throughput with its interval, memory as a plain number.
+        ratio: after over before.
+        ratio_low, ratio_high: the most that the two intervals allow; `None` without intervals.
+        change: `more` or `less` only where the intervals do not overlap.
+    """
+
+    quantity: Literal["samples_per_s", "peak_bytes"]
+    batch_before: int
+    batch_after: int
+    before: Spread | float | None
+    after: Spread | float | None
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    change: Change
+
+
+class Comparison(Record, frozen=True, kw_only=True):
+    """What two runs say when they are held side by side.
+
+    Attributes:
+        recommended: throughput at the recommended size of each run; `None` if one has none.
+        sizes: throughput and memory at every size that ran in both, smallest first.
+        only_before, only_after: sizes that ran in one of them.
+        differs: what else is not the same: label, first run, second run.
+        comparable: whether the two were measured on the same kind of device.
+    """
+
+    recommended: Difference | None
+    sizes: tuple[Difference, ...]
+    only_before: tuple[int, ...] = ()
+    only_after: tuple[int, ...] = ()
+    differs: tuple[tuple[str, str, str], ...] = ()
+    comparable: bool = True

@@ -1,0 +1,159 @@
+"""The report of two runs side by side."""
+
+from __future__ import annotations
+
+from ..records import Comparison, Difference, Spread
+from ..units import format_bytes
+from .chart import Chart
+from .report import Column, ComparisonReport, Report, Row, Table
+from .timelines import overlay
+from .wording import clean, measured
+
+WORDS = {
+    "samples_per_s": {"more": "faster", "less": "slower"},
+    "peak_bytes": {"more": "more", "less": "less"},
+}
+DRIFT = (
+    "The intervals are those within each run; what changes from run to run, such as clocks and "
+    "neighbours on the machine, is not in them."
+)
+OVERLAID = ("throughput", "memory", "shares", "energy")
+
+
+def build_comparison(
+    comparison: Comparison, before: Report, after: Report, names: tuple[str, str]
+) -> ComparisonReport:
+    """Both reports and what `advisor.compare` found between them.
+
+    Args:
+        names: of the two runs, to tell them apart.
+    """
+    names = (clean(names[0]), clean(names[1]))
+    return ComparisonReport(
+        title=f"{names[0]} and {names[1]}",
+        headline=_headline(comparison, before, after),
+        names=names,
+        cautions=_cautions(comparison, before, after),
+        circumstances=_circumstances(comparison, before, after, names),
+        table=_table(comparison, after, names),
+        charts=tuple(
+            chart for key in OVERLAID if (chart := _chart(key, before, after, names)) is not None
+        ),
+        before=before,
+        after=after,
+    )
+
+
+def _headline(comparison: Comparison, before: Report, after: Report) -> str:
+    found = comparison.recommended
+    if found is None:
+        lacking = [
+            name
+            for name, report in (("first", before), ("second", after))
+            if report.advice.recommended is None
+        ]
+        which = f"the {' and the '.join(lacking)} run" if lacking else "one of the runs"
+        return f"Cannot be compared at the recommended size: {which} recommends no timed size"
+    at = f"{found.batch_before} before, {found.batch_after} after"
+    if found.batch_before == found.batch_after:
+        at = f"batch size {found.batch_before} in both"
+    if not comparison.comparable:
+        return f"Two devices: x{found.ratio or 0:.2f} samples per second ({at})"
+    if found.change == "cannot tell":
+        return f"Cannot tell: {_ratio(found)} samples per second ({at})"
+    word = WORDS["samples_per_s"][found.change].capitalize()
+    return f"{word}: {_ratio(found)} samples per second ({at})"
+
+
+def _cautions(comparison: Comparison, before: Report, after: Report) -> tuple[str, ...]:
+    cautions = []
+    if not comparison.comparable:
+        cautions.append(
+            "The two runs were measured on different devices: the difference is that of the "
+            "devices as much as of anything else."
+        )
+    others = [label for label, _, _ in comparison.differs if label not in ("device", "capacity")]
+    if others:
+        cautions.append(f"Not the same in both runs: {', '.join(others)}.")
+    for which, report in (("first", before), ("second", after)):
+        cautions += [f"The {which} run: {text}" for text in report.notices]
+    return (*cautions, DRIFT)
+
+
+def _circumstances(
+    comparison: Comparison, before: Report, after: Report, names: tuple[str, str]
+) -> Table:
+    rows = [("answer", before.headline, after.headline)]
+    rows += [
+        (one.label, one.text, other.text)
+        for one, other in zip(before.circumstances, after.circumstances, strict=True)
+    ]
+    rows += [(label, clean(one), clean(two)) for label, one, two in comparison.differs]
+    columns = (Column(title="", left=True), *(Column(title=one, left=True) for one in names))
+    return Table(title="The two runs", columns=columns, rows=tuple(Row(cells=one) for one in rows))
+
+
+def _table(comparison: Comparison, after: Report, names: tuple[str, str]) -> Table:
+    rates = {one.batch_before: one for one in comparison.sizes if one.quantity == "samples_per_s"}
+    peaks = {one.batch_before: one for one in comparison.sizes if one.quantity == "peak_bytes"}
+    recommended = after.advice.recommended
+    rows = []
+    for size in sorted(rates.keys() | peaks.keys()):
+        marks = ("recommended",) if recommended and recommended.batch_size == size else ()
+        cells = (str(size), *_cells(rates.get(size)), *_cells(peaks.get(size)))
+        rows.append(Row(cells=cells, marks=marks))
+    columns = (
+        Column(title="batch"),
+        Column(title="samples/s", unit="before"),
+        Column(title="samples/s", unit="after"),
+        Column(title="ratio", unit="interval"),
+        Column(title="speed", left=True),
+        Column(title="peak", unit="before"),
+        Column(title="peak", unit="after"),
+        Column(title="ratio"),
+        Column(title="memory", left=True),
+    )
+    notes = [f"before: {names[0]}; after: {names[1]}."]
+    if not rows:
+        notes.append("No size ran in both.")
+    for which, sizes in (("first", comparison.only_before), ("second", comparison.only_after)):
+        if sizes:
+            notes.append(f"Only in the {which} run: {', '.join(map(str, sizes))}.")
+    return Table(title="Size by size", columns=columns, rows=tuple(rows), notes=tuple(notes))
+
+
+def _cells(found: Difference | None) -> tuple[str, str, str, str]:
+    if found is None:
+        return ("-", "-", "-", "-")
+    word = WORDS[found.quantity].get(found.change, found.change)
+    if found.quantity == "peak_bytes" and found.change == "cannot tell":
+        word = "about the same"
+    return (_value(found.before), _value(found.after), _ratio(found), word)
+
+
+def _value(value: Spread | float | None) -> str:
+    if value is None:
+        return "-"
+    return " ".join(measured(value)) if isinstance(value, Spread) else format_bytes(value)
+
+
+def _ratio(found: Difference) -> str:
+    if found.ratio is None:
+        return "-"
+    if found.ratio_low is None or found.ratio_high is None:
+        return f"x{found.ratio:.2f}"
+    return f"x{found.ratio:.2f} ({found.ratio_low:.2f} to {found.ratio_high:.2f})"
+
+
+def _chart(key: str, before: Report, after: Report, names: tuple[str, str]) -> Chart | None:
+    charts = [
+        (name, chart)
+        for name, report in zip(names, (before, after), strict=True)
+        for chart in report.devices[0].charts
+        if chart.key == key
+    ]
+    if len(charts) < 2:
+        return None
+    first = charts[0][1]
+    title = f"{first.title}: {first.series[0].label}" if key == "shares" else ""
+    return overlay(key, charts, title)

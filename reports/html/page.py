@@ -1,0 +1,99 @@
+"""The report as one HTML file that asks nobody for anything.
+
+Everything stands in the file: style, uPlot with its licence, the data. The content security policy
+allows exactly the style and the scripts by their hashes and nothing else. Without JavaScript the
+charts are the drawings that are in the file already.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Any
+
+import jinja2
+import msgspec
+
+from ..chart import Chart
+from ..report import ComparisonReport, Report
+from . import ASSETS, asset
+from .blocks import WIDTH as BLOCKS_WIDTH
+from .blocks import picture
+from .svg import HEIGHT, WIDTH, shapes
+
+START = """
+(function () {
+  var data = JSON.parse(document.getElementById("charts").textContent);
+  BatchAdvisorCharts.enhance(data);
+})();
+"""
+
+
+def render(report: Report | ComparisonReport) -> str:
+    """The whole file, for one run or for two side by side."""
+    charts = _charts(report)
+    style = asset("uplot/uPlot.min.css") + "\n" + asset("report.css")
+    script = f"{asset('uplot/uPlot.iife.min.js')}\n{asset('charts.js')}\n{START}"
+    name = "run.html.jinja" if isinstance(report, Report) else "comparison.html.jinja"
+    return (
+        _environment()
+        .get_template(name)
+        .render(
+            report=report,
+            style=style,
+            script=script,
+            policy=policy(style, script),
+            data=_data(charts),
+            licence=asset("uplot/LICENSE"),
+        )
+    )
+
+
+def policy(style: str, script: str) -> str:
+    """A policy that allows this style and this script and no other source of anything."""
+    return (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _charts(report: Report | ComparisonReport) -> dict[str, Chart]:
+    """Every chart of the page by the name that its figure carries."""
+    if isinstance(report, ComparisonReport):
+        return {f"c-{one.key}": one for one in report.charts}
+    found = {f"all-{one.key}": one for one in report.overview}
+    for number, device in enumerate(report.devices):
+        for chart in (*device.charts, *device.timelines):
+            found[f"{number}-{chart.key}"] = chart
+    return found
+
+
+def _data(charts: dict[str, Chart]) -> str:
+    """JSON that may stand inside a script element: no `<`, whatever the texts hold."""
+    text = msgspec.json.encode(charts).decode()
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(ASSETS.parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    helpers: dict[str, Any] = {
+        "shapes": shapes,
+        "blocks": picture,
+        "chart_width": WIDTH,
+        "chart_height": HEIGHT,
+        "blocks_width": BLOCKS_WIDTH,
+        "zip": zip,
+    }
+    environment.globals.update(helpers)
+    return environment

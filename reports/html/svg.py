@@ -1,0 +1,259 @@
+"""Charts as shapes of SVG: what is seen without JavaScript, and on paper.
+
+Geometry only: the template writes the markup, so that every text passes its escaping.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ..chart import Chart, Mark, Series, short
+
+WIDTH, HEIGHT = 560, 300
+LEFT, RIGHT, TOP, BOTTOM = 50, 12, 12, 40
+CHARACTER = 6.2
+"""About the width of a character of the labels."""
+BAR = 0.7
+"""Share of its place that a bar takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """One element: its tag, its attributes, what it says and what its tooltip says."""
+
+    tag: str
+    attributes: dict[str, str]
+    text: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where values of the axes lie on the picture."""
+
+    chart: Chart
+    low: float
+    high: float
+    top: float
+
+    def x(self, value: float) -> float:
+        """Pixels from the left."""
+        low, high = self.low, self.high
+        if self.chart.x_scale == "log":
+            value, low, high = math.log2(value), math.log2(low), math.log2(high)
+        return LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+
+    def y(self, value: float) -> float:
+        """Pixels from the top."""
+        return HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
+
+
+@dataclass(slots=True)
+class _Labels:
+    """Keeps labels of marks from covering each other."""
+
+    row: int = 0
+    taken: list[tuple[float, float]] = field(default_factory=list)
+
+    def y(self, wanted: float) -> float:
+        while any(abs(wanted - one) < 12 for _, one in self.taken):
+            wanted += 13
+        self.taken.append((0.0, wanted))
+        return wanted
+
+
+def shapes(chart: Chart) -> list[Shape]:
+    """The picture of a chart, in the order in which it is painted."""
+    frame = _frame(chart)
+    found = [*_bands(frame), *_y_axis(frame), *_x_axis(frame)]
+    if chart.stacked:
+        found += _bars(frame)
+    else:
+        for series in chart.series:
+            found += _line(frame, series)
+    found += _marks(frame)
+    return found
+
+
+def _frame(chart: Chart) -> Frame:
+    xs = [*chart.x, *(one.value for one in chart.marks if one.axis == "x")]
+    low, high = min(xs), max(xs)
+    if chart.x_scale == "log":
+        low, high = low / 1.25, high * 1.25
+    elif chart.x_scale == "category":
+        low, high = low - 0.6, high + 0.6
+    elif low == high:
+        low, high = low - 1, high + 1
+    return Frame(chart, low, high, _top(chart))
+
+
+def _top(chart: Chart) -> float:
+    values = [one.value for one in chart.marks if one.axis == "y"]
+    values += [one.high for one in chart.bands]
+    if chart.stacked:
+        values += _sums(chart)
+    else:
+        for series in chart.series:
+            values += [one for one in (*series.values, *series.high) if one is not None]
+    top = max(values, default=0.0)
+    return top * 1.08 if top > 0 else 1.0
+
+
+def _sums(chart: Chart) -> list[float]:
+    return [sum(one.values[at] or 0.0 for one in chart.series) for at in range(len(chart.x))]
+
+
+def _bands(frame: Frame) -> list[Shape]:
+    found = []
+    for band in frame.chart.bands:
+        top, bottom = frame.y(band.high), frame.y(band.low)
+        found.append(
+            _shape("rect", "band", x=LEFT, y=top, width=WIDTH - LEFT - RIGHT,
+                   height=max(1.0, bottom - top))
+        )  # fmt: skip
+        found.append(_text(LEFT + 5, top - 4, band.label, "recommended", "start"))
+    return found
+
+
+def _y_axis(frame: Frame) -> list[Shape]:
+    found = []
+    for value in nice_ticks(frame.top):
+        y = frame.y(value)
+        found.append(_path("grid", [(LEFT, y), (WIDTH - RIGHT, y)]))
+        if y > TOP + 8:
+            found.append(_text(LEFT - 6, y + 4, short(value), "dim", "end"))
+    found.append(_text(4, TOP - 1, frame.chart.y_label, "dim", "start"))
+    return found
+
+
+def _x_axis(frame: Frame) -> list[Shape]:
+    chart, base = frame.chart, HEIGHT - BOTTOM
+    ticks = list(zip(chart.x_ticks, chart.x_names, strict=True))
+    if not ticks:
+        ticks = [(one, short(one)) for one in nice_ticks(frame.high) if one >= frame.low]
+    found = [_path("axis", [(LEFT, base), (WIDTH - RIGHT, base)])]
+    marked = {one.value for one in chart.marks if one.kind == "recommended"}
+    taken: list[tuple[float, float]] = []
+    for value, name in sorted(ticks, key=lambda one: (one[0] not in marked, one[0])):
+        x, half = frame.x(value), len(name) * CHARACTER / 2
+        found.append(_path("axis", [(x, base), (x, base + 4)]))
+        if all(abs(x - other) > half + wide + 4 for other, wide in taken):
+            found.append(_text(x, base + 16, name, "dim", "middle"))
+            taken.append((x, half))
+    found.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, chart.x_label, "dim", "middle"))
+    return found
+
+
+def _bars(frame: Frame) -> list[Shape]:
+    chart, found = frame.chart, []
+    place = frame.x(1) - frame.x(0)
+    width = min(60.0, place * BAR)
+    for at, where in enumerate(chart.x):
+        below = 0.0
+        for series in chart.series:
+            value = series.values[at] or 0.0
+            top, bottom = frame.y(below + value), frame.y(below)
+            below += value
+            if bottom - top < 0.05:
+                continue
+            name = chart.x_names[at] if chart.x_names else short(where)
+            said = f"{name}: {series.label} {_said(series, at)}"
+            found.append(
+                _shape("rect", f"f{series.color}", title=said, x=frame.x(where) - width / 2,
+                       y=top, width=width, height=bottom - top)
+            )  # fmt: skip
+    return found
+
+
+def _line(frame: Frame, series: Series) -> list[Shape]:
+    chart = frame.chart
+    points = [
+        (at, x, y) for at, (x, y) in enumerate(zip(chart.x, series.values, strict=True))
+        if y is not None
+    ]  # fmt: skip
+    dash = " dash" if series.kind == "estimate" else ""
+    places = [(frame.x(x), frame.y(y)) for _, x, y in points]
+    found = [_path(f"line s{series.color}{dash}", places)] if len(places) > 1 else []
+    for at, x, y in points:
+        if series.kind != "measured":
+            break
+        found += _whisker(frame, series, at, x)
+        name = f"{chart.x_label} {short(x)}: {_said(series, at)}"
+        found.append(
+            _shape("circle", f"f{series.color}", title=f"{series.label}, {name}",
+                   cx=frame.x(x), cy=frame.y(y), r=3.5)
+        )  # fmt: skip
+    return found
+
+
+def _whisker(frame: Frame, series: Series, at: int, x: float) -> list[Shape]:
+    low = series.low[at] if series.low else None
+    high = series.high[at] if series.high else None
+    if low is None or high is None:
+        return []
+    place, top, bottom = frame.x(x), frame.y(high), frame.y(low)
+    data = f"M{place - 4:.1f} {top:.1f}h8M{place:.1f} {top:.1f}V{bottom:.1f}"
+    return [_shape("path", f"whisker s{series.color}", d=f"{data}M{place - 4:.1f} {bottom:.1f}h8")]
+
+
+def _said(series: Series, at: int) -> str:
+    if series.texts:
+        return series.texts[at]
+    value = series.values[at]
+    return "not known" if value is None else short(value)
+
+
+def _marks(frame: Frame) -> list[Shape]:
+    found: list[Shape] = []
+    labels = _Labels()
+    across = [one for one in frame.chart.marks if one.axis == "y"]
+    for mark in across:
+        y = frame.y(mark.value)
+        found.append(_path(f"mark {mark.kind}", [(LEFT, y), (WIDTH - RIGHT, y)]))
+        found.append(_text(LEFT + 5, labels.y(y + 13), mark.label, mark.kind, "start"))
+    for mark in frame.chart.marks:
+        if mark.axis == "x":
+            found += _upright(frame, mark, labels.y)
+    return found
+
+
+def _upright(frame: Frame, mark: Mark, free: Callable[[float], float]) -> list[Shape]:
+    x = frame.x(mark.value)
+    line = _path(f"mark {mark.kind}", [(x, TOP), (x, HEIGHT - BOTTOM)])
+    right = x + 6 + len(mark.label) * CHARACTER < WIDTH - RIGHT
+    place, anchor = (x + 5, "start") if right else (x - 5, "end")
+    return [line, _text(place, free(TOP + 10.0), mark.label, mark.kind, anchor)]
+
+
+def nice_ticks(top: float, wanted: int = 5) -> list[float]:
+    """Round values from 0 to `top`, about `wanted` of them.
+
+    >>> nice_ticks(23.0), nice_ticks(0.9)
+    ([0.0, 5.0, 10.0, 15.0, 20.0], [0.0, 0.2, 0.4, 0.6, 0.8])
+    """
+    if not top > 0 or not math.isfinite(top):
+        return [0.0]
+    power = 10.0 ** math.floor(math.log10(top / wanted))
+    step = next(one * power for one in (1, 2, 5, 10, 20) if one * power * wanted >= top * 0.85)
+    return [round(step * one, 12) for one in range(int(top / step) + 1)]
+
+
+def _path(css: str, points: Sequence[tuple[float, float]]) -> Shape:
+    data = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+    return _shape("path", css, d=data)
+
+
+def _text(x: float, y: float, text: str, css: str, anchor: str) -> Shape:
+    return _shape("text", css, text=text, x=x, y=y, text_anchor=anchor)
+
+
+def _shape(
+    tag: str, css: str, *, text: str = "", title: str = "", **attributes: float | str
+) -> Shape:
+    shown = {
+        key.replace("_", "-"): one if isinstance(one, str) else f"{one:.1f}"
+        for key, one in attributes.items()
+    }
+    return Shape(tag=tag, attributes={"class": css, **shown}, text=text, title=title)

@@ -1,0 +1,131 @@
+"""The report as Markdown, for pull requests and issues; as GitHub and GitLab read it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from .report import ComparisonReport, Fact, Report, Table
+
+MARK = "<!-- batchadvisor report -->"
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$@!&:])")
+_HARMLESS_COLON = re.compile(r"\\:(?!//)")
+
+
+def render(report: Report | ComparisonReport) -> str:
+    """The whole text; ends with a line break."""
+    lines = _comparison(report) if isinstance(report, ComparisonReport) else _run(report)
+    return "\n".join([MARK, "", *lines]).rstrip() + "\n"
+
+
+def escape(text: str) -> str:
+    r"""Text that Markdown shows as it is: no markup, no HTML, no mention, no bare link.
+
+    >>> escape("a_b <img> | @user [x](y)"), escape("see https://example.org: x")
+    ('a\\_b \\<img\\> \\| \\@user \\[x\\](y)', 'see https\\://example.org: x')
+    """
+    return _HARMLESS_COLON.sub(":", _SPECIAL.sub(r"\\\1", text))
+
+
+def code(text: str) -> str:
+    """Text as a code span, whatever backticks it holds.
+
+    >>> code("a `b`"), code("x")
+    ('`` a `b` ``', '`x`')
+    """
+    longest = max((len(one) for one in re.findall("`+", text)), default=0)
+    if not longest:
+        return f"`{text}`"
+    fence = "`" * (longest + 1)
+    return f"{fence} {text} {fence}"
+
+
+def _run(report: Report) -> list[str]:
+    lines = [f"### {escape(report.headline)}", ""]
+    if report.reason:
+        lines += [escape(report.reason), ""]
+    if report.sureness:
+        lines += [f"**Sureness:** {escape(report.sureness)}.", ""]
+    if report.change:
+        lines += [f"**Change:** {code(report.change)}", ""]
+    for notice in report.notices:
+        lines += [f"> {escape(notice)}", ""]
+    lines += [*_facts(report.circumstances), ""]
+    for table in report.tables:
+        lines += [f"#### {escape(table.title)}", "", *_table(table)]
+    for device in report.devices:
+        title = device.name if len(report.devices) > 1 else "Sizes"
+        lines += [f"#### {escape(title)}", ""]
+        if len(report.devices) > 1:
+            lines += [escape(device.headline), ""]
+        lines += _table(device.table)
+    lines += _explained(report)
+    for device in report.devices:
+        if device.hot is not None:
+            lines += _folded(device.hot.title, _table(device.hot))
+    lines += _folded("This run", _facts(report.identity))
+    return lines
+
+
+def _explained(report: Report) -> list[str]:
+    lines: list[str] = []
+    limit = report.limit
+    if limit is not None:
+        lines += ["#### What limits the step", ""]
+        lines += [f"**{escape(limit.limit)}**: {escape(limit.message)}", ""]
+        for text in (limit.evidence, limit.larger, f"→ {limit.remedy}" if limit.remedy else ""):
+            lines += [escape(text), ""] if text else []
+    if report.training:
+        lines += ["#### What it does to the training", "", *_facts(report.training), ""]
+    if report.tail is not None:
+        lines += ["#### Last batch of the epoch", ""]
+        lines += [part for text in report.tail.texts for part in (escape(text), "")]
+    if report.findings:
+        lines += ["#### Findings", ""]
+    for one in report.findings:
+        guess = " (estimate)" if one.estimate else ""
+        extra = "".join(f"<br>{escape(text)}" for text in (one.evidence,) if text)
+        remedy = f"<br>→ {escape(one.remedy)}" if one.remedy else ""
+        lines.append(f"- **{one.severity}**: {escape(one.message)}{guess}{extra}{remedy}")
+    lines += [""] if report.findings else []
+    for title, facts in (
+        ("Failures outside the trials", report.faults),
+        ("Estimates", report.estimates),
+    ):
+        if facts:
+            lines += [f"#### {title}", "", *_facts(facts), ""]
+    return lines
+
+
+def _comparison(report: ComparisonReport) -> list[str]:
+    lines = [f"### {escape(report.headline)}", ""]
+    lines += [part for text in report.cautions for part in (f"> {escape(text)}", "")]
+    lines += ["#### The two runs", "", *_table(report.circumstances)]
+    lines += ["#### Size by size", "", *_table(report.table)]
+    return lines
+
+
+def _facts(facts: Sequence[Fact]) -> list[str]:
+    return [f"- {escape(one.label)}: {escape(one.text)}" for one in facts]
+
+
+def _table(table: Table) -> list[str]:
+    lines: list[str] = []
+    if table.rows:
+        titles = [f"{escape(one.title)} {escape(one.unit)}".strip() or " " for one in table.columns]
+        lines.append(f"| {' | '.join(titles)} |")
+        lines.append(f"|{'|'.join(':--' if one.left else '--:' for one in table.columns)}|")
+    for row in table.rows:
+        cells = [escape(one) for one in row.cells]
+        if "recommended" in row.marks:
+            cells = [f"**{one}**" if one else one for one in cells]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += [""] if table.rows else []
+    for note in table.notes:
+        lines += [escape(note), ""]
+    return lines
+
+
+def _folded(title: str, lines: Sequence[str]) -> list[str]:
+    shown = escape(title)
+    return [f"<details><summary>{shown}</summary>", "", *lines, "", "</details>", ""]

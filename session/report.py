@@ -1,0 +1,162 @@
+"""`batchadvisor report`: a record, or two, as one file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import RunError, UsageError
+from ..records import SCHEMA_VERSION, Goal, RunRecord
+from ..reports.report import ComparisonReport, Report
+from .store import read_record, read_samples
+
+SUFFIXES = {".html": "HTML", ".htm": "HTML", ".md": "Markdown", ".json": "JSON"}
+OURS = ("<!doctype html>\n<!-- batchadvisor report -->", "<!-- batchadvisor report -->",
+        '{\n "kind": ')  # fmt: skip
+"""What a file that this verb wrote begins with; anything else is not written over unasked."""
+
+
+def report_of(record: RunRecord, folder: Path, goal: Goal | None = None) -> Report:
+    """The report object of a record that stands in a folder.
+
+    Args:
+        goal: another goal than the record's own.
+    """
+    from ..advisor.advise import advise
+    from ..reports.build import build_report
+
+    advice = advise(record, goal)
+    report = build_report(record, advice, samples=_nvml(folder))
+    newer = _newer(record.schema_version)
+    if newer:
+        report = msgspec.structs.replace(report, notices=(newer, *report.notices))
+    return report
+
+
+def comparison_of(
+    first: tuple[RunRecord, Path], second: tuple[RunRecord, Path]
+) -> ComparisonReport:
+    """The report object of two records."""
+    from ..advisor.advise import advise
+    from ..advisor.compare import compare
+    from ..reports.comparison import build_comparison
+
+    records = (first[0], second[0])
+    found = compare(*records, *map(advise, records))
+    reports = [report_of(record, folder) for record, folder in (first, second)]
+    return build_comparison(found, *reports, _names(first[1], second[1]))
+
+
+def load(path: Path) -> tuple[RunRecord, Path]:
+    """A record and its folder.
+
+    Raises:
+        UsageError: there is none, or it is not one that this version reads.
+    """
+    return read_record(path), path if path.is_dir() else path.parent
+
+
+def check_output(path: Path, *, force: bool) -> None:
+    """Refuses a file that cannot be written or is not ours, before any work.
+
+    Raises:
+        UsageError: unknown suffix, no such folder, a folder, or somebody else's file.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        msg = f"{path}: the suffix chooses the format, and {path.suffix or 'none'} is not one."
+        raise UsageError(msg, f"Use {', '.join(SUFFIXES)}.")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder.", "Name a file.")
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}.", "Make it, or name another.")
+    if path.exists() and not force and not _is_ours(path):
+        msg = f"{path} exists and was not written by this command."
+        raise UsageError(msg, "Name another file, or write over it with --force.")
+
+
+def write_report(report: Report | ComparisonReport, path: Path) -> None:
+    """Writes the file whole or not at all; the suffix chooses the renderer.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    text = rendered(report, SUFFIXES[path.suffix.lower()])
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        msg = f"cannot write {path}: {error.strerror or error}."
+        raise RunError(msg, "Name another file with -o.") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def rendered(report: Report | ComparisonReport, kind: str) -> str:
+    """The report as text of a kind: HTML, Markdown or JSON."""
+    if kind == "HTML":
+        from ..reports.html.page import render as html
+
+        return html(report)
+    if kind == "Markdown":
+        from ..reports.markdown import render as markdown
+
+        return markdown(report)
+    from ..reports.data import render as data
+
+    return data(report)
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with path.open(encoding="utf-8") as file:
+            return file.read(64).startswith(OURS)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _nvml(folder: Path) -> list[dict[str, Any]]:
+    """The rows of `samples.jsonl` that NVML wrote, in order of time."""
+    rows = [one for one in read_samples(folder) if isinstance(one.get("time_s"), (int, float))]
+    return sorted(rows, key=lambda one: float(one["time_s"]))
+
+
+def _newer(version: str) -> str:
+    """What to say of a record whose minor version is newer than this program's."""
+    mine, its = (tuple(map(_whole, one.split("."))) for one in (SCHEMA_VERSION, version))
+    if its <= mine:
+        return ""
+    return (
+        f"The record has schema {version}, this version knows {SCHEMA_VERSION}: what is new in it "
+        "is not shown."
+    )
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def _names(first: Path, second: Path) -> tuple[str, str]:
+    """The folders' names, longer where they are the same."""
+    one, two = first.resolve(), second.resolve()
+    if one.name != two.name:
+        return one.name, two.name
+    if one != two:
+        return f"{one.parent.name}/{one.name}", f"{two.parent.name}/{two.name}"
+    return f"{one.name} (first)", f"{two.name} (second)"
+
+
+def next_command(report: Report | ComparisonReport, records: Sequence[Path], path: Path) -> str:
+    """The command that a user is likely to want now."""
+    import shlex
+
+    words = shlex.join(map(str, records))
+    if path.suffix.lower() in (".html", ".htm"):
+        other = "comparison.md" if isinstance(report, ComparisonReport) else "report.md"
+        return f"batchadvisor report {words} -o {other}"
+    other = "comparison.html" if isinstance(report, ComparisonReport) else "report.html"
+    return f"batchadvisor report {words} -o {other}"
