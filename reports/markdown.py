@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Sequence
 
@@ -9,6 +10,8 @@ from .report import ComparisonReport, Fact, Report, Table
 
 MARK = "<!-- batchadvisor report -->"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$@!&:])")
+_LIST = re.compile(r"^(\d*)([-+.)=])(?=\s|$)")
+"""What would open a list at the start of a line: `- `, `1. `."""
 _HARMLESS_COLON = re.compile(r"\\:(?!//)")
 
 
@@ -24,7 +27,8 @@ def escape(text: str) -> str:
     >>> escape("a_b <img> | @user [x](y)"), escape("see https://example.org: x")
     ('a\\_b \\<img\\> \\| \\@user \\[x\\](y)', 'see https\\://example.org: x')
     """
-    return _HARMLESS_COLON.sub(":", _SPECIAL.sub(r"\\\1", text))
+    text = _HARMLESS_COLON.sub(":", _SPECIAL.sub(r"\\\1", text))
+    return _LIST.sub(r"\1\\\2", text)
 
 
 def code(text: str) -> str:
@@ -127,5 +131,5 @@ def _table(table: Table) -> list[str]:
 
 
 def _folded(title: str, lines: Sequence[str]) -> list[str]:
-    shown = escape(title)
+    shown = html.escape(title)  # inside HTML, where backslashes would be seen
     return [f"<details><summary>{shown}</summary>", "", *lines, "", "</details>", ""]
