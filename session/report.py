@@ -47,8 +47,9 @@ def comparison_of(
 
     records = (first[0], second[0])
     found = compare(*records, *map(advise, records))
-    reports = [report_of(record, folder) for record, folder in (first, second)]
-    return build_comparison(found, *reports, _names(first[1], second[1]))
+    return build_comparison(
+        found, report_of(*first), report_of(*second), _names(first[1], second[1])
+    )
 
 
 def load(path: Path) -> tuple[RunRecord, Path]:
