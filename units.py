@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import groupby
 
 GIB = 1024**3
 MIB = 1024**2
@@ -105,3 +107,16 @@ def format_measured(value: float, relative_error: float) -> str:
     digits = 2 if relative_error > 0.05 else 3 if relative_error > 0.005 else 4
     text = f"{value:.{digits}g}"
     return f"{float(text):.0f}" if "e" in text else text
+
+
+def format_runs(sizes: Sequence[int]) -> str:
+    """Sizes by rank, runs of equal ones counted.
+
+    >>> format_runs((2, 2, 2, 2, 1, 0, 0, 0)), format_runs((4, 1))
+    ('4 x 2, 1, 3 x 0', '4, 1')
+    """
+    words: list[str] = []
+    for size, run in groupby(sizes):
+        count = len(list(run))
+        words += [f"{count} x {size}"] if count > 2 else [str(size)] * count
+    return ", ".join(words)

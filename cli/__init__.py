@@ -15,10 +15,11 @@ from .analyze import analyze
 from .common import INTERRUPTED
 from .report import report
 from .run import run
+from .tails import tails
 
 __all__ = ["cli", "main"]
 
-VERBS = (run, advise, analyze, report)
+VERBS = (run, advise, analyze, report, tails)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -48,6 +48,25 @@ class Sizes(ParamType):
         return sizes
 
 
+class Range(ParamType):
+    """`64:256` or `64:256:8`, both ends included."""
+
+    name = "range"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            parts = tuple(int(one) for one in value.split(":"))
+        except ValueError:
+            parts = ()
+        if len(parts) == 2:
+            parts = (*parts, 1)
+        if len(parts) != 3 or min(parts) < 1 or parts[0] > parts[1]:
+            self.fail(f"{value!r} is not LOW:HIGH or LOW:HIGH:STEP", param, ctx)
+        return parts
+
+
 class Schedule(ParamType):
     """`wait,warm-up,active`."""
 
@@ -69,4 +88,6 @@ SECONDS = Parsed("duration", "parse_seconds")
 BYTES = Parsed("bytes", "parse_bytes")
 SHARE = Parsed("share", "parse_share")
 SIZE = click.IntRange(min=1)
+SIZES = Sizes()
+RANGE = Range()
 PATH = click.Path(path_type=Path)

@@ -212,3 +212,46 @@ class SweepRow(Record, frozen=True, kw_only=True):
     weight: float
     ids: tuple[str, ...]
     also: tuple[str, ...] = ()
+
+
+class Case(Record, frozen=True, kw_only=True):
+    """One thing that a short or uneven last batch does.
+
+    Attributes:
+        number: for `--explain 4`.
+        what: what happens, as it was seen or read; not a forecast for one pipeline.
+        advice: what to do, in words; the fixes are code.
+        fixes: names in fixes.py.
+    """
+
+    id: str
+    number: int
+    severity: Severity
+    title: str
+    what: str
+    advice: str
+    fixes: tuple[str, ...]
+
+
+class Proof(Record, frozen=True, kw_only=True):
+    """How one part of a case is known.
+
+    Attributes:
+        how: a test provoked it, or read the code that does it, or has to wait for a GPU.
+        what: what was provoked or read.
+        test: its name.
+        versions: of the packages that it used.
+    """
+
+    how: Literal["ran", "read in source", "needs a GPU"]
+    what: str
+    test: str
+    versions: dict[str, str] = {}
+
+
+class Explained(Record, frozen=True, kw_only=True):
+    """The page of one case."""
+
+    case: Case
+    fixes: tuple[Fix, ...]
+    proofs: tuple[Proof, ...]

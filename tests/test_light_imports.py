@@ -41,6 +41,7 @@ class TestLight:
             ("run", "--help"),
             ("advise", "--help"),
             ("analyze", "--help"),
+            ("tails", "--help"),
             ("--version",),
         ],
     )

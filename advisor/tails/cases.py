@@ -2,26 +2,7 @@
 
 from __future__ import annotations
 
-from ...records import Record, Severity
-
-
-class Case(Record, frozen=True, kw_only=True):
-    """One thing that a short or uneven last batch does.
-
-    Attributes:
-        number: for `--explain 4`.
-        what: what happens, as it was seen or read; not a forecast for one pipeline.
-        advice: what to do, in words; the fixes are code.
-        fixes: names in fixes.py.
-    """
-
-    id: str
-    number: int
-    severity: Severity
-    title: str
-    what: str
-    advice: str
-    fixes: tuple[str, ...]
+from ...records import Case, Severity
 
 
 def _case(  # noqa: PLR0917  # a row of the table

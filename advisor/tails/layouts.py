@@ -85,13 +85,10 @@ def _replicated(pipeline: Pipeline, num_samples: int, size: int) -> Layout:
     steps, tail = _steps(batches, pipeline)
     full: tuple[int, ...] = (size,)
     last: tuple[int, ...] = (last_samples,)
-    if ranks == 1:
-        pass
-    elif pipeline.setup == "jax":
-        full = chunks(size, ranks)
-        last = (last_samples // ranks,) * ranks if last_samples % ranks == 0 else ()
-    else:
+    if ranks > 1:
         full, last = chunks(size, ranks), chunks(last_samples, ranks)
+    if pipeline.setup == "jax" and last_samples % ranks:
+        last = ()  # refused: nothing is placed
     return Layout(
         full=full,
         last=last if batches else (),
@@ -118,8 +115,8 @@ def _ranks(pipeline: Pipeline, num_samples: int, size: int) -> Layout:
     whole, left = divmod(own, size)
     drops = pipeline.drop_last
     batches = whole + (left > 0 and not drops)
-    drawn = (whole * size if drops else own) * ranks
-    wanted = num_samples * ranks if sampler == "plain" else num_samples
+    each = whole * size if drops else own
+    distinct = each if sampler == "plain" else min(num_samples, each * ranks)
     last = 0 if not batches else size if drops or not left else left
     steps, tail = _steps(batches, pipeline)
     return Layout(
@@ -128,8 +125,8 @@ def _ranks(pipeline: Pipeline, num_samples: int, size: int) -> Layout:
         last_samples=last * ranks,
         batches=(batches,) * ranks,
         steps=steps,
-        duplicates=max(0, drawn - num_samples),
-        dropped=max(0, wanted - drawn) // (ranks if sampler == "plain" else 1),
+        duplicates=each * ranks - distinct,
+        dropped=num_samples - distinct,
         accumulation_tail=tail,
         short=(left,) if left and not drops else (),
     )

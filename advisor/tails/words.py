@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...records import Evidence, Layout, Pipeline
+from ...units import format_runs
 from .rules import HARMFUL_SHARE, HARMFUL_WEIGHT, smallest_part
 
 Said = tuple[str, tuple[Evidence, ...]]
@@ -40,23 +41,8 @@ def _samples(count: int) -> str:
     return "1 sample" if count == 1 else f"{count} samples"
 
 
-def _listed(sizes: tuple[int, ...]) -> str:
-    """The sizes of ranks, runs of equal ones counted: `4 x 2, 1, 3 x 0`."""
-    words: list[str] = []
-    position = 0
-    while position < len(sizes):
-        run = 1
-        while position + run < len(sizes) and sizes[position + run] == sizes[position]:
-            run += 1
-        words.append(
-            f"{run} x {sizes[position]}" if run > 2 else ", ".join([str(sizes[position])] * run)
-        )
-        position += run
-    return ", ".join(words)
-
-
 def _short(pipeline: Pipeline, layout: Layout) -> Said:
-    each = "" if pipeline.num_ranks == 1 else f" ({_listed(layout.last)} by rank)"
+    each = "" if pipeline.num_ranks == 1 else f" ({format_runs(layout.last)} by rank)"
     return _say(
         f"the {_samples(layout.last_samples)} of the epoch's last step{each} weigh "
         f"{layout.weight:.1f} times the others under a mean loss",
@@ -83,7 +69,7 @@ def _worker_tails(pipeline: Pipeline, layout: Layout) -> Said:
         )
     return _say(
         f"each of {workers} workers cuts batches of its own share: {len(layout.short)} short "
-        f"batches an epoch, of {_listed(layout.short)}",
+        f"batches an epoch, of {format_runs(layout.short)}",
         Evidence(metric="short batches", value=len(layout.short)),
     )
 
@@ -127,7 +113,7 @@ def _empty_batch(pipeline: Pipeline, layout: Layout) -> Said:
     del pipeline
     none = layout.empty_replicas
     return _say(
-        f"in the last step ({_listed(layout.last)} by rank) {none} of {len(layout.last)} ranks "
+        f"in the last step ({format_runs(layout.last)} by rank) {none} of {len(layout.last)} ranks "
         "have no sample: their mean loss is NaN",
         Evidence(metric="ranks without a sample", value=none, threshold=0),
     )
@@ -198,8 +184,8 @@ def _uneven_sizes(pipeline: Pipeline, layout: Layout) -> Said:
     worst = sum(sizes) / (ranks * min(filled))
     least = sum(sizes) / (ranks * max(filled))
     return _say(
-        f"{whose} has {_listed(sizes)} samples by rank and DDP averages the ranks' means: samples "
-        f"weigh {least:.2f} to {worst:.2f} times what they should",
+        f"{whose} has {format_runs(sizes)} samples by rank and DDP averages the ranks' means: "
+        f"samples weigh {least:.2f} to {worst:.2f} times what they should",
         Evidence(metric="weight of a sample of the smallest rank", value=worst, threshold=1),
     )
 
@@ -211,8 +197,8 @@ def _sync(pipeline: Pipeline, layout: Layout) -> Said:
         message = "SyncBatchNorm over one value raises ValueError in a world of one rank"
     else:
         message = (
-            f"the last step has {_listed(layout.last)} samples by rank; SyncBatchNorm weighs them "
-            "by their counts (on GPUs; on CPU tensors it raises)"
+            f"the last step has {format_runs(layout.last)} samples by rank; SyncBatchNorm weighs "
+            "them by their counts (on GPUs; on CPU tensors it raises)"
         )
     return message, (Evidence(metric="samples of the last step", value=layout.last_samples),)
 
@@ -226,7 +212,7 @@ def _chunks(pipeline: Pipeline, layout: Layout) -> Said:
     if pipeline.model.loss_in_forward and not idle:
         what += ", and the mean of their losses is a mean of means"
     return _say(
-        f"{when} is cut into {_listed(sizes)}: {what}",
+        f"{when} is cut into {format_runs(sizes)}: {what}",
         Evidence(metric="GPUs without work", value=idle, threshold=0),
     )
 
@@ -241,8 +227,8 @@ def _uneven_deal(pipeline: Pipeline, layout: Layout) -> Said:
         )
     else:
         message = (
-            f"even_batches=False: the last step has {_listed(layout.last)} samples by rank; gather "
-            "on unequal shapes aborts the process"
+            f"even_batches=False: the last step has {format_runs(layout.last)} samples by rank; "
+            "gather on unequal shapes aborts the process"
         )
     return message, (Evidence(metric="difference in steps", value=most - least, threshold=0),)
 
@@ -250,7 +236,7 @@ def _uneven_deal(pipeline: Pipeline, layout: Layout) -> Said:
 def _dispatched(pipeline: Pipeline, layout: Layout) -> Said:
     del pipeline
     return _say(
-        f"the dispatcher shares what is left: {_listed(layout.last)} samples by rank, each of "
+        f"the dispatcher shares what is left: {format_runs(layout.last)} samples by rank, each of "
         f"which weighs {layout.weight:.1f} times the others under a mean loss",
         Evidence(metric="weight of a sample", value=layout.weight, threshold=HARMFUL_WEIGHT),
     )
@@ -308,7 +294,7 @@ def _keras_one(pipeline: Pipeline, layout: Layout) -> Said:
 def _replica_nan(pipeline: Pipeline, layout: Layout) -> Said:
     del pipeline
     return _say(
-        f"the last batch is cut into {_listed(layout.last)}: {layout.empty_replicas} empty "
+        f"the last batch is cut into {format_runs(layout.last)}: {layout.empty_replicas} empty "
         "replicas make the weights NaN after epoch 1, while its loss looks finite",
         Evidence(metric="empty replicas", value=layout.empty_replicas, threshold=0),
     )
@@ -318,8 +304,8 @@ def _replica_scale(pipeline: Pipeline, layout: Layout) -> Said:
     filled = pipeline.num_ranks - layout.empty_replicas
     share = filled / pipeline.num_ranks
     return _say(
-        f"the last batch is cut into {_listed(layout.last)}: the gradient is {share:.3g} of what "
-        "it should be",
+        f"the last batch is cut into {format_runs(layout.last)}: the gradient is {share:.3g} of "
+        "what it should be",
         Evidence(metric="share of the gradient", value=share, threshold=1),
     )
 
@@ -327,7 +313,7 @@ def _replica_scale(pipeline: Pipeline, layout: Layout) -> Said:
 def _first_batch(pipeline: Pipeline, layout: Layout) -> Said:
     first = layout.full if layout.batches[0] > 1 or not layout.is_short else layout.last
     return (
-        f"the first batch is cut into {_listed(first)}: fit raises InvalidArgumentError",
+        f"the first batch is cut into {format_runs(first)}: fit raises InvalidArgumentError",
         (
             Evidence(
                 metric="batch size modulo replicas",

@@ -1,0 +1,122 @@
+"""`batchadvisor tails`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .common import terminal
+from .types import RANGE, SIZES
+
+SETUPS = (
+    "dataloader", "distributed-sampler", "data-parallel", "ddp", "join", "accelerate", "lightning",
+    "trainer", "keras-torch", "keras-tensorflow", "keras-jax", "mirrored", "multi-worker-mirrored",
+    "jax",
+)  # fmt: skip
+
+
+@click.command(short_help="Say what the last batch of an epoch will do; runs nothing.")
+@click.option("--samples", "num_samples", type=int, help="Samples of the data set.")
+@click.option("--batch-size", type=int, help="Samples per batch, as the setup's own argument.")
+@click.option("--ranks", "num_ranks", type=int, default=1, help="Processes, replicas or devices.")
+@click.option(
+    "--setup",
+    type=click.Choice(SETUPS),
+    help="What joins the ranks (default: dataloader for one rank, ddp for several).",
+)
+@click.option("--global", "batch_is", flag_value="global", help="The size is that of all ranks.")
+@click.option("--per-rank", "batch_is", flag_value="per rank", help="The size is that of a rank.")
+@click.option("--rank-batch-sizes", type=SIZES, help="A size for each rank: 96,32.")
+@click.option("--drop-last", is_flag=True, help="The loader drops a short batch.")
+@click.option("--accumulate", "micro_batches", type=int, default=1, help="Batches per step.")
+@click.option(
+    "--sampler",
+    type=click.Choice(["distributed", "plain", "shards"]),
+    help="How ranks share the samples: DistributedSampler, not at all, or a part each, unpadded.",
+)
+@click.option("--sampler-drop-last", is_flag=True, help="DistributedSampler(drop_last=True).")
+@click.option("--iterable", is_flag=True, help="An iterable dataset.")
+@click.option("--workers", "num_workers", type=int, default=0, help="Its data workers.")
+@click.option("--uneven-batches", is_flag=True, help="Accelerate: even_batches=False.")
+@click.option("--split-batches", is_flag=True, help="Accelerate: split_batches=True.")
+@click.option("--dispatch-batches/--no-dispatch-batches", default=None, help="As in Accelerate.")
+@click.option("--stage", type=click.Choice(["train", "validate", "predict"]), default="train")
+@click.option("--batch-norm", is_flag=True, help="The model has BatchNorm layers.")
+@click.option("--sync-batch-norm", is_flag=True, help="They are synchronised over the ranks.")
+@click.option("--optimizer", help="The optimizer's class, such as SGD.")
+@click.option("--compiled", type=click.Choice(["default", "static", "dynamic"]), help="Of shapes.")
+@click.option("--sweep", is_flag=True, help="Show which sizes of --range are clean.")
+@click.option("--range", "sizes", type=RANGE, help="LOW:HIGH[:STEP] for --sweep.")
+@click.option("--all", "every", is_flag=True, help="Show the sizes with a harmful tail too.")
+@click.option("--explain", metavar="ID", help="Explain a case by id or number; `all` lists them.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+@click.option("--debug", is_flag=True, help="Show our own traceback on errors.")
+def tails(
+    *,
+    explain: str | None,
+    sweep: bool,
+    sizes: tuple[int, int, int] | None,
+    every: bool,
+    as_json: bool,
+    debug: bool,
+    **facts: Any,
+) -> None:
+    """Say what the last batch of an epoch will do to a training, from numbers alone.
+
+    Steps per epoch, samples of each rank in the last step, what is repeated or left out, and what
+    that does: errors, NaN, samples that weigh too much, idle devices.
+    """
+    del debug  # `main` looks for it
+    from ..session import tails as session
+
+    width, _ = terminal()
+    if explain is not None:
+        if explain == "all":
+            pages = session.catalogue()
+            text = session.as_json(pages) if as_json else session.catalogue_text(pages, width=width)
+        else:
+            page = session.explain(explain)
+            text = session.as_json(page) if as_json else session.explained_text(page, width=width)
+        click.echo(text)
+        return
+    pipeline = _pipeline(facts, sweep=sweep, sizes=sizes)
+    if not sweep:
+        if sizes is not None or every:
+            raise click.UsageError("--range and --all belong to --sweep.")
+        report = session.plan(pipeline)
+        click.echo(session.as_json(report) if as_json else session.report_text(report, width=width))
+        return
+    rows = session.sweep(pipeline, *(sizes or session.default_range(pipeline)))
+    click.echo(
+        session.as_json(rows)
+        if as_json
+        else session.sweep_text(pipeline, rows, width=width, every=every)
+    )
+
+
+def _pipeline(facts: dict[str, Any], *, sweep: bool, sizes: tuple[int, int, int] | None) -> Any:
+    from ..records import ModelFacts, Pipeline
+
+    if facts["num_samples"] is None:
+        raise click.UsageError("Missing option '--samples': the number of samples of an epoch.")
+    if facts["batch_size"] is None and facts["rank_batch_sizes"]:
+        facts["batch_size"] = sum(facts["rank_batch_sizes"])
+    if facts["batch_size"] is None and sweep:
+        facts["batch_size"] = sizes[0] if sizes is not None else 64
+    if facts["batch_size"] is None:
+        raise click.UsageError("Missing option '--batch-size', or --sweep for many sizes.")
+    model = ModelFacts(
+        batch_norm=1 if facts.pop("batch_norm") else None,
+        sync_batch_norm=1 if facts.pop("sync_batch_norm") else None,
+        optimizer=facts.pop("optimizer"),
+        compiled=facts.pop("compiled"),
+    )
+    if facts["setup"] is None:
+        facts["setup"] = "ddp" if facts["num_ranks"] > 1 else "dataloader"
+    return Pipeline(
+        even_batches=not facts.pop("uneven_batches"),
+        rank_batch_sizes=facts.pop("rank_batch_sizes") or (),
+        model=model,
+        **facts,
+    )

@@ -1,0 +1,156 @@
+"""`batchadvisor tails`: the end of an epoch planned, explained, swept; nothing runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import resources
+
+import msgspec
+
+from ..advisor.tails import tails
+from ..advisor.tails.cases import CASES, case_of
+from ..advisor.tails.engine import sweep as sweep_sizes
+from ..advisor.tails.fixes import fixes
+from ..errors import UsageError
+from ..records import (
+    Explained,
+    ModelFacts,
+    Pipeline,
+    Proof,
+    Record,
+    Setup,
+    SweepRow,
+    TailReport,
+)
+
+MAX_SWEEP = 100_000
+"""More sizes make no table that anybody reads."""
+EXAMPLES: dict[str, Setup] = {
+    "accelerate": "accelerate",
+    "dataparallel": "data-parallel",
+    "ddp": "ddp",
+    "distributed": "ddp",
+    "jax": "jax",
+    "join": "join",
+    "keras": "keras-tensorflow",
+    "lightning": "lightning",
+    "loss": "ddp",
+    "mirrored": "mirrored",
+    "syncbn": "ddp",
+    "trainer": "trainer",
+}
+"""First word of an id to the setup whose snippets its page shows; a DataLoader for the others."""
+
+
+def plan(pipeline: Pipeline) -> TailReport:
+    """The report of one pipeline."""
+    return tails(pipeline)
+
+
+def sweep(pipeline: Pipeline, low: int, high: int, step: int) -> tuple[SweepRow, ...]:
+    """The rows of all sizes from `low` to `high`, both included.
+
+    Raises:
+        UsageError: the range is empty or far too long.
+    """
+    sizes = range(low, high + 1, step)
+    if not sizes or low < 1 or step < 1:
+        msg = f"{low}:{high}:{step} holds no batch size."
+        raise UsageError(msg, "Write LOW:HIGH or LOW:HIGH:STEP, such as 64:256:8.")
+    if len(sizes) > MAX_SWEEP:
+        msg = f"{low}:{high}:{step} are {len(sizes)} sizes."
+        raise UsageError(msg, f"At most {MAX_SWEEP}; take a larger step.")
+    return sweep_sizes(pipeline, sizes)
+
+
+def default_range(pipeline: Pipeline) -> tuple[int, int, int]:
+    """Sizes around the pipeline's: from half to double, at most about forty of them."""
+    low, high = max(1, pipeline.batch_size // 2), max(2, pipeline.batch_size * 2)
+    wanted = max(1, (high - low) // 40)
+    step = next(one for one in (1, 2, 4, 8, 16, 32, 64) if one >= wanted or one == 64)
+    step = max(step, wanted // 64 * 64)
+    return low, high, step
+
+
+def explain(name: str) -> Explained:
+    """The page of one case.
+
+    Raises:
+        UsageError: no case has this id.
+    """
+    case = case_of(name)
+    if case is None:
+        near = [one.id for one in CASES if name.lower() in one.id]
+        hint = f"Did you mean {', '.join(near)}?" if near else "--explain all lists the ids."
+        msg = f"No case has the id {name!r}."
+        raise UsageError(msg, hint)
+    shown = fixes(_example(case), *case.fixes)
+    return Explained(case=case, fixes=shown, proofs=proofs().get(case.id, ()))
+
+
+def _example(case: Case) -> Pipeline:
+    """The pipeline of the snippets on a page: CIFAR-10, on four ranks where the case has any."""
+    setup = EXAMPLES.get(case.id.partition(".")[0], "dataloader")
+    ranks = 1 if setup in ("dataloader", "keras-tensorflow") else 4
+    return Pipeline(
+        num_samples=50_000,
+        batch_size=128,
+        setup=setup,
+        num_ranks=ranks,
+        micro_batches=4,
+        model=ModelFacts(optimizer="SGD"),
+    )
+
+
+def proofs() -> dict[str, tuple[Proof, ...]]:
+    """For each case what the tests provoked, as their last full run stored it."""
+    place = resources.files(__package__.rpartition(".")[0]) / "advisor" / "tails" / "proofs.json"
+    return msgspec.json.decode(place.read_bytes(), type=dict[str, tuple[Proof, ...]])
+
+
+def catalogue() -> tuple[Explained, ...]:
+    """All pages, in order."""
+    return tuple(explain(one.id) for one in CASES)
+
+
+def as_json(found: TailReport | Explained | Sequence[Record]) -> str:
+    """What `--json` prints."""
+    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
+
+
+def report_text(report: TailReport, *, width: int) -> str:
+    """What `tails` prints."""
+    from ..reports.tails import render
+
+    return render(report, next_command=_next(report), width=width, encoding=_encoding())
+
+
+def sweep_text(pipeline: Pipeline, rows: Sequence[SweepRow], *, width: int, every: bool) -> str:
+    """What `tails --sweep` prints."""
+    from ..reports.tails import render_sweep
+
+    return render_sweep(pipeline, rows, every=every, width=width, encoding=_encoding())
+
+
+def explained_text(found: Explained, *, width: int) -> str:
+    """What `tails --explain ID` prints."""
+    from ..reports.tails import render_case
+
+    return render_case(found, num_cases=len(CASES), width=width, encoding=_encoding())
+
+
+def catalogue_text(found: Sequence[Explained], *, width: int) -> str:
+    """What `tails --explain all` prints."""
+    from ..reports.tails import render_catalogue
+
+    return render_catalogue(found, width=width, encoding=_encoding())
+
+
+def _next(report: TailReport) -> str:
+    harmful = [one.id for one in report.findings if one.harmful]
+    return f"batchadvisor tails --explain {harmful[0]}" if harmful else ""
+
+
+def _encoding() -> str:
+    return sys.stdout.encoding or "ascii"

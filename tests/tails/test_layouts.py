@@ -1,0 +1,220 @@
+"""The arithmetic of an epoch's end, against the code that really deals out samples."""
+
+import pytest
+import torch
+from batchadvisor.advisor.tails.layouts import chunks, layout_of, slices
+from batchadvisor.records import Pipeline
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler, Subset
+from torch.utils.data.distributed import DistributedSampler
+
+SAMPLES = st.integers(1, 300)
+SIZES = st.integers(1, 70)
+RANKS = st.integers(1, 9)
+
+
+def layout(num_samples, size, **facts):
+    """The layout of a pipeline that has one."""
+    found = layout_of(Pipeline(num_samples=num_samples, batch_size=size, **facts))
+    assert not isinstance(found, str)
+    return found
+
+
+def assert_same(found, ranks, num_samples, micro=1):
+    """A layout against the index batches that each rank really got.
+
+    Args:
+        ranks: for each rank its batches, lists of indices.
+    """
+    counts = tuple(len(batches) for batches in ranks)
+    most = max(counts)
+    assert found.batches == counts
+    assert found.steps == -(-most // micro)
+    assert found.accumulation_tail == most % micro
+    if most:
+        last = tuple(len(one[-1]) if len(one) == most else 0 for one in ranks)
+        assert found.last == last
+        assert found.last_samples == sum(last)
+    else:
+        assert found.last == ()
+    drawn = [index for batches in ranks for batch in batches for index in batch]
+    assert found.duplicates == len(drawn) - len(set(drawn))
+    assert found.dropped == num_samples - len(set(drawn))
+
+
+class TestOneProcess:
+    @given(SAMPLES, SIZES, st.booleans(), st.integers(1, 5))
+    def test_batch_sampler(self, num_samples, size, drop_last, micro):
+        batches = list(BatchSampler(SequentialSampler(range(num_samples)), size, drop_last))
+        found = layout(num_samples, size, drop_last=drop_last, micro_batches=micro)
+        assert_same(found, [batches], num_samples, micro)
+        assert found.weight == (size / len(batches[-1]) if batches else 1.0)
+
+    @pytest.mark.parametrize("drop_last", [False, True])
+    def test_data_loader(self, drop_last):
+        for num_samples in (1, 2, 7, 12, 30, 31, 64, 97):
+            for size in (*range(1, 20), 31, 64, 97, 200):
+                loader = DataLoader(range(num_samples), size, drop_last=drop_last)
+                batches = [one.tolist() for one in loader]
+                found = layout(num_samples, size, drop_last=drop_last)
+                assert_same(found, [batches], num_samples)
+                assert len(loader) == found.steps
+
+    @given(st.integers(1, 200), st.integers(1, 20), st.integers(2, 5), st.booleans())
+    def test_workers_of_an_iterable_dataset(self, num_samples, size, workers, drop_last):
+        """What the workers would do, by the rule of the DataLoader's workers; below they do."""
+        batches = [
+            list(BatchSampler(range(worker, num_samples, workers), size, drop_last))
+            for worker in range(workers)
+        ]
+        found = layout(num_samples, size, iterable=True, num_workers=workers, drop_last=drop_last)
+        in_turn = [
+            own[turn]
+            for turn in range(max(map(len, batches), default=0))
+            for own in batches
+            if turn < len(own)
+        ]
+        assert_same(found, [in_turn], num_samples)
+        assert sorted(found.short) == sorted(len(one) for one in in_turn if len(one) < size)
+
+
+class Sharded(IterableDataset):
+    """0..n-1; each worker yields its part."""
+
+    def __init__(self, num_samples):
+        self.num_samples = num_samples
+
+    def __iter__(self):
+        info = torch.utils.data.get_worker_info()
+        yield from range(info.id, self.num_samples, info.num_workers)
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.case("iterable.worker-tails", "10 samples, B = 4, three workers", "torch")
+@pytest.mark.parametrize(("drop_last", "sizes"), [(False, [4, 3, 3]), (True, [4])])
+def test_real_workers(drop_last, sizes):
+    loader = DataLoader(Sharded(10), 4, num_workers=3, drop_last=drop_last)
+    batches = [one.tolist() for one in loader]
+    assert [len(one) for one in batches] == sizes
+    found = layout(10, 4, iterable=True, num_workers=3, drop_last=drop_last)
+    assert_same(found, [batches], 10)
+    assert found.short == (() if drop_last else (3, 3))
+
+
+class TestRanks:
+    @given(SAMPLES, SIZES, RANKS, st.booleans(), st.booleans())
+    def test_distributed_sampler(self, num_samples, size, ranks, sampler_drops, drops):
+        dealt = [
+            list(
+                BatchSampler(
+                    DistributedSampler(
+                        range(num_samples), ranks, rank, shuffle=False, drop_last=sampler_drops
+                    ),
+                    size,
+                    drops,
+                )
+            )
+            for rank in range(ranks)
+        ]
+        found = layout(
+            num_samples,
+            size,
+            setup="ddp",
+            num_ranks=ranks,
+            sampler_drop_last=sampler_drops,
+            drop_last=drops,
+        )
+        assert_same(found, dealt, num_samples)
+
+    @given(SAMPLES, SIZES, RANKS, st.booleans())
+    def test_plain_sampler(self, num_samples, size, ranks, drops):
+        dealt = [list(BatchSampler(range(num_samples), size, drops)) for _ in range(ranks)]
+        found = layout(
+            num_samples, size, setup="ddp", sampler="plain", num_ranks=ranks, drop_last=drops
+        )
+        assert_same(found, dealt, num_samples)
+
+    @given(SAMPLES, SIZES, RANKS, st.booleans())
+    def test_shards(self, num_samples, size, ranks, drops):
+        dealt = [
+            list(BatchSampler(range(rank, num_samples, ranks), size, drops))
+            for rank in range(ranks)
+        ]
+        found = layout(
+            num_samples, size, setup="ddp", sampler="shards", num_ranks=ranks, drop_last=drops
+        )
+        assert_same(found, dealt, num_samples)
+
+    @given(SAMPLES, st.lists(st.integers(1, 9), min_size=2, max_size=5), st.booleans())
+    def test_sizes_by_rank(self, num_samples, sizes, drops):
+        whole = list(BatchSampler(range(num_samples), sum(sizes), drops))
+        starts = [sum(sizes[:rank]) for rank in range(len(sizes))]
+        dealt = [
+            [batch[start : start + size] for batch in whole]
+            for start, size in zip(starts, sizes, strict=True)
+        ]
+        found = layout(
+            num_samples,
+            sum(sizes),
+            setup="ddp",
+            rank_batch_sizes=tuple(sizes),
+            num_ranks=len(sizes),
+            drop_last=drops,
+        )
+        assert_same(found, dealt, num_samples)
+        left = num_samples % sum(sizes)
+        assert sum(slices(left, tuple(sizes))) == left
+
+    @given(SAMPLES, st.integers(1, 12), RANKS)
+    def test_a_global_batch_is_shared(self, num_samples, own, ranks):
+        facts = {"setup": "ddp", "num_ranks": ranks}
+        shared = layout(num_samples, own * ranks, batch_is="global", **facts)
+        assert shared == layout(num_samples, own, **facts)
+
+
+class TestChunks:
+    @given(st.integers(1, 400), st.integers(1, 20))
+    def test_torch_chunk(self, num_samples, parts):
+        real = [len(one) for one in torch.arange(num_samples).chunk(parts)]
+        assert chunks(num_samples, parts) == (*real, *[0] * (parts - len(real)))
+
+    @given(st.integers(1, 400), st.integers(2, 20))
+    def test_who_is_idle(self, num_samples, parts):
+        """The two rules that the page of `dataparallel.chunks` states."""
+        idle = 0 in chunks(num_samples, parts)
+        assert idle == ((parts - 1) * -(-num_samples // parts) >= num_samples)
+        if num_samples > (parts - 1) ** 2 or num_samples % parts == 0:
+            assert not idle
+
+    @given(SAMPLES, SIZES, st.integers(1, 8), st.booleans())
+    def test_data_parallel_and_mirrored(self, num_samples, size, parts, drops):
+        batches = list(BatchSampler(range(num_samples), size, drops))
+        for setup in ("data-parallel", "mirrored"):
+            found = layout(num_samples, size, setup=setup, num_ranks=parts, drop_last=drops)
+            assert found.full == chunks(size, parts)
+            assert found.last == (chunks(len(batches[-1]), parts) if batches else ())
+            assert found.batches == (len(batches),)
+            assert found.dropped == num_samples - sum(map(len, batches))
+
+
+def test_no_length():
+    found = layout_of(Pipeline(num_samples=None, batch_size=8))
+    assert isinstance(found, str)
+    assert "no length" in found
+
+
+def test_the_fix_that_repeats_samples_fills_every_step():
+    """The arithmetic of the snippets `fill` and `fill.ddp`."""
+    for num_samples, size, ranks in ((10, 4, 2), (1, 4, 2), (64, 8, 8), (129, 8, 4)):
+        step = size * ranks
+        padded = Subset(
+            range(num_samples),
+            [i % num_samples for i in range(-(-num_samples // step) * step)],
+        )
+        found = layout(len(padded), size, setup="ddp", num_ranks=ranks)
+        assert not found.is_short
+        assert found.duplicates == 0
+        order = list(range(num_samples)) + list(range(num_samples))[: -num_samples % size]
+        if num_samples >= size:
+            assert len(order) % size == 0
