@@ -14,6 +14,7 @@ from ..advisor.tails.engine import sweep as sweep_sizes
 from ..advisor.tails.fixes import fixes
 from ..errors import UsageError
 from ..records import (
+    Case,
     Explained,
     ModelFacts,
     Pipeline,
