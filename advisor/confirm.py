@@ -98,9 +98,11 @@ def next_confirmation(record: RunRecord, budget: Budget) -> TrialRequest | None:
         return None
     if len([one for one in record.trials if one.purpose == "confirm"]) >= MAX_CONFIRMATIONS:
         return None
+    # Two steps show whether it fits; only where sizes were timed is there a time to confirm.
+    only_fits = record.goal.kind == "memory" and not record.goal.sizes
     request = TrialRequest(
         batch_size=wanted,
-        kind="timed",
+        kind="fit" if only_fits else "timed",
         purpose="confirm",
         fresh_process=not series or record.trials[-1].worker != series[-1].worker,
         reason="finalists again, interleaved, in a fresh process",

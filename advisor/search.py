@@ -14,7 +14,7 @@ import msgspec
 
 from ..records import RunRecord, TrialRequest
 from . import confirm, knee, largest
-from .cost import RESERVE_TRIALS, TIMED_STEPS, Budget
+from .cost import FIT_STEPS, RESERVE_TRIALS, TIMED_STEPS, Budget
 from .energy import energy_measured, why_not
 from .facts import failed, ran, searched, smallest_bad
 from .sizes import allowed, largest_allowed, smallest_allowed
@@ -56,7 +56,7 @@ def next_trial(record: RunRecord) -> TrialRequest | Done:
 def expected_steps(record: RunRecord) -> tuple[int, int]:
     """Roughly how many sizes and optimizer steps a search takes, said before it starts."""
     if record.goal.kind == "memory":
-        return FIT_SIZES, FIT_SIZES * 2 + TIMED_STEPS
+        return FIT_SIZES, FIT_SIZES * FIT_STEPS
     sizes = len(record.goal.sizes) or TIMED_SIZES
     return sizes, (sizes + RESERVE_TRIALS) * TIMED_STEPS
 

@@ -87,7 +87,8 @@ class TestMemory:
         assert advice.sureness == "confirmed"
 
     def test_it_is_the_largest(self, memory_run):
-        """Each larger size that was tried was refused, or took more than may be used."""
+        """Each larger size that was tried was refused or took more than may be used; where none
+        was, the memory is used as closely as it can be read."""
         record, size = memory_run.record, memory_run.advice.recommended.batch_size
         target = self.LIMIT * (1 - self.MARGIN)
         larger = {}
@@ -95,9 +96,12 @@ class TestMemory:
             if one.purpose != "tail" and one.batch_size > size:
                 over = one.outcome == "out_of_memory" or one.memory.peak_bytes > target
                 larger[one.batch_size] = larger.get(one.batch_size, False) or over
-        assert larger
         assert all(larger.values())
-        assert min(larger) <= 1.6 * size
+        if larger:
+            assert min(larger) <= 1.6 * size
+        else:
+            assert "used up" in record.stop_reason
+            assert memory_run.advice.recommended.peak_bytes >= 0.94 * target
         assert {one.outcome for one in record.trials} <= {"ok", "out_of_memory"}
 
     def test_refusals_are_real(self, tmp_path):

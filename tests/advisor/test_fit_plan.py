@@ -1,0 +1,200 @@
+"""The memory search on plain numbers, wherever the limit lies and however memory grows."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from batchadvisor.advisor.fit_plan import Seen, next_fit
+
+GIB = 2**30
+CAPACITY = 80 * GIB
+MARGIN = 0.05
+NATIVE = 32
+EXACT = (0.0, 20 * 2**20)
+"""What readings of an allocator are taken to be good for."""
+NOISE = 0.01
+ALL = range(1, 20_001)
+SOME = [*range(1, 100), *range(100, 20_001, 37)]
+
+
+def law(largest, fixed=0.1, power=1.0):
+    """Peak bytes of a size: the capacity is reached at `largest`."""
+    return lambda size: CAPACITY * (fixed + (1 - fixed) * (size / largest) ** power)
+
+
+def largest_within(memory, limit):
+    """The largest size whose peak is within the limit."""
+    low, high = 0, 1 << 26
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if memory(middle) <= limit else (low, middle)
+    return low
+
+
+@dataclass
+class Found:
+    """What a search did.
+
+    Attributes:
+        ran: size to its reading.
+        refused: sizes that ran out of memory, in order.
+    """
+
+    ran: dict[int, int] = field(default_factory=dict)
+    refused: list[int] = field(default_factory=list)
+    stop: str = ""
+
+    @property
+    def size(self):
+        target = int(CAPACITY * (1 - MARGIN))
+        return max((one for one, peak in self.ran.items() if peak <= target), default=0)
+
+    @property
+    def num_trials(self):
+        return len(self.ran) + len(self.refused)
+
+
+def search(memory, *, native=NATIVE, blind=False, noise=0.0, rng=None):
+    """Runs a whole search on paper; a reading that tells nothing stands for a blind one."""
+    found = Found()
+    size = native
+    while True:
+        peak = memory(size) * (rng.gauss(1, noise) if noise else 1)
+        if memory(size) > CAPACITY:
+            found.refused.append(size)
+        else:
+            found.ran[size] = 10 * 2**20 if blind else int(peak)
+        step = next_fit(
+            Seen(
+                peaks=found.ran,
+                refused=min(found.refused, default=None),
+                target_bytes=int(CAPACITY * (1 - MARGIN)),
+                uncertainty=(noise, 0) if noise else EXACT,
+                num_refusals=len(found.refused),
+            )
+        )
+        if isinstance(step, str):
+            found.stop = step
+            return found
+        assert step not in found.ran, "a size that ran is tried again"
+        assert not found.refused or step < min(found.refused), "nor anything above a refusal"
+        assert found.num_trials < 20, "the search does not end"
+        size = step
+
+
+class TestSweep:
+    """The answer always ran; it lies within 8 % of the largest size within the margin."""
+
+    def test_every_limit(self):
+        for largest in ALL:
+            memory = law(largest)
+            fits = largest_within(memory, CAPACITY * (1 - MARGIN))
+            found = search(memory)
+            assert found.size in found.ran or found.size == fits == 0
+            assert 0.92 * fits <= found.size <= fits
+            # Only a script that starts too large is refused.
+            assert not found.refused or min(found.refused) <= NATIVE
+
+    def test_every_limit_blind(self):
+        for largest in ALL:
+            found = search(law(largest), blind=True)
+            assert 0.92 * largest <= found.size <= largest
+            assert len(found.refused) <= 4
+            assert found.num_trials <= 11
+
+    @pytest.mark.parametrize("power", [0.85, 1.0, 1.15])
+    @pytest.mark.parametrize("fixed", [0.1, 0.4, 0.75])
+    def test_concave_straight_and_convex(self, fixed, power):
+        for largest in SOME:
+            memory = law(largest, fixed, power)
+            fits = largest_within(memory, CAPACITY * (1 - MARGIN))
+            found = search(memory)
+            assert 0.92 * fits <= found.size <= fits
+            assert found.num_trials <= 8
+            assert not found.refused or min(found.refused) <= NATIVE
+
+    @pytest.mark.parametrize("power", [0.85, 1.0, 1.15])
+    @pytest.mark.parametrize("fixed", [0.1, 0.4, 0.75])
+    def test_noise(self, fixed, power):
+        """A reading is good for 1 %, so the answer is as good as three of these make it.
+
+        Where three quarters are fixed, 1 % of a reading is 5 % of the size.
+        """
+        rng = random.Random(1)
+        refused = 0
+        shares = []
+        for largest in SOME:
+            memory = law(largest, fixed, power)
+            found = search(memory, noise=NOISE, rng=rng)
+            low, fits, high = (
+                largest_within(memory, CAPACITY * (1 - MARGIN) * (1 + one))
+                for one in (-3.5 * NOISE, 0, 3.5 * NOISE)
+            )
+            assert 0.92 * low - 1 <= found.size <= high
+            refused += min(found.refused, default=0) > NATIVE
+            shares.append(found.size / max(fits, 1))
+        assert refused <= 0.05 * len(SOME)
+        if fixed == 0.1:
+            within = sum(0.92 <= one <= 1.0 for one in shares)
+            assert within >= 0.97 * len(shares)
+
+    @pytest.mark.parametrize("native", [1, 2, 8, 100, 1024])
+    def test_wherever_it_starts(self, native):
+        for largest in SOME[::7]:
+            for blind in (False, True):
+                memory = law(largest)
+                limit = CAPACITY * (1 if blind else 1 - MARGIN)
+                found = search(memory, native=native, blind=blind)
+                assert 0.92 * largest_within(memory, limit) <= found.size <= largest
+
+
+class TestAtSevenHundred:
+    """What the comparison with other finders is held to; the confirmation is one trial more."""
+
+    @pytest.mark.parametrize("fixed", [0.1, 0.4, 0.75])
+    def test_visible(self, fixed):
+        found = search(law(700, fixed))
+        assert found.num_trials + 1 <= 5
+        assert found.refused == []
+
+    def test_blind(self):
+        found = search(law(700), blind=True)
+        assert found.num_trials + 1 <= 9
+        assert len(found.refused) <= 3
+
+
+class TestDetails:
+    def seen(self, peaks, target=1000, **changes):
+        return Seen(peaks=peaks, target_bytes=target, uncertainty=(0.0, 1), **changes)
+
+    def test_the_first_step_is_safe_whatever_is_fixed(self):
+        assert next_fit(self.seen({8: 500})) <= 16
+        assert next_fit(self.seen({8: 900})) == 9
+
+    def test_a_floor_is_left_with_care(self):
+        """Equal readings say nothing of the slope above them: it may be in proportion."""
+        assert next_fit(self.seen({8: 500, 16: 500})) <= 16 * 4
+
+    def test_between_a_fit_and_a_reading_above_the_target(self):
+        assert 64 < next_fit(self.seen({32: 400, 64: 700, 128: 1100})) < 128
+
+    def test_a_refusal_below_what_the_slope_promises(self):
+        """The limit is not where the device says: from then on refusals decide."""
+        peaks = {8: 100, 16: 110, 64: 170}
+        step = next_fit(self.seen(peaks, refused=400, num_refusals=1))
+        assert 64 < step < 400
+
+    def test_sizes_without_a_reading(self):
+        seen = self.seen({}, unread=frozenset({8, 16}), refused=32)
+        assert 16 < next_fit(seen) < 32
+
+    def test_the_end(self):
+        assert next_fit(self.seen({}, refused=1)) == "nothing fits"
+        assert next_fit(self.seen({}, refused=64)) == 16
+        assert "bracketed" in next_fit(self.seen({100: 10}, refused=101))
+        assert "bracketed" in next_fit(self.seen({100: 10}, refused=108))
+        assert "used up" in next_fit(self.seen({10: 200, 50: 990}))
+
+    def test_readings_that_are_too_coarse(self):
+        seen = Seen(peaks={20: 990, 24: 1005}, target_bytes=1000, uncertainty=(0.02, 0))
+        assert "as closely" in next_fit(seen)
