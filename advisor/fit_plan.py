@@ -96,7 +96,7 @@ def _below(ceiling: int) -> int:
 
 def _cannot_be_told(seen: Seen, last: int, ceiling: int | None) -> bool:
     """Whether the readings on both sides of the target differ by no more than they may be off."""
-    if ceiling not in seen.peaks or last not in seen.peaks:
+    if ceiling is None or ceiling not in seen.peaks or last not in seen.peaks:
         return False
     between = seen.peaks[ceiling] - seen.peaks[last]
     return 0 < between < _doubt(seen, seen.peaks[last]) and ceiling <= last * 2
