@@ -56,7 +56,7 @@ def build_report(
         tables: further tables that are shown after the sizes.
     """
     parts = [
-        _device(name, one, its_advice, its_samples)
+        _device(name, one, its_advice, its_samples, len(devices))
         for name, one, its_advice, its_samples in devices
     ] or [_device(device_name(record), record, advice, samples)]
     script = record.script.path
@@ -110,7 +110,11 @@ def _notices(record: RunRecord) -> tuple[str, ...]:
 
 
 def _device(
-    name: str, record: RunRecord, advice: Advice, samples: Sequence[Mapping[str, Any]]
+    name: str,
+    record: RunRecord,
+    advice: Advice,
+    samples: Sequence[Mapping[str, Any]],
+    num_devices: int = 1,
 ) -> DeviceSection:
     rows = size_rows(record, advice)
     hot, hot_size = hot_table(rows, advice)
@@ -120,7 +124,7 @@ def _device(
         sizes=tuple(_size(row, record) for row in rows),
         table=sizes_table(record, rows),
         charts=sweep_charts(record, advice, rows),
-        timelines=timelines(samples),
+        timelines=timelines(samples, num_devices),
         hot=hot,
         hot_size=hot_size,
     )

@@ -10,32 +10,36 @@ from ..units import GIB
 from .chart import Chart, Series, rounded, short
 
 TIMELINE_POINTS = 400
-"""Samples of a timeline beyond this many are averaged in groups."""
+"""Samples beyond this many are averaged in groups; all devices of a run share them."""
+QUANTITIES = (
+    ("utilization_pct", "NVML utilisation", "%", 1.0),
+    ("power_w", "Power", "W", 1.0),
+    ("memory_used_bytes", "Memory used on the device", "GiB", GIB),
+    ("sm_clock_mhz", "SM clock", "MHz", 1.0),
+    ("temperature_c", "Temperature", "°C", 1.0),
+)
+NUM_SHORT = 3
+"""Of these so many are shown where there are several devices."""
 
 
-def timelines(samples: Sequence[Mapping[str, Any]]) -> tuple[Chart, ...]:
+def timelines(samples: Sequence[Mapping[str, Any]], num_devices: int = 1) -> tuple[Chart, ...]:
     """What NVML said over time, one chart a quantity; none without samples.
 
     Args:
         samples: rows of `samples.jsonl` that have `time_s`, in order.
+        num_devices: of the run; more of them are shown in less detail.
     """
     rows = [one for one in samples if isinstance(one.get("time_s"), (int, float))]
     if len(rows) < 2:
         return ()
-    group = math.ceil(len(rows) / TIMELINE_POINTS)
+    group = math.ceil(len(rows) * num_devices / TIMELINE_POINTS)
     groups = [rows[start : start + group] for start in range(0, len(rows), group)]
     begin = float(rows[0]["time_s"])
     x = tuple(rounded(_mean(one, "time_s", 1.0)) or 0.0 for one in groups)
     x = tuple(rounded(one - begin) or 0.0 for one in x)
     note = (f"Each point is the mean of {group} samples.",) if group > 1 else ()
     charts = []
-    for key, title, unit, scale in (
-        ("utilization_pct", "NVML utilisation", "%", 1.0),
-        ("power_w", "Power", "W", 1.0),
-        ("memory_used_bytes", "Memory used on the device", "GiB", GIB),
-        ("sm_clock_mhz", "SM clock", "MHz", 1.0),
-        ("temperature_c", "Temperature", "°C", 1.0),
-    ):
+    for key, title, unit, scale in QUANTITIES if num_devices == 1 else QUANTITIES[:NUM_SHORT]:
         values = tuple(_mean(one, key, scale) for one in groups)
         if any(one is not None for one in values):
             charts.append(

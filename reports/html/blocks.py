@@ -65,7 +65,7 @@ def _row(rank: RankBlocks, y: int, unit: float, batch_size: int) -> list[Shape]:
 
 
 def _label(x: float, y: int, text: str, css: str, anchor: str) -> Shape:
-    attributes = {"class": css, "x": f"{x:.1f}", "y": f"{y + 19}", "text-anchor": anchor}
+    attributes = {"class": f"{css} {anchor}", "x": f"{x:.1f}", "y": f"{y + 19}"}
     return Shape(tag="text", attributes=attributes, text=text)
 
 

@@ -21,6 +21,8 @@ from .blocks import WIDTH as BLOCKS_WIDTH
 from .blocks import picture
 from .svg import HEIGHT, WIDTH, shapes
 
+UNUSED = {"title", "notes", "key"}
+"""Of a chart: what the page shows beside it."""
 START = """
 (function () {
   var data = JSON.parse(document.getElementById("charts").textContent);
@@ -75,7 +77,11 @@ def _charts(report: Report | ComparisonReport) -> dict[str, Chart]:
 
 def _data(charts: dict[str, Chart]) -> str:
     """JSON that may stand inside a script element: no `<`, whatever the texts hold."""
-    text = msgspec.json.encode(charts).decode()
+    plain = {
+        name: {key: one for key, one in msgspec.to_builtins(chart).items() if key not in UNUSED}
+        for name, chart in charts.items()
+    }
+    text = msgspec.json.encode(plain).decode()
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 

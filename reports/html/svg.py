@@ -64,8 +64,12 @@ class _Labels:
         return wanted
 
 
-def shapes(chart: Chart) -> list[Shape]:
-    """The picture of a chart, in the order in which it is painted."""
+def shapes(chart: Chart, *, titles: bool = True) -> list[Shape]:
+    """The picture of a chart, in the order in which it is painted.
+
+    Args:
+        titles: whether points and bars have tooltips.
+    """
     frame = _frame(chart)
     found = [*_bands(frame), *_y_axis(frame), *_x_axis(frame)]
     if chart.stacked:
@@ -74,7 +78,29 @@ def shapes(chart: Chart) -> list[Shape]:
         for series in chart.series:
             found += _line(frame, series)
     found += _marks(frame)
-    return found
+    return found if titles else _merged(found)
+
+
+def _merged(found: list[Shape]) -> list[Shape]:
+    """Points and bars of one colour as one path each: a tenth of the text, without tooltips."""
+    paths: dict[str, Shape] = {}
+    kept: list[Shape] = []
+    for one in found:
+        place = one.attributes
+        if one.tag == "circle":
+            css, data = place["class"].replace("f", "dots s"), f"M{place['cx']} {place['cy']}h0"
+        elif one.tag == "rect" and place["class"] != "band":
+            css = place["class"]
+            width, height = place["width"], place["height"]
+            data = f"M{place['x']} {place['y']}h{width}v{height}h-{width}z"
+        else:
+            kept.append(one)
+            continue
+        if css not in paths:
+            paths[css] = _shape("path", css, d="")
+            kept.append(paths[css])
+        paths[css].attributes["d"] += data
+    return kept
 
 
 def _frame(chart: Chart) -> Frame:
@@ -118,12 +144,12 @@ def _bands(frame: Frame) -> list[Shape]:
 
 
 def _y_axis(frame: Frame) -> list[Shape]:
-    found = []
-    for value in nice_ticks(frame.top):
-        y = frame.y(value)
-        found.append(_path("grid", [(LEFT, y), (WIDTH - RIGHT, y)]))
-        if y > TOP + 8:
-            found.append(_text(LEFT - 6, y + 4, short(value), "dim", "end"))
+    ticks = [(one, frame.y(one)) for one in nice_ticks(frame.top)]
+    lines = "".join(f"M{LEFT} {_number(y)}H{WIDTH - RIGHT}" for _, y in ticks)
+    found = [_shape("path", "grid", d=lines)]
+    found += [
+        _text(LEFT - 6, y + 4, short(value), "dim", "end") for value, y in ticks if y > TOP + 8
+    ]
     found.append(_text(4, TOP - 1, frame.chart.y_label, "dim", "start"))
     return found
 
@@ -133,12 +159,13 @@ def _x_axis(frame: Frame) -> list[Shape]:
     ticks = list(zip(chart.x_ticks, chart.x_names, strict=True))
     if not ticks:
         ticks = [(one, short(one)) for one in nice_ticks(frame.high) if one >= frame.low]
-    found = [_path("axis", [(LEFT, base), (WIDTH - RIGHT, base)])]
+    lines = f"M{LEFT} {base}H{WIDTH - RIGHT}"
+    lines += "".join(f"M{_number(frame.x(value))} {base}v4" for value, _ in ticks)
+    found = [_shape("path", "axis", d=lines)]
     marked = {one.value for one in chart.marks if one.kind == "recommended"}
     taken: list[tuple[float, float]] = []
     for value, name in sorted(ticks, key=lambda one: (one[0] not in marked, one[0])):
         x, half = frame.x(value), len(name) * CHARACTER / 2
-        found.append(_path("axis", [(x, base), (x, base + 4)]))
         if all(abs(x - other) > half + wide + 4 for other, wide in taken):
             found.append(_text(x, base + 16, name, "dim", "middle"))
             taken.append((x, half))
@@ -194,8 +221,9 @@ def _whisker(frame: Frame, series: Series, at: int, x: float) -> list[Shape]:
     if low is None or high is None:
         return []
     place, top, bottom = frame.x(x), frame.y(high), frame.y(low)
-    data = f"M{place - 4:.1f} {top:.1f}h8M{place:.1f} {top:.1f}V{bottom:.1f}"
-    return [_shape("path", f"whisker s{series.color}", d=f"{data}M{place - 4:.1f} {bottom:.1f}h8")]
+    left, upper, lower = _number(place - 4), _number(top), _number(bottom)
+    data = f"M{left} {upper}h8m-4 0V{lower}M{left} {lower}h8"
+    return [_shape("path", f"whisker s{series.color}", d=data)]
 
 
 def _said(series: Series, at: int) -> str:
@@ -241,19 +269,22 @@ def nice_ticks(top: float, wanted: int = 5) -> list[float]:
 
 
 def _path(css: str, points: Sequence[tuple[float, float]]) -> Shape:
-    data = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+    data = "M" + "L".join(f"{_number(x)} {_number(y)}" for x, y in points)
     return _shape("path", css, d=data)
 
 
 def _text(x: float, y: float, text: str, css: str, anchor: str) -> Shape:
-    return _shape("text", css, text=text, x=x, y=y, text_anchor=anchor)
+    classes = css if anchor == "start" else f"{css} {anchor}"
+    return _shape("text", classes, text=text, x=x, y=y)
+
+
+def _number(value: float) -> str:
+    """Pixels to a tenth, without zeros that say nothing."""
+    return f"{value:.1f}".removesuffix(".0")
 
 
 def _shape(
     tag: str, css: str, *, text: str = "", title: str = "", **attributes: float | str
 ) -> Shape:
-    shown = {
-        key.replace("_", "-"): one if isinstance(one, str) else f"{one:.1f}"
-        for key, one in attributes.items()
-    }
+    shown = {key: one if isinstance(one, str) else _number(one) for key, one in attributes.items()}
     return Shape(tag=tag, attributes={"class": css, **shown}, text=text, title=title)
