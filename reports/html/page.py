@@ -15,7 +15,7 @@ import jinja2
 import msgspec
 
 from ..chart import Chart
-from ..report import ComparisonReport, Report
+from ..report import ComparisonReport, DeviceSection, Report
 from . import ASSETS, asset
 from .blocks import WIDTH as BLOCKS_WIDTH
 from .blocks import picture
@@ -70,19 +70,34 @@ def _charts(report: Report | ComparisonReport) -> dict[str, Chart]:
         return {f"c-{one.key}": one for one in report.charts}
     found = {f"all-{one.key}": one for one in report.overview}
     for number, device in enumerate(report.devices):
-        for chart in (*device.charts, *device.timelines):
+        for chart in (*own_charts(report, device), *device.timelines):
             found[f"{number}-{chart.key}"] = chart
     return found
 
 
+def own_charts(report: Report, device: DeviceSection) -> list[Chart]:
+    """The charts of a device that say more than those of all devices together."""
+    shared = {"energy"} if report.overview else set()
+    return [one for one in device.charts if one.key not in shared]
+
+
 def _data(charts: dict[str, Chart]) -> str:
     """JSON that may stand inside a script element: no `<`, whatever the texts hold."""
-    plain = {
-        name: {key: one for key, one in msgspec.to_builtins(chart).items() if key not in UNUSED}
-        for name, chart in charts.items()
-    }
+    plain = {name: _slim(chart) for name, chart in charts.items()}
     text = msgspec.json.encode(plain).decode()
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _slim(chart: Chart) -> dict[str, Any]:
+    """A chart without what is empty, or what `charts.js` finds in the rest of it."""
+    fields = msgspec.to_builtins(chart)
+    if chart.x_ticks == chart.x:
+        del fields["x_ticks"]
+    fields["series"] = [
+        {key: one for key, one in series.items() if one and key != "key"}
+        for series in fields["series"]
+    ]
+    return {key: one for key, one in fields.items() if one and key not in UNUSED}
 
 
 def _environment() -> jinja2.Environment:
@@ -96,6 +111,7 @@ def _environment() -> jinja2.Environment:
     helpers: dict[str, Any] = {
         "shapes": shapes,
         "blocks": picture,
+        "own_charts": own_charts,
         "chart_width": WIDTH,
         "chart_height": HEIGHT,
         "blocks_width": BLOCKS_WIDTH,

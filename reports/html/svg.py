@@ -6,10 +6,10 @@ Geometry only: the template writes the markup, so that every text passes its esc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ..chart import Chart, Mark, Series, short
+from ..chart import Chart, Series, short
 
 WIDTH, HEIGHT = 560, 300
 LEFT, RIGHT, TOP, BOTTOM = 50, 12, 12, 40
@@ -48,20 +48,6 @@ class Frame:
     def y(self, value: float) -> float:
         """Pixels from the top."""
         return HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
-
-
-@dataclass(slots=True)
-class _Labels:
-    """Keeps labels of marks from covering each other."""
-
-    row: int = 0
-    taken: list[tuple[float, float]] = field(default_factory=list)
-
-    def y(self, wanted: float) -> float:
-        while any(abs(wanted - one) < 12 for _, one in self.taken):
-            wanted += 13
-        self.taken.append((0.0, wanted))
-        return wanted
 
 
 def shapes(chart: Chart, *, titles: bool = True) -> list[Shape]:
@@ -110,8 +96,8 @@ def _frame(chart: Chart) -> Frame:
         low, high = low / 1.25, high * 1.25
     elif chart.x_scale == "category":
         low, high = low - 0.6, high + 0.6
-    elif low == high:
-        low, high = low - 1, high + 1
+    else:
+        low, high = min(low, 0.0), max(high, low + 1)
     return Frame(chart, low, high, _top(chart))
 
 
@@ -234,25 +220,26 @@ def _said(series: Series, at: int) -> str:
 
 
 def _marks(frame: Frame) -> list[Shape]:
+    """Limits across, then the recommended size, named at the top; the others at the bottom."""
     found: list[Shape] = []
-    labels = _Labels()
-    across = [one for one in frame.chart.marks if one.axis == "y"]
-    for mark in across:
-        y = frame.y(mark.value)
-        found.append(_path(f"mark {mark.kind}", [(LEFT, y), (WIDTH - RIGHT, y)]))
-        found.append(_text(LEFT + 5, labels.y(y + 13), mark.label, mark.kind, "start"))
+    base = HEIGHT - BOTTOM
+    tops, lower = 0, 0
     for mark in frame.chart.marks:
-        if mark.axis == "x":
-            found += _upright(frame, mark, labels.y)
+        if mark.axis == "y":
+            y = frame.y(mark.value)
+            found.append(_path(f"mark {mark.kind}", [(LEFT, y), (WIDTH - RIGHT, y)]))
+            found.append(_text(LEFT + 5, y + 13, mark.label, mark.kind, "start"))
+            continue
+        x = frame.x(mark.value)
+        found.append(_path(f"mark {mark.kind}", [(x, TOP), (x, base)]))
+        if mark.kind == "recommended":
+            y, tops = TOP + 10 + 13 * tops, tops + 1
+        else:
+            y, lower = base - 7 - 13 * lower, lower + 1
+        right = x + 6 + len(mark.label) * CHARACTER < WIDTH - RIGHT
+        place, anchor = (x + 5, "start") if right else (x - 5, "end")
+        found.append(_text(place, y, mark.label, mark.kind, anchor))
     return found
-
-
-def _upright(frame: Frame, mark: Mark, free: Callable[[float], float]) -> list[Shape]:
-    x = frame.x(mark.value)
-    line = _path(f"mark {mark.kind}", [(x, TOP), (x, HEIGHT - BOTTOM)])
-    right = x + 6 + len(mark.label) * CHARACTER < WIDTH - RIGHT
-    place, anchor = (x + 5, "start") if right else (x - 5, "end")
-    return [line, _text(place, free(TOP + 10.0), mark.label, mark.kind, anchor)]
 
 
 def nice_ticks(top: float, wanted: int = 5) -> list[float]:

@@ -58,7 +58,7 @@ var BatchAdvisorCharts = (function () {
     var low = Math.min.apply(null, xs), high = Math.max.apply(null, xs);
     if (chart.x_scale === "log") return [low / 1.25, high * 1.25];
     if (chart.x_scale === "category") return [low - 0.6, high + 0.6];
-    return low === high ? [low - 1, high + 1] : [low, high];
+    return [Math.min(low, 0), Math.max(high, low + 1)];
   }
 
   /* Bands below the lines, whiskers and marks above them. */
@@ -122,9 +122,12 @@ var BatchAdvisorCharts = (function () {
           c.moveTo(x, box.top); c.lineTo(x, box.top + box.height);
           var right = x + 4 * px + width <= box.left + box.width;
           c.textAlign = right ? "left" : "right";
-          var lower = chart.marks.some(function (one) { return one.axis === "y"; }) ? 18 : 2;
-          c.fillText(mark.label, right ? x + 4 * px : x - 4 * px, box.top + (lower + 14 * row) * px);
-          row += 1;
+          var y0 = box.top + 2 * px;
+          if (mark.kind !== "recommended") {
+            y0 = box.top + box.height - (16 + 13 * row) * px;
+            row += 1;
+          }
+          c.fillText(mark.label, right ? x + 4 * px : x - 4 * px, y0);
         }
         c.stroke();
       });
@@ -222,9 +225,19 @@ var BatchAdvisorCharts = (function () {
     };
   }
 
+  /* What the page leaves out of a chart because it is empty or said elsewhere in it. */
+  function filled(chart) {
+    chart.marks = chart.marks || [];
+    chart.bands = chart.bands || [];
+    chart.x_ticks = chart.x_ticks || (chart.x_names ? chart.x : []);
+    chart.x_names = chart.x_names || chart.x_ticks.map(String);
+    chart.stacked = chart.series.some(function (one) { return one.kind === "part"; });
+    return chart;
+  }
+
   /* Draws `chart` into `element`; `group` names the charts whose cursors move together. */
   function draw(element, chart, group) {
-    chart.stacked = chart.series.some(function (one) { return one.kind === "part"; });
+    filled(chart);
     var data = chart.series.map(function (one) { return one.values; });
     if (chart.stacked) data = cumulated(chart).reverse();
     var width = Math.max(260, element.clientWidth || 460);
