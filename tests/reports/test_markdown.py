@@ -1,0 +1,71 @@
+"""Markdown, compared whole with stored text, and what it does with hostile names."""
+
+import re
+
+import msgspec
+import pytest
+from batchadvisor.advisor.compare import compare
+from batchadvisor.records import Finding
+from batchadvisor.reports.build import build_report
+from batchadvisor.reports.comparison import build_comparison
+from batchadvisor.reports.markdown import code, escape, render
+
+from . import samples
+from .golden import agrees
+
+EVERY = [samples.cpu, samples.gpu, samples.nothing_fits, samples.interrupted]
+
+
+def comparison(first, second):
+    reports = [build_report(*one) for one in (first, second)]
+    found = compare(first[0], second[0], first[1], second[1])
+    return build_comparison(found, *reports, ("before", "after"))
+
+
+@pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
+def test_whole_text(sample):
+    agrees(f"{sample.__name__}.md", render(build_report(*sample())))
+
+
+def test_whole_comparison():
+    agrees("comparison.md", render(comparison(samples.cpu(), samples.interrupted())))
+
+
+def test_hostile_texts_stay_texts():
+    record, advice = samples.cpu()
+    evil = "<img src=x onerror=alert(1)> | [a](javascript:x) **b** @user `c` https://evil.example"
+    finding = Finding(rule="r", severity="error", message=evil, remedy=evil)
+    advice = msgspec.structs.replace(
+        advice, headline=evil, reason=evil, change=evil, findings=(finding,)
+    )
+    record = msgspec.structs.replace(record, command=(evil,))
+    text = render(build_report(record, advice))
+    outside = re.sub(r"(`+) ?.*?(?<!`)\1(?!`)", "", text)
+    outside = re.sub(r"<(/?(details|summary|br)|!-- [a-z ]+ --)>", "", outside)
+    assert not re.search(r"(?<!\\)[<>]", outside.replace("> Measured", ""))
+    assert not re.search(r"(?<!\\)\[a", outside)
+    assert "https\\://" in outside
+    assert not re.search(r"(?<!\\)@user", outside)
+
+
+def test_every_row_has_as_many_cells_as_the_head():
+    text = render(build_report(*samples.gpu()))
+    widths = [len(re.findall(r"(?<!\\)\|", one)) for one in text.splitlines() if one[:1] == "|"]
+    assert len(widths) > 8
+    table = [one for one in text.split("\n\n") if one.startswith("|")]
+    for one in table:
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in one.splitlines()}) == 1
+
+
+@pytest.mark.parametrize("text", ["plain", "a`b", "``", "`"])
+def test_code_spans_end_where_they_should(text):
+    span = code(text)
+    fence = re.match("`+", span)[0]
+    assert span.endswith(fence)
+    assert fence not in re.findall("`+", text)
+
+
+def test_escape_keeps_plain_words():
+    assert (
+        escape("Use batch size 32 (now 8), 100%: fine.") == "Use batch size 32 (now 8), 100%: fine."
+    )

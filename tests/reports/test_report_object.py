@@ -1,0 +1,182 @@
+"""The report object says what the record says; its charts hold the record's numbers."""
+
+import msgspec
+import pytest
+from batchadvisor.records import FileTouched, Finding, Goal, RunRecord, ScriptInfo
+from batchadvisor.reports.build import build_report
+from batchadvisor.reports.timelines import TIMELINE_POINTS, overlay, timelines
+from batchadvisor.units import GIB
+
+from . import samples
+
+EVERY = [samples.cpu, samples.gpu, samples.nothing_fits, samples.interrupted]
+
+
+def built(sample, **rest):
+    return build_report(*sample, **rest)
+
+
+def chart(report, key):
+    return next(one for one in report.devices[0].charts if one.key == key)
+
+
+def points(series, x):
+    return {at: value for at, value in zip(x, series.values, strict=True) if value is not None}
+
+
+class TestCharts:
+    def test_throughput_is_the_records(self):
+        record, advice = samples.gpu()
+        found = chart(built((record, advice)), "throughput")
+        measured = points(found.series[0], found.x)
+        assert measured[64] == pytest.approx(64 / 0.01943, rel=1e-5)
+        assert set(measured) == {2, 16, 64, 128, 256}
+        at = found.x.index(64)
+        assert found.series[0].low[at] == pytest.approx(64 / 0.01943 * 0.996, rel=1e-5)
+        assert found.series[0].texts[at] == "3294 ±14"
+
+    def test_the_band_is_the_tolerance_below_the_fastest(self):
+        record, advice = samples.gpu()
+        band = chart(built((record, advice)), "throughput").bands[0]
+        best = advice.fastest.samples_per_s.median
+        assert (band.low, band.high) == pytest.approx((best * 0.95, best))
+        other = msgspec.structs.replace(advice, goal=Goal(kind="throughput"))
+        assert chart(built((record, other)), "throughput").bands == ()
+
+    def test_failed_and_recommended_sizes_are_marked(self):
+        marks = chart(built(samples.gpu()), "throughput").marks
+        assert [(one.kind, one.value) for one in marks] == [("recommended", 128), ("failed", 512)]
+
+    def test_memory_has_the_law_from_its_fitted_sizes_on_and_the_limit(self):
+        record, advice = samples.gpu()
+        found = chart(built((record, advice)), "memory")
+        assert found.unit == "GiB"
+        assert points(found.series[0], found.x)[384] == pytest.approx(73.9, rel=1e-4)
+        law = points(found.series[1], found.x)
+        assert min(law) == 128
+        assert law[128] == pytest.approx(2.9 + 0.185 * 128, rel=1e-4)
+        limit = next(one for one in found.marks if one.axis == "y")
+        assert limit.value * GIB == record.device.capacity_bytes
+
+    def test_step_time_adds_up_to_the_step(self):
+        found = chart(built(samples.cpu()), "step_time")
+        assert found.stacked
+        for at, name in enumerate(found.x_names):
+            trial = next(one for one in samples.cpu()[0].trials if one.batch_size == int(name))
+            whole = sum(one.values[at] for one in found.series)
+            # the confirmed trial speaks where there is one
+            assert whole == pytest.approx(1e3 * trial.step_s.median / trial.batch_size, rel=0.01)
+
+    def test_nothing_is_drawn_that_was_not_measured(self):
+        keys = {one.key for one in built(samples.cpu()).devices[0].charts}
+        assert keys == {"throughput", "memory", "step_time", "shares"}
+        assert built(samples.nothing_fits()).devices[0].charts == ()
+
+    def test_energy_is_joules_for_each_sample(self):
+        found = chart(built(samples.gpu()), "energy")
+        assert found.unit in {"J", "mJ"}
+        factor = 1e3 if found.unit == "mJ" else 1
+        watts, step_s = 480, 0.01943
+        value = points(found.series[0], found.x)[64]
+        assert value == pytest.approx(watts * step_s / 64 * factor, rel=1e-4)
+
+
+class TestTimelines:
+    ROWS = tuple({"time_s": 5 + at / 10, "power_w": float(at)} for at in range(1000))
+
+    def test_samples_are_averaged_in_groups(self):
+        (found,) = timelines(self.ROWS)
+        assert found.key == "timeline_power_w"
+        assert len(found.x) <= TIMELINE_POINTS
+        assert found.series[0].values[0] == pytest.approx(1.0)  # mean of 0, 1, 2
+        assert found.notes == ("Each point is the mean of 3 samples.",)
+
+    def test_several_devices_share_the_points(self):
+        (found,) = timelines(self.ROWS, num_devices=8)
+        assert len(found.x) <= TIMELINE_POINTS / 8
+
+    def test_without_samples_there_is_none(self):
+        assert timelines([]) == ()
+        assert timelines([{"step_s": 1.0}, {"time_s": "soon"}]) == ()
+
+
+class TestSeveralDevices:
+    def report(self):
+        record, advice = samples.gpu()
+        twice = [("GPU 0", record, advice, ()), ("GPU 1", record, advice, ())]
+        return build_report(record, advice, devices=twice)
+
+    def test_each_has_a_section_and_all_share_charts(self):
+        report = self.report()
+        assert [one.name for one in report.devices] == ["GPU 0", "GPU 1"]
+        assert {one.key for one in report.overview} == {
+            "all_throughput", "all_memory", "all_shares", "all_energy"
+        }  # fmt: skip
+        first = report.overview[0]
+        assert [one.label for one in first.series] == ["GPU 0", "GPU 1"]
+        assert first.series[0].values == first.series[1].values
+
+    def test_sizes_of_one_alone_are_empty_for_the_other(self):
+        one, two = (chart(built(sample()), "throughput") for sample in (samples.cpu, samples.gpu))
+        both = overlay("both", [("a", one), ("b", two)])
+        at = both.x.index(4.0)
+        assert both.series[0].values[at] is not None
+        assert both.series[1].values[at] is None
+
+
+class TestTexts:
+    def test_tail_blocks_hold_all_samples(self):
+        for sample in (samples.cpu, samples.gpu):
+            tail = built(sample()).tail
+            (rank,) = tail.ranks
+            assert sum(one.samples * one.count for one in rank.blocks) in (50_000, 60_000)
+            assert rank.blocks[-1].kind == "short"
+
+    def test_a_cpu_and_an_unfinished_run_say_so(self):
+        assert any("no answer for a GPU" in one for one in built(samples.cpu()).notices)
+        assert any("interrupted" in one for one in built(samples.interrupted()).notices)
+        record, advice = samples.gpu()
+        assert built((record, advice)).notices == ()
+        running = msgspec.structs.replace(record, state="running")
+        assert "has not finished" in built((running, advice)).notices[0]
+
+    def test_failures_stand_in_the_table_with_their_words(self):
+        table = built(samples.gpu()).devices[0].table
+        row = next(one for one in table.rows if one.cells[0] == "512")
+        assert row.state == "failed"
+        assert "out of memory" in row.cells
+        assert any("Tried to allocate 12.25 GiB" in one for one in table.notes)
+
+    def test_control_characters_never_get_into_the_report(self):
+        record, advice = samples.cpu()
+        evil = "a\x1b[31m\x00\u202eb\r\nc"
+        record = msgspec.structs.replace(
+            record, files=(FileTouched(path=evil, action="write"),), command=("x", evil)
+        )
+        finding = Finding(rule="r", severity="error", message=evil, remedy=evil)
+        advice = msgspec.structs.replace(advice, findings=(finding,), headline=evil)
+        report = built((record, advice))
+        shown = msgspec.json.encode(msgspec.structs.replace(report, advice=samples.cpu()[1]))
+        text = shown.decode()
+        assert "\\u001b" not in text
+        assert "\u202e" not in text
+        assert report.headline == "a\\x00\\u202eb c"
+
+    def test_an_empty_record_has_a_report(self):
+        record = RunRecord(
+            state="failed", started_at="", command=(), script=ScriptInfo(path="t.py"), goal=Goal()
+        )
+        report = built((record, samples.nothing_fits()[1]))
+        assert report.devices[0].table.notes == ("No size was tried.",)
+
+
+@pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
+def test_numbers_of_sizes_are_those_of_the_record(sample):
+    record, advice = sample()
+    for size in built((record, advice)).devices[0].sizes:
+        trials = [one for one in record.trials if one.batch_size == size.batch_size]
+        assert size.outcome in {one.outcome for one in trials}
+        if size.peak_bytes is not None:
+            assert size.peak_bytes in {one.memory.peak_bytes for one in trials if one.memory}
+        if size.breakdown_pct:
+            assert sum(size.breakdown_pct.values()) == pytest.approx(100)
