@@ -16,10 +16,11 @@ from .common import INTERRUPTED
 from .report import report
 from .run import run
 from .tails import tails
+from .view import view
 
 __all__ = ["cli", "main"]
 
-VERBS = (run, advise, analyze, report, tails)
+VERBS = (run, advise, analyze, report, tails, view)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -56,7 +56,7 @@ def render(
         encoding: of the output; characters that it lacks are replaced.
     """
     page = Page(width, encoding)
-    names = _names(analysis.traces)
+    names = trace_names(analysis.traces)
     if analysis.verdict is not None:
         ranks = plural(len({one.rank for one in analysis.traces}), "rank")
         _verdict(page, analysis.verdict, f"{ranks} of one job")
@@ -92,7 +92,7 @@ def _verdict(page: Page, verdict: Verdict, whose: str) -> None:
         page.entry(verdict.remedy, label="→ ", indent=4)
 
 
-def _names(reports: Sequence[TraceReport]) -> list[str]:
+def trace_names(reports: Sequence[TraceReport]) -> list[str]:
     """Short names that tell the reports apart."""
     paths = [PurePath(one.trace) for one in reports]
     short = [one.name for one in paths]

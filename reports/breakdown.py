@@ -66,14 +66,23 @@ def step_time(rows: Sequence[SizeRow]) -> Chart | None:
 
 def breakdown(row: SizeRow) -> dict[str, float] | None:
     """Percent of the step by what it was spent on; they add up to 100. `None` if not known."""
-    profile = row.profile
-    if profile is None or row.step_s is None:
+    if row.profile is None or row.step_s is None:
         return None
+    return device_breakdown(row.profile, row.input_pct)
+
+
+def device_breakdown(profile: Profile, input_pct: float | None = None) -> dict[str, float] | None:
+    """The same of a profile alone.
+
+    Args:
+        input_pct: share of the step that waited for the loader, where that is known better than
+            from the trace.
+    """
     if profile.idle is not None and profile.compute_pct is not None:
         return _gpu_breakdown(profile, profile.idle)
     if profile.operators_pct is None:
         return None
-    waited = min(row.input_pct or 0.0, 100.0)
+    waited = min((profile.input_wait_pct if input_pct is None else input_pct) or 0.0, 100.0)
     operators = min(profile.operators_pct, 100.0 - waited)
     return {
         "inside CPU operators": operators,

@@ -24,12 +24,13 @@ GRAPH_KERNELS = 2.0
 """Kernels per launch from which on graphs are spoken of."""
 
 
-def analyze(paths: Sequence[Path], num_kernels: int = 10) -> Analysis:
+def analyze(paths: Sequence[Path], num_kernels: int = 10, *, lenient: bool = False) -> Analysis:
     """Reads traces and says what limits their steps.
 
     Args:
         paths: files, or folders that hold traces.
         num_kernels: rows of each table of kernels and operators.
+        lenient: a named file that is no trace is skipped, as those of folders are.
 
     Raises:
         UsageError: a path is no trace, or a folder holds none.
@@ -46,7 +47,7 @@ def analyze(paths: Sequence[Path], num_kernels: int = 10) -> Analysis:
                 msg = f"{path} holds no step, no GPU work and no operator."
                 raise UsageError(msg, "Profile with activities=[CPU, CUDA].")
         except UsageError as error:
-            if path in listed:
+            if path in listed and not lenient:
                 raise
             skipped[os.fspath(path)] = error.what
             continue

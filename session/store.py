@@ -16,6 +16,8 @@ from ..records import SCHEMA_VERSION, RunRecord
 RECORD = "record.json"
 SAMPLES = "samples.jsonl"
 LOG = "script.log"
+TRACES = "traces"
+"""Folder below a run's: a log directory for TensorBoard, one run per size."""
 
 
 class RunStore:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -33,19 +34,19 @@ START = """
 
 def render(report: Report | ComparisonReport) -> str:
     """The whole file, for one run or for two side by side."""
-    charts = _charts(report)
+    charts = charts_of(report)
     style = asset("uplot/uPlot.min.css") + "\n" + asset("report.css")
     script = f"{asset('uplot/uPlot.iife.min.js')}\n{asset('charts.js')}\n{START}"
     name = "run.html.jinja" if isinstance(report, Report) else "comparison.html.jinja"
     return (
-        _environment()
+        environment()
         .get_template(name)
         .render(
             report=report,
             style=style,
             script=script,
             policy=policy(style, script),
-            data=_data(charts),
+            data=chart_data(charts),
             licence=asset("uplot/LICENSE"),
         )
     )
@@ -64,7 +65,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def _charts(report: Report | ComparisonReport) -> dict[str, Chart]:
+def charts_of(report: Report | ComparisonReport) -> dict[str, Chart]:
     """Every chart of the page by the name that its figure carries."""
     if isinstance(report, ComparisonReport):
         return {f"c-{one.key}": one for one in report.charts}
@@ -81,7 +82,7 @@ def own_charts(report: Report, device: DeviceSection) -> list[Chart]:
     return [one for one in device.charts if one.key not in shared]
 
 
-def _data(charts: dict[str, Chart]) -> str:
+def chart_data(charts: dict[str, Chart]) -> str:
     """JSON that may stand inside a script element: no `<`, whatever the texts hold."""
     plain = {name: _slim(chart) for name, chart in charts.items()}
     text = msgspec.json.encode(plain).decode()
@@ -100,9 +101,15 @@ def _slim(chart: Chart) -> dict[str, Any]:
     return {key: one for key, one in fields.items() if one and key not in UNUSED}
 
 
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(ASSETS.parent / "templates"),
+def environment(*first: Path) -> jinja2.Environment:
+    """The templates.
+
+    Args:
+        first: folders in which a template is looked for before; a `base.html.jinja` there takes the
+            place of the file's.
+    """
+    found = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([*first, ASSETS.parent / "templates"]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -117,5 +124,5 @@ def _environment() -> jinja2.Environment:
         "blocks_width": BLOCKS_WIDTH,
         "zip": zip,
     }
-    environment.globals.update(helpers)
-    return environment
+    found.globals.update(helpers)
+    return found

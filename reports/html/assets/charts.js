@@ -246,13 +246,22 @@ var BatchAdvisorCharts = (function () {
     var reset = function () { plot.setScale("x", { min: full[0], max: full[1] }); };
     reset();
     plot.over.addEventListener("dblclick", reset);
-    drawn.push({ plot: plot, element: element });
+    present().push({ plot: plot, element: element });
     element.plot = plot;
     return plot;
   }
 
+  /* Charts that left the page are forgotten. */
+  function present() {
+    drawn = drawn.filter(function (one) {
+      if (!one.element.isConnected) one.plot.destroy();
+      return one.element.isConnected;
+    });
+    return drawn;
+  }
+
   function resize() {
-    drawn.forEach(function (one) {
+    present().forEach(function (one) {
       var width = one.element.clientWidth;
       if (width && Math.abs(width - one.plot.width) > 2) {
         one.plot.setSize({ width: width,
@@ -262,7 +271,7 @@ var BatchAdvisorCharts = (function () {
   }
 
   function redraw() {
-    drawn.forEach(function (one) { one.plot.redraw(false, true); });
+    present().forEach(function (one) { one.plot.redraw(false, true); });
   }
 
   /* Replaces the drawings of a page by live charts, as they come into view. */
@@ -293,5 +302,5 @@ var BatchAdvisorCharts = (function () {
     window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   }
 
-  return { draw: draw, enhance: enhance, redraw: redraw, short: short };
+  return { draw: draw, enhance: enhance, redraw: redraw, resize: resize, short: short };
 })();

@@ -1,0 +1,40 @@
+"""`batchadvisor view`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .types import PATH
+
+
+@click.command(short_help="Show runs and traces in TensorBoard, at our tab.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port on loopback (default 6006).")
+@click.option(
+    "--pytorch-profiler-tab",
+    "tab",
+    type=click.Choice(["auto", "on", "off"]),
+    default="auto",
+    help="The tab of torch-tb-profiler: auto adds it only while the traces are small, since it "
+    "reads all of them at start; its pages need the internet in the browser.",
+)
+@click.option("--debug", is_flag=True, help="Show our own traceback on errors.")
+@click.argument("logdir", required=False, type=PATH)
+def view(logdir: Path | None, port: int | None, tab: Any, debug: bool) -> None:
+    """Show LOGDIR in TensorBoard: a run, a folder of runs, or traces of any script.
+
+    Without LOGDIR the newest run below batchadvisor-runs is shown. TensorBoard listens on
+    127.0.0.1 only; Ctrl-C ends it.
+    """
+    del debug  # `main` looks for it
+    from ..session import view as session
+
+    viewing = session.view(logdir, port=port, profiler_tab=tab)
+    click.echo(f"Showing {viewing.logdir}")
+    for note in viewing.notes:
+        click.echo(note)
+    click.echo(f"Open    {viewing.address}")
+    click.echo("Ctrl-C ends it.")
+    viewing.serve()

@@ -1,0 +1,56 @@
+"""What the tab in TensorBoard lists: runs of ours and traces of anybody in a log directory."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from .advice import Advice
+from .analysis import Analysis
+from .base import Record
+from .run import RunRecord
+
+
+class TraceFile(Record, frozen=True, kw_only=True):
+    """A trace below a log directory.
+
+    Attributes:
+        key: names it in addresses; made from its path, and no path itself.
+        path: relative to its entry's folder, cleaned for display.
+        num_bytes: size on disk, packed or not.
+    """
+
+    key: str
+    path: str
+    num_bytes: int
+
+
+class Entry(Record, frozen=True, kw_only=True):
+    """A run with a record, or a folder of traces without one.
+
+    Attributes:
+        key: names it in addresses; made from its path, and no path itself.
+        name: path relative to the log directory, cleaned for display.
+        version: changes when any of its files does.
+        modified_s: seconds since the epoch at which the newest of them was written.
+    """
+
+    key: str
+    name: str
+    kind: Literal["run", "traces"]
+    version: str
+    modified_s: float
+    traces: tuple[TraceFile, ...] = ()
+
+
+class Shown(Record, frozen=True, kw_only=True):
+    """One entry, read: a run has `record` and `advice`, traces have `analysis`.
+
+    Attributes:
+        problem: why there is none of them, with what to do about it.
+    """
+
+    entry: Entry
+    record: RunRecord | None = None
+    advice: Advice | None = None
+    analysis: Analysis | None = None
+    problem: str = ""

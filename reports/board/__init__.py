@@ -1,0 +1,7 @@
+"""The tab in TensorBoard: pages and fragments of HTML, escaped by jinja2."""
+
+from __future__ import annotations
+
+from .pages import assets, compare_many, compare_two, line, page, show_run, show_traces
+
+__all__ = ["assets", "compare_many", "compare_two", "line", "page", "show_run", "show_traces"]

@@ -1,0 +1,249 @@
+/* The tab: a list of runs and traces, the chosen one beside it. Pages come from the server as
+   escaped HTML; names that this script shows itself are set as text, never as HTML. */
+"use strict";
+(function () {
+  var EVERY_MS = 4000, BATCH = 20;
+  var list = document.getElementById("list"), view = document.getElementById("view");
+  var filter = document.getElementById("filter"), compare = document.getElementById("compare");
+  var status = document.getElementById("status");
+  var entries = [], lines = {}, chosen = null, shown = "", viewer = false, checked = [], asking = 0;
+
+  /* Dark or light as TensorBoard is, else as the system is. */
+  function theme() {
+    var outer = null;
+    try { outer = window.top !== window && window.top.document.body; } catch (error) { /* foreign */ }
+    if (!outer) return;
+    var set = function () {
+      var name = outer.classList.contains("dark-mode") ? "dark" : "light";
+      if (document.documentElement.dataset.theme === name) return;
+      document.documentElement.dataset.theme = name;
+      BatchAdvisorCharts.redraw();
+    };
+    set();
+    new MutationObserver(set).observe(outer, { attributes: true, attributeFilter: ["class"] });
+  }
+
+  function ask(address) {
+    return fetch(address, { cache: "no-store" }).then(function (answer) {
+      return answer.text().then(function (text) {
+        if (!answer.ok) throw new Error(text);
+        return text;
+      });
+    });
+  }
+
+  function query(keys) {
+    return keys.map(function (key) { return "key=" + encodeURIComponent(key); }).join("&");
+  }
+
+  function say(text, kind) {
+    status.textContent = text;
+    status.className = kind || "";
+  }
+
+  function element(name, className, text) {
+    var one = document.createElement(name);
+    if (className) one.className = className;
+    if (text !== undefined) one.textContent = text;
+    return one;
+  }
+
+  function when(seconds) {
+    var date = new Date(seconds * 1000), two = function (n) { return String(n).padStart(2, "0"); };
+    return date.getFullYear() + "-" + two(date.getMonth() + 1) + "-" + two(date.getDate()) + " " +
+      two(date.getHours()) + ":" + two(date.getMinutes());
+  }
+
+  function item(entry) {
+    var one = element("li"), box = element("input"), open = element("button", "entry");
+    one.dataset.key = entry.key;
+    box.type = "checkbox";
+    box.setAttribute("aria-label", "compare " + entry.name);
+    box.checked = checked.indexOf(entry.key) >= 0;
+    box.hidden = entry.kind !== "run";
+    box.addEventListener("change", function () {
+      checked = checked.filter(function (key) { return key !== entry.key; });
+      if (box.checked) checked.push(entry.key);
+      buttons();
+    });
+    open.type = "button";
+    open.appendChild(element("span", "name", entry.name));
+    var more = entry.kind === "run" ? "run" : entry.num_traces + (entry.num_traces === 1 ? " trace" : " traces");
+    open.appendChild(element("span", "about", more + " · " + when(entry.modified_s)));
+    open.appendChild(element("span", "line", lines[entry.key] ? lines[entry.key].text : ""));
+    open.addEventListener("click", function () { choose([entry.key]); });
+    one.appendChild(box);
+    one.appendChild(open);
+    return one;
+  }
+
+  function draw() {
+    var word = filter.value.trim().toLowerCase();
+    list.replaceChildren.apply(list, entries.filter(function (entry) {
+      return !word || entry.name.toLowerCase().indexOf(word) >= 0;
+    }).map(item));
+    mark();
+    watch();
+  }
+
+  function mark() {
+    Array.prototype.forEach.call(list.children, function (one) {
+      var on = chosen !== null && chosen.indexOf(one.dataset.key) >= 0;
+      one.classList.toggle("chosen", on);
+      one.querySelector("button").setAttribute("aria-current", on ? "true" : "false");
+    });
+  }
+
+  function buttons() {
+    compare.disabled = checked.length < 2;
+    compare.textContent = checked.length < 2 ? "Compare runs" : "Compare " + checked.length + " runs";
+  }
+
+  /* One line about each run that is in view, asked for in batches. Traces are read only when opened. */
+  var wanted = [], timer = null;
+  var seen = new IntersectionObserver(function (found) {
+    found.forEach(function (one) {
+      if (!one.isIntersecting) return;
+      seen.unobserve(one.target);
+      wanted.push(one.target.dataset.key);
+    });
+    if (wanted.length && timer === null) timer = window.setTimeout(fetchLines, 50);
+  });
+
+  function watch() {
+    seen.disconnect();
+    Array.prototype.forEach.call(list.children, function (one) {
+      var entry = byKey(one.dataset.key), line = lines[entry.key];
+      if (entry.kind === "run" && (!line || line.version !== entry.version)) seen.observe(one);
+    });
+  }
+
+  function fetchLines() {
+    var some = wanted.splice(0, BATCH);
+    timer = wanted.length ? window.setTimeout(fetchLines, 50) : null;
+    ask("lines?" + query(some)).then(function (text) {
+      var found = JSON.parse(text);
+      Object.keys(found).forEach(function (key) {
+        var entry = byKey(key);
+        lines[key] = { text: found[key], version: entry ? entry.version : "" };
+        Array.prototype.forEach.call(list.children, function (one) {
+          if (one.dataset.key === key) one.querySelector(".line").textContent = found[key];
+        });
+      });
+    }).catch(function () { /* asked again with the next listing */ });
+  }
+
+  function byKey(key) {
+    return entries.find(function (one) { return one.key === key; });
+  }
+
+  function choose(keys) {
+    chosen = keys;
+    shown = "";
+    mark();
+    view.scrollTop = 0;
+    view.replaceChildren(element("p", "wait", "Reading …"));
+    load();
+  }
+
+  /* What is chosen, as it was when it was last written. */
+  function versions() {
+    return chosen.map(function (key) { var one = byKey(key); return one ? one.version : "gone"; }).join();
+  }
+
+  function load() {
+    var version = versions(), ticket = ++asking;
+    var address = chosen.length > 1 ? "compare?" : "show?";
+    ask(address + query(chosen)).then(function (text) {
+      if (ticket !== asking) return;
+      shown = version;
+      put(text);
+    }).catch(function (error) {
+      if (ticket !== asking) return;
+      shown = version;
+      view.replaceChildren(element("p", "notice", error.message || "TensorBoard does not answer."));
+    });
+  }
+
+  function put(html) {
+    var top = view.scrollTop, open = [];
+    view.querySelectorAll("details").forEach(function (one, at) { if (one.open) open.push(at); });
+    view.innerHTML = html;
+    view.querySelectorAll("details").forEach(function (one, at) {
+      if (open.indexOf(at) >= 0) one.open = true;
+    });
+    var data = view.querySelector("script.data");
+    if (data) charts(JSON.parse(data.textContent));
+    view.querySelectorAll("a.trace").forEach(link);
+    view.scrollTop = top;
+  }
+
+  function charts(found) {
+    var observer = new IntersectionObserver(function (figures) {
+      figures.forEach(function (one) {
+        if (!one.isIntersecting) return;
+        observer.unobserve(one.target);
+        var chart = found[one.target.dataset.chart];
+        if (!chart) return;
+        one.target.classList.add("on");
+        try {
+          BatchAdvisorCharts.draw(one.target.querySelector(".live"), chart, one.target.dataset.group);
+        } catch (error) {
+          one.target.classList.remove("on");  // the drawing stays
+          throw error;
+        }
+      });
+    }, { rootMargin: "200px" });
+    view.querySelectorAll("figure.chart").forEach(function (one) { observer.observe(one); });
+  }
+
+  /* The viewer opens a trace by its address; testing=1 only keeps it from asking for live reloads. */
+  function link(one) {
+    if (!viewer) return;
+    var trace = new URL(one.getAttribute("href"), window.location.href);
+    one.href = "viewer/index.html?testing=1#!/?url=" + encodeURIComponent(trace.href);
+    one.target = "_blank";
+    one.rel = "noopener";
+    one.removeAttribute("download");
+    one.textContent = "Open trace";
+  }
+
+  function refresh() {
+    if (document.hidden) return Promise.resolve();
+    return ask("entries").then(function (text) {
+      var found = JSON.parse(text), same = JSON.stringify(found.entries) === JSON.stringify(entries);
+      viewer = found.viewer;
+      say(found.entries.length === 1 ? "1 entry" : found.entries.length + " entries");
+      if (!same) {
+        entries = found.entries;
+        checked = checked.filter(byKey);
+        draw();
+        buttons();
+      }
+      if (!entries.length) {
+        view.replaceChildren(element("p", "wait", "No run and no trace is in the log directory yet."));
+      } else if (chosen === null || !chosen.every(byKey)) {
+        choose([entries[0].key]);
+      } else if (shown && shown !== versions()) {
+        load();
+      }
+    }).catch(function () {
+      say("TensorBoard does not answer.", "bad");
+    });
+  }
+
+  function turn() {
+    refresh().then(function () { window.setTimeout(turn, EVERY_MS); });
+  }
+
+  filter.addEventListener("input", draw);
+  compare.addEventListener("click", function () { choose(checked.slice()); });
+  document.addEventListener("visibilitychange", refresh);
+  window.addEventListener("resize", function () { BatchAdvisorCharts.resize(); });
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", function () {
+    BatchAdvisorCharts.redraw();
+  });
+  theme();
+  buttons();
+  turn();
+})();

@@ -1,0 +1,127 @@
+"""Runs side by side: what each recommends, their curves over each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...records import Advice, Record, RunRecord
+from ...units import format_bytes
+from ..chart import Chart
+from ..charts import sweep_charts
+from ..identity import device_name
+from ..report import Column, Row, Table
+from ..sizes import size_rows
+from ..timelines import overlay
+from ..wording import clean, measured
+
+Run = tuple[str, RunRecord, Advice]
+
+
+class ComparePage(Record, frozen=True, kw_only=True):
+    """Two or more runs."""
+
+    num_runs: int
+    headline: str
+    notes: tuple[str, ...]
+    table: Table
+    charts: tuple[Chart, ...]
+
+
+def compare_page(runs: Sequence[Run]) -> ComparePage:
+    """The page of some runs, in the order in which they were chosen."""
+    return ComparePage(
+        num_runs=len(runs),
+        headline=_headline(runs),
+        notes=_notes(runs),
+        table=_table(runs),
+        charts=_charts(runs),
+    )
+
+
+def _headline(runs: Sequence[Run]) -> str:
+    """Which run is the fastest at its recommended size, if the intervals can tell."""
+    speeds = [
+        (advice.recommended.samples_per_s, clean(name), advice.recommended.batch_size)
+        for name, _, advice in runs
+        if advice.recommended is not None and advice.recommended.samples_per_s is not None
+    ]
+    if len(speeds) < 2:
+        return "Fewer than two of these runs recommend a size with a measured speed"
+    speeds.sort(key=lambda one: -one[0].median)
+    (best, name, size), (second, other, other_size) = speeds[:2]
+    if best.num_samples < 3 or second.num_samples < 3 or best.low <= second.high:
+        return (
+            f"Cannot tell whether {name} or {other} is faster at its recommended size: "
+            "the intervals overlap"
+        )
+    factor = best.median / second.median
+    return (
+        f"{name} is the fastest at its recommended size: x{factor:.2f} the samples per second of "
+        f"{other} ({size} against {other_size})"
+    )
+
+
+def _notes(runs: Sequence[Run]) -> tuple[str, ...]:
+    """What differs besides what was meant to."""
+    kinds = {
+        "scripts": {record.script.path for _, record, _ in runs},
+        "devices": {device_name(record) for _, record, _ in runs},
+        "versions of torch": {
+            record.versions.torch for _, record, _ in runs if record.versions is not None
+        },
+        "goals": {advice.goal.kind for _, _, advice in runs},
+    }
+    return tuple(
+        clean(f"Different {what}: {', '.join(sorted(values))}.")
+        for what, values in kinds.items()
+        if len(values) > 1
+    )
+
+
+def _table(runs: Sequence[Run]) -> Table:
+    rows = []
+    for name, record, advice in runs:
+        choice = advice.recommended
+        rate = choice.samples_per_s if choice is not None else None
+        step = choice.step_s if choice is not None else None
+        peak = choice.peak_bytes if choice is not None else None
+        cells = (
+            clean(name),
+            "none" if choice is None else str(choice.batch_size),
+            "-" if rate is None else " ".join(measured(rate)),
+            "-" if step is None else " ".join(measured(step, 1e3)),
+            "-" if peak is None else format_bytes(peak),
+            advice.verdict.limit if choice is not None else "-",
+            advice.sureness,
+            record.state,
+            device_name(record),
+            clean(record.script.path),
+        )
+        rows.append(Row(cells=cells))
+    return Table(
+        title="Recommended sizes",
+        columns=(
+            Column(title="run", left=True), Column(title="batch"),
+            Column(title="samples", unit="/s"), Column(title="step", unit="ms"),
+            Column(title="peak"), Column(title="limit", left=True),
+            Column(title="sureness", left=True), Column(title="state", left=True),
+            Column(title="device", left=True), Column(title="script", left=True),
+        ),
+        rows=tuple(rows),
+        notes=("±: half the interval of the median.",),
+    )  # fmt: skip
+
+
+def _charts(runs: Sequence[Run]) -> tuple[Chart, ...]:
+    """Each quantity that a run has, one line a run; stacked bars do not lie over each other."""
+    drawn = [
+        (clean(name), sweep_charts(record, advice, size_rows(record, advice)))
+        for name, record, advice in runs
+    ]
+    keys = dict.fromkeys(one.key for _, charts in drawn for one in charts if not one.stacked)
+    found = []
+    for key in keys:
+        same = [(name, one) for name, charts in drawn for one in charts if one.key == key]
+        title = f"{same[0][1].title}: {same[0][1].series[0].label}" if key == "shares" else ""
+        found.append(overlay(key, same, title))
+    return tuple(one for one in found if one is not None)

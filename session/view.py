@@ -1,0 +1,199 @@
+"""`batchadvisor view`: TensorBoard on loopback, at our tab."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import RunError, UsageError
+from .board import Board
+from .store import RECORD, TRACES
+
+RUNS = Path("batchadvisor-runs")
+HOST = "127.0.0.1"
+RELOAD_S = 5.0
+Tab = Literal["auto", "on", "off"]
+
+PROFILER_MODULE = "torch_tb_profiler"
+MAX_AUTO_BYTES = 100_000_000
+"""The PyTorch profiler tab is added while the traces are smaller: it reads all at the start, at
+some 12 MB a second, and keeps several times their size in memory (bench/trace_reader.py)."""
+PACKED = 20
+"""How many times smaller packed traces are, about."""
+
+
+class Viewing:
+    """A TensorBoard that serves.
+
+    Attributes:
+        address: of our tab.
+        logdir: what it shows.
+        profiler_tab: whether the PyTorch profiler tab is there.
+        notes: what to tell the user.
+    """
+
+    def __init__(self, server: Any, logdir: Path, *, profiler_tab: bool, notes: list[str]) -> None:
+        self._server = server
+        self._ended = threading.Event()
+        self.logdir = logdir
+        self.profiler_tab = profiler_tab
+        self.notes = notes
+        self.address = f"{server.get_url().rstrip('/')}/#batch_advisor"
+
+    def serve(self) -> None:
+        """Serves until Ctrl-C, a polite kill or `stop`; returns when the port is free again."""
+        thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        thread.start()
+        before = {
+            number: signal.signal(number, signal.default_int_handler)
+            for number in (signal.SIGTERM, signal.SIGHUP)
+        }
+        try:
+            self._ended.wait()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join(timeout=5)
+
+    def stop(self) -> None:
+        """Ends `serve`, from another thread."""
+        self._ended.set()
+
+
+def view(
+    logdir: Path | None = None, *, port: int | None = None, profiler_tab: Tab = "auto"
+) -> Viewing:
+    """Starts TensorBoard; `serve` of what is returned answers requests.
+
+    Args:
+        logdir: a run's folder, its record, or a folder of runs or traces; `None` takes the newest
+            run below `batchadvisor-runs`.
+        port: on loopback; `None` takes 6006, or the next free one as TensorBoard does; 0 any.
+        profiler_tab: whether to add the tab of torch-tb-profiler.
+
+    Raises:
+        UsageError: there is nothing to show, or the port is taken.
+        RunError: TensorBoard does not start.
+    """
+    chosen = choose(logdir)
+    notes: list[str] = []
+    with_profiler = _with_profiler(chosen, profiler_tab, notes)
+    return Viewing(
+        _server(chosen, port, with_profiler), chosen, profiler_tab=with_profiler, notes=notes
+    )
+
+
+def choose(logdir: Path | None) -> Path:
+    """The log directory to show.
+
+    Raises:
+        UsageError: there is none, or it holds nothing.
+    """
+    if logdir is None:
+        return _log_directory(_newest())
+    if not logdir.exists():
+        raise UsageError(f"there is no folder {logdir}.", "Check the path.")
+    if logdir.is_file():
+        if logdir.name != RECORD:
+            raise UsageError(f"{logdir} is a file.", "Give the folder that it is in.")
+        logdir = logdir.parent
+    if not Board([("", logdir)]).active() and not _has_events(logdir):
+        raise UsageError(
+            f"{logdir} holds no run, no trace and no event file.",
+            "Make a run: batchadvisor run SCRIPT.",
+        )
+    return _log_directory(logdir)
+
+
+def _newest() -> Path:
+    if not RUNS.is_dir():
+        raise UsageError(
+            f"there is no folder {RUNS} here.",
+            "Name a folder, or make a run: batchadvisor run SCRIPT.",
+        )
+    board = Board([("", RUNS)])
+    newest = next((one for one in board.entries() if one.kind == "run"), None)
+    if newest is None:
+        raise UsageError(f"{RUNS} holds no run.", "Make one: batchadvisor run SCRIPT.")
+    return board.folder(newest.key)
+
+
+def _log_directory(folder: Path) -> Path:
+    """A single run is shown from its traces, so that its sizes are named without a prefix."""
+    inner = folder / TRACES
+    return inner if (folder / RECORD).exists() and inner.is_dir() else folder
+
+
+def _has_events(folder: Path) -> bool:
+    return any("tfevents" in name for _, _, names in os.walk(folder) for name in names)
+
+
+def _with_profiler(logdir: Path, tab: Tab, notes: list[str]) -> bool:
+    if tab == "off":
+        return False
+    if not any(one.value.startswith(PROFILER_MODULE) for one in _entry_points()):
+        if tab == "on":
+            raise UsageError("torch-tb-profiler is not installed.", "pip install torch-tb-profiler")
+        return False
+    if tab == "on":
+        return True
+    size = sum(
+        file.num_bytes * (PACKED if file.path.endswith(".gz") else 1)
+        for entry in Board([("", logdir)]).entries()
+        for file in entry.traces
+    )
+    if size > MAX_AUTO_BYTES:
+        notes.append(
+            "The PyTorch profiler tab is left out, it would read all traces first: "
+            f"about {size / 1e6:.0f} MB of JSON (--pytorch-profiler-tab on adds it)."
+        )
+    return size <= MAX_AUTO_BYTES
+
+
+def _entry_points() -> list[metadata.EntryPoint]:
+    return list(metadata.entry_points(group="tensorboard_plugins"))
+
+
+def _plugins(*, with_profiler: bool) -> list[Any]:
+    """TensorBoard's own, ours, and those of other packages; ours also where it is not installed."""
+    from tensorboard import default
+
+    from ..tensorboard_plugin import BatchAdvisorPlugin
+
+    plugins: list[Any] = [*default.get_static_plugins(), BatchAdvisorPlugin]
+    for one in _entry_points():
+        ours = one.value.startswith(f"{BatchAdvisorPlugin.__module__}:")
+        if not ours and (with_profiler or not one.value.startswith(PROFILER_MODULE)):
+            plugins.append(one.load())
+    return plugins
+
+
+def _server(logdir: Path, port: int | None, with_profiler: bool) -> Any:
+    from tensorboard import program
+
+    board = program.TensorBoard(plugins=_plugins(with_profiler=with_profiler))
+    board.configure(
+        argv=("",),
+        logdir=os.fspath(logdir.resolve()),
+        host=HOST,
+        port=port,
+        load_fast="false",
+        reload_interval=RELOAD_S,
+        reload_multifile=True,
+    )
+    try:
+        return board._make_server()  # noqa: SLF001  launch() gives no way to end it
+    except program.TensorBoardPortInUseError as error:
+        what = "TensorBoard's ports are" if port is None else f"port {port} is"
+        msg = f"{what} in use on {HOST}."
+        raise UsageError(msg, "Choose another with --port; 0 takes any free one.") from error
+    except program.TensorBoardServerException as error:
+        raise RunError(f"TensorBoard does not start: {error.msg}.") from error
