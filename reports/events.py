@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ..records import Advice, RunRecord
+from ..records import Advice, RunRecord, Spread
 from ..units import GIB
 from .sizes import SizeRow, outcome_words, size_rows
 
@@ -25,8 +25,8 @@ MAX_STEPS = 1000
 """Timed steps of one size that get a point; of more every second, third, ... has one."""
 
 _METRICS: dict[str, Callable[[SizeRow, float | None], float | None]] = {
-    "sweep/samples per second": lambda row, _: row.samples_per_s and row.samples_per_s.median,
-    "sweep/step time (ms)": lambda row, _: row.step_s and 1e3 * row.step_s.median,
+    "sweep/samples per second": lambda row, _: _median(row.samples_per_s),
+    "sweep/step time (ms)": lambda row, _: _over(_median(row.step_s), 1e-3),
     "sweep/peak memory (GiB)": lambda row, _: _over(row.peak_bytes, GIB),
     "sweep/memory used (%)": lambda row, capacity: _over(row.peak_bytes, (capacity or 0) / 100),
     "sweep/GPU busy (%)": lambda row, _: _profiled(row, "busy_pct"),
@@ -71,10 +71,14 @@ def write_events(
             times = steps.get(row.trial.ordinal, ())
             stride = math.ceil(len(times) / MAX_STEPS)
             one += [
-                _scalar(tag, 1e3 * times[number][position], number)
+                _scalar(tag, 1e3 * times[number][position], number, first=number == 0)
                 for number in range(0, len(times), stride or 1)
             ]
         _write(folder / f"batch_size={row.batch_size:04d}", ended_s, one)
+
+
+def _median(spread: Spread | None) -> float | None:
+    return None if spread is None else spread.median
 
 
 def _over(value: float | None, unit: float) -> float | None:
@@ -100,7 +104,8 @@ def _ended_s(record: RunRecord) -> float:
     return started_s + record.elapsed_s
 
 
-def _scalar(tag: str, value: float, step: int) -> tuple[int, Any]:
+def _scalar(tag: str, value: float, step: int, *, first: bool = True) -> tuple[int, Any]:
+    """One point; what kind of data its tag has is said with the first."""
     from tensorboard.compat.proto import summary_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
     from tensorboard.plugins.scalar import metadata
 
@@ -109,7 +114,7 @@ def _scalar(tag: str, value: float, step: int) -> tuple[int, Any]:
         tensor_shape=tensor_shape_pb2.TensorShapeProto(),
         float_val=[value],
     )
-    about = metadata.create_summary_metadata(display_name=tag, description="")
+    about = metadata.create_summary_metadata(display_name=tag, description="") if first else None
     return step, summary_pb2.Summary.Value(tag=tag, tensor=tensor, metadata=about)
 
 

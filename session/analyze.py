@@ -93,7 +93,7 @@ def _next_command(paths: Sequence[Path], *, steps: bool, kernels: int) -> str:
     if not kernels:
         return f"batchadvisor analyze --kernels 10 {'' if steps else '--steps '}{listed}"
     folder = paths[0] if paths[0].is_dir() else paths[0].parent
-    return f"tensorboard --logdir {shlex.quote(str(folder))}"
+    return f"batchadvisor view {shlex.quote(str(folder))}"
 
 
 def _files(paths: Sequence[Path]) -> tuple[list[Path], set[Path]]:

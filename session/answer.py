@@ -10,14 +10,14 @@ import msgspec
 
 from ..records import Advice, DeviceInfo, Discovery, LoaderInfo, OptimizerInfo, RunRecord
 from ..units import format_bytes
-from .store import LOG, RECORD, SAMPLES
+from .store import LOG, RECORD, SAMPLES, TRACES
 
 
 def answer_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, color: bool) -> str:
     """What `run` and `advise` print."""
     from ..reports.terminal import render
 
-    traces = folder / "traces"
+    traces = folder / TRACES
     files = [("record", str(folder / RECORD))]
     if (folder / SAMPLES).exists():
         files.append(("every step", str(folder / SAMPLES)))
@@ -41,8 +41,8 @@ def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
     if record.state == "interrupted" and record.observed is None:
         script = shlex.join([record.script.path, *record.script.arguments])
         return f"batchadvisor run --resume {shlex.quote(str(folder))} {script}"
-    if (folder / "traces").exists():
-        return f"tensorboard --logdir {shlex.quote(str(folder / 'traces'))}"
+    if (folder / TRACES).exists():
+        return f"batchadvisor view {shlex.quote(str(folder))}"
     other = "memory" if advice.goal.kind != "memory" else "knee"
     return f"batchadvisor advise --goal {other} {shlex.quote(str(folder))}"
 

@@ -26,6 +26,7 @@ from ..records import (
 )
 from ..units import format_seconds
 from .display import Display
+from .events import write_run_events
 from .failures import nothing_fits
 from .journal import Journal
 from .options import RunOptions, check_energy_device, check_goal, check_script, run_folder
@@ -138,7 +139,7 @@ class Run:
         except KeyboardInterrupt:
             self.workers.end()
             journal.change(state="interrupted", stop_reason="interrupted by Ctrl-C")
-            return RunResult(journal.record, advise(journal.record), self._store.folder)
+            return self._result()
         except BatchAdvisorError as found:
             error = found
         error = error or nothing_fits(journal.record, self._script_traceback, self._store.log_path)
@@ -147,7 +148,18 @@ class Run:
             journal.change(state="failed", stop_reason=error.what.rstrip("."))
             if not ran(journal.record):
                 raise error
-        return RunResult(journal.record, advise(journal.record), self._store.folder, error)
+        return self._result(error)
+
+    def _result(self, error: BatchAdvisorError | None = None) -> RunResult:
+        """What the run leaves; nothing is measured any more, so event files disturb nothing."""
+        record = self.journal.record
+        advice = advise(record)
+        if record.trials:
+            try:
+                write_run_events(record, advice, self._store.folder)
+            except OSError as problem:
+                self._display.note(f"no event files for TensorBoard: {problem}")
+        return RunResult(record, advice, self._store.folder, error)
 
     def _one(self, request: TrialRequest) -> None:
         """Runs one trial and puts it into the record, whatever comes of it."""

@@ -63,7 +63,7 @@ def _headline(runs: Sequence[Run]) -> str:
 
 def _notes(runs: Sequence[Run]) -> tuple[str, ...]:
     """What differs besides what was meant to."""
-    kinds = {
+    kinds: dict[str, set[str]] = {
         "scripts": {record.script.path for _, record, _ in runs},
         "devices": {device_name(record) for _, record, _ in runs},
         "versions of torch": {

@@ -63,7 +63,7 @@ def show_run(shown: Shown, report: Report, *, viewer: bool) -> str:
         if row.profile is not None or row.counters is not None
     ]
     return _render(
-        "run.html.jinja",
+        "board_run.html.jinja",
         _charts_of(report),
         report=report,
         summary=summary(measured, f"{title}, by batch size"),
@@ -74,14 +74,18 @@ def show_run(shown: Shown, report: Report, *, viewer: bool) -> str:
 
 def show_traces(shown: Shown, *, viewer: bool) -> str:
     """Traces without a run, or why an entry cannot be shown."""
-    rest: dict[str, Any] = {"traces": _traces(shown.entry), "viewer": viewer, "summary": None}
     if shown.analysis is None:
-        return _render(
-            "problem.html.jinja", {}, name=shown.entry.name, problem=shown.problem, **rest
-        )
+        return _render("problem.html.jinja", {}, name=shown.entry.name, problem=shown.problem)
     found = trace_page(shown.analysis)
     charts = {f"t-{one.key}": one for one in found.charts}
-    return _render("traces.html.jinja", charts, page=found, name=shown.entry.name, **rest)
+    return _render(
+        "traces.html.jinja",
+        charts,
+        page=found,
+        name=shown.entry.name,
+        traces=_traces(shown.entry),
+        viewer=viewer,
+    )
 
 
 def compare_two(report: ComparisonReport) -> str:
@@ -90,9 +94,6 @@ def compare_two(report: ComparisonReport) -> str:
         "comparison.html.jinja",
         _charts_of(report),
         report=report,
-        summary=None,
-        traces=(),
-        viewer=False,
     )
 
 
@@ -115,9 +116,6 @@ def compare_many(shown: Sequence[Shown]) -> str:
         charts,
         page=found,
         unread=unread,
-        summary=None,
-        traces=(),
-        viewer=False,
     )
 
 

@@ -35,6 +35,11 @@ def _tensor(profile: Profile) -> str:
     return f"{text} + {percent(unknown)}%?" if known is not None and unknown else text
 
 
+def _rest(profile: Profile) -> str:
+    idle = profile.idle
+    return "-" if idle is None else _percent(idle.unknown_pct + idle.tail_pct)
+
+
 def _launches(profile: Profile) -> str:
     return "-" if profile.kernels_per_launch is None else f"{profile.kernels_per_launch:.3g}"
 
@@ -50,7 +55,7 @@ _TRACED: tuple[tuple[str, Callable[[Profile], str], str], ...] = (
     ("SM efficiency, computing", _of("sm_efficiency_computing_pct"),
      "the same over the time in which something was computed"),
     ("occupancy", _of("occupancy_pct"), "achieved, estimated; mean over kernels by duration"),
-    ("tensor cores", _tensor, "kernel time surely on them; + time whose kernels' names cannot tell"),
+    ("tensor cores", _tensor, "kernel time surely on them; + where kernels' names cannot tell"),
     ("short kernels", _of("short_kernel_pct"), "kernel time in kernels below 10 µs"),
     ("kernels per launch", _launches, "above 1: CUDA graphs"),
     ("idle", _idle("total_pct"), "nothing ran; by cause:"),
@@ -61,7 +66,7 @@ _TRACED: tuple[tuple[str, Callable[[Profile], str], str], ...] = (
     ("… synchronising", _idle("synchronize_pct"), "inside calls that wait for the GPU"),
     ("… launch latency", _idle("launch_latency_pct"), "launched in time, started within 30 µs"),
     ("… dependencies", _idle("dependency_pct"), "launched in time, waited for another stream"),
-    ("… unknown, tail", lambda one: _percent(one.idle and one.idle.unknown_pct + one.idle.tail_pct),
+    ("… unknown, tail", _rest,
      "the launch is not in the trace, or nothing came afterwards"),
     ("host waits for the GPU", _of("device_wait_pct"), "synchronising calls and blocking copies"),
     ("inside CPU operators", _of("operators_pct"), "any thread"),

@@ -158,6 +158,8 @@ def _collectives(found: Collectives | None) -> Table | None:
 def _hot(name: str, report: TraceReport) -> Table | None:
     """The most expensive kernels, operators where no GPU worked."""
     profile = report.profile
+    rows: list[tuple[str, ...]]
+    columns: tuple[str, ...]
     if profile.kernels:
         rows = [_kernel(one, report) for one in profile.kernels]
         columns = ("kernel", "calls", "time", "of the window", "occupancy")

@@ -44,7 +44,7 @@ class TestOne:
         text, _ = run("--steps", "--kernels", 1, path)
         assert "Steps of busy" in text
         assert "Kernels of busy" in text
-        assert f"Next: tensorboard --logdir {tmp_path}" in text
+        assert f"Next: batchadvisor view {tmp_path}" in text
 
     def test_numbers_of_rows(self, tmp_path):
         events = [step(0, 0, 1000)]
