@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ..records import Discovery, LoaderInfo
+from .inputs import AS_ASKED, ModelInputs
 from .loaders import LoaderHandle, is_training_fetch
 from .messages import WorkOrder
 from .placeholder import command, source_of, without_placeholder
@@ -20,7 +21,6 @@ from .steering import Steering, StepConductor, norm_layers
 
 CYCLES = 2
 """Whole training cycles before the first window."""
-AS_ASKED = "asked"
 
 
 class TemplateSteering(Steering):
@@ -44,7 +44,7 @@ class TemplateSteering(Steering):
         assert order.batch_size is not None
         self._order = order
         self._size = order.batch_size
-        self._inputs = _ModelInputs()
+        self._inputs = ModelInputs()
         self._backwards = _BackwardCount()
         script = "" if order.module else order.script
         self._own_size, self._own_source = source_of(script, order.template)
@@ -163,45 +163,6 @@ class TemplateSteering(Steering):
             trains=True,
             source=self._own_source,
         )
-
-
-class _ModelInputs:
-    """The length of the first tensor that the outermost module was given, until it is stopped.
-
-    Attributes:
-        lead: that length in the last call with gradients enabled.
-    """
-
-    def __init__(self) -> None:
-        from torch.nn.modules.module import (
-            register_module_forward_hook,
-            register_module_forward_pre_hook,
-        )
-
-        self.lead: int | None = None
-        self._depth = 0
-        self._hooks = [
-            register_module_forward_pre_hook(self._enter),
-            register_module_forward_hook(self._leave, always_call=True),
-        ]
-
-    def forget(self) -> None:
-        self.lead = None
-
-    def stop(self) -> None:
-        """Takes the hooks away; timed steps run without them."""
-        for one in self._hooks:
-            one.remove()
-
-    def _enter(self, _module: Any, inputs: Any) -> None:
-        self._depth += 1
-        if self._depth == 1 and torch.is_grad_enabled():
-            first = next((one for one in inputs if isinstance(one, torch.Tensor)), None)
-            if first is not None and first.dim():
-                self.lead = int(first.shape[0])
-
-    def _leave(self, _module: Any, _inputs: Any, _output: Any) -> None:
-        self._depth -= 1
 
 
 class _BackwardCount:

@@ -55,7 +55,7 @@ def main(read_fd: int, write_fd: int) -> None:
 
     message: Raised | Ended
     try:
-        _run(order)
+        _run(order, steering)
         message = _ended(0, steering)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
@@ -81,6 +81,10 @@ def _steering(conductor: Any, order: WorkOrder, started_s: float) -> Any:
         from .template import TemplateSteering
 
         return TemplateSteering(conductor, order, started_s)
+    if order.door == "workload":
+        from .workload import WorkloadSteering
+
+        return WorkloadSteering(conductor, order, started_s)
     from .steering import Steering
 
     return Steering(
@@ -102,7 +106,10 @@ def _become_the_script(order: WorkOrder) -> None:
         sys.path.insert(0, str(Path(order.script).resolve().parent))
 
 
-def _run(order: WorkOrder) -> None:
+def _run(order: WorkOrder, steering: Any) -> None:
+    if order.door == "workload":
+        steering.run()
+        return
     if order.module:
         runpy.run_module(order.script, run_name="__main__", alter_sys=True)
         return

@@ -12,6 +12,7 @@ from ..advisor.advise import advise
 from ..advisor.facts import ran
 from ..advisor.search import Done, expected_steps, next_trial
 from ..errors import BatchAdvisorError, UsageError
+from ..probes.declared import path_of
 from ..probes.messages import Raised
 from ..probes.supervisor import Worker, WorkerGone
 from ..records import (
@@ -97,7 +98,7 @@ class Run:
     def __init__(self, options: RunOptions, display: Display, *, keep: bool = True) -> None:
         check_goal(options.goal)
         if not options.module:
-            check_script(options.script)
+            check_script(path_of(options.script) if options.door == "workload" else options.script)
         target = choose_target(options.device, options.memory_limit_bytes)
         check_energy_device(target.device, options.goal)
         resumed = read_record(options.resume) if options.resume is not None else None
@@ -271,8 +272,11 @@ def _plan(record: RunRecord) -> str:
     num_sizes, num_steps = expected_steps(record)
     primary = record.discovery.primary if record.discovery is not None else None
     where = f"steering the loader at {primary.place}; " if primary is not None else ""
-    if record.discovery is not None and record.discovery.door == "template":
+    door = record.discovery.door if record.discovery is not None else "loader"
+    if door == "template":
         where = "one process for each size; "
+    elif door != "loader" and primary is not None:
+        where = f"sizes get in {primary.steered}; "
     return (
         f"{where}about {num_sizes} sizes and {num_steps} optimizer steps, "
         f"at most {format_seconds(record.goal.budget_s)}"
