@@ -8,14 +8,20 @@ if TYPE_CHECKING:
     from .advisor.tails import tails as tails
     from .records import ModelFacts as ModelFacts
     from .records import Pipeline as Pipeline
+    from .session.api import ProbedRun as ProbedRun
+    from .session.api import probe as probe
+    from .session.api import run as run
 
 __version__ = "0.1.0"
 _LAZY = {
     "ModelFacts": ("records", "ModelFacts"),
     "Pipeline": ("records", "Pipeline"),
+    "ProbedRun": ("session.api", "ProbedRun"),
+    "probe": ("session.api", "probe"),
+    "run": ("session.api", "run"),
     "tails": ("advisor.tails", "tails"),
 }
-__all__ = ["ModelFacts", "Pipeline", "__version__", "tails"]
+__all__ = ["ModelFacts", "Pipeline", "ProbedRun", "__version__", "probe", "run", "tails"]
 
 
 def __getattr__(name: str) -> Any:

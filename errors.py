@@ -3,7 +3,8 @@
     BatchAdvisorError
     ├── UsageError    exit code 2: the command cannot work as typed
     └── RunError      exit code 1: the command was right, the run failed
-        └── ScriptError   the user's script raised; carries its own traceback
+        ├── ScriptError           the user's script raised; carries its own traceback
+        └── InterruptedRunError   exit code 130: Ctrl-C, from the Python functions only
 
 Raised anywhere, caught once, in `cli.main`.
 """
@@ -29,6 +30,13 @@ class BatchAdvisorError(Exception):
     def __str__(self) -> str:
         return f"{self.what} {self.remedy}".strip()
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows of it: the error, and none of our frames."""
+        return [*self._script_lines(), f"{type(self).__name__}: {self}"]
+
+    def _script_lines(self) -> list[str]:
+        return []
+
 
 class UsageError(BatchAdvisorError):
     """The command cannot work as it was typed."""
@@ -52,3 +60,12 @@ class ScriptError(RunError):
     def __init__(self, what: str, remedy: str = "", script_traceback: str = "") -> None:
         super().__init__(what, remedy)
         self.script_traceback = script_traceback
+
+    def _script_lines(self) -> list[str]:
+        return [self.script_traceback] if self.script_traceback else []
+
+
+class InterruptedRunError(RunError):
+    """The run was interrupted; what was measured is in its record on disk."""
+
+    exit_code = 130

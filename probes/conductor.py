@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +185,7 @@ class Conductor:
             reasons = {**trial.unavailable, "input_wait_s": self.no_input}
             trial = msgspec.structs.replace(trial, input_wait_s=None, unavailable=reasons)
         if window.request.purpose == "tail":
-            trial = msgspec.structs.replace(trial, tail=self._check_tail(trial))
+            trial = msgspec.structs.replace(trial, tail=check_tail(trial, self.parameters()))
         self._finish(trial, window.samples())
 
     def _finish(self, trial: Trial, steps: tuple[Any, ...] = ()) -> None:
@@ -194,20 +194,6 @@ class Conductor:
         if files:
             self._send(Touched(files=files))
         self._send(Result(trial=trial, steps=steps))
-
-    def _check_tail(self, trial: Trial) -> TailCheck:
-        """Whether the parameters are still numbers after a step of the tail's length."""
-        num_broken = sum(
-            1
-            for parameter in self.parameters()
-            if parameter.is_floating_point() and not bool(torch.isfinite(parameter).all())
-        )
-        return TailCheck(
-            num_samples=trial.batch_size,
-            outcome=trial.outcome,
-            detail=trial.detail,
-            num_non_finite=num_broken,
-        )
 
     def _progress(self, window: Window) -> None:
         now = time.monotonic()
@@ -234,3 +220,18 @@ class Conductor:
 def _wait_for_the_end() -> None:
     while True:
         time.sleep(3600)
+
+
+def check_tail(trial: Trial, parameters: Iterable[torch.Tensor]) -> TailCheck:
+    """Whether the parameters are still numbers after a step of the tail's length."""
+    num_broken = sum(
+        1
+        for parameter in parameters
+        if parameter.is_floating_point() and not bool(torch.isfinite(parameter).all())
+    )
+    return TailCheck(
+        num_samples=trial.batch_size,
+        outcome=trial.outcome,
+        detail=trial.detail,
+        num_non_finite=num_broken,
+    )

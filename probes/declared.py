@@ -84,7 +84,7 @@ class Workload:
         made = self._make(size)
         own = getattr(self._declared, "step", None)
         if callable(made) and not _is_result(made):
-            step = made
+            step: Callable[[], Any] = made
         elif callable(own) and getattr(own, "__func__", own) is not _plain(self._make):
             step = own
         else:
@@ -153,7 +153,7 @@ def _function_of(declared: Any, name: str) -> Callable[[int], Any]:
             break
     if not callable(declared):
         kind = type(declared).__name__
-        raise WorkloadError(f"{name} is {kind}, neither a function nor an object with make().")
+        raise WorkloadError(f"{name} is no function and no object with make(): it is {kind}.")
     if not _accepts(declared, DEFAULT_SIZE):
         raise WorkloadError(
             f"{name} takes {_signature(declared)}, and is called with a batch size."

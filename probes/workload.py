@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..records import Discovery, LoaderInfo
+from ..records import Discovery, Door, LoaderInfo
 from .declared import Workload, WorkloadError, load
 from .inputs import AS_ASKED, ModelInputs
 from .loaders import LoaderHandle
@@ -86,7 +86,7 @@ class WorkloadSteering(Steering):
             self._conductor.no_input = "the workload fetches from no DataLoader"
         self.steering = True
         parameters = self.parameters()
-        device = parameters[0].device if parameters else _device_in_use()
+        device = parameters[0].device if parameters else device_in_use()
         trained = [self._optimizer_info(n) for n in range(len(self._optimizers))]
         discovery = discovery_of(
             workload,
@@ -109,6 +109,7 @@ def discovery_of(
     num_parameters: int,
     setup_s: float,
     native_step_s: float,
+    door: Door = "workload",
 ) -> Discovery:
     """What is known of a workload after its first steps."""
     source = LoaderInfo(
@@ -120,11 +121,11 @@ def discovery_of(
         num_workers=0,
         sampler="none",
         iterable=False,
-        steered="by the declared workload's argument",
+        steered="by the argument of the declared workload",
         trains=True,
     )
     return Discovery(
-        door="workload",
+        door=door,
         loaders=(source,),
         optimizers=optimizers,
         primary_loader=0,
@@ -138,7 +139,7 @@ def discovery_of(
     )
 
 
-def _device_in_use() -> torch.device:
+def device_in_use() -> torch.device:
     """Where no optimizer stepped: the accelerator that the workload has woken, else the CPU."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return torch.device("cuda", torch.cuda.current_device())

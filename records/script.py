@@ -6,9 +6,10 @@ from typing import Literal
 
 from .base import Record
 
-Door = Literal["loader", "template", "workload", "keras"]
+Door = Literal["loader", "template", "workload", "keras", "live"]
 """How the sizes reach the script: through its DataLoader, as an argument (a process a size), as
-the argument of a declared workload, or as that of Keras' `Model.fit`."""
+the argument of a declared workload, as that of Keras' `Model.fit`, or as the argument of a live
+function in the process that asked."""
 
 
 class SourceLine(Record, frozen=True, kw_only=True):

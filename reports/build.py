@@ -25,7 +25,7 @@ from .report import (
 )
 from .sizes import SizeRow, size_rows
 from .tables import hot_table, sizes_table
-from .terminal import SURENESS, circumstances
+from .terminal import circumstances, sureness
 from .timelines import overlay, timelines
 from .wording import clean, evidence_text
 
@@ -66,7 +66,7 @@ def build_report(
         notices=_notices(record),
         headline=clean(advice.headline),
         reason=clean(advice.reason),
-        sureness=SURENESS[advice.sureness] if advice.recommended is not None else "",
+        sureness=sureness(record, advice) if advice.recommended is not None else "",
         change=clean(advice.change),
         circumstances=_facts(circumstances(record, advice.goal)),
         devices=tuple(parts),

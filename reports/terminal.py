@@ -48,7 +48,7 @@ def render(
         encoding: of the output; characters that it lacks are replaced.
     """
     page = Page(width, encoding)
-    _answer(page, advice)
+    _answer(page, record, advice)
     _circumstances(page, record, advice.goal)
     add_table(page, record, advice)
     sections.add_training(page, advice)
@@ -61,14 +61,24 @@ def render(
     return page.render(color=color)
 
 
-def _answer(page: Page, advice: Advice) -> None:
+def sureness(record: RunRecord, advice: Advice) -> str:
+    """How sure the answer is; a live function was measured in one process throughout."""
+    text = SURENESS[advice.sureness]
+    return text.replace("a fresh process", "the same process") if _live(record) else text
+
+
+def _live(record: RunRecord) -> bool:
+    return record.discovery is not None and record.discovery.door == "live"
+
+
+def _answer(page: Page, record: RunRecord, advice: Advice) -> None:
     good = advice.recommended is not None
     page.entry(advice.headline, style="bold green" if good else "bold red", indent=0)
     if advice.reason:
         page.entry(advice.reason, indent=0)
     if good:
         style = "" if advice.sureness == "confirmed" else "yellow"
-        page.entry(SURENESS[advice.sureness] + ".", label="Sureness: ", style=style, indent=0)
+        page.entry(sureness(record, advice) + ".", label="Sureness: ", style=style, indent=0)
     if advice.change:
         _change(page, advice.change)
 
@@ -142,7 +152,7 @@ def _run(record: RunRecord) -> str:
         f"{plural(len(record.trials), 'trial')} of {plural(len(sizes), 'size')} "
         f"in {format_seconds(record.elapsed_s)}"
     )
-    if record.num_workers_started > 1:
+    if record.num_workers_started > 1 and not _live(record):
         text += f", {record.num_workers_started} processes"
     ended = {"running": "not finished", "interrupted": "interrupted", "failed": "failed"}
     state = ended.get(record.state)

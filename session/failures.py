@@ -39,6 +39,8 @@ def error_of(
                 f"{script} cannot be run as a module: {message.text}.",
                 "Check the name and the working folder, as for python -m.",
             )
+        if options.live is not None:
+            return ScriptError(f"{script} raised {gone.detail}.", "Mend it.", message.traceback)
         if message.kind == "batchadvisor":
             return ScriptError(
                 f"batchadvisor itself failed inside {script}: {message.text}.",

@@ -11,6 +11,7 @@ import msgspec
 from ..advisor.energy import energy_measured, why_not
 from ..errors import UsageError
 from ..records import Door, Goal, RunRecord
+from .live import LiveStep
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +28,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         profile_schedule: wait, warm-up and active steps of the profiled window.
         door: how sizes reach the script; see records.Door.
         forced: the template was insisted on.
+        live: a function of this process instead of a script.
     """
 
     script: str
@@ -44,6 +46,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
     door: Door = "loader"
     forced: bool = False
+    live: LiveStep | None = None
 
 
 def check_script(script: str) -> None:

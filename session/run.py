@@ -30,6 +30,7 @@ from .display import Display
 from .events import write_run_events
 from .failures import nothing_fits
 from .journal import Journal
+from .local import LocalWorkers
 from .options import RunOptions, check_energy_device, check_goal, check_script, run_folder
 from .store import RunStore, read_record
 from .target import Target, choose_target
@@ -97,7 +98,7 @@ class Run:
 
     def __init__(self, options: RunOptions, display: Display, *, keep: bool = True) -> None:
         check_goal(options.goal)
-        if not options.module:
+        if not options.module and options.live is None:
             check_script(path_of(options.script) if options.door == "workload" else options.script)
         target = choose_target(options.device, options.memory_limit_bytes)
         check_energy_device(target.device, options.goal)
@@ -231,6 +232,8 @@ class Run:
 def workers_for(options: RunOptions, target: Target, journal: Journal, display: Display) -> Workers:
     """The processes behind the door that was asked for."""
     kind = TemplateWorkers if options.door == "template" else Workers
+    if options.live is not None:
+        kind = LocalWorkers
     return kind(options, target, journal, display)
 
 

@@ -117,6 +117,18 @@ class Workers:
         options = self._options
         number = self._journal.record.num_workers_started
         self._journal.change(num_workers_started=number + 1)
+        self.current = Worker(
+            self._order(number),
+            log=self._journal.store.log_path,
+            environment=worker_environment(self._target.device, self._scratch.path),
+            silence_s=options.silence_s,
+            setup_s=options.silence_s * DISCOVERY_SILENCE,
+            on_progress=self._on_progress,
+        )
+        return self.current
+
+    def _order(self, number: int) -> WorkOrder:
+        options = self._options
         order = WorkOrder(
             script=options.script,
             arguments=options.arguments,
@@ -133,16 +145,7 @@ class Workers:
             with_stack=options.with_stack,
             door=options.door,
         )
-        order = msgspec.structs.replace(order, **self._order_changes())
-        self.current = Worker(
-            order,
-            log=self._journal.store.log_path,
-            environment=worker_environment(self._target.device, self._scratch.path),
-            silence_s=options.silence_s,
-            setup_s=options.silence_s * DISCOVERY_SILENCE,
-            on_progress=self._on_progress,
-        )
-        return self.current
+        return msgspec.structs.replace(order, **self._order_changes())
 
     def _order_changes(self) -> dict[str, Any]:
         """What another door orders otherwise."""

@@ -1,0 +1,239 @@
+"""The two functions of the package: `run` a script, `probe` a live function.
+
+They take what the command's options take, in plain units, and return the record, which a notebook
+shows as the HTML report.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import InterruptedRunError, UsageError
+from ..records import Advice, Door, Goal, GoalKind, RunRecord
+from .live import LiveStep
+from .options import RunOptions
+from .store import read_record
+from .template import with_door
+
+FRAME_PX = 760
+"""Height of the report inside a notebook; it scrolls."""
+
+
+class ProbedRun(RunRecord, frozen=True, kw_only=True):
+    """The record of a run, with the folder that it stands in.
+
+    Attributes:
+        folder: holds record.json, samples.jsonl, script.log and traces.
+    """
+
+    folder: str
+
+    @property
+    def advice(self) -> Advice:
+        """What the record says under its goal."""
+        from ..advisor.advise import advise
+
+        return advise(self)
+
+    @property
+    def batch_size(self) -> int | None:
+        """The recommended size, `None` where there is none."""
+        chosen = self.advice.recommended
+        return None if chosen is None else chosen.batch_size
+
+    def __repr__(self) -> str:
+        from .answer import answer_text
+
+        return answer_text(self, self.advice, Path(self.folder), width=100, color=False)
+
+    def _repr_html_(self) -> str:
+        """The report in a frame of its own, so that its style and the notebook's stay apart."""
+        from .report import rendered, report_of
+
+        page = rendered(report_of(self, Path(self.folder)), "HTML")
+        headline = html.escape(self.advice.headline)
+        return (
+            f"<p><strong>{headline}</strong></p>"
+            f'<iframe sandbox="allow-scripts" srcdoc="{html.escape(page)}" '
+            f'style="width: 100%; height: {FRAME_PX}px; border: 1px solid #ccc"></iframe>'
+        )
+
+
+def run(
+    script: str | os.PathLike[str],
+    *arguments: str,
+    module: bool = False,
+    template: bool = False,
+    workload: bool = False,
+    goal: GoalKind = "knee",
+    budget_s: float = 120.0,
+    sizes: Sequence[int] = (),
+    start: int | None = None,
+    max_batch: int | None = None,
+    margin: float = 0.05,
+    tolerance: float = 0.05,
+    keep_effective_batch: bool = False,
+    profile: bool = True,
+    device: str = "auto",
+    memory_limit_bytes: int | None = None,
+    loader: int | None = None,
+    timeout_s: float = 60.0,
+    output: str | os.PathLike[str] | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    quiet: bool = False,
+) -> ProbedRun:
+    """Probes a training script, as `batchadvisor run SCRIPT ARGUMENTS` does.
+
+    Args:
+        script: path of the script; name of the module with `module`; FILE.py[:NAME] with
+            `workload`.
+        arguments: the script's own; `{batch_size}` in one starts it once for each size.
+        budget_s: seconds for all trials.
+        margin, tolerance: shares, 0..1.
+        memory_limit_bytes: what the script may use on the device.
+        timeout_s: seconds of silence that count as a hang.
+
+    Raises:
+        UsageError: it cannot work as asked for.
+        RunError: the run failed; ScriptError carries the script's traceback.
+        InterruptedRunError: interrupted; what was measured is in the record on disk.
+    """
+    asked = _goal(
+        kind=goal,
+        budget_s=budget_s,
+        sizes=sizes,
+        start=start,
+        max_batch=max_batch,
+        margin=margin,
+        tolerance=tolerance,
+        keep_effective_batch=keep_effective_batch,
+        profile=profile,
+    )
+    words = tuple(map(str, arguments))
+    door: Door = "workload" if workload else "loader"
+    options = RunOptions(
+        script=os.fspath(script),
+        arguments=words,
+        module=module,
+        goal=asked,
+        device=device,
+        memory_limit_bytes=memory_limit_bytes,
+        output=None if output is None else Path(output),
+        resume=None if resume is None else Path(resume),
+        loader=loader,
+        silence_s=timeout_s,
+        command=("batchadvisor.run", os.fspath(script), *words),
+        door=door,
+    )
+    return _probed(with_door(options, forced=template), quiet=quiet)
+
+
+def probe(
+    step: Callable[[int], Any] | Any,
+    *,
+    batch_size: int | None = None,
+    num_samples: int | None = None,
+    goal: GoalKind = "knee",
+    budget_s: float = 120.0,
+    sizes: Sequence[int] = (),
+    start: int | None = None,
+    max_batch: int | None = None,
+    margin: float = 0.05,
+    tolerance: float = 0.05,
+    profile: bool = True,
+    memory_limit_bytes: int | None = None,
+    output: str | os.PathLike[str] | None = None,
+    quiet: bool = False,
+) -> ProbedRun:
+    """Probes a live function, in this process: `step(batch_size)` makes one training step.
+
+    A function that returns another one is called once for each size, and what it returned makes
+    the steps. The steps are real: parameters change. Nothing shields this process from a crash;
+    `memory_limit_bytes` bounds what is tried, and is not enforced.
+
+    Args:
+        batch_size: the size in use now, to compare with.
+        num_samples: samples of an epoch, for what the last batch does.
+
+    Raises:
+        UsageError: it takes something else than a batch size.
+        ScriptError: it raised at its own size.
+        InterruptedRunError: interrupted; what was measured is in the record on disk.
+    """
+    for name, value in (("batch_size", batch_size), ("num_samples", num_samples)):
+        if value is not None and (type(value) is not int or value < 1):
+            raise UsageError(f"{name}={value!r} is not a whole number above 0.", "Give one.")
+    asked = _goal(
+        kind=goal,
+        budget_s=budget_s,
+        sizes=sizes,
+        start=start,
+        max_batch=max_batch,
+        margin=margin,
+        tolerance=tolerance,
+        profile=profile,
+    )
+    name = getattr(step, "__name__", "step").strip("<>")
+    options = RunOptions(
+        script=name,
+        goal=asked,
+        memory_limit_bytes=memory_limit_bytes,
+        output=None if output is None else Path(output),
+        command=("batchadvisor.probe", name),
+        door="live",
+        live=LiveStep(step, batch_size, num_samples),
+    )
+    return _probed(options, quiet=quiet)
+
+
+def _goal(**values: Any) -> Goal:
+    """The goal, checked as the command line checks it.
+
+    Raises:
+        UsageError: a value is none that the command would take.
+    """
+    plain = {**values, "sizes": tuple(values["sizes"])}
+    try:
+        goal = msgspec.convert(plain, Goal)
+    except msgspec.ValidationError as error:
+        text = str(error).replace("`$.kind`", "goal").replace("`$.", "`")
+        raise UsageError(f"{text}.", "See help(batchadvisor.run).") from None
+    whole = [one for one in (goal.start, goal.max_batch, *goal.sizes) if one is not None]
+    if min(whole, default=1) < 1:
+        raise UsageError("a batch size below 1 was asked for.", "Sizes are whole numbers from 1.")
+    for name, share in (("margin", goal.margin), ("tolerance", goal.tolerance)):
+        if not 0 <= share < 1:
+            raise UsageError(f"{name}={share} is not a share.", "Give a number from 0 to below 1.")
+    return goal
+
+
+def _probed(options: RunOptions, *, quiet: bool) -> ProbedRun:
+    from ..reports.progress import NullDisplay, ProgressDisplay
+    from . import run as session
+
+    spent_s = read_record(options.resume).search_s if options.resume is not None else 0.0
+    display: Any = (
+        NullDisplay() if quiet else ProgressDisplay(options.goal.budget_s, spent_s=spent_s)
+    )
+    result = session.run(options, display)
+    sys.stderr.flush()
+    if result.record.state == "interrupted":
+        num_trials = len(result.record.trials)
+        raise InterruptedRunError(
+            f"interrupted after {num_trials} trial{'' if num_trials == 1 else 's'}; what was "
+            "measured is in "
+            f"{result.folder}.",
+            "Read it with batchadvisor advise, or go on with resume=."
+            if options.live is None
+            else "Read it with batchadvisor advise.",
+        )
+    if result.error is not None:
+        raise result.error
+    return ProbedRun(**msgspec.structs.asdict(result.record), folder=os.fspath(result.folder))

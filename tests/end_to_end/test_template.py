@@ -1,0 +1,177 @@
+"""The template door: scripts that cannot be steered, and what sends them there."""
+
+import pytest
+
+from .driver import SCRIPTS, listing, run
+
+OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory")
+
+
+def search(record):
+    return [one for one in record.trials if one.purpose == "search"]
+
+
+@pytest.fixture(scope="module")
+def without_loader(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("template")
+    (folder / "train.py").write_text((SCRIPTS / "no_loader.py").read_text())
+    words = ("train.py", "--batch_size={batch_size}", "--gradient_accumulation_steps", "3")
+    return run("run", *OPTIONS, "--sizes", "6,48", *words, folder=folder)
+
+
+class TestWithoutLoader:
+    """In the style of nanoGPT: no DataLoader at all."""
+
+    def test_each_size_has_its_process(self, without_loader):
+        done = without_loader
+        assert done.code == 0, done
+        assert done.stderr == ""
+        assert done.left == []
+        trials = done.record.trials
+        assert [one.batch_size for one in search(done.record)] == [6, 48]
+        assert {one.outcome for one in trials} == {"ok"}
+        sizes_of = {}
+        for one in trials:
+            sizes_of.setdefault(one.worker, set()).add(one.batch_size)
+        assert all(len(sizes) == 1 for sizes in sizes_of.values())
+        assert len(sizes_of) >= 3  # the confirmation is a fresh one
+        assert done.advice.recommended.batch_size == 48
+        assert done.advice.sureness == "confirmed"
+
+    def test_what_was_found(self, without_loader):
+        found = without_loader.record.discovery
+        assert found.door == "template"
+        assert found.native_batch_size == 12
+        assert found.micro_batches == 3  # counted by backward passes
+        assert [one.name for one in found.optimizers] == ["AdamW"]
+        assert without_loader.record.script.arguments[0] == "--batch_size={batch_size}"
+
+    def test_the_model_shows_the_size(self, without_loader):
+        assert {one.size_proof for one in without_loader.record.trials} == {"shape"}
+        rate = search(without_loader.record)[1]
+        assert rate.samples_per_s.median == pytest.approx(48 * 3 / rate.step_s.median)
+
+    def test_waiting_for_data_is_not_claimed(self, without_loader):
+        for one in without_loader.record.trials:
+            assert one.input_wait_s is None
+            assert "DataLoader" in one.unavailable["input_wait_s"]
+
+    def test_the_line_to_change(self, without_loader):
+        change = without_loader.advice.change
+        assert change.startswith("train.py:11  default=12 → default=48")
+        assert "--batch_size 48" in change
+
+
+def test_it_is_proposed_with_the_command(tmp_path):
+    (tmp_path / "train.py").write_text((SCRIPTS / "no_loader.py").read_text())
+    done = run("run", "-q", "train.py", "--max_iters", "50", folder=tmp_path)
+    assert done.code == 1
+    assert "optimizer steps without fetching a batch from a DataLoader" in done.error
+    command = "batchadvisor run train.py --max_iters 50 --batch_size {batch_size} "
+    assert command in done.error
+
+
+class TestDatasetThatBatches:
+    def test_it_is_proposed(self, tmp_path):
+        done = run("run", "-q", SCRIPTS / "batches_itself.py", "-b", "10", folder=tmp_path)
+        assert done.code == 1
+        assert "the dataset batches itself" in done.error
+        assert "batches_itself.py -b {batch_size} " in done.error
+
+    def test_it_runs(self, tmp_path):
+        options = (*OPTIONS, "--sizes", "4,40")
+        done = run(
+            "run", *options, SCRIPTS / "batches_itself.py", "-b", "{batch_size}", folder=tmp_path
+        )
+        assert done.code == 0, done
+        assert [one.arrived_batch_size for one in search(done.record)] == [4, 40]
+        assert {one.size_proof for one in done.record.trials} == {"shape"}
+        assert done.record.discovery.native_batch_size == 20
+        assert all(one.input_wait_s is not None for one in search(done.record))
+        # The length that such a loader claims counts batches.
+        assert done.record.discovery.primary.num_samples is None
+
+
+class TestShapedBySize:
+    @pytest.mark.parametrize("words", [(), ("--skip-errors",)])
+    def test_it_is_recognised(self, tmp_path, words):
+        script = SCRIPTS / "shaped_by_size.py"
+        options = ("-q", "--no-profile", "--budget", "10s")
+        done = run("run", *options, script, *words, folder=tmp_path)
+        assert done.code == 1, done
+        assert "trains at its own batch size 16 alone" in done.error
+        assert "RuntimeError: Expected hidden size" in done.error
+        assert ("swallows" in done.error) is bool(words)
+        typed = " ".join([str(script), *words, "--batch-size", "{batch_size}"])
+        assert f"batchadvisor run --template {typed} " in done.error
+        # What was measured stands all the same.
+        assert "Use batch size 16" in done.stdout
+        assert done.record.state == "failed"
+
+    def test_the_proposed_command_works(self, tmp_path):
+        words = ("--template", SCRIPTS / "shaped_by_size.py", "--batch-size", "{batch_size}")
+        done = run("run", *OPTIONS, "--sizes", "4,40", *words, folder=tmp_path)
+        assert done.code == 0, done
+        assert [one.arrived_batch_size for one in search(done.record)] == [4, 40]
+        assert done.advice.tail.dropped == 0
+        assert done.left == []
+
+
+def test_memory_is_refused_to_a_size(tmp_path):
+    """A process that never reaches its loop is a trial that ran out of memory."""
+    (tmp_path / "hungry.py").write_text(
+        "import sys, torch\n"
+        "from torch import nn\n"
+        "size = int(sys.argv[1].partition('x')[0])\n"
+        "model = nn.Linear(8, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "held = torch.zeros(size, 1 << 20)\n"
+        "for _ in range(4000):\n"
+        "    loss = model(torch.randn(size, 8)).square().mean()\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+    )
+    limit = ("--memory-limit", "600MiB", "--start", "4")
+    done = run("run", *OPTIONS, *limit, "hungry.py", "{batch_size}x1", folder=tmp_path)
+    assert done.code == 0, done
+    outcomes = {one.batch_size: one.outcome for one in search(done.record)}
+    assert outcomes[4] == "ok"
+    assert all(outcome in ("ok", "out_of_memory") for outcome in outcomes.values())
+    assert done.advice.recommended.batch_size >= 16
+    assert done.left == []
+
+
+class TestBadUse:
+    def test_a_template_without_the_placeholder(self, tmp_path):
+        done = run("run", "--template", SCRIPTS / "shaped_by_size.py", folder=tmp_path)
+        done.assert_refused()
+        assert "no argument of" in done.error
+        assert "--batch-size {batch_size}" in done.error
+        assert listing(tmp_path) == {}
+
+    @pytest.mark.parametrize("word", ["{bs}", "{batchsize}", "--size={BATCH_SIZE }"])
+    def test_a_misspelt_placeholder(self, tmp_path, word):
+        done = run("run", SCRIPTS / "plain.py", "--batch-size", word, folder=tmp_path)
+        done.assert_refused()
+        assert "is not the placeholder" in done.error
+        assert "Write {batch_size}" in done.error
+
+    def test_braces_of_another_kind_are_the_scripts(self, tmp_path):
+        words = (SCRIPTS / "plain.py", '{"lr": 0.1}')
+        done = run("run", "--dry-run", *words, folder=tmp_path)
+        assert done.code == 0, done
+
+    def test_a_script_that_can_be_steered(self, tmp_path):
+        script = SCRIPTS / "argparse_validate_first.py"
+        words = ("--lr", "0.1", "--batch-size", "{batch_size}")
+        done = run("run", "-q", script, *words, folder=tmp_path)
+        done.assert_refused()
+        assert "can be steered" in done.error
+        assert f"batchadvisor run {script} --lr 0.1 " in done.error
+        assert listing(tmp_path) == {}
+
+    def test_a_loader_is_not_chosen_here(self, tmp_path):
+        words = (SCRIPTS / "plain.py", "{batch_size}")
+        done = run("run", "--loader", "0", *words, folder=tmp_path)
+        done.assert_refused()
+        assert "--loader" in done.error

@@ -1,0 +1,152 @@
+"""`batchadvisor.run` and `batchadvisor.probe`, as a notebook uses them."""
+
+import html
+import os
+import re
+import signal
+from pathlib import Path
+
+import batchadvisor
+import pytest
+import torch
+from batchadvisor.errors import InterruptedRunError, RunError, ScriptError, UsageError
+from batchadvisor.records import RunRecord
+from batchadvisor.session.store import read_record
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+QUICK = {"goal": "memory", "profile": False, "quiet": True}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def training_step():
+    model = torch.nn.Linear(16, 4)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    sizes = []
+
+    def step(batch_size):
+        sizes.append(batch_size)
+        loss = model(torch.randn(batch_size, 16)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, sizes
+
+
+class TestProbe:
+    def test_it_returns_the_record(self, folder):
+        step, sizes = training_step()
+        found = batchadvisor.probe(step, batch_size=8, num_samples=130, sizes=(8, 32), **QUICK)
+        assert isinstance(found, RunRecord)
+        assert found.batch_size == 32
+        assert found.discovery.door == "live"
+        assert found.discovery.native_batch_size == 8
+        assert [one.name for one in found.discovery.optimizers] == ["Adam"]
+        assert set(sizes) == {8, 32, 2}  # 130 samples by 32 leave 2
+        assert found.advice.tail_check.outcome == "ok"
+        on_disk = read_record(Path(found.folder))
+        assert on_disk.trials == found.trials
+        assert Path(found.folder).parent == Path("batchadvisor-runs")
+
+    def test_it_shows_as_html(self):
+        step, _ = training_step()
+        found = batchadvisor.probe(step, sizes=(4,), **QUICK)
+        shown = found._repr_html_()
+        (page,) = re.findall(r'srcdoc="([^"]*)"', shown)
+        assert html.unescape(page).startswith("<!doctype html>")
+        assert 'sandbox="allow-scripts"' in shown
+        assert "<script" not in shown.partition("srcdoc")[0]
+        assert repr(found).startswith("Use batch size 4: ")
+        assert "in the same process" in repr(found)
+
+    def test_memory_that_is_refused(self):
+        step, _ = training_step()
+
+        def refused(batch_size):
+            if batch_size > 40:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
+            step(batch_size)
+
+        found = batchadvisor.probe(refused, batch_size=8, **QUICK)
+        assert "out_of_memory" in {one.outcome for one in found.trials}
+        assert 32 <= found.batch_size <= 40
+
+    def test_its_own_exception(self):
+        def broken(batch_size):
+            return torch.randn(batch_size, 3) @ torch.randn(4)
+
+        with pytest.raises(ScriptError, match="RuntimeError: ") as caught:
+            batchadvisor.probe(broken, **QUICK)
+        shown = "\n".join(caught.value._render_traceback_())
+        assert "test_api.py" in shown
+        assert "/probes/" not in shown
+
+    def test_an_interrupt(self, folder):
+        step, sizes = training_step()
+
+        def interrupted(batch_size):
+            step(batch_size)
+            if len(sizes) == 4:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        with pytest.raises(InterruptedRunError, match="interrupted after 1 trial;") as caught:
+            batchadvisor.probe(interrupted, **QUICK)
+        (shown,) = caught.value._render_traceback_()
+        assert shown.startswith("InterruptedRunError: interrupted")
+        (kept,) = (folder / "batchadvisor-runs").iterdir()
+        assert kept.name in str(caught.value)
+        record = read_record(kept)
+        assert record.state == "interrupted"
+        assert [one.outcome for one in record.trials] == ["interrupted"]
+
+    @pytest.mark.parametrize(
+        ("step", "options", "said"),
+        [
+            (lambda height, width: None, {}, "takes \\(height, width\\)"),
+            (lambda: None, {}, "is called with a batch size"),
+            (7, {}, "no function"),
+            (print, {"sizes": (0,)}, "below 1"),
+            (print, {"goal": "fastest"}, "goal"),
+            (print, {"margin": 5}, "margin=5"),
+            (print, {"batch_size": 0}, "batch_size=0"),
+            (print, {"sizes": (1,), "start": 2}, "contradict"),
+        ],
+    )
+    def test_bad_use(self, step, options, said, folder):
+        with pytest.raises(UsageError, match=said):
+            batchadvisor.probe(step, **{**QUICK, **options})
+        assert list(folder.iterdir()) == []
+
+
+class TestRun:
+    def test_a_script(self):
+        found = batchadvisor.run(SCRIPTS / "plain.py", sizes=(8, 40), **QUICK)
+        assert found.batch_size == 40
+        assert found.discovery.native_batch_size == 16
+        assert Path(found.folder, "record.json").exists()
+
+    def test_a_template(self):
+        words = ("--batch_size={batch_size}",)
+        found = batchadvisor.run(SCRIPTS / "no_loader.py", *words, sizes=(8,), **QUICK)
+        assert found.discovery.door == "template"
+        assert found.batch_size == 8
+
+    def test_a_script_that_fails(self):
+        with pytest.raises(ScriptError, match="unknown model") as caught:
+            batchadvisor.run(SCRIPTS / "raises_before.py", **QUICK)
+        assert "raises_before.py" in caught.value._render_traceback_()[0]
+
+    def test_no_such_script(self, folder):
+        with pytest.raises(UsageError, match="there is no file"):
+            batchadvisor.run("no_such.py", **QUICK)
+        assert list(folder.iterdir()) == []
+
+    def test_a_script_that_cannot_be_steered(self):
+        with pytest.raises(RunError, match=r"--batch_size \{batch_size\}"):
+            batchadvisor.run(SCRIPTS / "no_loader.py", **QUICK)
