@@ -27,8 +27,16 @@ def escape(text: str) -> str:
     >>> escape("a_b <img> | @user [x](y)"), escape("see https://example.org: x")
     ('a\\_b \\<img\\> \\| \\@user \\[x\\](y)', 'see https\\://example.org: x')
     """
-    text = _HARMLESS_COLON.sub(":", _SPECIAL.sub(r"\\\1", text))
-    return _LIST.sub(r"\1\\\2", text)
+    return _HARMLESS_COLON.sub(":", _SPECIAL.sub(r"\\\1", text))
+
+
+def paragraph(text: str) -> str:
+    r"""Escaped text that does not open a list where it begins a line.
+
+    >>> paragraph("1. x"), paragraph("- x"), paragraph("1.5 x")
+    ('1\\. x', '\\- x', '1.5 x')
+    """
+    return _LIST.sub(r"\1\\\2", escape(text))
 
 
 def code(text: str) -> str:
@@ -47,7 +55,7 @@ def code(text: str) -> str:
 def _run(report: Report) -> list[str]:
     lines = [f"### {escape(report.headline)}", ""]
     if report.reason:
-        lines += [escape(report.reason), ""]
+        lines += [paragraph(report.reason), ""]
     if report.sureness:
         lines += [f"**Sureness:** {escape(report.sureness)}.", ""]
     if report.change:
@@ -61,7 +69,7 @@ def _run(report: Report) -> list[str]:
         title = device.name if len(report.devices) > 1 else "Sizes"
         lines += [f"#### {escape(title)}", ""]
         if len(report.devices) > 1:
-            lines += [escape(device.headline), ""]
+            lines += [paragraph(device.headline), ""]
         lines += _table(device.table)
     lines += _explained(report)
     for device in report.devices:
@@ -78,12 +86,12 @@ def _explained(report: Report) -> list[str]:
         lines += ["#### What limits the step", ""]
         lines += [f"**{escape(limit.limit)}**: {escape(limit.message)}", ""]
         for text in (limit.evidence, limit.larger, f"→ {limit.remedy}" if limit.remedy else ""):
-            lines += [escape(text), ""] if text else []
+            lines += [paragraph(text), ""] if text else []
     if report.training:
         lines += ["#### What it does to the training", "", *_facts(report.training), ""]
     if report.tail is not None:
         lines += ["#### Last batch of the epoch", ""]
-        lines += [part for text in report.tail.texts for part in (escape(text), "")]
+        lines += [part for text in report.tail.texts for part in (paragraph(text), "")]
     if report.findings:
         lines += ["#### Findings", ""]
     for one in report.findings:
@@ -126,7 +134,7 @@ def _table(table: Table) -> list[str]:
         lines.append(f"| {' | '.join(cells)} |")
     lines += [""] if table.rows else []
     for note in table.notes:
-        lines += [escape(note), ""]
+        lines += [paragraph(note), ""]
     return lines
 
 

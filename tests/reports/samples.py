@@ -135,6 +135,7 @@ def discovery(native, num_samples, optimizer="SGD", rate=0.1, device="cpu"):
 
 def _record(**rest):
     values = {
+        "schema_version": "1.0",
         "state": "finished",
         "started_at": "2000-01-01T00:00:00+00:00",
         "command": ("batchadvisor", "run", "train.py"),
@@ -196,6 +197,7 @@ def cpu():
     )
     best = trials[5]
     advice = Advice(
+        schema_version="1.0",
         goal=record.goal,
         headline="Use batch size 128: 1320 samples/s ±0.6%, peak 520 MiB",
         reason="The smallest size that reaches 95% of the best: 97.2% of the throughput of 256 "
@@ -356,6 +358,7 @@ def gpu():
         files=tuple(FileTouched(path=f"out/sample_{n:02}.png", action="write") for n in range(14)),
     )
     advice = Advice(
+        schema_version="1.0",
         goal=record.goal,
         headline="Use batch size 128: 3575 samples/s ±0.3%, peak 26.60 GiB",
         reason="The smallest size that reaches 95% of the best: 98.1% of the throughput of 256 "

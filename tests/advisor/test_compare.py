@@ -1,0 +1,125 @@
+"""Two runs side by side: a difference is said only where the intervals allow it."""
+
+import msgspec
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.compare import MEMORY_NOISE, compare
+from batchadvisor.records import (
+    DeviceInfo,
+    Goal,
+    Memory,
+    RunRecord,
+    ScriptInfo,
+    Spread,
+    Trial,
+    Versions,
+)
+
+
+def record(rates, *, relative=0.01, num_samples=30, peak=1000, name="A", torch="2.9"):
+    trials = []
+    for ordinal, (size, rate) in enumerate(rates.items()):
+        spread = Spread(
+            median=rate,
+            low=rate * (1 - relative),
+            high=rate * (1 + relative),
+            num_samples=num_samples,
+            confidence=0.9,
+        )
+        trials.append(
+            Trial(
+                ordinal=ordinal,
+                worker=0,
+                batch_size=size,
+                kind="timed",
+                purpose="search",
+                outcome="ok",
+                arrived_batch_size=size,
+                step_s=msgspec.structs.replace(spread, median=size / rate),
+                samples_per_s=spread,
+                memory=Memory(peak_bytes=peak * size, peak_source="made up"),
+            )
+        )
+    return RunRecord(
+        state="finished",
+        started_at="",
+        command=(),
+        script=ScriptInfo(path="t.py"),
+        goal=Goal(),
+        device=DeviceInfo(
+            kind="cuda", name=name, total_bytes=10**9, capacity_bytes=10**9, capacity_source=""
+        ),
+        versions=Versions(batchadvisor="0", python="3", torch=torch),
+        trials=tuple(trials),
+    )
+
+
+def held(one, two):
+    return compare(one, two, advise(one), advise(two))
+
+
+def rates(found):
+    return {one.batch_before: one for one in found.sizes if one.quantity == "samples_per_s"}
+
+
+@pytest.mark.parametrize(
+    ("after", "change"), [(150, "more"), (60, "less"), (101, "cannot tell"), (99, "cannot tell")]
+)
+def test_a_change_is_told_only_beyond_both_intervals(after, change):
+    found = held(record({8: 100.0}), record({8: float(after)}))
+    assert rates(found)[8].change == change
+    assert found.recommended.change == change
+    assert found.recommended.ratio == pytest.approx(after / 100)
+
+
+def test_the_interval_of_the_ratio_holds_every_pair():
+    found = rates(held(record({8: 100.0}, relative=0.1), record({8: 150.0}, relative=0.05)))[8]
+    assert found.ratio_low == pytest.approx(150 * 0.95 / (100 * 1.1))
+    assert found.ratio_high == pytest.approx(150 * 1.05 / (100 * 0.9))
+
+
+def test_it_reads_the_same_from_either_side():
+    one, two = record({8: 100.0, 16: 150.0}), record({8: 140.0, 16: 149.0})
+    there, back = rates(held(one, two)), rates(held(two, one))
+    turned = {"more": "less", "less": "more", "cannot tell": "cannot tell"}
+    for size in (8, 16):
+        assert there[size].change == turned[back[size].change]
+        assert there[size].ratio == pytest.approx(1 / back[size].ratio)
+
+
+def test_a_run_does_not_differ_from_itself():
+    one = record({8: 100.0, 16: 150.0})
+    found = held(one, one)
+    assert {one.change for one in found.sizes} == {"cannot tell"}
+    assert found.differs == ()
+    assert found.comparable
+
+
+def test_one_value_alone_says_nothing():
+    found = held(record({8: 100.0}, num_samples=1, relative=0), record({8: 200.0}))
+    assert rates(found)[8].change == "cannot tell"
+
+
+@pytest.mark.parametrize(
+    ("factor", "change"),
+    [(1 + 2 * MEMORY_NOISE, "more"), (1 - 2 * MEMORY_NOISE, "less"), (1.0, "cannot tell")],
+)
+def test_memory_differs_beyond_its_noise(factor, change):
+    found = held(record({8: 100.0}), record({8: 100.0}, peak=1000 * factor))
+    peak = next(one for one in found.sizes if one.quantity == "peak_bytes")
+    assert peak.change == change
+
+
+def test_other_devices_and_versions_are_named():
+    found = held(record({8: 1.0}), record({8: 1.0}, name="B", torch="2.10"))
+    assert not found.comparable
+    assert {one[0] for one in found.differs} == {"device", "torch"}
+    assert ("torch", "2.9", "2.10") in found.differs
+
+
+def test_sizes_of_one_run_are_listed_and_nothing_is_made_up():
+    found = held(record({8: 100.0, 16: 110.0}), record({8: 100.0, 32: 120.0}))
+    assert (found.only_before, found.only_after) == ((16,), (32,))
+    empty = record({})
+    assert held(empty, record({8: 1.0})).recommended is None
+    assert held(empty, empty).sizes == ()

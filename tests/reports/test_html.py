@@ -1,0 +1,209 @@
+"""The HTML file as text: it asks nobody, obeys nothing, and holds what the report says.
+
+What a browser makes of it is tested in tests/frameworks/test_html_browser.py.
+"""
+
+import base64
+import hashlib
+import html
+import importlib.util
+import json
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import msgspec
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.records import Fault, FileTouched, Finding
+from batchadvisor.reports.build import build_report
+from batchadvisor.reports.html.page import render
+from batchadvisor.reports.html.svg import nice_ticks, shapes
+
+from . import samples
+from .test_markdown import comparison
+
+EVERY = [samples.cpu, samples.gpu, samples.nothing_fits, samples.interrupted]
+BENCH = Path(__file__).parents[2] / "bench"
+MAX_BYTES = 400_000
+
+
+@pytest.fixture(scope="module")
+def many():
+    """The synthetic record of the bench: 12 sizes on 8 GPUs."""
+    spec = importlib.util.spec_from_file_location("made_up", BENCH / "synthetic_records.py")
+    made_up = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made_up)
+    parts = []
+    for index in range(8):
+        record = made_up.run(12, index=index, strength=1 - 0.03 * index)
+        parts.append((f"GPU {index}", record, advise(record), made_up.samples(index=index)))
+    return build_report(parts[0][1], parts[0][2], devices=parts)
+
+
+def page(sample):
+    return render(build_report(*sample()))
+
+
+def scripts(text):
+    return re.findall(r"<script[^>]*>(.*?)</script>", text, flags=re.DOTALL)
+
+
+def digest(text):
+    return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
+
+
+@pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
+def test_the_policy_allows_exactly_what_stands_in_the_file(sample):
+    text = page(sample)
+    policy = html.unescape(
+        re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]+)"', text)[1]
+    )
+    rules = dict(one.strip().split(" ", 1) for one in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    (style,) = re.findall(r"<style>(.*?)</style>", text, flags=re.DOTALL)
+    data, script = scripts(text)
+    assert rules["style-src"] == digest(style)
+    assert rules["script-src"] == digest(script)
+    assert "unsafe" not in policy
+    json.loads(data)
+
+
+@pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
+def test_no_address_is_fetched(sample):
+    text = page(sample)
+    body = re.sub(r"<(script|style)\b.*?</\1>", "", text, flags=re.DOTALL)
+    assert not re.search(r"\b(src|href|srcset|action|poster|data)=", body)
+    assert not re.search(r"\bstyle=|\bon\w+=", body)
+    (style,) = re.findall(r"<style>(.*?)</style>", text, flags=re.DOTALL)
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def test_hostile_texts_are_escaped_everywhere():
+    record, advice = samples.cpu()
+    evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u2028{{7*7}}"
+    trials = [
+        msgspec.structs.replace(one, detail=evil, outcome="exception") for one in record.trials
+    ]
+    record = msgspec.structs.replace(
+        record,
+        trials=(*record.trials, *[msgspec.structs.replace(trials[0], batch_size=7)]),
+        command=(evil,),
+        files=(FileTouched(path=evil, action="write"),),
+        faults=(Fault(outcome="exception", detail=evil, worker=0, log=evil),),
+        device=msgspec.structs.replace(record.device, name=evil),
+        stop_reason=evil,
+    )
+    advice = msgspec.structs.replace(
+        advice,
+        headline=evil,
+        reason=evil,
+        change=evil,
+        findings=(Finding(rule="r", severity="error", message=evil, remedy=evil),),
+    )
+    twice = [(evil, record, advice, ())] * 2
+    for report in (
+        build_report(record, advice),
+        build_report(record, advice, devices=twice),
+        comparison((record, advice), (record, advice)),
+    ):
+        text = render(report)
+        assert "alert(1)" in text
+        assert "<script>alert" not in text
+        assert "<img" not in text
+        assert "{{7*7}}" in text
+        assert len(scripts(text)) == 2
+        json.loads(scripts(text)[0])
+        ET.fromstring(re.search(r"<main>.*</main>", text, flags=re.DOTALL)[0].replace("<br>", ""))
+
+
+@pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
+def test_all_that_the_report_says_is_readable_without_scripts(sample):
+    report = build_report(*sample())
+    body = re.sub(r"<script\b.*?</script>", "", render(report), flags=re.DOTALL)
+    shown = html.unescape(re.sub(r"<[^>]+>", "\x00", body))
+    texts = [report.headline, report.reason, *report.notices]
+    texts += [one.text for one in (*report.circumstances, *report.training, *report.identity)]
+    texts += [one.message for one in report.findings] + [one.text for one in report.estimates]
+    texts += [cell for one in report.devices[0].table.rows for cell in one.cells]
+    texts += [value for one in report.devices[0].charts for s in one.series for value in s.texts]
+    for text in filter(None, texts):
+        assert text in shown
+    assert body.count("<svg viewBox") == len(report.devices[0].charts) + (
+        report.tail is not None and bool(report.tail.ranks)
+    )
+
+
+def test_the_chart_data_is_that_of_the_report():
+    report = build_report(*samples.gpu())
+    data = json.loads(scripts(render(report))[0])
+    assert set(data) == {f"0-{one.key}" for one in report.devices[0].charts}
+    for one in report.devices[0].charts:
+        found = data[f"0-{one.key}"]
+        assert tuple(found["x"]) == one.x
+        for series, plain in zip(one.series, found["series"], strict=True):
+            assert tuple(plain["values"]) == series.values
+
+
+def test_many_sizes_and_gpus_stay_small(many):
+    text = render(many)
+    assert len(text.encode()) < MAX_BYTES
+    body = re.search(r"<main>.*</main>", text, flags=re.DOTALL)[0].replace("<br>", "")
+    tree = ET.fromstring(body)
+    assert len(tree.findall(".//figure")) == 4 + 8 * (4 + 3)
+    assert [one.text for one in tree.findall(".//section[@class='device']/h2")] == [
+        f"GPU {index}" for index in range(8)
+    ]
+    assert "rank 0" in text
+
+
+def test_a_comparison_shows_both():
+    text = render(comparison(samples.cpu(), samples.gpu()))
+    body = re.search(r"<main>.*</main>", text, flags=re.DOTALL)[0].replace("<br>", "")
+    tree = ET.fromstring(body)
+    assert len(tree.findall(".//figure")) == 3  # throughput, memory, shares
+    assert "Two devices" in text
+    assert "different devices" in text
+
+
+def test_the_licence_of_uplot_is_in_the_file():
+    text = page(samples.cpu)
+    assert "Copyright (c) 2022 Leon Sorokin" in text
+    assert "uPlot (v1.6.32)" in text
+
+
+class TestPicture:
+    def test_points_lie_where_their_values_are(self):
+        report = build_report(*samples.gpu())
+        chart = next(one for one in report.devices[0].charts if one.key == "throughput")
+        found = [one for one in shapes(chart) if one.tag == "circle"]
+        assert len(found) == 5
+        xs = [float(one.attributes["cx"]) for one in found]
+        assert xs == sorted(xs)
+        # 2, 16, 64, 128, 256: the steps of the log scale are 3, 2, 1, 1
+        steps = [b - a for a, b in zip(xs, xs[1:], strict=False)]
+        assert steps == pytest.approx([3 * steps[3], 2 * steps[3], steps[3], steps[3]], abs=0.4)
+        ys = [float(one.attributes["cy"]) for one in found]
+        assert ys == sorted(ys, reverse=True)
+
+    def test_bars_stand_on_each_other(self):
+        report = build_report(*samples.cpu())
+        chart = next(one for one in report.devices[0].charts if one.key == "step_time")
+        bars = [one.attributes for one in shapes(chart) if one.tag == "rect"]
+        first = [one for one in bars if one["x"] == bars[0]["x"]]
+        for below, above in zip(first, first[1:], strict=False):
+            assert float(above["y"]) + float(above["height"]) == pytest.approx(
+                float(below["y"]), abs=0.2
+            )
+
+    @pytest.mark.parametrize("top", [1e-6, 0.3, 1, 7.2, 99, 12345.0, 3e9])
+    def test_ticks_are_few_and_below_the_top(self, top):
+        ticks = nice_ticks(top)
+        assert 3 <= len(ticks) <= 9
+        assert ticks[0] == 0
+        assert ticks[-1] <= top
+
+    def test_ticks_of_nothing(self):
+        assert nice_ticks(0) == [0.0]
+        assert nice_ticks(float("inf")) == [0.0]
