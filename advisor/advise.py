@@ -25,6 +25,8 @@ from ..records import (
 )
 from ..spread import inverse
 from .confirm import finalists
+from .distribution import num_ranks, scaling_of
+from .distribution_findings import distribution_findings
 from .energy import samples_per_joule
 from .facts import (
     best_timed,
@@ -37,7 +39,7 @@ from .facts import (
     trusted_memory,
     undisturbed,
 )
-from .findings import findings_of
+from .findings import by_severity, findings_of
 from .knee import fastest
 from .laws import fit_memory, fit_time
 from .reasons import change, headline, reason
@@ -75,7 +77,13 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
     )
     training = None
     if record.discovery is not None and chosen is not None:
-        training = training_of(record.discovery, chosen, keep=record.goal.keep_effective_batch)
+        training = training_of(
+            record.discovery,
+            chosen,
+            keep=record.goal.keep_effective_batch,
+            num_ranks=num_ranks(record),
+        )
+    scaling = scaling_of(record, chosen)
     return Advice(
         goal=record.goal,
         headline=headline(recommended),
@@ -92,7 +100,13 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         tail_check=check,
         memory_law=memory_law,
         time_law=time_law,
-        findings=findings_of(record, chosen, tail, check),
+        findings=by_severity(
+            [
+                *findings_of(record, chosen, tail, check),
+                *distribution_findings(record, chosen, scaling),
+            ]
+        ),
+        scaling=scaling,
         unavailable=unavailable,
     )
 

@@ -33,6 +33,11 @@ def findings_of(
         found += _retries(record, batch_size)
     for rule in _RULES:
         found += rule(record)
+    return by_severity(found)
+
+
+def by_severity(found: list[Finding]) -> tuple[Finding, ...]:
+    """Errors first, information last."""
     order = {"error": 0, "warning": 1, "info": 2}
     return tuple(sorted(found, key=lambda one: order[one.severity]))
 

@@ -20,11 +20,14 @@ _LINEAR_FOR = ("SGD",)
 _SQUARE_ROOT_FOR = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "SparseAdam")
 
 
-def training_of(discovery: Discovery, batch_size: int, *, keep: bool) -> Training:
+def training_of(
+    discovery: Discovery, batch_size: int, *, keep: bool, num_ranks: int = 1
+) -> Training:
     """What `batch_size` does to the training.
 
     Args:
         keep: the accumulation shall keep the script's effective batch.
+        num_ranks: ranks that each take such a batch in the same optimizer step.
     """
     before = discovery.native_batch_size * discovery.micro_batches
     exact = before // batch_size if before % batch_size == 0 else None
@@ -33,8 +36,8 @@ def training_of(discovery: Discovery, batch_size: int, *, keep: bool) -> Trainin
     optimizer = next((one for one in discovery.optimizers if one.trains), None)
     rate, suggested, rule, source = _rate(optimizer, after / before)
     return Training(
-        effective_before=before,
-        effective_after=after,
+        effective_before=before * num_ranks,
+        effective_after=after * num_ranks,
         steps_before=_steps(discovery, discovery.native_batch_size, discovery.micro_batches),
         steps_after=_steps(discovery, batch_size, micro),
         micro_batches=micro,

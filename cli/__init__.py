@@ -34,7 +34,25 @@ for _verb in VERBS:
 
 
 def main() -> NoReturn:
-    """The entry point: every error is one line of what, why and what to do."""
+    """The entry point.
+
+    Where `run --nproc-per-node` started a launcher, the exit code goes to it through a file: the
+    launcher would make a report of its own of any other than 0.
+    """
+    path = os.environ.get("BATCHADVISOR_EXIT_CODE_FILE")
+    if path is None:
+        _main()
+    try:
+        _main()
+    except SystemExit as error:
+        if os.environ.get("RANK") == "0":
+            with open(path, "w", encoding="ascii") as file:  # noqa: PTH123
+                file.write(str(error.code or 0))
+    sys.exit(0)
+
+
+def _main() -> NoReturn:
+    """Every error is one line of what, why and what to do."""
     debug = "--debug" in sys.argv
     try:
         code = cli.main(standalone_mode=False)

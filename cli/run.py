@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 )
 @click.option("--device", default="auto", help="auto, cuda, cuda:N, cpu, mps or xpu.")
 @click.option("--memory-limit", type=BYTES, help="What the script may use, for example 8GiB.")
+@click.option(
+    "--nproc-per-node",
+    type=SIZE,
+    help="Start SCRIPT as so many ranks on this host, as torchrun does; they run in lock-step.",
+)
 @click.option("--loader", type=click.IntRange(min=0), help="Steer this loader (see --dry-run).")
 @click.option("--dry-run", is_flag=True, help="Say which loader and optimizer were found, stop.")
 @click.option("--no-profile", is_flag=True, help="Leave the profiled windows out.")
@@ -75,11 +80,26 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     A script without a DataLoader is started once for each size: write {batch_size} where its
     arguments take one.
     """
+    from ..session import ranks
+
+    _end_like_ctrl_c()
+    if options["nproc_per_node"] is not None:
+        sys.exit(_launch(script, options))
+    rank = ranks.own_rank()
+    if rank is not None and rank.rank > 0:
+        ranks.follow(rank)
+        return
+    with ranks.lead(rank) as group:
+        _run(script, arguments, group, as_json=as_json, options=options)
+
+
+def _run(
+    script: str, arguments: tuple[str, ...], group: Any, *, as_json: bool, options: dict[str, Any]
+) -> None:
     from ..reports.progress import NullDisplay, ProgressDisplay
     from ..session import run as session
     from ..session.store import read_record
 
-    _end_like_ctrl_c()
     goal = goal_of(options)
     _check_pairs(options)
     _check_text([script, *arguments])
@@ -91,9 +111,9 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
         NullDisplay() if options["quiet"] else ProgressDisplay(goal.budget_s, spent_s=spent_s)
     )
     if options["dry_run"]:
-        _print_discovery(*session.discover(settings, display), as_json=as_json)
+        _print_discovery(*session.discover(settings, display, group), as_json=as_json)
         return
-    result = session.run(settings, display)
+    result = session.run(settings, display, group)
     print_answer(result.record, result.advice, result.folder, as_json=as_json)
     if result.record.state == "interrupted":
         sys.exit(INTERRUPTED)
@@ -101,6 +121,13 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
         raise result.error
     if result.advice.recommended is None:
         sys.exit(1)
+
+
+def _launch(script: str, options: dict[str, Any]) -> int:
+    from ..session.launch import launch
+
+    _check_pairs(options)
+    return launch(script, options["nproc_per_node"], sys.argv[1:], module=options["module"])
 
 
 def _check_pairs(options: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ Lives in the worker. The script waits inside its own `next(loader)` while we tal
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -14,17 +15,22 @@ from typing import Any
 import msgspec
 import torch
 
-from ..records import Discovery, Door, FileTouched, TailCheck, Trial
+from ..records import Discovery, Door, FileTouched, Parallelism, TailCheck, Trial
 from . import host
 from .devices import DeviceProbe, probe_for
+from .distributed.lockstep import Agreement, LockstepWindow, SteadyProfiler
+from .distributed.pairs import PairWindow
+from .distributed.shapes import ddp_modules, recognise
 from .messages import (
     CannotSteer,
     Channel,
     ChannelClosedError,
     Found,
+    PairsResult,
     Phase,
     Progress,
     Result,
+    RunPairs,
     RunTrial,
     Touched,
     WorkOrder,
@@ -32,7 +38,7 @@ from .messages import (
 )
 from .profiling import TraceProfiler, trace_path
 from .swallowed import Witness
-from .window import Window
+from .window import Window, WindowProfiler
 
 PROGRESS_PERIOD_S = 0.2
 PROFILE_BELOW = 0.90
@@ -63,6 +69,8 @@ class Conductor:
         self._device_type = "cpu"
         self._window: Window | None = None
         self._run: RunTrial | None = None
+        self._pairs: PairWindow | None = None
+        self._agreement: Agreement | None = None
         self._largest_so_far = 0
         self._cpu_use = host.CpuUse()
         self._reported_s = 0.0
@@ -81,7 +89,10 @@ class Conductor:
         """The training loop is known; from here on it is ours."""
         self._device = probe_for(device, self._order.memory_limit_bytes)
         self._device_type = device.type
-        self._send(Found(discovery=discovery, device=self._device.info()))
+        parallelism = recognise(self.parameters())
+        if not self._fits_the_job(parallelism):
+            return
+        self._send(Found(discovery=discovery, device=self._device.info(), parallelism=parallelism))
         self._next()
 
     def arrived(self, num_samples: int | None, proof: str, wait_s: float, *, primary: bool) -> None:
@@ -91,6 +102,9 @@ class Conductor:
 
     def boundary(self) -> None:
         """An optimizer step is complete and the script fetches the next batch."""
+        if self._pairs is not None:
+            self._pair_boundary(self._pairs)
+            return
         window = self._window
         if window is None:
             return
@@ -107,6 +121,8 @@ class Conductor:
         Args:
             witness: knows what the script caught meanwhile and kept to itself.
         """
+        if self._run is None:
+            self.cannot_steer(f"{num_fetches} batches went in and no optimizer stepped", "")
         assert self._run is not None
         request = self._run.request
         kept = f": the script swallows {witness.seen}" if witness.seen else ""
@@ -140,12 +156,20 @@ class Conductor:
         except ChannelClosedError:
             os._exit(0)  # the supervisor is gone or has enough; no clean-up code of the script
         message = decode_to_worker(line or b"")
+        if self._order.lockstep is not None and self._agreement is None:
+            self._agreement = Agreement(self._order.lockstep)
+        if isinstance(message, RunPairs):
+            self._open_pairs(message)
+            return
         assert isinstance(message, RunTrial)
         assert self._device is not None
         self._run = message
         request = message.request
         self.ask(request.batch_size)
-        self._window = Window(
+        make: Callable[..., Window] = Window
+        if self._agreement is not None:
+            make = functools.partial(LockstepWindow, agree=self._agreement.agree)
+        self._window = make(
             request,
             self._device,
             profiler=self._profiler if request.profile else None,
@@ -161,7 +185,49 @@ class Conductor:
         self._progress(self._window)
         self._window.resume()
 
-    def _profiler(self) -> TraceProfiler:
+    def _open_pairs(self, order: RunPairs) -> None:
+        assert self._device is not None
+        assert self._agreement is not None
+        assert self._order.lockstep is not None
+        self.ask(order.batch_size)
+        self._pairs = PairWindow(
+            self._order.lockstep.rank,
+            ddp_modules(),
+            self._device,
+            agree=self._agreement.agree,
+            time_limit_s=order.time_limit_s,
+        )
+        self._pairs.resume()
+
+    def _pair_boundary(self, pairs: PairWindow) -> None:
+        if not pairs.boundary():
+            self._send(Progress(phase="timing", num_steps=pairs.num_steps))
+            pairs.resume()
+            return
+        self._pairs = None
+        self._send(PairsResult(pairs=pairs.result()))
+        self._next()
+
+    def _fits_the_job(self, parallelism: Parallelism) -> bool:
+        lockstep, world = self._order.lockstep, parallelism.world_size
+        if lockstep is None or world is None or world == lockstep.world_size:
+            return True
+        self.cannot_steer(
+            f"the script's process group has {world} ranks and the launcher started "
+            f"{lockstep.world_size}",
+            "let the script take its world size from the launcher.",
+        )
+        return False
+
+    def _profiler(self) -> WindowProfiler:
+        assert self._run is not None
+        lockstep = self._order.lockstep
+        if lockstep is None:
+            return self._trace_profiler()
+        inner = self._trace_profiler() if lockstep.rank == 0 else None
+        return SteadyProfiler(inner, sum(self._order.profile_schedule))
+
+    def _trace_profiler(self) -> TraceProfiler:
         assert self._run is not None
         folder = Path(self._order.run_folder)
         path = trace_path(

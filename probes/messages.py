@@ -12,7 +12,17 @@ from typing import Literal
 
 import msgspec
 
-from ..records import DeviceInfo, Discovery, Door, FileTouched, Trial, TrialRequest, Versions
+from ..records import (
+    DeviceInfo,
+    Discovery,
+    Door,
+    FileTouched,
+    Parallelism,
+    RankPairs,
+    Trial,
+    TrialRequest,
+    Versions,
+)
 
 Phase = Literal["starting", "discovering", "warming up", "timing", "profiling", "fitting"]
 
@@ -22,6 +32,22 @@ class Message(msgspec.Struct, frozen=True, tag=True):
 
 
 # supervisor to worker ------------------------------------------------------------------------
+
+
+class Lockstep(msgspec.Struct, frozen=True, kw_only=True):
+    """How the script of one rank finds the referee that keeps all ranks in step.
+
+    Attributes:
+        host, port, token: where the leading rank's supervisor listens, and the job's secret.
+        generation: of the children; every restart makes a new one.
+    """
+
+    rank: int
+    world_size: int
+    host: str
+    port: int
+    token: str
+    generation: int
 
 
 class WorkOrder(Message, frozen=True, kw_only=True):
@@ -38,6 +64,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
         template: the arguments with their placeholder, `arguments` holds them filled in.
         batch_size: the size that was filled in.
         forced: the template was insisted on, whatever could be steered.
+        lockstep: where the script is one rank of several.
     """
 
     script: str
@@ -57,6 +84,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     template: tuple[str, ...] = ()
     batch_size: int | None = None
     forced: bool = False
+    lockstep: Lockstep | None = None
 
 
 class RunTrial(Message, frozen=True, kw_only=True):
@@ -75,6 +103,17 @@ class RunTrial(Message, frozen=True, kw_only=True):
     time_limit_s: float
 
 
+class RunPairs(Message, frozen=True, kw_only=True):
+    """Run steps with and without gradient synchronisation in turn.
+
+    Attributes:
+        time_limit_s: no further pair after this long.
+    """
+
+    batch_size: int
+    time_limit_s: float
+
+
 # worker to supervisor ------------------------------------------------------------------------
 
 
@@ -89,6 +128,13 @@ class Found(Message, frozen=True, kw_only=True):
 
     discovery: Discovery
     device: DeviceInfo
+    parallelism: Parallelism | None = None
+
+
+class PairsResult(Message, frozen=True, kw_only=True):
+    """The paired steps are made."""
+
+    pairs: RankPairs
 
 
 class Progress(Message, frozen=True, kw_only=True):
@@ -167,8 +213,10 @@ class Touched(Message, frozen=True, kw_only=True):
     files: tuple[FileTouched, ...]
 
 
-FromWorker = Hello | Found | Progress | Result | Raised | Ended | CannotSteer | Touched
-ToWorker = WorkOrder | RunTrial
+FromWorker = (
+    Hello | Found | Progress | Result | PairsResult | Raised | Ended | CannotSteer | Touched
+)
+ToWorker = WorkOrder | RunTrial | RunPairs
 
 
 class ChannelClosedError(Exception):

@@ -13,7 +13,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..records import DeviceInfo, Discovery, FileTouched, Outcome, Trial, TrialRequest, Versions
+from ..records import (
+    DeviceInfo,
+    Discovery,
+    FileTouched,
+    Outcome,
+    Parallelism,
+    RankPairs,
+    Trial,
+    TrialRequest,
+    Versions,
+)
 from . import host
 from .faults import outcome_of_exit
 from .messages import (
@@ -25,9 +35,11 @@ from .messages import (
     FromWorker,
     Hello,
     Message,
+    PairsResult,
     Progress,
     Raised,
     Result,
+    RunPairs,
     RunTrial,
     StepSample,
     Touched,
@@ -46,6 +58,12 @@ _OFFLINE = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }
 """Experiment loggers send nothing about a probe."""
+
+
+WAITED = "it waited for another rank"
+"""What is said of a rank that hung inside a collective."""
+_COLLECTIVE = ("/torch/distributed/", "/torch/autograd/graph.py")
+"""Where the main thread is while it waits: DDP's collectives run inside the backward pass."""
 
 
 class Scratch:
@@ -101,6 +119,7 @@ class Worker:
         self.log = log
         self.versions: Versions | None = None
         self.files: list[FileTouched] = []
+        self.parallelism: Parallelism | None = None
         self._silence_s = silence_s
         self._setup_s = setup_s
         self._on_progress = on_progress
@@ -139,6 +158,7 @@ class Worker:
         while True:
             message = self._receive(self._setup_s)
             if isinstance(message, Found):
+                self.parallelism = message.parallelism
                 return message.discovery, message.device
 
     def run(
@@ -170,6 +190,27 @@ class Worker:
             message = self._receive(self._silence_s)
             if isinstance(message, Result) and message.trial.ordinal == ordinal:
                 return message.trial, message.steps
+
+    def run_pairs(self, batch_size: int, time_limit_s: float) -> RankPairs:
+        """Runs steps with and without gradient synchronisation in turn.
+
+        Raises:
+            WorkerGone: the process is over.
+        """
+        try:
+            self._channel.send(RunPairs(batch_size=batch_size, time_limit_s=time_limit_s))
+        except ChannelClosedError:
+            raise self._died() from None
+        while True:
+            message = self._receive(self._silence_s)
+            if isinstance(message, PairsResult):
+                return message.pairs
+
+    def kill(self) -> None:
+        """Kills the process group only; whoever waits for the process hears that it died."""
+        if not self._ended and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
 
     def end(self) -> None:
         """Kills the process, its group and its descendants, and sweeps shared memory."""
@@ -239,11 +280,15 @@ class Worker:
         return WorkerGone(*outcome_of_exit(status, killed_for_memory=by_kernel))
 
     def _hung(self, silence_s: float) -> WorkerGone:
+        before = self.log.stat().st_size
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGUSR1)  # faulthandler writes all stacks into the log
             time.sleep(GRACE_S)
         self.end()
-        return WorkerGone("hung", f"nothing was heard for {silence_s:.0f} s; stacks are in the log")
+        detail = f"nothing was heard for {silence_s:.0f} s; stacks are in the log"
+        if self.order.lockstep is not None and _waits_for_others(self.log, before):
+            detail += f"; {WAITED}"
+        return WorkerGone("hung", detail)
 
     def _wait(self, timeout_s: float) -> int:
         try:
@@ -271,6 +316,15 @@ def worker_environment(device: str, scratch: Path) -> dict[str, str]:
         environment["CUDA_VISIBLE_DEVICES"] = which
         environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML and nvidia-smi count
     return environment
+
+
+def _waits_for_others(log: Path, offset: int) -> bool:
+    """Whether the stacks written after `offset` show the main thread inside a collective."""
+    with contextlib.suppress(OSError):
+        text = log.read_bytes()[offset:].decode(errors="replace")
+        frames = text.partition("Current thread")[2].splitlines()[1:7]
+        return any(part in frame for frame in frames for part in _COLLECTIVE)
+    return False
 
 
 def _command(read_fd: int, write_fd: int) -> list[str]:

@@ -21,6 +21,15 @@ from .advice import (
 from .analysis import Analysis, Collectives, RankTimes, StepTimes, TraceReport
 from .base import SCHEMA_VERSION, Record, Spread
 from .comparison import Change, Comparison, Difference
+from .distribution import (
+    Communication,
+    Distribution,
+    Parallelism,
+    RankInfo,
+    RankPairs,
+    Scaling,
+    ScalingPoint,
+)
 from .goal import Goal, GoalKind
 from .observed import NoiseScale, Observed, SizeSeen
 from .run import DeviceInfo, Fault, RunRecord, RunState, Versions
@@ -62,6 +71,7 @@ from .trial import (
     Outcome,
     Profile,
     Purpose,
+    RankTrial,
     TailCheck,
     Trial,
     TrialKind,
@@ -79,11 +89,13 @@ __all__ = [
     "Choice",
     "CleanSize",
     "Collectives",
+    "Communication",
     "Comparison",
     "Counters",
     "DeviceInfo",
     "Difference",
     "Discovery",
+    "Distribution",
     "Door",
     "Evidence",
     "Explained",
@@ -107,15 +119,21 @@ __all__ = [
     "OperatorTime",
     "OptimizerInfo",
     "Outcome",
+    "Parallelism",
     "Pipeline",
     "Profile",
     "Proof",
     "Purpose",
+    "RankInfo",
+    "RankPairs",
     "RankTimes",
+    "RankTrial",
     "Record",
     "RunRecord",
     "RunState",
     "Sampler",
+    "Scaling",
+    "ScalingPoint",
     "ScriptInfo",
     "Setup",
     "Severity",

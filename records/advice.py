@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .base import SCHEMA_VERSION, Record, Spread
+from .distribution import Scaling
 from .goal import Goal
 from .trial import TailCheck
 
@@ -152,4 +153,5 @@ class Advice(Record, frozen=True, kw_only=True):
     memory_law: MemoryLaw | None
     time_law: TimeLaw | None
     findings: tuple[Finding, ...] = ()
+    scaling: Scaling | None = None
     unavailable: dict[str, str] = {}

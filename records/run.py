@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .base import SCHEMA_VERSION, Record
+from .distribution import Distribution
 from .goal import Goal
 from .observed import Observed
 from .script import Discovery, FileTouched, ScriptInfo
@@ -63,6 +64,7 @@ class RunRecord(Record, frozen=True, kw_only=True):
         search_s: the part of it that was spent after discovery, which the budget bounds.
         observed: what a callback saw of a training of the user's own; `None` where the sizes were
             steered, by `run`.
+        distribution: the ranks, where the script was started as a job of several.
     """
 
     schema_version: str = SCHEMA_VERSION
@@ -83,3 +85,4 @@ class RunRecord(Record, frozen=True, kw_only=True):
     elapsed_s: float = 0.0
     search_s: float = 0.0
     observed: Observed | None = None
+    distribution: Distribution | None = None

@@ -223,6 +223,22 @@ class TrialRequest(Record, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class RankTrial(Record, frozen=True, kw_only=True):
+    """One rank's part in a trial that all ranks ran in lock-step.
+
+    Attributes:
+        step_s: seconds per optimizer step as this rank saw it, waiting for the others included.
+        peak_bytes: as in the trial's memory.
+    """
+
+    rank: int
+    outcome: Outcome
+    detail: str = ""
+    step_s: Spread | None = None
+    input_wait_s: Spread | None = None
+    peak_bytes: int | None = None
+
+
 class Trial(Record, frozen=True, kw_only=True):
     """One size, one device, one outcome.
 
@@ -240,6 +256,8 @@ class Trial(Record, frozen=True, kw_only=True):
         samples_per_joule: samples over the energy that the device took for them.
         elapsed_s: wall time of the whole trial, warm-up and profile included.
         doubts: what may have disturbed the times.
+        ranks: what each rank measured, where several ran the trial in lock-step; the trial's own
+            times are those of the slowest rank, its memory that of the fullest.
     """
 
     ordinal: int
@@ -263,6 +281,7 @@ class Trial(Record, frozen=True, kw_only=True):
     tail: TailCheck | None = None
     elapsed_s: float = 0.0
     doubts: tuple[str, ...] = ()
+    ranks: tuple[RankTrial, ...] = ()
     unavailable: dict[str, str] = {}
 
     @property

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from ..records import Advice, DeviceInfo, Goal, RunRecord
 from ..units import format_bytes, format_seconds
 from . import sections
+from .distribution import add_distribution
 from .layout import Page
 from .table import add_table
 from .wording import plural
@@ -53,6 +54,7 @@ def render(
     add_table(page, record, advice)
     sections.add_training(page, advice)
     sections.add_verdict(page, advice)
+    add_distribution(page, record, advice)
     sections.add_tail(page, advice)
     sections.add_findings(page, record, advice)
     sections.add_estimates(page, advice)

@@ -13,8 +13,9 @@ from ..advisor.facts import ran
 from ..advisor.search import Done, expected_steps, next_trial
 from ..errors import BatchAdvisorError, UsageError
 from ..probes.declared import path_of
+from ..probes.distributed.group import RankGroup
 from ..probes.messages import Raised
-from ..probes.supervisor import Worker, WorkerGone
+from ..probes.supervisor import WorkerGone
 from ..records import (
     Advice,
     DeviceInfo,
@@ -26,17 +27,19 @@ from ..records import (
     TrialRequest,
 )
 from ..units import format_seconds
+from .communication import measure_communication
 from .display import Display
 from .events import write_run_events
 from .failures import nothing_fits
 from .journal import Journal
 from .local import LocalWorkers
 from .options import RunOptions, check_energy_device, check_goal, check_script, run_folder
+from .ranks import rank_target
 from .store import RunStore, read_record
 from .target import Target, choose_target
 from .template import TemplateWorkers, runs_only_as_written
 from .traces import with_profile
-from .workers import Workers
+from .workers import AnyWorker, Workers
 
 CPU_PRECISION = 0.05
 GPU_PRECISION = 0.02
@@ -62,23 +65,28 @@ class RunResult(msgspec.Struct, frozen=True):
     error: BatchAdvisorError | None = None
 
 
-def run(options: RunOptions, display: Display) -> RunResult:
+def run(options: RunOptions, display: Display, group: RankGroup | None = None) -> RunResult:
     """Runs a whole search.
+
+    Args:
+        group: the ranks of a job, which then run every trial in lock-step.
 
     Raises:
         BatchAdvisorError: nothing could be measured.
     """
-    with Run(options, display) as one:
+    with Run(options, display, group=group) as one:
         return one.search()
 
 
-def discover(options: RunOptions, display: Display) -> tuple[Discovery, DeviceInfo]:
+def discover(
+    options: RunOptions, display: Display, group: RankGroup | None = None
+) -> tuple[Discovery, DeviceInfo]:
     """Finds the training loop and stops: `--dry-run`. Nothing is kept.
 
     Raises:
         BatchAdvisorError: it was not found.
     """
-    with Run(options, display, keep=False) as one:
+    with Run(options, display, keep=False, group=group) as one:
         one.workers.start()
         record = one.journal.record
         assert record.discovery is not None
@@ -96,11 +104,22 @@ class Run:
         UsageError: it cannot work as asked for.
     """
 
-    def __init__(self, options: RunOptions, display: Display, *, keep: bool = True) -> None:
+    def __init__(
+        self,
+        options: RunOptions,
+        display: Display,
+        *,
+        keep: bool = True,
+        group: RankGroup | None = None,
+    ) -> None:
         check_goal(options.goal)
         if not options.module and options.live is None:
             check_script(path_of(options.script) if options.door == "workload" else options.script)
-        target = choose_target(options.device, options.memory_limit_bytes)
+        target = (
+            choose_target(options.device, options.memory_limit_bytes)
+            if group is None
+            else rank_target(options.device, options.memory_limit_bytes, group.rank)
+        )
         check_energy_device(target.device, options.goal)
         resumed = read_record(options.resume) if options.resume is not None else None
         self._options = options
@@ -109,7 +128,7 @@ class Run:
         self._script_traceback = ""
         self._store = RunStore(_folder(options, resumed))
         self.journal = Journal(_first_record(options, resumed), self._store, keep=keep)
-        self.workers = workers_for(options, target, self.journal, display)
+        self.workers = workers_for(options, target, self.journal, display, group)
 
     def __enter__(self) -> Run:  # noqa: PYI034  Self needs Python 3.11
         self._display.start()
@@ -136,6 +155,7 @@ class Run:
             self._display.note(_plan(journal.record))
             while not isinstance(step := next_trial(journal.record), Done):
                 self._one(step)
+            measure_communication(self.workers, self.journal, self._display)
             self.workers.end()  # its last words belong to the record that is returned
             journal.change(state="finished", stop_reason=step.reason)
         except KeyboardInterrupt:
@@ -185,7 +205,7 @@ class Run:
             trial = self._failed_trial(request, ordinal, over, started_s)
         self._add(trial)
 
-    def _run(self, worker: Worker, request: TrialRequest, ordinal: int) -> Trial:
+    def _run(self, worker: AnyWorker, request: TrialRequest, ordinal: int) -> Trial:
         goal = self.journal.record.goal
         device = self.journal.record.device
         on_cpu = device is None or device.kind == "cpu"
@@ -229,12 +249,18 @@ class Run:
         self._display.trial_done(trial)
 
 
-def workers_for(options: RunOptions, target: Target, journal: Journal, display: Display) -> Workers:
+def workers_for(
+    options: RunOptions,
+    target: Target,
+    journal: Journal,
+    display: Display,
+    group: RankGroup | None = None,
+) -> Workers:
     """The processes behind the door that was asked for."""
     kind = TemplateWorkers if options.door == "template" else Workers
     if options.live is not None:
         kind = LocalWorkers
-    return kind(options, target, journal, display)
+    return kind(options, target, journal, display, group=group)
 
 
 def _first_record(options: RunOptions, resumed: RunRecord | None) -> RunRecord:

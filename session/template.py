@@ -9,10 +9,10 @@ import msgspec
 
 from ..errors import BatchAdvisorError, RunError, UsageError
 from ..probes.placeholder import PLACEHOLDER, filled, has_placeholder, proposal, source_of
-from ..probes.supervisor import Worker, WorkerGone
+from ..probes.supervisor import WorkerGone
 from ..records import RunRecord, TrialRequest
 from .options import RunOptions
-from .workers import Workers
+from .workers import AnyWorker, Workers
 
 FIRST_SIZE = 8
 """Where neither the options nor the script's text say one."""
@@ -66,7 +66,7 @@ class TemplateWorkers(Workers):
 
     _size: int | None = None
 
-    def start(self) -> Worker:
+    def start(self) -> AnyWorker:
         """The first process, at a smaller size where memory is refused.
 
         Raises:
@@ -83,7 +83,7 @@ class TemplateWorkers(Workers):
                 self._display.note(f"batch {size} ran out of memory; trying {smaller}")
                 size = smaller
 
-    def ready_for(self, request: TrialRequest) -> Worker:
+    def ready_for(self, request: TrialRequest) -> AnyWorker:
         """A process of the script at the size of the request.
 
         Raises:
@@ -100,7 +100,7 @@ class TemplateWorkers(Workers):
 
     # inside ----------------------------------------------------------------------------------
 
-    def _start_at(self, size: int) -> Worker:
+    def _start_at(self, size: int) -> AnyWorker:
         self.end()
         self._size = size
         worker = self._spawn()

@@ -8,6 +8,7 @@ import msgspec
 
 from ..advisor.facts import failed, ran
 from ..errors import BatchAdvisorError
+from ..probes.distributed.group import GroupWorker, RankGroup
 from ..probes.messages import Progress, WorkOrder
 from ..probes.supervisor import Scratch, Worker, WorkerGone, worker_environment
 from ..records import DeviceInfo, Discovery, Fault, RunRecord, TrialRequest
@@ -16,8 +17,11 @@ from .display import Display
 from .failures import error_of
 from .journal import Journal
 from .options import RunOptions
+from .ranks import distribution_of
 from .target import Target
 
+AnyWorker = Worker | GroupWorker
+"""One process, or one on every rank."""
 DISCOVERY_SILENCE = 10.0
 """Before the loop is found a script may be silent this many times longer: data, downloads."""
 BATCH_CAPS = (8, 1)
@@ -37,8 +41,15 @@ class Workers:
     """
 
     def __init__(
-        self, options: RunOptions, target: Target, journal: Journal, display: Display
+        self,
+        options: RunOptions,
+        target: Target,
+        journal: Journal,
+        display: Display,
+        *,
+        group: RankGroup | None = None,
     ) -> None:
+        self._group = group
         self._options = options
         self._target = target
         self._journal = journal
@@ -46,12 +57,12 @@ class Workers:
         self._scratch = Scratch()
         self._batch_cap: int | None = None
         self._restarts = 0
-        self.current: Worker | None = None
+        self.current: AnyWorker | None = None
         self.watch: GpuWatch | None = None
         self.num_measured = 0
         self.brief = False
 
-    def start(self) -> Worker:
+    def start(self) -> AnyWorker:
         """A fresh process of the script, brought to its training loop.
 
         Raises:
@@ -69,7 +80,7 @@ class Workers:
             self._found(worker, *found)
             return worker
 
-    def ready_for(self, request: TrialRequest) -> Worker:
+    def ready_for(self, request: TrialRequest) -> AnyWorker:
         """The process that runs a request: the one that lives, or a fresh one.
 
         Raises:
@@ -113,11 +124,12 @@ class Workers:
 
     # inside ----------------------------------------------------------------------------------
 
-    def _spawn(self) -> Worker:
+    def _spawn(self) -> AnyWorker:
         options = self._options
         number = self._journal.record.num_workers_started
         self._journal.change(num_workers_started=number + 1)
-        self.current = Worker(
+        start = Worker if self._group is None else self._group.start
+        self.current = start(
             self._order(number),
             log=self._journal.store.log_path,
             environment=worker_environment(self._target.device, self._scratch.path),
@@ -151,8 +163,10 @@ class Workers:
         """What another door orders otherwise."""
         return {}
 
-    def _found(self, worker: Worker, discovery: Discovery, device: DeviceInfo) -> None:
+    def _found(self, worker: AnyWorker, discovery: Discovery, device: DeviceInfo) -> None:
         self.num_measured = 0
+        if self._journal.record.distribution is None:
+            self._journal.change(distribution=distribution_of(self._group, worker))
         if self._journal.record.discovery is None:
             self._journal.change(discovery=discovery, device=device, versions=worker.versions)
         if self.watch is None:
@@ -160,7 +174,7 @@ class Workers:
         if self.watch is not None:
             self.watch.follow(worker.pid)
 
-    def _smaller_or_raise(self, worker: Worker, gone: WorkerGone) -> None:
+    def _smaller_or_raise(self, worker: AnyWorker, gone: WorkerGone) -> None:
         """After memory was refused the batches are cut smaller; anything else ends the run."""
         self.end()
         caps = [one for one in BATCH_CAPS if self._batch_cap is None or one < self._batch_cap]

@@ -108,7 +108,7 @@ class Started:
         temporary: its TMPDIR, of its own and empty at first.
     """
 
-    def __init__(self, arguments, folder):
+    def __init__(self, arguments, folder, launcher=(), variables=()):
         self._arguments = tuple(map(str, arguments))
         self._folder = folder
         self._mark = uuid.uuid4().hex
@@ -117,13 +117,15 @@ class Started:
         self._shared_memory = _shared_memory()
         verb, *others = self._arguments
         device = ON_CPU if verb == "run" and "--device" not in others else ()
-        command = [sys.executable, "-m", "batchadvisor", verb, *device, *others]
+        start = launcher or (sys.executable,)
+        command = [*map(str, start), "-m", "batchadvisor", verb, *device, *others]
         # One thread: several programs on few cores make steps of several threads very slow.
         variables = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
             "TMPDIR": str(self.temporary),
             MARK: self._mark,
+            **dict(variables),
         }
         self.process = subprocess.Popen(
             command,
@@ -193,14 +195,19 @@ class Started:
             time.sleep(0.05)
 
 
-def start(*arguments, folder):
-    """Starts `batchadvisor ARGUMENTS` in `folder`."""
-    return Started(arguments, folder)
+def start(*arguments, folder, launcher=(), variables=()):
+    """Starts `batchadvisor ARGUMENTS` in `folder`.
+
+    Args:
+        launcher: what starts it, up to before `-m batchadvisor`; plain Python if not given.
+        variables: beside the usual ones.
+    """
+    return Started(arguments, folder, launcher, variables)
 
 
-def run(*arguments, folder):
+def run(*arguments, folder, launcher=(), variables=()):
     """Runs `batchadvisor ARGUMENTS` in `folder` to its end."""
-    return start(*arguments, folder=folder).finish()
+    return start(*arguments, folder=folder, launcher=launcher, variables=variables).finish()
 
 
 def listing(folder):

@@ -1,0 +1,1 @@
+"""Several ranks: found, met, steered in lock-step, and what their communication costs."""

@@ -1,0 +1,133 @@
+"""The same decision at the same step on every rank: a window whose turns rank 0 takes for all.
+
+Lives in the worker. Between two optimizer steps every rank waits until all have arrived, so that
+a measured step begins on all of them together; the wait is outside the measured time.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ...records import Memory, Profile
+from ..messages import Lockstep
+from ..window import Window, WindowProfiler
+from .messages import Join, send_join
+
+CONNECT_S = 30.0
+
+
+class Agreement:
+    """One child's line to the referee.
+
+    Args:
+        order: where it is.
+
+    Raises:
+        OSError: it does not answer.
+    """
+
+    def __init__(self, order: Lockstep) -> None:
+        self._leads = order.rank == 0
+        self._connection = socket.create_connection((order.host, order.port), CONNECT_S)
+        self._connection.settimeout(None)  # the supervisors bound every wait: by silence
+        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        send_join(
+            self._connection,
+            Join(
+                token=order.token,
+                role="child",
+                rank=order.rank,
+                world_size=order.world_size,
+                generation=order.generation,
+            ),
+        )
+
+    def agree(self, decision: bool) -> bool:
+        """Waits for all ranks and returns what rank 0 decided.
+
+        Where another rank is gone this never returns: the supervisors end this process.
+        """
+        try:
+            self._connection.sendall(b"1" if decision and self._leads else b"0")
+            answer = self._connection.recv(1)
+        except OSError:
+            answer = b""
+        if not answer:
+            while True:
+                time.sleep(3600)
+        return answer == b"1"
+
+
+class LockstepWindow(Window):
+    """A window that enters its phases when rank 0 does.
+
+    Args:
+        agree: see `Agreement`.
+        others: as `Window` takes them.
+    """
+
+    def __init__(self, *others: Any, agree: Callable[[bool], bool], **named: Any) -> None:
+        super().__init__(*others, **named)
+        self._agree = agree
+
+    def _settled(self) -> bool:
+        return self._agree(super()._settled())
+
+    def _enough(self) -> bool:
+        return self._agree(super()._enough())
+
+    def _room_for_profile(self, memory: Memory) -> bool:
+        return self._agree(super()._room_for_profile(memory))
+
+
+class SteadyProfiler:
+    """Takes its number of steps whatever happens, so that no rank leaves a window early.
+
+    Args:
+        inner: the real one; `None` on ranks that only keep step.
+        num_steps: of the schedule.
+    """
+
+    def __init__(self, inner: WindowProfiler | None, num_steps: int) -> None:
+        self._inner = inner
+        self._left = num_steps
+        self._reason = "" if inner is not None else "the trace is taken on rank 0"
+
+    def start(self) -> None:
+        """Starts, or remembers why not."""
+        self._guard("start")
+
+    def step(self) -> bool:
+        """Ends a step; true after the last one."""
+        self._left -= 1
+        self._guard("step")
+        return self._left <= 0
+
+    def finish(self) -> Profile:
+        """The trace, or why there is none."""
+        if self._inner is not None:
+            try:
+                return self._inner.finish()
+            except Exception as error:  # noqa: BLE001  a failed profile never fails a trial
+                self._fail(error)
+        return Profile(unavailable={"trace": self._reason})
+
+    def abandon(self) -> None:
+        """Stops without a trace."""
+        if self._inner is not None:
+            self._inner.abandon()
+
+    def _guard(self, name: str) -> None:
+        if self._inner is None:
+            return
+        try:
+            getattr(self._inner, name)()
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._inner = None
+        self._reason = f"the profiler failed: {type(error).__name__}: {error}"

@@ -1,0 +1,61 @@
+"""One trial from the parts of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ...records import RankTrial, Trial
+
+
+def merged(parts: Sequence[Trial]) -> Trial:
+    """Rank 0's trial with the times of the slowest rank and the memory of the fullest.
+
+    A rank whose part did not run makes the whole trial fail.
+
+    Args:
+        parts: one a rank, in order.
+    """
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    bad = next((number for number, one in enumerate(parts) if not one.ran), None)
+    slowest = max(parts, key=lambda one: one.step_s.median if one.step_s else 0.0)
+    fullest = max(parts, key=lambda one: one.memory.peak_bytes if one.memory else 0)
+    changes: dict[str, Any] = {
+        "step_s": slowest.step_s,
+        "samples_per_s": slowest.samples_per_s,
+        "input_wait_s": max(
+            (one.input_wait_s for one in parts if one.input_wait_s),
+            key=lambda one: one.median,
+            default=None,
+        ),
+        "memory": fullest.memory,
+        "doubts": tuple(dict.fromkeys(doubt for one in parts for doubt in one.doubts)),
+        "ranks": tuple(rank_trial(number, one) for number, one in enumerate(parts)),
+    }
+    if bad is not None:
+        failed = parts[bad]
+        changes |= {
+            "outcome": failed.outcome,
+            "detail": f"rank {bad}: {failed.detail}",
+            "arrived_batch_size": failed.arrived_batch_size,
+        }
+    broken = next((one for one in parts if one.tail and one.tail.num_non_finite), None)
+    if broken is not None:
+        changes["tail"] = broken.tail
+    return msgspec.structs.replace(first, **changes)
+
+
+def rank_trial(rank: int, part: Trial) -> RankTrial:
+    """What of one rank's part is kept."""
+    return RankTrial(
+        rank=rank,
+        outcome=part.outcome,
+        detail=part.detail,
+        step_s=part.step_s,
+        input_wait_s=part.input_wait_s,
+        peak_bytes=part.memory.peak_bytes if part.memory else None,
+    )

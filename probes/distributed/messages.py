@@ -1,0 +1,151 @@
+"""What the supervisors of several ranks say to each other, and a child to the referee.
+
+JSON lines over one TCP connection a rank. The first line of every connection is a `Join` with the
+job's token; who does not know the token is not answered.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Literal
+
+import msgspec
+
+from ...records import (
+    DeviceInfo,
+    Discovery,
+    FileTouched,
+    Outcome,
+    Parallelism,
+    RankPairs,
+    Trial,
+    Versions,
+)
+from ..messages import (
+    CannotSteer,
+    Channel,
+    Ended,
+    Message,
+    Progress,
+    Raised,
+    RunPairs,
+    RunTrial,
+    WorkOrder,
+)
+
+MAX_FIRST_LINE = 4096
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the leading rank listens, and the word that proves that one belongs to the job."""
+
+    host: str
+    port: int
+    token: str
+
+
+class Join(Message, frozen=True, kw_only=True):
+    """The first line of a connection.
+
+    Attributes:
+        role: `supervisor` for the rank's own process, `child` for the script's.
+        generation: of the children, counted from 0; every restart makes a new one.
+    """
+
+    token: str
+    role: Literal["supervisor", "child"]
+    rank: int
+    world_size: int
+    generation: int = 0
+    local_rank: int = 0
+    host: str = ""
+
+
+class Spawn(Message, frozen=True, kw_only=True):
+    """Start the script and bring it to its training loop; answered by `FoundThere` or `Gone`."""
+
+    order: WorkOrder
+    master_address: str
+    master_port: int
+    silence_s: float
+    setup_s: float
+    log: str
+
+
+class End(Message, frozen=True, kw_only=True):
+    """End the script; answered by `Done`, after the answer to what was under way."""
+
+
+class Bye(Message, frozen=True, kw_only=True):
+    """All is over."""
+
+
+class FoundThere(Message, frozen=True, kw_only=True):
+    """The rank's script waits in its training loop."""
+
+    discovery: Discovery
+    device: DeviceInfo
+    parallelism: Parallelism | None = None
+    versions: Versions | None = None
+
+
+class ResultThere(Message, frozen=True, kw_only=True):
+    """The rank's part of a trial."""
+
+    trial: Trial
+
+
+class PairsThere(Message, frozen=True, kw_only=True):
+    """The rank's paired steps."""
+
+    pairs: RankPairs
+
+
+class Gone(Message, frozen=True, kw_only=True):
+    """The rank's script is over; see supervisor.WorkerGone."""
+
+    outcome: Outcome
+    detail: str
+    message: Raised | Ended | CannotSteer | None = None
+
+
+class Done(Message, frozen=True, kw_only=True):
+    """The rank's script was ended."""
+
+    files: tuple[FileTouched, ...] = ()
+
+
+ToFollower = Spawn | RunTrial | RunPairs | End | Bye
+FromFollower = FoundThere | ResultThere | PairsThere | Gone | Done | Progress
+
+to_follower: msgspec.json.Decoder[ToFollower] = msgspec.json.Decoder(ToFollower)
+from_follower: msgspec.json.Decoder[FromFollower] = msgspec.json.Decoder(FromFollower)
+_join: msgspec.json.Decoder[Join] = msgspec.json.Decoder(Join)
+
+
+def send_join(connection: socket.socket, join: Join) -> None:
+    """The first line."""
+    connection.sendall(msgspec.json.encode(join) + b"\n")
+
+
+def read_join(connection: socket.socket, timeout_s: float) -> Join | None:
+    """The first line of whoever connected, `None` if it is none of ours."""
+    connection.settimeout(timeout_s)
+    data = bytearray()
+    try:
+        while not data.endswith(b"\n"):
+            one = connection.recv(1)
+            if not one or len(data) > MAX_FIRST_LINE:
+                return None
+            data += one
+        connection.settimeout(None)
+        return _join.decode(data)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def channel_over(connection: socket.socket) -> Channel:
+    """The connection as a channel; the socket object is used up."""
+    read_fd = connection.detach()
+    return Channel(read_fd, os.dup(read_fd))

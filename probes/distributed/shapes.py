@@ -1,0 +1,101 @@
+"""Which shapes of parallelism live in this process, seen from its modules."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...records import Parallelism
+
+DDP, DP = "DistributedDataParallel", "DataParallel"
+FSDP1, FSDP2, SPREAD, SYNC_BN = "FSDP", "FSDP2", "spread model", "SyncBatchNorm"
+
+NOT_MEASURED = {
+    FSDP1: "what FSDP's gathering and scattering cost: no_sync leaves the gathering in place, so "
+    "steps without communication cannot be made; the profiled window shows its collectives",
+    FSDP2: "what FSDP2's gathering and scattering cost: no step without them can be made; the "
+    "profiled window shows its collectives",
+    DP: "what DataParallel's scatter, replication and gather cost: they are inside its forward; "
+    "the profiled window shows the copies",
+    SPREAD: "the bubble of a pipeline as such: how long each device is idle is read from the trace",
+    SYNC_BN: "what SyncBatchNorm's own collectives cost: they run inside the forward and stay in "
+    "steps without gradient synchronisation",
+}
+
+
+def modules() -> list[nn.Module]:
+    """Every module that lives in this process."""
+    # type(), not isinstance(): some proxies answer isinstance by loading what they stand for.
+    return [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]
+
+
+def ddp_modules(found: Iterable[nn.Module] | None = None) -> list[Any]:
+    """The DistributedDataParallel modules of this process."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    return [one for one in (found or modules()) if isinstance(one, DistributedDataParallel)]
+
+
+def recognise(parameters: Iterable[torch.Tensor]) -> Parallelism:
+    """What is to be seen of parallelism.
+
+    Args:
+        parameters: those that the script trains.
+    """
+    found = modules()
+    shapes = [name for name, present in _shapes(found).items() if present]
+    devices: Counter[str] = Counter()
+    for one in parameters:
+        devices[str(one.device)] += one.numel() * one.element_size()
+    parallel = [one for one in found if type(one).__name__ == DP]
+    replicas = tuple(
+        f"cuda:{index}" for one in parallel[:1] for index in getattr(one, "device_ids", ())
+    )
+    if len(devices) > 1:
+        shapes.append(SPREAD)
+    world, backend = _process_group()
+    return Parallelism(
+        shapes=tuple(shapes),
+        world_size=world,
+        backend=backend,
+        devices=dict(devices),
+        replicas=replicas,
+        comm_hook=any(_has_hook(one) for one in ddp_modules(found)),
+        not_measured=tuple(NOT_MEASURED[one] for one in shapes if one in NOT_MEASURED),
+    )
+
+
+def _shapes(found: list[nn.Module]) -> dict[str, bool]:
+    from torch.nn.parallel import DataParallel
+
+    return {
+        DDP: bool(ddp_modules(found)) if found else False,
+        DP: any(isinstance(one, DataParallel) for one in found),
+        FSDP1: _any_of(found, "torch.distributed.fsdp", "FullyShardedDataParallel"),
+        FSDP2: _any_of(found, "torch.distributed.fsdp", "FSDPModule"),
+        SYNC_BN: any(isinstance(one, nn.SyncBatchNorm) for one in found),
+    }
+
+
+def _any_of(found: list[nn.Module], module: str, name: str) -> bool:
+    """Whether the script uses a class, without importing its module for that."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and any(isinstance(one, kind) for one in found)
+
+
+def _has_hook(module: Any) -> bool:
+    return bool(getattr(module, "_comm_hooks", None))
+
+
+def _process_group() -> tuple[int | None, str | None]:
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_initialized():
+        return None, None
+    return dist.get_world_size(), str(dist.get_backend())

@@ -1,0 +1,87 @@
+"""`batchadvisor run --nproc-per-node N`: torch's own elastic launcher starts the ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import RunError, UsageError
+from .options import check_script
+from .ranks import own_rank
+
+OPTION = "--nproc-per-node"
+EXIT_CODE = "BATCHADVISOR_EXIT_CODE_FILE"
+"""Where rank 0 writes its exit code (see cli): the launcher's own says only that a rank failed."""
+END_S = 40.0
+"""The launcher gives its ranks 30 s after a signal."""
+
+
+def launch(script: str, num_ranks: int, arguments: Sequence[str], *, module: bool) -> int:
+    """Starts the same command on `num_ranks` ranks of this host and waits for them.
+
+    Args:
+        arguments: of this command, from the verb on.
+
+    Returns:
+        The exit code of rank 0.
+
+    Raises:
+        UsageError: this process is a rank itself, or there is no such script.
+        RunError: the launcher failed before rank 0 could say anything.
+    """
+    if own_rank() is not None:
+        msg = f"{OPTION} inside a rank: a launcher has started this process already."
+        raise UsageError(msg, f"Leave {OPTION} out; the ranks find each other.")
+    if not module:
+        check_script(script)
+    with tempfile.TemporaryDirectory(prefix="ba-launch-") as folder:
+        exit_code = Path(folder) / "exit_code"
+        code = _run(num_ranks, without_option(arguments), {EXIT_CODE: str(exit_code)})
+        with contextlib.suppress(OSError, ValueError):
+            return int(exit_code.read_text())
+    raise RunError(
+        f"the launcher ended with exit code {code} before rank 0 had an answer.",
+        "Look at its output above.",
+    )
+
+
+def without_option(arguments: Sequence[str]) -> list[str]:
+    """The command line for each rank.
+
+    >>> without_option(["run", "--nproc-per-node", "2", "-q", "train.py", "--nproc-per-node", "4"])
+    ['run', '-q', 'train.py', '--nproc-per-node', '4']
+    """
+    for place, word in enumerate(arguments):
+        if word == OPTION:
+            return [*arguments[:place], *arguments[place + 2 :]]
+        if word.startswith(f"{OPTION}="):
+            return [*arguments[:place], *arguments[place + 1 :]]
+    return list(arguments)
+
+
+def _run(num_ranks: int, arguments: list[str], variables: dict[str, str]) -> int:
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+        *(f"--nproc-per-node={num_ranks}", "-m", "batchadvisor", *arguments),
+    ]
+    environment = {**os.environ, **variables}
+    environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // num_ranks)))
+    # A session of its own: a Ctrl-C of the terminal reaches the ranks once, through us.
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(END_S)
+        return -signal.SIGKILL
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

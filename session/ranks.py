@@ -1,0 +1,79 @@
+"""A script that a launcher started on several ranks: rank 0 runs the session, the others follow."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from ..errors import UsageError
+from ..probes.distributed.group import GroupWorker, RankGroup
+from ..probes.distributed.ranks import Rank, detect_rank
+from ..probes.nvml import devices
+from ..probes.supervisor import Worker
+from ..records import Distribution
+from .target import Target, choose_target
+
+
+def own_rank() -> Rank | None:
+    """This process in the job that a launcher started, `None` for an ordinary process."""
+    return detect_rank(os.environ)
+
+
+def follow(rank: Rank) -> None:
+    """Serves rank 0 until all is measured.
+
+    Raises:
+        RunError: there is no rank 0.
+    """
+    from ..probes.distributed.follower import follow
+
+    follow(rank, os.environ)
+
+
+@contextlib.contextmanager
+def lead(rank: Rank | None) -> Iterator[RankGroup | None]:
+    """The group of all ranks; `None` for an ordinary process. All leave together at the end."""
+    if rank is None:
+        yield None
+        return
+    group = RankGroup(rank, os.environ)
+    try:
+        yield group
+    finally:
+        group.close()
+
+
+def rank_target(device: str, memory_limit_bytes: int | None, rank: Rank) -> Target:
+    """The device of a job of several ranks: each takes its own GPU, as the script says.
+
+    Raises:
+        UsageError: one device was named for all ranks.
+    """
+    kind, _, which = device.partition(":")
+    if which:
+        msg = f"--device {device}: {rank.world_size} ranks choose their devices themselves."
+        raise UsageError(msg, "Leave the number out; CUDA_VISIBLE_DEVICES says which they see.")
+    if kind in ("auto", "cuda") and devices():
+        return Target(device="cuda", data_limit_bytes=None)
+    target = choose_target(device, memory_limit_bytes)
+    limit = target.data_limit_bytes
+    if limit is None or memory_limit_bytes is not None:
+        return target
+    return Target(device=target.device, data_limit_bytes=limit // rank.local_world_size)
+
+
+def distribution_of(group: RankGroup | None, worker: Worker | GroupWorker) -> Distribution | None:
+    """What the record says of the ranks, or of parallelism inside a single process."""
+    if isinstance(worker, GroupWorker):
+        assert group is not None
+        return Distribution(
+            world_size=group.rank.world_size,
+            launcher=group.rank.launcher,
+            ranks=worker.ranks,
+            parallelism=worker.parallelism,
+        )
+    seen = getattr(worker, "parallelism", None)  # a live function has none
+    if seen is None or not (seen.shapes or seen.world_size):
+        return None
+    return Distribution(world_size=seen.world_size or 1, launcher="none", parallelism=seen)

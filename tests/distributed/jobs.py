@@ -1,0 +1,23 @@
+"""Commands that start several ranks, on gloo and the CPU."""
+
+import sys
+
+from ..end_to_end import driver
+from ..end_to_end.driver import SCRIPTS
+
+TRAIN = SCRIPTS / "train_ddp.py"
+QUICK = ("-q", "--no-profile", "--budget", "30s", "-o", "out")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+
+
+def torchrun(num_ranks):
+    """`torchrun`, up to before `-m batchadvisor`."""
+    return (*TORCHRUN, f"--nproc-per-node={num_ranks}")
+
+
+def run_ranks(num_ranks, *options, folder, script=TRAIN, **planted):
+    """`batchadvisor run --nproc-per-node N`; faults are planted through the environment."""
+    return driver.run(
+        "run", *QUICK, "--nproc-per-node", num_ranks, *options, script,
+        folder=folder, variables=planted,
+    )  # fmt: skip
