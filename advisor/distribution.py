@@ -197,13 +197,13 @@ def _wire(ranks: Sequence[RankPairs]) -> Spread | None:
     )
 
 
-def _straggler(ranks: Sequence[RankPairs]) -> tuple[int | None, dict[int, float]]:
+def _straggler(ranks: Sequence[RankPairs]) -> tuple[int | None, tuple[float, ...]]:
     """The rank that computes longest, if it stands out, and what each waits for the slowest."""
     slowest = [max(values) for values in zip(*(one.compute_s for one in ranks), strict=False)]
-    waits = {
-        one.rank: median(worst - own for worst, own in zip(slowest, one.compute_s, strict=False))
+    waits = tuple(
+        median(worst - own for worst, own in zip(slowest, one.compute_s, strict=False))
         for one in ranks
-    }
+    )
     own = {one.rank: spread_of(one.compute_s) for one in ranks}
     last = max(own, key=lambda rank: own[rank].median)  # type: ignore[union-attr]
     others = [spread for rank, spread in own.items() if rank != last and spread is not None]
@@ -211,9 +211,7 @@ def _straggler(ranks: Sequence[RankPairs]) -> tuple[int | None, dict[int, float]
     assert mine is not None
     typical = median([one.median for one in others])
     stands_out = mine.low > max(one.high for one in others)
-    if stands_out and mine.median > (1 + STRAGGLER) * typical:
-        return last, waits
-    return None, waits
+    return (last if stands_out and mine.median > (1 + STRAGGLER) * typical else None), waits
 
 
 def _break_even(

@@ -61,7 +61,7 @@ def chunks(batch_size: int, num_replicas: int) -> tuple[int, ...]:
 def _straggler(scaling: Scaling | None) -> list[Finding]:
     if scaling is None or scaling.straggler is None:
         return []
-    wait = max(scaling.waits_s.values())
+    wait = max(scaling.waits_s)
     return [
         Finding(
             rule="distribution.straggler",

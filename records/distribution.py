@@ -117,7 +117,7 @@ class Scaling(Record, frozen=True, kw_only=True):
         step_s: seconds an ordinary step, on the slowest rank.
         sync_s: Tsync, what synchronisation adds to a step, from paired steps.
         wire_s: the part that the transfer itself takes, the least over the ranks by DDP's clock.
-        waits_s: by rank, what it waited for slower ranks.
+        waits_s: what each rank waited for slower ones a step, in order.
         straggler: the rank that the others wait for.
         break_even_batch: from this size on distribution pays, by a law; 1 if it always does.
         break_even_low, break_even_high: the size at either end of Tsync's interval.
@@ -129,7 +129,7 @@ class Scaling(Record, frozen=True, kw_only=True):
     step_s: Spread
     sync_s: Spread
     wire_s: Spread | None = None
-    waits_s: dict[int, float] = {}
+    waits_s: tuple[float, ...] = ()
     straggler: int | None = None
     verdict: Literal["pays", "does not pay", "cannot tell"]
     message: str

@@ -43,7 +43,7 @@ def _costs(scaling: Scaling) -> list[tuple[str, str]]:
     if scaling.wire_s is not None:
         rows.append(("  of which", f"{_ms(scaling.wire_s)} is the transfer, by DDP's own clock"))
     if scaling.straggler is not None:
-        worst = max(scaling.waits_s.values())
+        worst = max(scaling.waits_s)
         rows.append(
             ("straggler", f"rank {scaling.straggler}; others wait up to {format_seconds(worst)}")
         )

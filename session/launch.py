@@ -42,7 +42,7 @@ def launch(script: str, num_ranks: int, arguments: Sequence[str], *, module: boo
         check_script(script)
     with tempfile.TemporaryDirectory(prefix="ba-launch-") as folder:
         exit_code = Path(folder) / "exit_code"
-        code = _run(num_ranks, without_option(arguments), {EXIT_CODE: str(exit_code)})
+        code = _run(num_ranks, without_option(arguments), Path(folder), exit_code)
         with contextlib.suppress(OSError, ValueError):
             return int(exit_code.read_text())
     raise RunError(
@@ -65,12 +65,13 @@ def without_option(arguments: Sequence[str]) -> list[str]:
     return list(arguments)
 
 
-def _run(num_ranks: int, arguments: list[str], variables: dict[str, str]) -> int:
+def _run(num_ranks: int, arguments: list[str], folder: Path, exit_code: Path) -> int:
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *(f"--nproc-per-node={num_ranks}", "-m", "batchadvisor", *arguments),
+        *(f"--nproc-per-node={num_ranks}", f"--log-dir={folder}"),  # else it leaves one in TMPDIR
+        *("-m", "batchadvisor", *arguments),
     ]
-    environment = {**os.environ, **variables}
+    environment = {**os.environ, EXIT_CODE: str(exit_code)}
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // num_ranks)))
     # A session of its own: a Ctrl-C of the terminal reaches the ranks once, through us.
     process = subprocess.Popen(command, env=environment, start_new_session=True)
