@@ -8,18 +8,18 @@ next batch size is.
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 
-from ..records import Discovery, Door, NormLayers, OptimizerInfo, SourceLine
+from ..records import Discovery, Door, OptimizerInfo, SourceLine
 from .batch_size_source import find_batch_size_source
 from .call_site import user_call_site
 from .discovery import CycleFinder
 from .loaders import LoaderHandle, is_training_fetch
+from .norms import count_norms
 from .swallowed import Witness
 
 MAX_FETCHES_WITHOUT_STEP = 1000
@@ -248,7 +248,7 @@ class Steering:
             micro_batches=self._micro_batches,
             parameter_device=str(device),
             num_parameters=sum(one.numel() for one in parameters),
-            norm_layers=norm_layers(),
+            norm_layers=count_norms(),
             setup_s=time.monotonic() - self._started_s,
             native_step_s=self._native_step_s,
         )
@@ -306,27 +306,3 @@ class Steering:
             num_parameters=sum(one.numel() for group in groups for one in group["params"]),
             trains=ordinal in self._cycles.optimizers,
         )
-
-
-def norm_layers() -> NormLayers:
-    """Normalisation layers in training mode among the modules that live in this process."""
-    from torch.nn.modules import batchnorm, instancenorm, normalization
-
-    counts = dict.fromkeys(
-        ("sync_batch_norm", "instance_norm", "batch_norm", "group_norm", "layer_norm"), 0
-    )
-    kinds: tuple[tuple[str, type], ...] = (
-        ("sync_batch_norm", torch.nn.SyncBatchNorm),
-        ("instance_norm", instancenorm._InstanceNorm),
-        ("batch_norm", batchnorm._BatchNorm),
-        ("group_norm", normalization.GroupNorm),
-        ("layer_norm", normalization.LayerNorm),
-    )
-    for thing in gc.get_objects():
-        # type(), not isinstance(): some proxies answer isinstance by loading what they stand for.
-        if not issubclass(type(thing), torch.nn.Module) or not thing.training:
-            continue
-        name = next((one for one, kind in kinds if isinstance(thing, kind)), None)
-        if name is not None:
-            counts[name] += 1
-    return NormLayers(**counts)

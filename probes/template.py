@@ -115,7 +115,7 @@ class TemplateSteering(Steering):
             micro_batches=self._micro_batches,
             parameter_device=str(device),
             num_parameters=sum(one.numel() for one in parameters),
-            norm_layers=norm_layers(),
+            norm_layers=count_norms(),
             setup_s=time.monotonic() - self._started_s,
             native_step_s=self._native_step_s,
         )

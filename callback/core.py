@@ -1,0 +1,270 @@
+"""The framework-neutral core: told of runs, steps and micro-batches; keeps constant memory.
+
+    on_run_begin ─┬─ on_step_begin ── on_microbatch ... ── on_step_end ─┬─ on_run_end
+                  └──────────────── on_pause, on_oom ──────────────────┘
+
+A step lasts from its begin to the begin of the next one, so that whatever the loop does after the
+optimizer's step (reading the loss, logging) is in it, and each step holds one fetch of data for each
+micro-batch. `on_pause` ends a step where something else follows: validation, the end of an epoch.
+The device is never waited for: over many steps the host is no faster than the device that it feeds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from .reservoir import Reservoir
+
+CAPACITY = 512
+"""Steps that stand behind a median; more would narrow no decision."""
+MAX_KINDS = 64
+"""Kinds of steps (size, micro-batches) that are told apart, so that memory stays bounded."""
+WARMUP_STEPS = 3
+"""First steps of a run that are not timed: compilation, allocation, caches."""
+MAX_UNSETTLED = 16
+NEVER = 1 << 62
+
+
+class Listener(Protocol):
+    """Whoever does the slow things, at a boundary between two steps."""
+
+    def first_step(self, core: Core) -> None:
+        """The first step of the run is over."""
+
+    def boundary(self, core: Core, now_ns: int) -> None:
+        """It is due: `core.due_ns` has passed, or `core.due_step` was reached."""
+
+
+class StepKind:
+    """Steps of the same size and number of micro-batches.
+
+    Attributes:
+        times: (step, wait) in nanoseconds, of steps that followed one of the same kind: neither
+            the first of a shape nor the short one of an epoch's end.
+        unsettled: those of other steps, a few of them; all there is in very short runs.
+    """
+
+    __slots__ = ("batch_size", "elapsed_ns", "micro_batches", "num_steps", "times", "unsettled")
+
+    def __init__(self, batch_size: int, micro_batches: int) -> None:
+        self.batch_size = batch_size
+        self.micro_batches = micro_batches
+        self.num_steps = 0
+        self.elapsed_ns = 0
+        self.times: Reservoir[tuple[int, int]] = Reservoir(CAPACITY, seed=batch_size)
+        self.unsettled: list[tuple[int, int]] = []
+
+
+class Core:
+    """Counts and times; every other measurement hangs on its boundaries.
+
+    Args:
+        listener: told when something slow is due; never inside a step.
+        clock: monotonic nanoseconds.
+
+    Attributes:
+        num_ended, num_skipped_steps, num_micro_batches, num_samples, num_tokens: whole run.
+        num_unsized: micro-batches whose size is not known.
+        sizes: micro-batches by size.
+        num_other_sizes: micro-batches of sizes beyond `MAX_KINDS`.
+        kinds: steps by (size, micro-batches), in the order of their first step.
+        due_ns, due_step: when the listener wants the next boundary; `timing` is false while it
+            disturbs the times (a profiler runs).
+        last: (step, wait, samples) of the last timed step.
+        size: samples in the last micro-batch, and `step_size`: of the first one of its step.
+        tail: samples of the last, shorter micro-batch before a pause; `None` if there was none.
+        refused: (size, text) of an out-of-memory error.
+    """
+
+    def __init__(
+        self, listener: Listener, *, clock: Callable[[], int] = time.perf_counter_ns
+    ) -> None:
+        self._listener = listener
+        self._clock = clock
+        self.num_ended = 0
+        self.num_micro_batches = 0
+        self.num_samples = 0
+        self.num_unsized = 0
+        self.num_skipped_steps = 0
+        self.num_tokens = 0
+        self.num_epochs = 0
+        self.sizes: dict[int, int] = {}
+        self.num_other_sizes = 0
+        self.kinds: dict[tuple[int, int], StepKind] = {}
+        self.due_ns = 0
+        self.due_step = NEVER
+        self.timing = True
+        self.began_ns = 0
+        self.last: tuple[int, int, int] | None = None
+        self.size: int | None = None
+        self.step_size: int | None = None
+        self.tail: int | None = None
+        self.refused: tuple[int | None, str] | None = None
+        # Since the listener last looked: timed steps, their time, wait and samples.
+        self.recent = [0, 0, 0, 0]
+        self._begin_ns: int | None = None
+        self._complete = False
+        self._broken = False
+        self._even = True
+        self._micro = 0
+        self._samples = 0
+        self._wait_ns = 0
+        self._previous: tuple[int, int] | None = None
+
+    # the six -----------------------------------------------------------------------------------
+
+    def on_run_begin(self) -> None:
+        """The loop is about to start."""
+        self.began_ns = self._clock()
+
+    def on_step_begin(self) -> None:
+        """A step begins, or goes on with its next micro-batch; a step that was ended is closed."""
+        now = self._clock()
+        if self._complete:
+            now = self._close(now)
+        if self._begin_ns is None:
+            self._begin_ns = now
+
+    def on_microbatch(
+        self, num_samples: int | None, wait_ns: int = 0, num_tokens: int | None = None
+    ) -> None:
+        """A micro-batch arrived.
+
+        Args:
+            num_samples: in it; `None` where it does not tell.
+            wait_ns: how long the loop waited for it.
+            num_tokens: in it, if the loop counts them.
+        """
+        self.num_micro_batches += 1
+        self._wait_ns += wait_ns
+        self._micro += 1
+        if num_tokens is not None:
+            self.num_tokens += num_tokens
+        if num_samples is None:
+            self.num_unsized += 1
+            self._even = False
+            self.size = None
+            return
+        self.num_samples += num_samples
+        self._samples += num_samples
+        self.size = num_samples
+        if self._micro == 1:
+            self.step_size = num_samples
+        elif num_samples != self.step_size:
+            self._even = False
+        sizes = self.sizes
+        if num_samples in sizes:
+            sizes[num_samples] += 1
+        elif len(sizes) < MAX_KINDS:
+            sizes[num_samples] = 1
+        else:
+            self.num_other_sizes += 1
+
+    def on_step_end(self, stepped: bool = True) -> None:
+        """The optimizer stepped.
+
+        Args:
+            stepped: false where a gradient scaler refused the step.
+        """
+        if not stepped:
+            self.num_skipped_steps += 1
+        if self._begin_ns is None:
+            self._begin_ns = self._clock()  # a loop that tells of no begin: counted, not timed
+            self._broken = True
+        self._complete = True
+
+    def on_oom(self, error: BaseException, batch_size: int | None = None) -> None:
+        """Memory was refused.
+
+        Args:
+            error: as it was raised; it is only read.
+            batch_size: of the micro-batch; that of the last one if not given.
+        """
+        text = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        self.refused = (batch_size if batch_size is not None else self.size, text)
+
+    def on_run_end(self) -> None:
+        """The loop is over, one way or another."""
+        self.on_pause()
+
+    # beside them -------------------------------------------------------------------------------
+
+    def on_pause(self, *, epoch_ended: bool = False) -> None:
+        """Something that is no training follows: the step that was ended is closed now.
+
+        Args:
+            epoch_ended: the data ran out.
+        """
+        if self._complete:
+            self._close(self._clock())
+        if self._micro:
+            self._broken = True  # an accumulation goes on afterwards; its time means nothing
+        self._begin_ns = None
+        self._previous = None
+        if epoch_ended:
+            self.num_epochs += 1
+            usual = self.usual_size
+            if self.size is not None and usual is not None and self.size < usual:
+                self.tail = self.size
+
+    @property
+    def num_steps(self) -> int:
+        """Steps that the optimizer made."""
+        return self.num_ended - self.num_skipped_steps
+
+    @property
+    def usual_size(self) -> int | None:
+        """The most frequent size of a micro-batch."""
+        return max(self.sizes, key=self.sizes.__getitem__) if self.sizes else None
+
+    @property
+    def num_open_micro_batches(self) -> int:
+        """Micro-batches since the last step of the optimizer."""
+        return self._micro
+
+    def _close(self, now: int) -> int:
+        """Books the step that was ended; returns when the next one begins."""
+        begin = self._begin_ns
+        step_ns = now - begin if begin is not None else 0
+        self.num_ended += 1
+        if self._even and self._micro and self.step_size is not None:
+            self._book(step_ns, (self.step_size, self._micro))
+        else:
+            self._previous = None
+        self._complete = self._broken = False
+        self._even = True
+        self._micro = self._samples = self._wait_ns = 0
+        self._begin_ns = None
+        if now >= self.due_ns or self.num_ended >= self.due_step:
+            if self.num_ended == 1:
+                self._listener.first_step(self)
+            self._listener.boundary(self, now)
+            return self._clock()  # what the listener did belongs to no step
+        return now
+
+    def _book(self, step_ns: int, key: tuple[int, int]) -> None:
+        kind = self.kinds.get(key)
+        if kind is None:
+            if len(self.kinds) >= MAX_KINDS:
+                return
+            kind = self.kinds[key] = StepKind(*key)
+        kind.num_steps += 1
+        settled = self._previous == key and self.num_ended > WARMUP_STEPS
+        self._previous = key
+        if self._broken or not self.timing:
+            return
+        kind.elapsed_ns += step_ns
+        wait_ns = self._wait_ns
+        if not settled:
+            if len(kind.unsettled) < MAX_UNSETTLED:
+                kind.unsettled.append((step_ns, wait_ns))
+            return
+        kind.times.add((step_ns, wait_ns))
+        self.last = (step_ns, wait_ns, self._samples)
+        recent = self.recent
+        recent[0] += 1
+        recent[1] += step_ns
+        recent[2] += wait_ns
+        recent[3] += self._samples

@@ -1,0 +1,166 @@
+"""Where memory is read: the probes of torch, or those of a framework without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from ..probes import host
+from ..records import DeviceInfo, Memory
+
+SINCE_START = ", since the process started"
+
+
+class MemoryProbe(Protocol):
+    """What the keeper asks of a device, at most every few seconds."""
+
+    def info(self) -> DeviceInfo:
+        """The device and what the training can have of it."""
+
+    def read_memory(self) -> Memory:
+        """Peaks since the process started; they are the user's too, and never reset."""
+
+    def held_bytes(self) -> int | None:
+        """What is allocated now, between two steps; `None` where nobody counts."""
+
+
+class TorchProbe:
+    """A device of torch.
+
+    Args:
+        device: as `str(torch.device)`.
+    """
+
+    def __init__(self, device: str) -> None:
+        import torch
+
+        from ..probes.devices import probe_for
+
+        self._device = torch.device(device)
+        self._probe = probe_for(self._device, None)
+
+    def info(self) -> DeviceInfo:
+        return self._probe.info()
+
+    def read_memory(self) -> Memory:
+        memory = self._probe.read_memory()
+        return msgspec.structs.replace(memory, peak_source=memory.peak_source + SINCE_START)
+
+    def held_bytes(self) -> int | None:
+        if self._device.type != "cuda":
+            return None
+        import torch
+
+        # The nested form is the raw call; flattening it costs as much again.
+        stats = torch.cuda.memory_stats_as_nested_dict(self._device)
+        return int(stats["allocated_bytes"]["all"]["current"])
+
+
+class HostProbe:
+    """The process on its CPU, without torch: the kernel's own counters."""
+
+    def __init__(self) -> None:
+        own = host.status_bytes("VmRSS") or 0
+        free = host.available_bytes()
+        self._free = (free[0] + own, free[1]) if free else None
+
+    def info(self) -> DeviceInfo:
+        total = host.total_bytes() or 0
+        capacity, source = self._free or (total, "memory of the machine")
+        return DeviceInfo(
+            kind="cpu",
+            name=host.cpu_name(),
+            total_bytes=total,
+            capacity_bytes=capacity,
+            capacity_source=source,
+            num_cores=host.num_cores(),
+        )
+
+    def read_memory(self) -> Memory:
+        import resource
+
+        peak = host.status_bytes("VmHWM")
+        if peak is None:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return Memory(
+            peak_bytes=peak,
+            peak_source="peak resident memory of the process (VmHWM)" + SINCE_START,
+            process_bytes=host.status_bytes("VmRSS"),
+            unavailable=dict.fromkeys(
+                ("allocated_bytes", "reserved_bytes", "num_alloc_retries"),
+                "the framework counts no allocations on a CPU",
+            ),
+        )
+
+    def held_bytes(self) -> int | None:
+        return None
+
+
+class AllocatorProbe:
+    """An accelerator whose framework tells its allocator's counters, TensorFlow's or JAX's.
+
+    Args:
+        kind, name: of the device.
+        read: bytes in use, their peak, and the limit where there is one.
+    """
+
+    def __init__(
+        self, kind: str, name: str, read: Callable[[], tuple[int, int, int | None]]
+    ) -> None:
+        self._kind = kind
+        self._name = name
+        self._read = read
+
+    def info(self) -> DeviceInfo:
+        _, peak, limit = self._read()
+        known = limit is not None
+        return DeviceInfo(
+            kind=self._kind,
+            name=self._name,
+            total_bytes=limit or peak,
+            capacity_bytes=limit or peak,
+            capacity_source="limit of the framework's allocator"
+            if known
+            else "peak of the framework's allocator; its limit is not known",
+        )
+
+    def read_memory(self) -> Memory:
+        _, peak, _ = self._read()
+        return Memory(
+            peak_bytes=peak,
+            peak_source="peak of the framework's allocator" + SINCE_START,
+            allocated_bytes=peak,
+            unavailable={"reserved_bytes": "the framework reserves ahead of need"},
+        )
+
+    def held_bytes(self) -> int | None:
+        return self._read()[0]
+
+
+def refuses_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory was refused, by any of the frameworks."""
+    import sys
+
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text:
+        return True
+    if type(error).__name__ == "ResourceExhaustedError":
+        return True
+    if "torch" not in sys.modules:
+        return False
+    from ..probes.faults import is_out_of_memory
+
+    return is_out_of_memory(error)
+
+
+def nvml_sampler(device: DeviceInfo) -> Any:
+    """A running sampler for an NVIDIA device at one sample a second, `None` for others."""
+    if device.kind != "cuda" or device.uuid is None:
+        return None
+    from ..probes.nvml import NvmlSampler
+
+    sampler = NvmlSampler(device.uuid, period_s=1.0)
+    sampler.start()
+    return sampler

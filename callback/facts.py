@@ -1,0 +1,172 @@
+"""What a loop is made of, as far as the objects in it tell: loader, optimizers, model, ranks."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+from .. import __version__
+from ..records import LoaderInfo, NormLayers, OptimizerInfo, SourceLine, Versions
+
+STEERED = "no: a callback only watches"
+
+
+@dataclass(slots=True)
+class Facts:
+    """What an adapter knows of its loop; filled in as it becomes known.
+
+    Attributes:
+        framework: of the loop, `plain` for the user's own.
+        loader: the training loader.
+        micro_batches: per optimizer step, as configured; what is seen goes before it.
+        device: of the parameters, as `str(torch.device)`; `None` while it is not known.
+        reasons: why something is not known, by the field of the discovery.
+    """
+
+    framework: str
+    version: str | None = None
+    loader: LoaderInfo | None = None
+    micro_batches: int | None = None
+    optimizers: tuple[OptimizerInfo, ...] = ()
+    num_parameters: int | None = None
+    norm_layers: NormLayers | None = None
+    device: str | None = None
+    rank: int = 0
+    world_size: int = 1
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def add_optimizer(self, optimizer: Any) -> None:
+        """An optimizer of torch that trains, and the device of its parameters."""
+        groups = optimizer.param_groups
+        parameters = [one for group in groups for one in group["params"]]
+        # What the user wrote, not what a schedule has made of it by now.
+        rate = optimizer.defaults.get("lr", groups[0].get("lr") if groups else None)
+        info = OptimizerInfo(
+            ordinal=len(self.optimizers),
+            place=None,
+            name=type(optimizer).__name__,
+            learning_rate=None if rate is None else float(rate),
+            num_parameters=sum(one.numel() for one in parameters),
+            trains=True,
+        )
+        self.optimizers = (*self.optimizers, info)
+        self.num_parameters = sum(one.num_parameters for one in self.optimizers)
+        if parameters and self.device is None:
+            self.device = str(parameters[0].device)
+
+    def add_model(self, model: Any) -> None:
+        """A torch module: its device and its normalisation layers."""
+        from ..probes.norms import count_norms
+
+        self.norm_layers = count_norms(model.modules())
+        first = next(iter(model.parameters()), None)
+        if first is not None and self.device is None:
+            self.device = str(first.device)
+
+
+def loader_info(loader: Any, place: SourceLine | None = None) -> LoaderInfo | None:
+    """The record of a torch DataLoader; `None` for anything else.
+
+    Samples are those that this rank draws, as its sampler counts them.
+    """
+    from torch.utils.data import DataLoader, IterableDataset
+
+    from ..probes import loaders
+
+    if not isinstance(loader, DataLoader):
+        return None
+    sampler = loader.batch_sampler
+    return LoaderInfo(
+        ordinal=0,
+        place=place,
+        batch_size=loader.batch_size or loaders._attribute_size(sampler),
+        num_samples=loaders._num_samples(loader),
+        drop_last=loaders._drop_last(loader),
+        num_workers=loader.num_workers,
+        sampler=loaders._sampler_name(loader),
+        iterable=isinstance(loader.dataset, IterableDataset),
+        steered=STEERED,
+        trains=True,
+    )
+
+
+def unknown_loader(
+    batch_size: int | None, num_samples: int | None = None, sampler: str = "?"
+) -> LoaderInfo:
+    """The record of a loader that is none of torch's."""
+    return LoaderInfo(
+        ordinal=0,
+        place=None,
+        batch_size=batch_size,
+        num_samples=num_samples,
+        drop_last=False,
+        num_workers=0,
+        sampler=sampler,
+        iterable=False,
+        steered=STEERED,
+        trains=True,
+    )
+
+
+_RANKS = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+
+
+def rank_and_world(environment: Mapping[str, str] | None = None) -> tuple[int, int]:
+    """This process among those of its job, without a word to the others.
+
+    An initialised process group goes first, then the variables of torchrun, Open MPI, PMI and
+    Slurm; a job of one task is no job.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if (
+        environment is None
+        and distributed is not None
+        and distributed.is_available()
+        and distributed.is_initialized()
+    ):
+        return int(distributed.get_rank()), int(distributed.get_world_size())
+    found = os.environ if environment is None else environment
+    for rank, world in _RANKS:
+        try:
+            number, size = int(found[rank]), int(found[world])
+        except (KeyError, ValueError):
+            continue
+        if size > 1:
+            return number, size
+    return 0, 1
+
+
+def versions() -> Versions:
+    """What runs here. torch is asked only if the training imported it."""
+    torch = sys.modules.get("torch")
+    return Versions(
+        batchadvisor=__version__,
+        python=platform.python_version(),
+        torch=version_of("torch") or "?",
+        cuda=getattr(getattr(torch, "version", None), "cuda", None),
+        platform=platform.platform(),
+    )
+
+
+def version_of(distribution: str) -> str | None:
+    """The installed version of a distribution; nothing is imported."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def tensors_device(parameters: Iterable[Any]) -> str | None:
+    """The device of the first parameter."""
+    first = next(iter(parameters), None)
+    return None if first is None else str(first.device)

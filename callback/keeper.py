@@ -1,0 +1,360 @@
+"""Keeps the record of a watched loop on disk, and does all that is too slow for a step.
+
+The core calls at boundaries between two steps when something is due; what is done there belongs to
+no step. The record is saved at growing distances, at most a thousandth of the time, so that a
+process that is killed leaves what was known a minute before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..advisor.noise import noise_interval
+from ..records import (
+    Counters,
+    DeviceInfo,
+    Fault,
+    Goal,
+    Memory,
+    NoiseScale,
+    Profile,
+    RunRecord,
+    RunState,
+    ScriptInfo,
+)
+from ..session.store import RECORD, SAMPLES, RunStore
+from . import ledger
+from .core import NEVER, Core
+from .devices import HostProbe, MemoryProbe, TorchProbe, nvml_sampler
+from .facts import Facts, versions
+from .options import Options, folder_of, script
+from .windows import Windows
+
+FIRST_SAVE_S = 1.0
+LONGEST_SAVE_S = 60.0
+GROWTH = 1.5
+COST_SHARE = 1000
+"""A save may cost this part of the time until the next one."""
+PROFILER_ROOM = 0.95
+"""A peak above this share of the capacity leaves no room for the profiler's own memory."""
+
+
+class Keeper:
+    """Everything about one run that stands on disk.
+
+    Args:
+        options: of the callback.
+        facts: of the loop; the adapter may go on filling them in until the first step.
+        say: tells the user something, once.
+        on_first_step: called with the keeper when the first step is over and the facts are whole.
+        probe: of a framework without torch.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        facts: Facts,
+        *,
+        say: Callable[[str], None],
+        on_first_step: Callable[[Keeper], None],
+        probe: MemoryProbe | None = None,
+    ) -> None:
+        self.options = options
+        self.facts = facts
+        self.root = folder_of(options, facts.world_size)
+        self.folder = self.root if facts.rank == 0 else self.root / f"rank-{facts.rank:04d}"
+        self.store = RunStore(self.folder)
+        _keep_earlier(self.folder)
+        self.core = Core(self)
+        self.windows: Windows | None = None
+        self.noise: Any = None
+        self.doubts: list[str] = []
+        self._say = say
+        self._on_first_step = on_first_step
+        self._probe = probe
+        self._device: DeviceInfo | None = None
+        self._sampler: Any = None
+        self._counters: Counters | None = None
+        self._peaks: dict[int, Memory] = {}
+        self._held_bytes: int | None = None
+        self._setup_s = 0.0
+        self._period_s = FIRST_SAVE_S
+        self._scalars: Any = None
+        self._profiles: dict[int, Profile] = {}
+        self._started_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        self._started_s = time.monotonic()
+        self.updated: Callable[[], None] | None = None
+
+    def begin(self) -> None:
+        """The run begins: a record stands on disk from now on."""
+        self.core.on_run_begin()
+        self.store.save(self.record("running"))
+
+    # at boundaries -----------------------------------------------------------------------------
+
+    def first_step(self, core: Core) -> None:
+        """The loop is known now: its device, its sizes, its tail."""
+        self._setup_s = time.monotonic() - self._started_s
+        self._on_first_step(self)
+        if self._probe is None:
+            self._probe = TorchProbe(self.facts.device) if self.facts.device else HostProbe()
+        self._device = self._probe.info()
+        self._sampler = nvml_sampler(self._device)
+        if self._sampler is not None:
+            self._sampler.begin()
+
+    def boundary(self, core: Core, now_ns: int) -> None:
+        """Whatever is due."""
+        if self.noise is not None:
+            kind = core.step_size
+            self.noise.boundary(core.num_ended, kind, even=True)
+        windows = self.windows
+        if windows is not None:
+            if core.num_ended >= windows.next_step and not windows.active and self._too_full():
+                windows.skip("left out: the memory is too nearly full for the profiler's own")
+            windows.boundary(core.num_ended, core.step_size)
+            core.timing = not windows.active
+        if now_ns >= core.due_ns:
+            began_s = time.monotonic()
+            self.save()
+            cost_s = time.monotonic() - began_s
+            core.due_ns = now_ns + int(1e9 * max(self._period_s, COST_SHARE * cost_s))
+            self._period_s = min(LONGEST_SAVE_S, self._period_s * GROWTH)
+        core.due_step = self._next_step(core)
+
+    def _next_step(self, core: Core) -> int:
+        due = NEVER if self.windows is None else self.windows.next_step
+        return due if self.noise is None else min(due, self.noise.next_step)
+
+    def _too_full(self) -> bool:
+        if self._device is None or self._probe is None or self._device.kind == "cpu":
+            return False
+        return self._probe.read_memory().peak_bytes > PROFILER_ROOM * self._device.capacity_bytes
+
+    def save(self) -> None:
+        """Reads the counters and writes the record; a full disk does not end a training."""
+        self._measure()
+        try:
+            self.store.save(self.record("running"))
+            self._append()
+        except OSError as error:
+            self._doubt(f"the record could not be written: {error.strerror or error}")
+        if self.updated is not None:
+            self.updated()
+
+    def _measure(self) -> None:
+        core, probe = self.core, self._probe
+        if probe is None:
+            return
+        size = core.step_size
+        self._held_bytes = probe.held_bytes()
+        if size is not None and size == max(core.sizes, default=None):
+            self._peaks[size] = probe.read_memory()
+        elif size is not None and size == core.usual_size and size not in self._peaks:
+            self.doubts = list(dict.fromkeys([*self.doubts, ledger.HIDDEN]))
+        if self._sampler is not None:
+            self._counters = self._sampler.end()
+            self._sampler.begin(steady_s=1.0)
+
+    def _append(self) -> None:
+        """One real step a save, and the means since the last save as scalars."""
+        core = self.core
+        if core.last is None or not core.recent[0]:
+            return
+        step_ns, wait_ns, samples = core.last
+        row = {
+            "trial": 0,
+            "step": core.num_ended,
+            "step_s": step_ns / 1e9,
+            "input_wait_s": wait_ns / 1e9,
+            "num_samples": samples,
+        }
+        sizes = [one.batch_size for one in ledger.regular_kinds(core)]
+        if core.step_size in sizes:
+            row["trial"] = sizes.index(core.step_size)
+            self.store.append([row])
+        steps, total_ns, total_wait_ns, num_samples = core.recent
+        core.recent[:] = [0, 0, 0, 0]
+        if self.options.scalars:
+            values = {
+                "batchadvisor/samples per second": num_samples / total_ns * 1e9,
+                "batchadvisor/step time (s)": total_ns / steps / 1e9,
+                "batchadvisor/input wait (%)": 100 * total_wait_ns / total_ns,
+            }
+            peak = self._peaks.get(core.step_size or 0)
+            if peak is not None:
+                values["batchadvisor/peak memory (GiB)"] = peak.peak_bytes / 2**30
+            self._write_scalars(values)
+
+    def _write_scalars(self, values: dict[str, float]) -> None:
+        from ..reports.scalars import ScalarFile
+
+        if self._scalars is None:
+            self._scalars = ScalarFile(self.folder)
+        self._scalars.add(self.core.num_ended, values)
+
+    # the end -----------------------------------------------------------------------------------
+
+    def finish(
+        self,
+        state: RunState,
+        reason: str,
+        *,
+        faults: tuple[Fault, ...] = (),
+        tail_error: str = "",
+    ) -> RunRecord:
+        """Stops everything that runs, reads the traces, writes the last record."""
+        if self.windows is not None:
+            self.windows.abandon("the run was over before its profiled window was")
+            self.core.timing = True
+        with contextlib.suppress(OSError):
+            self._append()
+        self._measure()
+        if self._sampler is not None:
+            self._counters = self._sampler.stop()
+            self._sampler = None
+        self._read_traces()
+        record = self.record(state, reason, faults=faults, tail_error=tail_error)
+        try:
+            self.store.save(record)
+        except OSError as error:
+            self._doubt(f"the record could not be written: {error.strerror or error}")
+        if self._scalars is not None:
+            self._scalars.close()
+            self._scalars = None
+        if self.noise is not None:
+            self.noise.close()
+        return record
+
+    def _read_traces(self) -> None:
+        """Repairs, packs and reads the traces; a second or so each, so it waits for the end."""
+        from ..session.traces import with_profile
+
+        found = self.windows.found if self.windows is not None else {}
+        for trial in ledger.trials_of(
+            self.core, peaks={}, profiles=found, no_profile="", counters=None
+        ):
+            if trial.profile is not None:
+                read = with_profile(trial, self.root).profile
+                if read is not None:
+                    self._profiles[trial.batch_size] = self._placed(read)
+
+    def _placed(self, profile: Profile) -> Profile:
+        """The profile with its trace's path as seen from the record's own folder."""
+        if profile.trace is None:
+            return profile
+        path = os.path.relpath(self.root / profile.trace, self.folder)
+        return msgspec.structs.replace(profile, trace=path)
+
+    # the record --------------------------------------------------------------------------------
+
+    def record(
+        self,
+        state: RunState,
+        reason: str = "",
+        *,
+        faults: tuple[Fault, ...] = (),
+        tail_error: str = "",
+    ) -> RunRecord:
+        """The record as it stands now."""
+        core = self.core
+        windows = self.windows
+        unread = "its trace is read when the run is over"
+        profiles = dict(self._profiles)
+        for size, one in (windows.found if windows is not None else {}).items():
+            if size not in profiles:
+                placed = self._placed(one)
+                profiles[size] = msgspec.structs.replace(placed, unavailable={"*": unread})
+        no_profile = windows.reason if windows is not None else "profile=False"
+        noise, reasons = self._noise_scale()
+        return RunRecord(
+            state=state,
+            started_at=self._started_at,
+            command=tuple(sys.argv),
+            script=ScriptInfo(path=script(), arguments=tuple(sys.argv[1:])),
+            goal=Goal(margin=self.options.margin, profile=self.options.profile),
+            versions=versions(),
+            device=self._device,
+            discovery=ledger.discovery_of(core, self.facts, self._setup_s),
+            trials=ledger.trials_of(
+                core,
+                peaks=self._peaks,
+                profiles=profiles,
+                no_profile=no_profile,
+                counters=self._counters,
+                tail_error=tail_error,
+            ),
+            faults=faults,
+            doubts=tuple(self.doubts),
+            stop_reason=reason,
+            num_workers_started=1,
+            elapsed_s=time.monotonic() - self._started_s,
+            observed=ledger.observed_of(
+                core,
+                self.facts,
+                profiled=tuple(windows.began) if windows is not None else (),
+                held_bytes=self._held_bytes,
+                noise=noise,
+                reasons=reasons,
+            ),
+        )
+
+    def _noise_scale(self) -> tuple[NoiseScale | None, dict[str, str]]:
+        meter = self.noise
+        if meter is None:
+            wanted = self.options.noise_scale
+            reason = "this loop has no gradients of torch" if wanted else "noise_scale=False"
+            return None, {"noise_scale": reason}
+        if meter.unavailable:
+            return None, {"noise_scale": meter.unavailable}
+        pairs = meter.pairs()
+        if not pairs:
+            return None, {
+                "noise_scale": "no step had two gradients of equal size: accumulation or several "
+                "ranks are needed"
+            }
+        small = pairs[-1][1]
+        large = small * meter.multiple
+        found = noise_interval([(one, big) for _, _, one, big in pairs], small, large)
+        if isinstance(found, str):
+            return None, {"noise_scale": found}
+        return (
+            NoiseScale(
+                source="ranks" if meter.ranks == meter.multiple else "accumulation",
+                small_batch=small,
+                large_batch=large,
+                num_measured=len(pairs),
+                first_step=pairs[0][0],
+                last_step=pairs[-1][0],
+                low=found[0],
+                high=found[1],
+                unavailable={} if found[1] is not None else {"high": "the noise bounds it not"},
+            ),
+            {},
+        )
+
+    def _doubt(self, text: str) -> None:
+        if text not in self.doubts:
+            self.doubts.append(text)
+            self._say(text)
+
+
+def _keep_earlier(folder: Path) -> None:
+    """An earlier run's record in this folder stays, under the time of its start."""
+    old = folder / RECORD
+    if not old.exists():
+        return
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(old.stat().st_mtime))
+    for name in (RECORD, SAMPLES):
+        path = folder / name
+        if path.exists():
+            path.rename(path.with_name(f"{path.stem}-{stamp}{path.suffix}"))

@@ -1,0 +1,217 @@
+"""The record of a watched loop, made from what the core counted. Pure: it measures nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..records import (
+    Counters,
+    Discovery,
+    Fault,
+    LoaderInfo,
+    Memory,
+    NoiseScale,
+    Observed,
+    Profile,
+    SizeSeen,
+    TailCheck,
+    Trial,
+)
+from ..spread import inverse, spread_of
+from .core import Core, StepKind
+from .facts import Facts, unknown_loader
+
+MAX_TRIALS = 8
+"""Sizes that become a trial each; a loader that cuts by tokens has hundreds."""
+FEW = "only the first steps were seen, and what compiles and allocates is in their time"
+VARYING = "the size changes from step to step; the most frequent ones are shown"
+HIDDEN = "a larger batch ran before in this process, and its peak hides this one's"
+NO_SIZE = "the batches do not tell how many samples they hold; give batch_size= to the callback"
+
+
+def regular_kinds(core: Core) -> list[StepKind]:
+    """One kind of step for each size that is a trial: not the short ends of epochs.
+
+    Those never follow one of their own size, so they have no settled times. Where nothing settled,
+    the most frequent kind stands for the run.
+    """
+    kinds = [one for one in core.kinds.values() if one.times.count]
+    if not kinds:
+        most = max(core.kinds.values(), key=lambda one: one.num_steps, default=None)
+        return [most] if most is not None and most.unsettled else []
+    chosen: dict[int, StepKind] = {}
+    for one in kinds:
+        before = chosen.get(one.batch_size)
+        if before is None or one.num_steps > before.num_steps:
+            chosen[one.batch_size] = one
+    frequent = sorted(chosen.values(), key=lambda one: -one.num_steps)[:MAX_TRIALS]
+    return [one for one in chosen.values() if one in frequent]
+
+
+def trials_of(
+    core: Core,
+    *,
+    peaks: Mapping[int, Memory],
+    profiles: Mapping[int, Profile],
+    no_profile: str,
+    counters: Counters | None,
+    tail_error: str = "",
+) -> tuple[Trial, ...]:
+    """The trials: one for each size that ran, and the one that ran out of memory.
+
+    Args:
+        peaks: memory by size.
+        profiles: what the windows showed, by size.
+        no_profile: why a size has none.
+        counters: of NVML, over the whole run.
+        tail_error: how a short last batch failed; empty if it did not.
+    """
+    kinds = regular_kinds(core)
+    usual = core.usual_size
+    trials: list[Trial] = []
+    for kind in kinds:
+        trial = _trial(len(trials), kind)
+        size = kind.batch_size
+        doubts = list(trial.doubts)
+        if len(kinds) == MAX_TRIALS:
+            doubts.append(VARYING)
+        unavailable = dict(trial.unavailable)
+        if size not in peaks:
+            unavailable["memory"] = HIDDEN
+        if size not in profiles:
+            unavailable["profile"] = no_profile
+        tail = None
+        if size == usual and core.tail is not None:
+            tail = TailCheck(
+                num_samples=core.tail,
+                outcome="exception" if tail_error else "ok",
+                detail=tail_error,
+                num_non_finite=None,
+            )
+        fields: dict[str, Any] = {
+            "memory": peaks.get(size),
+            "profile": profiles.get(size),
+            "counters": counters if size == usual else None,
+            "tail": tail,
+            "doubts": tuple(doubts),
+            "unavailable": unavailable,
+        }
+        trials.append(_with(trial, fields))
+    if core.refused is not None and core.refused[0] is not None:
+        trials.append(_refused(len(trials), core.refused[0], core.refused[1]))
+    return tuple(trials)
+
+
+def _trial(ordinal: int, kind: StepKind) -> Trial:
+    pairs = list(kind.times.values) or kind.unsettled
+    step_s = spread_of([step / 1e9 for step, _ in pairs])
+    per_step = kind.batch_size * kind.micro_batches
+    return Trial(
+        ordinal=ordinal,
+        worker=0,
+        batch_size=kind.batch_size,
+        kind="timed",
+        purpose="search",
+        outcome="ok",
+        arrived_batch_size=kind.batch_size,
+        size_proof="shape",
+        micro_batches=kind.micro_batches,
+        num_warmup_steps=kind.num_steps - kind.times.count,
+        step_s=step_s,
+        samples_per_s=inverse(step_s, per_step) if step_s and step_s.low > 0 else None,
+        input_wait_s=spread_of([wait / 1e9 for _, wait in pairs]),
+        elapsed_s=kind.elapsed_ns / 1e9,
+        doubts=() if kind.times.count else (FEW,),
+    )
+
+
+def _with(trial: Trial, fields: dict[str, Any]) -> Trial:
+    import msgspec
+
+    return msgspec.structs.replace(trial, **fields)
+
+
+def _refused(ordinal: int, batch_size: int, text: str) -> Trial:
+    return Trial(
+        ordinal=ordinal,
+        worker=0,
+        batch_size=batch_size,
+        kind="timed",
+        purpose="search",
+        outcome="out_of_memory",
+        detail=text,
+    )
+
+
+def observed_of(
+    core: Core,
+    facts: Facts,
+    *,
+    profiled: tuple[int, ...],
+    held_bytes: int | None,
+    noise: NoiseScale | None,
+    reasons: Mapping[str, str],
+) -> Observed:
+    """The whole loop in counts."""
+    unavailable = dict(reasons)
+    if core.num_unsized:
+        unavailable["num_samples"] = NO_SIZE
+    if not core.num_tokens:
+        unavailable["num_tokens"] = "the loop did not count tokens"
+    sizes = sorted(core.sizes.items(), key=lambda one: -one[1])
+    return Observed(
+        framework=facts.framework,
+        framework_version=facts.version,
+        rank=facts.rank,
+        world_size=facts.world_size,
+        num_steps=core.num_steps,
+        num_micro_batches=core.num_micro_batches,
+        num_samples=None if core.num_unsized else core.num_samples,
+        num_skipped_steps=core.num_skipped_steps,
+        num_tokens=core.num_tokens or None,
+        num_epochs=core.num_epochs,
+        sizes=tuple(SizeSeen(batch_size=size, num_micro_batches=n) for size, n in sizes),
+        profiled_steps=profiled,
+        held_bytes=held_bytes,
+        noise_scale=noise,
+        unavailable=unavailable,
+    )
+
+
+def discovery_of(core: Core, facts: Facts, setup_s: float) -> Discovery | None:
+    """The loop as the advice wants it; `None` before a size is known."""
+    loader: LoaderInfo | None = facts.loader
+    size = (loader.batch_size if loader is not None else None) or core.usual_size
+    if size is None:
+        return None
+    kinds = [one for one in core.kinds.values() if one.batch_size == size]
+    seen = max(kinds, key=lambda one: one.num_steps, default=None)
+    micro = seen.micro_batches if seen is not None else facts.micro_batches or 1
+    first = next(iter(core.kinds.values()), None)
+    times = [] if first is None else first.unsettled or list(first.times.values)
+    reasons = dict(facts.reasons)
+    if facts.num_parameters is None:
+        reasons.setdefault("num_parameters", "neither a model nor an optimizer was seen")
+    if facts.norm_layers is None:
+        reasons.setdefault("norm_layers", "no model was seen")
+    return Discovery(
+        loaders=(loader or unknown_loader(size),),
+        optimizers=facts.optimizers,
+        primary_loader=0,
+        native_batch_size=size,
+        micro_batches=micro,
+        parameter_device=facts.device or "unknown",
+        num_parameters=facts.num_parameters or 0,
+        norm_layers=facts.norm_layers,
+        setup_s=setup_s,
+        native_step_s=times[0][0] / 1e9 if times else 0.0,
+        unavailable=reasons,
+    )
+
+
+def fault_of(error: BaseException) -> Fault:
+    """An exception of the user's loop, in one line; the traceback is the user's own."""
+    text = str(error).splitlines()
+    detail = f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
+    return Fault(outcome="exception", detail=detail, worker=0)

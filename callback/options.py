@@ -1,0 +1,113 @@
+"""What every adapter takes beside its framework's own arguments."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..session.options import run_folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Options of the callback.
+
+    Attributes:
+        logdir: folder for the record, the traces and the scalars; TensorBoard can be pointed at
+            it. `batchadvisor-runs/<script>-<time>` if not given.
+        profile: open profiled windows.
+        profile_after: steps before the first window.
+        profile_steps: steps in a window.
+        profile_every: steps from window to window; one window only if not given.
+        max_profiles: windows in a run.
+        with_stack: Python stacks in the traces.
+        scalars: write TensorBoard scalars.
+        noise_scale: estimate the gradient noise scale; costs norms of the gradients in one step of
+            `noise_every`.
+        noise_every: see there.
+        batch_size: samples in a full micro-batch, where the loop does not tell.
+        margin: share of the memory to leave free in what is advised, 0..1.
+        quiet: print nothing.
+    """
+
+    logdir: str | Path | None = None
+    profile: bool = True
+    profile_after: int = 10
+    profile_steps: int = 3
+    profile_every: int | None = None
+    max_profiles: int = 20
+    with_stack: bool = False
+    scalars: bool = True
+    noise_scale: bool = False
+    noise_every: int = 10
+    batch_size: int | None = None
+    margin: float = 0.05
+    quiet: bool = False
+
+
+_COUNTS = ("profile_after", "profile_steps", "profile_every", "max_profiles", "noise_every")
+
+
+def options_of(logdir: str | Path | None, given: dict[str, Any]) -> Options:
+    """The options, checked before the training starts.
+
+    Raises:
+        UsageError: there is no such option, or it cannot have this value.
+    """
+    known = [one.name for one in fields(Options)]
+    for name in given:
+        if name not in known:
+            msg = f"the callback has no option {name!r}."
+            raise UsageError(msg, f"It has: {', '.join(known)}.")
+    options = Options(logdir=logdir, **given)
+    for name in (*_COUNTS, "batch_size"):
+        value = getattr(options, name)
+        if value is None and name in ("profile_every", "batch_size"):
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            msg = f"{name}={value!r}: it counts steps or samples."
+            raise UsageError(msg, "Give a whole number from 1 on.")
+    if not 0 <= options.margin < 1:
+        msg = f"margin={options.margin!r} is no share of the memory."
+        raise UsageError(msg, "Give 0.05 for five percent.")
+    return options
+
+
+def folder_of(options: Options, world_size: int) -> Path:
+    """The run's folder. All ranks of one launch find the same one without asking each other."""
+    if options.logdir is not None:
+        return Path(options.logdir)
+    if world_size == 1:
+        return run_folder(script(), time.strftime("%Y%m%d-%H%M%S"))
+    started = time.localtime(_parent_started_s())
+    stamp = time.strftime("%Y%m%d-%H%M%S", started)
+    return Path("batchadvisor-runs") / f"{Path(script()).stem or 'run'}-{stamp}"
+
+
+def script() -> str:
+    """The script that runs, `notebook` where there is none."""
+    main = sys.modules.get("__main__")
+    if getattr(main, "__file__", None) is None and "ipykernel" in sys.modules:
+        return "notebook"
+    name = sys.argv[0] if sys.argv else ""
+    return name if name not in ("", "-c", "-") else "python"
+
+
+def _parent_started_s() -> float:
+    """When the launcher of the ranks started, in seconds since the epoch; the ranks share it."""
+    import os
+
+    try:
+        words = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
+        boot = next(
+            int(line.split()[1])
+            for line in Path("/proc/stat").read_text().splitlines()
+            if line.startswith("btime ")
+        )
+        return boot + int(words[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, StopIteration, ValueError, IndexError):
+        return time.time() // 60 * 60

@@ -1,0 +1,190 @@
+"""Short profiled windows in a long training: torch.profiler for a few steps, then silence."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..records import Profile
+from .core import NEVER
+
+WARMUP = 1
+"""Steps of each window in which the profiler runs already and nothing is kept."""
+BUSY_RETRY_STEPS = 100
+MAX_RETRIES = 5
+FOREIGN = "another profiler runs in this process"
+
+
+class Windows:
+    """Opens a window when its step comes, and closes it.
+
+    Args:
+        folder: of the run; traces go below it as `batchadvisor run` names them.
+        rank: of this process; the traces of all ranks lie in one folder.
+        device_type: as torch names it.
+        first: steps before the first window.
+        active: steps in a window.
+        every: steps from window to window; `None` for one window only.
+        limit: the most windows in a run.
+        with_stack: Python stacks in the trace; they slow short steps down.
+        say: tells the user something.
+
+    Attributes:
+        next_step: number of steps after which the next window opens.
+        active: whether one is open.
+        found: the latest profile of each batch size; its trace is not read yet.
+        began: first step of each window.
+        reason: why there is no profile; empty if there is one, or one may still come.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        rank: int,
+        device_type: str,
+        first: int,
+        active: int,
+        every: int | None,
+        limit: int,
+        with_stack: bool,
+        say: Callable[[str], None],
+    ) -> None:
+        self._folder = folder
+        self._rank = rank
+        self._device_type = device_type
+        self._active = active
+        self._every = every
+        self._limit = limit
+        self._with_stack = with_stack
+        self._say = say
+        self._profiler: Any = None
+        self._batch_size = 0
+        self._retries = 0
+        self._restore: Callable[[], None] | None = None
+        self.next_step = first
+        self.found: dict[int, Profile] = {}
+        self.began: list[int] = []
+        self.reason = "the run was over before its profiled window"
+
+    @property
+    def active(self) -> bool:
+        """Whether a window is open."""
+        return self._profiler is not None
+
+    def boundary(self, num_steps: int, batch_size: int | None) -> None:
+        """Between two steps: opens, advances or closes a window.
+
+        Args:
+            num_steps: made so far.
+            batch_size: of the last step; the trace is filed under it.
+        """
+        if self._profiler is not None:
+            self._advance(num_steps)
+        elif num_steps >= self.next_step and batch_size is not None:
+            self._open(num_steps, batch_size)
+
+    def skip(self, reason: str) -> None:
+        """There will be no window."""
+        self.next_step = NEVER
+        self.reason = reason
+
+    def abandon(self, reason: str) -> None:
+        """Closes an open window without a trace."""
+        profiler, self._profiler = self._profiler, None
+        if profiler is None:
+            return
+        self._unguard()
+        with contextlib.suppress(Exception):
+            profiler.abandon()
+        self.began.pop()
+        self.reason = reason
+
+    def _open(self, num_steps: int, batch_size: int) -> None:
+        import torch
+
+        from ..probes.profiling import TraceProfiler, trace_path
+
+        if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
+            self._postpone(num_steps)
+            return
+        path = trace_path(self._folder, batch_size, self._rank, len(self.began))
+        profiler = TraceProfiler(
+            path,
+            self._folder,
+            self._device_type,
+            (0, WARMUP, self._active),
+            with_stack=self._with_stack,
+        )
+        try:
+            profiler.start()
+        except Exception as error:  # noqa: BLE001  the training goes on without a profile
+            self.skip(f"the profiler did not start: {type(error).__name__}: {error}")
+            return
+        self._profiler, self._batch_size = profiler, batch_size
+        self._guard()
+        self.began.append(num_steps + 1 + WARMUP)
+        self.next_step = num_steps + 1
+
+    def _postpone(self, num_steps: int) -> None:
+        self._retries += 1
+        self.reason = FOREIGN
+        self.next_step = num_steps + BUSY_RETRY_STEPS if self._retries <= MAX_RETRIES else NEVER
+        if self._retries == 1:
+            self._say(
+                f"{FOREIGN}, so this one waits: no window at step {num_steps}, a try again "
+                f"{BUSY_RETRY_STEPS} steps later. Use profile=False to leave the window out."
+            )
+
+    def _advance(self, num_steps: int) -> None:
+        self.next_step = num_steps + 1
+        try:
+            if not self._profiler.step():
+                return
+            self._unguard()
+            profile = self._profiler.finish()
+        except Exception as error:  # noqa: BLE001
+            self.abandon(f"the profiler failed: {type(error).__name__}: {error}")
+            self.next_step = NEVER
+            return
+        self._profiler = None
+        self.found[self._batch_size] = profile
+        self.reason = ""
+        more = self._every is not None and len(self.began) < self._limit
+        self.next_step = self.began[-1] + (self._every or 0) if more else NEVER
+
+    def _guard(self) -> None:
+        """A profiler of the user's own that starts meanwhile goes first.
+
+        torch holds one profiler a process, and the second one to start would fail. The one place
+        through which all of them pass is watched while our window is open, and only then.
+        """
+        from torch.autograd.profiler import profile as native
+
+        prepare = getattr(native, "_prepare_trace", None)
+        if prepare is None:  # another torch: its own error has to do
+            return
+
+        def guarded(one: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._profiler is not None:
+                self.abandon("the training started a profiler of its own meanwhile")
+                self.next_step = NEVER
+                self._say(
+                    "the training started a profiler of its own; the profiled window was given up "
+                    "for it. Use profile=False to leave the window out."
+                )
+            return prepare(one, *args, **kwargs)
+
+        native._prepare_trace = guarded  # type: ignore[method-assign]
+
+        def restore() -> None:
+            native._prepare_trace = prepare  # type: ignore[method-assign]
+
+        self._restore = restore
+
+    def _unguard(self) -> None:
+        if self._restore is not None:
+            self._restore()
+            self._restore = None

@@ -1,0 +1,169 @@
+"""Norms of small and large gradients, taken from a training as it goes: the noise scale's input.
+
+A hook on each parameter sees the gradient of one backward pass on one rank before it is added to
+`.grad`; a callback at the end of the pass sees `.grad` itself: the sum over the micro-batches so
+far and, where DistributedDataParallel has reduced it, the mean over the ranks. Both come before
+clipping and unscaling, and a common factor (a loss scale, a division by the micro-batches) cancels
+in the ratio that is wanted. Other ranks are not asked: the mean square of this rank's gradients
+has the same expectation as theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+MAX_PAIRS = 400
+"""Measured steps that are kept; older ones tell of an older scale."""
+MAX_PENDING = 32
+"""Measured steps whose values may wait on the device before they are read."""
+
+
+class NoiseMeter:
+    """Measures one step in `every`.
+
+    Args:
+        parameters: those that train.
+        every: steps from one that is measured to the next.
+
+    Attributes:
+        ranks: processes whose mean `.grad` holds.
+        source: `ranks` or `accumulation`.
+        unavailable: why nothing can be measured; empty if something can.
+    """
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter], every: int) -> None:
+        self._parameters = [one for one in parameters if one.requires_grad]
+        self._every = every
+        self._armed = False
+        self._small: list[torch.Tensor] = []
+        self._large: torch.Tensor | None = None
+        self._passes = 0
+        self._queued = False
+        self._pending: list[tuple[torch.Tensor, torch.Tensor, int, int, int]] = []
+        self._pairs: deque[tuple[int, int, float, float]] = deque(maxlen=MAX_PAIRS)
+        self.ranks = _ranks(self._parameters)
+        self.unavailable = _refused(self._parameters)
+        self._handles: list[Any] = []
+        if not self.unavailable:
+            self._handles = [one.register_hook(self._arrived) for one in self._parameters]
+
+    def boundary(self, num_steps: int, batch_size: int | None, *, even: bool) -> None:
+        """Between two steps: books the one that was measured, and arms the next if it is its turn.
+
+        Args:
+            num_steps: made so far.
+            batch_size: samples of each micro-batch of the step that is over.
+            even: whether all of them had that size.
+        """
+        if self._armed:
+            self._armed = False
+            self._book(num_steps, batch_size if even else None)
+        if not self.unavailable and num_steps % self._every == 0:
+            self._small, self._large, self._passes = [], None, 0
+            self._armed = True
+
+    def pairs(self) -> list[tuple[int, int, float, float]]:
+        """(step, samples, mean square of small gradients, square of the large one), latest last.
+
+        `samples` are those of a small gradient; the large one holds `passes x ranks` of it. Waits
+        for the device.
+        """
+        self._read()
+        return list(self._pairs)
+
+    @property
+    def multiple(self) -> int:
+        """Small gradients in a large one, as last measured."""
+        return self._multiple
+
+    _multiple = 1
+
+    def close(self) -> None:
+        """Takes the hooks away."""
+        for one in self._handles:
+            one.remove()
+        self._handles = []
+        self._armed = False
+
+    def _arrived(self, gradient: torch.Tensor) -> None:
+        if not self._armed:
+            return
+        if not self._queued:
+            self._queued = True
+            # Runs when the pass is over; queued again from there it runs after the reducer's own.
+            _queue(lambda: _queue(self._passed))
+        with torch.no_grad():
+            self._small.append(_square(gradient))
+
+    def _passed(self) -> None:
+        self._queued = False
+        if not self._armed:
+            return
+        self._passes += 1
+        with torch.no_grad():
+            squares = [_square(one.grad) for one in self._parameters if one.grad is not None]
+            self._large = torch.stack(squares).sum() if squares else None
+
+    def _book(self, step: int, batch_size: int | None) -> None:
+        small, large, passes = self._small, self._large, self._passes
+        self._small, self._large = [], None
+        multiple = passes * self.ranks
+        if batch_size is None or large is None or not small or multiple < 2:
+            return
+        if multiple != self._multiple or (self._pairs and self._pairs[-1][1] != batch_size):
+            self._pairs.clear()  # another pair of sizes; means over both would be of neither
+            self._pending.clear()
+            self._multiple = multiple
+        local = torch.stack(small).sum() / passes
+        self._pending.append((local, large / passes**2, step, batch_size, multiple))
+        if len(self._pending) >= MAX_PENDING:
+            self._read()
+
+    def _read(self) -> None:
+        for local, large, step, batch_size, _ in self._pending:
+            one, two = float(local), float(large)
+            # An overflow under a gradient scaler is skipped by it, and here.
+            if one == one and two == two and max(one, two) < float("inf"):
+                self._pairs.append((step, batch_size, one, two))
+        self._pending.clear()
+
+
+def _square(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_sparse:
+        tensor = tensor.coalesce().values()
+    return torch.linalg.vector_norm(tensor.detach(), dtype=torch.float32).double().square()
+
+
+def _queue(function: Any) -> None:
+    torch.autograd.Variable._execution_engine.queue_callback(function)  # type: ignore[attr-defined]
+
+
+def _ranks(parameters: list[torch.nn.Parameter]) -> int:
+    """Processes whose gradients are averaged, by the wrapper that holds these parameters."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return 1
+    wanted = {id(one) for one in parameters}
+    for thing in gc.get_objects():
+        if issubclass(type(thing), DistributedDataParallel):
+            with contextlib.suppress(RuntimeError):
+                if any(id(one) in wanted for one in thing.parameters()):
+                    return torch.distributed.get_world_size(thing.process_group)
+    return 1
+
+
+def _refused(parameters: list[torch.nn.Parameter]) -> str:
+    if not parameters:
+        return "no parameter that trains was found"
+    for one in parameters:
+        name = type(one).__name__
+        if name in ("DTensor", "FlatParameter") or type(one.data).__name__ == "DTensor":
+            return "the parameters are sharded; no rank holds a whole gradient"
+    return ""
