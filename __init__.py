@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .advisor.tails import tails as tails
+    from .callback.plain import ProfilingCallback as ProfilingCallback
     from .records import ModelFacts as ModelFacts
     from .records import Pipeline as Pipeline
     from .session.api import ProbedRun as ProbedRun
@@ -17,11 +18,21 @@ _LAZY = {
     "ModelFacts": ("records", "ModelFacts"),
     "Pipeline": ("records", "Pipeline"),
     "ProbedRun": ("session.api", "ProbedRun"),
+    "ProfilingCallback": ("callback", "ProfilingCallback"),
     "probe": ("session.api", "probe"),
     "run": ("session.api", "run"),
     "tails": ("advisor.tails", "tails"),
 }
-__all__ = ["ModelFacts", "Pipeline", "ProbedRun", "__version__", "probe", "run", "tails"]
+__all__ = [
+    "ModelFacts",
+    "Pipeline",
+    "ProbedRun",
+    "ProfilingCallback",
+    "__version__",
+    "probe",
+    "run",
+    "tails",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -42,6 +42,7 @@ from .facts import (
 from .findings import by_severity, findings_of
 from .knee import fastest
 from .laws import fit_memory, fit_time
+from .observed import with_observed
 from .reasons import change, headline, reason
 from .tail import tail_of
 from .training import training_of
@@ -84,7 +85,7 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
             num_ranks=num_ranks(record),
         )
     scaling = scaling_of(record, chosen)
-    return Advice(
+    advice = Advice(
         goal=record.goal,
         headline=headline(recommended),
         reason=reason(record, recommended, native_choice),
@@ -109,6 +110,7 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         scaling=scaling,
         unavailable=unavailable,
     )
+    return with_observed(record, advice)
 
 
 def _under(record: RunRecord, goal: Goal) -> RunRecord:

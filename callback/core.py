@@ -4,15 +4,16 @@
                   └──────────────── on_pause, on_oom ──────────────────┘
 
 A step lasts from its begin to the begin of the next one, so that whatever the loop does after the
-optimizer's step (reading the loss, logging) is in it, and each step holds one fetch of data for each
-micro-batch. `on_pause` ends a step where something else follows: validation, the end of an epoch.
-The device is never waited for: over many steps the host is no faster than the device that it feeds.
+optimizer's step (reading the loss, logging) is in it, and each step holds one fetch of data for
+each micro-batch. `on_pause` ends a step where something else follows: validation, the end of an
+epoch. The device is never waited for: over many steps the host is no faster than the device that
+it feeds.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from .reservoir import Reservoir
@@ -30,11 +31,8 @@ NEVER = 1 << 62
 class Listener(Protocol):
     """Whoever does the slow things, at a boundary between two steps."""
 
-    def first_step(self, core: Core) -> None:
-        """The first step of the run is over."""
-
     def boundary(self, core: Core, now_ns: int) -> None:
-        """It is due: `core.due_ns` has passed, or `core.due_step` was reached."""
+        """It is due: the first step is over, `due_ns` has passed, or `due_step` was reached."""
 
 
 class StepKind:
@@ -72,8 +70,9 @@ class Core:
         kinds: steps by (size, micro-batches), in the order of their first step.
         due_ns, due_step: when the listener wants the next boundary; `timing` is false while it
             disturbs the times (a profiler runs).
-        last: (step, wait, samples) of the last timed step.
+        last: (step, wait, samples, batch size) of the last timed step.
         size: samples in the last micro-batch, and `step_size`: of the first one of its step.
+        was_even: whether all micro-batches of the step that was closed last had one size.
         tail: samples of the last, shorter micro-batch before a pause; `None` if there was none.
         refused: (size, text) of an out-of-memory error.
     """
@@ -97,9 +96,10 @@ class Core:
         self.due_step = NEVER
         self.timing = True
         self.began_ns = 0
-        self.last: tuple[int, int, int] | None = None
+        self.last: tuple[int, int, int, int] | None = None
         self.size: int | None = None
         self.step_size: int | None = None
+        self.was_even = True
         self.tail: int | None = None
         self.refused: tuple[int | None, str] | None = None
         # Since the listener last looked: timed steps, their time, wait and samples.
@@ -219,10 +219,33 @@ class Core:
         """The most frequent size of a micro-batch."""
         return max(self.sizes, key=self.sizes.__getitem__) if self.sizes else None
 
-    @property
-    def num_open_micro_batches(self) -> int:
-        """Micro-batches since the last step of the optimizer."""
-        return self._micro
+    def on_execution(self, sizes: Sequence[int | None], micro_batches: int) -> None:
+        """Several micro-batches that the framework ran in one call, since the step began.
+
+        Args:
+            sizes: samples in each.
+            micro_batches: of them per optimizer step.
+        """
+        now, begin = self._clock(), self._begin_ns
+        first = self.num_ended
+        for size in sizes:
+            if self._begin_ns is None:
+                self._begin_ns = now
+            self.on_microbatch(size)
+            if self._micro == micro_batches:
+                self._broken = True  # the call's time is shared out below, not measured here
+                self._close(now)
+        steps = self.num_ended - first
+        self._begin_ns = None
+        whole = steps * micro_batches == len(sizes) and len(set(sizes)) == 1
+        kind = self.kinds.get((self.step_size or 0, micro_batches))
+        if whole and begin is not None and kind is not None and self.timing and first:
+            kind.elapsed_ns += now - begin
+            kind.times.add(((now - begin) // steps, 0))
+
+    def now_ns(self) -> int:
+        """The time by the core's clock."""
+        return self._clock()
 
     def _close(self, now: int) -> int:
         """Books the step that was ended; returns when the next one begins."""
@@ -234,12 +257,11 @@ class Core:
         else:
             self._previous = None
         self._complete = self._broken = False
+        self.was_even = self._even
         self._even = True
         self._micro = self._samples = self._wait_ns = 0
         self._begin_ns = None
         if now >= self.due_ns or self.num_ended >= self.due_step:
-            if self.num_ended == 1:
-                self._listener.first_step(self)
             self._listener.boundary(self, now)
             return self._clock()  # what the listener did belongs to no step
         return now
@@ -262,7 +284,7 @@ class Core:
                 kind.unsettled.append((step_ns, wait_ns))
             return
         kind.times.add((step_ns, wait_ns))
-        self.last = (step_ns, wait_ns, self._samples)
+        self.last = (step_ns, wait_ns, self._samples, kind.batch_size)
         recent = self.recent
         recent[0] += 1
         recent[1] += step_ns

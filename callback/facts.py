@@ -11,7 +11,7 @@ from importlib import metadata
 from typing import Any
 
 from .. import __version__
-from ..records import LoaderInfo, NormLayers, OptimizerInfo, SourceLine, Versions
+from ..records import LoaderInfo, NormLayers, OptimizerInfo, Pipeline, SourceLine, Versions
 
 STEERED = "no: a callback only watches"
 
@@ -25,6 +25,7 @@ class Facts:
         loader: the training loader.
         micro_batches: per optimizer step, as configured; what is seen goes before it.
         device: of the parameters, as `str(torch.device)`; `None` while it is not known.
+        pipeline: how samples become batches, over all ranks, for the rules on the epoch's end.
         reasons: why something is not known, by the field of the discovery.
     """
 
@@ -38,6 +39,7 @@ class Facts:
     device: str | None = None
     rank: int = 0
     world_size: int = 1
+    pipeline: Pipeline | None = None
     reasons: dict[str, str] = field(default_factory=dict)
 
     def add_optimizer(self, optimizer: Any) -> None:

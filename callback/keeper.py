@@ -76,6 +76,7 @@ class Keeper:
         _keep_earlier(self.folder)
         self.core = Core(self)
         self.windows: Windows | None = None
+        self.no_windows = "no step was made"
         self.noise: Any = None
         self.doubts: list[str] = []
         self._say = say
@@ -101,7 +102,7 @@ class Keeper:
 
     # at boundaries -----------------------------------------------------------------------------
 
-    def first_step(self, core: Core) -> None:
+    def _first_step(self) -> None:
         """The loop is known now: its device, its sizes, its tail."""
         self._setup_s = time.monotonic() - self._started_s
         self._on_first_step(self)
@@ -113,10 +114,19 @@ class Keeper:
             self._sampler.begin()
 
     def boundary(self, core: Core, now_ns: int) -> None:
-        """Whatever is due."""
+        """Whatever is due. A failure of ours ends the watching, never the training."""
+        try:
+            self._due(core, now_ns)
+        except Exception as error:  # noqa: BLE001
+            core.due_ns = core.due_step = NEVER
+            core.timing = True
+            self._doubt(f"the callback stopped measuring: {type(error).__name__}: {error}")
+
+    def _due(self, core: Core, now_ns: int) -> None:
+        if core.num_ended == 1:
+            self._first_step()
         if self.noise is not None:
-            kind = core.step_size
-            self.noise.boundary(core.num_ended, kind, even=True)
+            self.noise.boundary(core.num_ended, core.step_size, even=core.was_even)
         windows = self.windows
         if windows is not None:
             if core.num_ended >= windows.next_step and not windows.active and self._too_full():
@@ -129,9 +139,9 @@ class Keeper:
             cost_s = time.monotonic() - began_s
             core.due_ns = now_ns + int(1e9 * max(self._period_s, COST_SHARE * cost_s))
             self._period_s = min(LONGEST_SAVE_S, self._period_s * GROWTH)
-        core.due_step = self._next_step(core)
+        core.due_step = self._next_step()
 
-    def _next_step(self, core: Core) -> int:
+    def _next_step(self) -> int:
         due = NEVER if self.windows is None else self.windows.next_step
         return due if self.noise is None else min(due, self.noise.next_step)
 
@@ -155,12 +165,10 @@ class Keeper:
         core, probe = self.core, self._probe
         if probe is None:
             return
-        size = core.step_size
         self._held_bytes = probe.held_bytes()
-        if size is not None and size == max(core.sizes, default=None):
-            self._peaks[size] = probe.read_memory()
-        elif size is not None and size == core.usual_size and size not in self._peaks:
-            self.doubts = list(dict.fromkeys([*self.doubts, ledger.HIDDEN]))
+        if core.sizes:
+            # The peak of the whole process: it belongs to the largest size that it has seen.
+            self._peaks[max(core.sizes)] = probe.read_memory()
         if self._sampler is not None:
             self._counters = self._sampler.end()
             self._sampler.begin(steady_s=1.0)
@@ -170,7 +178,7 @@ class Keeper:
         core = self.core
         if core.last is None or not core.recent[0]:
             return
-        step_ns, wait_ns, samples = core.last
+        step_ns, wait_ns, samples, size = core.last
         row = {
             "trial": 0,
             "step": core.num_ended,
@@ -179,8 +187,8 @@ class Keeper:
             "num_samples": samples,
         }
         sizes = [one.batch_size for one in ledger.regular_kinds(core)]
-        if core.step_size in sizes:
-            row["trial"] = sizes.index(core.step_size)
+        if size in sizes:
+            row["trial"] = sizes.index(size)
             self.store.append([row])
         steps, total_ns, total_wait_ns, num_samples = core.recent
         core.recent[:] = [0, 0, 0, 0]
@@ -190,7 +198,7 @@ class Keeper:
                 "batchadvisor/step time (s)": total_ns / steps / 1e9,
                 "batchadvisor/input wait (%)": 100 * total_wait_ns / total_ns,
             }
-            peak = self._peaks.get(core.step_size or 0)
+            peak = self._peaks.get(max(core.sizes))
             if peak is not None:
                 values["batchadvisor/peak memory (GiB)"] = peak.peak_bytes / 2**30
             self._write_scalars(values)
@@ -274,7 +282,7 @@ class Keeper:
             if size not in profiles:
                 placed = self._placed(one)
                 profiles[size] = msgspec.structs.replace(placed, unavailable={"*": unread})
-        no_profile = windows.reason if windows is not None else "profile=False"
+        no_profile = windows.reason if windows is not None else self.no_windows
         noise, reasons = self._noise_scale()
         return RunRecord(
             state=state,
@@ -291,6 +299,7 @@ class Keeper:
                 profiles=profiles,
                 no_profile=no_profile,
                 counters=self._counters,
+                no_wait=self.facts.reasons.get("input_wait_s", ""),
                 tail_error=tail_error,
             ),
             faults=faults,

@@ -56,6 +56,7 @@ def trials_of(
     profiles: Mapping[int, Profile],
     no_profile: str,
     counters: Counters | None,
+    no_wait: str = "",
     tail_error: str = "",
 ) -> tuple[Trial, ...]:
     """The trials: one for each size that ran, and the one that ran out of memory.
@@ -65,6 +66,7 @@ def trials_of(
         profiles: what the windows showed, by size.
         no_profile: why a size has none.
         counters: of NVML, over the whole run.
+        no_wait: why the wait for data is not known; empty if it is.
         tail_error: how a short last batch failed; empty if it did not.
     """
     kinds = regular_kinds(core)
@@ -89,7 +91,10 @@ def trials_of(
                 detail=tail_error,
                 num_non_finite=None,
             )
+        if no_wait:
+            unavailable["input_wait_s"] = no_wait
         fields: dict[str, Any] = {
+            "input_wait_s": None if no_wait else trial.input_wait_s,
             "memory": peaks.get(size),
             "profile": profiles.get(size),
             "counters": counters if size == usual else None,
@@ -175,6 +180,7 @@ def observed_of(
         profiled_steps=profiled,
         held_bytes=held_bytes,
         noise_scale=noise,
+        pipeline=facts.pipeline,
         unavailable=unavailable,
     )
 

@@ -177,7 +177,7 @@ class Windows:
                 )
             return prepare(one, *args, **kwargs)
 
-        native._prepare_trace = guarded  # type: ignore[method-assign]
+        native._prepare_trace = guarded  # type: ignore[method-assign, assignment]
 
         def restore() -> None:
             native._prepare_trace = prepare  # type: ignore[method-assign]

@@ -14,6 +14,7 @@ import contextlib
 import gc
 from collections import deque
 from collections.abc import Iterable
+from math import isfinite
 from typing import Any
 
 import torch
@@ -32,8 +33,9 @@ class NoiseMeter:
         every: steps from one that is measured to the next.
 
     Attributes:
+        next_step: number of steps after which `boundary` wants to be called.
+        multiple: small gradients in a large one, as last measured.
         ranks: processes whose mean `.grad` holds.
-        source: `ranks` or `accumulation`.
         unavailable: why nothing can be measured; empty if something can.
     """
 
@@ -47,11 +49,13 @@ class NoiseMeter:
         self._queued = False
         self._pending: list[tuple[torch.Tensor, torch.Tensor, int, int, int]] = []
         self._pairs: deque[tuple[int, int, float, float]] = deque(maxlen=MAX_PAIRS)
+        self.next_step = 0
+        self.multiple = 1
         self.ranks = _ranks(self._parameters)
         self.unavailable = _refused(self._parameters)
         self._handles: list[Any] = []
         if not self.unavailable:
-            self._handles = [one.register_hook(self._arrived) for one in self._parameters]
+            self._handles = [_hooked(one, self._arrived) for one in self._parameters]
 
     def boundary(self, num_steps: int, batch_size: int | None, *, even: bool) -> None:
         """Between two steps: books the one that was measured, and arms the next if it is its turn.
@@ -64,9 +68,11 @@ class NoiseMeter:
         if self._armed:
             self._armed = False
             self._book(num_steps, batch_size if even else None)
-        if not self.unavailable and num_steps % self._every == 0:
+            self.next_step = num_steps - 1 + self._every
+        if not self.unavailable and num_steps >= self.next_step:
             self._small, self._large, self._passes = [], None, 0
             self._armed = True
+            self.next_step = num_steps + 1
 
     def pairs(self) -> list[tuple[int, int, float, float]]:
         """(step, samples, mean square of small gradients, square of the large one), latest last.
@@ -76,13 +82,6 @@ class NoiseMeter:
         """
         self._read()
         return list(self._pairs)
-
-    @property
-    def multiple(self) -> int:
-        """Small gradients in a large one, as last measured."""
-        return self._multiple
-
-    _multiple = 1
 
     def close(self) -> None:
         """Takes the hooks away."""
@@ -116,10 +115,10 @@ class NoiseMeter:
         multiple = passes * self.ranks
         if batch_size is None or large is None or not small or multiple < 2:
             return
-        if multiple != self._multiple or (self._pairs and self._pairs[-1][1] != batch_size):
+        if multiple != self.multiple or (self._pairs and self._pairs[-1][1] != batch_size):
             self._pairs.clear()  # another pair of sizes; means over both would be of neither
             self._pending.clear()
-            self._multiple = multiple
+            self.multiple = multiple
         local = torch.stack(small).sum() / passes
         self._pending.append((local, large / passes**2, step, batch_size, multiple))
         if len(self._pending) >= MAX_PENDING:
@@ -129,19 +128,24 @@ class NoiseMeter:
         for local, large, step, batch_size, _ in self._pending:
             one, two = float(local), float(large)
             # An overflow under a gradient scaler is skipped by it, and here.
-            if one == one and two == two and max(one, two) < float("inf"):
+            if isfinite(one) and isfinite(two):
                 self._pairs.append((step, batch_size, one, two))
         self._pending.clear()
+
+
+def _hooked(parameter: Any, function: Any) -> Any:
+    return parameter.register_hook(function)
 
 
 def _square(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_sparse:
         tensor = tensor.coalesce().values()
-    return torch.linalg.vector_norm(tensor.detach(), dtype=torch.float32).double().square()
+    norm: torch.Tensor = torch.linalg.vector_norm(tensor.detach(), dtype=torch.float32)
+    return norm.double().square()
 
 
 def _queue(function: Any) -> None:
-    torch.autograd.Variable._execution_engine.queue_callback(function)  # type: ignore[attr-defined]
+    torch.autograd.Variable._execution_engine.queue_callback(function)
 
 
 def _ranks(parameters: list[torch.nn.Parameter]) -> int:

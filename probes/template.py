@@ -16,8 +16,9 @@ from ..records import Discovery, LoaderInfo
 from .inputs import AS_ASKED, ModelInputs
 from .loaders import LoaderHandle, is_training_fetch
 from .messages import WorkOrder
+from .norms import count_norms
 from .placeholder import command, source_of, without_placeholder
-from .steering import Steering, StepConductor, norm_layers
+from .steering import Steering, StepConductor
 
 CYCLES = 2
 """Whole training cycles before the first window."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .base import Record
+from .tails import Pipeline
 
 
 class SizeSeen(Record, frozen=True, kw_only=True):
@@ -55,6 +56,7 @@ class Observed(Record, frozen=True, kw_only=True):
         profiled_steps: first step of each profiled window.
         held_bytes: memory that stays allocated between two steps (weights, optimizer, gradients).
         noise_scale: opt-in, see the struct.
+        pipeline: how samples become batches, over all ranks.
     """
 
     framework: str
@@ -71,4 +73,5 @@ class Observed(Record, frozen=True, kw_only=True):
     profiled_steps: tuple[int, ...] = ()
     held_bytes: int | None = None
     noise_scale: NoiseScale | None = None
+    pipeline: Pipeline | None = None
     unavailable: dict[str, str] = {}

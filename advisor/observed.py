@@ -1,0 +1,225 @@
+"""Advice from a training that a callback watched: nothing was steered, so little was compared.
+
+A callback sees one batch size, or those of a changing schedule one after the other. What was seen
+is said as measured; every other size is an estimate and called one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from ..records import (
+    Advice,
+    Evidence,
+    Finding,
+    Memory,
+    NoiseScale,
+    Observed,
+    RunRecord,
+    TailFinding,
+    Verdict,
+)
+from ..units import format_bytes
+from .facts import best_timed, ran, smallest_bad, target_bytes, trusted_memory
+from .reasons import headline
+from .tail import has_harmful_tail
+from .tails import tails
+from .training import LINEAR, SQUARE_ROOT
+
+GROWTH = 2
+"""The size to try next is at most so many times the one that ran."""
+_SEVERITY = {"error": "error", "nan": "error", "bias": "warning", "waste": "info", "slow": "info"}
+
+
+class Headroom(NamedTuple):
+    """Room for larger micro-batches, an estimate.
+
+    Attributes:
+        samples: that fit beside those of the size that ran, within capacity less margin.
+        basis: what the estimate rests on.
+    """
+
+    samples: int
+    basis: str
+
+
+def with_observed(record: RunRecord, advice: Advice) -> Advice:
+    """The advice in the words of what a callback can know."""
+    observed = record.observed
+    if observed is None:
+        return advice
+    sizes = sorted({one.batch_size for one in ran(record)})
+    findings = [*advice.findings, *_tail_findings(observed)]
+    if advice.recommended is not None:
+        findings += _estimates(record, advice, advice.recommended.batch_size)
+    if observed.noise_scale is not None:
+        findings.append(_noise(record, observed.noise_scale))
+    rank = {"error": 0, "warning": 1, "info": 2}
+    advice = msgspec.structs.replace(
+        advice, findings=tuple(sorted(findings, key=lambda one: rank[one.severity]))
+    )
+    if advice.recommended is None:
+        return advice
+    if len(sizes) > 1:
+        reason = f"{advice.reason} The sizes ran one after the other in one training, not in turn."
+        return msgspec.structs.replace(advice, reason=reason)
+    said = headline(advice.recommended).replace("Use batch size", "Batch size", 1)
+    return msgspec.structs.replace(
+        advice,
+        headline=said.replace(":", " as it ran:", 1),
+        reason="The callback saw this size alone: whether another one is faster was not measured.",
+        change="",
+    )
+
+
+def headroom(record: RunRecord, size: int) -> Headroom | str:
+    """Samples that still fit beside `size`, or why that is not known."""
+    target = target_bytes(record)
+    memory = trusted_memory(record)
+    here = memory.get(size)
+    if target is None or here is None:
+        return "the device's memory or its peak is not known"
+    left = target - here.peak_bytes
+    if left <= 0:
+        return f"the peak is above {format_bytes(target)} already"
+    other = [one for one in memory if one != size]
+    if other:
+        nearest = min(other, key=lambda one: abs(one - size))
+        slope = (here.peak_bytes - memory[nearest].peak_bytes) / (size - nearest)
+        if slope > 0:
+            return Headroom(int(left / slope), f"a line through the sizes {nearest} and {size}")
+    by_held = _by_held(record.observed, here, size, left)
+    if by_held is not None:
+        return by_held
+    if record.device is not None and record.device.kind == "cpu":
+        basis = "at least, if memory grows in proportion to the batch at most; one size was seen"
+    else:
+        basis = "at least, if memory grows in proportion to the batch; one size was seen"
+    return Headroom(int(size * left / here.peak_bytes), basis)
+
+
+def _by_held(
+    observed: Observed | None, memory: Memory, size: int, left_bytes: int
+) -> Headroom | None:
+    """What lies between the steps does not grow with the batch, what is freed does."""
+    held = observed.held_bytes if observed is not None else None
+    if held is None or memory.allocated_bytes is None or memory.allocated_bytes <= held:
+        return None
+    slope = (memory.allocated_bytes - held) / size
+    basis = f"{format_bytes(held)} stay allocated between steps and the rest grows with the batch"
+    return Headroom(int(left_bytes / slope), f"if {basis}; one size was seen")
+
+
+def to_try(record: RunRecord, verdict: Verdict, size: int, room: Headroom | str) -> int | None:
+    """The size to try next: twice as large as far as it fits, without a harmful tail near by."""
+    if verdict.larger_batch == "does not help" or isinstance(room, str):
+        return None
+    most = min(GROWTH * size, size + room.samples)
+    bad = smallest_bad(record)
+    if bad is not None:
+        most = min(most, bad - 1)
+    discovery = record.discovery
+    if discovery is None or most <= size:
+        return None
+    if discovery.primary.num_samples is not None:
+        most = min(most, discovery.primary.num_samples)
+    lowest = size + max(1, (most - size) // 2)
+    candidates = range(most, lowest - 1, -1)
+    even = [one for one in candidates if one % 8 == 0] or list(candidates)
+    clean = next((one for one in even if not has_harmful_tail(discovery, one)), None)
+    return clean if clean is not None else next(iter(even), None)
+
+
+def _estimates(record: RunRecord, advice: Advice, size: int) -> list[Finding]:
+    verdict = advice.verdict
+    room = headroom(record, size)
+    found: list[Finding] = []
+    if isinstance(room, Headroom):
+        found.append(
+            Finding(
+                rule="callback.headroom",
+                severity="info",
+                message=f"memory leaves room for about {room.samples} more samples a micro-batch "
+                f"({room.basis})",
+                evidence=(Evidence(metric="samples", value=room.samples),),
+                confidence="estimate",
+            )
+        )
+    if size not in best_timed(record):
+        return found
+    again = f"`batchadvisor run {record.script.path}` measures it"
+    if verdict.larger_batch == "does not help":
+        text = f"a larger batch would not make the steps more efficient: {verdict.message}"
+        return [*found, _try(text, size, "nothing to try; mend what limits the step.")]
+    larger = to_try(record, verdict, size, room)
+    if larger is None:
+        why = room if isinstance(room, str) else "no larger size fits"
+        return [*found, _try(f"no larger size to try: {why}", size, f"{again} for other sizes.")]
+    if verdict.larger_batch == "helps":
+        text = f"try {larger}: it should fit, and a larger batch helps here"
+    else:
+        text = f"try {larger}: it should fit; whether it is faster one size cannot tell"
+    return [*found, _try(text, larger, f"{again}, or set it and keep the callback.")]
+
+
+def _try(message: str, size: int, remedy: str) -> Finding:
+    return Finding(
+        rule="callback.try",
+        severity="info",
+        message=message,
+        evidence=(Evidence(metric="batch size", value=size),),
+        remedy=remedy,
+        confidence="estimate",
+    )
+
+
+def tail_cases(observed: Observed) -> tuple[TailFinding, ...]:
+    """What the end of an epoch does in this pipeline, harmful cases only."""
+    if observed.pipeline is None:
+        return ()
+    report = tails(observed.pipeline)
+    return tuple(one for one in report.findings if one.harmful)
+
+
+def _tail_findings(observed: Observed) -> list[Finding]:
+    """Cases of several ranks; one process has its findings already."""
+    if observed.world_size < 2:
+        return []
+    return [
+        Finding(
+            rule=f"tails.{one.id}",
+            severity=_SEVERITY[one.severity],  # type: ignore[arg-type]
+            message=one.message,
+            evidence=one.evidence,
+            remedy=one.fixes[0].title if one.fixes else "",
+        )
+        for one in tail_cases(observed)
+    ]
+
+
+def _noise(record: RunRecord, noise: NoiseScale) -> Finding:
+    """The critical batch size as an interval or a lower bound, with the step it was taken at."""
+    when = f"at steps {noise.first_step} to {noise.last_step}"
+    if noise.low is None:
+        what = "is not known"
+    elif noise.high is None:
+        what = f"is above {noise.low:.3g} samples"
+    else:
+        what = f"lies between {noise.low:.3g} and {noise.high:.3g} samples"
+    optimizer = next(iter(record.discovery.optimizers), None) if record.discovery else None
+    rule, source = LINEAR if optimizer is not None and optimizer.name == "SGD" else SQUARE_ROOT
+    return Finding(
+        rule="callback.noise_scale",
+        severity="info",
+        message=f"the critical effective batch {what} ({noise.confidence:.0%}), {when}; it grows "
+        "as the training goes on",
+        evidence=(
+            Evidence(metric="effective batch measured", value=noise.large_batch),
+            Evidence(metric="measured steps", value=noise.num_measured),
+        ),
+        remedy="below it a larger effective batch costs few more samples; then, as a suggestion: "
+        f"{rule} ({source}).",
+        confidence="estimate",
+    )

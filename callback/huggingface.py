@@ -1,0 +1,191 @@
+"""The callback for the Hugging Face Trainer: `Trainer(callbacks=[HuggingFaceCallback(...)])`.
+
+The Trainer passes no batches to its callbacks and tells them of no exception. The batches are seen
+where its loader yields them; exceptions where `Trainer.train` lets them pass, if the callback was
+given to the constructor of the Trainer.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from transformers import TrainerCallback
+
+from ..records import Advice, Pipeline, RunRecord
+from .facts import Facts, loader_info, rank_and_world, version_of
+from .loaders import BatchReader, observe
+from .options import options_of
+from .watch import Watch
+
+
+class HuggingFaceCallback(TrainerCallback):
+    """Watches `Trainer.train`.
+
+    Args:
+        logdir, options: see `batchadvisor.callback.options.Options`.
+
+    Attributes:
+        record, advice: after the training.
+
+    Raises:
+        UsageError: an option is wrong, or the folder cannot be written.
+    """
+
+    def __init__(self, logdir: Any = None, **options: Any) -> None:
+        super().__init__()
+        self._watch = Watch(options_of(logdir, options))
+        self._reader: BatchReader | None = None
+        self._restore: Callable[[], None] | None = None
+        self._batch_size: int | None = None
+
+    @property
+    def record(self) -> RunRecord | None:
+        """What was measured; `None` before the end."""
+        return self._watch.record
+
+    @property
+    def advice(self) -> Advice | None:
+        """What follows from it; `None` before the end."""
+        return self._watch.advice
+
+    def _repr_html_(self) -> str:
+        return self._watch.html()
+
+    # hooks of the Trainer ----------------------------------------------------------------------
+
+    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        trainer = _trainer_above()
+        if trainer is None or "train" in vars(trainer):
+            return
+        train = trainer.train
+
+        @functools.wraps(train)
+        def watched(*arguments: Any, **options: Any) -> Any:
+            try:
+                return train(*arguments, **options)
+            except BaseException as error:
+                self._end(error)
+                raise
+
+        trainer.train = watched
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._watch.running:
+            self._began_again(args, state)
+        loader = kwargs.get("train_dataloader")
+        rank, world_size = rank_and_world()
+        facts = Facts(
+            framework="transformers",
+            version=version_of("transformers"),
+            rank=rank,
+            world_size=world_size,
+            micro_batches=int(args.gradient_accumulation_steps),
+            loader=loader_info(loader),
+        )
+        self._batch_size = int(state.train_batch_size or args.train_batch_size)
+        facts.loader = _for_this_rank(facts, loader, self._batch_size)
+        model = kwargs.get("model")
+        optimizer = kwargs.get("optimizer")
+        if optimizer is not None:
+            facts.add_optimizer(getattr(optimizer, "optimizer", optimizer))
+        facts.pipeline = _pipeline(facts, loader, args)
+        self._reader = BatchReader(self._watch.options.batch_size or self._batch_size)
+        self._watch.begin(
+            facts,
+            complete=lambda known: None if model is None else known.add_model(model),
+            parameters=lambda: [] if model is None else list(model.parameters()),
+        )
+        if loader is not None and facts.loader is not None:
+            self._restore = observe(loader, self)
+        else:
+            facts.reasons["input_wait_s"] = "the Trainer's loader is none of torch's"
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        core = self._watch.core
+        core.on_step_end()
+        if control.should_evaluate or control.should_save:
+            core.on_pause()  # what follows is no part of the step
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._watch.core.on_pause(epoch_ended=True)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._end(None)
+
+    # the loader --------------------------------------------------------------------------------
+
+    def fetching(self) -> None:
+        if self._watch.running:
+            self._watch.core.on_step_begin()
+
+    def fetched(self, batch: Any, wait_ns: int) -> None:
+        if self._watch.running and self._reader is not None:
+            self._watch.core.on_microbatch(self._reader.read(batch), wait_ns)
+
+    def ran_out(self) -> None:
+        return  # the Trainer tells of the epoch's end itself, after its last step
+
+    def _began_again(self, args: Any, state: Any) -> None:
+        """`auto_find_batch_size` begins anew with a smaller batch after an out-of-memory error."""
+        size = int(state.train_batch_size or args.train_batch_size)
+        if self._batch_size is not None and size < self._batch_size:
+            error = MemoryError(f"the Trainer went on with {size} instead of {self._batch_size}")
+            self._end(error)
+        else:
+            self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._restore is not None:
+            self._restore()
+            self._restore = None
+        self._watch.end(error)
+
+
+def _trainer_above() -> Any:
+    """The Trainer whose constructor calls; it gives its callbacks no other way to find it."""
+    from transformers import Trainer
+
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        found = frame.f_locals.get("self")
+        if isinstance(found, Trainer):
+            return found
+        frame = frame.f_back
+    return None
+
+
+def _for_this_rank(facts: Facts, loader: Any, batch_size: int) -> Any:
+    """The loader as this rank sees it: Accelerate's shards count the samples of all ranks."""
+    import msgspec
+
+    info = facts.loader
+    if info is None:
+        return None
+    changes: dict[str, Any] = {"batch_size": batch_size}
+    if facts.world_size > 1 and not info.iterable:
+        # Even batches: every rank gets equally many, the last ones filled up from the start.
+        changes["num_samples"] = len(loader) * batch_size
+    return msgspec.structs.replace(info, **changes)
+
+
+def _pipeline(facts: Facts, loader: Any, args: Any) -> Pipeline | None:
+    info = facts.loader
+    if info is None or info.batch_size is None:
+        return None
+    accelerator = getattr(args, "accelerator_config", None)
+    return Pipeline(
+        num_samples=len(loader.dataset) if not info.iterable else info.num_samples,
+        batch_size=info.batch_size,
+        setup="trainer",
+        num_ranks=facts.world_size,
+        drop_last=bool(args.dataloader_drop_last),
+        iterable=info.iterable,
+        num_workers=info.num_workers,
+        even_batches=bool(getattr(accelerator, "even_batches", True)),
+        split_batches=bool(getattr(accelerator, "split_batches", False)),
+        micro_batches=facts.micro_batches or 1,
+    )

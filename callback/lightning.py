@@ -1,0 +1,162 @@
+"""The callback for Lightning: `Trainer(callbacks=[LightningCallback(logdir=...)])`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ..records import Advice, Pipeline, RunRecord
+from .facts import Facts, loader_info, version_of
+from .loaders import BatchReader
+from .options import options_of
+from .watch import Watch
+
+# Two distributions hold the same Lightning under two names, and their classes are not the same.
+if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
+    from pytorch_lightning import Callback
+
+    _DISTRIBUTION = "pytorch-lightning"
+else:
+    from lightning.pytorch import Callback
+
+    _DISTRIBUTION = "lightning"
+
+
+class LightningCallback(Callback):
+    """Watches `Trainer.fit`.
+
+    Args:
+        logdir, options: see `batchadvisor.callback.options.Options`.
+
+    Attributes:
+        record, advice: after the fit.
+
+    Raises:
+        UsageError: an option is wrong, or the folder cannot be written.
+    """
+
+    def __init__(self, logdir: Any = None, **options: Any) -> None:
+        super().__init__()
+        self._watch = Watch(options_of(logdir, options))
+        self._reader: BatchReader | None = None
+        self._global_step = 0
+        self._wait_ns = 0
+
+    @property
+    def record(self) -> RunRecord | None:
+        """What was measured; `None` before the end."""
+        return self._watch.record
+
+    @property
+    def advice(self) -> Advice | None:
+        """What follows from it; `None` before the end."""
+        return self._watch.advice
+
+    def _repr_html_(self) -> str:
+        return self._watch.html()
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        loader = _loader(trainer)
+        facts = Facts(
+            framework="lightning",
+            version=version_of(_DISTRIBUTION),
+            rank=int(trainer.global_rank),
+            world_size=int(trainer.world_size),
+            micro_batches=int(trainer.accumulate_grad_batches),
+            loader=loader_info(loader),
+        )
+        facts.device = str(pl_module.device)
+        facts.add_model(pl_module)
+        for one in trainer.optimizers:
+            facts.add_optimizer(getattr(one, "optimizer", one))
+        facts.pipeline = _pipeline(facts, loader)
+        size = facts.loader.batch_size if facts.loader is not None else None
+        self._reader = BatchReader(self._watch.options.batch_size or size)
+        self._global_step = trainer.global_step
+        self._watch.begin(facts, parameters=lambda: list(pl_module.parameters()))
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        self._hear_fetches(trainer)
+
+    def on_train_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
+        core = self._watch.core
+        core.on_step_begin()
+        assert self._reader is not None
+        core.on_microbatch(self._reader.read(batch), self._wait_ns)
+        self._wait_ns = 0
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if trainer.global_step != self._global_step:
+            self._global_step = trainer.global_step
+            self._watch.core.on_step_end()
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        self._watch.core.on_pause(epoch_ended=True)
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        if self._watch.running and not trainer.sanity_checking:
+            self._watch.core.on_pause()
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self._watch.end(None)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._watch.end(exception)
+
+    def _hear_fetches(self, trainer: Any) -> None:
+        """Between its hooks Lightning does more than fetch; its fetcher tells of that alone."""
+        fetcher: Any = getattr(trainer.fit_loop, "_data_fetcher", None)
+        start = getattr(fetcher, "_start_profiler", None)
+        stop = getattr(fetcher, "_stop_profiler", None)
+        if start is None or stop is None:
+            self._watch.facts.reasons["input_wait_s"] = "this Lightning tells of no fetches"
+            return
+        if getattr(start, "batchadvisor", None) is self:
+            return
+        core = self._watch.core
+        began_ns = 0
+
+        def fetching() -> None:
+            nonlocal began_ns
+            if self._watch.running:
+                core.on_step_begin()
+                began_ns = core.now_ns()
+            start()
+
+        def fetched() -> None:
+            stop()
+            self._wait_ns += core.now_ns() - began_ns
+
+        fetching.batchadvisor = self  # type: ignore[attr-defined]
+        fetcher._start_profiler, fetcher._stop_profiler = fetching, fetched
+
+
+def _loader(trainer: Any) -> Any:
+    """The one training loader; Lightning may hold it in a collection."""
+    loader = trainer.train_dataloader
+    if isinstance(loader, (list, tuple)) and len(loader) == 1:
+        return loader[0]
+    return loader
+
+
+def _pipeline(facts: Facts, loader: Any) -> Pipeline | None:
+    info = facts.loader
+    if info is None or info.batch_size is None:
+        return None
+    num_samples = info.num_samples
+    if facts.world_size > 1 and not info.iterable:
+        num_samples = len(loader.dataset)
+    return Pipeline(
+        num_samples=num_samples,
+        batch_size=info.batch_size,
+        setup="lightning",
+        num_ranks=facts.world_size,
+        drop_last=info.drop_last,
+        iterable=info.iterable,
+        num_workers=info.num_workers,
+        micro_batches=facts.micro_batches or 1,
+    )

@@ -1,0 +1,81 @@
+"""A framework's own DataLoader, watched while it is looped over.
+
+The object stays the same, since the framework holds on to it; its class becomes a subclass of its
+class with an `__iter__` of ours, and gets its own class back when the run is over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+
+class FetchListener(Protocol):
+    """Told of each fetch of a watched loader."""
+
+    def fetching(self) -> None:
+        """The loop asks for a batch."""
+
+    def fetched(self, batch: Any, wait_ns: int) -> None:
+        """It got one after so long."""
+
+    def ran_out(self) -> None:
+        """There is none left in this epoch."""
+
+
+def observe(loader: Any, listener: FetchListener) -> Callable[[], None]:
+    """Watches a loader.
+
+    Args:
+        loader: a DataLoader of torch, or a subclass of it.
+        listener: told of its fetches.
+
+    Returns:
+        A function that leaves the loader as it was.
+    """
+    native = type(loader)
+
+    def iterate(self: Any) -> Iterator[Any]:
+        clock = time.perf_counter_ns
+        iterator = native.__iter__(self)
+        while True:
+            listener.fetching()
+            start = clock()
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                listener.ran_out()
+                return
+            listener.fetched(batch, clock() - start)
+            yield batch
+
+    watched = type(native.__name__, (native,), {"__iter__": iterate, "__module__": __name__})
+    object.__setattr__(loader, "__class__", watched)
+
+    def restore() -> None:
+        if type(loader) is watched:
+            object.__setattr__(loader, "__class__", native)
+
+    return restore
+
+
+class BatchReader:
+    """How many samples a batch holds.
+
+    Args:
+        batch_size: of a full batch, where it is known.
+    """
+
+    def __init__(self, batch_size: int | None) -> None:
+        from ..probes.gauge import BatchGauge
+
+        self._gauge = BatchGauge()
+        self._batch_size = batch_size
+
+    def read(self, batch: Any) -> int | None:
+        """Samples in the batch, `None` where it does not tell."""
+        if self._batch_size is not None:
+            self._gauge.learn(batch, self._batch_size)
+            self._batch_size = None
+        return self._gauge.read(batch)

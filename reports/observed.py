@@ -1,0 +1,181 @@
+"""The short text at the end of a training that a callback watched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..records import Advice, Choice, Finding, Observed, Profile, RunRecord, Trial
+from ..units import format_bytes, format_seconds
+from .layout import Page
+from .wording import measured_seconds, percent, plural
+
+SHOWN_SEVERITIES = ("error", "warning")
+CALLBACK = "callback."
+
+
+def render(
+    record: RunRecord,
+    advice: Advice,
+    *,
+    files: Sequence[tuple[str, str]],
+    next_command: str,
+    width: int,
+    color: bool,
+    encoding: str = "utf-8",
+) -> str:
+    """The text.
+
+    Args:
+        files: label and path of what was written.
+        next_command: what to type next.
+        width: columns of the terminal.
+        color: whether ANSI codes may be used.
+        encoding: of the output; characters that it lacks are replaced.
+    """
+    page = Page(width, encoding)
+    page.entry(advice.headline, style="bold", indent=0)
+    page.pairs([(label, text) for label, text in rows(record, advice) if text])
+    for one in problems(advice):
+        style = "bold red" if one.severity == "error" else "yellow"
+        page.entry(one.message, label=one.severity.ljust(9), label_style=style)
+        if one.remedy:
+            page.entry(one.remedy, label="→ ", indent=11)
+    for label, path in files:
+        page.whole(path, label=f"Wrote {label.ljust(6)}  ", label_style="dim", indent=0)
+    if next_command:
+        page.whole(next_command, label="Next: ", label_style="bold", indent=0)
+    return page.render(color=color)
+
+
+def rows(record: RunRecord, advice: Advice) -> list[tuple[str, str]]:
+    """Label and text, in order; an empty text is left out."""
+    observed = record.observed
+    chosen = advice.recommended
+    trial = record.trials[chosen.trial] if chosen is not None else None
+    said = {one.rule: one for one in advice.findings if one.rule.startswith(CALLBACK)}
+    return [
+        ("seen", _seen(observed) if observed is not None else ""),
+        ("ended", record.stop_reason if record.state != "finished" else ""),
+        ("step", _step(trial, chosen)),
+        ("utilisation", _utilisation(trial)),
+        ("limit", _limit(advice)),
+        ("memory", _memory(record, chosen, said.get("callback.headroom"))),
+        ("last batch", _tail(advice)),
+        ("to try", _labelled(said.get("callback.try"))),
+        ("noise scale", _noise(observed, said.get("callback.noise_scale"))),
+        ("doubts", "; ".join([*record.doubts, *(trial.doubts if trial else ())])),
+    ]
+
+
+def problems(advice: Advice) -> list[Finding]:
+    """Errors and warnings, worst first."""
+    return [one for one in advice.findings if one.severity in SHOWN_SEVERITIES]
+
+
+def _seen(observed: Observed) -> str:
+    text = plural(observed.num_steps, "optimizer step")
+    if observed.num_skipped_steps:
+        text += f" ({observed.num_skipped_steps} more were skipped by the gradient scaler)"
+    if observed.num_micro_batches != observed.num_steps:
+        text += f", {plural(observed.num_micro_batches, 'micro-batch', 'micro-batches')}"
+    if observed.num_samples is not None:
+        text += f", {plural(observed.num_samples, 'sample')}"
+    if observed.num_tokens is not None:
+        text += f", {plural(observed.num_tokens, 'token')}"
+    if observed.world_size > 1:
+        text += f" on rank {observed.rank} of {observed.world_size}; all numbers are this rank's"
+    version = f" {observed.framework_version}" if observed.framework_version else ""
+    whose = "" if observed.framework == "plain" else f" ({observed.framework}{version})"
+    return f"{text}{whose}"
+
+
+def _step(trial: Trial | None, chosen: Choice | None) -> str:
+    if trial is None or chosen is None or chosen.step_s is None:
+        return "not timed: too few steps of one size"
+    text = f"{measured_seconds(chosen.step_s)} by the host's clock"
+    if trial.input_wait_s is not None and chosen.step_s.median > 0:
+        share = 100 * trial.input_wait_s.median / chosen.step_s.median
+        text += f", {percent(min(share, 100.0))}% of it waiting for data"
+    return text
+
+
+def _utilisation(trial: Trial | None) -> str:
+    parts: list[str] = []
+    counters = trial.counters if trial is not None else None
+    if counters is not None and counters.utilization_pct is not None:
+        parts.append(f"NVML {percent(counters.utilization_pct)}%")
+    profile = trial.profile if trial is not None else None
+    if profile is not None:
+        parts += _of_profile(profile)
+    if not parts:
+        why = ""
+        if profile is not None:
+            why = profile.unavailable.get("*", profile.unavailable.get("trace", ""))
+        elif trial is not None:
+            why = trial.unavailable.get("profile", "")
+        return f"not measured{': ' + why if why else ''}"
+    return ", ".join(parts)
+
+
+def _of_profile(profile: Profile) -> list[str]:
+    found = [
+        ("GPU busy", profile.busy_pct),
+        ("computing", profile.compute_pct),
+        ("SM efficiency at most", profile.sm_efficiency_pct),
+        ("CPU inside operators", profile.operators_pct if profile.busy_pct is None else None),
+    ]
+    parts = [f"{label} {percent(value)}%" for label, value in found if value is not None]
+    if parts:
+        parts[-1] += f" (of {plural(profile.num_steps, 'profiled step')})"
+    return parts
+
+
+def _limit(advice: Advice) -> str:
+    verdict = advice.verdict
+    if advice.recommended is None:
+        return ""
+    text = f"{verdict.limit}: {verdict.message}"
+    return f"{text}; {verdict.remedy}" if verdict.remedy else text
+
+
+def _memory(record: RunRecord, chosen: Choice | None, room: Finding | None) -> str:
+    peak = chosen.peak_bytes if chosen is not None else None
+    if peak is None or record.device is None:
+        return ""
+    text = f"peak {format_bytes(peak)} of {format_bytes(record.device.capacity_bytes)}"
+    return f"{text}; {_labelled(room)}" if room is not None else text
+
+
+def _tail(advice: Advice) -> str:
+    tail = advice.tail
+    if tail is None:
+        reason = advice.unavailable.get("tail")
+        return f"not known: {reason}" if reason else ""
+    if not tail.last_batch:
+        return "no short batch" if not tail.dropped else f"{tail.dropped} samples dropped an epoch"
+    text = f"{tail.last_batch} samples instead of {tail.batch_size}"
+    check = advice.tail_check
+    if check is None:
+        return f"{text}; none was seen yet"
+    return f"{text}; {'it ran' if check.outcome == 'ok' else 'it failed: ' + check.detail}"
+
+
+def _labelled(finding: Finding | None) -> str:
+    """A finding's text; an estimate says that it is one."""
+    if finding is None:
+        return ""
+    mark = "estimate: " if finding.confidence == "estimate" else ""
+    tail = f" {finding.remedy}" if finding.rule == "callback.try" else ""
+    return f"{mark}{finding.message}.{tail}"
+
+
+def _noise(observed: Observed | None, finding: Finding | None) -> str:
+    if finding is not None:
+        return f"estimate: {finding.message}; {finding.remedy}"
+    why = observed.unavailable.get("noise_scale", "") if observed is not None else ""
+    return "" if why in ("", "noise_scale=False") else f"not known: {why}"
+
+
+def elapsed(record: RunRecord) -> str:
+    """How long the run has lasted."""
+    return format_seconds(record.elapsed_s)
