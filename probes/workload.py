@@ -13,7 +13,8 @@ from .declared import Workload, WorkloadError, load
 from .inputs import AS_ASKED, ModelInputs
 from .loaders import LoaderHandle
 from .messages import WorkOrder
-from .steering import Steering, StepConductor, norm_layers
+from .norms import count_norms
+from .steering import Steering, StepConductor
 
 DISCOVERY_STEPS = 2
 
@@ -133,7 +134,7 @@ def discovery_of(
         micro_batches=1,
         parameter_device=str(device),
         num_parameters=num_parameters,
-        norm_layers=norm_layers(),
+        norm_layers=count_norms(),
         setup_s=setup_s,
         native_step_s=native_step_s,
     )

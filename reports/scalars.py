@@ -18,9 +18,9 @@ class ScalarFile:
 
     def __init__(self, folder: Path) -> None:
         # TensorBoard's own EventFileWriter imports all of TensorFlow where that is installed.
-        from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-untyped]
-        from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
-        from tensorboard.summary.writer.record_writer import (  # type: ignore[import-untyped]
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import (
             RecordWriter,
         )
 
