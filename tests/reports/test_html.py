@@ -7,6 +7,7 @@ import base64
 import hashlib
 import html
 import importlib.util
+import itertools
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -182,7 +183,7 @@ class TestPicture:
         xs = [float(one.attributes["cx"]) for one in found]
         assert xs == sorted(xs)
         # 2, 16, 64, 128, 256: the steps of the log scale are 3, 2, 1, 1
-        steps = [b - a for a, b in zip(xs, xs[1:], strict=False)]
+        steps = [b - a for a, b in itertools.pairwise(xs)]
         assert steps == pytest.approx([3 * steps[3], 2 * steps[3], steps[3], steps[3]], abs=0.4)
         ys = [float(one.attributes["cy"]) for one in found]
         assert ys == sorted(ys, reverse=True)
@@ -192,7 +193,7 @@ class TestPicture:
         chart = next(one for one in report.devices[0].charts if one.key == "step_time")
         bars = [one.attributes for one in shapes(chart) if one.tag == "rect"]
         first = [one for one in bars if one["x"] == bars[0]["x"]]
-        for below, above in zip(first, first[1:], strict=False):
+        for below, above in itertools.pairwise(first):
             assert float(above["y"]) + float(above["height"]) == pytest.approx(
                 float(below["y"]), abs=0.2
             )
