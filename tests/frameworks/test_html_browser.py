@@ -1,0 +1,263 @@
+"""The HTML report in a real browser with the network cut off."""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.reports.build import build_report
+from batchadvisor.reports.html.page import render
+from batchadvisor.session.store import read_record
+from batchadvisor.units import GIB
+
+from ..needs import framework
+from ..reports import samples
+
+framework("playwright")
+from playwright.sync_api import sync_playwright  # noqa: E402
+
+pytestmark = pytest.mark.frameworks
+
+CPU = Path(__file__).parents[1] / "data/records/char_gpt_cpu.json"
+WIDTHS = (380, 1600)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        reason = "no chromium (apt install chromium)"
+        if os.environ.get("BATCHADVISOR_REQUIRE_FRAMEWORKS"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The reports of the README's run on a CPU, and of the synthetic GPU."""
+    folder = tmp_path_factory.mktemp("pages")
+    record = read_record(CPU)
+    reports = {"cpu": build_report(record, advise(record)), "gpu": build_report(*samples.gpu())}
+    for name, report in reports.items():
+        (folder / f"{name}.html").write_text(render(report), encoding="utf-8")
+    return folder, reports
+
+
+class Visit:
+    """A page in a context of its own, with all that it asked for and complained of."""
+
+    def __init__(self, browser, path, *, width=1200, scheme="light", scripts=True):
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,
+            java_script_enabled=scripts,
+            offline=True,
+        )
+        self.page = self.context.new_page()
+        self.asked, self.complaints = [], []
+        self.page.on("request", lambda one: self.asked.append(one.url))
+        self.page.on("console", lambda one: self.complaints.append(one.text))
+        self.page.on("pageerror", lambda one: self.complaints.append(str(one)))
+        self.page.goto(path.as_uri())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.context.close()
+
+    def chart(self, key):
+        """The live chart: scrolled to, so that it draws itself."""
+        figure = self.page.locator(f"figure.chart[data-chart='0-{key}']")
+        figure.scroll_into_view_if_needed()
+        figure.locator(".uplot canvas").wait_for()
+        return figure
+
+    def all_charts(self):
+        for figure in self.page.locator("figure.chart").all():
+            figure.scroll_into_view_if_needed()
+            figure.locator(".uplot canvas").wait_for()
+
+    def hover(self, figure, value):
+        """Points at a value of the x axis."""
+        live = figure.locator(".live").element_handle()
+        left = live.evaluate("(one, value) => one.plot.valToPos(value, 'x')", value)
+        box = figure.locator(".u-over").bounding_box()
+        self.page.mouse.move(box["x"] + left, box["y"] + box["height"] / 2)
+
+    def legend(self, figure):
+        rows = figure.locator(".u-legend .u-series")
+        return {
+            row.locator(".u-label").inner_text(): row.locator(".u-value").inner_text()
+            for row in rows.all()
+        }
+
+
+@pytest.fixture
+def visit(chromium, files):
+    folder, _ = files
+    opened = []
+
+    def open_page(name, **options):
+        opened.append(Visit(chromium, folder / f"{name}.html", **options))
+        return opened[-1]
+
+    yield open_page
+    for one in opened:
+        one.context.close()
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_whole_quiet_and_asks_nobody(visit, name, width, scheme):
+    one = visit(name, width=width, scheme=scheme)
+    one.all_charts()
+    assert one.complaints == []
+    assert len(one.asked) == 1  # the file itself
+    assert one.asked[0].startswith("file://")
+    # nothing sticks out of the window
+    assert one.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert one.page.locator("figure.chart.on").count() == one.page.locator("figure.chart").count()
+
+
+def test_the_policy_stops_what_is_not_ours(visit):
+    one = visit("cpu")
+    one.page.evaluate(
+        "() => { const s = document.createElement('script'); s.textContent = 'window.evil = 1';"
+        " document.body.append(s); const i = new Image(); i.src = 'https://example.org/x.png';"
+        " document.body.append(i); }"
+    )
+    one.page.wait_for_timeout(200)
+    assert one.page.evaluate("window.evil") is None
+    blocked = [text for text in one.complaints if "Content Security Policy" in text]
+    assert any("script" in text for text in blocked)
+    assert any("example.org/x.png" in text for text in blocked)
+
+
+def numbers(text):
+    return [float(found) for found in re.findall(r"[-+]?\d+\.?\d*", text)]
+
+
+def test_hovering_shows_the_records_numbers(visit, files):
+    record = read_record(CPU)
+    report = files[1]["cpu"]
+    one = visit("cpu")
+    rate, memory = one.chart("throughput"), one.chart("memory")
+    for size in (1, 16, 128, 512):
+        trial = max(
+            (t for t in record.trials if t.batch_size == size and t.purpose != "tail"),
+            key=lambda t: (t.purpose == "confirm", t.samples_per_s.median),
+        )
+        rate.scroll_into_view_if_needed()
+        one.hover(rate, size)
+        legend = one.legend(rate)
+        assert legend["batch size"] == str(size)
+        value, half = numbers(legend["measured"].replace("±", " "))
+        own = next(row for row in report.devices[0].sizes if row.batch_size == size)
+        assert value == pytest.approx(own.samples_per_s.median, rel=0.03)
+        assert half == pytest.approx((own.samples_per_s.high - own.samples_per_s.low) / 2, rel=0.6)
+        assert trial.samples_per_s.median == pytest.approx(own.samples_per_s.median, rel=0.2)
+        # the cursors of all charts over sizes move together
+        linked = one.legend(memory)
+        assert linked["batch size"] == str(size)
+        assert numbers(linked["measured peak"])[0] * GIB == pytest.approx(own.peak_bytes, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_what_is_drawn_is_what_the_report_holds(visit, files, name):
+    """The data inside the live charts, number by number."""
+    one = visit(name)
+    one.all_charts()
+    for chart in files[1][name].devices[0].charts:
+        live = one.chart(chart.key).locator(".live").element_handle()
+        data = json.loads(live.evaluate("(one) => JSON.stringify(one.plot.data)"))
+        assert data[0] == list(chart.x)
+        if not chart.stacked:
+            assert data[1:] == [list(series.values) for series in chart.series]
+            continue
+        parts = [list(series.values) for series in chart.series]
+        tops = [sum(values) for values in zip(*parts, strict=True)]
+        assert data[1] == pytest.approx(tops)  # the last part is drawn first, the whole height
+        assert data[-1] == pytest.approx(parts[0])
+
+
+def test_something_is_painted(visit):
+    one = visit("gpu")
+    canvas = one.chart("throughput").locator("canvas").element_handle()
+    colors = canvas.evaluate(
+        """(one) => {
+          const data = one.getContext("2d").getImageData(0, 0, one.width, one.height).data;
+          const seen = new Set();
+          for (let at = 0; at < data.length; at += 4)
+            if (data[at + 3] === 255) seen.add(`${data[at]},${data[at + 1]},${data[at + 2]}`);
+          return [...seen];
+        }"""
+    )
+    assert "31,111,235" in colors  # the first colour of the light palette
+    assert "26,127,55" in colors  # the recommended size
+
+
+def span(figure):
+    live = figure.locator(".live").element_handle()
+    return live.evaluate("(one) => [one.plot.scales.x.min, one.plot.scales.x.max]")
+
+
+def test_dragging_zooms_all_charts_over_sizes_and_a_double_click_undoes_it(visit):
+    one = visit("cpu")
+    rate, memory = one.chart("throughput"), one.chart("memory")
+    rate.scroll_into_view_if_needed()
+    before = span(rate)
+    one.hover(rate, 8)
+    one.page.mouse.down()
+    one.hover(rate, 64)
+    one.page.mouse.up()
+    low, high = span(rate)
+    assert low == pytest.approx(8, rel=0.1)
+    assert high == pytest.approx(64, rel=0.1)
+    assert span(memory) == pytest.approx([low, high])
+    rate.locator(".u-over").dblclick()
+    assert span(rate) == pytest.approx(before)
+
+
+def test_colours_follow_the_system_while_the_page_is_open(visit):
+    one = visit("cpu", scheme="light")
+    figure = one.chart("throughput")
+    body = "getComputedStyle(document.body).backgroundColor"
+    light = one.page.evaluate(body)
+    picture = figure.locator("canvas").screenshot()
+    one.page.emulate_media(color_scheme="dark")
+    one.page.wait_for_timeout(200)
+    assert one.page.evaluate(body) != light
+    assert figure.locator("canvas").screenshot() != picture
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_without_scripts_the_drawings_are_there(visit, files, width):
+    one = visit("cpu", width=width, scripts=False)
+    charts = files[1]["cpu"].devices[0].charts
+    drawings = one.page.locator("figure.chart svg")
+    assert drawings.count() == len(charts)
+    assert all(drawing.is_visible() for drawing in drawings.all())
+    titles = one.page.locator("figure.chart svg circle title").all_text_contents()
+    assert "measured, batch size 32: 560 ±60" in titles
+    assert one.page.locator("text=Use batch size 32").first.is_visible()
+
+
+def test_on_paper_the_drawings_come_back_in_dark_on_white(visit):
+    one = visit("cpu", scheme="dark")
+    one.all_charts()
+    one.page.emulate_media(media="print")
+    assert one.page.evaluate("getComputedStyle(document.body).backgroundColor") == (
+        "rgb(255, 255, 255)"
+    )
+    assert all(drawing.is_visible() for drawing in one.page.locator("figure.chart svg").all())
+    assert not any(live.is_visible() for live in one.page.locator("figure.chart .live").all())
+    assert one.page.pdf().startswith(b"%PDF")

@@ -1,0 +1,230 @@
+"""`batchadvisor report` on good records, on others, and on what is no record."""
+
+import json
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+from batchadvisor.cli import cli
+from batchadvisor.errors import BatchAdvisorError
+from batchadvisor.records import SCHEMA_VERSION
+from batchadvisor.session.store import RunStore
+from click.testing import CliRunner
+
+from . import samples
+
+CPU = Path(__file__).parents[1] / "data/records/char_gpt_cpu.json"
+
+
+def report(*arguments):
+    """Exit code and text; errors as `main` would print them."""
+    done = CliRunner().invoke(cli, ["report", *map(str, arguments)])
+    if isinstance(done.exception, BatchAdvisorError):
+        return done.exception.exit_code, str(done.exception)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.output
+
+
+@pytest.fixture
+def folder(tmp_path):
+    one = tmp_path / "run"
+    one.mkdir()
+    shutil.copy(CPU, one / "record.json")
+    return one
+
+
+def stored(tmp_path, sample, name="run", **changes):
+    folder = tmp_path / name
+    record = msgspec.structs.replace(sample()[0], **changes)
+    RunStore(folder).save(record)
+    return folder
+
+
+def changed(folder, **changes):
+    path = folder / "record.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    return folder
+
+
+class TestFormats:
+    @pytest.mark.parametrize(
+        ("name", "start"),
+        [
+            ("a.html", "<!doctype html>"),
+            ("a.HTM", "<!doctype html>"),
+            ("a.md", "<!-- batchadvisor report -->"),
+            ("a.json", '{\n "kind": "run"'),
+        ],
+    )
+    def test_the_suffix_chooses(self, folder, tmp_path, name, start):
+        code, text = report(folder, "-o", tmp_path / name)
+        assert code == 0, text
+        assert (tmp_path / name).read_text().startswith(start)
+        assert f"Wrote report  {tmp_path / name}" in text
+        assert "Next: batchadvisor report" in text
+        assert [one.name for one in tmp_path.iterdir() if one.name[0] == "."] == []
+
+    def test_without_a_name_it_stands_beside_the_record(self, folder):
+        assert report(folder)[0] == 0
+        assert "Use batch size 32" in (folder / "report.html").read_text()
+        assert report(folder / "record.json")[0] == 0  # ours: written anew
+
+    def test_json_on_stdout(self, folder):
+        code, text = report(folder, "--json")
+        assert code == 0
+        assert json.loads(text)["advice"]["recommended"]["batch_size"] == 32
+        assert not (folder / "report.html").exists()
+
+    def test_the_schema_needs_no_record(self):
+        code, text = report("--schema")
+        assert code == 0
+        assert set(json.loads(text)["$defs"]) >= {"Report", "ComparisonReport", "Chart"}
+
+    def test_another_goal(self, folder):
+        code, text = report(folder, "--goal", "memory", "--json")
+        assert code == 0
+        assert json.loads(text)["advice"]["recommended"]["batch_size"] == 512
+
+    def test_nvml_samples_become_a_timeline(self, tmp_path):
+        folder = stored(tmp_path, samples.gpu)
+        rows = [{"trial": 0, "time_s": 9 + at / 10, "power_w": 100 + at} for at in range(20)]
+        RunStore(folder).append([{"trial": 0, "step_s": 0.1}, *rows])
+        with (folder / "samples.jsonl").open("a") as file:
+            file.write('{"trial": 0, "time_s": 12.0, "pow')  # cut short
+        data = json.loads(report(folder, "--json")[1])
+        (chart,) = data["devices"][0]["timelines"]
+        assert chart["series"][0]["values"] == [float(100 + at) for at in range(20)]
+
+
+class TestComparison:
+    def test_two_records(self, folder, tmp_path):
+        other = stored(tmp_path, samples.cpu, "other")
+        code, text = report(folder, other)
+        assert code == 0, text
+        page = (other / "comparison.html").read_text()
+        assert "run and other" in page
+        code, text = report(folder, other, "--json")
+        data = json.loads(text)
+        assert data["kind"] == "comparison"
+        assert data["before"]["advice"]["recommended"]["batch_size"] == 32
+
+    def test_with_itself_nothing_can_be_told(self, folder):
+        data = json.loads(report(folder, folder, "--json")[1])
+        assert data["headline"].startswith("Cannot tell: x1.00")
+        assert data["names"] == ["run (first)", "run (second)"]
+
+    def test_a_record_without_an_answer(self, folder, tmp_path):
+        other = stored(tmp_path, samples.nothing_fits, "other")
+        code, text = report(folder, other, "-o", tmp_path / "c.md")
+        assert code == 0, text
+        assert "the second run recommends no timed size" in (tmp_path / "c.md").read_text()
+
+    def test_three_are_too_many(self, folder):
+        assert report(folder, folder, folder)[0] == 2
+
+    def test_a_goal_belongs_to_one_record(self, folder):
+        code, text = report(folder, folder, "--goal", "memory")
+        assert code == 2
+        assert "--goal" in text
+
+
+class TestOtherRecords:
+    def test_an_unfinished_run(self, tmp_path):
+        folder = stored(tmp_path, samples.interrupted, state="running", stop_reason="")
+        assert report(folder, "-o", tmp_path / "r.md")[0] == 0
+        assert "This run has not finished" in (tmp_path / "r.md").read_text()
+
+    def test_a_run_that_has_just_begun(self, tmp_path):
+        folder = stored(
+            tmp_path, samples.cpu, state="running", trials=(), device=None, discovery=None,
+            versions=None, stop_reason="", files=(),
+        )  # fmt: skip
+        for name in ("r.html", "r.md", "r.json"):
+            code, text = report(folder, "-o", tmp_path / name)
+            assert code == 0, text
+            assert "No size was tried" in (tmp_path / name).read_text()
+
+    def test_nothing_but_out_of_memory(self, tmp_path):
+        folder = stored(tmp_path, samples.nothing_fits)
+        for name in ("r.html", "r.md", "r.json"):
+            assert report(folder, "-o", tmp_path / name)[0] == 0
+            text = (tmp_path / name).read_text()
+            assert "No batch size" in text or "Nothing" in text
+            assert "out of memory" in text
+            assert "Tried to allocate 90.00 GiB" in text
+
+    def test_a_cpu_says_so(self, folder, tmp_path):
+        for name in ("r.html", "r.md", "r.json"):
+            assert report(folder, "-o", tmp_path / name)[0] == 0
+            assert "no answer for a GPU" in (tmp_path / name).read_text()
+
+    def test_a_newer_minor_version_is_read_and_named(self, folder, tmp_path):
+        major, minor = SCHEMA_VERSION.split(".")
+        newer = f"{major}.{int(minor) + 3}"
+        changed(folder, schema_version=newer, invented_later={"a": 1})
+        assert report(folder, "-o", tmp_path / "r.md")[0] == 0
+        text = (tmp_path / "r.md").read_text()
+        assert f"The record has schema {newer}" in text
+        assert "Use batch size 32" in text
+
+    def test_another_major_version_is_refused(self, folder):
+        code, text = report(changed(folder, schema_version="9.0"))
+        assert code == 2
+        assert "schema 9.0" in text
+        assert not (folder / "report.html").exists()
+
+    @pytest.mark.parametrize(
+        "text", ["", "{", "[]", "null", '{"schema_version": "1.0"}', "\x00\xff", '{"a": NaN}']
+    )
+    def test_a_damaged_record_is_one_clear_error(self, folder, text):
+        (folder / "record.json").write_text(text)
+        code, said = report(folder)
+        assert code == 2
+        assert "is not a record" in said
+        assert "\n" not in said
+        assert not (folder / "report.html").exists()
+
+    def test_a_cut_record(self, folder):
+        path = folder / "record.json"
+        path.write_bytes(path.read_bytes()[:20_000])
+        code, said = report(folder)
+        assert code == 2
+        assert "is not a record" in said
+
+    def test_no_record(self, tmp_path):
+        code, text = report(tmp_path / "nowhere")
+        assert code == 2
+        assert "cannot read a record" in text
+
+
+class TestOutput:
+    def test_an_unknown_suffix(self, folder, tmp_path):
+        for name in ("r.pdf", "report"):
+            code, text = report(folder, "-o", tmp_path / name)
+            assert code == 2
+            assert ".html, .htm, .md, .json" in text
+            assert not (tmp_path / name).exists()
+
+    def test_somebody_elses_file_is_left_alone(self, folder, tmp_path):
+        path = tmp_path / "README.md"
+        path.write_text("# mine\n")
+        code, text = report(folder, "-o", path)
+        assert code == 2
+        assert "--force" in text
+        assert path.read_text() == "# mine\n"
+        assert report(folder, "-o", path, "--force")[0] == 0
+        assert "batch size 32" in path.read_text()
+
+    def test_a_folder_that_is_not_there(self, folder, tmp_path):
+        code, text = report(folder, "-o", tmp_path / "no" / "r.html")
+        assert code == 2
+        assert "no folder" in text
+
+    def test_a_folder_instead_of_a_file(self, folder, tmp_path):
+        (tmp_path / "x.html").mkdir()
+        assert report(folder, "-o", tmp_path / "x.html")[0] == 2
+
+    def test_json_and_a_file_contradict(self, folder, tmp_path):
+        assert report(folder, "--json", "-o", tmp_path / "r.json")[0] == 2
