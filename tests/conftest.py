@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from .proofs import Watch
+
 # The same examples every time, and none fails because the machine is busy.
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
 
+_PROOFS = pytest.StashKey()
 TRACES = Path(__file__).parents[1].parent / "shared" / "traces"
 
 
@@ -49,3 +52,22 @@ def write(tmp_path):
         return path
 
     return write
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Lets the proofs of tails see how their tests came out; see proofs.py."""
+    report = yield
+    item.config.stash.setdefault(_PROOFS, Watch()).saw(item, report)
+    return report
+
+
+def pytest_sessionfinish(session):
+    """Fails a session whose proofs differ from the stored ones."""
+    watch = session.config.stash.get(_PROOFS, None)
+    different = watch.finish() if watch is not None else []
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    for line in different if terminal is not None else []:
+        terminal.write_line(f"\nproofs of tails: {line}")
+    if different and session.exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

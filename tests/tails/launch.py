@@ -1,0 +1,63 @@
+"""Starts a script in several real processes and reads what each rank saw."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+DEADLINE_S = 200
+
+
+def launch(script, folder, *cases, world=2, fails=False, **environment):
+    """What each rank wrote into `folder`, by case; nothing for a rank that was ended.
+
+    The script is called with its rank, the folder and the cases. When rank 0 is done the others
+    have done their part as well, or wait for nobody.
+
+    Args:
+        fails: rank 0 is expected to die; its standard error is returned instead.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(world),
+        **environment,
+    }
+    ranks = []
+    for rank in range(world):
+        with (folder / f"{rank}.err").open("w") as errors:
+            ranks.append(
+                subprocess.Popen(
+                    [sys.executable, str(script), str(rank), str(folder), *cases],
+                    env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                    stderr=errors,
+                    cwd=folder,
+                )
+            )
+    try:
+        ranks[0].wait(DEADLINE_S)
+        for one in ranks[1:]:
+            try:
+                one.wait(2 if fails or "stays" in cases else DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                one.kill()
+    finally:
+        for one in ranks:
+            one.kill()
+            one.wait()
+    errors = [(folder / f"{rank}.err").read_text() for rank in range(world)]
+    if fails:
+        return ranks[0].returncode, errors[0]
+    seen = []
+    for rank in range(world):
+        file = folder / f"{rank}.json"
+        seen.append(json.loads(file.read_text()) if file.exists() else {})
+    assert seen[0], errors[0]
+    return seen

@@ -1,0 +1,6 @@
+"""What several tests of tails ask of a report."""
+
+
+def case_of(report, name):
+    """The finding of a case, `None` where it did not fire."""
+    return next((one for one in report.findings if one.id == name), None)

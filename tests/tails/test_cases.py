@@ -1,0 +1,351 @@
+"""The cases of one process, provoked with torch, and what the engine says of the same numbers."""
+
+import inspect
+from pathlib import Path
+
+import batchadvisor
+import pytest
+import torch
+from batchadvisor import ModelFacts
+from torch import nn
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+from .launch import launch
+from .said import case_of
+
+
+def pull_of_each_sample(loader, num_samples, optimizer, scale=lambda _: 1.0, steps=None):
+    """How far each sample moves a weight of its own in one epoch under a mean loss."""
+    weights = nn.Parameter(torch.zeros(num_samples))
+    own = optimizer([weights])
+    for batch in loader:
+        own.zero_grad()
+        (weights[batch].mean() * scale(len(batch))).backward()
+        own.step()
+    return weights.detach().abs()
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=1.0)
+
+
+@pytest.mark.case("loader.short", "the weight of each sample in an epoch of SGD", "torch")
+@pytest.mark.parametrize(("num_samples", "size", "weight"), [(10, 4, 2.0), (50, 16, 8.0)])
+def test_loader_short(num_samples, size, weight):
+    pull = pull_of_each_sample(DataLoader(range(num_samples), size), num_samples, sgd)
+    left = num_samples % size
+    assert pull[-1] / pull[0] == pytest.approx(weight)
+    report = batchadvisor.tails(num_samples=num_samples, batch_size=size)
+    assert report.layout.weight == pytest.approx(weight)
+    assert report.layout.last_samples == left
+    found = case_of(report, "loader.short")
+    assert f"{weight:.1f} times" in found.message
+    assert found.evidence[0].value == pytest.approx(weight)
+    assert any("drop_last=True" in one.snippet for one in found.fixes)
+
+
+@pytest.mark.case("loader.short", "scaling the loss repairs SGD and not Adam", "torch")
+def test_loader_short_scaled():
+    loader, scale = DataLoader(range(10), 4), lambda length: length / 4
+    repaired = pull_of_each_sample(loader, 10, sgd, scale)
+    assert repaired == pytest.approx(torch.full((10,), 0.25))
+
+    def adam(parameters):
+        return torch.optim.Adam(parameters, lr=1.0)
+
+    plain = pull_of_each_sample(loader, 10, adam)
+    scaled = pull_of_each_sample(loader, 10, adam, scale)
+    assert scaled[-1] / plain[-1] > 0.9  # the half of the loss is divided out again
+    for name, offered in (("SGD", True), ("Adam", False), (None, False)):
+        model = ModelFacts(optimizer=name)
+        found = case_of(
+            batchadvisor.tails(num_samples=10, batch_size=4, model=model), "loader.short"
+        )
+        assert any("len(target) / 4" in one.snippet for one in found.fixes) is offered
+
+
+@pytest.mark.case("loader.no-steps", "an epoch of a loader with drop_last=True", "torch")
+def test_loader_no_steps():
+    loader = DataLoader(range(3), 4, drop_last=True)
+    assert len(loader) == 0
+    assert list(loader) == []
+    report = batchadvisor.tails(num_samples=3, batch_size=4, drop_last=True)
+    assert report.layout.steps == 0
+    assert report.layout.dropped == 3
+    assert "no step" in case_of(report, "loader.no-steps").message
+
+
+RAISES = "Expected more than 1 value per channel"
+
+
+@pytest.mark.case("norm.one-value", "BatchNorm, GroupNorm and InstanceNorm of one value", "torch")
+class TestOneValue:
+    def test_batch_norm_at_the_end_of_the_first_epoch(self):
+        model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+        data = torch.randn(9, 2)
+        *full, last = DataLoader(data, 4)
+        assert [len(model(batch)) for batch in full] == [4, 4]
+        with pytest.raises(ValueError, match=RAISES):
+            model(last)
+        report = self.report(9, batch_norm=1, batch_norm_values=1)
+        assert report.layout.steps == 3
+        assert "one sample" in case_of(report, "norm.one-value").message
+
+    def test_maps_that_are_larger_and_eval_are_fine(self):
+        nn.BatchNorm2d(3)(torch.randn(1, 3, 2, 1))
+        nn.BatchNorm1d(3).eval()(torch.randn(1, 3))
+        nn.LayerNorm(3)(torch.randn(1, 3))
+        for facts in ({"batch_norm": 1, "batch_norm_values": 2}, {"batch_norm": 0}, {}):
+            assert case_of(self.report(9, **facts), "norm.one-value") is None
+        unknown = case_of(self.report(9, batch_norm=1), "norm.one-value")
+        assert "1x1" in unknown.message
+
+    def test_group_norm(self):
+        with pytest.raises(ValueError, match=RAISES):
+            nn.GroupNorm(3, 3)(torch.randn(1, 3))
+        nn.GroupNorm(3, 6)(torch.randn(1, 6))
+        nn.GroupNorm(3, 3)(torch.randn(2, 3))
+        for values, fires in ((1, True), (2, False)):
+            report = self.report(9, group_norm=1, group_norm_values=values)
+            assert (case_of(report, "norm.one-value") is not None) is fires
+        report = self.report(10, group_norm=1, group_norm_values=1)
+        assert case_of(report, "norm.one-value") is None
+
+    def test_instance_norm_at_any_size(self):
+        with pytest.raises(ValueError, match="more than 1 spatial element"):
+            nn.InstanceNorm2d(3)(torch.randn(4, 3, 1, 1))
+        nn.InstanceNorm2d(3)(torch.randn(1, 3, 2, 1))
+        for values, fires in ((1, True), (2, False)):
+            report = self.report(8, instance_norm=1, instance_norm_values=values)
+            assert (case_of(report, "norm.one-value") is not None) is fires
+
+    @staticmethod
+    def report(num_samples, **facts):
+        model = ModelFacts(**facts)
+        return batchadvisor.tails(num_samples=num_samples, batch_size=4, model=model)
+
+
+@pytest.mark.case("norm.few-samples", "running statistics before and after a short batch", "torch")
+def test_norm_few_samples():
+    torch.manual_seed(0)
+    layer = nn.BatchNorm1d(64)
+    data = torch.randn(64 * 40 + 2, 64)
+    before = None
+    for batch in DataLoader(data, 64):
+        before = layer.running_var.clone()
+        layer(batch)
+    moved = (layer.running_var - before).abs().mean()
+    usual = layer.running_var.clone()
+    layer(data[:64])
+    assert moved > 5 * (layer.running_var - usual).abs().mean()
+    model = ModelFacts(batch_norm=1, batch_norm_values=1)
+    for left, fires in ((2, True), (7, True), (8, False), (32, False), (1, False)):
+        report = batchadvisor.tails(num_samples=64 * 40 + left, batch_size=64, model=model)
+        found = case_of(report, "norm.few-samples")
+        assert (found is not None) is fires
+        if fires:
+            assert f"{left} samples" in found.message
+
+
+@pytest.mark.case("loss.empty-batch", "a forward and backward pass of no rows", "torch")
+def test_loss_empty_batch():
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    before = model[1].running_mean.clone()
+    output = model(torch.randn(0, 4))
+    loss = nn.functional.cross_entropy(output, torch.zeros(0, dtype=torch.long))
+    assert output.shape == (0, 2)
+    assert loss.isnan()
+    loss.backward()
+    assert all(torch.isfinite(one.grad).all() for one in model.parameters())
+    assert torch.equal(model[1].running_mean, before)
+    summed = nn.functional.cross_entropy(
+        model(torch.randn(0, 4)), torch.zeros(0, dtype=torch.long), reduction="sum"
+    )
+    assert summed / max(1, 0) == 0
+    # Ranks that take 6 and 2 of each 8 samples: of the last 5 the second rank gets none.
+    report = batchadvisor.tails(
+        num_samples=21, batch_size=8, setup="ddp", num_ranks=2, rank_batch_sizes=(6, 2)
+    )
+    assert report.layout.last == (5, 0)
+    assert "NaN" in case_of(report, "loss.empty-batch").message
+    even = batchadvisor.tails(
+        num_samples=23, batch_size=8, setup="ddp", num_ranks=2, rank_batch_sizes=(6, 2)
+    )
+    assert even.layout.last == (6, 1)
+    assert case_of(even, "loss.empty-batch") is None
+
+
+@pytest.mark.case("distributed.duplicates", "the indices of 4 samplers over 17 samples", "torch")
+@pytest.mark.parametrize(("num_samples", "ranks", "again"), [(17, 4, 3), (1, 4, 3), (16, 4, 0)])
+def test_distributed_duplicates(num_samples, ranks, again):
+    drawn = [
+        index
+        for rank in range(ranks)
+        for index in DistributedSampler(range(num_samples), ranks, rank, shuffle=False)
+    ]
+    assert len(drawn) - num_samples == again
+    report = batchadvisor.tails(num_samples=num_samples, batch_size=4, setup="ddp", num_ranks=ranks)
+    assert report.layout.duplicates == again
+    found = case_of(report, "distributed.duplicates")
+    assert (found is not None) is bool(again)
+    if again:
+        assert found.message.startswith(f"{again} of {num_samples} samples")
+
+
+@pytest.mark.case("distributed.no-samples", "the samplers of 4 ranks over 3 samples", "torch")
+def test_distributed_no_samples():
+    lengths = [
+        len(list(DistributedSampler(range(3), 4, rank, drop_last=True))) for rank in range(4)
+    ]
+    assert lengths == [0, 0, 0, 0]
+    report = batchadvisor.tails(
+        num_samples=3, batch_size=1, setup="ddp", num_ranks=4, sampler_drop_last=True
+    )
+    assert report.layout.steps == 0
+    assert case_of(report, "distributed.no-samples") is not None
+    enough = batchadvisor.tails(
+        num_samples=4, batch_size=1, setup="ddp", num_ranks=4, sampler_drop_last=True
+    )
+    assert case_of(enough, "distributed.no-samples") is None
+
+
+@pytest.mark.case("syncbn.short-rank", "one value in a world of one rank", "torch")
+def test_syncbn_of_one_value():
+    with pytest.raises(ValueError, match=RAISES):
+        nn.SyncBatchNorm(3)(torch.randn(1, 3))
+    nn.SyncBatchNorm(3)(torch.randn(2, 3))
+    model = ModelFacts(sync_batch_norm=1, batch_norm_values=1)
+    alone = batchadvisor.tails(num_samples=9, batch_size=4, model=model)
+    assert "raises ValueError" in case_of(alone, "syncbn.short-rank").message
+    one = batchadvisor.tails(
+        num_samples=17, batch_size=4, setup="ddp", num_ranks=4, sampler="shards", model=model
+    )
+    assert one.layout.last == (1, 0, 0, 0)
+    assert "lets pass" in case_of(one, "syncbn.short-rank").message
+    # Two ranks with a sample each are weighed by their counts: said, not held against it.
+    two = batchadvisor.tails(
+        num_samples=18, batch_size=4, setup="ddp", num_ranks=4, sampler="shards", model=model
+    )
+    assert not case_of(two, "syncbn.short-rank").harmful
+
+
+@pytest.mark.case("syncbn.short-rank", "ranks are weighed by their counts", "torch", read=True)
+def test_syncbn_counts():
+    """Only GPUs run it: a world of two with one value each, or none, does not raise."""
+    from torch.nn.modules import _functions
+
+    source = inspect.getsource(_functions.SyncBatchNorm.forward)
+    assert "size == 1 and world_size < 2" in source
+    assert "count_all.squeeze(-1) >= 1" in source
+    assert "batch_norm_gather_stats_with_counts" in source
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.case("syncbn.short-rank", "two ranks of 3 and 1 samples on one GPU", "torch")
+def test_syncbn_of_two_ranks_on_a_gpu(tmp_path):
+    seen = launch(Path(__file__).with_name("two_ranks.py"), tmp_path, "sync_batch_norm_gpu")
+    first, second = (one["sync_batch_norm_gpu"] for one in seen)
+    assert first["mean"] == pytest.approx(second["mean"])
+    assert first["mean"] == pytest.approx(0.1 * (0 + 1 + 2 + 7) / 4)
+
+
+@pytest.mark.case("dataparallel.chunks", "torch.chunk, the cut of DataParallel's scatter", "torch")
+@pytest.mark.parametrize(
+    ("left", "ranks", "sizes", "idle"),
+    [(9, 8, (2, 2, 2, 2, 1, 0, 0, 0), 3), (10, 4, (3, 3, 3, 1), 0), (5, 4, (2, 2, 1, 0), 1)],
+)
+def test_dataparallel_chunks(left, ranks, sizes, idle):
+    real = [len(one) for one in torch.arange(left).chunk(ranks)]
+    assert (*real, *[0] * (ranks - len(real))) == sizes
+    report = batchadvisor.tails(
+        num_samples=64 * 3 + left,
+        batch_size=64,
+        setup="data-parallel",
+        num_ranks=ranks,
+        model=ModelFacts(batch_norm=1, batch_norm_values=1),
+    )
+    assert report.layout.last == sizes
+    found = case_of(report, "dataparallel.chunks")
+    assert found.harmful is bool(idle)
+    assert report.layout.empty_replicas == idle
+    if idle:
+        assert f"{idle} of {ranks} GPUs have no work" in found.message
+    assert (case_of(report, "norm.one-value") is not None) is (1 in sizes)
+
+
+@pytest.mark.case("dataparallel.chunks", "a loss inside forward is a mean of means", "torch")
+def test_dataparallel_mean_of_means():
+    values = torch.tensor([1.0, 1.0, 1.0, 1.0, 6.0])
+    inside = torch.stack([one.mean() for one in values.chunk(4)]).mean()
+    assert inside != values.mean()
+    facts = {"num_samples": 64 * 3 + 10, "batch_size": 64, "setup": "data-parallel", "num_ranks": 4}
+    inside = batchadvisor.tails(**facts, model=ModelFacts(loss_in_forward=True))
+    assert "mean of means" in case_of(inside, "dataparallel.chunks").message
+    assert case_of(inside, "dataparallel.chunks").harmful
+    assert not case_of(batchadvisor.tails(**facts), "dataparallel.chunks").harmful
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA GPUs")
+@pytest.mark.case("dataparallel.chunks", "replicas of a real DataParallel", "torch")
+def test_dataparallel_on_gpus():
+    seen = []
+
+    class Sizes(nn.Module):
+        def forward(self, batch):
+            seen.append(len(batch))
+            return batch
+
+    gpus = torch.cuda.device_count()
+    nn.DataParallel(Sizes().cuda())(torch.zeros(gpus + 1, 1, device="cuda"))
+    report = batchadvisor.tails(
+        num_samples=gpus + 1, batch_size=gpus * 4, setup="data-parallel", num_ranks=gpus
+    )
+    assert sorted(seen) == sorted(one for one in report.layout.last if one)
+
+
+@pytest.mark.case("accumulation.tail", "a loop that divides its loss by A", "torch")
+def test_accumulation_in_a_plain_loop():
+    weight = nn.Parameter(torch.zeros(()))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    moved = []
+    loader = DataLoader(torch.ones(24), 4)  # 6 batches, accumulated over 4
+    for position, batch in enumerate(loader, 1):
+        ((weight * batch).mean() / 4).backward()
+        if position % 4 == 0 or position == len(loader):
+            before = weight.item()
+            optimizer.step()
+            optimizer.zero_grad()
+            moved.append(before - weight.item())
+    assert moved == [1.0, 0.5]
+    report = batchadvisor.tails(num_samples=24, batch_size=4, micro_batches=4)
+    assert report.layout.steps == 2
+    assert report.layout.accumulation_tail == 2
+    found = case_of(report, "accumulation.tail")
+    assert found.evidence[0].value == 0.5
+    whole = batchadvisor.tails(num_samples=32, batch_size=4, micro_batches=4)
+    assert case_of(whole, "accumulation.tail") is None
+
+
+@pytest.mark.case("compiled.shape", "graphs that torch.compile makes for two tails", "torch")
+@pytest.mark.parametrize(
+    ("dynamic", "name", "graphs"),
+    [(None, "default", 2), (False, "static", 3), (True, "dynamic", 1)],
+)
+def test_compiled_shape(dynamic, name, graphs):
+    from torch._dynamo.testing import CompileCounter
+
+    torch._dynamo.reset()
+    counter = CompileCounter()
+    step = torch.compile(lambda batch: (batch * 2).sum(0), backend=counter, dynamic=dynamic)
+    for length in (8, 8, 5, 3):
+        step(torch.ones(length, 4))
+    assert counter.frame_count == graphs
+    report = batchadvisor.tails(num_samples=29, batch_size=8, model=ModelFacts(compiled=name))
+    found = case_of(report, "compiled.shape")
+    assert (found is not None) is (graphs > 1)
+    if found is not None:
+        assert ("once" if graphs == 2 else "each new size") in found.message
+    torch._dynamo.reset()

@@ -1,0 +1,104 @@
+"""The cases of several ranks, provoked in two real gloo processes."""
+
+from pathlib import Path
+
+import batchadvisor
+import pytest
+from batchadvisor import ModelFacts
+
+from .launch import launch
+from .said import case_of
+
+SCRIPT = Path(__file__).with_name("two_ranks.py")
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    """All cases that leave the group alive, in one start of two processes."""
+    names = ("no_sampler", "uneven_sizes", "join", "sync_batch_norm", "join_throws")
+    return launch(SCRIPT, tmp_path_factory.mktemp("ranks"), *names)
+
+
+@pytest.mark.case("ddp.no-sampler", "samples of each rank in a DDP epoch, two processes", "torch")
+def test_ddp_no_sampler(seen):
+    assert [one["no_sampler"] for one in seen] == [{"plain": 10, "distributed": 5}] * 2
+    facts = {"num_samples": 10, "batch_size": 4, "setup": "ddp", "num_ranks": 2}
+    plain = batchadvisor.tails(**facts, sampler="plain")
+    assert plain.layout.duplicates == 10
+    assert "2 times the work" in case_of(plain, "ddp.no-sampler").message
+    assert case_of(batchadvisor.tails(**facts), "ddp.no-sampler") is None
+
+
+@pytest.mark.case("ddp.uneven-sizes", "gradients of 6 and 2 samples, two processes", "torch")
+def test_ddp_uneven_sizes(seen):
+    own = seen[0]["uneven_sizes"]
+    assert own == seen[1]["uneven_sizes"]
+    means = (2.5, 6.5)  # of 0..5 and of 6, 7
+    assert own["plain"] == pytest.approx(sum(means) / 2)
+    assert own["repaired"] == pytest.approx(own["exact"])
+    report = batchadvisor.tails(
+        num_samples=80, batch_size=8, setup="ddp", num_ranks=2, rank_batch_sizes=(6, 2)
+    )
+    found = case_of(report, "ddp.uneven-sizes")
+    weight = found.evidence[0].value
+    assert weight == 2.0
+    # The weights that the engine states give DDP's gradient from the samples.
+    rebuilt = (6 * means[0] * 8 / (2 * 6) + 2 * means[1] * weight) / 8
+    assert rebuilt == pytest.approx(own["plain"])
+    assert any("all_reduce" in one.snippet for one in found.fixes)
+
+
+@pytest.mark.case("join.divisor", "the last gradients under both divisors, two processes", "torch")
+def test_join_divisor(seen):
+    assert seen[0]["join"] == {"initial": 1.5, "left": 3.0}
+    report = batchadvisor.tails(num_samples=9, batch_size=4, setup="join", num_ranks=2)
+    assert report.layout.batches == (2, 1)
+    found = case_of(report, "join.divisor")
+    assert 3.0 * found.evidence[0].value == seen[0]["join"]["initial"]
+    even = batchadvisor.tails(num_samples=8, batch_size=4, setup="join", num_ranks=2)
+    assert case_of(even, "join.divisor") is None
+
+
+@pytest.mark.case("join.divisor", "throw_on_early_termination ends both ranks", "torch")
+def test_join_throws(seen):
+    errors = [one["join_throws"]["error"] for one in seen]
+    assert all("exhaust" in one for one in errors), errors
+    model = ModelFacts(sync_batch_norm=1)
+    report = batchadvisor.tails(num_samples=9, batch_size=4, setup="join", num_ranks=2, model=model)
+    found = case_of(report, "join.divisor")
+    assert "SyncBatchNorm" in found.message
+    assert any("throw_on_early_termination" in one.snippet for one in found.fixes)
+
+
+@pytest.mark.case("syncbn.short-rank", "CPU tensors in a group of two processes", "torch")
+def test_sync_batch_norm_on_cpus(seen):
+    assert "expected input tensor to be on GPU" in seen[0]["sync_batch_norm"]["error"]
+
+
+def predicted():
+    """Nine samples dealt to two ranks, B = 4: what the engine says."""
+    report = batchadvisor.tails(
+        num_samples=9, batch_size=4, setup="ddp", num_ranks=2, sampler="shards"
+    )
+    assert report.layout.batches == (2, 1)
+    assert report.layout.last == (1, 0)
+    return case_of(report, "ddp.uneven-steps")
+
+
+@pytest.mark.case("ddp.uneven-steps", "a rank that leaves early, two processes", "torch")
+def test_ddp_uneven_steps_closed(tmp_path):
+    first, second = launch(SCRIPT, tmp_path, "leaves")
+    assert second["leaves"] == {"steps": 1, "error": "", "waited_s": 0.0}
+    assert first["leaves"]["steps"] == 1
+    assert "losed by peer" in first["leaves"]["error"]
+    found = predicted()
+    assert "1 to 2 steps" in found.message
+    assert "Connection closed by peer" in found.message
+
+
+@pytest.mark.case("ddp.uneven-steps", "a rank that lives on: timeout of 5 s", "torch")
+def test_ddp_uneven_steps_timeout(tmp_path):
+    first, _ = launch(SCRIPT, tmp_path, "stays")
+    assert "imed out" in first["stays"]["error"]
+    assert first["stays"]["waited_s"] >= 4
+    assert "timeout" in predicted().message
