@@ -1,0 +1,221 @@
+"""Runs Keras 3 on the backend of KERAS_BACKEND: `python tails_keras.py RANK FOLDER CASE...`."""
+
+import json
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+
+warnings.simplefilter("ignore")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+if os.environ.get("KERAS_BACKEND") == "jax":
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+
+REPLICAS = 4
+
+
+def data_of(num_samples):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(num_samples, 3)).astype("float32")
+    return x, x.sum(1, keepdims=True)
+
+
+def model_of(*, norm=True, synchronized=False, rate=0.01):
+    layers = [keras.layers.Input((3,)), keras.layers.Dense(4)]
+    if norm:
+        options = {"synchronized": True} if synchronized else {}
+        layers.append(keras.layers.BatchNormalization(momentum=0.9, **options))
+    model = keras.Sequential([*layers, keras.layers.Dense(1)])
+    model.compile(optimizer=keras.optimizers.SGD(rate), loss="mse")
+    return model
+
+
+def one_sample():
+    """The moving variance before and after an epoch whose only batch holds one sample."""
+    keras.utils.set_random_seed(0)
+    model = model_of(rate=0.0)
+    norm = model.layers[1]
+    before = np.array(norm.moving_variance)
+    x, y = data_of(1)
+    model.fit(x, y, batch_size=4, epochs=1, verbose=0)
+    return {"ratio": (np.array(norm.moving_variance) / before).tolist()}
+
+
+def distribution():
+    try:
+        keras.distribution.DataParallel()
+    except AttributeError as error:
+        return str(error)
+    return "made"
+
+
+def devices():
+    import tensorflow as tf
+
+    if not tf.config.list_logical_devices("CPU") or len(tf.config.list_logical_devices("CPU")) < 2:
+        raise RuntimeError("logical devices come too late")
+    return [f"CPU:{one}" for one in range(REPLICAS)]
+
+
+def logical():
+    import tensorflow as tf
+
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(REPLICAS)]
+    )
+
+
+def mirrored():
+    """What an epoch of 8 + tail samples does on four replicas, B = 8."""
+    import tensorflow as tf
+
+    strategy = tf.distribute.MirroredStrategy(devices())
+    found = {}
+    for tail in range(1, 8):
+        keras.utils.set_random_seed(0)
+        x, y = data_of(8 + tail)
+        with strategy.scope():
+            model = model_of()
+        losses = model.fit(x, y, batch_size=8, epochs=1, verbose=0, shuffle=False).history["loss"]
+        finite = [bool(np.isfinite(one).all()) for one in model.get_weights()]
+        found[tail] = {"loss_finite": bool(np.isfinite(losses[0])), "weights_finite": all(finite)}
+    return found
+
+
+def mirrored_fixed():
+    """The same with each remedy, for tail 1."""
+    import tensorflow as tf
+
+    strategy = tf.distribute.MirroredStrategy(devices())
+    found = {}
+    x, y = data_of(9)
+    for name in ("drop_remainder", "synchronized"):
+        with strategy.scope():
+            model = model_of(synchronized=name == "synchronized")
+        data = tf.data.Dataset.from_tensor_slices((x, y))
+        data = data.batch(8, drop_remainder=name == "drop_remainder")
+        model.fit(data, epochs=1, verbose=0)
+        found[name] = all(bool(np.isfinite(one).all()) for one in model.get_weights())
+    return found
+
+
+def mirrored_scale():
+    """The last step without BatchNorm, of four replicas over that of one, by tail."""
+    import tensorflow as tf
+
+    found = {}
+    for tail in (1, 2, 3, 4, 5, 8):
+        steps = []
+        x, y = data_of(8 + tail)
+        for strategy in (tf.distribute.MirroredStrategy(devices()), None):
+            scope = strategy.scope() if strategy else tf.distribute.get_strategy().scope()
+            with scope:
+                keras.utils.set_random_seed(1)
+                model = model_of(norm=False, rate=1e-3)
+                weights = [[np.array(one) for one in model.get_weights()]]
+                keep = keras.callbacks.LambdaCallback(
+                    on_train_batch_end=lambda *_, m=model, w=weights: w.append(
+                        [np.array(one) for one in m.get_weights()]
+                    )
+                )
+            model.fit(x, y, batch_size=8, verbose=0, shuffle=False, callbacks=[keep])
+            steps.append([after - before for before, after in zip(*weights[-2:], strict=True)])
+        mine, exact = (np.concatenate([one.ravel() for one in own]) for own in steps)
+        found[tail] = float((mine @ exact) / (exact @ exact))
+    return found
+
+
+def mirrored_first():
+    """The error of a first batch of 9, 10 or of fewer samples than a batch."""
+    import tensorflow as tf
+
+    found = {}
+    for name, num_samples, size in (("9", 18, 9), ("10", 20, 10), ("few", 5, 8), ("even", 16, 8)):
+        strategy = tf.distribute.MirroredStrategy(devices())
+        with strategy.scope():
+            model = model_of()
+        try:
+            model.fit(*data_of(num_samples), batch_size=size, verbose=0)
+            found[name] = ""
+        except Exception as error:  # noqa: BLE001  # its kind is what is looked at
+            found[name] = f"{type(error).__name__}: {error}"
+    return found
+
+
+def multi_worker():
+    """The error of fit under MultiWorkerMirroredStrategy, one worker."""
+    import tensorflow as tf
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    try:
+        with strategy.scope():
+            model = model_of()
+        model.fit(*data_of(16), batch_size=8, verbose=0)
+    except Exception as error:  # noqa: BLE001
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def indivisible():
+    """The error of an epoch on four devices of JAX, by samples; B = 8."""
+    import jax
+
+    keras.distribution.set_distribution(
+        keras.distribution.DataParallel(devices=[f"cpu:{one}" for one in range(REPLICAS)])
+    )
+    found = {"devices": len(jax.devices())}
+    for num_samples in (9, 12, 16, 18):
+        model = model_of(norm=False)
+        try:
+            model.fit(*data_of(num_samples), batch_size=8, verbose=0)
+            found[num_samples] = ""
+        except Exception as error:  # noqa: BLE001
+            found[num_samples] = f"{type(error).__name__}: {error}"
+    return found
+
+
+def compiled():
+    """Compilations of a jitted step over batches of 8, 8, 5 and 3."""
+    import jax
+    import jax.numpy as jnp
+
+    traced = []
+
+    @jax.jit
+    def step(batch):
+        traced.append(batch.shape[0])
+        return (batch * 2).sum(0)
+
+    times = []
+    for length in (8, 8, 5, 3):
+        start = time.perf_counter()
+        step(jnp.ones((length, 4))).block_until_ready()
+        times.append(time.perf_counter() - start)
+    return {"traced": traced, "times_s": times}
+
+
+CASES = {
+    one.__name__: one
+    for one in (
+        one_sample, distribution, mirrored, mirrored_fixed, mirrored_scale, mirrored_first,
+        multi_worker, indivisible, compiled,
+    )
+}  # fmt: skip
+
+
+def main():
+    rank, folder, names = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
+    if keras.backend.backend() == "tensorflow":
+        logical()
+    seen = {name: CASES[name]() for name in names}
+    (folder / f"{rank}.json").write_text(json.dumps(seen))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

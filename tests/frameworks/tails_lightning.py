@@ -1,0 +1,106 @@
+"""Runs in two processes of Lightning: `python tails_lightning.py RANK FOLDER CASE...`."""
+
+import json
+import logging
+import os
+import sys
+import warnings
+from pathlib import Path
+
+import lightning
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+warnings.simplefilter("ignore")
+logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+
+class Seen(lightning.LightningModule):
+    """Keeps the samples and gradients that it sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1, 1, bias=False)
+        self.trained, self.validated, self.gradients = [], [], []
+
+    def training_step(self, batch, _):
+        self.trained.append(batch[:, 0].tolist())
+        return (self.layer(batch) / self.layer.weight.detach()).mean()
+
+    def on_before_optimizer_step(self, optimizer):
+        del optimizer
+        self.gradients.append((self.layer.weight.grad * self.layer.weight).item())
+
+    def validation_step(self, batch, _):
+        self.validated.append(batch[:, 0].tolist())
+        self.log("mean", batch.mean(), sync_dist=True)
+
+    def predict_step(self, batch, _):
+        return batch[:, 0]
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.0)
+
+
+def trainer_of(**options):
+    return lightning.Trainer(
+        accelerator="cpu",
+        devices=2,
+        strategy="ddp",
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
+
+
+def loader(num_samples=9, ones=False):
+    data = torch.ones(num_samples) if ones else torch.arange(float(num_samples))
+    return DataLoader(data[:, None], 4)
+
+
+def fit():
+    model = Seen()
+    trainer_of(num_sanity_val_steps=0).fit(model, loader(), loader())
+    return {"trained": model.trained}
+
+
+def validate():
+    model = Seen()
+    (logged,) = trainer_of().validate(model, loader(), verbose=False)
+    return {"validated": model.validated, "mean": logged["mean"]}
+
+
+def predict():
+    return [one.tolist() for one in trainer_of().predict(Seen(), loader())]
+
+
+def plain():
+    model = Seen()
+    trainer_of(use_distributed_sampler=False).fit(model, loader())
+    return model.trained
+
+
+def accumulate():
+    """Gradients of 6 batches a rank, accumulated over 4."""
+    model = Seen()
+    trainer_of(accumulate_grad_batches=4).fit(model, loader(48, ones=True))
+    return model.gradients
+
+
+CASES = {one.__name__: one for one in (fit, validate, predict, plain, accumulate)}
+
+
+def main():
+    rank, folder, names = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
+    torch.set_num_threads(1)
+    seen = {name: CASES[name]() for name in names}
+    (folder / f"{rank}.json").write_text(json.dumps(seen))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

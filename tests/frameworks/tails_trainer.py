@@ -1,0 +1,102 @@
+"""Runs Hugging Face's Trainer: `python tails_trainer.py RANK FOLDER CASE...`."""
+
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+warnings.simplefilter("ignore")
+
+
+class Model(nn.Module):
+    """One weight; the gradient of its loss is the mean of the inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+        self.seen = []
+
+    def forward(self, x, labels=None):
+        del labels
+        self.seen.append(x.tolist())
+        output = x * self.weight
+        return {"loss": output.mean(), "logits": output}
+
+
+class Gradients(TrainerCallback):
+    """Keeps the gradient of each optimizer step."""
+
+    def __init__(self):
+        self.found = []
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **_):
+        del args, state, control
+        self.found.append(next(model.parameters()).grad.item())
+
+
+def trainer_of(folder, num_samples, *, ones=False, accumulate=1, drop=False):
+    data = [{"x": 1.0 if ones else float(one), "labels": float(one)} for one in range(num_samples)]
+    gradients = Gradients()
+    arguments = TrainingArguments(
+        output_dir=str(folder / "out"),
+        use_cpu=True,
+        per_device_train_batch_size=4,
+        per_device_eval_batch_size=4,
+        gradient_accumulation_steps=accumulate,
+        dataloader_drop_last=drop,
+        num_train_epochs=1,
+        learning_rate=0.0,
+        max_grad_norm=0.0,
+        report_to=[],
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+    )
+    model = Model()
+    trainer = Trainer(
+        model=model, args=arguments, train_dataset=data, eval_dataset=data, callbacks=[gradients]
+    )
+    return trainer, model, gradients
+
+
+def predictions(folder):
+    found = {}
+    for name, drop in (("all", False), ("drop", True)):
+        trainer, _, _ = trainer_of(folder, 9, drop=drop)
+        found[name] = len(trainer.predict(trainer.eval_dataset).predictions)
+    return found
+
+
+def accumulate(folder):
+    """Gradients of 6 batches, accumulated over 4."""
+    world = int(os.environ["WORLD_SIZE"])
+    trainer, _, gradients = trainer_of(folder, 24 * world, ones=True, accumulate=4)
+    trainer.train()
+    return gradients.found
+
+
+def batches(folder):
+    """The samples of this rank in an epoch of 9."""
+    trainer, model, _ = trainer_of(folder, 9)
+    trainer.train()
+    return model.seen
+
+
+CASES = {one.__name__: one for one in (predictions, accumulate, batches)}
+
+
+def main():
+    rank, folder, names = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
+    torch.set_num_threads(1)
+    seen = {name: CASES[name](folder) for name in names}
+    (folder / f"{rank}.json").write_text(json.dumps(seen))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Keras 3 on its three backends, against the engine; replicas are logical CPUs."""
+
+from pathlib import Path
+
+import batchadvisor
+import pytest
+from batchadvisor import ModelFacts
+
+from ..needs import framework
+from ..tails.launch import launch
+from ..tails.said import case_of
+
+framework("keras")
+framework("tensorflow")
+framework("jax")
+
+pytestmark = pytest.mark.frameworks
+SCRIPT = Path(__file__).with_name("tails_keras.py")
+NORM = ModelFacts(batch_norm=1, batch_norm_values=1)
+
+
+def backend(factory, name, *cases):
+    folder = factory.mktemp(name)
+    return launch(SCRIPT, folder, *cases, world=1, KERAS_BACKEND=name, CUDA_VISIBLE_DEVICES="")[0]
+
+
+@pytest.fixture(scope="module")
+def tensorflow(tmp_path_factory):
+    """What TensorFlow did on four logical CPUs."""
+    names = (
+        "one_sample", "mirrored", "mirrored_fixed", "mirrored_scale", "mirrored_first",
+        "multi_worker",
+    )  # fmt: skip
+    return backend(tmp_path_factory, "tensorflow", *names)
+
+
+@pytest.fixture(scope="module")
+def jax(tmp_path_factory):
+    """What JAX did on four host devices."""
+    return backend(tmp_path_factory, "jax", "one_sample", "compiled", "indivisible")
+
+
+@pytest.fixture(scope="module")
+def torch(tmp_path_factory):
+    """What Keras on torch did."""
+    return backend(tmp_path_factory, "torch", "one_sample", "distribution")
+
+
+def mirrored_report(num_samples, size=8, model=NORM):
+    return batchadvisor.tails(
+        num_samples=num_samples, batch_size=size, num_ranks=4, setup="mirrored", model=model
+    )
+
+
+@pytest.mark.case(
+    "keras.one-sample", "a batch of one on torch, tensorflow and jax", "keras", "tensorflow-cpu",
+    "jax", "torch",
+)  # fmt: skip
+def test_one_sample(tensorflow, jax, torch):
+    for one in (tensorflow, jax, torch):
+        assert one["one_sample"]["ratio"] == pytest.approx([0.9] * 4, rel=1e-5)
+    for name in ("tensorflow", "jax", "torch"):
+        report = batchadvisor.tails(num_samples=9, batch_size=4, setup=f"keras-{name}", model=NORM)
+        assert report.layout.last == (1,)
+        assert "without an error" in case_of(report, "keras.one-sample").message
+        assert case_of(report, "norm.one-value") is None
+        two = batchadvisor.tails(num_samples=10, batch_size=4, setup=f"keras-{name}", model=NORM)
+        assert case_of(two, "keras.one-sample") is None
+
+
+@pytest.mark.case(
+    "mirrored.empty-replica-nan", "tails 1 to 7 of 8 on four logical CPUs", "keras",
+    "tensorflow-cpu",
+)  # fmt: skip
+def test_empty_replica_nan(tensorflow):
+    for tail, real in tensorflow["mirrored"].items():
+        report = mirrored_report(8 + int(tail))
+        found = case_of(report, "mirrored.empty-replica-nan")
+        assert (found is not None) is (not real["weights_finite"]), tail
+        assert (0 in report.layout.last) is (found is not None)
+    broken = [one for one in tensorflow["mirrored"].values() if not one["weights_finite"]]
+    assert len(broken) == 5
+    assert all(one["loss_finite"] for one in broken)
+
+
+@pytest.mark.case(
+    "mirrored.empty-replica-nan", "both remedies keep the weights finite", "keras",
+    "tensorflow-cpu",
+)  # fmt: skip
+def test_empty_replica_fixed(tensorflow):
+    assert tensorflow["mirrored_fixed"] == {"drop_remainder": True, "synchronized": True}
+    found = case_of(mirrored_report(9), "mirrored.empty-replica-nan")
+    code = "\n".join(one.snippet for one in found.fixes)
+    assert "drop_remainder=True" in code
+    assert "synchronized=True" in code
+
+
+@pytest.mark.case(
+    "mirrored.empty-replica-scale", "the last step of four replicas over that of one", "keras",
+    "tensorflow-cpu",
+)  # fmt: skip
+def test_empty_replica_scale(tensorflow):
+    for tail, real in tensorflow["mirrored_scale"].items():
+        report = mirrored_report(8 + int(tail), model=ModelFacts(batch_norm=0))
+        found = case_of(report, "mirrored.empty-replica-scale")
+        predicted = found.evidence[0].value if found is not None else 1.0
+        assert predicted == pytest.approx(real, rel=0.02), tail
+    assert case_of(mirrored_report(9), "mirrored.empty-replica-scale") is None
+
+
+@pytest.mark.case(
+    "mirrored.first-batch", "first batches of 9, 10, 5 and 8 samples", "keras", "tensorflow-cpu"
+)
+def test_first_batch(tensorflow):
+    pipelines = {"9": (18, 9), "10": (20, 10), "few": (5, 8), "even": (16, 8)}
+    for name, error in tensorflow["mirrored_first"].items():
+        found = case_of(mirrored_report(*pipelines[name]), "mirrored.first-batch")
+        assert (found is not None) is bool(error), (name, error)
+        if error:
+            assert error.startswith("InvalidArgumentError")
+            assert "AddN" in error
+
+
+@pytest.mark.case("multiworker.fit", "fit of one worker", "keras", "tensorflow-cpu")
+def test_multi_worker(tensorflow):
+    assert "PerReplica" in tensorflow["multi_worker"]
+    report = batchadvisor.tails(
+        num_samples=16, batch_size=8, num_ranks=2, setup="multi-worker-mirrored"
+    )
+    assert report.layout is None
+    assert case_of(report, "multiworker.fit").severity == "error"
+
+
+@pytest.mark.case(
+    "jax.indivisible", "epochs of 9, 12, 16 and 18 samples on four devices", "jax", "keras"
+)
+def test_indivisible(jax):
+    real = dict(jax["indivisible"])
+    assert real.pop("devices") == 4
+    for num_samples, error in real.items():
+        report = batchadvisor.tails(
+            num_samples=int(num_samples), batch_size=8, num_ranks=4, setup="jax"
+        )
+        found = case_of(report, "jax.indivisible")
+        assert (found is not None) is bool(error), (num_samples, error)
+        assert not error or error.startswith("IndivisibleError")
+
+
+@pytest.mark.case("compiled.shape", "traces of a jitted step for two tails", "jax")
+def test_compiled(jax):
+    assert jax["compiled"]["traced"] == [8, 5, 3]
+    report = batchadvisor.tails(
+        num_samples=13, batch_size=8, setup="keras-jax", model=ModelFacts(compiled="static")
+    )
+    assert "each new size" in case_of(report, "compiled.shape").message
+
+
+@pytest.mark.case("keras-torch.distribution", "keras.distribution on torch", "keras", "torch")
+def test_no_distribution(torch):
+    assert "NoneType" in torch["distribution"]
+    report = batchadvisor.tails(num_samples=16, batch_size=8, num_ranks=2, setup="keras-torch")
+    assert case_of(report, "keras-torch.distribution") is not None
+    one = batchadvisor.tails(num_samples=16, batch_size=8, setup="keras-torch")
+    assert one.findings == ()

@@ -1,0 +1,74 @@
+"""Lightning's samplers and accumulation in two processes, against the engine."""
+
+from pathlib import Path
+
+import batchadvisor
+import pytest
+
+from ..needs import framework
+from ..tails.launch import launch
+from ..tails.said import case_of
+from ..tails.test_layouts import assert_same
+
+framework("lightning")
+
+pytestmark = pytest.mark.frameworks
+SCRIPT = Path(__file__).with_name("tails_lightning.py")
+FACTS = {"num_samples": 9, "batch_size": 4, "num_ranks": 2, "setup": "lightning"}
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    """What two ranks saw."""
+    return launch(
+        SCRIPT,
+        tmp_path_factory.mktemp("ranks"),
+        *("fit", "validate", "predict", "plain", "accumulate"),
+        TORCHELASTIC_RUN_ID="tails",
+        GROUP_RANK="0",
+        LOCAL_WORLD_SIZE="2",
+    )
+
+
+@pytest.mark.case(
+    "lightning.sampler", "fit, validate and predict of 9 samples", "lightning", "torch"
+)
+def test_sampler(seen):
+    trained = [one["fit"]["trained"] for one in seen]
+    train = batchadvisor.tails(**FACTS)
+    assert_same(train.layout, trained, 9)
+    assert trained[0][0] != [0.0, 2.0, 4.0, 6.0]  # shuffled, though the loader does not
+    found = case_of(train, "lightning.sampler")
+    assert "shuffle=False" in found.message
+    assert not found.harmful
+    validated = [one["validate"]["validated"] for one in seen]
+    validate = batchadvisor.tails(**FACTS, stage="validate")
+    assert_same(validate.layout, validated, 9)
+    assert seen[0]["validate"]["mean"] == pytest.approx(3.6)
+    assert sum(range(9)) / 9 == 4.0
+    assert case_of(validate, "lightning.sampler").message.startswith("1 samples")
+    predicted = [one["predict"] for one in seen]
+    predict = batchadvisor.tails(**FACTS, stage="predict")
+    assert_same(predict.layout, predicted, 9)
+    assert predict.layout.duplicates == 0
+    assert case_of(predict, "lightning.sampler") is None
+
+
+@pytest.mark.case(
+    "ddp.no-sampler", "Lightning with use_distributed_sampler=False", "lightning", "torch"
+)
+def test_no_sampler(seen):
+    plain = batchadvisor.tails(**FACTS, sampler="plain")
+    assert_same(plain.layout, [one["plain"] for one in seen], 9)
+    assert plain.layout.duplicates == 9
+    assert case_of(plain, "ddp.no-sampler") is not None
+
+
+@pytest.mark.case(
+    "accumulation.tail", "Lightning: 6 batches accumulated over 4", "lightning", "torch"
+)
+def test_accumulate(seen):
+    assert seen[0]["accumulate"] == pytest.approx([1.0, 0.5])
+    report = batchadvisor.tails(**{**FACTS, "num_samples": 48}, micro_batches=4)
+    assert report.layout.steps == 2
+    assert case_of(report, "accumulation.tail").evidence[0].value == 0.5
