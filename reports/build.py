@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..records import Advice, Profile, RunRecord, Tail
-from . import sections
+from . import observed, sections
 from .breakdown import breakdown
 from .charts import sweep_charts
+from .distribution import distribution_rows
 from .identity import device_name, identity
 from .larger import larger_text
+from .ranks import rank_charts, rank_table
 from .report import (
     Block,
     DeviceSection,
@@ -39,6 +41,12 @@ UNFINISHED = {
 }
 
 
+WATCHED = (
+    "A callback watched a training that went its own way: only the sizes that it used itself were "
+    "measured, and none was tried."
+)
+
+
 def build_report(
     record: RunRecord,
     advice: Advice,
@@ -60,6 +68,7 @@ def build_report(
         for name, one, its_advice, its_samples in devices
     ] or [_device(device_name(record), record, advice, samples)]
     script = record.script.path
+    ranks = rank_table(record, advice)
     return Report(
         title=clean(f"batch size of {script}"),
         state=record.state,
@@ -70,8 +79,12 @@ def build_report(
         change=clean(advice.change),
         circumstances=_facts(circumstances(record, advice.goal)),
         devices=tuple(parts),
-        overview=_overview(parts) if len(parts) > 1 else (),
-        tables=tuple(tables),
+        overview=(*rank_charts(record, advice), *(_overview(parts) if len(parts) > 1 else ())),
+        tables=(*((ranks,) if ranks is not None else ()), *tables),
+        watched=_facts(one for one in observed.rows(record, advice) if one[1])
+        if record.observed is not None
+        else (),
+        distribution=_facts(distribution_rows(record, advice)),
         training=_training(advice),
         limit=_limit(advice),
         tail=_tail(advice),
@@ -104,6 +117,8 @@ def _notices(record: RunRecord) -> tuple[str, ...]:
     notices = []
     if record.state in UNFINISHED:
         notices.append(UNFINISHED[record.state])
+    if record.observed is not None:
+        notices.append(WATCHED)
     if record.device is not None and record.device.kind == "cpu":
         notices.append("Measured on a CPU. A batch size found on a CPU is no answer for a GPU.")
     return tuple(notices)

@@ -12,11 +12,21 @@ SHOWN = (1, 2, 4, 8, 16, 32, 64)
 
 def add_distribution(page: Page, record: RunRecord, advice: Advice) -> None:
     """Ranks, Tcomp and Tsync, and the epoch on more devices; nothing for a single rank."""
-    found = record.distribution
-    if found is None or found.world_size < 2 or not found.ranks:
+    rows = distribution_rows(record, advice)
+    if not rows:
         return
     page.blank()
     page.entry("Several ranks", style="bold", indent=0)
+    page.pairs(rows)
+    if advice.scaling is not None:
+        _epochs(page, advice.scaling)
+
+
+def distribution_rows(record: RunRecord, advice: Advice) -> list[tuple[str, str]]:
+    """Label and text of what is known of the ranks; empty for a single rank."""
+    found = record.distribution
+    if found is None or found.world_size < 2 or not found.ranks:
+        return []
     hosts = {one.host for one in found.ranks}
     seen = found.parallelism
     shapes = ", ".join(seen.shapes) if seen is not None and seen.shapes else "no wrapper was seen"
@@ -27,12 +37,8 @@ def add_distribution(page: Page, record: RunRecord, advice: Advice) -> None:
     scaling = advice.scaling
     if scaling is None:
         reason = found.unavailable.get("communication", "no paired steps were made")
-        rows.append(("Tcomp, Tsync", f"unavailable: {reason}"))
-        page.pairs(rows)
-        return
-    rows += _costs(scaling)
-    page.pairs(rows)
-    _epochs(page, scaling)
+        return [*rows, ("Tcomp, Tsync", f"unavailable: {reason}")]
+    return rows + _costs(scaling)
 
 
 def _costs(scaling: Scaling) -> list[tuple[str, str]]:

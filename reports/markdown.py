@@ -87,6 +87,12 @@ def _explained(report: Report) -> list[str]:
         lines += [f"**{escape(limit.limit)}**: {escape(limit.message)}", ""]
         for text in (limit.evidence, limit.larger, f"→ {limit.remedy}" if limit.remedy else ""):
             lines += [paragraph(text), ""] if text else []
+    for title, facts in (
+        ("What the callback saw", report.watched),
+        ("Several ranks", report.distribution),
+    ):
+        if facts:
+            lines += [f"#### {title}", "", *_facts(facts), ""]
     if report.training:
         lines += ["#### What it does to the training", "", *_facts(report.training), ""]
     if report.tail is not None:

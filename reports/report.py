@@ -164,8 +164,10 @@ class Report(Record, frozen=True, kw_only=True, tag_field="kind", tag="run"):
     Attributes:
         notices: what to know before anything else is believed.
         circumstances: device, goal, run; one line each.
-        overview: charts of several devices in one; empty with one device.
+        overview: charts of several devices or ranks in one; empty with one device.
         tables: further tables, such as the split of a batch over devices.
+        watched: what a callback saw of a training that was not steered.
+        distribution: ranks and what communication costs, for a job of several.
         limit, tail: `None` where nothing is recommended.
         identity: everything that identifies the run.
         advice: the answer in base units.
@@ -183,6 +185,8 @@ class Report(Record, frozen=True, kw_only=True, tag_field="kind", tag="run"):
     devices: tuple[DeviceSection, ...]
     overview: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
+    watched: tuple[Fact, ...] = ()
+    distribution: tuple[Fact, ...] = ()
     training: tuple[Fact, ...] = ()
     limit: LimitText | None = None
     tail: TailSection | None = None

@@ -271,14 +271,18 @@ def add_touched(page: Page, record: RunRecord) -> None:
         page.entry(f"Saves not written: {names}{more}.")
 
 
-def add_ending(page: Page, files: Sequence[tuple[str, str]], next_command: str) -> None:
-    """The files that were written, and what to type next."""
+def add_ending(
+    page: Page, files: Sequence[tuple[str, str]], next_command: str, others: Sequence[str] = ()
+) -> None:
+    """The files that were written, what to type next, and what else could be."""
     page.blank()
     width = max((len(label) for label, _ in files), default=0)
     for label, path in files:
         page.whole(path, label=f"Wrote {label.ljust(width)}  ", label_style="dim", indent=0)
     if next_command:
         page.whole(next_command, label="Next: ", label_style="bold", indent=0)
+    for one in others:
+        page.whole(one, label="  or  ", label_style="bold", indent=0)
 
 
 def _why(advice: Advice, field: str, otherwise: str = "the record does not say why") -> str:

@@ -35,6 +35,7 @@ def render(
     *,
     files: Sequence[tuple[str, str]],
     next_command: str,
+    others: Sequence[str] = (),
     width: int,
     color: bool,
     encoding: str = "utf-8",
@@ -44,6 +45,7 @@ def render(
     Args:
         files: label and path of what was written, in order.
         next_command: what to type next.
+        others: what else could be typed.
         width: columns of the terminal; no line is longer, except for paths and commands.
         color: whether ANSI codes may be used.
         encoding: of the output; characters that it lacks are replaced.
@@ -59,7 +61,7 @@ def render(
     sections.add_findings(page, record, advice)
     sections.add_estimates(page, advice)
     sections.add_touched(page, record)
-    sections.add_ending(page, files, next_command)
+    sections.add_ending(page, files, next_command, others)
     return page.render(color=color)
 
 

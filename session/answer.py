@@ -30,6 +30,7 @@ def answer_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, 
         advice,
         files=files,
         next_command=next_command(record, advice, folder),
+        others=[report_command(folder)] if record.trials else [],
         width=width,
         color=color,
         encoding=sys.stdout.encoding or "ascii",
@@ -45,6 +46,11 @@ def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
         return f"batchadvisor view {shlex.quote(str(folder))}"
     other = "memory" if advice.goal.kind != "memory" else "knee"
     return f"batchadvisor advise --goal {other} {shlex.quote(str(folder))}"
+
+
+def report_command(folder: Path) -> str:
+    """The command that writes the run as one file for others."""
+    return f"batchadvisor report {shlex.quote(str(folder))} -o report.html"
 
 
 def answer_json(record: RunRecord, advice: Advice, folder: Path) -> str:

@@ -33,7 +33,8 @@ def test_the_output_is_the_rendering_of_the_stored_record() -> None:
         record,
         advise(record),
         files=[("record", f"{folder}/record.json"), ("traces", f"{folder}/traces")],
-        next_command=f"tensorboard --logdir {folder}/traces",
+        next_command=f"batchadvisor view {folder}",
+        others=[f"batchadvisor report {folder} -o report.html"],
         width=100,
         color=False,
     )

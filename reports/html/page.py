@@ -78,7 +78,7 @@ def charts_of(report: Report | ComparisonReport) -> dict[str, Chart]:
 
 def own_charts(report: Report, device: DeviceSection) -> list[Chart]:
     """The charts of a device that say more than those of all devices together."""
-    shared = {"energy"} if report.overview else set()
+    shared = {"energy"} if len(report.devices) > 1 else set()
     return [one for one in device.charts if one.key not in shared]
 
 

@@ -18,12 +18,22 @@ from . import samples
 GOLDEN = Path(__file__).with_name("golden")
 FILES = [("record", "runs/train-1/record.json"), ("report", "runs/train-1/report.html")]
 NEXT = "batchadvisor view runs/train-1"
+OTHERS = ["batchadvisor report runs/train-1 -o report.html"]
 EVERY = [samples.cpu, samples.gpu, samples.nothing_fits, samples.interrupted]
 
 
 def shown(sample, width=100, color=False, **rest):
     record, advice = sample
-    return render(record, advice, files=FILES, next_command=NEXT, width=width, color=color, **rest)
+    return render(
+        record,
+        advice,
+        files=FILES,
+        next_command=NEXT,
+        others=OTHERS,
+        width=width,
+        color=color,
+        **rest,
+    )
 
 
 def agrees(name, text):
@@ -54,7 +64,7 @@ def test_whole_text_in_ascii():
 @pytest.mark.parametrize("width", [40, 48, 60, 80, 100, 200])
 def test_lines_fit_the_window(sample, width):
     for line in shown(sample(), width).splitlines():
-        copied = line.startswith(("Wrote", "Next", "  write", "  mkdir"))
+        copied = line.startswith(("Wrote", "Next", "  or  ", "  write", "  mkdir"))
         assert copied or cell_len(line) <= width, line
         assert line == line.rstrip()
 
