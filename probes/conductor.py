@@ -55,6 +55,7 @@ class Conductor:
 
     Attributes:
         no_input: why waiting for data cannot be seen; empty where it can.
+        no_profile: why no trace would say anything; empty where it would.
         ask: told of every new size before its window opens.
         parameters: what the optimizers train.
     """
@@ -76,6 +77,7 @@ class Conductor:
         self._reported_s = 0.0
         self._reported_phase: Phase | None = None
         self.no_input = ""
+        self.no_profile = ""
         self.ask: Callable[[int], None] = lambda _: None
         self.parameters: Callable[[], list[torch.Tensor]] = list
 
@@ -85,9 +87,15 @@ class Conductor:
         """A native cycle ended."""
         self._send(Progress(phase="discovering", num_steps=num_steps))
 
-    def found(self, discovery: Discovery, device: torch.device) -> None:
-        """The training loop is known; from here on it is ours."""
-        self._device = probe_for(device, self._order.memory_limit_bytes)
+    def found(
+        self, discovery: Discovery, device: torch.device, *, probe: DeviceProbe | None = None
+    ) -> None:
+        """The training loop is known; from here on it is ours.
+
+        Args:
+            probe: where another than torch's own for the device is needed.
+        """
+        self._device = probe or probe_for(device, self._order.memory_limit_bytes)
         self._device_type = device.type
         parallelism = recognise(self.parameters())
         if not self._fits_the_job(parallelism):
@@ -172,7 +180,7 @@ class Conductor:
         self._window = make(
             request,
             self._device,
-            profiler=self._profiler if request.profile else None,
+            profiler=self._profiler if request.profile and not self.no_profile else None,
             profile_below_bytes=int(PROFILE_BELOW * self._device.info().capacity_bytes),
             precision=message.precision,
             min_sample_s=message.min_sample_s,
@@ -247,6 +255,9 @@ class Conductor:
         trial = window.result(
             self._run.ordinal, self._order.worker, doubts=(doubt,) if doubt else ()
         )
+        if self.no_profile and window.request.profile:
+            reasons = {**trial.unavailable, "profile": self.no_profile}
+            trial = msgspec.structs.replace(trial, unavailable=reasons)
         if self.no_input:
             reasons = {**trial.unavailable, "input_wait_s": self.no_input}
             trial = msgspec.structs.replace(trial, input_wait_s=None, unavailable=reasons)

@@ -62,7 +62,7 @@ def proposal(
         forced: the script has a loader that looks steerable; `--template` is needed.
     """
     options = ("--template",) if forced else ()
-    words = _given_option(arguments)
+    words = _given_option(arguments, _size_flags(script, module=module))
     flag = None if words is not None else _option_of(script, module=module)
     if words is None and flag is not None:
         words = (*arguments, *flag)
@@ -122,12 +122,22 @@ def _flag_of_placeholder(arguments: Sequence[str]) -> str | None:
     return None
 
 
-def _given_option(arguments: Sequence[str]) -> tuple[str, ...] | None:
-    """The arguments with the value of the option that is named like a batch size replaced."""
+def _size_flags(script: str, *, module: bool) -> set[str]:
+    """All spellings of the options of the script that are named like a batch size."""
+    tree = None if module else _tree(script)
+    found: set[str] = set()
+    for _, flags, _ in _options(tree) if tree is not None else ():
+        if any(map(_is_named_like_a_size, flags)):
+            found |= flags
+    return found
+
+
+def _given_option(arguments: Sequence[str], known: set[str]) -> tuple[str, ...] | None:
+    """The arguments with the value of the option that sets the batch size replaced."""
     words = list(arguments)
     for position, one in enumerate(words):
         flag, equals, value = one.partition("=")
-        if not _is_named_like_a_size(flag):
+        if flag not in known and not _is_named_like_a_size(flag):
             continue
         if equals and value.isdigit():
             words[position] = f"{flag}={PLACEHOLDER}"

@@ -56,6 +56,10 @@ class Steering:
         batch_cap: the script's own batches are cut to this size.
         arguments: the script's command line.
         started_s: `time.monotonic()` at the start of the process.
+
+    Attributes:
+        steering: the loop was found, its sizes are ours.
+        passive: somebody else asks the loaders for sizes and knows where steps end.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class Steering:
         self._micro_batches = 1
         self._witness = Witness()
         self.steering = False
+        self.passive = False
 
     @property
     def num_steps(self) -> int:
@@ -126,6 +131,8 @@ class Steering:
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer made a step."""
+        if self.passive:
+            return
         self._note_step(optimizer)
         if not self.steering and self._cycles.num_steps >= STEPS_WITHOUT_FETCH:
             self._check_fetches()
@@ -134,6 +141,8 @@ class Steering:
         self, handle: LoaderHandle, iterator: Any, native_next: Callable[[Any], Any]
     ) -> Any:
         """The script fetches from a loader: the only place where it waits for us."""
+        if self.passive:
+            return handle.fetch(iterator, native_next)
         training = is_training_fetch()
         if training and (not self.steering or handle is self._primary):
             self._before_fetch()

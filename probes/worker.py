@@ -17,7 +17,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .messages import Channel, Ended, Hello, Raised, Touched, WorkOrder, decode_to_worker
+from .messages import (
+    CannotSteer,
+    Channel,
+    Ended,
+    Hello,
+    Raised,
+    Touched,
+    WorkOrder,
+    decode_to_worker,
+)
 
 _PR_SET_PDEATHSIG = 1
 
@@ -36,8 +45,9 @@ def main(read_fd: int, write_fd: int) -> None:
     _become_the_script(order)
 
     from .conductor import Conductor
-    from .devices import lift_process_memory_limit, limit_process_memory
+    from .devices import lift_process_memory_limit
     from .effects import FileWatch
+    from .keras_fit import KerasDoor
     from .patches import install
 
     channel.send(Hello(versions=_versions()))
@@ -47,13 +57,13 @@ def main(read_fd: int, write_fd: int) -> None:
     conductor.ask = steering.ask
     conductor.parameters = steering.parameters
     install(steering, files.saved)
-    if order.data_limit_bytes is not None and _on_the_cpu(order):
-        limit_process_memory(order.data_limit_bytes)
-    if order.memory_limit_bytes is not None:
-        _limit_gpu_memory(order.memory_limit_bytes)
+    keras = KerasDoor(conductor, steering, order, started_s)
+    if order.door == "loader":
+        keras.install()
+    _limit_memory(order)
     files.install()
 
-    message: Raised | Ended
+    message: Raised | Ended | CannotSteer
     try:
         _run(order, steering)
         message = _ended(0, steering)
@@ -65,6 +75,8 @@ def main(read_fd: int, write_fd: int) -> None:
     except BaseException as error:  # noqa: BLE001
         lift_process_memory_limit()
         message = _raised(error, steering)
+    if isinstance(message, Ended) and not (message.exit_code or message.num_steps):
+        message = _without_fit() if keras.imported else message
     _flush_streams()
     touched = files.take()
     if touched:
@@ -126,6 +138,13 @@ def _ended(code: int, steering: Any) -> Ended:
     )
 
 
+def _without_fit() -> CannotSteer:
+    return CannotSteer(
+        reason="the script imports Keras, and ended without a call of Model.fit",
+        remedy="let it call fit; a loop of its own goes through a declared workload (--workload).",
+    )
+
+
 def _raised(error: BaseException, steering: Any) -> Raised:
     from .faults import is_out_of_memory, raised_by_us, script_traceback
 
@@ -182,6 +201,15 @@ def _on_the_cpu(order: WorkOrder) -> bool:
 
     accelerator = getattr(torch, "accelerator", None)
     return order.device == "cpu" or accelerator is None or not accelerator.is_available()
+
+
+def _limit_memory(order: WorkOrder) -> None:
+    from .devices import limit_process_memory
+
+    if order.data_limit_bytes is not None and _on_the_cpu(order):
+        limit_process_memory(order.data_limit_bytes)
+    if order.memory_limit_bytes is not None:
+        _limit_gpu_memory(order.memory_limit_bytes)
 
 
 def _limit_gpu_memory(limit_bytes: int) -> None:
