@@ -38,6 +38,7 @@ from .facts import (
     target_bytes,
     trusted_memory,
     undisturbed,
+    was_compared,
 )
 from .findings import by_severity, findings_of
 from .knee import fastest
@@ -94,6 +95,9 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         fastest=_optional(record, fastest(record)),
         largest=_optional(record, max((one.batch_size for one in ran(record)), default=None)),
         native=native_choice,
+        sizes=tuple(
+            _choice(record, size) for size in sorted({one.batch_size for one in ran(record)})
+        ),
         change=change(record, chosen, training.micro_batches if training else 1),
         verdict=verdict,
         training=training,
@@ -168,12 +172,13 @@ def _trials_of(record: RunRecord, size: int) -> list[Trial]:
 def _choice(record: RunRecord, size: int) -> Choice:
     trials = _trials_of(record, size)
     memory = trusted_memory(record).get(size)
-    samples_per_s = pooled(trials, "samples_per_s")
+    speaks = [best_timed(record)[size]] if was_compared(record, size) else trials
+    samples_per_s = pooled(speaks, "samples_per_s")
     return Choice(
         batch_size=size,
         trial=trials[-1].ordinal,
         samples_per_s=samples_per_s,
-        step_s=pooled(trials, "step_s"),
+        step_s=pooled(speaks, "step_s"),
         peak_bytes=None if memory is None else memory.peak_bytes,
         epoch_s=_epoch(record, samples_per_s),
         samples_per_joule=_per_joule(trials),

@@ -30,6 +30,8 @@ ROUNDS = 2
 MAX_DISTURBED = 2
 """So many disturbed trials of a size are measured again."""
 MAX_CONFIRMATIONS = 12
+DRIFT = 0.03
+"""What drift still moves a ratio of a few readings in turn by on a CPU."""
 STEP_UP = 1.3
 """How much larger the next candidate is when a size is turned down."""
 
@@ -144,13 +146,15 @@ def next_tail(record: RunRecord) -> TrialRequest | None:
 def _after_rejections(record: RunRecord, size: int, best: int) -> int:
     """Moves from the knee towards the fastest size while the confirmation rejects it."""
     known = sorted(set(best_timed(record)) | {best})
+    drift = DRIFT if record.device is not None and record.device.kind == "cpu" else 0.0
     while size < best:
         ratio = ratio_to(record, size, best)
         series = confirmations(record)
         if ratio is None or min(_rounds(series, one) for one in (size, best)) < ROUNDS:
             return size  # not yet measured often enough to be turned down
-        if ratio[2] >= 1 - record.goal.tolerance:
-            return size  # not every pair turns it down
+        floor = 1 - record.goal.tolerance
+        if ratio[2] >= floor or ratio[0] + drift >= floor:
+            return size  # not every pair turns it down, or not clearly
         larger = [one for one in known if size < one <= best]
         step = allowed(record, size * STEP_UP, up=True)
         # A near neighbour that ran, else one between that will now be run.

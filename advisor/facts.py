@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import msgspec
+
 from ..records import Fault, Memory, RunRecord, Spread, Trial
+from ..spread import inverse
+from .rounds import speeds
 
 
 def ran(record: RunRecord) -> list[Trial]:
@@ -74,8 +80,20 @@ def throughput(trial: Trial) -> float:
 
 
 def best_timed(record: RunRecord) -> dict[int, Trial]:
-    """The trial that speaks for each size, of search and confirmation, in order of size."""
-    return fastest_of(timed(record))
+    """The trial that speaks for each size, of search and confirmation, in order of size.
+
+    Where sizes were compared in rounds, the confirmation counts as more of them.
+    """
+    trials = timed(record)
+    if any(one.round is not None for one in trials):
+        trials = [one for one in trials if one.purpose != "confirm"]
+        trials += _as_rounds(confirmations(record), max(one.round or 0 for one in trials) + 1)
+    return _compared(trials)
+
+
+def was_compared(record: RunRecord, size: int) -> bool:
+    """Whether a size was part of a comparison in rounds."""
+    return any(one.round is not None and one.batch_size == size for one in timed(record))
 
 
 def searched(record: RunRecord) -> dict[int, Trial]:
@@ -83,12 +101,42 @@ def searched(record: RunRecord) -> dict[int, Trial]:
 
     What the search found does not change while it is being confirmed.
     """
-    found = fastest_of([one for one in timed(record) if one.purpose == "search"])
+    found = _compared(searched_trials(record))
     return {
         size: one
         for size, one in found.items()
         if not known_bad(record, size) and can_be_delivered(record, size)
     }
+
+
+def searched_trials(record: RunRecord) -> list[Trial]:
+    """The trials of the search that measured time."""
+    return [one for one in timed(record) if one.purpose == "search"]
+
+
+def _as_rounds(series: list[Trial], first: int) -> list[Trial]:
+    """The trials of the confirmation, where sizes took turns as well, with numbers of rounds."""
+    counts: Counter[int] = Counter()
+    found = []
+    for trial in series:
+        if trial.samples_per_s is not None:
+            found.append(msgspec.structs.replace(trial, round=first + counts[trial.batch_size]))
+            counts[trial.batch_size] += 1
+    return found
+
+
+def _compared(trials: list[Trial]) -> dict[int, Trial]:
+    """`fastest_of` the long trials; the times of sizes that were compared in rounds are those of
+    the comparison.
+    """
+    found = fastest_of([one for one in trials if one.round is None] or trials)
+    for size, rate in speeds(trials).items():
+        if size in found:
+            per_step = size * (found[size].micro_batches or 1)
+            found[size] = msgspec.structs.replace(
+                found[size], samples_per_s=rate, step_s=inverse(rate, per_step)
+            )
+    return found
 
 
 def can_be_delivered(record: RunRecord, size: int) -> bool:

@@ -7,23 +7,26 @@ sizes next to each other, one whose epoch ends without a harmful short batch com
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
+from collections.abc import Callable
 from math import sqrt
 
 from ..records import RunRecord, TimeLaw, Trial, TrialRequest
 from .cost import Budget
 from .energy import samples_per_joule
 from .facts import (
+    can_be_delivered,
+    fastest_of,
     known_bad,
     searched,
+    searched_trials,
     smallest_bad,
     target_bytes,
     throughput,
-    timed,
     trusted_memory,
 )
 from .laws import fit_time, knee_of
 from .memory_guard import largest_safe
+from .rounds import reading_s, rounds_of
 from .scaling import input_share
 from .sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
 from .tail import clean_from, has_harmful_tail
@@ -32,6 +35,10 @@ from .thresholds import INPUT_SHARE
 GROWTH = 4.0
 NO_GAIN = 0.01
 """Under the goal `throughput`, growth ends when a larger size gains less than this twice."""
+CLEAR_LOSS = 0.1
+"""A larger size this much slower than the best ends growth at once."""
+BESIDE = 2.0
+"""The best size's neighbours are at most this far from it: everything is compared with it."""
 CLOSE = 1.15
 """A law's proposal this close to a measured size says nothing new."""
 BRACKET = 1.34
@@ -44,10 +51,17 @@ FALLING = 1.05
 DIP = 0.95
 """So is a throughput below this share of both its neighbours'."""
 MAX_AGAIN = 4
-CONTENDER = 0.75
-"""Sizes from this share of the best throughput on may be the best: a slow phase takes as much."""
-CONTENDER_COST = 0.1
-"""A second reading may cost this share of the budget."""
+FIELD = 0.5
+"""Sizes from this share of the best throughput on are compared in rounds."""
+ROUNDS = 5
+"""Rounds for each size of the field."""
+SMALLER_BESIDE = 2
+"""A size that is new in the field takes turns with so many smaller ones, and one larger."""
+READING_COST = 0.03
+"""One reading in a round may cost this share of the budget."""
+LAW_FROM = 0.6
+"""The time law is taken from sizes with this share of the best throughput: small batches leave
+cores idle and follow another line."""
 SPEED_GOALS = ("throughput", "energy")
 """Goals that grow until it no longer pays and look for no knee."""
 
@@ -56,8 +70,8 @@ def next_size(record: RunRecord, budget: Budget) -> TrialRequest | str:
     """The next trial of the search, or why it is over."""
     return (
         _again(record)
+        or _compare(record)
         or _grow(record, budget)
-        or _contenders(record)
         or _refine(record)
         or _clean(record)
         or "the knee is bracketed"
@@ -110,24 +124,40 @@ def plateau_end(sizes: dict[int, Trial], tolerance: float) -> int:
 def law_of(sizes: dict[int, Trial], tolerance: float) -> TimeLaw | str:
     """The time law up to the end of the plateau: beyond it paging or caches take over."""
     end = plateau_end(sizes, tolerance)
+    floor = LAW_FROM * best_throughput(sizes)
     return fit_time(
         {
             size: one.step_s.median
             for size, one in sizes.items()
-            if one.step_s is not None and size <= end
+            if one.step_s is not None and size <= end and throughput(one) >= floor
         }
     )
 
 
 def _inside(record: RunRecord, sizes: dict[int, Trial]) -> list[int]:
-    """The sizes measured within the tolerance of the best, BatchNorm's minimum kept; never empty.
+    """The sizes within the tolerance of the best, BatchNorm's minimum kept; never empty.
 
-    What was measured decides here; the law only proposes what to measure.
+    What was measured decides where its interval lies on one side of the threshold. Elsewhere the
+    time law does, which pools all sizes, and without a law the median.
     """
+    tolerance = record.goal.tolerance
     sound = smallest_sound(record)
     sizes = {size: one for size, one in sizes.items() if size >= sound} or sizes
-    floor = (1 - record.goal.tolerance) * best_throughput(sizes)
-    return [size for size, trial in sizes.items() if throughput(trial) >= floor]
+    floor = (1 - tolerance) * best_throughput(sizes)
+    law = law_of(sizes, tolerance)
+    knee_by_law = None
+    if not isinstance(law, str):
+        knee_by_law = knee_of(law, plateau_end(sizes, tolerance), tolerance) / CLOSE
+
+    def is_inside(size: int, trial: Trial) -> bool:
+        rate = trial.samples_per_s
+        assert rate is not None
+        if knee_by_law is None or not rate.low < floor <= rate.high:
+            return rate.median >= floor
+        return size >= knee_by_law
+
+    best = max(sizes, key=lambda size: throughput(sizes[size]))
+    return [size for size, trial in sizes.items() if size == best or is_inside(size, trial)]
 
 
 def slower_than_larger(sizes: dict[int, Trial], factor: float) -> list[int]:
@@ -147,30 +177,73 @@ def _again(record: RunRecord) -> TrialRequest | None:
     its throughput falls below that of both its neighbours. If it stays so, it is real.
     """
     sizes = searched(record)
-    counts = Counter(one.batch_size for one in timed(record) if one.purpose == "search")
+    counts = Counter(one.batch_size for one in searched_trials(record) if one.round is None)
     suspects = [size for size, one in sizes.items() if one.doubts]
+    compared = set(_field(record))
     for size in dict.fromkeys([*suspects, *slower_than_larger(sizes, FALLING), *_dips(sizes)]):
+        if size in compared:
+            continue
         if counts[size] == 1 and sum(counts.values()) - len(counts) < MAX_AGAIN:
             return _timed(record, size, "timed again: something seems to have disturbed it")
     return None
 
 
-def _contenders(record: RunRecord) -> TrialRequest | None:
-    """On a CPU the sizes near the best are timed twice, some time apart.
+def _compare(record: RunRecord) -> TrialRequest | None:
+    """The next turn of a comparison in rounds; see rounds.py."""
+    field = _field(record)
+    rounds = rounds_of(searched_trials(record))
+    number = max(rounds, default=-1)
+    wanted = _taking_part(field, rounds, number)
+    done = {one.batch_size for one in rounds.get(number, ())}
+    if record.trials[-1].round != number or not wanted - done:  # that round is over
+        number, done = number + 1, set()
+        wanted = _taking_part(field, rounds, number)
+    # Up and down in turn: what steady drift adds in one round it takes in the next.
+    left = sorted(wanted - done, reverse=number % 2 == 1)
+    if not left:
+        return None
+    return TrialRequest(
+        batch_size=left[0],
+        kind="timed",
+        round=number,
+        reason=f"round {number + 1}: {', '.join(map(str, sorted(wanted)))} in turn",
+    )
 
-    Processors have slow phases of many seconds that no counter shows; two readings of a size
-    that lie apart seldom both fall into one. A GPU's clock is steadier, and throttling is seen.
+
+def _field(record: RunRecord) -> list[int]:
+    """The sizes that are compared in rounds: on a CPU those near the best, if a turn is cheap.
+
+    A GPU's clock is steadier, and throttling is seen.
     """
     if record.device is None or record.device.kind != "cpu":
-        return None
-    sizes = searched(record)
-    counts = Counter(one.batch_size for one in timed(record) if one.purpose == "search")
-    floor = CONTENDER * best_throughput(sizes)
-    for size, one in sizes.items():
-        cheap = one.elapsed_s <= CONTENDER_COST * record.goal.budget_s
-        if counts[size] == 1 and cheap and throughput(one) >= floor:
-            return _timed(record, size, "timed twice: near the best")
-    return None
+        return []
+    readings = fastest_of([one for one in searched_trials(record) if one.round is None])
+    floor = FIELD * max(map(throughput, readings.values()), default=0.0)
+    most_s = READING_COST * record.goal.budget_s
+    return [
+        size
+        for size, one in readings.items()
+        if one.step_s is not None
+        and throughput(one) >= floor
+        and reading_s(one.step_s.median) <= most_s
+        and not known_bad(record, size)
+        and can_be_delivered(record, size)
+    ]
+
+
+def _taking_part(field: list[int], rounds: dict[int, list[Trial]], number: int) -> set[int]:
+    """The sizes of a round: those with too few rounds behind them, and their neighbours."""
+    before = Counter(
+        one.batch_size for other, found in rounds.items() if other < number for one in found
+    )
+    wanted = {size for size in field if before[size] < ROUNDS}
+    beside = {
+        neighbour
+        for position, size in enumerate(field)
+        if size in wanted
+        for neighbour in field[max(0, position - SMALLER_BESIDE) : position + 2]
+    }
+    return beside if len(beside) > 1 else set()
 
 
 def _dips(sizes: dict[int, Trial]) -> list[int]:
@@ -205,16 +278,16 @@ def _grow(record: RunRecord, budget: Budget) -> TrialRequest | None:
 
 def _growth_pays(record: RunRecord, sizes: dict[int, Trial]) -> bool:
     """Whether the last step up gained enough to go on."""
-    worth = _per_joule if record.goal.kind == "energy" else throughput
+    worth = _worth(record)
+    ladder = _ladder(sizes)
     gains = [
-        worth(sizes[after]) / worth(sizes[before]) - 1
-        for before, after in pairwise(sorted(sizes))
-        if after >= before * 1.4
+        worth(sizes[size]) / max(worth(sizes[one]) for one in sizes if one < size) - 1
+        for size in ladder[1:]
     ]
     if not gains:
         return True
     if record.goal.kind in SPEED_GOALS:
-        return len(gains) < 2 or max(gains[-2:]) >= NO_GAIN
+        return gains[-1] > -CLEAR_LOSS and (len(gains) < 2 or max(gains[-2:]) >= NO_GAIN)
     # A gain below the tolerance puts the size before inside it.
     tolerance = record.goal.tolerance
     return gains[-1] >= tolerance / (1 - tolerance)
@@ -223,16 +296,17 @@ def _growth_pays(record: RunRecord, sizes: dict[int, Trial]) -> bool:
 def _refine(record: RunRecord) -> TrialRequest | None:
     """A size between the last one outside the tolerance and the first one inside."""
     sizes = searched(record)
-    if record.goal.kind in SPEED_GOALS or not sizes:
-        return None
-    if len(sizes) - len(_ladder(sizes)) >= MAX_REFINEMENTS:
+    beside = _beside_the_best(record, sizes)
+    if beside is not None or record.goal.kind in SPEED_GOALS:
+        return beside
+    if not sizes or len(sizes) - len(_ladder(sizes)) >= MAX_REFINEMENTS:
         return None
     inside = min(_inside(record, sizes))
     least = max(smallest_allowed(record), smallest_sound(record))
     outside = max((size for size in sizes if size < inside), default=None)
     if outside is None:
         wanted = allowed(record, max(least, inside // 4)) if inside > least else inside
-    elif inside <= outside * BRACKET or inside - outside <= 1:
+    elif inside <= outside * BRACKET or inside - outside <= 1 or _at_the_law(record, inside):
         return None
     else:
         wanted = _between(record, sizes, outside, inside)
@@ -241,6 +315,34 @@ def _refine(record: RunRecord) -> TrialRequest | None:
     if wanted in sizes or known_bad(record, wanted):
         return None
     return _timed(record, wanted, "close to the knee")
+
+
+def _beside_the_best(record: RunRecord, sizes: dict[int, Trial]) -> TrialRequest | None:
+    """A size between the best and its neighbours, where they are far apart."""
+    if len(sizes) - len(_ladder(sizes)) >= MAX_REFINEMENTS or not sizes:
+        return None
+    worth = _worth(record)
+    best = max(sizes, key=lambda size: worth(sizes[size]))
+    smaller = [size for size in sizes if size < best][-1:]
+    larger = [size for size in sizes if size > best][:1]
+    for other in (*smaller, *larger):
+        wanted = allowed(record, sqrt(other * best))
+        apart = max(other, best) > BESIDE * min(other, best)
+        if apart and wanted not in sizes and not known_bad(record, wanted):
+            return _timed(record, wanted, f"between {min(other, best)} and {max(other, best)}")
+    return None
+
+
+def _at_the_law(record: RunRecord, inside: int) -> bool:
+    """Whether a size is inside by the law and too close to the threshold to be told by times."""
+    sizes = searched(record)
+    tolerance = record.goal.tolerance
+    rate = sizes[inside].samples_per_s
+    floor = (1 - tolerance) * best_throughput(sizes)
+    law = law_of(sizes, tolerance)
+    if isinstance(law, str) or rate is None or rate.low >= floor:
+        return False
+    return inside <= knee_of(law, plateau_end(sizes, tolerance), tolerance) * CLOSE
 
 
 def _between(record: RunRecord, sizes: dict[int, Trial], outside: int, inside: int) -> int:
@@ -281,6 +383,11 @@ def _ladder(sizes: dict[int, Trial]) -> list[int]:
         if not steps or size >= steps[-1] * 1.4:
             steps.append(size)
     return steps
+
+
+def _worth(record: RunRecord) -> Callable[[Trial], float]:
+    """What the goal compares sizes by."""
+    return _per_joule if record.goal.kind == "energy" else throughput
 
 
 def _per_joule(trial: Trial) -> float:

@@ -5,6 +5,7 @@ and the profiler are handed in, so it can be driven by a fake clock.
 
     fit:    warm-up (2 steps) ── memory
     timed:  warm-up until settled ── timed until the interval is narrow ── memory ── profiled
+    round:  warm-up (2 steps) ── timed, briefly ── memory
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ SETTLED = 0.10
 FIT_STEPS = 2
 MIN_SAMPLES = 6
 MAX_SAMPLES = 30
+ROUND_WARMUP_STEPS = 2
+ROUND_SAMPLES = 4
+ROUND_S = 0.25
+"""A round's trial takes so many samples, and goes on for so long where steps are short."""
 MAX_STEPS_A_SAMPLE = 50
 """Very short steps are averaged in groups, up to so many, so that a sample is not all jitter."""
 
@@ -175,6 +180,8 @@ class Window:
         return False
 
     def _settled(self) -> bool:
+        if self.request.round is not None:  # the size has been warm before
+            return len(self._warmups) >= ROUND_WARMUP_STEPS
         if len(self._warmups) < MIN_WARMUP_STEPS:
             return False
         before, last = self._warmups[-2:]
@@ -183,9 +190,12 @@ class Window:
     def _enough(self) -> bool:
         """Whether the timed steps so far will do."""
         num_samples, rest = divmod(len(self._steps), self._group)
+        spent_s = self._clock() - self._phase_started_s
+        if self.request.round is not None:
+            brief = num_samples >= ROUND_SAMPLES and spent_s >= ROUND_S
+            return not rest and (brief or num_samples >= MAX_SAMPLES)
         if rest or num_samples < MIN_SAMPLES:
             return False
-        spent_s = self._clock() - self._phase_started_s
         if num_samples >= MAX_SAMPLES or spent_s >= self._time_limit_s:
             return True
         spread = spread_of(self._step_times())
@@ -288,6 +298,7 @@ class Window:
             batch_size=request.batch_size,
             kind=request.kind,
             purpose=request.purpose,
+            round=request.round,
             outcome="ok" if same else "wrong_size",
             detail="" if same else self._wrong_size(arrived),
             arrived_batch_size=arrived,

@@ -134,7 +134,13 @@ class Verdict(Record, frozen=True, kw_only=True):
 
 
 class Advice(Record, frozen=True, kw_only=True):
-    """The answer. `recommended` is `None` when nothing that ran can be recommended."""
+    """The answer. `recommended` is `None` when nothing that ran can be recommended.
+
+    Attributes:
+        recommended, fastest, largest, native: chosen among the sizes that ran.
+        sizes: every size that ran, smallest first, with the times that the advice rests on: of
+            the comparison in rounds where there was one, else of the trial that speaks for it.
+    """
 
     schema_version: str = SCHEMA_VERSION
     goal: Goal
@@ -145,6 +151,7 @@ class Advice(Record, frozen=True, kw_only=True):
     fastest: Choice | None
     largest: Choice | None
     native: Choice | None
+    sizes: tuple[Choice, ...] = ()
     change: str
     verdict: Verdict
     training: Training | None

@@ -212,6 +212,8 @@ class TrialRequest(Record, frozen=True, kw_only=True):
         purpose: why it runs; only `confirm` trials decide the recommendation.
         fresh_process: start a new worker for it.
         profile: whether a profiled window follows the timed one.
+        round: which round of a comparison it belongs to, from 0. Such a trial is brief: sizes
+            take turns, and what the machine does meanwhile hits all of them alike.
         reason: one line for people.
     """
 
@@ -220,6 +222,7 @@ class TrialRequest(Record, frozen=True, kw_only=True):
     purpose: Purpose = "search"
     fresh_process: bool = False
     profile: bool = False
+    round: int | None = None
     reason: str = ""
 
 
@@ -245,6 +248,8 @@ class Trial(Record, frozen=True, kw_only=True):
     Attributes:
         ordinal: position in the record, from 0; `samples.jsonl` refers to it.
         worker: which worker process ran it, from 0.
+        round: the round of a comparison that it was part of; such a trial is brief and says
+            something only beside the others of its round.
         arrived_batch_size: the size that really reached the training loop.
         size_proof: `shape` (a tensor axis has that length), `indices` (so many samples were
             fetched from the dataset), `asked` (the script was started with it and nothing shows
@@ -266,6 +271,7 @@ class Trial(Record, frozen=True, kw_only=True):
     kind: TrialKind
     purpose: Purpose
     outcome: Outcome
+    round: int | None = None
     detail: str = ""
     arrived_batch_size: int | None = None
     size_proof: Literal["shape", "indices", "asked", ""] = ""

@@ -121,16 +121,17 @@ def _watts(counters: Counters | None) -> float | None:
     return counters.power_w
 
 
-def _rank(trial: Trial) -> tuple[bool, bool, bool, bool, float, int]:
+def _rank(trial: Trial) -> tuple[bool, bool, bool, bool, bool, float, int]:
     """Which trial speaks for a size: as in the advice, the fastest that nothing disturbed."""
     timed = trial.kind == "timed" and trial.step_s is not None
     speed = trial.samples_per_s.median if trial.samples_per_s is not None else 0.0
     confirmed = trial.purpose == "confirm"
-    return trial.ran, timed, confirmed, not trial.doubts, speed, trial.ordinal
+    long = trial.round is None
+    return trial.ran, timed, long, confirmed, not trial.doubts, speed, trial.ordinal
 
 
 def _choices(advice: Advice) -> Iterable[Choice]:
-    every = (advice.recommended, advice.fastest, advice.largest, advice.native)
+    every = advice.sizes or (advice.recommended, advice.fastest, advice.largest, advice.native)
     return (one for one in every if one is not None)
 
 

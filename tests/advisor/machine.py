@@ -178,6 +178,7 @@ class Machine:
         time_s: seconds per step of a size.
         memory: peak bytes of a size.
         capacity: what the search is told.
+        kind: of the device.
         real_capacity: where memory really ends; the same if not given.
         noise: relative standard deviation of a step and of the drift between trials.
         memory_noise: the same of a peak.
@@ -188,6 +189,7 @@ class Machine:
     time_s: Callable[[int], float] = lambda size: 0.005 + 0.0005 * size
     memory: Callable[[int], float] = lambda size: GIB + 20e6 * size
     capacity: int = 80 * GIB
+    kind: str = "cuda"
     real_capacity: int | None = None
     noise: float = 0.01
     memory_noise: float = 0.0
@@ -208,6 +210,8 @@ class Machine:
             ),
             state="running",
         )
+        device = msgspec.structs.replace(record.device, kind=self.kind)
+        record = msgspec.structs.replace(record, device=device)
         worker, alive = 0, True
         requests = []
         stop = None

@@ -1,0 +1,122 @@
+"""Comparisons in rounds: the drift goes out, the sizes stay."""
+
+import msgspec
+import pytest
+from batchadvisor.advisor.facts import best_timed, searched
+from batchadvisor.advisor.rounds import speeds
+from batchadvisor.records import Goal
+
+from .drifting import BEST, DriftingMachine, throughput
+from .machine import numbered, record_of, trial_of
+
+TRUE = {8: 400.0, 32: 600.0, 64: 700.0}
+
+
+def turn(number, size, drift, true=TRUE, **changes):
+    """One size's turn in a round, everything `drift` times slower than usual."""
+    return trial_of(size, size / true[size] * drift, round=number, **changes)
+
+
+def rounds(drifts, sizes=tuple(TRUE)):
+    return [turn(number, size, one) for number, one in enumerate(drifts) for size in sizes]
+
+
+def cpu(trials, **changes):
+    record = record_of(numbered(*trials), **changes)
+    return msgspec.structs.replace(
+        record, device=msgspec.structs.replace(record.device, kind="cpu")
+    )
+
+
+class TestSpeeds:
+    def test_drift_between_rounds_goes_out(self):
+        found = speeds(rounds([1.0, 1.3, 0.9, 1.25, 1.0]))
+        for size, rate in found.items():
+            assert rate.median / found[64].median == pytest.approx(TRUE[size] / 700, rel=1e-6)
+            assert rate.high / rate.low == pytest.approx(1, rel=1e-6)
+            assert rate.num_samples == 5
+
+    def test_sizes_that_never_met_are_compared_through_others(self):
+        """64 runs only in slow rounds, 8 only in fast ones; 32 is in all of them."""
+        trials = rounds([1.0] * 5, sizes=(8, 32))
+        trials += [turn(5 + n, size, 1.4) for n in range(5) for size in (32, 64)]
+        found = speeds(trials)
+        assert found[64].median / found[8].median == pytest.approx(700 / 400, rel=1e-3)
+
+    def test_one_bad_turn_moves_the_middle_little(self):
+        trials = rounds([1.0] * 5)
+        trials[4] = turn(1, 32, 1.5)
+        found = speeds(trials)
+        assert found[32].median / found[64].median == pytest.approx(600 / 700, rel=0.03)
+        assert found[32].low < 0.8 * found[32].high
+
+    def test_disturbed_turns_count_only_where_there_are_no_others(self):
+        trials = [*rounds([1.0] * 3), turn(3, 32, 2.0, doubts=("others",)), turn(3, 64, 1.0)]
+        found = speeds([*trials, turn(3, 8, 1.0)])
+        assert found[32].num_samples == 3
+        assert found[8].num_samples == 4
+
+    def test_without_rounds_there_is_nothing(self):
+        assert speeds([]) == {}
+        assert speeds([trial_of(8, 0.1)]) == {}
+        assert speeds([turn(0, 8, 1.0)]) == {}, "a round of one size compares nothing"
+
+
+class TestFacts:
+    def test_the_comparison_speaks_for_its_sizes(self):
+        long = [
+            trial_of(size, size / TRUE[size] * slow)
+            for size, slow in zip(TRUE, (1, 1.3, 1), strict=True)
+        ]
+        found = searched(cpu([*long, *rounds([1.0, 1.2])]))
+        assert found[32].round is None, "profile and memory are the long trial's"
+        rate = found[32].samples_per_s.median / found[64].samples_per_s.median
+        assert rate == pytest.approx(600 / 700, rel=1e-6)
+        assert found[32].step_s.median == pytest.approx(32 / found[32].samples_per_s.median)
+
+    def test_the_confirmation_counts_as_more_rounds(self):
+        again = [
+            trial_of(size, size / TRUE[size] * 1.2, purpose="confirm", worker=1)
+            for size in (32, 64, 32, 64)
+        ]
+        found = best_timed(cpu([*rounds([1.0]), *again]))
+        assert found[32].samples_per_s.num_samples == 3
+        ratio = found[32].samples_per_s.median / found[64].samples_per_s.median
+        assert ratio == pytest.approx(600 / 700, rel=1e-6)
+
+
+@pytest.fixture(scope="module")
+def knees():
+    return [DriftingMachine(seed=seed).search(Goal()) for seed in range(20)]
+
+
+class TestSearch:
+    """On a machine whose speed wanders by a tenth and is slower by a quarter now and then."""
+
+    def test_the_same_size_within_one_step_of_a_grid(self, knees):
+        sizes = sorted(one.size for one in knees)
+        middle = sizes[len(sizes) // 2]
+        near = [size for size in sizes if middle / 1.2 <= size <= middle * 1.2]
+        assert len(near) >= 0.85 * len(sizes), sizes
+
+    def test_no_size_far_from_the_tolerance(self, knees):
+        top = max(throughput(size) for size in (64, 96))
+        assert min(throughput(one.size) for one in knees) > 0.92 * top
+        assert max(one.size for one in knees) <= 64
+
+    def test_the_fastest_is_among_the_fastest(self):
+        found = [DriftingMachine(seed=seed).search(Goal(kind="throughput")) for seed in range(10)]
+        assert min(throughput(one.size) for one in found) > 0.965 * BEST
+
+    def test_it_ends_within_the_budget(self, knees):
+        assert all(one.finished for one in knees)
+        assert max(one.record.search_s for one in knees) < 120
+
+    def test_on_a_gpu_nothing_is_compared_in_rounds(self):
+        found = DriftingMachine(seed=0, kind="cuda").search(Goal())
+        assert all(one.round is None for one in found.record.trials)
+
+    def test_expensive_sizes_take_no_turns(self):
+        slow = DriftingMachine(seed=0, time_s=lambda size: 0.5 + size)
+        record = slow.search(Goal(budget_s=600)).record
+        assert all(one.round is None for one in record.trials if one.batch_size > 8)
