@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UsageError
-from .common import INTERRUPTED, goal_of, goal_options, print_answer
+from .common import INTERRUPTED, goal_of, goal_options, print_answer, terminal
 from .types import BYTES, SECONDS, SIZE, Schedule, Sizes
 
 if TYPE_CHECKING:
@@ -30,7 +30,13 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Choose a micro-batch and an accumulation that keep samples per optimizer step.",
 )
-@click.option("--device", default="auto", help="auto, cuda, cuda:N, cpu, mps or xpu.")
+@click.option(
+    "--device",
+    default="auto",
+    help="auto, cuda, cuda:N, cpu, mps or xpu. cpu:1@0.4 is one core for 40 % of the time; several "
+    "such devices by commas.",
+)
+@click.option("--gpus", help="Probe several GPUs at once: all, 0,2, or distinct (one a model).")
 @click.option("--memory-limit", type=BYTES, help="What the script may use, for example 8GiB.")
 @click.option(
     "--nproc-per-node",
@@ -83,6 +89,8 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     from ..session import ranks
 
     _end_like_ctrl_c()
+    if options["gpus"] is not None or "," in options["device"]:
+        sys.exit(_on_several_devices(script, arguments, as_json=as_json, options=options))
     if options["nproc_per_node"] is not None:
         sys.exit(_launch(script, options))
     rank = ranks.own_rank()
@@ -121,6 +129,24 @@ def _run(
         raise result.error
     if result.advice.recommended is None:
         sys.exit(1)
+
+
+def _on_several_devices(
+    script: str, arguments: tuple[str, ...], *, as_json: bool, options: dict[str, Any]
+) -> int:
+    from ..reports.progress import NullDisplay, ProgressDisplay
+    from ..session import several
+
+    goal = goal_of(options)
+    _check_pairs(options)
+    _check_text([script, *arguments])
+    display: Any = NullDisplay() if options["quiet"] else ProgressDisplay(goal.budget_s)
+    outcome = several.run(script, arguments, sys.argv[1:], options, display)
+    width, color = terminal()
+    click.echo(several.answer(outcome, width=width, color=color, as_json=as_json))
+    if outcome.record.state == "interrupted":
+        return INTERRUPTED
+    return 0 if outcome.answers else 1
 
 
 def _launch(script: str, options: dict[str, Any]) -> int:

@@ -65,6 +65,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
         batch_size: the size that was filled in.
         forced: the template was insisted on, whatever could be steered.
         lockstep: where the script is one rank of several.
+        cores: the cores that it may use; empty for all.
     """
 
     script: str
@@ -85,6 +86,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     batch_size: int | None = None
     forced: bool = False
     lockstep: Lockstep | None = None
+    cores: tuple[int, ...] = ()
 
 
 class RunTrial(Message, frozen=True, kw_only=True):

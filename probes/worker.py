@@ -42,6 +42,8 @@ def main(read_fd: int, write_fd: int) -> None:
     line = channel.receive_line()
     order = decode_to_worker(line or b"")
     assert isinstance(order, WorkOrder)
+    if order.cores:
+        os.sched_setaffinity(0, order.cores)  # before torch counts them for its threads
     _become_the_script(order)
 
     from .conductor import Conductor

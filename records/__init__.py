@@ -21,6 +21,7 @@ from .advice import (
 from .analysis import Analysis, Collectives, RankTimes, StepTimes, TraceReport
 from .base import SCHEMA_VERSION, Record, Spread
 from .comparison import Change, Comparison, Difference
+from .devices import DeviceRun, DevicesRecord, TwinCheck
 from .distribution import (
     Communication,
     Distribution,
@@ -93,6 +94,8 @@ __all__ = [
     "Comparison",
     "Counters",
     "DeviceInfo",
+    "DeviceRun",
+    "DevicesRecord",
     "Difference",
     "Discovery",
     "Distribution",
@@ -153,6 +156,7 @@ __all__ = [
     "Trial",
     "TrialKind",
     "TrialRequest",
+    "TwinCheck",
     "Verdict",
     "Versions",
 ]

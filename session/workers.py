@@ -9,6 +9,7 @@ import msgspec
 from ..advisor.facts import failed, ran
 from ..errors import BatchAdvisorError
 from ..probes.distributed.group import GroupWorker, RankGroup
+from ..probes.duty import DutyCycle
 from ..probes.messages import Progress, WorkOrder
 from ..probes.supervisor import Scratch, Worker, WorkerGone, worker_environment
 from ..records import DeviceInfo, Discovery, Fault, RunRecord, TrialRequest
@@ -61,6 +62,7 @@ class Workers:
         self.watch: GpuWatch | None = None
         self.num_measured = 0
         self.brief = False
+        self._duty: DutyCycle | None = None
 
     def start(self) -> AnyWorker:
         """A fresh process of the script, brought to its training loop.
@@ -95,6 +97,9 @@ class Workers:
         if self.current is None:
             return
         worker, self.current = self.current, None
+        if self._duty is not None:
+            self._duty.close()
+            self._duty = None
         if self.watch is not None:
             self.watch.follow(None)
         worker.end()
@@ -137,6 +142,8 @@ class Workers:
             setup_s=options.silence_s * DISCOVERY_SILENCE,
             on_progress=self._on_progress,
         )
+        if self._target.share < 1:
+            self._duty = DutyCycle(self.current.pid, self._target.share)
         return self.current
 
     def _order(self, number: int) -> WorkOrder:
@@ -156,6 +163,7 @@ class Workers:
             profile_schedule=options.profile_schedule,
             with_stack=options.with_stack,
             door=options.door,
+            cores=self._target.cores,
         )
         return msgspec.structs.replace(order, **self._order_changes())
 

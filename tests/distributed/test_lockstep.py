@@ -3,7 +3,7 @@
 import pytest
 
 from ..end_to_end import driver
-from .jobs import QUICK, TRAIN, run_ranks, torchrun
+from .jobs import QUICK, TRAIN, left_of, run_ranks, torchrun
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def two(tmp_path_factory):
 class TestTwoRanks:
     def test_an_answer_and_nothing_left(self, two):
         assert two.code == 0, two
-        assert two.left == []
+        assert left_of(two) == []
         assert two.record.state == "finished"
         assert two.advice.recommended.batch_size in (16, 128)
 
@@ -73,8 +73,7 @@ class TestTorchrun:
             "run", *QUICK, "--sizes", "16", TRAIN, folder=tmp_path, launcher=torchrun(4)
         )
         assert found.code == 0, found
-        # torchrun itself leaves a folder for logs.
-        assert [one for one in found.left if "torchelastic_" not in one] == []
+        assert left_of(found) == []  # but torchrun's own folder for logs
         assert found.stdout.count("Use batch size") == 1
         assert found.record.distribution.world_size == 4
         assert all(len(trial.ranks) == 4 and trial.ran for trial in found.record.trials)

@@ -1,0 +1,48 @@
+"""Several devices: which are of one model, and whether one is weaker than its twin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from ..records import Spread
+
+MATTERS = 0.05
+"""A difference in samples per second below this share is none."""
+
+
+def representatives(models: Sequence[str]) -> tuple[int, ...]:
+    """Positions of the devices to probe in full: the first of each model.
+
+    >>> representatives(["A100", "T4", "A100", "T4", "L4"])
+    (0, 1, 4)
+    """
+    return tuple(place for place, one in enumerate(models) if one not in models[:place])
+
+
+def twin_of(models: Sequence[str], place: int) -> int | None:
+    """Position of the device that was probed in full for this one, `None` for that one itself."""
+    first = models.index(models[place])
+    return None if first == place else first
+
+
+def ratio_of(one: Spread, other: Spread) -> Spread:
+    """`one / other` with the widest interval that theirs allow."""
+    return Spread(
+        median=one.median / other.median,
+        low=one.low / other.high,
+        high=one.high / other.low,
+        num_samples=min(one.num_samples, other.num_samples),
+        confidence=min(one.confidence, other.confidence),
+    )
+
+
+def compare(ratio: Spread) -> Literal["equal", "weak", "strong", "cannot tell"]:
+    """What the ratio of two twins' speeds means."""
+    if ratio.high < 1 - MATTERS:
+        return "weak"
+    if ratio.low > 1 + MATTERS:
+        return "strong"
+    if ratio.low > 1 - 2 * MATTERS and ratio.high < 1 + 2 * MATTERS:
+        return "equal"
+    return "cannot tell"

@@ -1,0 +1,119 @@
+"""Several devices side by side, as terminal text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..records import Advice, DeviceRun, DevicesRecord, RunRecord
+from ..units import format_bytes
+from .layout import Page
+from .wording import measured
+
+
+def render(
+    record: DevicesRecord,
+    answers: Mapping[str, tuple[RunRecord, Advice]],
+    *,
+    folder: str,
+    width: int,
+    color: bool,
+    encoding: str = "utf-8",
+) -> str:
+    """A row a device, what the twins showed, where the whole answers are.
+
+    Args:
+        answers: record and advice by device, where there are any.
+        folder: of the run.
+    """
+    page = Page(width, encoding)
+    good = [one for one in record.devices if _size(answers.get(one.device)) is not None]
+    sizes = {one.device: _size(answers.get(one.device)) for one in good}
+    text = ", ".join(f"{name} {size}" for name, size in sizes.items())
+    page.entry(
+        f"Batch size by device: {text}" if sizes else "No device has an answer",
+        style="bold green" if sizes else "bold red",
+        indent=0,
+    )
+    if record.state != "finished":
+        page.entry(f"The run was {record.state}; what was measured is below.", indent=0)
+    page.blank()
+    page.entry("Devices", style="bold", indent=0)
+    header = ("device", "batch", "samples/s", "step ms", "peak", "limit", "sureness")
+    rows = [header, *(_row(one, answers.get(one.device)) for one in record.devices)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(header))]
+    for row in rows:
+        cells = [cell.ljust(wide) for cell, wide in zip(row, widths, strict=True)]
+        page.entry("  ".join(cells).rstrip())
+    _together(page, sizes, answers)
+    notes = [line for one in record.devices for line in _notes(one)]
+    if notes:
+        page.blank()
+        page.entry("Findings", style="bold", indent=0)
+        for line in notes:
+            page.entry(line)
+    page.blank()
+    page.entry(f"Wrote {folder}", indent=0)
+    first = next((one.folder for one in good), None)
+    if first is not None:
+        page.entry(f"Next: batchadvisor advise {folder}/{first}", indent=0)
+    return page.render(color=color)
+
+
+def _row(one: DeviceRun, answer: tuple[RunRecord, Advice] | None) -> tuple[str, ...]:
+    if answer is None or answer[1].recommended is None:
+        return (one.device, "-", "-", "-", "-", "-", one.error.removeprefix("Error: ") or "failed")
+    advice = answer[1]
+    choice = advice.recommended
+    assert choice is not None
+    rate = "-" if choice.samples_per_s is None else " ".join(measured(choice.samples_per_s))
+    step = "-" if choice.step_s is None else " ".join(measured(choice.step_s, 1e3))
+    peak = "-" if choice.peak_bytes is None else format_bytes(choice.peak_bytes)
+    sure = advice.sureness if one.twin_of is None else f"as {one.twin_of}"
+    return (one.device, str(choice.batch_size), rate, step, peak, advice.verdict.limit, sure)
+
+
+def _together(
+    page: Page,
+    sizes: Mapping[str, int | None],
+    answers: Mapping[str, tuple[RunRecord, Advice]],
+) -> None:
+    """What an equal share does: the slowest device sets the pace."""
+    rates = {
+        name: choice.samples_per_s.median
+        for name in sizes
+        if (choice := answers[name][1].recommended) is not None and choice.samples_per_s is not None
+    }
+    if len(rates) < 2:
+        return
+    slowest = min(rates, key=lambda name: rates[name])
+    whole, equal = sum(rates.values()), len(rates) * rates[slowest]
+    if equal < 0.9 * whole:
+        page.entry(
+            f"With equal shares {slowest} sets the pace: {equal / whole:.0%} of what the devices "
+            "can do together; shares in proportion to their speed lose less."
+        )
+
+
+def _notes(one: DeviceRun) -> list[str]:
+    check = one.check
+    if check is None:
+        return [f"error: {one.device}: {one.error.removeprefix('Error: ')}"] if one.error else []
+    if check.ratio is None:
+        reason = check.unavailable.get("ratio", "not known")
+        return [f"{one.device} could not be compared with {check.twin}: {reason}"]
+    ratio = check.ratio
+    by = f"x{ratio.median:.2f} (x{ratio.low:.2f} to x{ratio.high:.2f})"
+    where = f"{by} the samples per second of {check.twin} at batch {check.batch_size}"
+    if check.verdict == "weak":
+        text = f"warning: {one.device} is a weak twin: {where}, both running; probed by itself."
+        return [text, "  Look for throttling, other processes, a slower slot, a power limit."]
+    if check.verdict == "strong":
+        return [f"warning: {one.device} is faster than its twin: {where}"]
+    words = "as fast as" if check.verdict == "equal" else "cannot be told from"
+    return [f"info: {one.device} is {words} {check.twin}: {where}"]
+
+
+def _size(answer: tuple[RunRecord, Advice] | None) -> int | None:
+    if answer is None or answer[1].recommended is None:
+        return None
+    return answer[1].recommended.batch_size

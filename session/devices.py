@@ -1,0 +1,414 @@
+"""`batchadvisor run` on several devices at once: one whole run a device, each in its own process.
+
+The first device of each model is probed in full, all of them at the same time, since they share
+the host. Then every device of a model that occurs more than once runs the size found, again at
+the same time; one that is weaker than its twin is probed in full as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+import msgspec
+
+from ..advisor.advise import advise
+from ..advisor.facts import ran
+from ..advisor.twins import compare, ratio_of, representatives
+from ..errors import BatchAdvisorError, RunError, UsageError
+from ..probes import host
+from ..probes.nvml import NvmlDevice, devices, nvml_unavailable
+from ..records import Advice, DeviceRun, DevicesRecord, RunRecord, Spread, TwinCheck
+from ..spread import spread_of
+from .display import Display
+from .store import read_record
+from .target import logical_cpu
+
+DEVICES = "devices.json"
+END_S = 30.0
+"""A run that was interrupted gets so long to save and leave."""
+CHECK_BUDGET_S = 30.0
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """One device to probe.
+
+    Attributes:
+        name: unique in the run, and the name of its folder.
+        option: what `--device` of its run says.
+        model: devices with the same text are twins.
+        cores: the cores that its processes may use; empty for all.
+    """
+
+    name: str
+    option: str
+    model: str
+    cores: tuple[int, ...] = ()
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run on several devices leaves.
+
+    Attributes:
+        answers: record and advice by the name of the device, where there are any.
+    """
+
+    record: DevicesRecord
+    folder: Path
+    answers: dict[str, tuple[RunRecord, Advice]]
+
+
+def logical_devices(option: str) -> tuple[Device, ...]:
+    """The devices of `--device cpu:1,cpu:1@0.4`: cores are dealt out in order.
+
+    Raises:
+        UsageError: there are not enough cores, or one is no logical CPU device.
+    """
+    mine = sorted(os.sched_getaffinity(0))
+    found: list[Device] = []
+    dealt = 0
+    for text in option.split(","):
+        cores, _ = logical_cpu(text)
+        if not cores:
+            msg = f"--device {option}: several devices need their cores, {text!r} names none."
+            raise UsageError(msg, "Write cpu:1,cpu:1.")
+        mine_now = tuple(mine[dealt : dealt + len(cores)])
+        dealt += len(cores)
+        if dealt > len(mine):
+            msg = f"--device {option}: {dealt} cores or more, and there are {len(mine)}."
+            raise UsageError(msg, "Ask for fewer.")
+        name = text.replace(":", "-").replace("@", "-at-")
+        same = sum(one.name == name or one.name.startswith(f"{name}-no-") for one in found)
+        found.append(
+            Device(
+                name=f"{name}-no-{same + 1}" if same else name,
+                option=text,
+                model=f"CPU, {len(cores)} core{'s' if len(cores) > 1 else ''}",
+                cores=mine_now,
+            )
+        )
+    return tuple(found)
+
+
+def chosen_gpus(option: str) -> tuple[Device, ...]:
+    """The devices of `--gpus all|0,2|distinct`.
+
+    Raises:
+        UsageError: there is no such GPU.
+    """
+    found = _visible(devices())
+    if not found:
+        reason = nvml_unavailable() or "NVML counts no GPU that this process may see"
+        msg = f"--gpus {option}: no GPU: {reason}."
+        raise UsageError(msg, "Check nvidia-smi; --device cpu:1,cpu:1 tries logical CPU devices.")
+    if option == "all":
+        chosen = list(found)
+    elif option == "distinct":
+        names = [one.name or "?" for one in found]
+        chosen = [found[place] for place in representatives(names)]
+    else:
+        by_index = {str(one.index): one for one in found}
+        wanted = list(dict.fromkeys(one.strip() for one in option.split(",") if one.strip()))
+        missing = [one for one in wanted if one not in by_index]
+        if missing or not wanted:
+            names = [f"{one.index} ({one.name or '?'})" for one in found]
+            msg = f"--gpus {option}: there is no GPU {', '.join(missing) or 'named'}."
+            raise UsageError(msg, f"GPUs here: {', '.join(names)}; or all, or distinct.")
+        chosen = [by_index[one] for one in wanted]
+    return tuple(
+        Device(
+            name=f"cuda-{one.index}",
+            option=f"cuda:{one.uuid or one.index}",
+            model=one.name or f"GPU {one.index}",
+        )
+        for one in chosen
+    )
+
+
+def run_devices(
+    found: Sequence[Device],
+    command: Sequence[str],
+    folder: Path,
+    display: Display,
+    *,
+    memory_limit_bytes: int | None,
+) -> Outcome:
+    """Probes all of them.
+
+    Args:
+        command: the run's own command line, without its choice of devices and its folder.
+        folder: of all runs, empty or to be made.
+
+    Raises:
+        RunError: nothing was measured on any device.
+        UsageError: the folder holds a run already.
+    """
+    if (folder / DEVICES).exists():
+        raise UsageError(f"{folder} holds a run already.", "Choose another folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    return _Run(found, command, folder, display, memory_limit_bytes).all()
+
+
+def read_devices(folder: Path) -> Outcome | None:
+    """A stored run on several devices, `None` if the folder holds none."""
+    try:
+        data = (folder / DEVICES).read_bytes()
+        record = msgspec.json.decode(data, type=DevicesRecord)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    answers = {}
+    for one in record.devices:
+        with contextlib.suppress(BatchAdvisorError):
+            own = read_record(folder / one.folder)
+            answers[one.device] = (own, advise(own))
+    return Outcome(record=record, folder=folder, answers=answers)
+
+
+class _Run:
+    def __init__(
+        self,
+        found: Sequence[Device],
+        command: Sequence[str],
+        folder: Path,
+        display: Display,
+        memory_limit_bytes: int | None,
+    ) -> None:
+        self._devices = list(found)
+        self._models = [one.model for one in found]
+        self._command = list(command)
+        self._folder = folder
+        self._display = display
+        self._limit = memory_limit_bytes
+        self._runs = {
+            one.name: DeviceRun(device=one.name, model=one.model) for one in self._devices
+        }
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._state = "running"
+        self._started_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+    def all(self) -> Outcome:
+        """Probes, checks the twins, probes the weak ones."""
+        self._save()
+        try:
+            self._probe(list(representatives(self._models)))
+            weak = self._check_twins()
+            if weak:
+                names = ", ".join(self._devices[place].name for place in weak)
+                self._display.note(f"{names}: weaker than its twin, probing it in full")
+                self._probe(weak)
+            self._state = "finished"
+        except KeyboardInterrupt:
+            self._interrupt()
+            self._state = "interrupted"
+        finally:
+            self._kill()
+        outcome = self._outcome()
+        if not outcome.answers:
+            self._state = "failed"
+            self._save()
+            errors = [one.error for one in self._runs.values() if one.error]
+            if self._state != "interrupted" and errors:
+                raise RunError(f"no device could be measured. {errors[0].removeprefix('Error: ')}")
+        self._save()
+        return self._outcome()
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _probe(self, places: Sequence[int]) -> None:
+        started = {self._devices[place].name: self._start(place, "", []) for place in places}
+        for name, child in started.items():
+            self._note(name, folder=name, twin_of=None, exit_code=child.wait())
+            error = self._errors(name)
+            if child.returncode not in (0, None) and error:
+                self._note(name, error=error)
+        self._save()
+
+    def _check_twins(self) -> list[int]:
+        """Runs the size found on all devices of a model at once; the places of weak ones."""
+        weak: list[int] = []
+        for model in dict.fromkeys(self._models):
+            places = [place for place, one in enumerate(self._models) if one == model]
+            first = self._devices[places[0]].name
+            answer = self._answer(first)
+            if self._runs[first].exit_code == UsageError.exit_code:
+                continue  # the same command is wrong on every device
+            if len(places) < 2 or answer is None or answer[1].recommended is None:
+                weak += places[1:]  # nothing to check against: each for itself
+                continue
+            size = answer[1].recommended.batch_size
+            self._display.note(f"batch {size} on {len(places)} devices at the same time: {model}")
+            options = ["--sizes", str(size), "--no-profile", "--budget", f"{CHECK_BUDGET_S:.0f}s"]
+            children = [self._start(place, "-check", options) for place in places]
+            for child in children:
+                child.wait()
+            speeds = [self._speed(f"{self._devices[place].name}-check", size) for place in places]
+            for place, speed in zip(places[1:], speeds[1:], strict=True):
+                name = self._devices[place].name
+                check = _check(first, size, speed, speeds[0], f"{name}-check")
+                self._note(name, twin_of=first, folder=first, check=check)
+                if check.verdict in ("weak", "strong") or speed is None:
+                    weak.append(place)
+            self._save()
+        return weak
+
+    def _start(self, place: int, suffix: str, options: list[str]) -> subprocess.Popen[bytes]:
+        device = self._devices[place]
+        name = f"{device.name}{suffix}"
+        verb, *others = self._command
+        command = [
+            *(sys.executable, "-m", "batchadvisor", verb, "--json"),
+            *("--device", device.option, "-o", str(self._folder / name)),
+            *options,
+            *self._memory(device),
+            *others,
+        ]
+        cores = device.cores
+
+        def pin() -> None:
+            if cores:
+                os.sched_setaffinity(0, cores)
+
+        log = (self._folder / f"{name}.log").open("wb")
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=pin,  # noqa: PLW1509  nothing of ours runs between fork and exec but this
+        )
+        self._children[name] = child
+        threading.Thread(target=self._relay, args=(child, name, log), daemon=True).start()
+        return child
+
+    def _memory(self, device: Device) -> list[str]:
+        """Logical CPU devices share one memory; each may use its part."""
+        free = host.available_bytes()
+        if not device.cores or self._limit is not None or free is None:
+            return []
+        return ["--memory-limit", str(free[0] // len(self._devices))]
+
+    def _relay(self, child: subprocess.Popen[bytes], name: str, log: object) -> None:
+        assert child.stderr is not None
+        with contextlib.closing(log) as file:  # type: ignore[type-var]
+            for line in child.stderr:
+                file.write(line)  # type: ignore[attr-defined]
+                text = line.decode(errors="replace").rstrip()
+                self._display.note(f"{name}: {text.removeprefix('batchadvisor: ')}")
+
+    def _errors(self, name: str) -> str:
+        with contextlib.suppress(OSError):
+            lines = (self._folder / f"{name}.log").read_text(errors="replace").splitlines()
+            return next((one for one in reversed(lines) if one.startswith("Error: ")), "")
+        return ""
+
+    def _answer(self, name: str) -> tuple[RunRecord, Advice] | None:
+        try:
+            record = read_record(self._folder / name)
+        except BatchAdvisorError:
+            return None
+        return (record, advise(record)) if ran(record) else None
+
+    def _speed(self, name: str, size: int) -> Spread | None:
+        """Samples per second at a size, the intervals of all its trials taken together."""
+        answer = self._answer(name)
+        if answer is None:
+            return None
+        found = [
+            one.samples_per_s
+            for one in ran(answer[0])
+            if one.batch_size == size and one.samples_per_s is not None
+        ]
+        if not found:
+            return None
+        whole = spread_of([one.median for one in found])
+        assert whole is not None
+        return msgspec.structs.replace(
+            whole, low=min(one.low for one in found), high=max(one.high for one in found)
+        )
+
+    def _note(self, name: str, **changes: object) -> None:
+        self._runs[name] = msgspec.structs.replace(self._runs[name], **changes)
+
+    def _outcome(self) -> Outcome:
+        answers = {}
+        for name, one in self._runs.items():
+            answer = self._answer(one.folder) if one.folder else self._answer(name)
+            if answer is not None:
+                answers[name] = answer
+        return Outcome(record=self._record(), folder=self._folder, answers=answers)
+
+    def _record(self) -> DevicesRecord:
+        return DevicesRecord(
+            state=self._state,  # type: ignore[arg-type]
+            started_at=self._started_at,
+            command=("batchadvisor", *sys.argv[1:]),
+            devices=tuple(self._runs.values()),
+        )
+
+    def _save(self) -> None:
+        draft = self._folder / f".{DEVICES}.{os.getpid()}"
+        draft.write_bytes(msgspec.json.format(msgspec.json.encode(self._record()), indent=1))
+        draft.replace(self._folder / DEVICES)
+
+    def _interrupt(self) -> None:
+        for child in self._children.values():
+            if child.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    child.send_signal(signal.SIGINT)
+        for name, child in self._children.items():
+            with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                child.wait(END_S)
+            if name in self._runs and not self._runs[name].folder:
+                self._note(name, folder=name, exit_code=child.returncode)
+
+    def _kill(self) -> None:
+        for child in self._children.values():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+def _check(
+    twin: str, size: int, speed: Spread | None, reference: Spread | None, folder: str
+) -> TwinCheck:
+    if speed is None or reference is None:
+        return TwinCheck(
+            twin=twin,
+            batch_size=size,
+            samples_per_s=speed,
+            twin_samples_per_s=reference,
+            verdict="cannot tell",
+            folder=folder,
+            unavailable={"ratio": "the size did not run on both"},
+        )
+    ratio = ratio_of(speed, reference)
+    return TwinCheck(
+        twin=twin,
+        batch_size=size,
+        samples_per_s=speed,
+        twin_samples_per_s=reference,
+        ratio=ratio,
+        verdict=compare(ratio),
+        folder=folder,
+    )
+
+
+def _visible(found: Sequence[NvmlDevice]) -> list[NvmlDevice]:
+    """Those that CUDA_VISIBLE_DEVICES allows, in NVML's order."""
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if allowed is None:
+        return list(found)
+    names = {one.strip() for one in allowed.split(",") if one.strip()}
+    return [
+        one
+        for one in found
+        if str(one.index) in names or any(one.uuid and one.uuid.startswith(n) for n in names)
+    ]

@@ -1,0 +1,106 @@
+"""`run --gpus` and `run --device cpu:1,cpu:1`: checks, the runs, the answer."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ..errors import UsageError
+from .devices import Outcome, chosen_gpus, logical_devices, run_devices
+from .display import Display
+from .options import check_script, run_folder
+
+WITH_VALUE = ("--gpus", "--device", "--output", "-o")
+"""Options that each device's own run gets anew."""
+FLAGS = ("--json",)
+
+
+def run(
+    script: str,
+    arguments: Sequence[str],
+    command: Sequence[str],
+    options: dict[str, Any],
+    display: Display,
+) -> Outcome:
+    """Probes the script on several devices.
+
+    Args:
+        command: the command line from the verb on.
+        options: as click parsed them.
+
+    Raises:
+        UsageError: the options contradict each other, or there are no such devices.
+        RunError: nothing was measured.
+    """
+    if options["gpus"] is not None and options["device"] != "auto":
+        msg = "--gpus and --device contradict each other."
+        raise UsageError(msg, "Leave one of them out.")
+    for name in ("nproc_per_node", "resume", "dry_run"):
+        if options[name]:
+            option = "--" + name.replace("_", "-")
+            msg = f"{option} is for one run, and several devices were named."
+            raise UsageError(msg, f"Leave {option} out, or name one device.")
+    if not options["module"]:
+        check_script(script)
+    found = (
+        chosen_gpus(options["gpus"])
+        if options["gpus"] is not None
+        else logical_devices(options["device"])
+    )
+    folder = options["output"] or run_folder(script, time.strftime("%Y%m%d-%H%M%S"))
+    own = without(command, 1 + len(arguments))
+    display.start()
+    try:
+        return run_devices(found, own, folder, display, memory_limit_bytes=options["memory_limit"])
+    finally:
+        display.close()
+
+
+def without(command: Sequence[str], num_last: int) -> list[str]:
+    """The command line without what each device's run gets anew.
+
+    Args:
+        num_last: words at the end that are the script's.
+
+    >>> without(["run", "--gpus", "all", "-q", "--device=cpu", "a.py", "--gpus", "x"], 3)
+    ['run', '-q', 'a.py', '--gpus', 'x']
+    """
+    place = len(command) - num_last
+    kept: list[str] = []
+    words = iter(command[:place])
+    for word in words:
+        if word in WITH_VALUE:
+            next(words, None)
+        elif word.startswith(tuple(f"{one}=" for one in WITH_VALUE if one.startswith("--"))):
+            continue
+        elif word not in FLAGS and not (word.startswith("-o") and len(word) > 2):
+            kept.append(word)
+    return [*kept, *command[place:]]
+
+
+def answer(outcome: Outcome, *, width: int, color: bool, as_json: bool) -> str:
+    """The table, or everything as JSON."""
+    if as_json:
+        data = {
+            "devices_path": str(outcome.folder / "devices.json"),
+            "devices": outcome.record,
+            "answers": {
+                name: {"record": record, "advice": advice}
+                for name, (record, advice) in outcome.answers.items()
+            },
+        }
+        return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
+    from ..reports.devices import render
+
+    return render(
+        outcome.record,
+        outcome.answers,
+        folder=str(outcome.folder),
+        width=width,
+        color=color,
+        encoding=sys.stdout.encoding or "ascii",
+    )

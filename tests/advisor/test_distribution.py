@@ -1,0 +1,207 @@
+"""The epoch law, its intervals and its verdicts, on times that are known."""
+
+import random
+
+import msgspec
+import pytest
+from batchadvisor.advisor.distribution import (
+    WORLD_SIZES,
+    epoch_samples,
+    law,
+    scaling_of,
+    sizes_to_pair,
+    verdict_of,
+)
+from batchadvisor.records import (
+    Communication,
+    Discovery,
+    Distribution,
+    Goal,
+    LoaderInfo,
+    Parallelism,
+    RankPairs,
+    RunRecord,
+    ScriptInfo,
+    Spread,
+)
+from batchadvisor.spread import spread_of
+
+
+def spread(median, half=0.0):
+    return Spread(
+        median=median, low=median - half, high=median + half, num_samples=20, confidence=0.9
+    )
+
+
+def discovery(sampler="DistributedSampler", num_samples=10_000):
+    loader = LoaderInfo(
+        ordinal=0, place=None, batch_size=64, num_samples=num_samples, drop_last=False,
+        num_workers=0, sampler=sampler, iterable=False, steered="exact", trains=True,
+    )  # fmt: skip
+    return Discovery(
+        loaders=(loader,), optimizers=(), primary_loader=0, native_batch_size=64, micro_batches=1,
+        parameter_device="cpu", num_parameters=1, norm_layers=None, setup_s=1, native_step_s=0.1,
+    )  # fmt: skip
+
+
+def pairs(rank, compute_s, sync_s, *, seed=0, noise=0.01, exposed_s=None, num=20):
+    rng = random.Random(seed)
+    ours = [compute_s * (1 + noise * rng.uniform(-1, 1)) for _ in range(num)]
+    return RankPairs(
+        rank=rank,
+        compute_s=tuple(ours),
+        step_s=tuple(one + sync_s * (1 + noise * rng.uniform(-1, 1)) for one in ours),
+        exposed_s=() if exposed_s is None else (exposed_s,) * num,
+    )
+
+
+def record(*communication, world_size=2, **changes):
+    found = Distribution(
+        world_size=world_size,
+        launcher="torchrun",
+        parallelism=Parallelism(shapes=("DistributedDataParallel",), world_size=world_size),
+        communication=communication,
+    )
+    made = RunRecord(
+        state="finished", started_at="2026-11-21T10:00:00+00:00", command=("batchadvisor",),
+        script=ScriptInfo(path="train.py"), goal=Goal(), discovery=discovery(), distribution=found,
+    )  # fmt: skip
+    return msgspec.structs.replace(made, **changes)
+
+
+def at(size, compute_s, sync_s, **named):
+    ranks = (pairs(0, compute_s, sync_s, seed=size, **named),)
+    ranks += (pairs(1, compute_s, sync_s, seed=size + 1, **named),)
+    return Communication(batch_size=size, micro_batches=1, ranks=ranks)
+
+
+class TestVerdict:
+    @pytest.mark.parametrize(
+        ("sync", "compute", "world_size", "expected"),
+        [
+            (spread(0.010, 0.001), spread(0.020, 0.001), 2, "pays"),
+            (spread(0.030, 0.001), spread(0.020, 0.001), 2, "does not pay"),
+            (spread(0.030, 0.001), spread(0.020, 0.001), 4, "pays"),
+            (spread(0.020, 0.004), spread(0.020, 0.001), 2, "cannot tell"),
+            (spread(0.018, 0.004), spread(0.020, 0.0), 2, "cannot tell"),
+        ],
+    )
+    def test_it_pays_if_and_only_if_the_intervals_say_so(self, sync, compute, world_size, expected):
+        verdict, message = verdict_of(sync, compute, world_size)
+        assert verdict == expected
+        assert "ms" in message
+
+
+class TestLaw:
+    def test_the_measured_world_size_gives_what_was_measured(self):
+        assert law(spread(0.02, 0.002), spread(0.01, 0.001), 4, 4)[0] == pytest.approx(0.03)
+
+    def test_one_device_does_not_synchronise(self):
+        assert law(spread(0.02), spread(0.01), 4, 1)[0] == pytest.approx(0.02)
+
+    def test_synchronisation_grows_with_the_devices_and_stays_below_twice_that_of_two(self):
+        steps = [law(spread(0.02), spread(0.01), 2, size)[0] for size in WORLD_SIZES]
+        assert steps == sorted(steps)
+        assert steps[-1] < 0.02 + 2 * 0.01
+
+    def test_a_negative_difference_is_no_gain(self):
+        assert law(spread(0.02), spread(-0.001), 2, 8)[0] == pytest.approx(0.02)
+
+
+class TestScaling:
+    def test_epochs_follow_the_law_of_the_articles(self):
+        scaling = scaling_of(record(at(100, 0.020, 0.010)), 100)
+        points = {one.world_size: one for one in scaling.points}
+        assert tuple(points) == WORLD_SIZES
+        samples = 20_000  # two ranks draw 10 000 each
+        assert points[1].epoch_s.median == pytest.approx(samples / 100 * 0.020, rel=0.02)
+        assert points[2].epoch_s.median == pytest.approx(samples / 200 * 0.030, rel=0.02)
+        assert points[2].speedup.median == pytest.approx(2 * 0.020 / 0.030, rel=0.02)
+        assert [one.world_size for one in scaling.points if one.confidence == "measured"] == [2]
+        for one in scaling.points:
+            assert one.epoch_s.low <= one.epoch_s.median <= one.epoch_s.high
+
+    def test_an_accumulated_step_holds_more_samples(self):
+        one = msgspec.structs.replace(at(100, 0.020, 0.010), micro_batches=4)
+        scaling = scaling_of(record(one), 100)
+        assert scaling.points[0].epoch_s.median == pytest.approx(20_000 / 400 * 0.020, rel=0.02)
+
+    def test_break_even_is_where_the_law_says(self):
+        # Tcomp = 2 ms + 0.1 ms B; Tsync 22 ms: two ranks pay from B = 200 on.
+        found = record(at(50, 0.007, 0.022), at(400, 0.042, 0.022))
+        scaling = scaling_of(found, 50)
+        assert scaling.verdict == "does not pay"
+        assert scaling.break_even_batch == pytest.approx(200, abs=10)
+        assert scaling.break_even_low <= scaling.break_even_batch <= scaling.break_even_high
+        assert scaling_of(found, 400).verdict == "pays"
+
+    def test_no_break_even_from_one_size_or_from_times_that_do_not_grow(self):
+        one = scaling_of(record(at(50, 0.02, 0.01)), 50)
+        assert one.break_even_batch is None
+        assert "one size" in one.unavailable["break_even_batch"]
+        flat = scaling_of(record(at(50, 0.02, 0.01), at(400, 0.019, 0.01)), 50)
+        assert flat.break_even_batch is None
+        assert "does not grow" in flat.unavailable["break_even_batch"]
+
+    def test_the_transfer_is_the_least_over_the_ranks(self):
+        ranks = (pairs(0, 0.02, 0.06, exposed_s=0.060), pairs(1, 0.07, 0.01, exposed_s=0.010))
+        scaling = scaling_of(record(Communication(batch_size=9, micro_batches=1, ranks=ranks)), 9)
+        assert scaling.wire_s.median == pytest.approx(0.010)
+
+    def test_a_straggler_is_named_and_the_waits_are_split(self):
+        ranks = (pairs(0, 0.02, 0.06), pairs(1, 0.07, 0.01, seed=1))
+        scaling = scaling_of(record(Communication(batch_size=9, micro_batches=1, ranks=ranks)), 9)
+        assert scaling.straggler == 1
+        assert scaling.waits_s[0] == pytest.approx(0.05, rel=0.05)
+        assert scaling.waits_s[1] == 0
+        # Tcomp is that of the slowest rank: the job computes no faster.
+        assert scaling.compute_s.median == pytest.approx(0.07, rel=0.02)
+        assert scaling.sync_s.median == pytest.approx(0.01, rel=0.2)
+
+    def test_equal_ranks_have_no_straggler(self):
+        assert scaling_of(record(at(9, 0.02, 0.01)), 9).straggler is None
+
+    def test_nothing_without_pairs_of_every_rank(self):
+        ranks = (pairs(0, 0.02, 0.01), RankPairs(rank=1, compute_s=(), step_s=()))
+        one = Communication(batch_size=9, micro_batches=1, ranks=ranks)
+        assert scaling_of(record(one), 9) is None
+        assert scaling_of(record(), 9) is None
+        assert scaling_of(record(distribution=None), 9) is None
+
+    def test_a_data_set_that_is_not_shared_has_no_epoch_law(self):
+        found = record(at(9, 0.02, 0.01), discovery=discovery("RandomSampler"))
+        scaling = scaling_of(found, 9)
+        assert all(one.epoch_s is None for one in scaling.points)
+        assert "distributed sampler" in scaling.unavailable["epoch_s"]
+        assert scaling.points[1].speedup.median > 1
+
+
+class TestEpochSamples:
+    @pytest.mark.parametrize(
+        ("sampler", "expected"),
+        [("DistributedSampler", 40_000), ("BatchSamplerShard", 10_000), ("RandomSampler", None)],
+    )
+    def test_by_sampler(self, sampler, expected):
+        assert epoch_samples(discovery(sampler), 4)[0] == expected
+
+    def test_an_unknown_length(self):
+        assert epoch_samples(discovery(num_samples=None), 4) == (None, "the dataset has no length")
+
+
+def test_intervals_hold_the_truth():
+    """Over many noisy measurements the interval of Tsync holds it about as often as it says."""
+    held = 0
+    for seed in range(200):
+        rng = random.Random(seed)
+        compute = [0.02 * rng.lognormvariate(0, 0.3) for _ in range(20)]
+        step = [one + 0.01 * rng.lognormvariate(0, 0.3) for one in compute]
+        found = spread_of([two - one for one, two in zip(compute, step, strict=True)])
+        held += found.low <= 0.01 <= found.high
+    assert held >= 0.85 * 200
+
+
+def test_no_size_is_paired_without_a_recommendation():
+    from batchadvisor.advisor.advise import advise
+
+    found = record()
+    assert sizes_to_pair(found, advise(found)) == ()
