@@ -153,7 +153,7 @@ class Windows:
         self.found[self._batch_size] = profile
         self.reason = ""
         more = self._every is not None and len(self.began) < self._limit
-        self.next_step = self.began[-1] + (self._every or 0) if more else NEVER
+        self.next_step = self.began[-1] - 1 - WARMUP + (self._every or 0) if more else NEVER
 
     def _guard(self) -> None:
         """A profiler of the user's own that starts meanwhile goes first.

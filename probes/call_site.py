@@ -14,7 +14,7 @@ from ..records import SourceLine
 _OWN = str(Path(__file__).parent.parent)
 _OWN_CODE = tuple(
     f"{_OWN}{os.sep}{part}"
-    for part in ("probes/", "session/", "records/", "errors.py", "spread.py")
+    for part in ("callback/", "probes/", "session/", "records/", "errors.py", "spread.py")
 )
 _TORCH = importlib.util.find_spec("torch")  # found, not imported: the supervisor lives without
 _NOT_THE_USER = tuple(

@@ -1,0 +1,122 @@
+"""The callback in two processes under torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from batchadvisor.callback.facts import rank_and_world
+from batchadvisor.session.store import read_record
+
+SCRIPT = Path(__file__).with_name("ddp_loop.py")
+
+
+def torchrun(folder, how):
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--master-port", "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [*command, str(SCRIPT), str(folder), how],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        cwd=folder,
+        timeout=200,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ddp")
+    for how in ("plain", "watch"):
+        done = torchrun(folder, how)
+        assert done.returncode == 0, done.stderr
+        (folder / f"{how}.err").write_text(done.stderr)
+    return folder
+
+
+class TestTwoRanks:
+    @pytest.mark.parametrize("rank", [0, 1])
+    def test_the_training_is_the_same_to_the_bit(self, folder, rank):
+        plain, watch = (json.loads((folder / f"{h}-{rank}.json").read_text()) for h in HOW)
+        assert plain == watch
+
+    @pytest.mark.parametrize("rank", [0, 1])
+    def test_each_rank_has_its_record(self, folder, rank):
+        record = read_record(folder / "log" / ("" if rank == 0 else f"rank-{rank:04d}"))
+        assert record.state == "finished"
+        observed = record.observed
+        assert (observed.rank, observed.world_size) == (rank, 2)
+        # 203 samples over two ranks: 102 each, so 10 batches of 10 and one of 2 an epoch.
+        assert observed.num_steps == 44
+        assert observed.num_samples == 4 * 102
+        assert record.discovery.primary.num_samples == 102
+        assert record.trials[0].tail.num_samples == 2
+
+    @pytest.mark.parametrize("rank", [0, 1])
+    def test_the_traces_of_all_ranks_lie_together(self, folder, rank):
+        record_folder = folder / "log" / ("" if rank == 0 else f"rank-{rank:04d}")
+        profile = read_record(record_folder).trials[0].profile
+        path = (record_folder / profile.trace).resolve()
+        assert path.parent == (folder / "log/traces/batch_size=0010").resolve()
+        assert path.name.startswith(f"w{rank}t0.")
+        assert profile.operators_pct > 0
+
+    def test_only_the_first_rank_speaks(self, folder):
+        text = (folder / "watch.err").read_text()
+        assert text.count("Batch size 10 as it ran") == 1
+        assert "on rank 0 of 2" in text
+
+    def test_the_end_of_the_epoch_is_named_at_the_first_step(self, folder):
+        text = (folder / "watch.err").read_text()
+        warning = text.index("the end of each epoch: ")
+        assert warning < text.index("Batch size 10 as it ran")
+
+    def test_noise_scale_from_ranks(self, folder):
+        noise = read_record(folder / "log").observed.noise_scale
+        assert noise.source == "ranks"
+        assert (noise.small_batch, noise.large_batch) == (10, 20)
+        assert noise.num_measured >= 8
+        assert noise.low > 0
+
+    def test_both_are_counted_in_the_advice(self, folder):
+        from batchadvisor.advisor.advise import advise
+
+        training = advise(read_record(folder / "log")).training
+        assert training.effective_before == 20
+
+
+def test_an_exception_on_one_rank_passes(tmp_path):
+    done = torchrun(tmp_path, "raise")
+    assert done.returncode != 0
+    assert "ValueError: on one rank" in done.stderr
+    record = read_record(tmp_path / "log" / "rank-0001")
+    assert record.state == "failed"
+    assert record.faults[0].detail == "ValueError: on one rank"
+    assert record.observed.num_steps == 23
+    assert read_record(tmp_path / "log").observed.num_steps >= 1  # the other one was ended
+
+
+HOW = ("plain", "watch")
+
+
+@pytest.mark.parametrize(
+    ("environment", "found"),
+    [
+        ({}, (0, 1)),
+        ({"RANK": "3", "WORLD_SIZE": "4"}, (3, 4)),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, (1, 2)),
+        ({"PMI_RANK": "1", "PMI_SIZE": "8"}, (1, 8)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, (0, 1)),
+        ({"SLURM_PROCID": "2", "SLURM_NTASKS": "3"}, (2, 3)),
+        ({"RANK": "x", "WORLD_SIZE": "2"}, (0, 1)),
+        ({"RANK": "0", "WORLD_SIZE": "1", "PMI_RANK": "1", "PMI_SIZE": "2"}, (1, 2)),
+    ],
+)
+def test_ranks_by_the_environment(environment, found):
+    assert rank_and_world(environment) == found

@@ -1,0 +1,417 @@
+"""The callback around a plain loop of torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from batchadvisor import ProfilingCallback
+from batchadvisor.advisor.advise import advise
+from batchadvisor.errors import UsageError
+from batchadvisor.session.store import read_record, read_samples
+
+from . import loops
+
+HERE = Path(__file__).parent
+TOTAL_STEPS = loops.STEPS * loops.EPOCHS
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """One watched training with a profiled window, and the same one unwatched."""
+    folder = tmp_path_factory.mktemp("run") / "log"
+    plain = loops.train()
+    losses, weights, prof = loops.watched(folder, profile_after=4)
+    return plain, (losses, weights), prof, folder
+
+
+class TestRecord:
+    def test_the_training_is_the_same_to_the_bit(self, run):
+        (losses, weights), (watched_losses, watched_weights), _, _ = run
+        assert losses == watched_losses
+        assert all(torch.equal(a, b) for a, b in zip(weights, watched_weights, strict=True))
+
+    def test_it_counts_what_the_loop_did(self, run):
+        _, _, prof, folder = run
+        record = read_record(folder)
+        assert record == prof.record
+        assert record.state == "finished"
+        observed = record.observed
+        assert observed.num_steps == TOTAL_STEPS
+        assert observed.num_micro_batches == loops.BATCHES * loops.EPOCHS
+        assert observed.num_samples == loops.NUM_SAMPLES * loops.EPOCHS
+        assert observed.num_epochs == loops.EPOCHS
+        assert {one.batch_size: one.num_micro_batches for one in observed.sizes} == {8: 36, 4: 3}
+        assert observed.framework == "plain"
+
+    def test_what_it_found_out(self, run):
+        record = run[2].record
+        found = record.discovery
+        assert found.native_batch_size == 8
+        assert found.micro_batches == 2
+        assert found.primary.num_samples == 100
+        assert found.primary.sampler == "RandomSampler"
+        assert found.primary.place.file.endswith("loops.py")
+        assert [one.name for one in found.optimizers] == ["AdamW"]
+        assert found.optimizers[0].learning_rate == 1e-3
+        assert found.num_parameters == 10 * 32 + 32 + 64 + 64 + 2
+        assert found.norm_layers.batch_norm >= 1
+        assert record.device.kind == "cpu"
+        assert record.device.capacity_bytes > 0
+
+    def test_one_trial_for_its_one_size(self, run):
+        record = run[2].record
+        (trial,) = record.trials
+        assert (trial.batch_size, trial.micro_batches, trial.outcome) == (8, 2, "ok")
+        assert trial.step_s.median > 0
+        assert 0 < trial.input_wait_s.median < trial.step_s.median
+        assert trial.samples_per_s.median == pytest.approx(16 / trial.step_s.median)
+        assert trial.memory.peak_bytes > 0
+        assert trial.tail.num_samples == 4
+        assert trial.tail.outcome == "ok"
+        assert trial.tail.num_non_finite is None
+
+    def test_the_window(self, run):
+        _, _, prof, folder = run
+        record = prof.record
+        profile = record.trials[0].profile
+        assert record.observed.profiled_steps == (6,)
+        assert profile.num_steps == 3
+        assert profile.operators_pct > 0
+        assert (folder / profile.trace).exists()
+        assert any(one.name == "aten::addmm" for one in profile.operators)
+
+    def test_samples_and_scalars(self, run):
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        folder = run[3]
+        rows = read_samples(folder)
+        assert rows[-1]["trial"] == 0
+        assert rows[-1]["num_samples"] == 16
+        events = EventAccumulator(str(folder))
+        events.Reload()
+        rate = events.Scalars("batchadvisor/samples per second")
+        assert rate[-1].step == TOTAL_STEPS
+        assert rate[-1].value > 0
+        assert events.Scalars("batchadvisor/input wait (%)")[-1].value > 0
+
+    def test_advice_on_a_laptop(self, run):
+        folder = run[3]
+        advice = advise(read_record(folder))
+        assert advice.recommended.batch_size == 8
+        assert advice.headline.startswith("Batch size 8 as it ran: ")
+        assert "this size alone" in advice.reason
+        said = {one.rule: one for one in advice.findings}
+        assert said["callback.headroom"].confidence == "estimate"
+        assert said["callback.try"].confidence == "estimate"
+        assert advice.tail.last_batch == 4
+
+    def test_the_command_line_takes_it(self, run):
+        command = [sys.executable, "-m", "batchadvisor", "advise", str(run[3])]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "Batch size 8 as it ran" in done.stdout
+        assert "the parameters were not looked at" in done.stdout
+
+    def test_the_text(self, run):
+        text = str(run[2])
+        assert "21 optimizer steps, 39 micro-batches, 300 samples" in text
+        assert "CPU inside operators" in text
+        assert "estimate: " in text
+        assert "4 samples instead of 8; it ran" in text
+        assert max(map(len, text.splitlines()[:-3])) <= 100
+
+    def test_hooks_are_gone(self, run):
+        from torch.autograd.profiler import profile
+        from torch.optim.optimizer import _global_optimizer_post_hooks
+
+        assert not _global_optimizer_post_hooks
+        assert "guarded" not in profile._prepare_trace.__qualname__
+
+
+class TestTheUsersOwn:
+    def test_random_numbers(self, tmp_path):
+        def draws():
+            return random.random(), numpy.random.rand(), torch.rand(1).item()
+
+        for module_seed in (random.seed, numpy.random.seed, torch.manual_seed):
+            module_seed(5)
+        wanted = draws()
+        for module_seed in (random.seed, numpy.random.seed, torch.manual_seed):
+            module_seed(5)
+        with ProfilingCallback(tmp_path, quiet=True) as prof:
+            for _ in prof.watch([torch.ones(4)] * 30):
+                prof.step()
+        assert draws() == wanted
+
+    def test_signal_handlers(self, tmp_path):
+        before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+        with ProfilingCallback(tmp_path, quiet=True):
+            assert {one: signal.getsignal(one) for one in before} == before
+
+    def test_stdout(self, tmp_path, capfd):
+        loops.watched(tmp_path, profile=False)
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert "Batch size 8 as it ran" in err
+
+    def test_quiet(self, tmp_path, capfd):
+        loops.watched(tmp_path, profile=False, quiet=True)
+        assert capfd.readouterr() == ("", "")
+
+    def test_the_loader_passes_through(self, tmp_path):
+        loader = loops.data()
+        with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
+            seen = prof.watch(loader)
+            assert len(seen) == len(loader)
+            assert seen.dataset is loader.dataset
+            assert sum(len(x) for x, _ in seen) == 100
+        assert prof.record.observed.num_steps == 0
+
+
+class TestProfilers:
+    def test_one_that_runs_already(self, tmp_path, capfd):
+        with torch.profiler.profile() as own:
+            _, _, prof = loops.watched(tmp_path, profile_after=4)
+        assert "another profiler runs" in capfd.readouterr().err
+        assert any(one.key == "aten::addmm" for one in own.key_averages())
+        trial = prof.record.trials[0]
+        assert trial.profile is None
+        assert trial.unavailable["profile"] == "another profiler runs in this process"
+        assert trial.step_s is not None
+
+    def test_one_that_starts_meanwhile(self, tmp_path, capfd):
+        started = []
+
+        def each(number):
+            if number == 13:  # our window is open: it began with the fifth step
+                started.append(torch.profiler.profile())
+                started[0].start()
+            elif number == 20:
+                started[0].stop()
+
+        _, _, prof = loops.watched(tmp_path, profile_after=4, each=each)
+        assert "given up" in capfd.readouterr().err
+        assert any(one.key == "aten::addmm" for one in started[0].key_averages())
+        assert prof.record.observed.profiled_steps == ()
+        assert prof.record.observed.num_steps == TOTAL_STEPS
+        assert "profiler of its own" in prof.record.trials[0].unavailable["profile"]
+
+    def test_windows_come_again(self, tmp_path):
+        _, _, prof = loops.watched(
+            tmp_path, profile_after=3, profile_steps=1, profile_every=6, quiet=True
+        )
+        record = prof.record
+        assert record.observed.profiled_steps == (5, 11, 17)
+        assert len(list((tmp_path / "traces" / "batch_size=0008").glob("*.json*"))) == 3
+        assert record.trials[0].profile.num_steps == 1
+
+    def test_a_run_that_is_over_in_its_window(self, tmp_path):
+        with ProfilingCallback(tmp_path, profile_after=2, profile_steps=50, quiet=True) as prof:
+            loops.train(prof)
+        assert not torch.autograd._profiler_enabled()
+        assert prof.record.state == "finished"
+        assert "over before" in prof.record.trials[0].unavailable["profile"]
+
+
+class TestEndings:
+    def test_an_exception_passes_unchanged(self, tmp_path, capfd):
+        error = ValueError("mine\nof two lines")
+
+        def each(number):
+            if number == 25:
+                raise error
+
+        with pytest.raises(ValueError, match="mine") as caught:
+            loops.watched(tmp_path, each=each)
+        assert caught.value is error
+        assert error.__cause__ is None
+        assert error.__context__ is None
+        record = read_record(tmp_path)
+        assert record.state == "failed"
+        assert record.faults[0].detail == "ValueError: mine"
+        assert record.observed.num_steps == 7 + 5
+        assert record.trials[0].outcome == "ok"
+        assert "ValueError: mine" in capfd.readouterr().err
+
+    def test_out_of_memory(self, tmp_path, capfd):
+        error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+        def each(number):
+            if number == 21:
+                raise error
+
+        with pytest.raises(torch.OutOfMemoryError) as caught:
+            loops.watched(tmp_path, each=each, profile=False)
+        assert caught.value is error
+        record = read_record(tmp_path)
+        assert record.state == "failed"
+        assert (record.trials[-1].batch_size, record.trials[-1].outcome) == (8, "out_of_memory")
+        assert "out of memory" in capfd.readouterr().err
+
+    def test_a_short_batch_that_fails(self, tmp_path):
+        """One sample into BatchNorm in training mode raises; the advice names the cause."""
+        generator = torch.Generator().manual_seed(1)
+        x = torch.randn(33, 10, generator=generator)
+        y = torch.zeros(33, dtype=torch.long)
+        data = torch.utils.data.TensorDataset(x, y)
+        loader = torch.utils.data.DataLoader(data, batch_size=8)
+        with (
+            pytest.raises(ValueError, match="more than 1 value"),
+            ProfilingCallback(tmp_path, quiet=True) as prof,
+        ):
+            loops.train(prof, loader=loader)
+        crash = next(one for one in prof.advice.findings if one.rule == "tail.crash")
+        assert crash.severity == "error"
+        assert "1 samples" in crash.message or "1 sample" in crash.message
+
+    def test_ctrl_c(self, tmp_path):
+        def each(number):
+            if number == 20:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            loops.watched(tmp_path, each=each, quiet=True)
+        assert read_record(tmp_path).state == "interrupted"
+
+    def test_a_loop_that_is_left_early(self, tmp_path):
+        loader = loops.data()
+        with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
+            for place, _ in enumerate(prof.watch(loader)):
+                prof.step()
+                if place == 4:
+                    break
+            time.sleep(0.3)  # what follows a break belongs to no step
+        assert prof.record.observed.num_steps == 5
+        assert prof.record.observed.num_samples == 40
+        assert prof.record.trials[0].step_s.high < 0.2
+
+    def test_kill_9(self, tmp_path):
+        script = tmp_path / "killed.py"
+        script.write_text(
+            "import os, signal, sys\n"
+            f"sys.path.insert(0, {str(HERE)!r})\n"
+            "import loops\n"
+            "def each(number):\n"
+            "    if number == 600:\n"
+            "        os.kill(os.getpid(), signal.SIGKILL)\n"
+            "loops.watched('log', each=each, epochs=1000, profile=False)\n"
+        )
+        done = subprocess.run([sys.executable, script], cwd=tmp_path, check=False, timeout=120)
+        assert done.returncode == -signal.SIGKILL
+        record = read_record(tmp_path / "log")
+        assert record.state == "running"
+        assert 1 <= record.observed.num_steps <= 330
+        assert advise(record).recommended.batch_size == 8
+        assert [one.name for one in (tmp_path / "log").glob(".record*")] == []
+
+    def test_a_disk_that_is_full(self, tmp_path, monkeypatch, capfd):
+        def full(_):
+            raise OSError(28, "No space left on device")
+
+        with ProfilingCallback(tmp_path / "log", profile=False) as prof:
+            monkeypatch.setattr("os.fsync", full)
+            losses, _ = loops.train(prof)
+        assert losses == loops.train()[0]
+        assert "could not be written: No space left" in capfd.readouterr().err
+
+
+class TestSizes:
+    def run_sizes(self, folder, sizes):
+        """Steps of these sizes, eight of each."""
+        with ProfilingCallback(folder, quiet=True, profile=False) as prof:
+            for _ in prof.watch([torch.ones(one, 3) for one in sizes for _ in range(8)]):
+                time.sleep(0.002)
+                prof.step()
+        return prof
+
+    def test_a_growing_schedule_gives_a_trial_each(self, tmp_path):
+        prof = self.run_sizes(tmp_path, [4, 8, 16])
+        record = prof.record
+        assert [one.batch_size for one in record.trials] == [4, 8, 16]
+        assert all(one.step_s is not None for one in record.trials)
+        assert prof.advice.headline.startswith("Use batch size ")
+        assert "one after the other in one training" in prof.advice.reason
+
+    def test_the_peak_of_a_smaller_size_is_hidden(self, tmp_path):
+        record = self.run_sizes(tmp_path, [16, 4]).record
+        by_size = {one.batch_size: one for one in record.trials}
+        assert by_size[16].memory is not None
+        assert by_size[4].memory is None
+        assert "a larger batch ran before" in by_size[4].unavailable["memory"]
+
+    def test_batches_without_a_size(self, tmp_path):
+        with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
+            for _ in prof.watch(range(20)):
+                prof.step()
+        assert prof.record.observed.num_steps == 20
+        assert prof.record.observed.num_samples is None
+        assert "batch_size=" in prof.record.observed.unavailable["num_samples"]
+        assert prof.advice.recommended is None
+
+
+class TestFolders:
+    def test_an_earlier_record_is_kept(self, tmp_path):
+        loops.watched(tmp_path, epochs=1, profile=False, quiet=True)
+        first = read_record(tmp_path)
+        loops.watched(tmp_path, epochs=2, profile=False, quiet=True)
+        assert read_record(tmp_path).observed.num_epochs == 2
+        (kept,) = tmp_path.glob("record-*.json")
+        assert read_record(kept) == first
+
+    def test_one_is_made(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["some/train.py", "--lr", "1"])
+        _, _, prof = loops.watched(None, epochs=1, profile=False, quiet=True)
+        (folder,) = (tmp_path / "batchadvisor-runs").iterdir()
+        assert folder.name.startswith("train-")
+        assert read_record(folder) == prof.record
+        assert prof.record.script.arguments == ("--lr", "1")
+
+    def test_one_that_cannot_be_written(self, tmp_path):
+        (tmp_path / "file").write_text("")
+        with (
+            pytest.raises(UsageError, match="cannot write into"),
+            ProfilingCallback(tmp_path / "file" / "log"),
+        ):
+            pass
+
+    def test_the_record_is_json_with_a_version(self, run):
+        data = json.loads((run[3] / "record.json").read_text())
+        assert data["schema_version"].startswith("1.")
+        assert data["observed"]["framework"] == "plain"
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("options", "part"),
+        [
+            ({"profil": True}, "no option 'profil'"),
+            ({"profile_steps": 0}, "profile_steps=0"),
+            ({"profile_every": -1}, "profile_every=-1"),
+            ({"batch_size": "8"}, "batch_size='8'"),
+            ({"margin": 5}, "margin=5"),
+        ],
+    )
+    def test_bad_ones_are_refused(self, options, part, tmp_path):
+        with pytest.raises(UsageError, match=part) as error:
+            ProfilingCallback(tmp_path / "log", **options)
+        assert error.value.remedy
+        assert not (tmp_path / "log").exists()
+
+    def test_outside_the_with(self, tmp_path):
+        with pytest.raises(UsageError, match="watches no run"):
+            ProfilingCallback(tmp_path).step()
+
+
+def test_the_import_is_light(tmp_path):
+    code = "import batchadvisor, sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=os.environ)
