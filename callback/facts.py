@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
@@ -148,6 +148,19 @@ def rank_and_world(environment: Mapping[str, str] | None = None) -> tuple[int, i
     return 0, 1
 
 
+def launcher() -> str:
+    """Who started the ranks, by what it left in the environment."""
+    for name, found in (
+        ("TORCHELASTIC_RUN_ID", "torchrun"),
+        ("OMPI_COMM_WORLD_RANK", "mpirun"),
+        ("PMI_RANK", "mpirun"),
+        ("SLURM_PROCID", "srun"),
+    ):
+        if name in os.environ:
+            return found
+    return "the script itself"
+
+
 def versions() -> Versions:
     """What runs here. torch is asked only if the training imported it."""
     torch = sys.modules.get("torch")
@@ -166,9 +179,3 @@ def version_of(distribution: str) -> str | None:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
-
-
-def tensors_device(parameters: Iterable[Any]) -> str | None:
-    """The device of the first parameter."""
-    first = next(iter(parameters), None)
-    return None if first is None else str(first.device)

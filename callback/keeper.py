@@ -293,6 +293,7 @@ class Keeper:
             versions=versions(),
             device=self._device,
             discovery=ledger.discovery_of(core, self.facts, self._setup_s),
+            distribution=ledger.distribution_of(self.facts),
             trials=ledger.trials_of(
                 core,
                 peaks=self._peaks,
@@ -325,31 +326,29 @@ class Keeper:
             return None, {"noise_scale": reason}
         if meter.unavailable:
             return None, {"noise_scale": meter.unavailable}
-        pairs = meter.pairs()
-        if not pairs:
+        pairs = meter.found()
+        if pairs is None:
             return None, {
                 "noise_scale": "no step had two gradients of equal size: accumulation or several "
                 "ranks are needed"
             }
-        small = pairs[-1][1]
-        large = small * meter.multiple
-        found = noise_interval([(one, big) for _, _, one, big in pairs], small, large)
+        large = pairs.small_batch * pairs.multiple
+        found = noise_interval(pairs.squares, pairs.small_batch, large)
         if isinstance(found, str):
             return None, {"noise_scale": found}
-        return (
-            NoiseScale(
-                source="ranks" if meter.ranks == meter.multiple else "accumulation",
-                small_batch=small,
-                large_batch=large,
-                num_measured=len(pairs),
-                first_step=pairs[0][0],
-                last_step=pairs[-1][0],
-                low=found[0],
-                high=found[1],
-                unavailable={} if found[1] is not None else {"high": "the noise bounds it not"},
-            ),
-            {},
+        low, high = found
+        noise = NoiseScale(
+            source="ranks" if meter.ranks == pairs.multiple else "accumulation",
+            small_batch=pairs.small_batch,
+            large_batch=large,
+            num_measured=len(pairs.squares),
+            first_step=pairs.first_step,
+            last_step=pairs.last_step,
+            low=low,
+            high=high,
+            unavailable={} if high is not None else {"high": "the noise leaves a lower bound only"},
         )
+        return noise, {}
 
     def _doubt(self, text: str) -> None:
         if text not in self.doubts:

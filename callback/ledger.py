@@ -8,11 +8,13 @@ from typing import Any
 from ..records import (
     Counters,
     Discovery,
+    Distribution,
     Fault,
     LoaderInfo,
     Memory,
     NoiseScale,
     Observed,
+    Parallelism,
     Profile,
     SizeSeen,
     TailCheck,
@@ -20,7 +22,7 @@ from ..records import (
 )
 from ..spread import inverse, spread_of
 from .core import Core, StepKind
-from .facts import Facts, unknown_loader
+from .facts import Facts, launcher, unknown_loader
 
 MAX_TRIALS = 8
 """Sizes that become a trial each; a loader that cuts by tokens has hundreds."""
@@ -213,6 +215,18 @@ def discovery_of(core: Core, facts: Facts, setup_s: float) -> Discovery | None:
         setup_s=setup_s,
         native_step_s=times[0][0] / 1e9 if times else 0.0,
         unavailable=reasons,
+    )
+
+
+def distribution_of(facts: Facts) -> Distribution | None:
+    """The job of several ranks; `None` for one process. What communication costs stays unknown."""
+    if facts.world_size < 2:
+        return None
+    return Distribution(
+        world_size=facts.world_size,
+        launcher=launcher(),
+        parallelism=Parallelism(world_size=facts.world_size),
+        unavailable={"communication": "a callback does not stop the synchronisation to measure it"},
     )
 
 

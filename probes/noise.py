@@ -19,10 +19,31 @@ from typing import Any
 
 import torch
 
+from ..records import Record
+
 MAX_PAIRS = 400
 """Measured steps that are kept; older ones tell of an older scale."""
+MAX_KEYS = 8
+"""Pairs of sizes that are kept apart: the short batches of epochs' ends, a growing schedule."""
 MAX_PENDING = 32
 """Measured steps whose values may wait on the device before they are read."""
+
+
+class Pairs(Record, frozen=True, kw_only=True):
+    """Norms of small and large gradients, a pair a step.
+
+    Attributes:
+        small_batch: samples behind a small gradient.
+        multiple: small gradients in a large one, over micro-batches and ranks.
+        first_step, last_step: the steps between which the pairs lie.
+        squares: mean square of the small gradients, square of the large one.
+    """
+
+    small_batch: int
+    multiple: int
+    first_step: int
+    last_step: int
+    squares: tuple[tuple[float, float], ...]
 
 
 class NoiseMeter:
@@ -34,7 +55,6 @@ class NoiseMeter:
 
     Attributes:
         next_step: number of steps after which `boundary` wants to be called.
-        multiple: small gradients in a large one, as last measured.
         ranks: processes whose mean `.grad` holds.
         unavailable: why nothing can be measured; empty if something can.
     """
@@ -47,10 +67,9 @@ class NoiseMeter:
         self._large: torch.Tensor | None = None
         self._passes = 0
         self._queued = False
-        self._pending: list[tuple[torch.Tensor, torch.Tensor, int, int, int]] = []
-        self._pairs: deque[tuple[int, int, float, float]] = deque(maxlen=MAX_PAIRS)
+        self._pending: list[tuple[torch.Tensor, torch.Tensor, int, tuple[int, int]]] = []
+        self._pairs: dict[tuple[int, int], deque[tuple[int, float, float]]] = {}
         self.next_step = 0
-        self.multiple = 1
         self.ranks = _ranks(self._parameters)
         self.unavailable = _refused(self._parameters)
         self._handles: list[Any] = []
@@ -74,14 +93,21 @@ class NoiseMeter:
             self._armed = True
             self.next_step = num_steps + 1
 
-    def pairs(self) -> list[tuple[int, int, float, float]]:
-        """(step, samples, mean square of small gradients, square of the large one), latest last.
-
-        `samples` are those of a small gradient; the large one holds `passes x ranks` of it. Waits
-        for the device.
-        """
+    def found(self) -> Pairs | None:
+        """The pairs of the sizes that were measured most often. Waits for the device."""
         self._read()
-        return list(self._pairs)
+        key = max(self._pairs, key=lambda one: len(self._pairs[one]), default=None)
+        if key is None:
+            return None
+        small, multiple = key
+        rows = self._pairs[key]
+        return Pairs(
+            small_batch=small,
+            multiple=multiple,
+            first_step=rows[0][0],
+            last_step=rows[-1][0],
+            squares=tuple((one, two) for _, one, two in rows),
+        )
 
     def close(self) -> None:
         """Takes the hooks away."""
@@ -115,21 +141,21 @@ class NoiseMeter:
         multiple = passes * self.ranks
         if batch_size is None or large is None or not small or multiple < 2:
             return
-        if multiple != self.multiple or (self._pairs and self._pairs[-1][1] != batch_size):
-            self._pairs.clear()  # another pair of sizes; means over both would be of neither
-            self._pending.clear()
-            self.multiple = multiple
         local = torch.stack(small).sum() / passes
-        self._pending.append((local, large / passes**2, step, batch_size, multiple))
+        self._pending.append((local, large / passes**2, step, (batch_size, multiple)))
         if len(self._pending) >= MAX_PENDING:
             self._read()
 
     def _read(self) -> None:
-        for local, large, step, batch_size, _ in self._pending:
+        for local, large, step, key in self._pending:
             one, two = float(local), float(large)
             # An overflow under a gradient scaler is skipped by it, and here.
-            if isfinite(one) and isfinite(two):
-                self._pairs.append((step, batch_size, one, two))
+            if not (isfinite(one) and isfinite(two)):
+                continue
+            if key not in self._pairs and len(self._pairs) < MAX_KEYS:
+                self._pairs[key] = deque(maxlen=MAX_PAIRS)
+            if key in self._pairs:
+                self._pairs[key].append((step, one, two))
         self._pending.clear()
 
 

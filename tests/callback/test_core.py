@@ -47,7 +47,7 @@ def core(clock):
     return one
 
 
-def run_steps(core, clock, sizes, micro=1, step_ms=10, wait_ms=1):
+def run_steps(core, clock, sizes, *, micro=1, step_ms=10, wait_ms=1):
     """Steps of `micro` micro-batches each; the fetch takes `wait_ms` of `step_ms`."""
     for size in sizes:
         for place in range(micro):

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-import numpy
+import numpy as np
 import pytest
 import torch
 from batchadvisor import ProfilingCallback
@@ -23,6 +23,7 @@ from . import loops
 
 HERE = Path(__file__).parent
 TOTAL_STEPS = loops.STEPS * loops.EPOCHS
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
@@ -140,12 +141,12 @@ class TestRecord:
 class TestTheUsersOwn:
     def test_random_numbers(self, tmp_path):
         def draws():
-            return random.random(), numpy.random.rand(), torch.rand(1).item()
+            return random.random(), np.random.rand(), torch.rand(1).item()
 
-        for module_seed in (random.seed, numpy.random.seed, torch.manual_seed):
+        for module_seed in (random.seed, np.random.seed, torch.manual_seed):
             module_seed(5)
         wanted = draws()
-        for module_seed in (random.seed, numpy.random.seed, torch.manual_seed):
+        for module_seed in (random.seed, np.random.seed, torch.manual_seed):
             module_seed(5)
         with ProfilingCallback(tmp_path, quiet=True) as prof:
             for _ in prof.watch([torch.ones(4)] * 30):
