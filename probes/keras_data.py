@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -113,8 +114,7 @@ def _repeated(size: int) -> Callable[[Any], Any]:
     """Makes `size` samples of fewer."""
 
     def repeat(array: Any) -> Any:
-        import numpy as np
-
+        np = sys.modules["numpy"]  # Keras has loaded it
         plain = np.asarray(array)
         return plain[np.arange(size) % len(plain)]
 

@@ -7,6 +7,7 @@ handed out. On a CPU all of them live in the process, and the kernel's peak is t
 from __future__ import annotations
 
 import gc
+import sys
 import time
 from collections.abc import Callable
 from types import ModuleType
@@ -25,15 +26,12 @@ def probe_of(keras: ModuleType, model: Any, limit_bytes: int | None) -> tuple[De
         device = torch.device(model.trainable_variables[0].value.device)
         return probe_for(device, limit_bytes), str(device)
     if backend == "tensorflow":
-        import tensorflow as tf
-
+        tf = sys.modules["tensorflow"]  # Keras has loaded it
         found = tf.config.list_logical_devices("GPU")
         if found:
             return _tensorflow_gpu(tf, found[0], limit_bytes), "cuda"
     elif backend == "jax":
-        import jax
-
-        first = jax.devices()[0]
+        first = sys.modules["jax"].devices()[0]
         if first.platform == "gpu":
             return _jax_gpu(first, limit_bytes), "cuda"
     return CpuProbe(limit_bytes), "cpu"

@@ -1,0 +1,31 @@
+"""Real runs of small scripts under frameworks."""
+
+from ..end_to_end.driver import SCRIPTS, run
+
+SIZES = (8, 64)
+OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--budget", "150s", "--goal", "memory")
+
+
+def probed(name, folder, *words, options=OPTIONS):
+    """The run of a script of tests/scripts at SIZES."""
+    (folder / name).write_text((SCRIPTS / name).read_text())
+    sizes = ("--sizes", ",".join(map(str, SIZES)))
+    return run("run", *options, *sizes, name, *words, folder=folder)
+
+
+def assert_steered(done, *, native, micro_batches, num_samples):
+    """Both sizes arrived, in steps of as many micro-batches as the script makes."""
+    assert done.code == 0, done
+    assert done.left == []
+    found = done.record.discovery
+    assert found.door == "loader"
+    assert found.native_batch_size == native
+    assert found.micro_batches == micro_batches
+    assert found.primary.num_samples == num_samples
+    assert found.primary.steered == "exact"
+    trials = [one for one in done.record.trials if one.purpose == "search"]
+    assert [(one.batch_size, one.outcome, one.arrived_batch_size) for one in trials] == [
+        (size, "ok", size) for size in SIZES
+    ]
+    assert {(one.size_proof, one.micro_batches) for one in trials} == {("shape", micro_batches)}
+    assert done.advice.recommended.batch_size == SIZES[-1]

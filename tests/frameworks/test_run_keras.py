@@ -1,0 +1,94 @@
+"""Model.fit of Keras 3 with our sizes, on its three backends."""
+
+import pytest
+
+from ..end_to_end.driver import run
+from ..needs import framework
+from .runs import OPTIONS, SIZES, probed
+
+framework("keras")
+pytestmark = pytest.mark.frameworks
+MODULES = {"torch": "torch", "tensorflow": "tensorflow", "jax": "jax"}
+
+
+@pytest.fixture(params=MODULES)
+def backend(request, monkeypatch):
+    framework(MODULES[request.param])
+    monkeypatch.setenv("KERAS_BACKEND", request.param)
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    return request.param
+
+
+def test_fit(tmp_path, backend):
+    done = probed("keras_mlp.py", tmp_path)
+    assert done.code == 0, done
+    assert done.left == []
+    found = done.record.discovery
+    assert found.door == "keras"
+    assert (found.native_batch_size, found.micro_batches) == (32, 1)
+    assert found.primary.num_samples == 2010 - 201  # validation_split
+    assert found.primary.sampler == f"Keras on {backend}"
+    assert found.norm_layers.batch_norm == 1
+    assert found.num_parameters == 20 * 64 + 64 + 2 * 64 + 64 * 2 + 2
+    assert [one.name for one in found.optimizers] == ["Adam"]
+    assert found.optimizers[0].learning_rate == pytest.approx(0.002)
+    trials = [one for one in done.record.trials if one.purpose == "search"]
+    assert [(one.batch_size, one.outcome) for one in trials] == [(size, "ok") for size in SIZES]
+    for one in trials:
+        assert one.samples_per_s.median == pytest.approx(one.batch_size / one.step_s.median)
+        assert one.memory.peak_bytes > 100 << 20
+        assert one.input_wait_s is None
+    assert done.advice.recommended.batch_size == 64
+    assert done.advice.change == "keras_mlp.py:22  batch_size=32 → batch_size=64"
+    # The script's callbacks, and what follows fit, did not run.
+    assert {one.name for one in tmp_path.iterdir()} == {"keras_mlp.py", "out"}
+
+
+class TestOnTorch:
+    @pytest.fixture(autouse=True)
+    def torch(self, monkeypatch):
+        monkeypatch.setenv("KERAS_BACKEND", "torch")
+
+    def test_a_script_without_fit(self, tmp_path):
+        (tmp_path / "keras_mlp.py").write_text("import keras\nprint(keras.__version__)\n")
+        done = _run(tmp_path)
+        assert done.code == 1
+        assert "imports Keras, and ended without a call of Model.fit" in done.error
+        assert "--workload" in done.error
+
+    def test_batches_that_fit_does_not_make(self, tmp_path):
+        (tmp_path / "keras_mlp.py").write_text(
+            "import keras, numpy as np\n"
+            "def batches():\n"
+            "    while True:\n"
+            "        yield np.zeros((4, 3)), np.zeros((4, 1))\n"
+            "model = keras.Sequential([keras.layers.Dense(1)])\n"
+            "model.compile('sgd', 'mse')\n"
+            "model.fit(batches(), steps_per_epoch=5)\n"
+        )
+        done = _run(tmp_path)
+        assert done.code == 1
+        assert "Model.fit at keras_mlp.py:7 gets its batches from generator" in done.error
+
+    def test_a_torch_loader(self, tmp_path):
+        (tmp_path / "keras_mlp.py").write_text(
+            "import keras, torch\n"
+            "from torch.utils.data import DataLoader, TensorDataset\n"
+            "data = TensorDataset(torch.randn(500, 3), torch.randn(500, 1))\n"
+            "model = keras.Sequential([keras.layers.Dense(1)])\n"
+            "model.compile('sgd', 'mse')\n"
+            "model.fit(DataLoader(data, batch_size=10), epochs=9)\n"
+        )
+        done = _run(tmp_path, *OPTIONS, "--sizes", "8,64")
+        assert done.code == 0, done
+        found = done.record.discovery
+        assert (found.door, found.native_batch_size, found.primary.num_samples) == (
+            "keras",
+            10,
+            500,
+        )
+        assert done.advice.recommended.batch_size == 64
+
+
+def _run(folder, *options):
+    return run("run", "-q", *options, "keras_mlp.py", folder=folder)
