@@ -187,10 +187,12 @@ def recommendations(data: dict[str, Any], smooth: dict[int, float]) -> list[str]
         rows.append((size, runs.count(size), interval(worst), near))
     data["summary"] = {"by_size": kept, "knee_of_sweep": knee, "recommended": runs}
     low, high = min(runs), max(runs)
-    agree = within_one_step(low, high)
-    data["summary"] |= {"max_over_min": high / low, "within_one_step": agree}
+    middle = statistics.median_low(runs)
+    agree = all(within_one_step(middle, one) for one in runs)
+    data["summary"] |= {"max_over_min": high / low, "within_one_step_of_middle": agree}
     best = ", ".join(map(str, data.get("best", []))) or "-"
-    ends = f"max/min {high / low:.3f}, {'all' if agree else 'NOT all'} within one grid step"
+    same = f"{'all' if agree else 'NOT all'} within one grid step of {middle}"
+    ends = f"max/min {high / low:.3f}, {same}"
     return [
         table(("recommended", "runs", "share of best", "one grid step from the knee?"), rows),
         f"  best of the sweep: {best} (highest median, highest of the smoothed curve)",
