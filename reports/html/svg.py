@@ -235,7 +235,9 @@ def _marks(frame: Frame) -> list[Shape]:
         if mark.kind == "recommended":
             y, tops = TOP + 10 + 13 * tops, tops + 1
         else:
-            y, lower = base - 7 - 13 * lower, lower + 1
+            # a law rises steeply where it meets its label: half way up it is free
+            floor = base - 0.45 * (base - TOP) if mark.kind == "note" else base
+            y, lower = floor - 7 - 13 * lower, lower + 1
         right = x + 6 + len(mark.label) * CHARACTER < WIDTH - RIGHT
         place, anchor = (x + 5, "start") if right else (x - 5, "end")
         found.append(_text(place, y, mark.label, mark.kind, anchor))

@@ -124,7 +124,8 @@ var BatchAdvisorCharts = (function () {
           c.textAlign = right ? "left" : "right";
           var y0 = box.top + 2 * px;
           if (mark.kind !== "recommended") {
-            y0 = box.top + box.height - (16 + 13 * row) * px;
+            var share = mark.kind === "note" ? 0.55 : 1;  // the law rises where its label stands
+            y0 = box.top + box.height * share - (16 + 13 * row) * px;
             row += 1;
           }
           c.fillText(mark.label, right ? x + 4 * px : x - 4 * px, y0);
@@ -200,8 +201,8 @@ var BatchAdvisorCharts = (function () {
       if (at === null || at === undefined) return "–";
       return chart.x_scale === "category" ? chart.x_names[at] : short(chart.x[at]);
     } };
-    var cursor = { drag: { x: true, y: false }, points: { size: 8 }, dataIdx: nearest(chart) };
-    if (group) cursor.sync = { key: group, scales: ["x", null] };
+    var cursor = { y: false, drag: { x: true, y: false }, points: { size: 8 }, dataIdx: nearest(chart) };
+    if (group && chart.x_scale !== "category") cursor.sync = { key: group, scales: ["x", null] };
     return {
       width: width, height: Math.round(Math.min(300, Math.max(210, width * 0.55))),
       series: [first].concat(series), cursor: cursor,
@@ -276,6 +277,7 @@ var BatchAdvisorCharts = (function () {
 
   /* Replaces the drawings of a page by live charts, as they come into view. */
   function enhance(charts) {
+    document.documentElement.classList.add("scripted");
     var show = function (figure) {
       var chart = charts[figure.dataset.chart];
       if (!chart || figure.classList.contains("on")) return;

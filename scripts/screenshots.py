@@ -1,0 +1,77 @@
+"""The pictures of the README: the report of the stored CPU run, in headless Chromium, offline.
+
+    python scripts/screenshots.py
+
+Writes docs/report-light.png and docs/report-dark.png. Needs Playwright, Pillow and a Chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from batchadvisor.advisor.advise import advise
+from batchadvisor.reports.build import build_report
+from batchadvisor.reports.html.page import render
+from batchadvisor.session.store import read_record
+from PIL import Image
+from playwright.sync_api import Browser, sync_playwright
+
+ROOT = Path(__file__).parents[1]
+RECORD = ROOT / "tests/data/records/char_gpt_cpu.json"
+COLORS = 128
+
+
+def take(browser: Browser, page: Path, scheme: str, first: str, last: str) -> bytes:
+    """The part of the page from one element to another; charts live, one of them pointed at."""
+    context = browser.new_context(
+        viewport={"width": 1000, "height": 900},
+        color_scheme="dark" if scheme == "dark" else "light",
+        offline=True,
+    )
+    tab = context.new_page()
+    tab.goto(page.as_uri())
+    for figure in tab.locator("figure.chart").all():
+        figure.scroll_into_view_if_needed()
+        figure.locator(".uplot canvas").wait_for()
+    tab.set_viewport_size({"width": 1000, "height": 4000})
+    over = tab.locator("figure.chart[data-chart='0-throughput'] .u-over").bounding_box()
+    if over is not None:
+        tab.mouse.move(over["x"] + over["width"] * 0.55, over["y"] + over["height"] * 0.6)
+    top, bottom = (tab.locator(one).first.bounding_box() for one in (first, last))
+    assert top is not None
+    assert bottom is not None
+    begin, end = max(0.0, top["y"] - 10), bottom["y"] + bottom["height"] + 10
+    clip = {"x": 0.0, "y": begin, "width": 1000.0, "height": end - begin}
+    picture = tab.screenshot(clip=clip)  # type: ignore[arg-type]
+    context.close()
+    return picture
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--chromium", default="/usr/bin/chromium")
+    options = parser.parse_args()
+    record = read_record(RECORD)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        page = Path(folder) / "report.html"
+        page.write_text(render(build_report(record, advise(record))), encoding="utf-8")
+        browser = playwright.chromium.launch(
+            executable_path=options.chromium, args=["--no-sandbox"]
+        )
+        parts = {
+            "light": ("header.page", "section.device .scroll"),
+            "dark": ("section.device h2 >> nth=1", "figure.chart >> nth=3"),
+        }
+        for scheme, (first, last) in parts.items():
+            target = ROOT / f"docs/report-{scheme}.png"
+            target.write_bytes(take(browser, page, scheme, first, last))
+            with Image.open(target) as picture:
+                picture.convert("RGB").quantize(COLORS).save(target, optimize=True)
+            print(f"{target.relative_to(ROOT)}  {target.stat().st_size / 1000:.0f} kB")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
