@@ -51,7 +51,7 @@ def test_the_output_is_the_rendering_of_the_stored_record() -> None:
 def test_every_option_of_the_readme_exists() -> None:
     help_text = "".join(
         _run([sys.executable, "-m", "batchadvisor", verb, "--help"], ROOT).stdout
-        for verb in ("run", "advise", "analyze")
+        for verb in ("run", "advise", "analyze", "report")
     )
     options = set(re.findall(r"--[a-z][a-z-]+", README.read_text()))
     foreign = {"--logdir", "--epochs", "--lr", "--batch-size"}
@@ -84,6 +84,9 @@ def test_the_commands_run(folder: Path) -> None:
             ran += 1
             continue
         assert command[0] == "batchadvisor", line
+        if "batchadvisor-runs/model-after" in command:  # the second run of the user's
+            runs = folder / "batchadvisor-runs"
+            shutil.copytree(runs / "model", runs / "model-after", dirs_exist_ok=True)
         if command[1] == "run":
             extra = ["--budget", "5s", "--no-profile"] if "train" in line else ["--budget", "8s"]
             command[2:2] = extra
