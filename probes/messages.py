@@ -268,6 +268,8 @@ class Channel:
         Raises:
             ChannelClosedError: the writer is gone.
         """
+        if os.getpid() != self._pid:  # a fork of the script that trains on: not ours to steer
+            raise ChannelClosedError
         end = None if timeout_s is None else time.monotonic() + timeout_s
         while (cut := self._buffer.find(b"\n")) < 0:
             left = None if end is None else max(0.0, end - time.monotonic())

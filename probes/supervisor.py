@@ -277,7 +277,8 @@ class Worker:
         self.end()
         kills = host.num_oom_kills()
         by_kernel = None if kills is None or self._oom_kills is None else kills > self._oom_kills
-        return WorkerGone(*outcome_of_exit(status, killed_for_memory=by_kernel))
+        said = _end_of(self.log)
+        return WorkerGone(*outcome_of_exit(status, killed_for_memory=by_kernel, last_words=said))
 
     def _hung(self, silence_s: float) -> WorkerGone:
         before = self.log.stat().st_size
@@ -296,6 +297,16 @@ class Worker:
         except subprocess.TimeoutExpired:
             # It closed the pipe and lives on: not one of the ways a worker ends.
             return -signal.SIGABRT
+
+
+def _end_of(log: Path, num_bytes: int = 4000) -> str:
+    """The last that the script printed."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - num_bytes))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def worker_environment(device: str, scratch: Path) -> dict[str, str]:

@@ -148,7 +148,9 @@ def _without_fit() -> CannotSteer:
 
 
 def _raised(error: BaseException, steering: Any) -> Raised:
-    from .faults import is_out_of_memory, raised_by_us, script_traceback
+    from .faults import is_out_of_memory, memory_is_short, raised_by_us, script_traceback
+
+    refused = is_out_of_memory(error, short=memory_is_short())
 
     if raised_by_us(error):
         import traceback
@@ -157,7 +159,7 @@ def _raised(error: BaseException, steering: Any) -> Raised:
             kind="batchadvisor",
             text=f"{type(error).__name__}: {error}",
             traceback="".join(traceback.format_exception(error)),
-            out_of_memory=is_out_of_memory(error),
+            out_of_memory=refused,
             num_steps=steering.num_steps,
         )
     text = script_traceback(error)
@@ -166,7 +168,7 @@ def _raised(error: BaseException, steering: Any) -> Raised:
         kind=type(error).__name__,
         text=str(error),
         traceback=text,
-        out_of_memory=is_out_of_memory(error),
+        out_of_memory=refused,
         num_steps=steering.num_steps,
         peak_bytes=_peak_bytes(),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -11,7 +12,7 @@ import msgspec
 from ..advisor.advise import advise
 from ..advisor.facts import ran
 from ..advisor.search import Done, expected_steps, next_trial
-from ..errors import BatchAdvisorError, UsageError
+from ..errors import BatchAdvisorError, RunError, UsageError
 from ..probes.declared import path_of
 from ..probes.distributed.group import RankGroup
 from ..probes.messages import Raised
@@ -137,11 +138,15 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> None:
-        self.workers.close()
-        self._display.close()
-        nothing = isinstance(error, UsageError) and not self.journal.record.trials
-        if not self._keep or (nothing and self._options.resume is None):
-            self._store.discard()
+        try:
+            with contextlib.suppress(RunError):  # a full disk was said before
+                self.workers.close()
+        finally:
+            self._display.close()
+            nothing = isinstance(error, UsageError) and not self.journal.record.trials
+            if not self._keep or (nothing and self._options.resume is None):
+                self._store.discard()
+            self._store.close()
 
     def search(self) -> RunResult:
         """Tries size after size until the advisor has enough."""
@@ -167,7 +172,8 @@ class Run:
         error = error or nothing_fits(journal.record, self._script_traceback, self._store.log_path)
         error = error or runs_only_as_written(journal.record, self._options)
         if error is not None:
-            journal.change(state="failed", stop_reason=error.what.rstrip("."))
+            with contextlib.suppress(RunError):  # a full disk is said once
+                journal.change(state="failed", stop_reason=error.what.rstrip("."))
             if not ran(journal.record):
                 raise error
         return self._result(error)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ..errors import UsageError
+from ..errors import RunError, UsageError
 from ..records import SCHEMA_VERSION, RunRecord
 
 RECORD = "record.json"
@@ -46,6 +48,7 @@ class RunStore:
             self.discard()
             msg = f"cannot write into {folder}: {error.strerror or error}."
             raise UsageError(msg, "Choose another folder with --output.") from error
+        self._close = weakref.finalize(self, _unlock, self._alone())
 
     @property
     def record_path(self) -> Path:
@@ -57,8 +60,38 @@ class RunStore:
         """Where everything that the script prints goes."""
         return self.folder / LOG
 
+    def _alone(self) -> int | None:
+        """Locks the folder itself, so that no file of a lock is left behind.
+
+        Raises:
+            UsageError: another run writes into it.
+        """
+        try:
+            lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(lock)
+            self._made.clear()  # it belongs to the other
+            msg = f"another run is writing into {self.folder}."
+            raise UsageError(msg, "Wait for it, or choose another folder with --output.") from error
+        except OSError:  # a file system without locks
+            os.close(lock)
+            return None
+        return lock
+
+    def close(self) -> None:
+        """Lets others write into the folder."""
+        self._close()
+
     def save(self, record: RunRecord) -> None:
-        """Writes the record whole or not at all."""
+        """Writes the record whole or not at all.
+
+        Raises:
+            RunError: it cannot be written; the one before stays.
+        """
         draft = self.folder / f".{RECORD}.{os.getpid()}"
         data = msgspec.json.format(msgspec.json.encode(record), indent=1)
         try:
@@ -67,22 +100,40 @@ class RunStore:
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(self.record_path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+            raise self._cannot_write(error) from error
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
 
     def append(self, rows: Sequence[Any]) -> None:
-        """Adds lines to `samples.jsonl`; a cut last line of an earlier run does no harm."""
+        """Adds lines to `samples.jsonl`; a cut last line of an earlier run does no harm.
+
+        Raises:
+            RunError: they cannot be written.
+        """
         if not rows:
             return
         path = self.folder / SAMPLES
         lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
-        with path.open("ab+") as file:
-            if file.tell():
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":
-                    lines = b"\n" + lines
-            file.write(lines)
+        try:
+            with path.open("ab+") as file:
+                if file.tell():
+                    file.seek(-1, os.SEEK_END)
+                    if file.read(1) != b"\n":
+                        lines = b"\n" + lines
+                file.write(lines)
+        except OSError as error:
+            raise self._cannot_write(error) from error
+
+    def _cannot_write(self, error: OSError) -> RunError:
+        return RunError(
+            f"cannot write into {self.folder}: {error.strerror or error}; what was measured "
+            "before is in its record.",
+            f"Make room, then go on with --resume {self.folder}.",
+        )
 
     def discard(self) -> None:
         """Removes what this object made, when nothing was measured."""
@@ -95,6 +146,11 @@ class RunStore:
                 one.rmdir()
             except OSError:
                 return
+
+
+def _unlock(lock: int | None) -> None:
+    if lock is not None:
+        os.close(lock)
 
 
 def read_record(path: Path) -> RunRecord:

@@ -106,11 +106,13 @@ class Workers:
         self._journal.add_files(worker.files)
 
     def close(self) -> None:
-        """Ends everything and removes temporary files."""
-        self.end()
-        if self.watch is not None:
-            self.watch.close()
-        self._scratch.remove()
+        """Ends everything and removes temporary files, also where the record cannot be written."""
+        try:
+            self.end()
+        finally:
+            if self.watch is not None:
+                self.watch.close()
+            self._scratch.remove()
 
     def may_restart(self, gone: WorkerGone) -> bool:
         """A script that ended by itself is started again, its trials shorter from then on.

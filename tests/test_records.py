@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.search import next_trial
-from batchadvisor.errors import UsageError
+from batchadvisor.errors import RunError, UsageError
 from batchadvisor.records import (
     SCHEMA_VERSION,
     BatchSizeSource,
@@ -221,7 +221,7 @@ class TestStore:
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr("os.fsync", full_disk)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(RunError, match="No space left"):
             store.save(msgspec.structs.replace(full_record(), state="failed"))
         assert read_record(store.folder) == full_record()
         assert [one.name for one in store.folder.iterdir()] == [RECORD]
@@ -270,8 +270,17 @@ class TestStore:
 
     def test_discard_keeps_the_record_of_a_folder_that_was_there(self, store):
         store.save(full_record())
+        store.close()
         RunStore(store.folder).discard()
         assert read_record(store.folder) == full_record()
+
+    def test_two_writers(self, store):
+        store.save(full_record())
+        with pytest.raises(UsageError, match="another run is writing"):
+            RunStore(store.folder)
+        assert read_record(store.folder) == full_record()
+        store.close()
+        RunStore(store.folder).close()
 
     def test_folder_below_a_file(self, tmp_path):
         (tmp_path / "file").write_text("")
