@@ -79,14 +79,18 @@ def main(read_fd: int, write_fd: int) -> None:
         message = _raised(error, steering)
     if isinstance(message, Ended) and not (message.exit_code or message.num_steps):
         message = _without_fit() if keras.imported else message
-    _flush_streams()
-    touched = files.take()
-    if touched:
-        channel.send(Touched(files=touched))
-    channel.send(message)
+    _say(channel, message, files.take())
     # The supervisor ends the process group, so that no exit hook of the script runs.
     while True:
         time.sleep(3600)
+
+
+def _say(channel: Channel, message: Raised | Ended | CannotSteer, touched: Any) -> None:
+    """The last words of a script that is over, and the files it touched."""
+    _flush_streams()
+    if touched:
+        channel.send(Touched(files=touched))
+    channel.send(message)
 
 
 def _steering(conductor: Any, order: WorkOrder, started_s: float) -> Any:
