@@ -213,9 +213,12 @@ def _compare(record: RunRecord) -> TrialRequest | None:
 def _field(record: RunRecord) -> list[int]:
     """The sizes that are compared in rounds: on a CPU those near the best, if a turn is cheap.
 
-    A GPU's clock is steadier, and throttling is seen.
+    A GPU's clock is steadier, and throttling is seen. Through the template door each turn would
+    be a process of its own.
     """
     if record.device is None or record.device.kind != "cpu":
+        return []
+    if record.discovery is not None and record.discovery.door == "template":
         return []
     readings = fastest_of([one for one in searched_trials(record) if one.round is None])
     floor = FIELD * max(map(throughput, readings.values()), default=0.0)

@@ -7,7 +7,7 @@ from batchadvisor.advisor.rounds import speeds
 from batchadvisor.records import Goal
 
 from .drifting import BEST, DriftingMachine, throughput
-from .machine import numbered, record_of, trial_of
+from .machine import discovery_of, numbered, record_of, trial_of
 
 TRUE = {8: 400.0, 32: 600.0, 64: 700.0}
 
@@ -120,3 +120,8 @@ class TestSearch:
         slow = DriftingMachine(seed=0, time_s=lambda size: 0.5 + size)
         record = slow.search(Goal(budget_s=600)).record
         assert all(one.round is None for one in record.trials if one.batch_size > 8)
+
+    def test_one_process_a_size_takes_no_turns(self):
+        slow = DriftingMachine(seed=0, discovery=discovery_of(native=8, door="template"))
+        record = slow.search(Goal(budget_s=600)).record
+        assert all(one.round is None for one in record.trials)
