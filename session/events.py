@@ -24,10 +24,10 @@ def write_run_events(record: RunRecord, advice: Advice, folder: Path) -> None:
         OSError: they cannot be written.
     """
     from ..reports.events import write_events
-    from ..reports.markdown import render
+    from ..reports.markdown import MARK, render
     from .report import report_of
 
-    text = render(report_of(record, folder)) + NOTE
+    text = render(report_of(record, folder)).removeprefix(MARK).strip() + NOTE
     steps = _steps(read_samples(folder))
     write_events(folder / TRACES, record, advice, text=text, steps=steps)
 

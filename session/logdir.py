@@ -57,8 +57,10 @@ def any_below(roots: Sequence[tuple[str, Path]]) -> bool:
     for _, root in roots:
         if _run_around(root) is not None:
             return True
-        for _, files in _folders(root):
-            if any(one.name == RECORD or one.name.endswith(SURE_SUFFIXES) for one in files):
+        for folder, files in _folders(root):
+            if any(one.name.endswith(SURE_SUFFIXES) for one in files):
+                return True
+            if any(one.name == RECORD for one in files) and _is_record(folder / RECORD):
                 return True
     return False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 from importlib import metadata
 from pathlib import Path
@@ -84,10 +85,32 @@ def view(
         RunError: TensorBoard does not start.
     """
     chosen = choose(logdir)
+    _check_port(port)
     notes: list[str] = []
     with_profiler = _with_profiler(chosen, profiler_tab, notes)
     return Viewing(
         _server(chosen, port, with_profiler), chosen, profiler_tab=with_profiler, notes=notes
+    )
+
+
+def _check_port(port: int | None) -> None:
+    """Fails before plugins are loaded, which takes seconds and may start processes."""
+    if not port:
+        return
+    try:
+        with socket.socket() as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind((HOST, port))
+    except PermissionError as error:
+        msg = f"port {port} needs more rights than this user has."
+        raise UsageError(msg, "Choose one above 1023 with --port.") from error
+    except OSError as error:
+        raise _taken(f"port {port} is") from error
+
+
+def _taken(what: str) -> UsageError:
+    return UsageError(
+        f"{what} in use on {HOST}.", "Choose another with --port; 0 takes any free one."
     )
 
 
@@ -193,7 +216,6 @@ def _server(logdir: Path, port: int | None, with_profiler: bool) -> Any:
         return board._make_server()  # noqa: SLF001  launch() gives no way to end it
     except program.TensorBoardPortInUseError as error:
         what = "TensorBoard's ports are" if port is None else f"port {port} is"
-        msg = f"{what} in use on {HOST}."
-        raise UsageError(msg, "Choose another with --port; 0 takes any free one.") from error
+        raise _taken(what) from error
     except program.TensorBoardServerException as error:
         raise RunError(f"TensorBoard does not start: {error.msg}.") from error

@@ -1,0 +1,152 @@
+"""Event files, read back by TensorBoard's own reader."""
+
+import shutil
+
+import msgspec
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.reports.sizes import size_rows
+from batchadvisor.session.events import write_run_events
+from batchadvisor.session.store import read_record
+from batchadvisor.units import GIB
+
+from ..reports import samples
+from . import zoo
+
+
+def read(folder):
+    """`{tag: [(step, value)]}` of scalars, `{tag: text}` of texts, and the metadata by tag."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.util import tensor_util
+
+    events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
+    events.Reload()
+    found = {}
+    for tag in events.Tags()["tensors"]:
+        values = [
+            (one.step, tensor_util.make_ndarray(one.tensor_proto)) for one in events.Tensors(tag)
+        ]
+        found[tag] = [(step, value.item() if value.size == 1 else value) for step, value in values]
+    return found, events
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The stored CPU run, with some timed steps."""
+    folder = tmp_path_factory.mktemp("run")
+    shutil.copy(zoo.CHAR_GPT, folder / "record.json")
+    rows = [{"trial": 0, "step_s": 0.001 * n, "input_wait_s": 0.0001, "num_samples": 8}
+            for n in range(2500)]  # fmt: skip
+    rows += [
+        {"trial": 0, "time_s": 1.0},
+        {"trial": "x", "step_s": 1.0},
+        {"trial": 1, "step_s": None},
+    ]
+    (folder / "samples.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, rows)) + b'\n{"cut')
+    record = read_record(folder)
+    write_run_events(record, advise(record), folder)
+    return folder, record, advise(record)
+
+
+class TestSizes:
+    def test_each_has_a_run_with_the_records_values(self, run):
+        folder, record, advice = run
+        rows = size_rows(record, advice)
+        names = {one.name for one in (folder / "traces").iterdir() if one.is_dir()}
+        assert names == {f"batch_size={row.batch_size:04d}" for row in rows}
+        for row in rows:
+            found, _ = read(folder / "traces" / f"batch_size={row.batch_size:04d}")
+            expected = {
+                "sweep/samples per second": row.samples_per_s.median,
+                "sweep/step time (ms)": 1e3 * row.step_s.median,
+                "sweep/peak memory (GiB)": row.peak_bytes / GIB,
+                "sweep/input wait (%)": row.input_pct,
+            }
+            for tag, value in expected.items():
+                ((step, shown),) = found[tag]
+                assert step == row.batch_size
+                assert shown == pytest.approx(value, rel=1e-6), tag
+            assert "sweep/GPU busy (%)" not in found, "no value, no point"
+
+    def test_the_sweep_is_one_curve(self, run):
+        folder, record, advice = run
+        found, _ = read(folder / "traces")
+        steps = [step for step, _ in found["sweep/samples per second"]]
+        assert steps == sorted(row.batch_size for row in size_rows(record, advice))
+
+    def test_steps_are_thinned(self, run):
+        folder, record, advice = run
+        row = next(one for one in size_rows(record, advice) if one.trial.ordinal == 0)
+        found, _ = read(folder / "traces" / f"batch_size={row.batch_size:04d}")
+        points = found["steps/step time (ms)"]
+        assert [step for step, _ in points] == list(range(0, 2500, 3))
+        assert all(value == pytest.approx(step, rel=1e-5) for step, value in points)
+
+
+class TestText:
+    def test_it_is_the_report(self, run):
+        folder, _, advice = run
+        found, events = read(folder / "traces")
+        text = found["advice"][0][1].decode()
+        assert f"Use batch size {advice.recommended.batch_size}" in text
+        assert "Ignore outliers" in text
+        assert not text.startswith("<!--")
+        assert events.SummaryMetadata("advice").plugin_data.plugin_name == "text"
+
+
+class TestHParams:
+    def test_a_row_for_each_size(self, run):
+        from tensorboard.plugins.hparams import metadata
+
+        folder, record, advice = run
+        for row in size_rows(record, advice):
+            _, events = read(folder / "traces" / f"batch_size={row.batch_size:04d}")
+            data = events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
+            start = metadata.parse_session_start_info_plugin_data(data)
+            assert start.hparams["batch_size"].number_value == row.batch_size
+            assert start.hparams["note"].string_value == ", ".join(row.marks)
+            assert start.hparams["outcome"].string_value == "ok"
+
+    def test_failed_sizes_have_one_too(self, tmp_path):
+        from tensorboard.plugins.hparams import api_pb2, metadata
+
+        record, advice = samples.gpu()
+        write_run_events(record, advice, tmp_path)
+        _, events = read(tmp_path / "traces/batch_size=0512")
+        assert [one for one in events.Tags()["tensors"] if one.startswith("sweep/")] == []
+        data = events.SummaryMetadata(metadata.SESSION_END_INFO_TAG).plugin_data.content
+        end = metadata.parse_session_end_info_plugin_data(data)
+        assert end.status == api_pb2.STATUS_FAILURE
+
+    def test_columns_are_what_was_measured(self, run):
+        from tensorboard.plugins.hparams import metadata
+
+        folder, _, _ = run
+        _, events = read(folder / "traces")
+        data = events.SummaryMetadata(metadata.EXPERIMENT_TAG).plugin_data.content
+        experiment = metadata.parse_experiment_plugin_data(data)
+        tags = [one.name.tag for one in experiment.metric_infos]
+        assert "sweep/samples per second" in tags
+        assert "sweep/GPU busy (%)" not in tags
+
+
+class TestFiles:
+    def test_a_resumed_run_replaces_only_its_own(self, run):
+        folder, record, advice = run
+        one = folder / "traces/batch_size=0008"
+        foreign = one / "events.out.tfevents.1.somebody"
+        foreign.write_bytes(b"")
+        later = msgspec.structs.replace(record, elapsed_s=record.elapsed_s + 100)
+        write_run_events(later, advice, folder)
+        files = [path.name for path in one.iterdir() if "tfevents" in path.name]
+        assert len(files) == 2
+        assert foreign.exists()
+        assert not list(folder.rglob(".draft*"))
+
+    @pytest.mark.parametrize("make", [samples.nothing_fits, samples.interrupted, samples.cpu])
+    def test_other_records(self, make, tmp_path):
+        record, _ = make()
+        advice = advise(record)
+        write_run_events(record, advice, tmp_path)
+        found, _ = read(tmp_path / "traces")
+        assert advice.headline.split(":")[0] in found["advice"][0][1].decode()

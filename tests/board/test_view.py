@@ -1,0 +1,126 @@
+"""`batchadvisor view`, started as a user does."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from batchadvisor.errors import UsageError
+from batchadvisor.session import view
+
+from . import zoo
+
+COMMAND = [sys.executable, "-m", "batchadvisor", "view"]
+
+
+@pytest.fixture
+def work(tmp_path):
+    """A working folder with two runs; `new` is the newest."""
+    for name, modified_s in (("old", 1_000_000_000), ("new", 2_000_000_000)):
+        folder = tmp_path / "batchadvisor-runs" / name
+        path = zoo.put_record(folder, zoo.CHAR_GPT.read_bytes())
+        os.utime(path, (modified_s, modified_s))
+    zoo.cpu_trace(tmp_path / "batchadvisor-runs/new/traces/batch_size=0008/w0.1.pt.trace.json.gz")
+    return tmp_path
+
+
+def failing(work, *arguments):
+    done = subprocess.run(
+        [*COMMAND, *arguments], cwd=work, env=zoo.environment(), capture_output=True, text=True,
+        check=False, timeout=120,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+class TestServe:
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_it_serves_until_it_is_ended(self, work, number):
+        port = zoo.free_port()
+        with subprocess.Popen(
+            [*COMMAND, "--port", str(port), "--pytorch-profiler-tab", "off"], cwd=work,
+            env=zoo.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as process:  # fmt: skip
+            lines = [process.stdout.readline().strip() for _ in range(3)]
+            assert lines[0] == "Showing batchadvisor-runs/new/traces"
+            address = re.fullmatch(r"Open +(http://127\.0\.0\.1:\d+/)#batch_advisor", lines[1])
+            assert address.group(1) == f"http://127.0.0.1:{port}/"
+            with urllib.request.urlopen(address.group(1) + "data/plugins_listing") as answer:
+                listing = answer.read().decode()
+            assert "batch_advisor" in listing
+            assert "pytorch_profiler" not in listing
+            with urllib.request.urlopen(f"{address.group(1)}{zoo.PLUGIN}/entries") as answer:
+                assert b'"name":"new"' in answer.read()
+            process.send_signal(number)
+            rest, errors = process.communicate(timeout=30)
+        assert (process.returncode, errors.strip()) == (0, "")
+        assert rest == ""
+        with socket.socket() as again:
+            again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            again.bind(("127.0.0.1", port))
+
+    def test_a_taken_port(self, work):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            code, error = failing(work, "--port", str(port))
+        assert code == 2
+        assert f"port {port} is in use" in error
+        assert "--port" in error
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            ((), "there is no folder batchadvisor-runs here"),
+            (("missing",), "there is no folder missing"),
+            (("empty",), "empty holds no run, no trace and no event file"),
+            (("file.txt",), "file.txt is a file"),
+        ],
+    )
+    def test_nothing_to_show(self, tmp_path, arguments, words):
+        (tmp_path / "empty").mkdir()
+        (tmp_path / "file.txt").touch()
+        code, error = failing(tmp_path, *arguments)
+        assert code == 2
+        assert words in error
+
+    def test_runs_without_any(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "batchadvisor-runs").mkdir()
+        with pytest.raises(UsageError, match="holds no run"):
+            view.choose(None)
+
+
+class TestChoose:
+    def test_folders(self, work, monkeypatch):
+        monkeypatch.chdir(work)
+        runs = work / "batchadvisor-runs"
+        assert view.choose(runs) == runs
+        assert view.choose(runs / "old") == runs / "old"
+        assert view.choose(runs / "new" / "record.json") == runs / "new" / "traces"
+        events = work / "only events"
+        events.mkdir()
+        (events / "events.out.tfevents.1.x").touch()
+        assert view.choose(events) == events
+
+    def test_the_profiler_tab_is_added_while_traces_are_small(self, work, monkeypatch):
+        notes = []
+        assert view._with_profiler(work, "auto", notes)
+        assert notes == []
+        monkeypatch.setattr(view, "MAX_AUTO_BYTES", 10)
+        assert not view._with_profiler(work, "auto", notes)
+        assert "--pytorch-profiler-tab on" in notes[0]
+        assert view._with_profiler(work, "on", [])
+        assert not view._with_profiler(work, "off", [])
+        monkeypatch.setattr(view, "_entry_points", list)
+        assert not view._with_profiler(work, "auto", [])
+        with pytest.raises(UsageError, match="not installed"):
+            view._with_profiler(work, "on", [])
