@@ -79,8 +79,9 @@ class KerasDoor:
         self.fitted = False
 
     def install(self) -> None:
-        """Looks out for the import; nothing of Keras is loaded by us."""
-        sys.meta_path.insert(0, _KerasFinder(self._patch))
+        """Looks out for the import; nothing of Keras is loaded by us. Other doors stay shut to it."""
+        if self._order.door == "loader":
+            sys.meta_path.insert(0, _KerasFinder(self._patch))
 
     def _patch(self, keras: ModuleType) -> None:
         self.imported = True

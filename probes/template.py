@@ -47,8 +47,9 @@ class TemplateSteering(Steering):
         self._size = order.batch_size
         self._inputs = ModelInputs()
         self._backwards = _BackwardCount()
-        script = "" if order.module else order.script
-        self._own_size, self._own_source = source_of(script, order.template)
+        self._own_size, self._own_source = source_of(
+            order.script, order.template, module=order.module
+        )
         self._source: LoaderHandle | None = None
         self._proof = AS_ASKED
 

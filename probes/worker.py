@@ -60,8 +60,7 @@ def main(read_fd: int, write_fd: int) -> None:
     conductor.parameters = steering.parameters
     install(steering, files.saved)
     keras = KerasDoor(conductor, steering, order, started_s)
-    if order.door == "loader":
-        keras.install()
+    keras.install()
     _limit_memory(order)
     files.install()
 

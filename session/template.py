@@ -56,8 +56,8 @@ def first_size(options: RunOptions) -> int:
     goal = options.goal
     asked = goal.start or min(goal.sizes, default=None)
     if asked is None:
-        script = "" if options.module else options.script
-        asked = source_of(script, options.arguments)[0] or FIRST_SIZE
+        own, _ = source_of(options.script, options.arguments, module=options.module)
+        asked = own or FIRST_SIZE
     return min(asked, goal.max_batch) if goal.max_batch is not None else asked
 
 

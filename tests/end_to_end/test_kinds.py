@@ -1,0 +1,83 @@
+"""Loops whose steps are not plain: other rhythms, hooks, compilers, schedules that run out."""
+
+import shutil
+
+import pytest
+
+from .driver import SCRIPTS, run
+
+OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--budget", "100s")
+SIZES = ("--goal", "memory", "--sizes", "8,64")
+
+
+def search(record):
+    return [one for one in record.trials if one.purpose == "search"]
+
+
+def assert_both_ran(done):
+    assert done.code == 0, done
+    assert done.left == []
+    trials = search(done.record)
+    assert [(one.batch_size, one.outcome) for one in trials] == [(8, "ok"), (64, "ok")]
+    assert done.advice.recommended.batch_size == 64
+
+
+def test_a_critic_that_steps_five_times(tmp_path):
+    """The generator steps on every fifth batch; a cycle is five."""
+    done = run("run", *OPTIONS, *SIZES, SCRIPTS / "critic.py", folder=tmp_path)
+    assert_both_ran(done)
+    found = done.record.discovery
+    assert found.micro_batches == 5
+    assert [(one.name, one.trains) for one in found.optimizers] == [
+        ("RMSprop", True),
+        ("RMSprop", True),
+        ("SGD", False),
+    ]
+    assert {one.micro_batches for one in search(done.record)} == {5}
+    one = search(done.record)[1]
+    assert one.samples_per_s.median == pytest.approx(64 * 5 / one.step_s.median)
+
+
+def test_optimizers_in_backward_hooks(tmp_path):
+    """Four optimizers, and a schedule that the script's own 30 steps use up."""
+    script = SCRIPTS / "step_in_backward.py"
+    done = run("run", *OPTIONS, *SIZES, script, folder=tmp_path)
+    assert_both_ran(done)
+    assert len(done.record.discovery.optimizers) == 4
+    assert done.record.discovery.micro_batches == 1
+    # More steps than the schedule has were made, in one process.
+    timed = [one for one in done.record.trials if one.worker == 0]
+    assert sum(one.num_warmup_steps + (one.step_s.num_samples) for one in timed) > 30
+
+
+def steps_before_each_compilation(log, size):
+    """How many batches of a size had been trained on when a graph was compiled for it."""
+    found, count = [], 0
+    for line in log.splitlines():
+        if line == f"batch {size}":
+            count += 1
+        elif line.startswith("batch "):
+            count = 0
+        elif line == "compiling" and count:
+            found.append(count)
+    return found
+
+
+@pytest.mark.parametrize("words", [(), ("--compile-step",)])
+def test_compilation_is_swallowed_by_the_warm_up(tmp_path, words):
+    done = run("run", *OPTIONS, *SIZES, SCRIPTS / "compiled.py", *words, folder=tmp_path)
+    assert_both_ran(done)
+    assert "compiling" in done.log
+    for one in search(done.record):
+        compiled = steps_before_each_compilation(done.log, one.batch_size)
+        # The first steps of a window warm up, at least three of them.
+        assert max(compiled, default=0) <= one.num_warmup_steps
+
+
+def test_the_default_compiler(tmp_path):
+    if shutil.which("c++") is None and shutil.which("g++") is None:
+        pytest.skip("inductor needs a C++ compiler")
+    words = ("--dry-run", SCRIPTS / "compiled.py", "--backend", "inductor", "--compile-step")
+    done = run("run", "--timeout", "120s", *words, folder=tmp_path)
+    assert done.code == 0, done
+    assert "1 x 16 = 16 samples" in done.stdout
