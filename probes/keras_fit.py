@@ -79,7 +79,7 @@ class KerasDoor:
         self.fitted = False
 
     def install(self) -> None:
-        """Looks out for the import; nothing of Keras is loaded by us. Other doors stay shut to it."""
+        """Looks out for the import; nothing of Keras is loaded by us."""
         if self._order.door == "loader":
             sys.meta_path.insert(0, _KerasFinder(self._patch))
 
