@@ -251,7 +251,8 @@ class Conductor:
 
     def _report(self, window: Window) -> None:
         assert self._run is not None
-        doubt = self._cpu_use.doubt() if window.request.kind == "timed" else None
+        alone = self._order.lockstep is None  # the other ranks are no strangers
+        doubt = self._cpu_use.doubt() if window.request.kind == "timed" and alone else None
         trial = window.result(
             self._run.ordinal, self._order.worker, doubts=(doubt,) if doubt else ()
         )

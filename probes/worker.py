@@ -42,8 +42,6 @@ def main(read_fd: int, write_fd: int) -> None:
     line = channel.receive_line()
     order = decode_to_worker(line or b"")
     assert isinstance(order, WorkOrder)
-    if order.cores:
-        os.sched_setaffinity(0, order.cores)  # before torch counts them for its threads
     _become_the_script(order)
 
     from .conductor import Conductor
@@ -114,7 +112,9 @@ def _steering(conductor: Any, order: WorkOrder, started_s: float) -> Any:
 
 
 def _become_the_script(order: WorkOrder) -> None:
-    """sys.argv and sys.path[0] as `python script.py` would set them."""
+    """sys.argv and sys.path[0] as `python script.py` would set them; its cores, if it has few."""
+    if order.cores:
+        os.sched_setaffinity(0, order.cores)  # before torch counts them for its threads
     if order.module:
         sys.argv = [order.script, *order.arguments]
         sys.path.insert(0, os.getcwd())  # noqa: PTH109

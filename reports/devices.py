@@ -109,8 +109,8 @@ def _notes(one: DeviceRun) -> list[str]:
         return [text, "  Look for throttling, other processes, a slower slot, a power limit."]
     if check.verdict == "strong":
         return [f"warning: {one.device} is faster than its twin: {where}"]
-    words = "as fast as" if check.verdict == "equal" else "cannot be told from"
-    return [f"info: {one.device} is {words} {check.twin}: {where}"]
+    words = "is as fast as" if check.verdict == "equal" else "cannot be told from"
+    return [f"info: {one.device} {words} {check.twin}: {where}"]
 
 
 def _size(answer: tuple[RunRecord, Advice] | None) -> int | None:

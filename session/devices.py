@@ -134,7 +134,8 @@ def chosen_gpus(option: str) -> tuple[Device, ...]:
 
 def run_devices(
     found: Sequence[Device],
-    command: Sequence[str],
+    options: Sequence[str],
+    script: Sequence[str],
     folder: Path,
     display: Display,
     *,
@@ -143,7 +144,8 @@ def run_devices(
     """Probes all of them.
 
     Args:
-        command: the run's own command line, without its choice of devices and its folder.
+        options: of the run, from the verb on, without its choice of devices and its folder.
+        script: the script and its arguments.
         folder: of all runs, empty or to be made.
 
     Raises:
@@ -153,7 +155,7 @@ def run_devices(
     if (folder / DEVICES).exists():
         raise UsageError(f"{folder} holds a run already.", "Choose another folder.")
     folder.mkdir(parents=True, exist_ok=True)
-    return _Run(found, command, folder, display, memory_limit_bytes).all()
+    return _Run(found, options, script, folder, display=display, limit=memory_limit_bytes).all()
 
 
 def read_devices(folder: Path) -> Outcome | None:
@@ -175,17 +177,20 @@ class _Run:
     def __init__(
         self,
         found: Sequence[Device],
-        command: Sequence[str],
+        options: Sequence[str],
+        script: Sequence[str],
         folder: Path,
+        *,
         display: Display,
-        memory_limit_bytes: int | None,
+        limit: int | None,
     ) -> None:
         self._devices = list(found)
         self._models = [one.model for one in found]
-        self._command = list(command)
+        self._options = list(options)
+        self._script = list(script)
         self._folder = folder
         self._display = display
-        self._limit = memory_limit_bytes
+        self._limit = limit
         self._runs = {
             one.name: DeviceRun(device=one.name, model=one.model) for one in self._devices
         }
@@ -261,13 +266,12 @@ class _Run:
     def _start(self, place: int, suffix: str, options: list[str]) -> subprocess.Popen[bytes]:
         device = self._devices[place]
         name = f"{device.name}{suffix}"
-        verb, *others = self._command
         command = [
-            *(sys.executable, "-m", "batchadvisor", verb, "--json"),
+            *(sys.executable, "-m", "batchadvisor", *self._options, "--json"),
             *("--device", device.option, "-o", str(self._folder / name)),
-            *options,
+            *options,  # after the user's, so that they count
             *self._memory(device),
-            *others,
+            *self._script,
         ]
         cores = device.cores
 

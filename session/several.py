@@ -52,26 +52,30 @@ def run(
         else logical_devices(options["device"])
     )
     folder = options["output"] or run_folder(script, time.strftime("%Y%m%d-%H%M%S"))
-    own = without(command, 1 + len(arguments))
+    last = 1 + len(arguments)
+    own = without(command[:-last])
     display.start()
     try:
-        return run_devices(found, own, folder, display, memory_limit_bytes=options["memory_limit"])
+        return run_devices(
+            found,
+            own,
+            command[-last:],
+            folder,
+            display,
+            memory_limit_bytes=options["memory_limit"],
+        )
     finally:
         display.close()
 
 
-def without(command: Sequence[str], num_last: int) -> list[str]:
-    """The command line without what each device's run gets anew.
+def without(options: Sequence[str]) -> list[str]:
+    """The options without what each device's run gets anew.
 
-    Args:
-        num_last: words at the end that are the script's.
-
-    >>> without(["run", "--gpus", "all", "-q", "--device=cpu", "a.py", "--gpus", "x"], 3)
-    ['run', '-q', 'a.py', '--gpus', 'x']
+    >>> without(["run", "--gpus", "all", "-q", "--device=cpu", "-o", "out", "--budget", "9s"])
+    ['run', '-q', '--budget', '9s']
     """
-    place = len(command) - num_last
     kept: list[str] = []
-    words = iter(command[:place])
+    words = iter(options)
     for word in words:
         if word in WITH_VALUE:
             next(words, None)
@@ -79,7 +83,7 @@ def without(command: Sequence[str], num_last: int) -> list[str]:
             continue
         elif word not in FLAGS and not (word.startswith("-o") and len(word) > 2):
             kept.append(word)
-    return [*kept, *command[place:]]
+    return [one for one in kept if one != "--"]
 
 
 def answer(outcome: Outcome, *, width: int, color: bool, as_json: bool) -> str:

@@ -176,7 +176,11 @@ class RankGroup:
                     f"missing: {names}.",
                     "Start batchadvisor in every rank, with the same command.",
                 ) from None
-            self._check(join)
+            try:
+                self._check(join)
+            except UsageError:
+                connection.close()
+                raise
             self._remote[join.rank] = RemoteLink(join, channel_over(connection))
 
     def _check(self, join: Join) -> None:

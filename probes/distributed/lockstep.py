@@ -45,6 +45,10 @@ class Agreement:
             ),
         )
 
+    def close(self) -> None:
+        """Hangs up."""
+        self._connection.close()
+
     def agree(self, decision: bool) -> bool:
         """Waits for all ranks and returns what rank 0 decided.
 

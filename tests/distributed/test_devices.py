@@ -1,0 +1,143 @@
+"""Several logical CPU devices at once; one is held to a share of its core."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import msgspec
+import pytest
+from batchadvisor.probes.duty import DutyCycle, cores_for
+from batchadvisor.records import DevicesRecord
+from batchadvisor.session.devices import logical_devices
+from batchadvisor.session.several import without
+
+from ..end_to_end import driver
+from ..end_to_end.driver import SCRIPTS
+from .jobs import left_of
+
+CORES = len(os.sched_getaffinity(0))
+needs_two_cores = pytest.mark.skipif(CORES < 2, reason="needs two cores")
+
+
+def cpu_s(pid):
+    fields = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()  # noqa: PTH123, SIM115
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class TestDutyCycle:
+    @pytest.mark.parametrize("share", [0.2, 0.5])
+    def test_a_group_gets_no_more_than_its_share(self, share):
+        busy = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+        try:
+            duty = DutyCycle(busy.pid, share)
+            time.sleep(0.3)
+            start_s, before_s = time.monotonic(), cpu_s(busy.pid)
+            time.sleep(2)
+            used = (cpu_s(busy.pid) - before_s) / (time.monotonic() - start_s)
+            duty.close()
+            # Others on this machine may take more of it, never less.
+            assert 0 < used < share + 0.15
+            before_s = cpu_s(busy.pid)
+            deadline = time.monotonic() + 20
+            while cpu_s(busy.pid) == before_s and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert cpu_s(busy.pid) > before_s, "it stayed stopped"
+        finally:
+            os.killpg(busy.pid, signal.SIGKILL)
+            busy.wait()
+
+    def test_a_group_that_is_gone_does_no_harm(self):
+        gone = subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
+        gone.wait()
+        DutyCycle(gone.pid, 0.5).close()
+
+
+class TestChoice:
+    @needs_two_cores
+    def test_cores_are_dealt_out(self):
+        one, two = logical_devices("cpu:1,cpu:1@0.4")
+        assert (one.name, two.name) == ("cpu-1", "cpu-1-at-0.4")
+        assert one.model == two.model
+        assert not {*one.cores} & {*two.cores}
+
+    @needs_two_cores
+    def test_twins_have_names_of_their_own(self):
+        assert [one.name for one in logical_devices("cpu:1,cpu:1")] == ["cpu-1", "cpu-1-no-2"]
+
+    def test_no_more_cores_than_there_are(self):
+        assert cores_for(CORES + 1) is None
+        assert len(cores_for(CORES)) == CORES
+
+    def test_each_run_gets_its_own_device_and_folder(self):
+        command = ["run", "--device", "cpu:1,cpu:1", "-o", "out", "--json", "-q", "--start", "8"]
+        assert without(command) == ["run", "-q", "--start", "8"]
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            (("--gpus", "all", "--device", "cpu:1,cpu:1"), "contradict"),
+            (("--device", f"cpu:{CORES},cpu:1"), "cores or more"),
+            (("--device", "cpu,cpu"), "names none"),
+            (("--device", "cpu:1,cpu:1@7"), "cpu:CORES@SHARE"),
+            (("--device", "cpu:1,cpu:1", "--resume", "out"), "--resume"),
+            (("--device", "cpu:1,cpu:1", "--nproc-per-node", "2"), "--nproc-per-node"),
+        ],
+    )
+    def test_one_clear_error(self, options, said, tmp_path):
+        found = driver.run("run", *options, SCRIPTS / "plain.py", folder=tmp_path)
+        found.assert_refused()
+        assert said in found.error
+
+    def test_no_gpu_is_said(self, tmp_path):
+        if driver.devices():
+            pytest.skip("there are GPUs")
+        found = driver.run("run", "--gpus", "all", SCRIPTS / "plain.py", folder=tmp_path)
+        found.assert_refused()
+        assert "no GPU" in found.error
+
+    def test_a_script_that_is_wrong_everywhere_is_started_once(self, tmp_path):
+        options = ("--device", "cpu:1,cpu:1@0.5", "-o", "out")
+        if CORES < 2:
+            pytest.skip("needs two cores")
+        found = driver.run("run", *options, SCRIPTS / "needs_arguments.py", folder=tmp_path)
+        assert found.code == 1
+        assert "required" in found.error
+        assert not (tmp_path / "out" / "cpu-1-at-0.5.log").exists()
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """One core, and another that is held to a quarter of its time."""
+    folder = tmp_path_factory.mktemp("devices")
+    options = ("--device", "cpu:1,cpu:1@0.25", "--sizes", "32", "--no-profile", "--budget", "20s")
+    return driver.run("run", *options, "-o", "out", SCRIPTS / "plain.py", folder=folder)
+
+
+@needs_two_cores
+class TestTwoDevices:
+    def test_a_row_for_each(self, two):
+        assert two.code == 0, two
+        assert left_of(two) == []
+        assert two.stdout.startswith("Batch size by device: cpu-1 32, cpu-1-at-0.25 32")
+        assert "batch" in two.stdout
+
+    def test_the_second_was_compared_with_the_first_at_the_same_time(self, two):
+        folder = two.folder / "out"
+        found = msgspec.json.decode((folder / "devices.json").read_bytes(), type=DevicesRecord)
+        assert found.state == "finished"
+        one, other = found.devices
+        assert (one.device, one.folder, one.check) == ("cpu-1", "cpu-1", None)
+        assert other.check.twin == "cpu-1"
+        assert other.check.batch_size == 32
+        # How much weaker depends on what else this machine does; never stronger.
+        assert other.check.ratio.low < 1
+        assert other.check.verdict in ("weak", "cannot tell")
+        weak = other.check.verdict == "weak"
+        assert other.folder == ("cpu-1-at-0.25" if weak else "cpu-1")
+        assert ("weak twin" in two.stdout) == weak
+        for name in (one.folder, other.folder, "cpu-1-check", "cpu-1-at-0.25-check"):
+            assert (folder / name / "record.json").exists()

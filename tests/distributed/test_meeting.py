@@ -1,0 +1,253 @@
+"""Who is which rank, how ranks meet, and what keeps strangers out."""
+
+import socket
+import threading
+import time
+
+import pytest
+from batchadvisor.errors import RunError, UsageError
+from batchadvisor.probes.distributed.causes import cause_of, port_was_taken, with_rank
+from batchadvisor.probes.distributed.group import RankGroup, rank_environment
+from batchadvisor.probes.distributed.lockstep import Agreement
+from batchadvisor.probes.distributed.meeting import free_port, look_up, publish
+from batchadvisor.probes.distributed.messages import Address, Join, send_join
+from batchadvisor.probes.distributed.ranks import Rank, detect_rank
+from batchadvisor.probes.distributed.referee import Referee
+from batchadvisor.probes.messages import Lockstep, Raised
+from batchadvisor.probes.supervisor import WAITED, WorkerGone
+
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "1",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "PMIX_NAMESPACE": "job",
+}
+SLURM = {
+    "SLURM_PROCID": "3",
+    "SLURM_NTASKS": "4",
+    "SLURM_LOCALID": "1",
+    "SLURM_JOB_ID": "7",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_NODES": "2",
+}
+
+
+def rank(number=0, world=2, job="test"):
+    return Rank(
+        rank=number, world_size=world, local_rank=number, local_world_size=world,
+        launcher="test", job=job,
+    )  # fmt: skip
+
+
+class TestDetection:
+    def test_torchrun_comes_before_mpi(self):
+        found = detect_rank({"RANK": "0", "WORLD_SIZE": "8", "LOCAL_RANK": "0", **OPEN_MPI})
+        assert (found.rank, found.world_size) == (0, 8)
+
+    def test_open_mpi(self):
+        found = detect_rank(OPEN_MPI)
+        assert (found.rank, found.world_size, found.local_rank) == (1, 2, 1)
+        assert found.launcher == "mpirun"
+        assert found.one_host
+
+    def test_pmi(self):
+        found = detect_rank({"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0"})
+        assert (found.rank, found.world_size, found.local_rank) == (2, 4, 0)
+
+    def test_slurm_inside_a_step(self):
+        found = detect_rank(SLURM)
+        assert (found.rank, found.world_size, found.local_rank) == (3, 4, 1)
+        assert not found.one_host
+
+    @pytest.mark.parametrize(
+        "environment",
+        [
+            {},
+            {"RANK": "0"},
+            {"RANK": "x", "WORLD_SIZE": "2"},
+            {"RANK": "5", "WORLD_SIZE": "2"},
+            {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"},  # a batch script, not a step
+            {**SLURM, "SLURM_NTASKS": "1", "SLURM_PROCID": "0"},
+        ],
+    )
+    def test_an_ordinary_process(self, environment):
+        assert detect_rank(environment) is None
+
+
+class TestMeeting:
+    def test_through_a_file_that_is_gone_afterwards(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        address = Address(host="127.0.0.1", port=1, token="secret")
+        with publish(rank(), address, {}):
+            (file,) = tmp_path.iterdir()
+            assert file.stat().st_mode & 0o077 == 0
+            assert look_up(rank(1), {}) == address
+        assert list(tmp_path.iterdir()) == []
+
+    def test_through_a_store_at_the_jobs_address(self):
+        address = Address(host="127.0.0.1", port=1, token="secret")
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        with publish(rank(), address, where):
+            assert look_up(rank(1), where, timeout_s=20) == address
+
+    def test_a_port_in_use_is_an_error(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(taken.getsockname()[1])}
+            address = Address(host="127.0.0.1", port=1, token="secret")
+            with pytest.raises(UsageError, match="cannot listen"), publish(rank(), address, where):
+                pass
+
+    def test_no_rank_0_is_an_error_soon(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        with pytest.raises(RunError, match="found no rank 0"):
+            look_up(rank(1), {}, timeout_s=0.2)
+
+    def test_nowhere_to_meet_on_several_hosts(self):
+        far = Rank(rank=1, world_size=4, local_rank=0, local_world_size=2, launcher="srun", job="x")
+        with pytest.raises(UsageError, match="no address to meet at"):
+            look_up(far, {}, timeout_s=0.2)
+
+
+class TestGroup:
+    def join(self, tmp_path, **changes):
+        def go():
+            address = look_up(rank(1), {})
+            values = {"token": address.token, "rank": 1, "world_size": 2, **changes}
+            self.connection = socket.create_connection((address.host, address.port))
+            send_join(self.connection, Join(role="supervisor", **values))
+
+        thread = threading.Thread(target=go)
+        thread.start()
+        return thread
+
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        yield
+        if hasattr(self, "connection"):
+            self.connection.close()
+
+    def test_a_missing_rank_is_named(self):
+        with pytest.raises(RunError, match="missing: 1"):
+            RankGroup(rank(), {}, meeting_s=0.3)
+
+    def test_another_world_size_is_refused(self, tmp_path):
+        thread = self.join(tmp_path, world_size=3)
+        with pytest.raises(UsageError, match="counts 3 ranks"):
+            RankGroup(rank(), {}, meeting_s=10)
+        thread.join()
+
+    def test_who_does_not_know_the_token_is_not_let_in(self, tmp_path):
+        thread = self.join(tmp_path, token="wrong")
+        with pytest.raises(RunError, match="missing: 1"):
+            RankGroup(rank(), {}, meeting_s=1)
+        thread.join()
+
+    def test_two_of_one_rank_are_refused(self, tmp_path):
+        thread = self.join(tmp_path, rank=0)
+        with pytest.raises(UsageError, match="two processes"):
+            RankGroup(rank(), {}, meeting_s=10)
+        thread.join()
+
+
+class TestReferee:
+    def lockstep(self, referee, number, world=2):
+        address = referee.address
+        return Lockstep(
+            rank=number, world_size=world, host=address.host, port=address.port,
+            token=address.token, generation=0,
+        )  # fmt: skip
+
+    def test_all_do_what_rank_0_decided(self):
+        referee = Referee("127.0.0.1", "secret", 3)
+        lines = [Agreement(self.lockstep(referee, number, 3)) for number in range(3)]
+        answers = {number: [] for number in range(3)}
+
+        def play(number):
+            for turn in range(50):
+                decision = turn % 3 == 0 if number == 0 else turn % 2 == 0
+                answers[number].append(lines[number].agree(decision))
+
+        threads = [threading.Thread(target=play, args=(number,)) for number in range(3)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join(20)
+        assert answers[0] == answers[1] == answers[2] == [turn % 3 == 0 for turn in range(50)]
+        for line in lines:
+            line.close()
+        referee.close()
+
+    def test_it_knows_for_whom_the_others_wait(self):
+        referee = Referee("127.0.0.1", "secret", 2)
+        line = Agreement(self.lockstep(referee, 0))
+        waiting = threading.Thread(target=line.agree, args=(True,), daemon=True)
+        waiting.start()
+        deadline = time.monotonic() + 10
+        while referee.not_yet(0) != {1} and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert referee.not_yet(0) == {1}
+        other = Agreement(self.lockstep(referee, 1))
+        assert other.agree(False) is True
+        waiting.join(10)
+        for one in (line, other):
+            one.close()
+        referee.close()
+
+    def test_garbage_does_not_stop_it(self):
+        referee = Referee("127.0.0.1", "secret", 1)
+        for data in (b"GET / HTTP/1.1\r\n\r\n", b"\x00\xff\n", b"{}\n"):
+            with socket.create_connection((referee.address.host, referee.address.port)) as stranger:
+                stranger.sendall(data)
+        line = Agreement(self.lockstep(referee, 0, 1))
+        assert line.agree(True) is True
+        line.close()
+        referee.close()
+
+
+def raised(text):
+    return Raised(kind="RuntimeError", text=text, traceback="", out_of_memory=False)
+
+
+class TestCauses:
+    broken = WorkerGone("exception", "RuntimeError: Connection closed by peer [127.0.0.1]:4242")
+
+    @pytest.mark.parametrize(
+        "cause",
+        [
+            WorkerGone("out_of_memory", "refused"),
+            WorkerGone("crashed", "the process was killed (SIGKILL)"),
+            WorkerGone("exception", "ValueError: bad", raised("bad")),
+            WorkerGone("hung", "nothing was heard for 5 s"),
+        ],
+    )
+    def test_a_broken_connection_is_no_cause(self, cause):
+        assert cause_of({0: self.broken, 1: cause, 2: self.broken}) == (1, cause)
+
+    def test_who_waited_did_not_hang_by_itself(self):
+        waited = WorkerGone("hung", f"nothing was heard; {WAITED}")
+        alone = WorkerGone("hung", "nothing was heard")
+        assert cause_of({0: waited, 1: alone})[0] == 1
+
+    def test_memory_explains_a_crash_elsewhere(self):
+        found = cause_of({0: WorkerGone("crashed", ""), 1: WorkerGone("out_of_memory", "")})
+        assert found[0] == 1
+
+    def test_the_rank_is_named(self):
+        assert with_rank(3, self.broken).detail.startswith("rank 3: RuntimeError")
+
+    def test_a_taken_port_is_recognised(self):
+        text = "The server socket has failed to listen: EADDRINUSE"
+        assert port_was_taken(WorkerGone("exception", "", raised(text)))
+        assert not port_was_taken(self.broken)
+
+
+def test_a_rank_gets_a_fresh_port_and_the_usual_names():
+    base = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_PORT": "29500", "HOME": "/root"}
+    found = rank_environment(base, rank(1), "127.0.0.1", 4242)
+    assert found["MASTER_PORT"] == "4242"
+    assert found["TORCHELASTIC_USE_AGENT_STORE"] == "False"
+    assert (found["RANK"], found["WORLD_SIZE"], found["LOCAL_RANK"]) == ("1", "2", "1")
+    assert found["HOME"] == "/root"
+    assert base["MASTER_PORT"] == "29500"
