@@ -54,7 +54,13 @@ def test_every_option_of_the_readme_exists() -> None:
         for verb in ("run", "advise", "analyze", "report")
     )
     options = set(re.findall(r"--[a-z][a-z-]+", README.read_text()))
-    foreign = {"--logdir", "--epochs", "--lr", "--batch-size"}
+    foreign = {
+        "--logdir",
+        "--epochs",
+        "--lr",
+        "--batch-size",
+        "--batch",
+    }  # of scripts; --batch_size too
     missing = {one for one in options - foreign if one not in help_text}
     assert not missing
 
@@ -66,6 +72,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scripts = ROOT / "tests/scripts"
     shutil.copy(scripts / "plain.py", base / "model.py")
     shutil.copy(scripts / "argparse_validate_first.py", base / "train.py")
+    shutil.copy(scripts / "no_loader.py", base / "gpt.py")
+    (base / "bench.py").write_text(_python("# bench.py"))
     (base / "package").mkdir()
     (base / "package/__init__.py").touch()
     shutil.copy(scripts / "argparse_validate_first.py", base / "package/train.py")
@@ -104,6 +112,27 @@ def test_the_gate_runs_the_two_commands_that_install() -> None:
     installing = [one for one in _commands() if one.startswith("python3 -m venv")]
     assert len(installing) == 2
     assert "python3 -m venv .venv &&" in gate, "the gate takes the commands from the README"
+
+
+def test_the_notebook_runs(folder: Path) -> None:
+    code = _python("import batchadvisor") + "\nprint(type(found).__name__, found.batch_size)\n"
+    code += "assert found._repr_html_()\n"
+    done = _run([sys.executable, "-c", code], folder)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"ProbedRun \d+", done.stdout.splitlines()[-1])
+
+
+def test_the_error_is_the_one_that_is_printed(folder: Path) -> None:
+    done = _run([sys.executable, "-m", "batchadvisor", "run", "-q", "gpt.py"], folder)
+    assert done.returncode == 1
+    assert done.stderr.strip() in README.read_text()
+
+
+def _python(start: str) -> str:
+    """The block of Python that begins with `start`."""
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    (found,) = (one for one in blocks if one.startswith(start))
+    return str(found)
 
 
 def _commands() -> list[str]:
