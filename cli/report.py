@@ -51,24 +51,38 @@ def report(
 
     if len(records) > 2:
         raise UsageError(f"{len(records)} records: at most two are compared.", "Name one or two.")
-    loaded = [session.load(one) for one in records]
-    several = len(loaded) == 2
-    path = output or loaded[-1][1] / ("comparison.html" if several else "report.html")
+    path = output or _default(records)
     if as_json and output is not None:
         raise UsageError("--json prints, --output writes.", "Leave one of them out.")
+    found = _report(records, options)
     if not as_json:
         session.check_output(path, force=force)
-    if several:
-        _refuse_goal(options)
-        found: Any = session.comparison_of(*loaded)
-    else:
-        found = _one(*loaded[0], options)
     if as_json:
         click.echo(session.rendered(found, "JSON"), nl=False)
         return
     session.write_report(found, path)
     click.echo(f"Wrote report  {path} ({path.stat().st_size / 1000:.0f} kB)")
     click.echo(f"Next: {session.next_command(found, records, path)}")
+
+
+def _default(records: tuple[Path, ...]) -> Path:
+    last = records[-1]
+    folder = last if last.is_dir() else last.parent
+    return folder / ("comparison.html" if len(records) == 2 else "report.html")
+
+
+def _report(records: tuple[Path, ...], options: dict[str, Any]) -> Any:
+    """The report object of one record, of several devices, or of two records."""
+    from ..session import report as session
+
+    if len(records) == 2:
+        _refuse_goal(options, "two records: each keeps its own goal")
+        return session.comparison_of(*map(session.load, records))
+    several = session.devices_report_of(records[0]) if records[0].is_dir() else None
+    if several is not None:
+        _refuse_goal(options, "several devices: each keeps its own goal")
+        return several
+    return _one(*session.load(records[0]), options)
 
 
 def _one(record: Any, folder: Path, options: dict[str, Any]) -> Any:
@@ -80,8 +94,8 @@ def _one(record: Any, folder: Path, options: dict[str, Any]) -> Any:
     return session.report_of(record, folder, None if goal == record.goal else goal)
 
 
-def _refuse_goal(options: dict[str, Any]) -> None:
+def _refuse_goal(options: dict[str, Any], why: str) -> None:
     given = [one for one in ("goal", "tolerance", "memory_margin") if options[one] is not None]
     if given:
         flags = ", ".join(f"--{one.replace('_', '-')}" for one in given)
-        raise UsageError(f"{flags} with two records: each keeps its own goal.", "Leave it out.")
+        raise UsageError(f"{flags} with {why}.", "Leave it out.")

@@ -9,6 +9,8 @@ from ..units import format_bytes
 from .layout import Page
 from .wording import measured
 
+HEADER = ("device", "batch", "samples/s", "step ms", "peak", "limit", "sureness")
+
 
 def render(
     record: DevicesRecord,
@@ -27,25 +29,21 @@ def render(
     """
     page = Page(width, encoding)
     good = [one for one in record.devices if _size(answers.get(one.device)) is not None]
-    sizes = {one.device: _size(answers.get(one.device)) for one in good}
-    text = ", ".join(f"{name} {size}" for name, size in sizes.items())
-    page.entry(
-        f"Batch size by device: {text}" if sizes else "No device has an answer",
-        style="bold green" if sizes else "bold red",
-        indent=0,
-    )
+    style = "bold green" if good else "bold red"
+    page.entry(headline(record, answers), style=style, indent=0)
     if record.state != "finished":
         page.entry(f"The run was {record.state}; what was measured is below.", indent=0)
     page.blank()
     page.entry("Devices", style="bold", indent=0)
-    header = ("device", "batch", "samples/s", "step ms", "peak", "limit", "sureness")
-    rows = [header, *(_row(one, answers.get(one.device)) for one in record.devices)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(header))]
+    rows = [HEADER, *(device_row(one, answers.get(one.device)) for one in record.devices)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(HEADER))]
     for row in rows:
         cells = [cell.ljust(wide) for cell, wide in zip(row, widths, strict=True)]
         page.entry("  ".join(cells).rstrip())
-    _together(page, sizes, answers)
-    notes = [line for one in record.devices for line in _notes(one)]
+    together = together_text(answers)
+    if together:
+        page.entry(together)
+    notes = [line for one in record.devices for line in device_notes(one)]
     if notes:
         page.blank()
         page.entry("Findings", style="bold", indent=0)
@@ -59,7 +57,8 @@ def render(
     return page.render(color=color)
 
 
-def _row(one: DeviceRun, answer: tuple[RunRecord, Advice] | None) -> tuple[str, ...]:
+def device_row(one: DeviceRun, answer: tuple[RunRecord, Advice] | None) -> tuple[str, ...]:
+    """The cells of a device below `HEADER`."""
     if answer is None or answer[1].recommended is None:
         return (one.device, "-", "-", "-", "-", "-", one.error.removeprefix("Error: ") or "failed")
     advice = answer[1]
@@ -72,29 +71,39 @@ def _row(one: DeviceRun, answer: tuple[RunRecord, Advice] | None) -> tuple[str, 
     return (one.device, str(choice.batch_size), rate, step, peak, advice.verdict.limit, sure)
 
 
-def _together(
-    page: Page,
-    sizes: Mapping[str, int | None],
-    answers: Mapping[str, tuple[RunRecord, Advice]],
-) -> None:
-    """What an equal share does: the slowest device sets the pace."""
-    rates = {
+def headline(record: DevicesRecord, answers: Mapping[str, tuple[RunRecord, Advice]]) -> str:
+    """The size of each device in one line."""
+    sizes = [(one.device, _size(answers.get(one.device))) for one in record.devices]
+    text = ", ".join(f"{name} {size}" for name, size in sizes if size is not None)
+    return f"Batch size by device: {text}" if text else "No device has an answer"
+
+
+def rates(answers: Mapping[str, tuple[RunRecord, Advice]]) -> dict[str, float]:
+    """Samples per second of each device at its recommended size, where they were measured."""
+    return {
         name: choice.samples_per_s.median
-        for name in sizes
-        if (choice := answers[name][1].recommended) is not None and choice.samples_per_s is not None
+        for name, (_, advice) in answers.items()
+        if (choice := advice.recommended) is not None and choice.samples_per_s is not None
     }
-    if len(rates) < 2:
-        return
-    slowest = min(rates, key=lambda name: rates[name])
-    whole, equal = sum(rates.values()), len(rates) * rates[slowest]
-    if equal < 0.9 * whole:
-        page.entry(
-            f"With equal shares {slowest} sets the pace: {equal / whole:.0%} of what the devices "
-            "can do together; shares in proportion to their speed lose less."
-        )
 
 
-def _notes(one: DeviceRun) -> list[str]:
+def together_text(answers: Mapping[str, tuple[RunRecord, Advice]]) -> str:
+    """What an equal share does: the slowest device sets the pace. Empty if it hardly matters."""
+    found = rates(answers)
+    if len(found) < 2:
+        return ""
+    slowest = min(found, key=lambda name: found[name])
+    whole, equal = sum(found.values()), len(found) * found[slowest]
+    if equal >= 0.9 * whole:
+        return ""
+    return (
+        f"With equal shares {slowest} sets the pace: {equal / whole:.0%} of what the devices "
+        "can do together; shares in proportion to their speed lose less."
+    )
+
+
+def device_notes(one: DeviceRun) -> list[str]:
+    """How it compares with its twin, or why it failed."""
     check = one.check
     if check is None:
         return [f"error: {one.device}: {one.error.removeprefix('Error: ')}"] if one.error else []

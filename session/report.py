@@ -37,6 +37,32 @@ def report_of(record: RunRecord, folder: Path, goal: Goal | None = None) -> Repo
     return report
 
 
+def devices_report_of(folder: Path) -> Report | None:
+    """The report object of a run on several devices; `None` if the folder holds no such run.
+
+    Raises:
+        UsageError: it holds one that cannot be read, or in which no device was measured.
+    """
+    from ..reports.devices_report import build_devices_report
+    from .devices import DEVICES, read_devices
+
+    if not (folder / DEVICES).is_file():
+        return None
+    found = read_devices(folder)
+    if found is None:
+        msg = f"{folder / DEVICES} is not a record of several devices."
+        raise UsageError(msg, "Give a run's folder or its record.json.")
+    if not found.answers:
+        msg = f"{folder} holds no device's record: nothing was measured."
+        raise UsageError(msg, "Give the folder of a run that measured something.")
+    samples = {
+        one.device: _nvml(folder / one.folder)
+        for one in found.record.devices
+        if one.device in found.answers
+    }
+    return build_devices_report(found.record, found.answers, samples)
+
+
 def comparison_of(
     first: tuple[RunRecord, Path], second: tuple[RunRecord, Path]
 ) -> ComparisonReport:

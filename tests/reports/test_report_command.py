@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from batchadvisor.cli import cli
 from batchadvisor.errors import BatchAdvisorError
-from batchadvisor.records import SCHEMA_VERSION
+from batchadvisor.records import SCHEMA_VERSION, DeviceRun, DevicesRecord, TwinCheck
 from batchadvisor.session.store import RunStore
 from click.testing import CliRunner
 
@@ -228,3 +228,68 @@ class TestOutput:
 
     def test_json_and_a_file_contradict(self, folder, tmp_path):
         assert report(folder, "--json", "-o", tmp_path / "r.json")[0] == 2
+
+
+class TestSeveralDevices:
+    @pytest.fixture
+    def run(self, tmp_path):
+        """Two devices of unlike strength, a twin that shares a record, one that failed."""
+        folder = tmp_path / "both"
+        stored(folder, samples.gpu, "a")
+        stored(folder, samples.cpu, "b")
+        check = TwinCheck(twin="a", batch_size=128, verdict="equal", ratio=samples.spread(1.0))
+        record = DevicesRecord(
+            state="finished",
+            started_at="2000-01-01",
+            command=("run", "--gpus", "all", "train.py"),
+            devices=(
+                DeviceRun(device="a", model="Synthetic", folder="a", exit_code=0),
+                DeviceRun(device="b", model="Other", folder="b", exit_code=0),
+                DeviceRun(device="twin", model="Synthetic", folder="a", twin_of="a", check=check),
+                DeviceRun(device="broken", model="Other", exit_code=1, error="Error: no power"),
+            ),
+        )
+        (folder / "devices.json").write_bytes(msgspec.json.encode(record))
+        return folder
+
+    def test_all_are_side_by_side(self, run, tmp_path):
+        code, text = report(run, "--json")
+        assert code == 0, text
+        data = json.loads(text)
+        assert data["headline"] == "Batch size by device: a 256, b 256, twin 256"
+        assert [one["name"] for one in data["devices"]] == ["a", "b"]
+        assert {one["key"] for one in data["overview"]} >= {"all_throughput", "all_memory"}
+        (table,) = data["tables"]
+        assert [row["cells"][0] for row in table["rows"]] == ["a", "b", "twin", "broken"]
+        assert [row["state"] for row in table["rows"]] == ["ok", "ok", "ok", "failed"]
+        shares = [int(row["cells"][-1]) for row in table["rows"][:3]]
+        assert sum(shares) == pytest.approx(100, abs=2)
+        messages = [one["message"] for one in data["findings"]]
+        assert any("no power" in one for one in messages)
+        assert any(one.startswith("twin is as fast as a") for one in messages)
+
+    @pytest.mark.parametrize("name", ["r.html", "r.md"])
+    def test_every_format_shows_them(self, run, tmp_path, name):
+        assert report(run, "-o", tmp_path / name)[0] == 0
+        text = (tmp_path / name).read_text()
+        assert "Batch size by device" in text
+        assert "no power" in text
+
+    def test_one_device_alone_is_an_ordinary_record(self, run):
+        assert json.loads(report(run / "a", "--json")[1])["headline"].startswith("Use batch")
+
+    def test_nothing_was_measured(self, run):
+        for one in ("a", "b"):
+            (run / one / "record.json").unlink()
+        code, text = report(run)
+        assert code == 2
+        assert "nothing was measured" in text
+
+    def test_damaged(self, run):
+        (run / "devices.json").write_text("{")
+        code, text = report(run)
+        assert code == 2
+        assert "devices.json is not a record" in text
+
+    def test_each_keeps_its_goal(self, run):
+        assert report(run, "--goal", "memory")[0] == 2

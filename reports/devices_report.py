@@ -1,0 +1,114 @@
+"""The report object of a run on several devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ..records import Advice, DevicesRecord, RunRecord
+from .build import UNFINISHED, build_report
+from .devices import HEADER, device_notes, device_row, headline, rates, together_text
+from .report import Column, Fact, Finding, Report, Row, Table
+from .wording import clean, percent, plural
+
+Answers = Mapping[str, tuple[RunRecord, Advice]]
+LEFT = {"device", "limit", "sureness"}
+
+
+def build_devices_report(
+    record: DevicesRecord,
+    answers: Answers,
+    samples: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> Report:
+    """One report for all devices; a twin that shares its record has a row and no section.
+
+    Args:
+        answers: record and advice by device; at least one.
+        samples: rows of the `samples.jsonl` of each device.
+    """
+    own = [one.device for one in record.devices if one.twin_of is None and one.device in answers]
+    own = own or list(answers)
+    first = own[0]
+    parts = [(name, *answers[name], samples.get(name, ())) for name in own]
+    report = build_report(*answers[first], devices=parts)
+    alone = len(own) == 1
+    whose = f"What limits the step, the training and the last batch are those of {first}."
+    notices = [UNFINISHED[record.state]] if record.state in UNFINISHED else []
+    notices += [text for text in report.notices if text not in UNFINISHED.values()]
+    return msgspec.structs.replace(
+        report,
+        title=clean(f"batch sizes of {answers[first][0].script.path} by device"),
+        state=record.state,
+        headline=clean(headline(record, answers)),
+        reason=clean(together_text(answers)),
+        sureness="",
+        change=report.change if alone else "",
+        notices=tuple(notices if alone else [*notices, clean(whose)]),
+        circumstances=_circumstances(record, report),
+        tables=(_table(record, answers), *report.tables),
+        findings=(*_twins(record), *_findings(own, answers, report)),
+        identity=(
+            Fact(label="command", text=clean(" ".join(record.command))),
+            Fact(label="started", text=clean(record.started_at)),
+            *(one for one in report.identity if one.label not in ("command", "started")),
+        ),
+    )
+
+
+def _circumstances(record: DevicesRecord, report: Report) -> tuple[Fact, ...]:
+    devices = ", ".join(f"{one.device} ({one.model})" for one in record.devices)
+    found = Fact(
+        label="Measured on", text=clean(f"{plural(len(record.devices), 'device')}: {devices}.")
+    )
+    return (found, *(one for one in report.circumstances if one.label == "Goal"))
+
+
+def _table(record: DevicesRecord, answers: Answers) -> Table:
+    speed = rates(answers)
+    whole = sum(speed.values())
+    columns = [Column(title=one, left=one in LEFT) for one in HEADER]
+    several = len(speed) > 1 and whole > 0
+    rows = []
+    for one in record.devices:
+        cells = [clean(cell) for cell in device_row(one, answers.get(one.device))]
+        if several:
+            share = percent(100 * speed[one.device] / whole) if one.device in speed else "-"
+            cells.append(share)
+        weak = one.check is not None and one.check.verdict == "weak"
+        state = "failed" if one.device not in answers else "doubtful" if weak else "ok"
+        rows.append(Row(cells=tuple(cells), state=state))
+    notes = []
+    if several:
+        columns.append(Column(title="share", unit="%"))
+        notes = ["share: of each step's samples, in proportion to the measured speed; an estimate."]
+    return Table(title="Devices", columns=tuple(columns), rows=tuple(rows), notes=tuple(notes))
+
+
+def _twins(record: DevicesRecord) -> tuple[Finding, ...]:
+    found = []
+    for one in record.devices:
+        lines = [clean(text) for text in device_notes(one)]
+        for text in lines[:1]:
+            severity, _, message = text.partition(": ")
+            known = severity in ("error", "warning", "info")
+            found.append(
+                Finding(
+                    severity=severity if known else "info",  # type: ignore[arg-type]
+                    message=message if known else text,
+                    remedy=" ".join(line.strip() for line in lines[1:]),
+                )
+            )
+    return tuple(found)
+
+
+def _findings(own: Sequence[str], answers: Answers, first: Report) -> tuple[Finding, ...]:
+    """The findings of every device, with its name where there are several."""
+    if len(own) == 1:
+        return first.findings
+    return tuple(
+        msgspec.structs.replace(one, message=clean(f"{name}: {one.message}"))
+        for name in own
+        for one in build_report(*answers[name]).findings
+    )
