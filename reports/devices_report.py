@@ -10,7 +10,7 @@ import msgspec
 from ..records import Advice, DevicesRecord, RunRecord
 from .build import UNFINISHED, build_report
 from .devices import HEADER, device_notes, device_row, headline, rates, together_text
-from .report import Column, Fact, Finding, Report, Row, Table
+from .report import Column, Fact, Finding, Report, Row, RowState, Table
 from .wording import clean, percent, plural
 
 Answers = Mapping[str, tuple[RunRecord, Advice]]
@@ -77,7 +77,7 @@ def _table(record: DevicesRecord, answers: Answers) -> Table:
             share = percent(100 * speed[one.device] / whole) if one.device in speed else "-"
             cells.append(share)
         weak = one.check is not None and one.check.verdict == "weak"
-        state = "failed" if one.device not in answers else "doubtful" if weak else "ok"
+        state: RowState = "failed" if one.device not in answers else "doubtful" if weak else "ok"
         rows.append(Row(cells=tuple(cells), state=state))
     notes = []
     if several:

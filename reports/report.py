@@ -18,6 +18,9 @@ REPORT_VERSION = "1.0"
 """Major.minor of the JSON: a minor version only adds fields."""
 
 
+RowState = Literal["ok", "failed", "doubtful"]
+
+
 class Fact(Record, frozen=True, kw_only=True):
     """A label and what stands beside it."""
 
@@ -44,7 +47,7 @@ class Row(Record, frozen=True, kw_only=True):
 
     cells: tuple[str, ...]
     marks: tuple[str, ...] = ()
-    state: Literal["ok", "failed", "doubtful"] = "ok"
+    state: RowState = "ok"
 
 
 class Table(Record, frozen=True, kw_only=True):

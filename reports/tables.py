@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ..records import Advice, RunRecord
 from ..units import format_seconds
-from .report import Column, Row, Table
+from .report import Column, Row, RowState, Table
 from .sizes import SizeRow
 from .table import LEGEND, empty_reasons, size_columns
 from .wording import clean, percent
@@ -49,7 +48,7 @@ def sizes_table(record: RunRecord, rows: Sequence[SizeRow]) -> Table:
     )
 
 
-def _state(row: SizeRow) -> Any:
+def _state(row: SizeRow) -> RowState:
     if not row.trial.ran:
         return "failed"
     return "doubtful" if row.failed_later is not None else "ok"
