@@ -35,6 +35,7 @@ from .facts import (
     known_bad,
     pooled,
     ran,
+    smallest_bad,
     target_bytes,
     trusted_memory,
     undisturbed,
@@ -45,6 +46,7 @@ from .knee import fastest
 from .laws import fit_memory, fit_time
 from .observed import with_observed
 from .reasons import change, headline, reason
+from .sizes import largest_allowed
 from .tail import tail_of
 from .training import training_of
 from .verdict import verdict_at
@@ -64,7 +66,7 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
     memory_law = _memory_law(record, unavailable)
     chosen = _choose(record, another=another)
     recommended = None if chosen is None else _choice(record, chosen)
-    tail = _tail(record, chosen, unavailable)
+    tail = _tail(record, chosen, time_law, memory_law, unavailable)
     check = _tail_check(record, tail)
     verdict = (
         Verdict(limit="cannot tell", message="nothing ran")
@@ -227,10 +229,34 @@ def _memory_law(record: RunRecord, unavailable: dict[str, str]) -> MemoryLaw | N
     return law
 
 
-def _tail(record: RunRecord, size: int | None, unavailable: dict[str, str]) -> Tail | None:
+def _tail(
+    record: RunRecord,
+    size: int | None,
+    time_law: TimeLaw | None,
+    memory_law: MemoryLaw | None,
+    unavailable: dict[str, str],
+) -> Tail | None:
+    """The end of the epoch; sizes near by stay within memory, ranked by the law of step times."""
     if record.discovery is None or size is None:
         return None
-    tail = tail_of(record.discovery, size)
+    cap = largest_allowed(record)
+    bad = smallest_bad(record)
+    if bad is not None:
+        cap = min(cap, bad - 1)
+    if memory_law is not None:
+        largest_run = max((one.batch_size for one in ran(record)), default=1)
+        cap = min(cap, max(memory_law.largest_estimate, largest_run))
+
+    def predicted(batch_size: int) -> float:
+        assert time_law is not None
+        return batch_size / (time_law.fixed_s + time_law.slope_s * batch_size)
+
+    tail = tail_of(
+        record.discovery,
+        size,
+        largest=cap,
+        predict=predicted if time_law is not None else None,
+    )
     if isinstance(tail, str):
         unavailable["tail"] = tail
         return None
@@ -238,10 +264,12 @@ def _tail(record: RunRecord, size: int | None, unavailable: dict[str, str]) -> T
 
 
 def _tail_check(record: RunRecord, tail: Tail | None) -> TailCheck | None:
-    if tail is None or not tail.last_batch:
-        return None
+    """What a step of the last batch's length did; where that is unknown, one of a single sample."""
+    wanted = 1 if tail is None else tail.last_batch
     for trial in reversed(record.trials):
-        if trial.tail is not None and trial.tail.num_samples == tail.last_batch:
+        if trial.purpose != "tail" and tail is None:
+            continue
+        if wanted and trial.tail is not None and trial.tail.num_samples == wanted:
             return trial.tail
     return None
 

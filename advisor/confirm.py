@@ -22,7 +22,7 @@ from .facts import (
     undisturbed,
 )
 from .knee import fastest, knee
-from .sizes import allowed
+from .sizes import allowed, has_batch_norm
 from .tail import last_batch
 
 ROUNDS = 2
@@ -123,11 +123,16 @@ def _rounds(series: list[Trial], size: int) -> int:
 
 
 def next_tail(record: RunRecord) -> TrialRequest | None:
-    """A step of the real length of the epoch's last batch, if it has one and none ran yet."""
+    """A step of the real length of the epoch's last batch, if it has one and none ran yet.
+
+    Where that is unknown and BatchNorm could meet a single sample, a step of one.
+    """
     sizes = finalists(record)
     if not sizes or record.discovery is None:
         return None
     left = last_batch(record.discovery, sizes[0])
+    if left is None and has_batch_norm(record):
+        left = 1  # how the epoch ends is unknown: with one sample, at worst
     if left is None or left in (0, sizes[0]):
         return None
     if any(one.purpose == "tail" and one.batch_size == left for one in record.trials):
@@ -139,7 +144,7 @@ def next_tail(record: RunRecord) -> TrialRequest | None:
         kind="fit",
         purpose="tail",
         fresh_process=fresh,
-        reason="a step of the last batch's real length",
+        reason="a step of the last batch's length",
     )
 
 

@@ -93,6 +93,19 @@ def knee(record: RunRecord) -> int | None:
     return min(clean, default=smallest)
 
 
+def tail_avoided(record: RunRecord) -> int | None:
+    """The smaller size that `knee` passed over for the end of its epoch, if it did."""
+    sizes = searched(record)
+    if not sizes:
+        return None
+    smallest, chosen = min(_inside(record, sizes)), knee(record)
+    return (
+        smallest
+        if chosen is not None and smallest < chosen and _harmful(record, smallest)
+        else None
+    )
+
+
 def fastest(record: RunRecord) -> int | None:
     """The size with the highest throughput; of sizes that the noise cannot tell apart, the
     smallest.
@@ -370,9 +383,31 @@ def _clean(record: RunRecord) -> TrialRequest | None:
     # Round sizes only: one that kernels dislike would cost more than the tail.
     near = dict.fromkeys(allowed(record, one) for one in range(size + 1, top + 1))
     wanted = clean_from(record.discovery, (one for one in near if size < one <= top))
+    if wanted is None:
+        wanted = _clean_below(record, sizes, size)
     if wanted is None or wanted in sizes or known_bad(record, wanted):
         return None
     return _timed(record, wanted, f"next to {size}, whose epochs end in a harmful short batch")
+
+
+def _clean_below(record: RunRecord, sizes: dict[int, Trial], size: int) -> int | None:
+    """A smaller clean size that the law puts within the tolerance; the best first.
+
+    Taken where memory, the data or the largest size tried leave no larger one.
+    """
+    law = law_of(sizes, record.goal.tolerance)
+    if isinstance(law, str) or record.discovery is None:
+        return None
+
+    def predicted(one: int) -> float:
+        return one / (law.fixed_s + law.slope_s * one)
+
+    floor = (1 - record.goal.tolerance) * best_throughput(sizes)
+    least = max(smallest_allowed(record), smallest_sound(record), int(size / TAIL_REACH))
+    near = dict.fromkeys(allowed(record, one) for one in range(size - 1, least - 1, -1))
+    return clean_from(
+        record.discovery, (one for one in near if least <= one < size and predicted(one) >= floor)
+    )
 
 
 def _harmful(record: RunRecord, size: int) -> bool:

@@ -51,7 +51,9 @@ def with_observed(record: RunRecord, advice: Advice) -> Advice:
     if observed is None:
         return advice
     sizes = sorted({one.batch_size for one in ran(record)})
-    findings = [*advice.findings, *_tail_findings(observed)]
+    known = {one.rule for one in advice.findings}
+    findings = list(advice.findings)
+    findings += [one for one in _tail_findings(observed) if one.rule not in known]
     if advice.recommended is not None:
         findings += _estimates(record, advice, advice.recommended.batch_size)
     if observed.noise_scale is not None:

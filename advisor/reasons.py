@@ -7,7 +7,7 @@ from ..units import format_bytes, format_measured
 from .confirm import finalists, ratio_to
 from .energy import samples_per_joule, thriftiest, why_not
 from .facts import best_timed, failed, searched, smallest_bad, target_bytes, trusted_memory
-from .knee import fastest
+from .knee import fastest, tail_avoided
 from .scaling import input_share
 from .thresholds import INPUT_SHARE
 
@@ -86,6 +86,12 @@ def _knee(record: RunRecord, size: int, best: int | None) -> str:
         return (
             f"The smallest size within {tolerance:.0%} of the best throughput, and the fastest "
             f"of the search{shown}"
+        )
+    avoided = tail_avoided(record)
+    if avoided is not None and avoided < size:
+        return (
+            f"Next to {avoided}, the smallest size within {tolerance:.0%} of the best, and without "
+            f"its harmful last batch{shown}"
         )
     return f"The smallest size that reaches {1 - tolerance:.0%} of the best{shown}"
 

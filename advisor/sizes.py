@@ -71,19 +71,20 @@ def bound_by_steps(record: RunRecord) -> int | None:
 
 def smallest_allowed(record: RunRecord) -> int:
     """The lower bound: BatchNorm cannot train on one value per channel."""
-    return 2 if _has_batch_norm(record) else 1
+    return 2 if has_batch_norm(record) else 1
 
 
 def smallest_sound(record: RunRecord) -> int:
     """The smallest size worth recommending: with BatchNorm not below 8, unless the script's own
     size is.
     """
-    if not _has_batch_norm(record) or record.discovery is None:
+    if not has_batch_norm(record) or record.discovery is None:
         return 1
     return min(SMALL_BATCH_NORM, record.discovery.native_batch_size)
 
 
-def _has_batch_norm(record: RunRecord) -> bool:
+def has_batch_norm(record: RunRecord) -> bool:
+    """Whether the model has BatchNorm layers that are not synchronised."""
     layers = record.discovery.norm_layers if record.discovery is not None else None
     return layers is not None and layers.batch_norm > 0
 

@@ -1,80 +1,176 @@
-"""The last batch of an epoch, by arithmetic; one process."""
+"""The end of an epoch of the probed script: what discovery saw, given to the engine of tails."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from ..records import Discovery, Tail
+import msgspec
 
-NEAR = 0.25
-"""Clean sizes are looked for within this relative distance."""
-MAX_CLEAN = 3
-HARMFUL_WEIGHT = 2.0
-"""A sample of the last batch that weighs this many times the others makes the tail harmful."""
+from ..records import CleanSize, Discovery, Layout, ModelFacts, Pipeline, Tail
+from .tails.engine import is_clean, nearest_clean, sweep
+from .tails.layouts import layout_of
+
+DATA_PARALLEL = "DataParallel"
+SCRIPTS_OWN = frozenset(("accumulation.tail",))
+"""Cases that depend on how the script's loop divides its loss, which nobody saw."""
+
+
+def pipeline_of(discovery: Discovery, batch_size: int) -> Pipeline:
+    """The input pipeline of a script, as far as it was seen, at one batch size a rank."""
+    loader, norms = discovery.primary, discovery.norm_layers
+    optimizers = {one.name for one in discovery.optimizers if one.trains}
+    pipeline = Pipeline(
+        num_samples=loader.num_samples,
+        batch_size=batch_size,
+        drop_last=loader.drop_last,
+        iterable=loader.iterable,
+        num_workers=loader.num_workers,
+        micro_batches=discovery.micro_batches,
+        model=ModelFacts(
+            batch_norm=None if norms is None else norms.batch_norm,
+            sync_batch_norm=None if norms is None else norms.sync_batch_norm,
+            group_norm=None if norms is None else norms.group_norm,
+            instance_norm=None if norms is None else norms.instance_norm,
+            optimizer=optimizers.pop() if len(optimizers) == 1 else None,
+            compiled="default" if discovery.compiled else None,
+        ),
+    )
+    return _shared(pipeline, discovery)
+
+
+def _shared(pipeline: Pipeline, discovery: Discovery) -> Pipeline:
+    """The pipeline of all ranks, where the script has several."""
+    loader, ranks = discovery.primary, discovery.num_ranks
+    whole = loader.dataset_samples
+    if discovery.num_replicas > 1:
+        return msgspec.structs.replace(
+            pipeline, setup="data-parallel", num_ranks=discovery.num_replicas
+        )
+    if ranks < 2 or whole is None:
+        # One rank, or one rank's part of the data: what it draws is known, and no more.
+        return pipeline
+    if loader.even_batches is not None:
+        split = bool(loader.split_batches)
+        return msgspec.structs.replace(
+            pipeline,
+            setup="accelerate",
+            num_samples=whole,
+            num_ranks=ranks,
+            even_batches=loader.even_batches,
+            split_batches=split,
+            batch_size=pipeline.batch_size * (ranks if split else 1),
+        )
+    distributed = "Distributed" in loader.sampler
+    if not distributed and (loader.iterable or loader.sampler not in _PLAIN):
+        return pipeline  # a sampler of the script's own: how it shares nobody knows
+    return msgspec.structs.replace(
+        pipeline,
+        setup="ddp",
+        num_samples=whole,
+        num_ranks=ranks,
+        sampler="distributed" if distributed else "plain",
+        sampler_drop_last=loader.sampler_drop_last,
+    )
+
+
+_PLAIN = ("SequentialSampler", "RandomSampler")
+
+
+def unknown_reason(discovery: Discovery, batch_size: int) -> str:
+    """Why the end of the epoch is unknown, and how to plan it; empty where it is known."""
+    loader = discovery.primary
+    workers = f" --iterable --workers {loader.num_workers}" if loader.iterable else ""
+    if loader.num_samples is None:
+        plan = f"batchadvisor tails --samples N --batch-size {batch_size}{workers}"
+        return f"the dataset has no length; if you know it: {plan}"
+    if loader.iterable and loader.num_workers > 1:
+        plan = f"batchadvisor tails --samples {loader.num_samples} --batch-size {batch_size}"
+        return (
+            f"each of {loader.num_workers} workers makes a tail of its own; if they share the data "
+            f"evenly: {plan}{workers}"
+        )
+    return ""
+
+
+def layout_at(discovery: Discovery, batch_size: int) -> Layout | None:
+    """The end of an epoch at a size, `None` where it is unknown."""
+    if unknown_reason(discovery, batch_size):
+        return None
+    found = layout_of(pipeline_of(discovery, batch_size))
+    return None if isinstance(found, str) else found
 
 
 def last_batch(discovery: Discovery, batch_size: int) -> int | None:
-    """Samples in the last batch of an epoch: 0 without a short one, `None` when unknown.
+    """Samples that this process gets in a short last batch: 0 without one, `None` if unknown.
 
     Under drop_last there is no short batch. An iterable dataset with several workers makes a
     tail per worker, which its length does not tell.
     """
-    loader = discovery.primary
-    if loader.num_samples is None or (loader.iterable and loader.num_workers > 1):
+    layout = layout_at(discovery, batch_size)
+    if layout is None:
         return None
-    if loader.drop_last:
+    if not layout.is_short:
         return 0
-    return loader.num_samples % batch_size
+    return layout.last_samples if len(layout.batches) == 1 else layout.last[0]
 
 
-def tail_of(discovery: Discovery, batch_size: int) -> Tail | str:
-    """The layout of the epoch's end, or why it is unknown."""
-    loader = discovery.primary
-    if loader.num_samples is None:
-        return "the dataset has no length"
-    if loader.iterable and loader.num_workers > 1:
-        return f"each of {loader.num_workers} workers makes a tail of its own"
-    num_samples = loader.num_samples
-    full, left = divmod(num_samples, batch_size)
-    kept = 0 if loader.drop_last else left
-    micro_steps = full + (1 if kept else 0)
+def tail_of(
+    discovery: Discovery,
+    batch_size: int,
+    *,
+    largest: int | None = None,
+    predict: Callable[[int], float] | None = None,
+) -> Tail | str:
+    """The layout of the epoch's end, or why it is unknown.
+
+    Args:
+        largest, predict: as in `nearest_clean` of the engine.
+    """
+    reason = unknown_reason(discovery, batch_size)
+    if reason:
+        return reason
+    pipeline = pipeline_of(discovery, batch_size)
+    layout = layout_of(pipeline)
+    if isinstance(layout, str):
+        return layout
+    several = pipeline.num_ranks > 1
+    clean: tuple[CleanSize, ...] = ()
+    if layout.is_short or layout.dropped or layout.duplicates:
+        clean = nearest_clean(pipeline, largest=largest, predict=predict)
     return Tail(
-        num_samples=num_samples,
+        num_samples=pipeline.num_samples or 0,
         batch_size=batch_size,
-        drop_last=loader.drop_last,
-        steps_per_epoch=-(-micro_steps // discovery.micro_batches),
-        last_batch=kept,
-        dropped=left if loader.drop_last else 0,
-        weight=batch_size / kept if kept else 1.0,
-        nearest_clean=nearest_clean(num_samples, batch_size) if left else (),
+        drop_last=pipeline.drop_last,
+        steps_per_epoch=layout.steps,
+        last_batch=last_batch(discovery, batch_size) or 0,
+        dropped=layout.dropped,
+        weight=layout.weight,
+        nearest_clean=tuple(one.batch_size for one in clean),
+        clean_sizes=clean,
+        num_ranks=pipeline.num_ranks,
+        full=layout.full if several else (),
+        last=layout.last if several else (),
+        batches=_by_rank(layout) if several else (),
+        duplicates=layout.duplicates,
     )
 
 
+def _by_rank(layout: Layout) -> tuple[int, ...]:
+    """Micro-steps of each rank or replica; one process makes those of all its replicas."""
+    ranks = len(layout.full)
+    return layout.batches * ranks if len(layout.batches) == 1 else layout.batches
+
+
 def has_harmful_tail(discovery: Discovery, batch_size: int) -> bool:
-    """Whether the epoch ends in a batch less than half full, or makes no step at all."""
-    tail = tail_of(discovery, batch_size)
-    if isinstance(tail, str):
+    """Whether the epoch's end does harm at this size, or no step is made at all."""
+    if unknown_reason(discovery, batch_size):
         return False
-    return tail.weight > HARMFUL_WEIGHT or tail.steps_per_epoch == 0
+    pipeline = pipeline_of(discovery, batch_size)
+    (row,) = sweep(pipeline, [pipeline.batch_size])
+    ids = tuple(one for one in row.ids if one not in SCRIPTS_OWN)
+    return not is_clean(msgspec.structs.replace(row, ids=ids))
 
 
 def clean_from(discovery: Discovery, sizes: Iterable[int]) -> int | None:
     """The first of these sizes without a harmful tail."""
     return next((one for one in sizes if not has_harmful_tail(discovery, one)), None)
-
-
-def nearest_clean(num_samples: int, batch_size: int) -> tuple[int, ...]:
-    """Sizes near `batch_size` that leave no short batch, else one at least half full.
-
-    Nearest first; sizes that divide the data come before the others.
-    """
-    low = max(1, round(batch_size * (1 - NEAR)))
-    high = min(num_samples, round(batch_size * (1 + NEAR)))
-    near = [one for one in range(low, high + 1) if one != batch_size]
-    even = [one for one in near if num_samples % one == 0]
-    half = [one for one in near if one not in even and num_samples % one >= one / 2]
-
-    def order(sizes: list[int]) -> list[int]:
-        return sorted(sizes, key=lambda one: (one % 8 != 0, abs(one - batch_size), one))
-
-    return tuple((order(even) + order(half))[:MAX_CLEAN])

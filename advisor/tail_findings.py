@@ -2,79 +2,150 @@
 
 from __future__ import annotations
 
-from ..records import Evidence, Finding, NormLayers, RunRecord, Tail, TailCheck
+from ..records import (
+    Discovery,
+    Evidence,
+    Finding,
+    NormLayers,
+    RunRecord,
+    Tail,
+    TailCheck,
+    TailFinding,
+)
 from .sizes import MIN_STEPS_AN_EPOCH, SMALL_BATCH_NORM
-from .tail import HARMFUL_WEIGHT
+from .tail import SCRIPTS_OWN, layout_at, pipeline_of
+from .tails.engine import findings
+
+SEVERITY = {
+    "error": "error",
+    "nan": "error",
+    "bias": "warning",
+    "waste": "warning",
+    "slow": "info",
+}
+"""Severity of a case to that of a finding."""
 
 
 def tail_findings(
     record: RunRecord, batch_size: int, tail: Tail | None, check: TailCheck | None
 ) -> list[Finding]:
-    found: list[Finding] = []
-    if check is not None and check.outcome not in ("ok", "interrupted"):
+    """Executed first, then by arithmetic, then what the size itself does."""
+    found = [] if check is None else _executed(tail, check)
+    discovery = record.discovery
+    norms = discovery.norm_layers if discovery is not None else None
+    if tail is not None and discovery is not None:
+        found += _foreseen(discovery, batch_size, tail, check)
+        if tail.drop_last and tail.dropped and tail.steps_per_epoch:
+            found.append(_dropped(tail))
+        found += _few_steps(tail)
+    found += _small_batch(norms, batch_size)
+    return found
+
+
+def _executed(tail: Tail | None, check: TailCheck) -> list[Finding]:
+    """What a step of the tail's length did, as seen."""
+    samples = "1 sample" if check.num_samples == 1 else f"{check.num_samples} samples"
+    which = "the length of the epoch's last batch" if tail is not None else "as an epoch may end in"
+    evidence = (Evidence(metric="samples in the last batch", value=check.num_samples),)
+    remedy = "DataLoader(..., drop_last=True), or a size that divides the data."
+    found = []
+    if check.outcome not in ("ok", "interrupted"):
+        message = (
+            f"the last batch of the epoch has {samples}, and a step of that size failed: "
+            if tail is not None
+            else f"how an epoch ends is unknown, and a step of {samples} failed: "
+        )
         found.append(
             Finding(
                 rule="tail.crash",
                 severity="error",
-                message=f"the last batch of the epoch has {check.num_samples} samples, and a step "
-                f"of that size failed: {check.detail}",
-                evidence=(Evidence(metric="samples in the last batch", value=check.num_samples),),
-                remedy="DataLoader(..., drop_last=True), or a size that divides the data.",
+                message=message + check.detail,
+                evidence=evidence,
+                remedy=remedy,
             )
         )
-    if check is not None and check.num_non_finite:
+    broken = []
+    if check.num_non_finite:
+        broken.append(f"{check.num_non_finite} parameter tensors were not finite")
+    if check.num_non_finite_norms:
+        broken.append(f"{check.num_non_finite_norms} running statistics were not finite")
+    if broken:
         found.append(
             Finding(
                 rule="tail.nan",
                 severity="error",
-                message=f"after a step of {check.num_samples} samples, the length of the epoch's "
-                f"last batch, {check.num_non_finite} parameter tensors were not finite",
-                evidence=(Evidence(metric="samples in the last batch", value=check.num_samples),),
-                remedy="DataLoader(..., drop_last=True), or a size that divides the data.",
+                message=f"after a step of {samples}, {which}, {' and '.join(broken)}",
+                evidence=evidence,
+                remedy=remedy,
             )
         )
-    if tail is None:
-        return found
-    if tail.drop_last and tail.steps_per_epoch == 0:
-        found.append(
-            Finding(
-                rule="tail.no_steps",
-                severity="error",
-                message=f"drop_last=True and {tail.num_samples} samples: no step is made",
-                evidence=(Evidence(metric="samples", value=tail.num_samples),),
-                remedy=f"a batch size of at most {tail.num_samples}.",
-            )
-        )
-    if tail.weight > HARMFUL_WEIGHT and tail.last_batch:
-        found.append(
-            Finding(
-                rule="tail.weight",
-                severity="warning",
-                message=f"the {tail.last_batch} samples of the epoch's last step weigh "
-                f"{tail.weight:.1f} times the others under a mean loss",
-                evidence=(
-                    Evidence(
-                        metric="weight of a sample", value=tail.weight, threshold=HARMFUL_WEIGHT
-                    ),
-                ),
-                remedy="drop_last=True (with shuffling nothing is lost over epochs)" + _clean(tail),
-            )
-        )
-    if tail.dropped:
-        found.append(
-            Finding(
-                rule="tail.dropped",
-                severity="info",
-                message=f"drop_last leaves {tail.dropped} of {tail.num_samples} samples out of "
-                "each epoch",
-                evidence=(Evidence(metric="dropped samples", value=tail.dropped),),
-                remedy="with shuffling, others each time; without, always the same ones.",
-            )
-        )
-    found += _few_steps(tail)
-    norms = record.discovery.norm_layers if record.discovery is not None else None
-    found += _batch_norm(norms, batch_size, tail, check)
     return found
+
+
+def _foreseen(
+    discovery: Discovery, batch_size: int, tail: Tail, check: TailCheck | None
+) -> list[Finding]:
+    """The harmful cases of the engine; what was executed and failed is not foretold as well."""
+    layout = layout_at(discovery, batch_size)
+    if layout is None:
+        return []
+    crashed = check is not None and check.outcome not in ("ok", "interrupted")
+    return [
+        _finding(one, tail, check)
+        for one in findings(pipeline_of(discovery, batch_size), layout)
+        if one.harmful and not (crashed and one.id == "norm.one-value")
+    ]
+
+
+def _finding(one: TailFinding, tail: Tail, check: TailCheck | None) -> Finding:
+    message, severity = one.message, SEVERITY[one.severity]
+    if one.id == "norm.one-value":
+        # Which layers see maps of one value is not known: executed, it is.
+        message += " (the step ran)" if check is not None else " (not executed here)"
+        severity = "info" if check is not None else "warning"
+    if one.id in SCRIPTS_OWN:
+        severity = "info"
+    if one.id == "norm.few-samples" and check is not None:
+        message += _moved(check)
+    return Finding(
+        rule=f"tails.{one.id}",
+        severity=severity,  # type: ignore[arg-type]
+        message=message,
+        evidence=one.evidence,
+        remedy=_remedy(one, tail),
+    )
+
+
+def _moved(check: TailCheck) -> str:
+    before, after = check.running_var_before, check.running_var_after
+    if before is None or after is None:
+        return ""
+    steps = "one such step" if check.num_steps == 1 else f"{check.num_steps} such steps"
+    return f"; {steps} moved a running variance from {before:.4g} to {after:.4g}"
+
+
+def _remedy(one: TailFinding, tail: Tail) -> str:
+    """The first fix, the sizes near by, and where all fixes stand."""
+    parts = []
+    if one.fixes:
+        first = one.fixes[0]
+        code = first.snippet if "\n" not in first.snippet else ""
+        parts.append(f"{code} ({first.title})" if code else first.title)
+    if tail.nearest_clean:
+        sizes = ", ".join(map(str, tail.nearest_clean))
+        parts.append(f"or a nearby size without a harmful tail: {sizes} (not measured)")
+    parts.append(f"batchadvisor tails --explain {one.id}")
+    return "; ".join(parts)
+
+
+def _dropped(tail: Tail) -> Finding:
+    return Finding(
+        rule="tail.dropped",
+        severity="info",
+        message=f"drop_last leaves {tail.dropped} of {tail.num_samples} samples out of each epoch",
+        evidence=(Evidence(metric="dropped samples", value=tail.dropped),),
+        remedy="with shuffling, others each time; without, always the same ones.",
+    )
 
 
 def _few_steps(tail: Tail) -> list[Finding]:
@@ -97,53 +168,18 @@ def _few_steps(tail: Tail) -> list[Finding]:
     ]
 
 
-def _batch_norm(
-    norms: NormLayers | None, batch_size: int, tail: Tail, check: TailCheck | None
-) -> list[Finding]:
-    if norms is None or not norms.batch_norm:
+def _small_batch(norms: NormLayers | None, batch_size: int) -> list[Finding]:
+    if norms is None or not norms.batch_norm or batch_size >= SMALL_BATCH_NORM:
         return []
-    found: list[Finding] = []
-    evidence = (Evidence(metric="BatchNorm layers", value=norms.batch_norm),)
-    if tail.last_batch == 1 and (check is None or check.outcome == "ok"):
-        seen = "the step ran" if check is not None else "not executed here"
-        found.append(
-            Finding(
-                rule="tail.batch_norm_one",
-                severity="warning",
-                message="the last batch holds one sample; BatchNorm over one value per channel "
-                f"raises ValueError ({seen})",
-                evidence=evidence,
-                remedy="drop_last=True" + _clean(tail),
-            )
+    return [
+        Finding(
+            rule="batch_norm.small",
+            severity="warning",
+            message=f"BatchNorm with {batch_size} samples a step has noisy statistics",
+            evidence=(
+                Evidence(metric="BatchNorm layers", value=norms.batch_norm),
+                Evidence(metric="batch size", value=batch_size, threshold=SMALL_BATCH_NORM),
+            ),
+            remedy="GroupNorm, or a larger batch (accumulation does not help BatchNorm).",
         )
-    elif 1 < tail.last_batch < SMALL_BATCH_NORM <= batch_size:
-        found.append(
-            Finding(
-                rule="tail.batch_norm_small",
-                severity="warning",
-                message=f"the last batch of {tail.last_batch} samples pulls BatchNorm's running "
-                "statistics once an epoch",
-                evidence=evidence,
-                remedy="drop_last=True" + _clean(tail),
-            )
-        )
-    if batch_size < SMALL_BATCH_NORM:
-        found.append(
-            Finding(
-                rule="batch_norm.small",
-                severity="warning",
-                message=f"BatchNorm with {batch_size} samples a step has noisy statistics",
-                evidence=(
-                    Evidence(metric="batch size", value=batch_size, threshold=SMALL_BATCH_NORM),
-                ),
-                remedy="GroupNorm, or a larger batch (accumulation does not help BatchNorm).",
-            )
-        )
-    return found
-
-
-def _clean(tail: Tail) -> str:
-    if not tail.nearest_clean:
-        return "."
-    sizes = ", ".join(map(str, tail.nearest_clean))
-    return f", or a nearby size without a harmful tail: {sizes} (not measured)."
+    ]

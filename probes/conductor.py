@@ -36,6 +36,7 @@ from .messages import (
     WorkOrder,
     decode_to_worker,
 )
+from .norms import RunningStatistics
 from .profiling import TraceProfiler, trace_path
 from .swallowed import Witness
 from .window import Window, WindowProfiler
@@ -73,6 +74,7 @@ class Conductor:
         self._pairs: PairWindow | None = None
         self._agreement: Agreement | None = None
         self._largest_so_far = 0
+        self._norms: RunningStatistics | None = None
         self._cpu_use = host.CpuUse()
         self._reported_s = 0.0
         self._reported_phase: Phase | None = None
@@ -100,6 +102,11 @@ class Conductor:
         parallelism = recognise(self.parameters())
         if not self._fits_the_job(parallelism):
             return
+        discovery = msgspec.structs.replace(
+            discovery,
+            num_ranks=parallelism.world_size or 1,
+            num_replicas=max(1, len(parallelism.replicas)),
+        )
         self._send(Found(discovery=discovery, device=self._device.info(), parallelism=parallelism))
         self._next()
 
@@ -187,6 +194,7 @@ class Conductor:
             time_limit_s=message.time_limit_s,
             shrinks=request.batch_size < self._largest_so_far,
         )
+        self._norms = RunningStatistics() if request.purpose == "tail" else None
         self._cpu_use = host.CpuUse()
         self._largest_so_far = max(self._largest_so_far, request.batch_size)
         self._reported_phase = None
@@ -263,7 +271,8 @@ class Conductor:
             reasons = {**trial.unavailable, "input_wait_s": self.no_input}
             trial = msgspec.structs.replace(trial, input_wait_s=None, unavailable=reasons)
         if window.request.purpose == "tail":
-            trial = msgspec.structs.replace(trial, tail=check_tail(trial, self.parameters()))
+            check = check_tail(trial, self.parameters(), self._norms, window.num_steps)
+            trial = msgspec.structs.replace(trial, tail=check)
         self._finish(trial, window.samples())
 
     def _finish(self, trial: Trial, steps: tuple[Any, ...] = ()) -> None:
@@ -300,16 +309,31 @@ def _wait_for_the_end() -> None:
         time.sleep(3600)
 
 
-def check_tail(trial: Trial, parameters: Iterable[torch.Tensor]) -> TailCheck:
-    """Whether the parameters are still numbers after a step of the tail's length."""
+def check_tail(
+    trial: Trial,
+    parameters: Iterable[torch.Tensor],
+    norms: RunningStatistics | None = None,
+    num_steps: int | None = None,
+) -> TailCheck:
+    """Whether the parameters are still numbers after a step of the tail's length.
+
+    Args:
+        norms: running statistics as they were before; what became of them is said too.
+    """
     num_broken = sum(
         1
         for parameter in parameters
         if parameter.is_floating_point() and not bool(torch.isfinite(parameter).all())
     )
+    moved = norms.moved_most() if norms is not None else None
     return TailCheck(
         num_samples=trial.batch_size,
         outcome=trial.outcome,
         detail=trial.detail,
         num_non_finite=num_broken,
+        num_steps=num_steps,
+        num_norms=None if norms is None else norms.num_layers,
+        num_non_finite_norms=0 if norms is None else norms.num_non_finite(),
+        running_var_before=None if moved is None else moved[0],
+        running_var_after=None if moved is None else moved[1],
     )

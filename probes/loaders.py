@@ -81,6 +81,7 @@ class LoaderHandle:
             steered=steered,
             trains=self.trains,
             source=self.source,
+            **({} if loader is None else _sharing(loader)),
         )
 
     def fetch(self, iterator: Any, native_next: Callable[[Any], Any]) -> Any:
@@ -302,6 +303,27 @@ def _num_samples(loader: DataLoader[Any]) -> int | None:
         return len(sampler if sampler is not None else loader.dataset)  # type: ignore[arg-type]
     except (TypeError, NotImplementedError, AttributeError):
         return None
+
+
+def _sharing(loader: DataLoader[Any]) -> dict[str, Any]:
+    """How ranks share the samples, as far as the loader's own objects say."""
+    batch_sampler = getattr(loader.batch_sampler, "_native", loader.batch_sampler)
+    sampler = getattr(batch_sampler, "sampler", None)
+    shards = "Shard" in type(batch_sampler).__name__
+    if shards:  # Accelerate: around the script's own batch sampler
+        sampler = getattr(getattr(batch_sampler, "batch_sampler", None), "sampler", None)
+    dataset = getattr(sampler, "dataset", None)
+    try:
+        samples = len(dataset if dataset is not None else loader.dataset)  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError, AttributeError):
+        samples = None
+    return {
+        "dataset_samples": samples,
+        "sampler_drop_last": "Distributed" in type(sampler).__name__
+        and bool(getattr(sampler, "drop_last", False)),
+        "even_batches": bool(getattr(batch_sampler, "even_batches", True)) if shards else None,
+        "split_batches": bool(getattr(batch_sampler, "split_batches", False)) if shards else None,
+    }
 
 
 def _drop_last(loader: DataLoader[Any]) -> bool:

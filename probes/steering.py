@@ -19,7 +19,7 @@ from .batch_size_source import find_batch_size_source
 from .call_site import user_call_site
 from .discovery import CycleFinder
 from .loaders import LoaderHandle, is_training_fetch
-from .norms import count_norms
+from .norms import count_norms, is_compiled
 from .swallowed import Witness
 
 MAX_FETCHES_WITHOUT_STEP = 1000
@@ -258,6 +258,7 @@ class Steering:
             parameter_device=str(device),
             num_parameters=sum(one.numel() for one in parameters),
             norm_layers=count_norms(),
+            compiled=is_compiled(),
             setup_s=time.monotonic() - self._started_s,
             native_step_s=self._native_step_s,
         )

@@ -9,6 +9,7 @@ measured is `None`, and the struct's `unavailable` says why, keyed by the field'
 from .advice import (
     Advice,
     Choice,
+    CleanSize,
     Evidence,
     Finding,
     Limit,
@@ -48,7 +49,6 @@ from .script import (
 from .tails import (
     BatchIs,
     Case,
-    CleanSize,
     Explained,
     Fix,
     Layout,

@@ -53,8 +53,35 @@ class Choice(Record, frozen=True, kw_only=True):
     samples_per_joule: float | None = None
 
 
+class CleanSize(Record, frozen=True, kw_only=True):
+    """A batch size near the asked one whose epochs end without a harmful short batch.
+
+    Attributes:
+        last_samples: samples of its last micro-step if that is short, else 0.
+        weight: of a sample in that step against the others.
+        predicted_samples_per_s: by the law of step times, where one was fitted.
+    """
+
+    batch_size: int
+    last_samples: int
+    weight: float
+    predicted_samples_per_s: float | None = None
+
+
 class Tail(Record, frozen=True, kw_only=True):
-    """The last batch of an epoch, by arithmetic."""
+    """The end of an epoch, by arithmetic.
+
+    Attributes:
+        num_samples: of the data set, over all ranks where there are several.
+        last_batch: samples of the short last batch, 0 without one; of the first rank where ranks
+            have a loader each.
+        full, last: samples of each rank or replica in a full and in the last micro-step, where
+            there are several.
+        batches: micro-steps per epoch of each rank, where there are several.
+        duplicates: samples that are drawn more than once.
+        nearest_clean: sizes near by without a harmful tail.
+        clean_sizes: the same with what the law of step times predicts.
+    """
 
     num_samples: int
     batch_size: int
@@ -64,6 +91,12 @@ class Tail(Record, frozen=True, kw_only=True):
     dropped: int
     weight: float
     nearest_clean: tuple[int, ...] = ()
+    clean_sizes: tuple[CleanSize, ...] = ()
+    num_ranks: int = 1
+    full: tuple[int, ...] = ()
+    last: tuple[int, ...] = ()
+    batches: tuple[int, ...] = ()
+    duplicates: int = 0
 
 
 class Training(Record, frozen=True, kw_only=True):

@@ -46,6 +46,9 @@ class LoaderInfo(Record, frozen=True, kw_only=True):
         ordinal: in the order of creation, from 0; `--loader N` takes it.
         batch_size: what the script asked for; `None` when the dataset batches itself.
         num_samples: what one epoch draws from the sampler; `None` if it has no length.
+        dataset_samples: samples of the data set itself, over all ranks; `None` if unknown.
+        sampler_drop_last: of a distributed sampler.
+        even_batches, split_batches: of Accelerate's shards; `None` without them.
         steered: `exact` (sizes are ours), `approximate` (a batch sampler's grouping is lost),
             `no: reason`; behind another door how the size gets in.
     """
@@ -61,6 +64,10 @@ class LoaderInfo(Record, frozen=True, kw_only=True):
     steered: str
     trains: bool = False
     source: BatchSizeSource | None = None
+    dataset_samples: int | None = None
+    sampler_drop_last: bool = False
+    even_batches: bool | None = None
+    split_batches: bool | None = None
 
 
 class OptimizerInfo(Record, frozen=True, kw_only=True):
@@ -94,6 +101,9 @@ class Discovery(Record, frozen=True, kw_only=True):
         parameter_device: where the optimizer's parameters live, as torch names it.
         setup_s: from process start to the end of the second optimizer step.
         native_step_s: the last native step, a first guess of the cost (not settled).
+        num_ranks: ranks of the script's process group, 1 without one.
+        num_replicas: devices that DataParallel scatters each batch to, 1 without it.
+        compiled: whether a module of this process went through torch.compile.
         door: how the sizes reach the script; behind all but `loader` there is one LoaderInfo, of
             what yields the batches, and `native_batch_size` is the size of the first process.
     """
@@ -109,6 +119,9 @@ class Discovery(Record, frozen=True, kw_only=True):
     setup_s: float
     native_step_s: float
     door: Door = "loader"
+    num_ranks: int = 1
+    num_replicas: int = 1
+    compiled: bool = False
     unavailable: dict[str, str] = {}
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from .advice import Evidence
+from .advice import CleanSize, Evidence
 from .base import Record
 
 Setup = Literal[
@@ -168,21 +168,6 @@ class TailFinding(Record, frozen=True, kw_only=True):
     message: str
     evidence: tuple[Evidence, ...] = ()
     fixes: tuple[Fix, ...] = ()
-
-
-class CleanSize(Record, frozen=True, kw_only=True):
-    """A batch size near the asked one whose epochs end without a harmful short batch.
-
-    Attributes:
-        last_samples: samples of its last micro-step if that is short, else 0.
-        weight: of a sample in that step against the others.
-        predicted_samples_per_s: by the law of step times, where one was fitted.
-    """
-
-    batch_size: int
-    last_samples: int
-    weight: float
-    predicted_samples_per_s: float | None = None
 
 
 class TailReport(Record, frozen=True, kw_only=True):

@@ -195,12 +195,22 @@ class TailCheck(Record, frozen=True, kw_only=True):
         outcome: `ok`, or the way it failed.
         num_non_finite: parameter tensors that hold NaN or infinity after this step; `None` where
             nobody looked.
+        num_steps: steps of this length that were made.
+        num_norms: BatchNorm layers whose running statistics were read before and after.
+        num_non_finite_norms: those of them that hold NaN or infinity afterwards.
+        running_var_before, running_var_after: mean running variance of the layer that moved the
+            most, before and after these steps.
     """
 
     num_samples: int
     outcome: Outcome
     detail: str = ""
     num_non_finite: int | None = 0
+    num_steps: int | None = None
+    num_norms: int | None = None
+    num_non_finite_norms: int = 0
+    running_var_before: float | None = None
+    running_var_after: float | None = None
 
 
 class TrialRequest(Record, frozen=True, kw_only=True):

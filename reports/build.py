@@ -221,21 +221,40 @@ def _tail(advice: Advice) -> TailSection | None:
         texts=tuple(clean(text) for text, _ in texts),
         bad=any(bad for _, bad in texts),
         batch_size=tail.batch_size if tail is not None else 0,
-        ranks=() if tail is None else (RankBlocks(rank=0, blocks=_blocks(tail)),),
+        ranks=() if tail is None else _rank_blocks(tail),
     )
 
 
-def _blocks(tail: Tail) -> tuple[Block, ...]:
-    """The batches of one rank, the many equal ones in the middle as one block."""
-    size, full = tail.batch_size, tail.num_samples // tail.batch_size
+def _rank_blocks(tail: Tail) -> tuple[RankBlocks, ...]:
+    """A row for each rank or replica, of the first ones where there are many."""
+    if tail.num_ranks == 1:
+        full = tail.num_samples // tail.batch_size
+        blocks = _equal(tail.batch_size, full)
+        if tail.last_batch:
+            blocks.append(Block(samples=tail.last_batch, kind="short"))
+        elif tail.dropped:
+            blocks.append(Block(samples=tail.dropped, kind="dropped"))
+        return (RankBlocks(rank=0, blocks=tuple(blocks)),)
+    rows = []
+    for rank, (size, own) in enumerate(zip(tail.full, tail.batches, strict=True)):
+        # A rank that makes fewer steps than the others has nothing in the last one.
+        last = tail.last[rank] if rank < len(tail.last) else size
+        made = own - 1 if 0 < last < size else own
+        blocks = _equal(size, made if last or own < max(tail.batches) else made - 1)
+        if last < size:
+            blocks.append(Block(samples=last, kind="short" if last else "empty"))
+        rows.append(RankBlocks(rank=rank, blocks=tuple(blocks)))
+    return tuple(rows[:SHOWN_RANKS])
+
+
+def _equal(size: int, full: int) -> list[Block]:
+    """Equal batches of one rank, the many in the middle as one block."""
     if full <= 2 * SHOWN_BATCHES + 1:
-        blocks = [Block(samples=size, kind="full") for _ in range(full)]
-    else:
-        one = Block(samples=size, kind="full")
-        middle = Block(samples=size, kind="full", count=full - 2 * SHOWN_BATCHES)
-        blocks = [one] * SHOWN_BATCHES + [middle] + [one] * SHOWN_BATCHES
-    if tail.last_batch:
-        blocks.append(Block(samples=tail.last_batch, kind="short"))
-    elif tail.dropped:
-        blocks.append(Block(samples=tail.dropped, kind="dropped"))
-    return tuple(blocks)
+        return [Block(samples=size, kind="full") for _ in range(full)]
+    one = Block(samples=size, kind="full")
+    middle = Block(samples=size, kind="full", count=full - 2 * SHOWN_BATCHES)
+    return [one] * SHOWN_BATCHES + [middle] + [one] * SHOWN_BATCHES
+
+
+SHOWN_RANKS = 16
+"""More rows tell nothing that these do not."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..records import Advice, Choice, Finding, RunRecord, Tail, TailCheck, Training
-from ..units import format_bytes, format_seconds
+from ..units import format_bytes, format_runs, format_seconds
 from .larger import larger_text
 from .layout import Page
 from .wording import bytes_per_sample, evidence_text, measured_seconds, number, plural, share_of
@@ -129,19 +129,62 @@ def add_tail(page: Page, advice: Advice) -> None:
 def tail_texts(advice: Advice) -> list[tuple[str, bool]]:
     """Sentences about the last batch, and whether each is bad news."""
     tail, check = advice.tail, advice.tail_check
+    failed = check is not None and (
+        check.outcome != "ok" or bool(check.num_non_finite) or bool(check.num_non_finite_norms)
+    )
     if tail is None:
-        return [(f"not known: {_why(advice, 'tail')}", False)]
+        texts = [(f"not known: {_why(advice, 'tail')}", False)]
+        if check is not None:
+            texts.append((_check(check, check.num_samples), failed))
+        return texts
     texts = [(_layout(tail), False)]
     if tail.last_batch:
-        failed = check is not None and (check.outcome != "ok" or bool(check.num_non_finite))
-        texts.append((_check(check, tail), failed))
+        texts.append((_check(check, tail.last_batch), failed))
     if tail.nearest_clean:
-        sizes = ", ".join(map(str, tail.nearest_clean))
-        texts.append((f"Near by, without a harmful tail, by arithmetic only: {sizes}.", False))
+        texts.append((_near_by(tail), False))
     return texts
 
 
+def _near_by(tail: Tail) -> str:
+    """Clean sizes with the throughput that the law of step times predicts for them."""
+    sizes = []
+    for one in tail.clean_sizes:
+        rate = one.predicted_samples_per_s
+        sizes.append(str(one.batch_size) + (f" ({rate:.3g}/s)" if rate is not None else ""))
+    listed = ", ".join(sizes or map(str, tail.nearest_clean))
+    if any(one.predicted_samples_per_s is not None for one in tail.clean_sizes):
+        return (
+            f"Near by, without a harmful tail, with the samples per second that the law of step "
+            f"times predicts (not measured): {listed}."
+        )
+    return f"Near by, without a harmful tail, by arithmetic only: {listed}."
+
+
+def _ranks(tail: Tail) -> str:
+    """The end of an epoch of several ranks or replicas."""
+    text = (
+        f"{plural(tail.num_samples, 'sample')} on {tail.num_ranks} ranks in batches of "
+        f"{tail.batch_size}: {plural(tail.steps_per_epoch, 'optimizer step')} per epoch, "
+    )
+    if len(set(tail.batches)) > 1:
+        text += f"by rank {format_runs(tail.batches)} batches; "
+    if not tail.steps_per_epoch or tail.last == tail.full:
+        text += "no short batch"
+    else:
+        weight = number(float(f"{tail.weight:.3g}"))
+        text += (
+            f"the last step has {sum(tail.last)} samples ({format_runs(tail.last)} by rank), each "
+            f"weighs {weight} times the others under a mean loss"
+        )
+    for count, what in ((tail.duplicates, "drawn again"), (tail.dropped, "dropped")):
+        if count:
+            text += f"; {plural(count, 'sample')} {what} per epoch"
+    return f"{text}."
+
+
 def _layout(tail: Tail) -> str:
+    if tail.num_ranks > 1:
+        return _ranks(tail)
     start = (
         f"{plural(tail.num_samples, 'sample')} in batches of {tail.batch_size}: "
         f"{plural(tail.steps_per_epoch, 'optimizer step')} per epoch, "
@@ -160,19 +203,31 @@ def _layout(tail: Tail) -> str:
     )
 
 
-def _check(check: TailCheck | None, tail: Tail) -> str:
-    samples = plural(tail.last_batch, "sample")
+def _check(check: TailCheck | None, num_samples: int) -> str:
+    samples = plural(num_samples, "sample")
     if check is None:
         return f"A step of {samples} was not executed here."
     if check.outcome == "ok" and check.num_non_finite is None:
         return f"A step of {samples} was executed: it ran; the parameters were not looked at."
     if check.outcome == "ok" and not check.num_non_finite:
-        return f"A step of {samples} was executed: it ran, all parameters stayed finite."
+        said = f"it ran, all parameters stayed finite{_norms(check)}"
+        return f"A step of {samples} was executed: {said}."
     if check.outcome == "ok":
         tensors = plural(check.num_non_finite or 0, "parameter tensor")
-        return f"A step of {samples} was executed: {tensors} not finite afterwards."
+        return f"A step of {samples} was executed: {tensors} not finite afterwards{_norms(check)}."
     detail = f": {check.detail}" if check.detail else ""
     return f"A step of {samples} was executed and failed, {spoken(check.outcome)}{detail}"
+
+
+def _norms(check: TailCheck) -> str:
+    """What became of BatchNorm's running statistics."""
+    if check.num_non_finite_norms:
+        return f"; the running statistics of {plural(check.num_non_finite_norms, 'layer')} were not"
+    before, after = check.running_var_before, check.running_var_after
+    if before is None or after is None:
+        return ""
+    steps = "it" if check.num_steps == 1 else plural(check.num_steps or 0, "such step")
+    return f"; {steps} moved a running variance from {before:.4g} to {after:.4g}"
 
 
 def spoken(word: str) -> str:

@@ -50,21 +50,21 @@ class TestTail:
     @pytest.mark.parametrize(("num_samples", "fires"), [(63, True), (64, False)])
     def test_no_steps(self, num_samples, fires):
         found = findings(loader=loader_of(num_samples, drop_last=True))
-        assert ("tail.no_steps" in found) is fires
+        assert ("tails.loader.no-steps" in found) is fires
 
     @pytest.mark.parametrize(("left", "fires"), [(0, False), (31, True), (32, False), (50, False)])
     def test_weight(self, left, fires):
         found = findings(loader=loader_of(6400 + left))
-        assert ("tail.weight" in found) is fires
+        assert ("tails.loader.short" in found) is fires
         if fires:
-            assert "drop_last=True" in found["tail.weight"].remedy
-            assert "not measured" in found["tail.weight"].remedy
+            assert "drop_last=True" in found["tails.loader.short"].remedy
+            assert "not measured" in found["tails.loader.short"].remedy
 
     @pytest.mark.parametrize(("left", "fires"), [(0, False), (31, True)])
     def test_dropped(self, left, fires):
         found = findings(loader=loader_of(6400 + left, drop_last=True))
         assert ("tail.dropped" in found) is fires
-        assert "tail.weight" not in found
+        assert "tails.loader.short" not in found
 
     def test_unknown_length_says_nothing(self):
         assert findings(loader=loader_of(None), norms=NormLayers(layer_norm=2)) == {}
@@ -76,22 +76,22 @@ class TestBatchNorm:
     @pytest.mark.parametrize(("left", "fires"), [(0, False), (1, True), (2, False)])
     def test_one_sample(self, left, fires):
         found = findings(loader=loader_of(6400 + left), norms=self.NORMS)
-        assert ("tail.batch_norm_one" in found) is fires
+        assert ("tails.norm.one-value" in found) is fires
         if fires:
-            assert "not executed here" in found["tail.batch_norm_one"].message
+            assert "not executed here" in found["tails.norm.one-value"].message
 
     def test_one_sample_that_failed_is_said_once(self):
         check = TailCheck(num_samples=1, outcome="exception", detail="ValueError")
         found = findings(loader=loader_of(6401), norms=self.NORMS, check=check)
         assert "tail.crash" in found
-        assert "tail.batch_norm_one" not in found
+        assert "tails.norm.one-value" not in found
 
     @pytest.mark.parametrize(
         ("left", "fires"), [(1, False), (2, True), (SMALL_BATCH_NORM - 1, True), (8, False)]
     )
     def test_few_samples(self, left, fires):
         found = findings(loader=loader_of(6400 + left), norms=self.NORMS)
-        assert ("tail.batch_norm_small" in found) is fires
+        assert ("tails.norm.few-samples" in found) is fires
 
     @pytest.mark.parametrize(("size", "fires"), [(7, True), (8, False)])
     def test_small_batch(self, size, fires):
@@ -100,8 +100,8 @@ class TestBatchNorm:
         assert ("batch_norm.small" in found) is fires
 
     def test_without_batch_norm(self):
-        assert "tail.weight" in findings(loader=loader_of(6401))
-        assert "tail.batch_norm_one" not in findings(loader=loader_of(6401))
+        assert "tails.loader.short" in findings(loader=loader_of(6401))
+        assert "tails.norm.one-value" not in findings(loader=loader_of(6401))
         found = findings(size=4, loader=loader_of(6400), norms=NormLayers(group_norm=3))
         assert "batch_norm.small" not in found
 

@@ -2,15 +2,15 @@
 
 import pytest
 from batchadvisor.advisor.tail import (
-    HARMFUL_WEIGHT,
-    MAX_CLEAN,
-    NEAR,
     clean_from,
     has_harmful_tail,
     last_batch,
-    nearest_clean,
+    pipeline_of,
     tail_of,
 )
+from batchadvisor.advisor.tails.engine import MAX_CLEAN, NEAR, nearest_clean
+from batchadvisor.advisor.tails.rules import HARMFUL_WEIGHT
+from batchadvisor.records import NormLayers, Pipeline
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
@@ -55,16 +55,64 @@ class TestAgainstDataLoader:
 
 class TestUnknown:
     def test_no_length(self):
-        assert tail_of(discovery(None), 8) == "the dataset has no length"
+        reason = tail_of(discovery(None), 8)
+        assert reason.startswith("the dataset has no length")
+        assert "batchadvisor tails --samples N --batch-size 8" in reason
         assert last_batch(discovery(None), 8) is None
         assert not has_harmful_tail(discovery(None), 8)
 
     def test_iterable_with_workers(self):
         """Each worker cuts its own share; the length does not tell where."""
         several = discovery(100, iterable=True, num_workers=2)
-        assert "each of 2 workers" in tail_of(several, 8)
+        reason = tail_of(several, 8)
+        assert "each of 2 workers" in reason
+        assert "--samples 100 --batch-size 8 --iterable --workers 2" in reason
         assert last_batch(several, 8) is None
         assert last_batch(discovery(100, iterable=True, num_workers=1), 8) == 4
+
+
+class TestRanks:
+    """What discovery saw of several ranks, as a pipeline."""
+
+    @staticmethod
+    def ranks(num_samples, *, ranks=2, replicas=1, norms=None, **changes):
+        loader = loader_of(num_samples, **changes)
+        return discovery_of(
+            loader=loader, num_ranks=ranks, num_replicas=replicas, norm_layers=norms or NormLayers()
+        )
+
+    def test_a_distributed_sampler(self):
+        found = self.ranks(9, sampler="DistributedSampler", dataset_samples=17)
+        tail = tail_of(found, 4)
+        assert (tail.num_samples, tail.num_ranks, tail.duplicates) == (17, 2, 1)
+        assert (tail.last, tail.last_batch, tail.weight) == ((1, 1), 1, 4.0)
+        assert last_batch(found, 4) == 1
+
+    def test_no_distributed_sampler(self):
+        found = self.ranks(17, sampler="RandomSampler", dataset_samples=17)
+        assert pipeline_of(found, 4).sampler == "plain"
+        assert tail_of(found, 4).duplicates == 17
+
+    def test_shards_of_accelerate(self):
+        found = self.ranks(
+            17, sampler="BatchSamplerShard", dataset_samples=17, even_batches=True,
+            split_batches=False,
+        )  # fmt: skip
+        tail = tail_of(found, 4)
+        assert (tail.duplicates, tail.last_batch, tail.last) == (7, 0, (4, 4))
+        uneven = self.ranks(13, sampler="BatchSamplerShard", dataset_samples=13, even_batches=False)
+        assert tail_of(uneven, 4).last == (4, 1)
+
+    def test_data_parallel(self):
+        found = self.ranks(73, ranks=1, replicas=8, norms=NormLayers(batch_norm=1))
+        tail = tail_of(found, 64)
+        assert tail.last == (2, 2, 2, 2, 1, 0, 0, 0)
+        assert tail.last_batch == 9
+        assert has_harmful_tail(found, 64)
+
+    def test_a_sampler_of_the_scripts_own_is_not_guessed(self):
+        found = self.ranks(9, sampler="MySampler", dataset_samples=17)
+        assert pipeline_of(found, 4) == pipeline_of(self.ranks(9, ranks=1), 4)
 
 
 class TestHarm:
@@ -92,13 +140,19 @@ class TestHarm:
         assert found == (harmless[0] if harmless else None)
 
 
+def near(num_samples, size, **options):
+    """The clean sizes of a plain loader."""
+    pipeline = Pipeline(num_samples=num_samples, batch_size=size)
+    return [one.batch_size for one in nearest_clean(pipeline, **options)]
+
+
 class TestNearestClean:
     def test_example(self):
-        assert nearest_clean(2000, 256) == (200, 250, 264)
+        assert near(2000, 256) == [200, 250, 264]
 
     @given(st.integers(1, 10_000), st.integers(1, 500))
     def test_they_are_near_and_clean(self, num_samples, size):
-        found = nearest_clean(num_samples, size)
+        found = near(num_samples, size)
         assert len(found) == len(set(found)) <= MAX_CLEAN
         for one in found:
             assert one != size
@@ -108,4 +162,14 @@ class TestNearestClean:
 
     def test_given_only_where_something_is_left_over(self):
         assert tail_of(discovery(640), 64).nearest_clean == ()
-        assert tail_of(discovery(645, drop_last=True), 64).nearest_clean
+        dropping = tail_of(discovery(650, drop_last=True), 64)
+        assert dropping.dropped == 10
+        assert dropping.nearest_clean == (65, 50, 72)
+        assert all(650 % one < 10 for one in dropping.nearest_clean)
+
+    def test_a_law_ranks_them(self):
+        fast = near(2000, 256, predict=lambda size: size / (0.1 + 0.001 * size))
+        assert fast[0] > 256
+        assert all(one <= 280 for one in near(2000, 256, largest=280, predict=float))
+        flat = near(2000, 256, predict=lambda size: 100 + size / 1e6)
+        assert flat == [200, 250, 264]  # no law tells finer than a hundredth
