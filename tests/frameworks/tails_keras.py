@@ -131,7 +131,7 @@ def mirrored_scale():
                 model = model_of(norm=False, rate=1e-3)
                 weights = [[np.array(one) for one in model.get_weights()]]
                 keep = keras.callbacks.LambdaCallback(
-                    on_train_batch_end=lambda *_, m=model, w=weights: w.append(
+                    on_train_batch_end=lambda batch, logs=None, m=model, w=weights: w.append(
                         [np.array(one) for one in m.get_weights()]
                     )
                 )
