@@ -51,7 +51,7 @@ def test_the_output_is_the_rendering_of_the_stored_record() -> None:
 def test_every_option_of_the_readme_exists() -> None:
     help_text = "".join(
         _run([sys.executable, "-m", "batchadvisor", verb, "--help"], ROOT).stdout
-        for verb in ("run", "advise", "analyze", "report")
+        for verb in ("run", "advise", "analyze", "report", "tails")
     )
     options = set(re.findall(r"--[a-z][a-z-]+", README.read_text()))
     foreign = {
