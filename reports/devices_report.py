@@ -67,6 +67,9 @@ def _circumstances(record: DevicesRecord, report: Report) -> tuple[Fact, ...]:
 
 def _table(record: DevicesRecord, answers: Answers) -> Table:
     speed = rates(answers)
+    for one in record.devices:  # a twin shares the other's record: what its check said counts
+        if one.check is not None and one.check.ratio is not None and one.twin_of in speed:
+            speed[one.device] = speed[one.twin_of] * one.check.ratio.median
     whole = sum(speed.values())
     columns = [Column(title=one, left=one in LEFT) for one in HEADER]
     several = len(speed) > 1 and whole > 0

@@ -23,6 +23,8 @@ DROPPED_FIRST = (
     "occupancy_pct", "input", "per_joule", "busy_pct", "step", "samples±", "peak",
 )  # fmt: skip
 """What a narrow terminal does without, least important first."""
+DROPPED_NAMES = {"per_joule": "samples/J", "step±": "", "samples±": ""}
+"""What a column is called where its title alone would not tell."""
 LEGEND = {
     "samples±": "±: half the interval of the median",
     "used": "used: share of the capacity",
@@ -91,7 +93,7 @@ def add_table(page: Page, record: RunRecord, advice: Advice) -> None:
         marks = dict.fromkeys(mark for row in rows for mark in row.marks)
         legend = [f"{SHORT_MARKS[mark]}: {words.get(mark, mark)}" for mark in marks] + legend
     if dropped:
-        legend.append(f"no room for {', '.join(dropped)}")
+        legend.append(f"no room for {', '.join(filter(None, dropped))}")
     if legend:
         page.entry("; ".join(legend) + ".", style="dim", indent=INDENT)
     for text in empty_reasons(record, rows, shown):
@@ -114,7 +116,7 @@ def _fitting(
     for key in DROPPED_FIRST:
         if _width(columns) <= page.width:
             break
-        dropped += [one.title for one in columns if one.key == key and one.title]
+        dropped += [DROPPED_NAMES.get(key, one.title) for one in columns if one.key == key]
         columns = [one for one in columns if key not in (one.key, one.key.rstrip("±"))]
     return columns, True, dropped
 

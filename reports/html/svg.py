@@ -109,7 +109,7 @@ def _top(chart: Chart) -> float:
     else:
         for series in chart.series:
             values += [one for one in (*series.values, *series.high) if one is not None]
-    top = max(values, default=0.0)
+    top = max([*values, *([100.0] if chart.unit == "%" else [])], default=0.0)
     return top * 1.08 if top > 0 else 1.0
 
 

@@ -43,6 +43,7 @@ var BatchAdvisorCharts = (function () {
       if (seen.low <= full[0] && seen.high >= full[1]) {
         chart.marks.forEach(function (one) { if (one.axis === "y") top = Math.max(top, one.value); });
         chart.bands.forEach(function (one) { top = Math.max(top, one.high); });
+        if (chart.unit === "%") top = Math.max(top, 100);
       }
       return [0, top > 0 ? top * 1.08 : 1];
     };
