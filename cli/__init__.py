@@ -13,6 +13,7 @@ from ..errors import BatchAdvisorError, ScriptError
 from .advise import advise
 from .analyze import analyze
 from .common import INTERRUPTED
+from .doctor import doctor
 from .report import report
 from .run import run
 from .tails import tails
@@ -20,7 +21,7 @@ from .view import view
 
 __all__ = ["cli", "main"]
 
-VERBS = (run, advise, analyze, report, tails, view)
+VERBS = (run, advise, analyze, report, tails, view, doctor)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -21,6 +21,7 @@ from .advice import (
 )
 from .analysis import Analysis, Collectives, RankTimes, StepTimes, TraceReport
 from .base import SCHEMA_VERSION, Record, Spread
+from .checkup import Check, CheckState, Checkup
 from .comparison import Change, Comparison, Difference
 from .devices import DeviceRun, DevicesRecord, TwinCheck
 from .distribution import (
@@ -87,6 +88,9 @@ __all__ = [
     "BatchSizeSource",
     "Case",
     "Change",
+    "Check",
+    "CheckState",
+    "Checkup",
     "Choice",
     "CleanSize",
     "Collectives",

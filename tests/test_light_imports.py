@@ -42,6 +42,7 @@ class TestLight:
             ("advise", "--help"),
             ("analyze", "--help"),
             ("tails", "--help"),
+            ("doctor", "--help"),
             ("--version",),
         ],
     )

@@ -1,0 +1,32 @@
+"""`batchadvisor doctor`: what is there for a run, what is not, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from ..probes.checkup import checks
+from ..records import Checkup
+
+
+def checkup(folder: Path) -> Checkup:
+    """Looks at this machine.
+
+    Args:
+        folder: where runs would be written.
+    """
+    return Checkup(checks=checks(folder))
+
+
+def checkup_text(found: Checkup, *, width: int) -> str:
+    """What `doctor` prints."""
+    from ..reports.checkup import render
+
+    return render(found, width=width)
+
+
+def checkup_json(found: Checkup) -> str:
+    """What `doctor --json` prints."""
+    data = {"works": found.works, **msgspec.to_builtins(found)}
+    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()

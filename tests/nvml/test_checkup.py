@@ -1,0 +1,124 @@
+"""`batchadvisor doctor`: here, with a stand-in for NVML, and where things are missing."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from batchadvisor.probes import checkup
+from batchadvisor.probes.nvml import devices
+from batchadvisor.records import Check, Checkup
+from batchadvisor.reports.checkup import render
+
+
+def doctor(*arguments, folder, **variables):
+    """The real command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "batchadvisor", "doctor", *arguments],
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def states(done):
+    """Name to entry of what `--json` printed."""
+    return {one["name"]: one for one in json.loads(done.stdout)["checks"]}
+
+
+def test_this_machine(tmp_path):
+    done = doctor("--json", folder=tmp_path)
+    assert done.returncode == 0, done
+    assert json.loads(done.stdout)["works"] is True
+    found = states(done)
+    for name in ("torch", "optimizer step", "profiler", "working folder", "TensorBoard", "memory"):
+        assert found[name]["state"] == "ok", found[name]
+    import torch
+
+    assert torch.__version__ in found["torch"]["detail"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_gpu_that_torch_cannot_use(stub_folder, tmp_path):
+    """The stand-in's GPU is seen by NVML; a torch for the CPU alone says so."""
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this torch has a GPU of its own")
+    settings = {"LD_LIBRARY_PATH": str(stub_folder), "CUDA_VISIBLE_DEVICES": "0"}
+    done = doctor("--json", folder=tmp_path, **settings)
+    assert done.returncode == 0, done
+    found = states(done)
+    assert found["NVML"]["state"] == "ok"
+    assert "Stub GPU 0" in found["GPU 0"]["detail"]
+    assert found["GPU 0 GPM"]["state"] == "ok"
+    assert found["accelerator"]["state"] == "broken"
+    assert found["accelerator"]["remedy"]
+
+
+class TestRefusals:
+    """What the driver does not tell is said in its own words."""
+
+    def look(self):
+        return {one.name: one for one in checkup._nvidia(devices())}
+
+    def test_not_loaded(self, stub):
+        stub["nvmlInitWithFlags"] = 9
+        found = self.look()["NVML"]
+        assert found.state == "absent"
+        assert "Driver Not Loaded" in found.detail
+
+    def test_no_gpu(self, stub):
+        stub["gpus"] = 0
+        assert self.look()["NVML"].detail == "the driver counts no GPU"
+
+    def test_no_processes_told(self, stub):
+        stub["nvmlDeviceGetComputeRunningProcesses"] = 3
+        found = self.look()["GPU 0 processes"]
+        assert found.state == "absent"
+        assert "Not Supported" in found.detail
+
+
+def test_without_torch(tmp_path):
+    """A torch that cannot be imported: exit code 1, the reason, and what to do."""
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12: cannot open')\n")
+    done = doctor(folder=tmp_path, PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    assert done.returncode == 1, done
+    assert "!!  torch" in done.stdout
+    assert "libcudart.so.12: cannot open" in done.stdout
+    assert "Install torch anew" in done.stdout
+    assert done.stdout.rstrip().endswith("does not work here: torch.")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_torch_that_crashes(tmp_path):
+    (tmp_path / "torch.py").write_text("import os\nos.abort()\n")
+    done = doctor(folder=tmp_path, PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    assert done.returncode == 1, done
+    assert "exit code -6" in done.stdout
+
+
+class TestShown:
+    CHECKS = (
+        Check(name="torch", state="ok", detail="2.13.0", needed=True),
+        Check(name="a long name", state="absent", detail="not there " * 12, remedy="Get it."),
+    )
+
+    def test_words(self):
+        text = render(Checkup(checks=self.CHECKS), width=60)
+        assert text.startswith("ok  torch        2.13.0\n-   a long name  not there")
+        assert "-> Get it." in text
+        assert text.endswith("batchadvisor run works here.")
+        assert max(map(len, text.splitlines())) <= 60
+
+    def test_what_is_needed_and_broken(self):
+        broken = Check(name="torch", state="broken", detail="no", needed=True)
+        found = Checkup(checks=(broken, *self.CHECKS[1:]))
+        assert not found.works
+        assert render(found).endswith("does not work here: torch.")
+        optional = Check(name="compiler", state="broken", detail="no")
+        assert Checkup(checks=(optional,)).works
