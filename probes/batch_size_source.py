@@ -13,6 +13,8 @@ from pathlib import Path
 from ..records import BatchSizeSource, SourceLine
 
 _KEYWORDS = ("batch_size", "batch_sampler")
+_SETTINGS = ("per_device_train_batch_size", "train_batch_size", "batch_size")
+"""What trainers that make the loader themselves call the size."""
 
 
 def find_batch_size_source(
@@ -51,7 +53,7 @@ class _Finder:
     def find(self) -> BatchSizeSource | None:
         call = self._call()
         if call is None:
-            return None
+            return self._of_a_framework()
         argument = _batch_size_argument(call)
         if argument is None:
             return None
@@ -72,6 +74,23 @@ class _Finder:
             place=SourceLine(file=self._place.file, line=argument.lineno),
             before=f"batch_size={self._segment(argument)}",
         )
+
+    def _of_a_framework(self) -> BatchSizeSource | None:
+        """The setting of a trainer that makes the loader elsewhere, where one alone fits."""
+        for name in _SETTINGS:
+            given = _given(self._arguments, [f"--{name}"])
+            if given is not None:
+                return BatchSizeSource(
+                    place=self._place, before=given[0], template=given[1], option=f"--{name}"
+                )
+            found = [
+                (value, holder)
+                for value, holder in self._bindings(name)
+                if isinstance(holder, ast.keyword) and self._is_size(value)
+            ]
+            if len(found) == 1:
+                return self._numbered(*found[0])
+        return None
 
     def _call(self) -> ast.Call | None:
         """The innermost call on the line that takes a batch size."""

@@ -57,6 +57,8 @@ class LoaderHandle:
         self._in_order = bool(getattr(loader, "in_order", True)) or loader.num_workers == 0
         self._max_stale = 8 + 4 * loader.num_workers * (loader.prefetch_factor or 1)
         native = loader.batch_sampler
+        if isinstance(native, SteeredBatchSampler):
+            native = native.native  # a framework made this loader from another one
         self.batch_size = loader.batch_size or _attribute_size(native)
         if native is not None:
             # The attribute is guarded by DataLoader.__setattr__, so that nobody changes it by
@@ -160,6 +162,16 @@ class SteeredBatchSampler(BatchSampler):
     def __init__(self, native: Any, handle: LoaderHandle) -> None:
         self._native = native
         self._handle = handle
+
+    @property
+    def native(self) -> Any:
+        """The script's own batch sampler."""
+        return self._native
+
+    @property
+    def handle(self) -> LoaderHandle:
+        """Whose sizes it takes."""
+        return self._handle
 
     def __len__(self) -> int:
         return len(self._native)

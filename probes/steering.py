@@ -18,7 +18,7 @@ from ..records import Discovery, Door, OptimizerInfo, SourceLine
 from .batch_size_source import find_batch_size_source
 from .call_site import user_call_site
 from .discovery import CycleFinder
-from .loaders import LoaderHandle, is_training_fetch
+from .loaders import LoaderHandle, SteeredBatchSampler, is_training_fetch
 from .norms import count_norms, is_compiled
 from .swallowed import Witness
 
@@ -112,6 +112,10 @@ class Steering:
         place = user_call_site()
         size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
         source = find_batch_size_source(place, size, self._arguments) if place else None
+        if isinstance(loader.batch_sampler, SteeredBatchSampler):
+            # A framework wraps a loader of the script's: its line is the one to change.
+            original = loader.batch_sampler.handle
+            place, source = original.place, original.source
         handle = LoaderHandle(loader, len(self._handles), place, source, self._batch_cap)
         self._handles.append(handle)
         # By identity, not by call site: one line may make several loaders. The handle keeps no

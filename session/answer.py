@@ -53,6 +53,13 @@ def report_command(folder: Path) -> str:
     return f"batchadvisor report {shlex.quote(str(folder))} -o report.html"
 
 
+def _door_words(record: RunRecord) -> list[str]:
+    """The options that say how the script is run, as they were typed."""
+    words = list(record.command)
+    ours = words[: words.index(record.script.path)] if record.script.path in words else []
+    return [one for one in ("--template", "--workload", "-m") if one in ours]
+
+
 def answer_json(record: RunRecord, advice: Advice, folder: Path) -> str:
     """The advice, the record and where it stands, for machines."""
     data = {"record_path": str(folder / RECORD), "advice": advice, "record": record}

@@ -95,8 +95,8 @@ class TemplateWorkers(Workers):
         return self._start_at(request.batch_size)
 
     def may_restart(self, gone: WorkerGone) -> bool:
-        """Only a process that reached its loop and ended during a trial is worth another."""
-        return self.num_measured > 0 and super().may_restart(gone)
+        """Only a process that ended during a trial is worth another; not one before its loop."""
+        return self.current is not None and super().may_restart(gone)
 
     # inside ----------------------------------------------------------------------------------
 

@@ -14,3 +14,5 @@ def test_it_is_steered(tmp_path):
     done = probed("hf_trainer.py", tmp_path)
     assert_steered(done, native=8, micro_batches=2, num_samples=2000)
     assert done.record.discovery.optimizers[0].learning_rate == pytest.approx(1e-3)
+    size = "per_device_train_batch_size"
+    assert f"  {size}=8 → {size}=64" in done.advice.change

@@ -4,12 +4,16 @@ import html
 import os
 import re
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import batchadvisor
 import pytest
 import torch
 from batchadvisor.errors import InterruptedRunError, RunError, ScriptError, UsageError
+from batchadvisor.probes.host import descendants
 from batchadvisor.records import RunRecord
 from batchadvisor.session.store import read_record
 
@@ -141,6 +145,28 @@ class TestRun:
         with pytest.raises(ScriptError, match="unknown model") as caught:
             batchadvisor.run(SCRIPTS / "raises_before.py", **QUICK)
         assert "raises_before.py" in caught.value._render_traceback_()[0]
+
+    def test_an_interrupted_cell(self, folder):
+        """As Jupyter does it: SIGINT for the process of the notebook alone."""
+        (folder / "slow.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(600)\n")
+        code = "import batchadvisor\nbatchadvisor.run('slow.py', output='out', quiet=True)\n"
+        notebook = subprocess.Popen(
+            [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, cwd=folder
+        )
+        log, end = folder / "out" / "script.log", time.monotonic() + 120
+        while not (log.exists() and "here" in log.read_text()):
+            assert time.monotonic() < end
+            assert notebook.poll() is None
+            time.sleep(0.1)
+        children = descendants(notebook.pid)
+        notebook.send_signal(signal.SIGINT)
+        _, said = notebook.communicate(timeout=60)
+        last = said.strip().splitlines()[-1]
+        assert last.startswith("batchadvisor.errors.InterruptedRunError: interrupted after 0 trial")
+        assert "KeyboardInterrupt" not in said
+        assert children
+        assert not any(Path(f"/proc/{one}").exists() for one in children)
+        assert read_record(folder / "out").state == "interrupted"
 
     def test_no_such_script(self, folder):
         with pytest.raises(UsageError, match="there is no file"):
