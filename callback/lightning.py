@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from ..records import Advice, Pipeline, RunRecord
@@ -41,6 +42,7 @@ class LightningCallback(Callback):
         self._reader: BatchReader | None = None
         self._global_step = 0
         self._wait_ns = 0
+        self._restore: Callable[[], None] | None = None
 
     @property
     def record(self) -> RunRecord | None:
@@ -74,8 +76,6 @@ class LightningCallback(Callback):
         self._reader = BatchReader(self._watch.options.batch_size or size)
         self._global_step = trainer.global_step
         self._watch.begin(facts, parameters=lambda: list(pl_module.parameters()))
-
-    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         self._hear_fetches(trainer)
 
     def on_train_batch_start(
@@ -102,20 +102,18 @@ class LightningCallback(Callback):
             self._watch.core.on_pause()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        self._watch.end(None)
+        self._end(None)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        self._watch.end(exception)
+        self._end(exception)
 
     def _hear_fetches(self, trainer: Any) -> None:
-        """Between its hooks Lightning does more than fetch; its fetcher tells of that alone."""
-        fetcher: Any = getattr(trainer.fit_loop, "_data_fetcher", None)
-        start = getattr(fetcher, "_start_profiler", None)
-        stop = getattr(fetcher, "_stop_profiler", None)
-        if start is None or stop is None:
+        """Between its hooks Lightning does more than fetch; its epoch loop tells of that alone."""
+        loop: Any = trainer.fit_loop.epoch_loop
+        before = getattr(loop, "_on_before_fetch", None)
+        after = getattr(loop, "_on_after_fetch", None)
+        if before is None or after is None:
             self._watch.facts.reasons["input_wait_s"] = "this Lightning tells of no fetches"
-            return
-        if getattr(start, "batchadvisor", None) is self:
             return
         core = self._watch.core
         began_ns = 0
@@ -125,14 +123,24 @@ class LightningCallback(Callback):
             if self._watch.running:
                 core.on_step_begin()
                 began_ns = core.now_ns()
-            start()
+            before()
 
         def fetched() -> None:
-            stop()
+            after()
             self._wait_ns += core.now_ns() - began_ns
 
-        fetching.batchadvisor = self  # type: ignore[attr-defined]
-        fetcher._start_profiler, fetcher._stop_profiler = fetching, fetched
+        def restore() -> None:
+            for name in ("_on_before_fetch", "_on_after_fetch"):
+                vars(loop).pop(name, None)
+
+        loop._on_before_fetch, loop._on_after_fetch = fetching, fetched
+        self._restore = restore
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._restore is not None:
+            self._restore()
+            self._restore = None
+        self._watch.end(error)
 
 
 def _loader(trainer: Any) -> Any:

@@ -51,13 +51,18 @@ def observe(loader: Any, listener: FetchListener) -> Callable[[], None]:
             yield batch
 
     watched = type(native.__name__, (native,), {"__iter__": iterate, "__module__": __name__})
-    object.__setattr__(loader, "__class__", watched)
+    _become(loader, watched)
 
     def restore() -> None:
         if type(loader) is watched:
-            object.__setattr__(loader, "__class__", native)
+            _become(loader, native)
 
     return restore
+
+
+def _become(loader: Any, kind: type) -> None:
+    # Accelerate's loaders hide their class behind a property; the slot itself is object's.
+    vars(object)["__class__"].__set__(loader, kind)
 
 
 class BatchReader:

@@ -1,0 +1,202 @@
+"""The callback in real trainings of the Hugging Face Trainer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from batchadvisor.advisor.advise import advise
+from batchadvisor.session.store import read_record
+from torch import nn
+
+from ..needs import framework
+
+transformers = framework("transformers")
+pytestmark = [
+    pytest.mark.frameworks,
+    pytest.mark.filterwarnings("ignore:.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*:DeprecationWarning"),
+]
+
+NUM_SAMPLES, BATCH, ACCUMULATE, EPOCHS = 100, 8, 2, 3
+BATCHES = 13
+
+
+class Net(nn.Module):
+    """A small classifier that keeps its losses and the sizes that it was given."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(10, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2))
+        self.losses, self.sizes = [], []
+        self.fail_at = None
+
+    def forward(self, x, labels):
+        logits = self.net(x)
+        loss = nn.functional.cross_entropy(logits, labels)
+        if self.training:
+            self.losses.append(loss.item())
+            self.sizes.append(len(x))
+            if self.fail_at is not None and len(self.sizes) == self.fail_at[0]:
+                error, self.fail_at = self.fail_at[1], None
+                raise error
+        return {"loss": loss, "logits": logits}
+
+
+def data(num=NUM_SAMPLES):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(num, 10, generator=generator)
+    return [{"x": one, "labels": int(one[0] > 0)} for one in x]
+
+
+def make(folder, *callbacks, fail_at=None, **options):
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder / "out"),
+        per_device_train_batch_size=options.pop("batch", BATCH),
+        gradient_accumulation_steps=ACCUMULATE,
+        num_train_epochs=EPOCHS,
+        report_to=[],
+        save_strategy=options.pop("save_strategy", "no"),
+        use_cpu=True,
+        disable_tqdm=True,
+        seed=3,
+        **options,
+    )
+    transformers.set_seed(3)
+    net = Net()
+    net.fail_at = fail_at
+    trainer = transformers.Trainer(
+        model=net,
+        args=arguments,
+        train_dataset=data(),
+        eval_dataset=data(20),
+        callbacks=list(callbacks),
+    )
+    return trainer, net
+
+
+def adapter(folder, **options):
+    from batchadvisor.callback import HuggingFaceCallback
+
+    return HuggingFaceCallback(folder / "log", **options)
+
+
+class Counting(transformers.TrainerCallback):
+    """A callback of the user's own."""
+
+    def __init__(self):
+        self.steps = 0
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.steps += 1
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trainer")
+    trainer, plain = make(folder)
+    trainer.train()
+    own, callback = Counting(), adapter(folder, profile_after=4)
+    trainer, net = make(folder, own, callback)
+    trainer.train()
+    return plain, net, trainer, own, read_record(folder / "log")
+
+
+class TestTrain:
+    def test_the_training_is_the_same_to_the_bit(self, run):
+        plain, net = run[:2]
+        assert plain.losses == net.losses
+        pairs = zip(plain.state_dict().values(), net.state_dict().values(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+
+    def test_it_counts_what_the_loop_did(self, run):
+        _, net, trainer, own, record = run
+        observed = record.observed
+        assert record.state == "finished"
+        assert observed.framework == "transformers"
+        assert observed.num_steps == trainer.state.global_step == own.steps == 21
+        assert observed.num_micro_batches == len(net.sizes) == BATCHES * EPOCHS
+        assert observed.num_samples == sum(net.sizes) == NUM_SAMPLES * EPOCHS
+        assert observed.num_epochs == EPOCHS
+
+    def test_what_it_found_out(self, run):
+        record = run[4]
+        found = record.discovery
+        assert (found.native_batch_size, found.micro_batches) == (BATCH, ACCUMULATE)
+        assert found.primary.num_samples == NUM_SAMPLES
+        assert found.norm_layers.batch_norm == 1
+        assert found.optimizers[0].name == "AdamW"
+        trial = record.trials[0]
+        assert 0 < trial.input_wait_s.median < trial.step_s.median
+        assert trial.profile.operators_pct > 0
+        assert trial.tail.num_samples == 4
+        assert advise(record).recommended.batch_size == BATCH
+
+    def test_the_loader_has_its_class_back(self, tmp_path):
+        seen = []
+
+        class Keeping(transformers.TrainerCallback):
+            def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
+                seen.append((train_dataloader, type(train_dataloader)))
+
+        trainer, _ = make(tmp_path, Keeping(), adapter(tmp_path, profile=False, quiet=True))
+        trainer.train()
+        ((loader, native),) = seen
+        assert type(loader) is native
+
+
+def test_evaluation_and_saves_belong_to_no_step(tmp_path):
+    callback = adapter(tmp_path, profile=False, quiet=True)
+    trainer, net = make(
+        tmp_path, callback, eval_strategy="steps", eval_steps=4, save_strategy="steps", save_steps=5
+    )
+    trainer.train()
+    assert callback.record.observed.num_steps == trainer.state.global_step
+    assert callback.record.observed.num_samples == sum(net.sizes)
+
+
+def test_an_exception_passes_unchanged(tmp_path):
+    error = ValueError("mine")
+    callback = adapter(tmp_path, quiet=True)
+    trainer, _ = make(tmp_path, callback, fail_at=(20, error))
+    with pytest.raises(ValueError, match="mine") as caught:
+        trainer.train()
+    assert caught.value is error
+    record = read_record(tmp_path / "log")
+    assert record.state == "failed"
+    assert record.faults[0].detail == "ValueError: mine"
+    assert record.observed.num_steps == 10
+
+
+def test_out_of_memory(tmp_path):
+    error = torch.OutOfMemoryError("CUDA out of memory.")
+    callback = adapter(tmp_path, quiet=True, profile=False)
+    trainer, _ = make(tmp_path, callback, fail_at=(9, error))
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        trainer.train()
+    assert caught.value is error
+    assert callback.record.trials[-1].outcome == "out_of_memory"
+
+
+def test_auto_find_batch_size_begins_again(tmp_path):
+    """The Trainer swallows the error and goes on smaller; both sizes leave a record."""
+    error = torch.OutOfMemoryError("CUDA out of memory.")
+    callback = adapter(tmp_path, quiet=True, profile=False)
+    trainer, net = make(tmp_path, callback, fail_at=(6, error), auto_find_batch_size=True)
+    trainer.train()
+    record = callback.record
+    assert record.state == "finished"
+    size = record.discovery.native_batch_size
+    assert size < BATCH
+    assert record.observed.num_steps == trainer.state.global_step
+    (earlier,) = (tmp_path / "log").glob("record-*.json")
+    first = read_record(earlier)
+    assert first.state == "failed"
+    assert (first.trials[-1].batch_size, first.trials[-1].outcome) == (BATCH, "out_of_memory")
+
+
+def test_noise_scale(tmp_path):
+    callback = adapter(tmp_path, profile=False, quiet=True, noise_scale=True, noise_every=1)
+    make(tmp_path, callback)[0].train()
+    noise = callback.record.observed.noise_scale
+    assert (noise.source, noise.small_batch, noise.large_batch) == ("accumulation", 8, 16)
