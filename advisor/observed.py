@@ -50,6 +50,7 @@ def with_observed(record: RunRecord, advice: Advice) -> Advice:
     observed = record.observed
     if observed is None:
         return advice
+    advice = msgspec.structs.replace(advice, verdict=_verdict(record, observed, advice.verdict))
     sizes = sorted({one.batch_size for one in ran(record)})
     known = {one.rule for one in advice.findings}
     findings = list(advice.findings)
@@ -73,6 +74,22 @@ def with_observed(record: RunRecord, advice: Advice) -> Advice:
         headline=said.replace(":", " as it ran:", 1),
         reason="The callback saw this size alone: whether another one is faster was not measured.",
         change="",
+    )
+
+
+def _verdict(record: RunRecord, observed: Observed, verdict: Verdict) -> Verdict:
+    """A CPU's trace shows no waiting for other ranks: it looks like Python that runs."""
+    on_cpu = record.device is not None and record.device.kind == "cpu"
+    if observed.world_size < 2 or not on_cpu or verdict.limit != "host":
+        return verdict
+    return msgspec.structs.replace(
+        verdict,
+        limit="cannot tell",
+        message="most of the step is neither an operator nor the loader: Python, or waiting for "
+        "other ranks, which a trace of a CPU does not show",
+        remedy="look at the traces of all ranks side by side.",
+        larger_batch="unknown",
+        gain_at_most=None,
     )
 
 

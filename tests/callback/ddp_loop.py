@@ -1,4 +1,4 @@
-"""A plain loop under DistributedDataParallel, for torchrun: FOLDER, and `watch` or `plain`."""
+"""Plain loops under DistributedDataParallel for torchrun: FOLDER, then how each of them runs."""
 
 import json
 import sys
@@ -12,31 +12,39 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-folder, how = Path(sys.argv[1]), sys.argv[2]
+folder = Path(sys.argv[1])
 dist.init_process_group("gloo")
 rank = dist.get_rank()
-torch.manual_seed(0)
-x = torch.randn(203, 6)
-data = TensorDataset(x, x[:, :1] * 2 + torch.randn(203, 1))
-sampler = DistributedSampler(data, shuffle=True, seed=1)
-loader = DataLoader(data, batch_size=10, sampler=sampler)
-model = DistributedDataParallel(nn.Linear(6, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-losses = []
-prof = ProfilingCallback(folder / "log", noise_scale=True, noise_every=2, profile_after=4)
-with prof if how != "plain" else nullcontext() as prof:
-    for epoch in range(4):
-        sampler.set_epoch(epoch)
-        for a, b in prof.watch(loader) if prof else loader:
-            optimizer.zero_grad()
-            loss = nn.functional.mse_loss(model(a), b)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-            if prof:
-                prof.step()
-            if how == "raise" and epoch == 2 and rank == 1:
-                raise ValueError("on one rank")
-weights = [one.tolist() for one in model.parameters()]
-(folder / f"{how}-{rank}.json").write_text(json.dumps([losses, weights]))
+
+
+def run(how):
+    """Trains; what each rank did goes into a file of its own."""
+    torch.manual_seed(0)
+    x = torch.randn(203, 6)
+    data = TensorDataset(x, x[:, :1] * 2 + torch.randn(203, 1))
+    sampler = DistributedSampler(data, shuffle=True, seed=1)
+    loader = DataLoader(data, batch_size=10, sampler=sampler)
+    model = DistributedDataParallel(nn.Linear(6, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    losses = []
+    prof = ProfilingCallback(folder / "log", noise_scale=True, noise_every=2, profile_after=4)
+    with prof if how != "plain" else nullcontext() as prof:
+        for epoch in range(4):
+            sampler.set_epoch(epoch)
+            for a, b in prof.watch(loader) if prof else loader:
+                optimizer.zero_grad()
+                loss = nn.functional.mse_loss(model(a), b)
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+                if prof:
+                    prof.step()
+                if how == "raise" and epoch == 2 and rank == 1:
+                    raise ValueError("on one rank")
+    weights = [one.tolist() for one in model.parameters()]
+    (folder / f"{how}-{rank}.json").write_text(json.dumps([losses, weights]))
+
+
+for one in sys.argv[2:]:
+    run(one)
 dist.destroy_process_group()

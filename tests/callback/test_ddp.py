@@ -12,15 +12,16 @@ import pytest
 from batchadvisor.callback.facts import rank_and_world
 from batchadvisor.session.store import read_record
 
+HOW = ("plain", "watch")
 SCRIPT = Path(__file__).with_name("ddp_loop.py")
 
 
-def torchrun(folder, how):
+def torchrun(folder, *hows):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command += ["--master-port", "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [*command, str(SCRIPT), str(folder), how],
+        [*command, str(SCRIPT), str(folder), *hows],
         capture_output=True,
         text=True,
         check=False,
@@ -33,10 +34,9 @@ def torchrun(folder, how):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ddp")
-    for how in ("plain", "watch"):
-        done = torchrun(folder, how)
-        assert done.returncode == 0, done.stderr
-        (folder / f"{how}.err").write_text(done.stderr)
+    done = torchrun(folder, *HOW)
+    assert done.returncode == 0, done.stderr
+    (folder / "watch.err").write_text(done.stderr)
     return folder
 
 
@@ -84,6 +84,12 @@ class TestTwoRanks:
         assert noise.num_measured >= 8
         assert noise.low > 0
 
+    def test_waiting_for_the_other_rank_is_not_called_python(self, folder):
+        from batchadvisor.advisor.advise import advise
+
+        verdict = advise(read_record(folder / "log")).verdict
+        assert verdict.limit != "host"
+
     def test_both_are_counted_in_the_advice(self, folder):
         from batchadvisor.advisor.advise import advise
 
@@ -100,9 +106,6 @@ def test_an_exception_on_one_rank_passes(tmp_path):
     assert record.faults[0].detail == "ValueError: on one rank"
     assert record.observed.num_steps == 23
     assert read_record(tmp_path / "log").observed.num_steps >= 1  # the other one was ended
-
-
-HOW = ("plain", "watch")
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_auto_find_batch_size_begins_again(tmp_path):
     """The Trainer swallows the error and goes on smaller; both sizes leave a record."""
     error = torch.OutOfMemoryError("CUDA out of memory.")
     callback = adapter(tmp_path, quiet=True, profile=False)
-    trainer, net = make(tmp_path, callback, fail_at=(6, error), auto_find_batch_size=True)
+    trainer, _ = make(tmp_path, callback, fail_at=(6, error), auto_find_batch_size=True)
     trainer.train()
     record = callback.record
     assert record.state == "finished"

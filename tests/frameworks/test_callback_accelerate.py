@@ -1,0 +1,105 @@
+"""The callback in loops that Accelerate prepared, in one process and launched with two."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from batchadvisor.session.store import read_record
+
+from ..needs import framework
+
+framework("accelerate")
+pytestmark = pytest.mark.frameworks
+
+SCRIPT = Path(__file__).with_name("accelerate_loop.py")
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def launch(folder, processes, *hows):
+    """`accelerate launch` with so many processes; its two-process form is named after GPUs."""
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_machines", "1"]
+    command += ["--num_processes", str(processes), "--mixed_precision", "no"]
+    command += ["--dynamo_backend", "no", "--main_process_port", str(free_port())]
+    command.append("--multi_gpu" if processes > 1 else "--cpu")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HOME": str(folder)}
+    return subprocess.run(
+        [*command, str(SCRIPT), str(folder), *hows],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=environment,
+        timeout=250,
+    )
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def job(request, tmp_path_factory):
+    """Number of processes, and the folder of the same loop with and without the callback."""
+    folder = tmp_path_factory.mktemp(f"accelerate{request.param}")
+    done = launch(folder, request.param, "plain", "watch")
+    assert done.returncode == 0, done.stderr
+    return request.param, folder
+
+
+def of_rank(folder, rank):
+    return read_record(folder / "log" / ("" if rank == 0 else f"rank-{rank:04d}"))
+
+
+def test_the_training_is_the_same_to_the_bit(job):
+    processes, folder = job
+    for rank in range(processes):
+        plain, watch = (
+            json.loads((folder / f"{how}-{rank}.json").read_text()) for how in ("plain", "watch")
+        )
+        assert plain == watch
+
+
+def test_it_counts_what_the_loop_did(job):
+    processes, folder = job
+    for rank in range(processes):
+        did = json.loads((folder / f"watch-{rank}.json").read_text())
+        record = of_rank(folder, rank)
+        observed = record.observed
+        assert record.state == "finished"
+        assert (observed.framework, observed.rank) == ("accelerate", rank)
+        assert observed.world_size == processes
+        assert observed.num_steps == did["steps"]
+        assert observed.num_micro_batches == len(did["sizes"])
+        assert observed.num_samples == sum(did["sizes"])
+        assert observed.num_epochs == 3
+
+
+def test_what_it_found_out(job):
+    processes, folder = job
+    record = of_rank(folder, 0)
+    found = record.discovery
+    assert (found.native_batch_size, found.micro_batches) == (8, 2)
+    # Two ranks: 7 batches of 8 each, the last ones filled up from the start.
+    assert found.primary.num_samples == (101 if processes == 1 else 56)
+    assert found.optimizers[0].name == "AdamW"
+    assert found.norm_layers.batch_norm == 1
+    trial = record.trials[0]
+    assert trial.profile.operators_pct > 0
+    assert 0 < trial.input_wait_s.median < trial.step_s.median
+
+
+def test_an_exception_passes_unchanged(tmp_path):
+    done = launch(tmp_path, 1, "raise")
+    assert done.returncode != 0
+    assert "ValueError: mine" in done.stderr
+    record = read_record(tmp_path / "log")
+    assert record.state == "failed"
+    assert record.faults[0].detail == "ValueError: mine"
+    assert record.observed.num_samples == 2 * 101 + 8
