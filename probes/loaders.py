@@ -238,7 +238,7 @@ class _Issues(Iterator[list[Any]]):
         """
         if self._resized is None or self._resized[0] != size:
             try:
-                self._native.batch_size = size
+                _set_size(self._native, size)
                 self._resized = (size, iter(self._native))
             except (AttributeError, TypeError, ValueError):
                 return self._flatten(size)
@@ -261,6 +261,22 @@ class _Issues(Iterator[list[Any]]):
     def _flatten(self, size: int) -> list[Any]:
         self._handle.approximate = True
         return self._chunk(size)
+
+
+def _set_size(batch_sampler: Any, size: int) -> None:
+    """Sets the size of a batch sampler and of those that it wraps, as a rank's shard does.
+
+    Raises:
+        AttributeError, TypeError, ValueError: it does not let itself be set.
+    """
+    while batch_sampler is not None:
+        native = getattr(batch_sampler, "_native", batch_sampler)
+        native.batch_size = size
+        if getattr(native, "split_batches", False):  # each process takes its part of a batch
+            size *= getattr(native, "num_processes", 1)
+            native.batch_size = size
+        inner = getattr(native, "batch_sampler", None)
+        batch_sampler = inner if hasattr(inner, "batch_size") else None
 
 
 class CycledDataset(IterableDataset[Any]):

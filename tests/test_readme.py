@@ -72,6 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scripts = ROOT / "tests/scripts"
     shutil.copy(scripts / "plain.py", base / "model.py")
     shutil.copy(scripts / "argparse_validate_first.py", base / "train.py")
+    shutil.copy(scripts / "train_ddp.py", base / "train_ddp.py")
     shutil.copy(scripts / "no_loader.py", base / "gpt.py")
     (base / "bench.py").write_text(_python("# bench.py"))
     (base / "package").mkdir()

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -22,7 +23,7 @@ needs_two_cores = pytest.mark.skipif(CORES < 2, reason="needs two cores")
 
 
 def cpu_s(pid):
-    fields = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()  # noqa: PTH123, SIM115
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 

@@ -1,0 +1,51 @@
+"""Ranks that accelerate and mpirun start."""
+
+import os
+import shutil
+import sys
+
+import pytest
+
+from ..distributed.jobs import QUICK, TRAIN, left_of
+from ..end_to_end.driver import SCRIPTS, run
+from ..needs import framework
+
+framework("accelerate")
+pytestmark = pytest.mark.frameworks
+
+LAUNCH = (
+    *(sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"),
+    *("--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"),
+)
+"""On a machine without GPUs this starts two ranks too; the script itself asks for the CPU."""
+MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2")
+
+
+def assert_two_ranks(found, launcher):
+    assert found.code == 0, found
+    assert left_of(found) == []
+    assert found.record.distribution.launcher == launcher
+    assert found.record.distribution.parallelism.shapes == ("DistributedDataParallel",)
+    for trial in found.record.trials:
+        assert trial.ran, trial
+        assert [one.rank for one in trial.ranks] == [0, 1]
+    assert found.stdout.count("Use batch size") == 1
+
+
+def test_accelerate_launch(tmp_path):
+    script = SCRIPTS / "accelerate_ranks.py"
+    found = run("run", *QUICK, "--sizes", "64", script, folder=tmp_path, launcher=LAUNCH)
+    assert_two_ranks(found, "torchrun")
+    # Its shards divide the data; each rank draws half of it.
+    scaling = found.record.distribution.communication
+    assert [one.batch_size for one in scaling] == [64]
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs Open MPI (Debian: openmpi-bin)")
+def test_mpirun(tmp_path):
+    # mpirun starts programs; what it is handed is this interpreter.
+    launcher = (*MPIRUN, sys.executable)
+    options = ("run", *QUICK, "--sizes", "64", TRAIN)
+    variables = {"OMPI_MCA_btl": "self,tcp"} if os.geteuid() == 0 else {}
+    found = run(*options, folder=tmp_path, launcher=launcher, variables=variables)
+    assert_two_ranks(found, "mpirun")
