@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..records import Advice, Profile, RunRecord, Tail
+import msgspec
+
+from ..records import Advice, Profile, RunRecord
 from . import observed, sections
 from .breakdown import breakdown
 from .charts import sweep_charts
@@ -14,12 +16,10 @@ from .identity import device_name, identity
 from .larger import larger_text
 from .ranks import rank_charts, rank_table
 from .report import (
-    Block,
     DeviceSection,
     Fact,
     Finding,
     LimitText,
-    RankBlocks,
     Report,
     Size,
     Table,
@@ -27,12 +27,11 @@ from .report import (
 )
 from .sizes import SizeRow, size_rows
 from .tables import hot_table, sizes_table
+from .tail_blocks import rank_blocks
 from .terminal import circumstances, sureness
 from .timelines import overlay, timelines
 from .wording import clean, evidence_text
 
-SHOWN_BATCHES = 2
-"""Full batches drawn at each end of an epoch; those between stand in one block."""
 UNFINISHED = {
     "running": "This run has not finished: the record was read while it was being written, or the "
     "run was killed.",
@@ -63,10 +62,11 @@ def build_report(
             its samples, in order; the record itself is the only device otherwise.
         tables: further tables that are shown after the sizes.
     """
+    shown = advice if record.observed is None else _without_choice(advice)
     parts = [
         _device(name, one, its_advice, its_samples, len(devices))
         for name, one, its_advice, its_samples in devices
-    ] or [_device(device_name(record), record, advice, samples)]
+    ] or [_device(device_name(record), record, shown, samples)]
     script = record.script.path
     ranks = rank_table(record, advice)
     return Report(
@@ -109,8 +109,13 @@ def build_report(
     )
 
 
+def _without_choice(advice: Advice) -> Advice:
+    """The advice on a watched training: its size was seen, not chosen among others."""
+    return msgspec.structs.replace(advice, recommended=None, fastest=None, largest=None)
+
+
 def _facts(pairs: Any) -> tuple[Fact, ...]:
-    return tuple(Fact(label=clean(label), text=clean(text)) for label, text in pairs)
+    return tuple(Fact(label=clean(label).strip(), text=clean(text)) for label, text in pairs)
 
 
 def _notices(record: RunRecord) -> tuple[str, ...]:
@@ -221,40 +226,5 @@ def _tail(advice: Advice) -> TailSection | None:
         texts=tuple(clean(text) for text, _ in texts),
         bad=any(bad for _, bad in texts),
         batch_size=tail.batch_size if tail is not None else 0,
-        ranks=() if tail is None else _rank_blocks(tail),
+        ranks=() if tail is None else rank_blocks(tail),
     )
-
-
-def _rank_blocks(tail: Tail) -> tuple[RankBlocks, ...]:
-    """A row for each rank or replica, of the first ones where there are many."""
-    if tail.num_ranks == 1:
-        full = tail.num_samples // tail.batch_size
-        blocks = _equal(tail.batch_size, full)
-        if tail.last_batch:
-            blocks.append(Block(samples=tail.last_batch, kind="short"))
-        elif tail.dropped:
-            blocks.append(Block(samples=tail.dropped, kind="dropped"))
-        return (RankBlocks(rank=0, blocks=tuple(blocks)),)
-    rows = []
-    for rank, (size, own) in enumerate(zip(tail.full, tail.batches, strict=True)):
-        # A rank that makes fewer steps than the others has nothing in the last one.
-        last = tail.last[rank] if rank < len(tail.last) else size
-        made = own - 1 if 0 < last < size else own
-        blocks = _equal(size, made if last or own < max(tail.batches) else made - 1)
-        if last < size:
-            blocks.append(Block(samples=last, kind="short" if last else "empty"))
-        rows.append(RankBlocks(rank=rank, blocks=tuple(blocks)))
-    return tuple(rows[:SHOWN_RANKS])
-
-
-def _equal(size: int, full: int) -> list[Block]:
-    """Equal batches of one rank, the many in the middle as one block."""
-    if full <= 2 * SHOWN_BATCHES + 1:
-        return [Block(samples=size, kind="full") for _ in range(full)]
-    one = Block(samples=size, kind="full")
-    middle = Block(samples=size, kind="full", count=full - 2 * SHOWN_BATCHES)
-    return [one] * SHOWN_BATCHES + [middle] + [one] * SHOWN_BATCHES
-
-
-SHOWN_RANKS = 16
-"""More rows tell nothing that these do not."""

@@ -2,8 +2,20 @@
 
 import msgspec
 import pytest
-from batchadvisor.records import FileTouched, Finding, Goal, RunRecord, ScriptInfo
+from batchadvisor.records import (
+    Distribution,
+    FileTouched,
+    Finding,
+    Goal,
+    Observed,
+    RankInfo,
+    RankTrial,
+    RunRecord,
+    ScriptInfo,
+    Tail,
+)
 from batchadvisor.reports.build import build_report
+from batchadvisor.reports.tail_blocks import rank_blocks
 from batchadvisor.reports.timelines import TIMELINE_POINTS, overlay, timelines
 from batchadvisor.units import GIB
 
@@ -180,3 +192,88 @@ def test_numbers_of_sizes_are_those_of_the_record(sample):
             assert size.peak_bytes in {one.memory.peak_bytes for one in trials if one.memory}
         if size.breakdown_pct:
             assert sum(size.breakdown_pct.values()) == pytest.approx(100)
+
+
+class TestTailBlocks:
+    def tail(self, **changes):
+        values = {
+            "num_samples": 100, "batch_size": 8, "drop_last": False, "steps_per_epoch": 7,
+            "last_batch": 4, "dropped": 0, "weight": 4.0, "num_ranks": 2, "full": (8, 8),
+            "last": (4, 0), "batches": (7, 6),
+        }  # fmt: skip
+        return Tail(**{**values, **changes})
+
+    def test_ranks_stand_below_each_other_step_by_step(self):
+        first, second = rank_blocks(self.tail())
+        assert [one.count for one in first.blocks] == [one.count for one in second.blocks]
+        assert (first.blocks[-1].kind, first.blocks[-1].samples) == ("short", 4)
+        assert second.blocks[-1].kind == "empty"
+        assert sum(one.samples * one.count for one in first.blocks) == 6 * 8 + 4
+        assert sum(one.samples * one.count for one in second.blocks) == 6 * 8
+
+    def test_an_even_end_is_full(self):
+        ranks = rank_blocks(self.tail(last=(8, 8), batches=(7, 7)))
+        assert {one.kind for rank in ranks for one in rank.blocks} == {"full"}
+        assert {sum(one.count for one in rank.blocks) for rank in ranks} == {7}
+
+    def test_no_more_rows_than_can_be_read(self):
+        tail = self.tail(num_ranks=64, full=(8,) * 64, last=(4,) * 64, batches=(7,) * 64)
+        assert len(rank_blocks(tail)) == 16
+
+    def test_without_short_batches_dropped_samples_are_drawn(self):
+        tail = self.tail(num_ranks=1, full=(), last=(), batches=(), last_batch=0, dropped=4)
+        (rank,) = rank_blocks(tail)
+        assert rank.blocks[-1].kind == "dropped"
+
+
+def test_a_watched_training_has_nothing_recommended():
+    record, advice = samples.cpu()
+    seen = Observed(framework="plain", num_steps=10, num_micro_batches=10)
+    report = built((msgspec.structs.replace(record, observed=seen), advice))
+    assert "A callback watched" in report.notices[0]
+    assert report.watched[0].label == "seen"
+    marks = {mark for row in report.devices[0].table.rows for mark in row.marks}
+    assert marks == {"yours"}
+    assert all(not one.marks for one in report.devices[0].charts if one.key == "throughput")
+
+
+class TestRanks:
+    def sample(self):
+        record, advice = samples.cpu()
+        trials = tuple(
+            msgspec.structs.replace(
+                one,
+                ranks=tuple(
+                    RankTrial(
+                        rank=rank,
+                        outcome="ok",
+                        step_s=samples.spread(one.step_s.median * (1 + rank)),
+                        peak_bytes=one.memory.peak_bytes * (1 + rank),
+                    )
+                    for rank in range(2)
+                ),
+            )
+            for one in record.trials
+        )
+        ranks = tuple(
+            RankInfo(
+                rank=rank, local_rank=rank, host="h", device="cpu", device_name="<b>",
+                capacity_bytes=GIB,
+            )
+            for rank in range(2)
+        )  # fmt: skip
+        job = Distribution(world_size=2, launcher="torchrun", ranks=ranks)
+        return msgspec.structs.replace(record, trials=trials, distribution=job), advice
+
+    def test_each_rank_has_a_line_and_a_row(self):
+        report = built(self.sample())
+        step, peak = report.overview
+        assert (step.key, peak.key) == ("rank_step", "rank_peak")
+        first, second = (points(one, step.x) for one in step.series)
+        assert second[128] == pytest.approx(2 * first[128], rel=1e-4)
+        (table,) = report.tables
+        assert [row.cells[0] for row in table.rows] == ["0", "1"]
+        assert table.rows[1].cells[5] == "1.02 GiB"
+        labels = {one.label: one.text for one in report.distribution}
+        assert labels["ranks"].startswith("2 on one host (torchrun)")
+        assert labels["Tcomp, Tsync"].startswith("unavailable")
