@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from ...records import Advice, Record, RunRecord
 from ...units import format_bytes
 from ..chart import Chart
@@ -114,6 +116,7 @@ def _table(runs: Sequence[Run]) -> Table:
 
 def _charts(runs: Sequence[Run]) -> tuple[Chart, ...]:
     """Each quantity that a run has, one line a run; stacked bars do not lie over each other."""
+    one_device = len({device_name(record) for _, record, _ in runs}) == 1
     drawn = [
         (clean(name), sweep_charts(record, advice, size_rows(record, advice)))
         for name, record, advice in runs
@@ -123,5 +126,8 @@ def _charts(runs: Sequence[Run]) -> tuple[Chart, ...]:
     for key in keys:
         same = [(name, one) for name, charts in drawn for one in charts if one.key == key]
         title = f"{same[0][1].title}: {same[0][1].series[0].label}" if key == "shares" else ""
-        found.append(overlay(key, same, title))
-    return tuple(one for one in found if one is not None)
+        chart = overlay(key, same, title)
+        if chart is not None:
+            # The limit that is drawn is that of the first run's device.
+            found.append(chart if one_device else msgspec.structs.replace(chart, marks=()))
+    return tuple(found)

