@@ -107,7 +107,9 @@ class Layout(Record, frozen=True, kw_only=True):
         full: samples of each rank or replica in a full micro-step.
         last: the same in the last micro-step of the epoch; empty if there is no step, or if the
             framework refuses to place the samples.
-        last_samples: all of them together.
+        full_samples, last_samples: all of them together.
+        weight: what a sample of a short last micro-step weighs against the others under a mean
+            loss; 1 where it is not short.
         batches: micro-steps per epoch of each process.
         steps: optimizer steps per epoch of the process that makes the most.
         duplicates: samples that are drawn more than once, counted as often as they are too many.
@@ -118,7 +120,9 @@ class Layout(Record, frozen=True, kw_only=True):
 
     full: tuple[int, ...]
     last: tuple[int, ...]
+    full_samples: int
     last_samples: int
+    weight: float
     batches: tuple[int, ...]
     steps: int
     duplicates: int = 0
@@ -127,24 +131,14 @@ class Layout(Record, frozen=True, kw_only=True):
     short: tuple[int, ...] = ()
 
     @property
-    def full_samples(self) -> int:
-        """Samples of a full micro-step, all ranks together."""
-        return sum(self.full)
-
-    @property
     def is_short(self) -> bool:
         """Whether the last micro-step has fewer samples than the others."""
-        return 0 < self.last_samples < sum(self.full)
+        return self.weight > 1
 
     @property
     def empty_replicas(self) -> int:
         """Ranks or replicas without a sample in the last micro-step."""
         return self.last.count(0)
-
-    @property
-    def weight(self) -> float:
-        """What a sample of the last micro-step weighs against the others under a mean loss."""
-        return sum(self.full) / self.last_samples if self.is_short else 1.0
 
 
 class Fix(Record, frozen=True, kw_only=True):

@@ -48,6 +48,19 @@ def test_the_output_is_the_rendering_of_the_stored_record() -> None:
     assert README.read_text() == wanted
 
 
+def test_the_output_of_tails_is_that_of_the_command() -> None:
+    shown = re.search(r"<!-- tails: begin -->\n```text\n\\$ (.*)\n", README.read_text())
+    assert shown is not None, "the README lacks the command of its tails"
+    command = shlex.split(shown[1])
+    environment = {**os.environ, "COLUMNS": "100"}
+    done = _run([sys.executable, "-m", *command], ROOT, environment)
+    assert done.returncode == 0, done.stderr
+    wanted = _put(README.read_text(), "tails", f"$ {shown[1]}\n{done.stdout.rstrip()}")
+    if UPDATE:
+        README.write_text(wanted)
+    assert README.read_text() == wanted
+
+
 def test_every_option_of_the_readme_exists() -> None:
     help_text = "".join(
         _run([sys.executable, "-m", "batchadvisor", verb, "--help"], ROOT).stdout

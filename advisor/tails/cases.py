@@ -356,7 +356,8 @@ CASES: tuple[Case, ...] = (
         "multiworker.fit",
         "error",
         "MultiWorkerMirroredStrategy does not train with Keras 3",
-        "fit raises ValueError 'Attempt to convert a value (PerReplica...' whatever the sizes.",
+        "With two workers fit raises ValueError 'Attempt to convert a value (PerReplica...' "
+        "whatever the sizes; one worker alone trains.",
         "Use torch DDP, keras.distribution on JAX, or tf_keras.",
         "keras.other",
     ),

@@ -48,7 +48,7 @@ def layout_of(pipeline: Pipeline, batch_size: int | None = None) -> Layout | str
     setup, ranks = pipeline.setup, pipeline.num_ranks
     if num_samples is None:
         return "the dataset has no length: give --samples"
-    if setup == "multi-worker-mirrored" or (setup == "keras-torch" and ranks > 1):
+    if setup in ("multi-worker-mirrored", "keras-torch") and ranks > 1:
         return "this setup does not train"
     if setup in GLOBAL:
         if batch_is(pipeline) == "per rank":
@@ -67,6 +67,11 @@ def layout_of(pipeline: Pipeline, batch_size: int | None = None) -> Layout | str
     if pipeline.iterable and pipeline.num_workers > 1:
         return _workers(pipeline, num_samples, size)
     return _replicated(pipeline, num_samples, size)
+
+
+def _weight(full_samples: int, last_samples: int) -> float:
+    """Of a sample in the last micro-step against the others."""
+    return full_samples / last_samples if 0 < last_samples < full_samples else 1.0
 
 
 def _steps(batches: int, pipeline: Pipeline) -> tuple[int, int]:
@@ -92,7 +97,9 @@ def _replicated(pipeline: Pipeline, num_samples: int, size: int) -> Layout:
     return Layout(
         full=full,
         last=last if batches else (),
+        full_samples=size,
         last_samples=last_samples,
+        weight=_weight(size, last_samples),
         batches=(batches,),
         steps=steps,
         dropped=dropped,
@@ -122,7 +129,9 @@ def _ranks(pipeline: Pipeline, num_samples: int, size: int) -> Layout:
     return Layout(
         full=(size,) * ranks,
         last=(last,) * ranks if batches else (),
+        full_samples=size * ranks,
         last_samples=last * ranks,
+        weight=_weight(size, last),
         batches=(batches,) * ranks,
         steps=steps,
         duplicates=each * ranks - distinct,
@@ -146,7 +155,9 @@ def _uneven(pipeline: Pipeline, num_samples: int, size: int, shares: tuple[int, 
     return Layout(
         full=(size,) * len(shares),
         last=last if most else (),
+        full_samples=size * len(shares),
         last_samples=sum(last) if most else 0,
+        weight=_weight(size * len(shares), sum(last) if most else 0),
         batches=batches,
         steps=steps,
         dropped=num_samples - kept,
@@ -165,7 +176,9 @@ def _sliced(pipeline: Pipeline, num_samples: int, sizes: tuple[int, ...]) -> Lay
     return Layout(
         full=sizes,
         last=last if batches else (),
+        full_samples=size,
         last_samples=sum(last) if batches else 0,
+        weight=_weight(size, sum(last) if batches else 0),
         batches=(batches,) * len(sizes),
         steps=steps,
         dropped=left if drops else 0,
@@ -220,11 +233,14 @@ def _accelerated(
         batches = (whole,) * pipeline.num_ranks
     steps, tail = _steps(max(batches), pipeline)
     last = rest or (full if whole else ())
-    drawn = whole * sum(full) + sum(rest)
+    step = own * pipeline.num_ranks
+    drawn = whole * step + sum(rest)
     return Layout(
         full=full,
         last=last,
+        full_samples=step,
         last_samples=sum(last),
+        weight=_weight(step, sum(last)),
         batches=batches,
         steps=steps,
         duplicates=max(0, drawn - num_samples),
@@ -252,7 +268,9 @@ def _workers(pipeline: Pipeline, num_samples: int, size: int) -> Layout:
     return Layout(
         full=(size,),
         last=(last,) if total else (),
+        full_samples=size,
         last_samples=last,
+        weight=_weight(size, last),
         batches=(total,),
         steps=steps,
         dropped=num_samples - total * size if drops else 0,

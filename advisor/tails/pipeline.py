@@ -60,7 +60,7 @@ def dispatches(pipeline: Pipeline) -> bool:
 def refuse(pipeline: Pipeline) -> str:
     """Why a setup starts no training at all, whatever the tail; empty if it does."""
     setup, ranks, size = pipeline.setup, pipeline.num_ranks, pipeline.batch_size
-    if setup == "multi-worker-mirrored":
+    if setup == "multi-worker-mirrored" and ranks > 1:
         return "multiworker.fit"
     if setup == "keras-torch" and ranks > 1:
         return "keras-torch.distribution"

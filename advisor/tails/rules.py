@@ -137,11 +137,14 @@ def _uneven_steps(pipeline: Pipeline, layout: Layout) -> int:
 
 def _uneven_sizes(pipeline: Pipeline, layout: Layout) -> int:
     del pipeline
-    for sizes in (layout.full, layout.last):
-        filled = {one for one in sizes if one}
-        if len(filled) > 1:
-            return HARM
-    return NO
+    return HARM if _differ(layout.full) or _differ(layout.last) else NO
+
+
+def _differ(sizes: tuple[int, ...]) -> bool:
+    """Whether ranks that have samples have different numbers of them."""
+    if not sizes or sizes.count(sizes[0]) == len(sizes):
+        return False
+    return len({one for one in sizes if one}) > 1
 
 
 def _sync_short(pipeline: Pipeline, layout: Layout) -> int:
@@ -208,7 +211,8 @@ def _first_batch(pipeline: Pipeline, layout: Layout) -> int:
 
 
 def _indivisible(pipeline: Pipeline, layout: Layout) -> int:
-    return HARM if layout.last_samples % pipeline.num_ranks or len(set(layout.full)) > 1 else NO
+    ranks = pipeline.num_ranks
+    return HARM if layout.last_samples % ranks or layout.full_samples % ranks else NO
 
 
 def _new_shape(pipeline: Pipeline, layout: Layout) -> int:

@@ -121,14 +121,18 @@ def test_first_batch(tmp_path_factory, pipelines):
             assert "Inputs to operation AddN" in error
 
 
-@pytest.mark.case("multiworker.fit", "fit of one worker", "keras", "tensorflow-cpu")
-def test_multi_worker(tensorflow):
-    assert "PerReplica" in tensorflow["multi_worker"]
+@pytest.mark.case("multiworker.fit", "fit of two workers", "keras", "tensorflow-cpu")
+def test_multi_worker(tensorflow, tmp_path):
+    seen = launch(SCRIPT, tmp_path, "multi_worker", KERAS_BACKEND="tensorflow")
+    assert all("PerReplica" in one["multi_worker"] for one in seen), seen
     report = batchadvisor.tails(
         num_samples=16, batch_size=8, num_ranks=2, setup="multi-worker-mirrored"
     )
     assert report.layout is None
     assert case_of(report, "multiworker.fit").severity == "error"
+    assert tensorflow["multi_worker"] == ""
+    one = batchadvisor.tails(num_samples=16, batch_size=8, setup="multi-worker-mirrored")
+    assert one.findings == ()
 
 
 @pytest.mark.case(

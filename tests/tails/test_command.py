@@ -1,0 +1,117 @@
+"""`batchadvisor tails` as it is typed."""
+
+import json
+
+import pytest
+from batchadvisor.advisor.tails.cases import CASES
+from batchadvisor.cli import cli
+from batchadvisor.errors import UsageError
+from click.testing import CliRunner
+
+
+def typed(*arguments, fails=None):
+    """The output of a command line."""
+    done = CliRunner().invoke(cli, ["tails", *map(str, arguments)])
+    if fails is None:
+        assert done.exit_code == 0, (done.output, done.exception)
+        return done.output
+    if isinstance(done.exception, UsageError):  # `main` prints it and exits with its code
+        assert done.exception.exit_code == 2
+        return str(done.exception)
+    assert done.exit_code == 2
+    return done.output
+
+
+class TestPlan:
+    def test_text(self):
+        text = typed("--samples", 50_000, "--batch-size", 128)
+        assert "391" in text
+        assert "80 samples; each weighs 1.6 times the others" in text
+        assert "nothing was run" in text
+
+    def test_several_ranks_are_ddp(self):
+        text = typed("--samples", 17, "--batch-size", 4, "--ranks", 4)
+        assert "on 4 ranks, ddp" in text
+        assert "3 of 17 samples are drawn again" in text
+        assert "DistributedSampler(dataset, drop_last=True)" in text
+        assert "Next: batchadvisor tails --explain" in text
+
+    def test_json(self):
+        data = json.loads(typed("--samples", 9, "--batch-size", 4, "--batch-norm", "--json"))
+        assert data["layout"]["last"] == [1]
+        assert {"norm.one-value", "loader.short"} <= {one["id"] for one in data["findings"]}
+
+    def test_uneven_ranks(self):
+        text = typed("--samples", 21, "--ranks", 2, "--rank-batch-sizes", "6,2")
+        assert "batches of 6, 2 by rank" in text
+        assert "5, 0 by rank" in text
+
+    def test_a_setup_that_does_not_train(self):
+        text = typed(
+            "--samples", 9, "--batch-size", 3, "--ranks", 2, "--setup", "accelerate",
+            "--split-batches",
+        )  # fmt: skip
+        assert "is not known: this setup does not train" in text
+        assert "batch_size = 4" in text
+
+
+class TestSweep:
+    def test_clean_sizes_only(self):
+        text = typed("--samples", 50_000, "--sweep", "--range", "120:130")
+        lines = [one.split()[0] for one in text.splitlines() if one.endswith("clean")]
+        assert lines == [str(one) for one in range(120, 131) if one not in (121, 124)]
+        assert (50_000 % 121, 50_000 % 124) == (27, 28)  # less than half a batch
+        assert "--all shows the others too" in text
+
+    def test_all(self):
+        text = typed("--samples", 1000, "--sweep", "--range", "64:72", "--all")
+        assert "loader.short" in text
+        assert len([one for one in text.splitlines() if one.strip()[:2].isdigit()]) == 9 + 1
+
+    def test_json(self):
+        rows = json.loads(typed("--samples", 1000, "--sweep", "--range", "100:200:50", "--json"))
+        assert [one["batch_size"] for one in rows] == [100, 150, 200]
+
+    def test_without_a_range(self):
+        assert "by batch size" in typed("--samples", 1000, "--batch-size", 64, "--sweep")
+
+
+class TestExplain:
+    @pytest.mark.parametrize("case", CASES, ids=lambda one: one.id)
+    def test_every_page(self, case):
+        text = typed("--explain", case.id)
+        assert text == typed("--explain", case.number)
+        assert case.title in text
+        assert "What to do" in text
+        assert "no test has provoked it" not in text
+        assert "ran:" in text
+
+    def test_all(self):
+        text = typed("--explain", "all")
+        assert all(one.id in text for one in CASES)
+        assert "no test" not in text
+
+    def test_json(self):
+        data = json.loads(typed("--explain", "loader.short", "--json"))
+        assert data["case"]["number"] == 1
+        assert data["proofs"][0]["how"] == "ran"
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("arguments", "part"),
+        [
+            (("--batch-size", 4), "--samples"),
+            (("--samples", 4), "--batch-size"),
+            (("--samples", 0, "--batch-size", 4), "0 samples"),
+            (("--samples", 9, "--batch-size", -4), "-4 cannot be"),
+            (("--samples", 9, "--batch-size", 4, "--range", "1:9"), "belong to --sweep"),
+            (("--samples", 9, "--sweep", "--range", "9:1"), "LOW:HIGH"),
+            (("--samples", 9, "--sweep", "--range", "1:10000000"), "10000000 sizes"),
+            (("--explain", "nothing"), "No case"),
+            (("--explain", "accelerate"), "Did you mean"),
+            (("--samples", 9, "--batch-size", 4, "--setup", "other"), "other"),
+        ],
+    )
+    def test_one_clear_error(self, arguments, part):
+        assert part in typed(*arguments, fails=True)

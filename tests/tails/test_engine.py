@@ -1,0 +1,183 @@
+"""The engine as a whole: bad input, fixes, sweeps, sizes near by."""
+
+import random
+import time
+
+import batchadvisor
+import pytest
+from batchadvisor import ModelFacts, Pipeline
+from batchadvisor.advisor.tails.cases import BY_ID, CASES, case_of
+from batchadvisor.advisor.tails.engine import WHATEVER_THE_SIZE, nearest_clean, report_of, sweep
+from batchadvisor.advisor.tails.fixes import fixes, remedies
+from batchadvisor.cli.tails import SETUPS
+from batchadvisor.errors import UsageError
+from batchadvisor.records import Setup
+from hypothesis import given
+from hypothesis import strategies as st
+
+MODELS = (
+    ModelFacts(),
+    ModelFacts(batch_norm=2, batch_norm_values=1, optimizer="SGD", compiled="default"),
+    ModelFacts(sync_batch_norm=1, instance_norm=1, instance_norm_values=1),
+)
+
+
+def pipelines():
+    """Pipelines of every setup, at random."""
+    rng = random.Random(0)
+    for setup in SETUPS:
+        ranks = 1 if setup in ("dataloader", "keras-tensorflow", "keras-jax") else 4
+        for _ in range(60):
+            yield Pipeline(
+                num_samples=rng.randint(1, 400),
+                batch_size=rng.randint(1, 64),
+                setup=setup,
+                num_ranks=ranks,
+                drop_last=rng.random() < 0.3,
+                micro_batches=rng.choice((1, 1, 4)),
+                stage=rng.choice(("train", "train", "validate", "predict")),
+                model=rng.choice(MODELS),
+            )
+
+
+def test_the_command_line_knows_every_setup():
+    assert Setup.__args__ == SETUPS
+
+
+class TestEveryPipeline:
+    def test_the_sweep_says_what_the_report_says(self):
+        for pipeline in pipelines():
+            report = report_of(pipeline)
+            (row,) = sweep(pipeline, [pipeline.batch_size])
+            harm = [one.id for one in report.findings if one.harmful]
+            assert sorted(row.ids) == sorted(harm), pipeline
+            if report.layout is None:
+                assert report.unavailable["layout"]
+                continue
+            layout = report.layout
+            assert (row.steps, row.dropped) == (layout.steps, layout.dropped)
+            assert (row.duplicates, row.weight) == (layout.duplicates, layout.weight)
+            also = [one.id for one in report.findings if not one.harmful]
+            assert sorted(row.also) == sorted(also)
+
+    def test_findings_have_words_evidence_and_fixes(self):
+        seen = set()
+        for pipeline in pipelines():
+            for one in report_of(pipeline).findings:
+                seen.add(one.id)
+                assert one.message
+                assert one.severity == BY_ID[one.id].severity
+                assert one.fixes, one.id
+                assert all("{" not in fix.snippet.replace("{i", "") for fix in one.fixes)
+        assert len(seen) >= 18
+
+    def test_sizes_near_by_are_clean(self):
+        for pipeline in list(pipelines())[::7]:
+            for one in nearest_clean(pipeline):
+                assert one.batch_size != pipeline.batch_size
+                (row,) = sweep(pipeline, [one.batch_size])
+                assert row.steps
+                assert set(row.ids) <= WHATEVER_THE_SIZE
+                assert row.weight == one.weight <= 2
+
+
+class TestCases:
+    def test_numbers_and_names(self):
+        assert [one.number for one in CASES] == list(range(1, 31))
+        assert case_of("14") is case_of("dataparallel.chunks") is CASES[13]
+        assert case_of("0") is case_of("31") is case_of("nothing") is None
+
+    def test_every_remedy_is_used_and_every_use_is_one(self):
+        used = {name for one in CASES for name in one.fixes}
+        own = {name.partition(".")[0] for name in remedies() if name.startswith(("drop.", "fill."))}
+        assert used <= set(remedies())
+        assert {one for one in remedies() if not one.startswith(("drop.", "fill."))} <= used | own
+
+    @pytest.mark.parametrize("setup", SETUPS)
+    def test_snippets_are_python_or_a_command(self, setup):
+        pipeline = Pipeline(
+            num_samples=1000, batch_size=64, setup=setup, num_ranks=4,
+            model=ModelFacts(optimizer="SGD"),
+        )  # fmt: skip
+        for case in CASES:
+            for one in fixes(pipeline, *case.fixes):
+                if not one.snippet.startswith(("batchadvisor", "torchrun")):
+                    compile(one.snippet, case.id, "exec")
+
+
+BAD = [
+    ({"num_samples": 0}, "0 samples"),
+    ({"num_samples": -5}, "-5 samples"),
+    ({"batch_size": 0}, "0 cannot be the batch size"),
+    ({"batch_size": -1}, "-1 cannot be the batch size"),
+    ({"num_ranks": 0}, "number of ranks"),
+    ({"micro_batches": 0}, "micro-batches"),
+    ({"num_workers": -1}, "workers"),
+    ({"num_ranks": 2}, "one device"),
+    ({"setup": "ddp", "num_ranks": 3, "batch_is": "global"}, "cannot be shared evenly"),
+    ({"sampler": "plain"}, "sampler says nothing"),
+    ({"sampler_drop_last": True}, "has none"),
+    ({"split_batches": True}, "belong to Accelerate"),
+    ({"even_batches": False}, "belong to Accelerate"),
+    ({"dispatch_batches": False}, "belong to Accelerate"),
+    ({"setup": "accelerate", "split_batches": True, "batch_is": "per rank"}, "of all ranks"),
+    ({"setup": "distributed-sampler", "sampler": "plain"}, "contradicts"),
+    ({"setup": "ddp", "sampler": "distributed", "iterable": True}, "has no sampler"),
+    ({"setup": "ddp", "num_ranks": 2, "rank_batch_sizes": (4,)}, "1 batch sizes"),
+    ({"setup": "ddp", "num_ranks": 2, "rank_batch_sizes": (4, 8)}, "add up to 12"),
+    ({"setup": "ddp", "num_ranks": 2, "rank_batch_sizes": (-4, 8)}, "cannot be batch sizes"),
+    ({"setup": "nothing"}, "cannot be described"),
+    ({"batch_size": "eight"}, "cannot be described"),
+    ({"batches": 3}, "has no batches"),
+]
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(("facts", "part"), BAD)
+    def test_one_clear_error(self, facts, part):
+        with pytest.raises(UsageError) as caught:
+            batchadvisor.tails(**{"num_samples": 100, "batch_size": 8, **facts})
+        assert part in caught.value.what
+        assert caught.value.remedy
+
+    def test_a_batch_larger_than_the_data(self):
+        kept = batchadvisor.tails(num_samples=5, batch_size=8)
+        assert (kept.layout.steps, kept.layout.last) == (1, (5,))
+        dropped = batchadvisor.tails(num_samples=5, batch_size=8, drop_last=True)
+        assert dropped.layout.steps == 0
+        assert dropped.findings[0].id == "loader.no-steps"
+
+    def test_unknown_length(self):
+        report = batchadvisor.tails(num_samples=None, batch_size=8)
+        assert report.layout is None
+        assert "--samples" in report.unavailable["layout"]
+
+
+class TestOneObject:
+    def test_a_pipeline_and_changes(self):
+        pipeline = Pipeline(num_samples=50_000, batch_size=128)
+        assert batchadvisor.tails(pipeline).pipeline == pipeline
+        changed = batchadvisor.tails(pipeline, batch_size=125)
+        assert changed.pipeline.batch_size == 125
+        assert changed.findings == ()
+
+    def test_a_model_stays(self):
+        model = ModelFacts(batch_norm=1, batch_norm_values=1)
+        pipeline = Pipeline(num_samples=9, batch_size=4, model=model)
+        assert batchadvisor.tails(pipeline).findings[0].id == "norm.one-value"
+
+
+@given(st.integers(1, 100_000), st.integers(1, 1000), st.integers(2, 16))
+def test_global_and_per_rank_agree(num_samples, own, ranks):
+    facts = {"num_samples": num_samples, "num_ranks": ranks, "setup": "ddp"}
+    each = batchadvisor.tails(batch_size=own, **facts)
+    whole = batchadvisor.tails(batch_size=own * ranks, batch_is="global", **facts)
+    assert whole.layout == each.layout
+
+
+def test_a_sweep_is_quick():
+    """The bench measures it; this only refuses a fall by an order of magnitude."""
+    pipeline = Pipeline(num_samples=1_281_167, batch_size=256, num_ranks=8, setup="ddp")
+    start = time.perf_counter()
+    assert len(sweep(pipeline, range(1, 4097))) == 4096
+    assert time.perf_counter() - start < 2
