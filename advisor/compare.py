@@ -9,7 +9,7 @@ MEMORY_NOISE = 0.02
 """Peaks that differ by less are not said to differ: they hold no interval of their own."""
 LABELS = (
     "script", "device", "capacity", "torch", "CUDA", "driver", "Python", "batchadvisor",
-    "own batch size", "data workers", "goal",
+    "own batch size", "data workers", "ranks", "goal",
 )  # fmt: skip
 
 
@@ -38,7 +38,8 @@ def compare(
         only_before=tuple(sorted(every_before - every_after)),
         only_after=tuple(sorted(every_after - every_before)),
         differs=_differs(before, after),
-        comparable=_device(before) == _device(after),
+        same_device=_device(before) == _device(after),
+        same_script=before.script.path == after.script.path,
     )
 
 
@@ -126,6 +127,8 @@ def _said(record: RunRecord, label: str) -> str:
             "Python": versions.python,
             "batchadvisor": versions.batchadvisor,
         }
+    if record.distribution is not None:
+        texts["ranks"] = str(record.distribution.world_size)
     if found is not None:
         texts["own batch size"] = str(found.native_batch_size)
         texts["data workers"] = str(found.primary.num_workers)

@@ -40,7 +40,8 @@ class Comparison(Record, frozen=True, kw_only=True):
         sizes: throughput and memory at every size that ran in both, smallest first.
         only_before, only_after: sizes that ran in one of them.
         differs: what else is not the same: label, first run, second run.
-        comparable: whether the two were measured on the same kind of device.
+        same_device: whether the two were measured on the same kind of device.
+        same_script: whether both ran the same file; its arguments may differ.
     """
 
     recommended: Difference | None
@@ -48,4 +49,5 @@ class Comparison(Record, frozen=True, kw_only=True):
     only_before: tuple[int, ...] = ()
     only_after: tuple[int, ...] = ()
     differs: tuple[tuple[str, str, str], ...] = ()
-    comparable: bool = True
+    same_device: bool = True
+    same_script: bool = True

@@ -7,7 +7,7 @@ from ..units import format_bytes
 from .chart import Chart
 from .report import Column, ComparisonReport, Report, Row, Table
 from .timelines import overlay
-from .wording import clean, measured
+from .wording import clean, measured, pad_digits
 
 WORDS = {
     "samples_per_s": {"more": "faster", "less": "slower"},
@@ -17,6 +17,8 @@ DRIFT = (
     "The intervals are those within each run; what changes from run to run, such as clocks and "
     "neighbours on the machine, is not in them."
 )
+SAID = ("script", "device", "capacity")
+"""What a caution of its own tells."""
 OVERLAID = ("throughput", "memory", "shares", "energy")
 
 
@@ -57,8 +59,9 @@ def _headline(comparison: Comparison, before: Report, after: Report) -> str:
     at = f"{found.batch_before} before, {found.batch_after} after"
     if found.batch_before == found.batch_after:
         at = f"batch size {found.batch_before} in both"
-    if not comparison.comparable:
-        return f"Two devices: x{found.ratio or 0:.2f} samples per second ({at})"
+    if not comparison.same_device or not comparison.same_script:
+        what = "Two scripts" if comparison.same_device else "Two devices"
+        return f"{what}: {_ratio(found)} samples per second ({at})"
     if found.change == "cannot tell":
         return f"Cannot tell: {_ratio(found)} samples per second ({at})"
     word = WORDS["samples_per_s"][found.change].capitalize()
@@ -67,12 +70,21 @@ def _headline(comparison: Comparison, before: Report, after: Report) -> str:
 
 def _cautions(comparison: Comparison, before: Report, after: Report) -> tuple[str, ...]:
     cautions = []
-    if not comparison.comparable:
+    if not comparison.same_script:
+        cautions.append(
+            "The two runs are of different scripts: a sample of one may be more work than a "
+            "sample of the other."
+        )
+    if not comparison.same_device:
         cautions.append(
             "The two runs were measured on different devices: the difference is that of the "
             "devices as much as of anything else."
         )
-    others = [label for label, _, _ in comparison.differs if label not in ("device", "capacity")]
+    others = [
+        label
+        for label, _, _ in comparison.differs
+        if label not in SAID or (label == "script" and comparison.same_script)
+    ]
     if others:
         cautions.append(f"Not the same in both runs: {', '.join(others)}.")
     for which, report in (("first", before), ("second", after)):
@@ -138,11 +150,15 @@ def _value(value: Spread | float | None) -> str:
 
 
 def _ratio(found: Difference) -> str:
-    if found.ratio is None:
+    """Two decimals, which tell a bound from 1; a large one in the digits its interval supports."""
+    ratio, low, high = found.ratio, found.ratio_low, found.ratio_high
+    if ratio is None:
         return "-"
-    if found.ratio_low is None or found.ratio_high is None:
-        return f"x{found.ratio:.2f}"
-    return f"x{found.ratio:.2f} ({found.ratio_low:.2f} to {found.ratio_high:.2f})"
+    if low is None or high is None:
+        return f"x{ratio:.2f}"
+    middle = f"{ratio:.2f}" if ratio < 10 else pad_digits(ratio, (high - low) / 2 / ratio)
+    decimals = len(middle.partition(".")[2])
+    return f"x{middle} ({low:.{decimals}f} to {high:.{decimals}f})"
 
 
 def _chart(key: str, before: Report, after: Report, names: tuple[str, str]) -> Chart | None:

@@ -43,6 +43,7 @@ class TestLight:
             ("analyze", "--help"),
             ("tails", "--help"),
             ("doctor", "--help"),
+            ("report", "--help"),
             ("--version",),
         ],
     )
@@ -59,6 +60,13 @@ class TestLight:
         seen = imported_by("import batchadvisor.session.run", folder=tmp_path)
         assert "batchadvisor" in seen
         assert seen.isdisjoint({"torch", "tensorboard", "torch_tb_profiler"})
+
+    def test_a_report_needs_no_torch(self, tmp_path):
+        record = Path(__file__).with_name("data") / "records/char_gpt_cpu.json"
+        arguments = ("report", str(record), "-o", "report.html")
+        seen = imported_by(HELP, *arguments, folder=tmp_path)
+        assert (tmp_path / "report.html").is_file()
+        assert seen.isdisjoint({"torch", "tensorboard", "torch_tb_profiler", "numpy", "pynvml"})
 
 
 def flags():

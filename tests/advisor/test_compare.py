@@ -92,7 +92,8 @@ def test_a_run_does_not_differ_from_itself():
     found = held(one, one)
     assert {one.change for one in found.sizes} == {"cannot tell"}
     assert found.differs == ()
-    assert found.comparable
+    assert found.same_device
+    assert found.same_script
 
 
 def test_one_value_alone_says_nothing():
@@ -112,9 +113,19 @@ def test_memory_differs_beyond_its_noise(factor, change):
 
 def test_other_devices_and_versions_are_named():
     found = held(record({8: 1.0}), record({8: 1.0}, name="B", torch="2.10"))
-    assert not found.comparable
+    assert not found.same_device
+    assert found.same_script
     assert {one[0] for one in found.differs} == {"device", "torch"}
     assert ("torch", "2.9", "2.10") in found.differs
+
+
+def test_another_script_is_named_and_other_arguments_are_not_another_script():
+    one = record({8: 1.0})
+    other = msgspec.structs.replace(one, script=ScriptInfo(path="u.py"))
+    assert not held(one, other).same_script
+    tuned = msgspec.structs.replace(one, script=ScriptInfo(path="t.py", arguments=("--amp",)))
+    assert held(one, tuned).same_script
+    assert held(one, tuned).differs == (("script", "t.py", "t.py --amp"),)
 
 
 def test_sizes_of_one_run_are_listed_and_nothing_is_made_up():

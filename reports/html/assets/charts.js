@@ -221,7 +221,11 @@ var BatchAdvisorCharts = (function () {
           } },
         y: { range: bounds(chart, full, seen) }
       },
-      axes: [x, Object.assign({}, axis, { label: chart.y_label, size: 48,
+      axes: [x, Object.assign({}, axis, { label: chart.y_label,
+        size: function (u, values) {
+          var longest = Math.max.apply(null, (values || [""]).map(function (one) { return one.length; }));
+          return 20 + 7 * Math.max(longest, 3);
+        },
         values: function (u, splits) { return splits.map(short); } })],
       hooks: { drawAxes: [under(chart)], draw: [over(chart)] }
     };
