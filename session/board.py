@@ -17,6 +17,8 @@ from .store import read_record
 
 FRESH_S = 1.0
 """A listing younger than this is taken as it is."""
+LISTING_SHARE = 0.05
+"""Listing takes at most this share of the time, so that a run beside it is not disturbed."""
 RETRY_S = 10.0
 """An empty log directory is not walked more often than this."""
 MAX_KEPT = 256
@@ -40,6 +42,7 @@ class Board:
         self._heads: dict[tuple[str, int, int], bool] = {}
         self._places: dict[str, Place] = {}
         self._listed_s = float("-inf")
+        self._fresh_s = FRESH_S
         self._looked_s = float("-inf")
         self._active = False
         self._kept: OrderedDict[str, Shown] = OrderedDict()
@@ -134,9 +137,11 @@ class Board:
 
     def _listed(self) -> dict[str, Place]:
         with self._listing:
-            if time.monotonic() - self._listed_s > FRESH_S:
+            started_s = time.monotonic()
+            if started_s - self._listed_s > self._fresh_s:
                 self._places = {one.entry.key: one for one in find(self._roots, self._heads)}
                 self._listed_s = time.monotonic()
+                self._fresh_s = max(FRESH_S, (self._listed_s - started_s) / LISTING_SHARE)
                 self._active = self._active or bool(self._places)
             return self._places
 

@@ -99,7 +99,7 @@ class TestBoard:
         key = one.entries()[0].key
         shown = one.show(key)
         assert one.show(key) is shown
-        monkeypatch.setattr(board, "FRESH_S", 0.0)
+        monkeypatch.setattr(one, "_fresh_s", 0.0)
         os.utime(tmp_path / "run/record.json", ns=(0, 0))
         assert one.show(key) is not shown
 
