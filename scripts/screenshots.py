@@ -1,19 +1,24 @@
-"""The pictures of the README: the report of the stored CPU run, in headless Chromium, offline.
+"""The pictures of the README: the stored CPU run as a report and in TensorBoard, without network.
 
     python scripts/screenshots.py
 
-Writes docs/report-light.png and docs/report-dark.png. Needs Playwright, Pillow and a Chromium.
+Writes docs/report-light.png, docs/report-dark.png and docs/tab.png. Needs Playwright, Pillow and a
+Chromium.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 from batchadvisor.advisor.advise import advise
 from batchadvisor.reports.build import build_report
 from batchadvisor.reports.html.page import render
+from batchadvisor.session.events import write_run_events
 from batchadvisor.session.store import read_record
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
@@ -49,6 +54,41 @@ def take(browser: Browser, page: Path, scheme: str, first: str, last: str) -> by
     return picture
 
 
+def take_tab(browser: Browser, folder: Path) -> bytes:
+    """The tab in TensorBoard, with the run chosen."""
+    run = folder / "batchadvisor-runs/char_gpt"
+    run.mkdir(parents=True)
+    shutil.copy(RECORD, run / "record.json")
+    record = read_record(run)
+    write_run_events(record, advise(record), run)
+    command = [sys.executable, "-m", "batchadvisor", "view", str(run), "--port", "0"]
+    command += ["--pytorch-profiler-tab", "off"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder) as server:
+        try:
+            assert server.stdout is not None
+            server.stdout.readline()
+            address = server.stdout.readline().split()[1]
+            context = browser.new_context(viewport={"width": 1180, "height": 1180})
+            tab = context.new_page()
+            tab.goto(address)
+            inner = tab.frame_locator("iframe")
+            for figure in inner.locator("figure.chart").all()[:2]:
+                figure.locator(".uplot canvas").wait_for()
+            tab.wait_for_timeout(1500)
+            picture = tab.screenshot()
+            context.close()
+        finally:
+            server.terminate()
+    return picture
+
+
+def shrink(target: Path) -> None:
+    """Fewer colours; says what is left."""
+    with Image.open(target) as picture:
+        picture.convert("RGB").quantize(COLORS).save(target, optimize=True)
+    print(f"{target.relative_to(ROOT)}  {target.stat().st_size / 1000:.0f} kB")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--chromium", default="/usr/bin/chromium")
@@ -67,9 +107,10 @@ def main() -> None:
         for scheme, (first, last) in parts.items():
             target = ROOT / f"docs/report-{scheme}.png"
             target.write_bytes(take(browser, page, scheme, first, last))
-            with Image.open(target) as picture:
-                picture.convert("RGB").quantize(COLORS).save(target, optimize=True)
-            print(f"{target.relative_to(ROOT)}  {target.stat().st_size / 1000:.0f} kB")
+            shrink(target)
+        target = ROOT / "docs/tab.png"
+        target.write_bytes(take_tab(browser, Path(folder)))
+        shrink(target)
         browser.close()
 
 

@@ -64,7 +64,7 @@ def test_the_output_of_tails_is_that_of_the_command() -> None:
 def test_every_option_of_the_readme_exists() -> None:
     help_text = "".join(
         _run([sys.executable, "-m", "batchadvisor", verb, "--help"], ROOT).stdout
-        for verb in ("run", "advise", "analyze", "report", "tails")
+        for verb in ("run", "advise", "analyze", "report", "tails", "view")
     )
     options = set(re.findall(r"--[a-z][a-z-]+", README.read_text()))
     foreign = {
@@ -102,7 +102,13 @@ def test_the_commands_run(folder: Path) -> None:
         if command[0] == "python3":
             continue  # the two commands that install; the gate runs them in a fresh clone
         if command[0] == "tensorboard":
-            _serve(command, folder, environment)
+            path, words = "data/plugin/pytorch_profiler/runs", "batch_size=0016"
+            _serve([*command, "--host", "127.0.0.1"], folder, environment, path, words)
+            ran += 1
+            continue
+        if command[:2] == ["batchadvisor", "view"]:
+            path, words = "data/plugin/batch_advisor/entries", '"kind":"run"'
+            _serve(command, folder, environment, path, words)
             ran += 1
             continue
         assert command[0] == "batchadvisor", line
@@ -164,30 +170,33 @@ def _put(text: str, name: str, content: str) -> str:
     return f"{head}{begin}\n```text\n{content}\n```\n{end}{tail}"
 
 
-def _serve(command: list[str], folder: Path, environment: dict[str, str]) -> None:
+def _serve(
+    command: list[str], folder: Path, environment: dict[str, str], path: str, words: str
+) -> None:
+    """Starts a TensorBoard and waits until an address of it answers with the words."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     server = subprocess.Popen(
-        [*command, "--host", "127.0.0.1", "--port", str(port)],
+        [*command, "--port", str(port)],
         cwd=folder,
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
-        runs = f"http://127.0.0.1:{port}/data/plugin/pytorch_profiler/runs"
         end = time.monotonic() + 90
         text = ""
-        while time.monotonic() < end and "batch_size=0016" not in text:
+        while time.monotonic() < end and words not in text:
             assert server.poll() is None, "TensorBoard ended"
             try:
-                with urllib.request.urlopen(runs, timeout=5) as answer:
+                address = f"http://127.0.0.1:{port}/{path}"
+                with urllib.request.urlopen(address, timeout=5) as answer:
                     text = answer.read().decode()
             except OSError:
                 pass
             time.sleep(0.5)
-        assert "batch_size=0016" in text
+        assert words in text
     finally:
         server.terminate()
         server.wait()
