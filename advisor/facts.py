@@ -169,11 +169,32 @@ def trusted_memory(record: RunRecord) -> dict[int, Memory]:
     return dict(sorted({**other, **clean}.items()))
 
 
+MAX_WIDENING = 1.5
+"""Beyond this, room for longer batches is not guessed but looked for, with `--worst-case`."""
+
+
 def target_bytes(record: RunRecord) -> int | None:
-    """What a recommended size may take: the capacity less the margin."""
+    """What a recommended size may take: the capacity less the margin, and less what a batch as
+    long as the longest one seen would need more.
+    """
     if record.device is None:
         return None
-    return int(record.device.capacity_bytes * (1 - record.goal.margin))
+    room = record.device.capacity_bytes * (1 - record.goal.margin)
+    return int(room / input_widening(record))
+
+
+def input_widening(record: RunRecord) -> float:
+    """The longest batch that was seen over the longest of a usual trial, at least 1.
+
+    A peak is that of the longest batch of its own trial; the longest of all trials may come to
+    any of them. Under `--worst-case` every trial began with the longest samples.
+    """
+    if record.goal.worst_case:
+        return 1.0
+    seen = sorted(one.inputs.largest for one in ran(record) if one.inputs is not None)
+    if not seen:
+        return 1.0
+    return min(MAX_WIDENING, seen[-1] / seen[(len(seen) - 1) // 2])
 
 
 def pooled(trials: list[Trial], field: str) -> Spread | None:

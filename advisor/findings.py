@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..records import Evidence, Finding, RunRecord, Tail, TailCheck
 from ..units import format_bytes
-from .facts import confirmations, failed, pooled, ran, searched, undisturbed
+from .facts import confirmations, failed, input_widening, pooled, ran, searched, undisturbed
 from .knee import slower_than_larger
 from .sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
 from .tail_findings import tail_findings
@@ -257,6 +257,31 @@ def _damaged(record: RunRecord) -> list[Finding]:
     ]
 
 
+def _varying_inputs(record: RunRecord) -> list[Finding]:
+    """The peak depends on the longest batch; a short window may not have seen it."""
+    seen = [one.inputs for one in ran(record) if one.inputs is not None]
+    if not seen:
+        return []
+    low, high = min(one.smallest for one in seen), max(one.largest for one in seen)
+    words = f"batches varied from {low:.0f} to {high:.0f} elements a sample, padding included"
+    if record.goal.worst_case:
+        words += "; every trial began with the longest samples"
+        return [Finding(rule="inputs.vary", severity="info", message=words)]
+    widening = input_widening(record)
+    message = f"{words}; the longest batch of an epoch may need more memory than any trial saw"
+    if widening > 1:
+        message += f", so {1 - 1 / widening:.0%} more of the memory is left free"
+    return [
+        Finding(
+            rule="inputs.vary",
+            severity="warning",
+            message=message,
+            evidence=(Evidence(metric="longest batch over a usual one", value=round(widening, 3)),),
+            remedy="run with --worst-case, which begins every trial with the longest samples.",
+        )
+    ]
+
+
 _RULES: tuple[Callable[[RunRecord], list[Finding]], ...] = (
     _refused,
     _broken,
@@ -264,6 +289,7 @@ _RULES: tuple[Callable[[RunRecord], list[Finding]], ...] = (
     _falling,
     _bounded,
     _approximate,
+    _varying_inputs,
     _by_index,
     _as_asked,
     _damaged,

@@ -64,6 +64,7 @@ def goal_of(options: dict[str, Any], base: Goal | None = None) -> Goal:
         "sizes": options.get("sizes") or None,
         "profile": False if options.get("no_profile") else None,
         "keep_effective_batch": options.get("keep_effective_batch") or None,
+        "worst_case": options.get("worst_case") or None,
     }
     given = {name: value for name, value in changes.items() if value is not None}
     return msgspec.structs.replace(base or Goal(), **given)

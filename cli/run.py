@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     "such devices by commas.",
 )
 @click.option("--gpus", help="Probe several GPUs at once: all, 0,2, or distinct (one a model).")
+@click.option(
+    "--worst-case",
+    is_flag=True,
+    help="Begin every trial with the longest samples, where samples differ in length.",
+)
 @click.option("--memory-limit", type=BYTES, help="What the script may use, for example 8GiB.")
 @click.option(
     "--nproc-per-node",

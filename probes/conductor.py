@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import torch
 
-from ..records import Discovery, Door, FileTouched, Parallelism, TailCheck, Trial
+from ..records import Discovery, Door, FileTouched, InputSize, Parallelism, TailCheck, Trial
 from . import host
 from .devices import DeviceProbe, probe_for
 from .distributed.lockstep import Agreement, LockstepWindow, SteadyProfiler
@@ -81,6 +81,7 @@ class Conductor:
         self.no_input = ""
         self.no_profile = ""
         self.ask: Callable[[int], None] = lambda _: None
+        self.inputs: Callable[[], InputSize | None] = lambda: None
         self.parameters: Callable[[], list[torch.Tensor]] = list
 
     # called by steering ----------------------------------------------------------------------
@@ -264,6 +265,9 @@ class Conductor:
         trial = window.result(
             self._run.ordinal, self._order.worker, doubts=(doubt,) if doubt else ()
         )
+        inputs = self.inputs()
+        if inputs is not None:
+            trial = msgspec.structs.replace(trial, inputs=inputs)
         if self.no_profile and window.request.profile:
             reasons = {**trial.unavailable, "profile": self.no_profile}
             trial = msgspec.structs.replace(trial, unavailable=reasons)

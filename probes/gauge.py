@@ -7,6 +7,7 @@ may happen to be as long as the size asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 _MAX_LEAVES = 64
@@ -52,6 +53,11 @@ class BatchGauge:
         axis, _, length, path = min(found, key=lambda one: one[:2])
         self._short_cut = (path, axis)
         return length
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Tensors and lists of plain values inside a batch."""
+    return (leaf for _, leaf in islice(_leaves(value, (), _MAX_DEPTH), _MAX_LEAVES))
 
 
 def _length(batch: Any, path: Path, axis: int) -> int:

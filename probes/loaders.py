@@ -17,6 +17,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from ..records import BatchSizeSource, LoaderInfo, SourceLine
 from .gauge import BatchGauge
+from .lengths import FIRST_BATCHES, Lengths, LongestFirst
 
 _MAX_SKIPPED = 1000
 """Batches of another size that a resized batch sampler may yield in a row."""
@@ -52,6 +53,10 @@ class LoaderHandle:
         self.arrived: int | None = None
         self.proof: str = ""
         self.num_yielded = 0
+        self.lengths = Lengths()
+        self.worst_case = False
+        self.worst_left = 0
+        self.longest: LongestFirst | None = None
         self.iterable = isinstance(loader.dataset, IterableDataset)
         self.cannot_steer = "" if loader.batch_sampler is not None else "the dataset batches itself"
         self._in_order = bool(getattr(loader, "in_order", True)) or loader.num_workers == 0
@@ -85,6 +90,17 @@ class LoaderHandle:
             source=self.source,
             **({} if loader is None else _sharing(loader)),
         )
+
+    def ask(self, size: int) -> None:
+        """From the next batch on, a trial of this size begins."""
+        self.asked = size
+        self.lengths.begin()
+        self.worst_left = FIRST_BATCHES if self.worst_case else 0
+
+    def longest_first(self, indices: Iterator[Any]) -> LongestFirst | None:
+        """The longest samples of the dataset; `None` once the loader is gone."""
+        loader = self._loader()
+        return None if loader is None else LongestFirst(loader.dataset, indices)
 
     def fetch(self, iterator: Any, native_next: Callable[[Any], Any]) -> Any:
         """The next batch for the script; under steering, one of the asked size.
@@ -136,6 +152,7 @@ class LoaderHandle:
         size = self.gauge.read(batch)
         self.proof = "shape" if size is not None else "indices" if by_index is not None else ""
         self.arrived = size if size is not None else by_index
+        self.lengths.note(batch, self.arrived)
         if self.asked is None and self.arrived is not None:
             # The largest one seen: the last batch of an epoch may be short.
             self.native = max(self.native or 0, self.arrived)
@@ -204,11 +221,21 @@ class _Issues(Iterator[list[Any]]):
             if self._handle.cap is not None:
                 batch = batch[: self._handle.cap]
         elif type(self._native) is BatchSampler or self._handle.approximate:
-            batch = self._chunk(asked)
+            batch = self._longest(asked) or self._chunk(asked)
         else:
             batch = self._resize(asked)
         self.issued.append((asked, len(batch)))
         return batch
+
+    def _longest(self, size: int) -> list[Any]:
+        """A batch of the longest samples while a trial begins under `--worst-case`, else none."""
+        handle = self._handle
+        if handle.worst_left <= 0:
+            return []
+        handle.worst_left -= 1
+        if handle.longest is None:
+            handle.longest = handle.longest_first(self._indices())
+        return [] if handle.longest is None else handle.longest.batch(size)
 
     def _chunk(self, size: int) -> list[Any]:
         """The next `size` indices of the script's sampler, which is started again for ever."""

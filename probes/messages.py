@@ -84,6 +84,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     door: Door = "loader"
     template: tuple[str, ...] = ()
     batch_size: int | None = None
+    worst_case: bool = False
     forced: bool = False
     lockstep: Lockstep | None = None
     cores: tuple[int, ...] = ()

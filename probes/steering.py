@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ..records import Discovery, Door, OptimizerInfo, SourceLine
+from ..records import Discovery, Door, InputSize, OptimizerInfo, SourceLine
 from .batch_size_source import find_batch_size_source
 from .call_site import user_call_site
 from .discovery import CycleFinder
@@ -59,6 +59,7 @@ class Steering:
 
     Attributes:
         steering: the loop was found, its sizes are ours.
+        worst_case: trials begin with the longest samples.
         passive: somebody else asks the loaders for sizes and knows where steps end.
     """
 
@@ -89,6 +90,7 @@ class Steering:
         self._witness = Witness()
         self.steering = False
         self.passive = False
+        self.worst_case = False
 
     @property
     def num_steps(self) -> int:
@@ -117,6 +119,7 @@ class Steering:
             original = loader.batch_sampler.handle
             place, source = original.place, original.source
         handle = LoaderHandle(loader, len(self._handles), place, source, self._batch_cap)
+        handle.worst_case = self.worst_case
         self._handles.append(handle)
         # By identity, not by call site: one line may make several loaders. The handle keeps no
         # reference, so a dead loader's number may come again and is overwritten here.
@@ -165,9 +168,13 @@ class Steering:
         assert self._primary is not None
         for handle in self._handles:
             if handle is self._primary:
-                handle.asked = batch_size
+                handle.ask(batch_size)
             elif handle.trains and handle.native and self._primary.native:
                 handle.asked = max(1, round(handle.native * batch_size / self._primary.native))
+
+    def inputs(self) -> InputSize | None:
+        """How the batches of the trial that ends now varied."""
+        return None if self._primary is None else self._primary.lengths.take()
 
     def parameters(self) -> list[torch.Tensor]:
         """The parameters of the optimizers that step."""

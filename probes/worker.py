@@ -102,13 +102,16 @@ def _steering(conductor: Any, order: WorkOrder, started_s: float) -> Any:
         return WorkloadSteering(conductor, order, started_s)
     from .steering import Steering
 
-    return Steering(
+    steering = Steering(
         conductor,
         loader=order.loader,
         batch_cap=order.batch_cap,
         arguments=order.arguments,
         started_s=started_s,
     )
+    steering.worst_case = order.worst_case
+    conductor.inputs = steering.inputs
+    return steering
 
 
 def _become_the_script(order: WorkOrder) -> None:

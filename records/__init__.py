@@ -67,6 +67,7 @@ from .tails import (
 from .trial import (
     Counters,
     IdleShares,
+    InputSize,
     KernelTime,
     Memory,
     OperatorTime,
@@ -113,6 +114,7 @@ __all__ = [
     "Goal",
     "GoalKind",
     "IdleShares",
+    "InputSize",
     "KernelTime",
     "Layout",
     "Limit",

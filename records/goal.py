@@ -19,6 +19,7 @@ class Goal(Record, frozen=True, kw_only=True):
         tolerance: throughput that a smaller size may cost under `knee`, 0..1.
         budget_s: wall time for all trials.
         sizes: try exactly these.
+        worst_case: every trial begins with the longest samples, so that its peak holds for them.
     """
 
     kind: GoalKind = "knee"
@@ -30,3 +31,4 @@ class Goal(Record, frozen=True, kw_only=True):
     sizes: tuple[int, ...] = ()
     profile: bool = True
     keep_effective_batch: bool = False
+    worst_case: bool = False

@@ -187,6 +187,17 @@ class Counters(Record, frozen=True, kw_only=True):
     unavailable: dict[str, str] = {}
 
 
+class InputSize(Record, frozen=True, kw_only=True):
+    """How large the batches of a trial were: elements of their tensors over their samples.
+
+    Padding is included. Only kept where it is not the same for all batches.
+    """
+
+    num_batches: int
+    smallest: float
+    largest: float
+
+
 class TailCheck(Record, frozen=True, kw_only=True):
     """What a step of the real tail length did, as seen.
 
@@ -295,6 +306,7 @@ class Trial(Record, frozen=True, kw_only=True):
     profile: Profile | None = None
     counters: Counters | None = None
     tail: TailCheck | None = None
+    inputs: InputSize | None = None
     elapsed_s: float = 0.0
     doubts: tuple[str, ...] = ()
     ranks: tuple[RankTrial, ...] = ()

@@ -165,6 +165,7 @@ class Workers:
             profile_schedule=options.profile_schedule,
             with_stack=options.with_stack,
             door=options.door,
+            worst_case=options.goal.worst_case,
             cores=self._target.cores,
         )
         return msgspec.structs.replace(order, **self._order_changes())

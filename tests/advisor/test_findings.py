@@ -1,10 +1,12 @@
 """Each rule once where it fires and once, close by, where it does not."""
 
 import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.facts import target_bytes
 from batchadvisor.advisor.findings import WIDE_INTERVAL, findings_of
 from batchadvisor.advisor.sizes import SMALL_BATCH_NORM
 from batchadvisor.advisor.tail import tail_of
-from batchadvisor.records import Goal, Memory, NormLayers, Profile, TailCheck
+from batchadvisor.records import Goal, InputSize, Memory, NormLayers, Profile, TailCheck
 
 from .machine import GIB, discovery_of, failure_of, loader_of, numbered, record_of, trial_of
 
@@ -203,3 +205,30 @@ def test_no_size_was_chosen():
 def test_damaged_traces(losses):
     found = findings(trial_of(64, 0.1, profile=Profile(losses=losses)))
     assert ("trace.damaged" in found) is bool(losses)
+
+
+class TestVaryingInputs:
+    def record(self, *largest, **goal):
+        inputs = [InputSize(num_batches=3, smallest=10.0, largest=one) for one in largest]
+        trials = [trial_of(8, 0.1, peak=GIB, inputs=one) for one in inputs]
+        return record_of(numbered(*trials), goal=Goal(**goal))
+
+    def test_room_is_left_for_the_longest_seen(self):
+        plain = target_bytes(record_of())
+        assert target_bytes(self.record(100.0, 100.0, 120.0)) == int(plain / 1.2)
+        assert target_bytes(self.record(100.0, 100.0)) == plain
+
+    def test_not_without_end(self):
+        assert target_bytes(self.record(10.0, 10.0, 1000.0)) == int(target_bytes(record_of()) / 1.5)
+
+    def test_the_worst_case_needs_none(self):
+        found = self.record(10.0, 10.0, 1000.0, worst_case=True)
+        assert target_bytes(found) == target_bytes(record_of())
+
+    def test_it_is_said_how_much(self):
+        (found,) = (
+            one
+            for one in advise(self.record(100.0, 100.0, 125.0)).findings
+            if one.rule == "inputs.vary"
+        )
+        assert "20% more of the memory is left free" in found.message

@@ -77,7 +77,7 @@ class TestRefusals:
         assert self.look()["NVML"].detail == "the driver counts no GPU"
 
     def test_no_processes_told(self, stub):
-        stub["nvmlDeviceGetComputeRunningProcesses"] = 3
+        stub["nvmlDeviceGetComputeRunningProcesses_v3"] = 3
         found = self.look()["GPU 0 processes"]
         assert found.state == "absent"
         assert "Not Supported" in found.detail

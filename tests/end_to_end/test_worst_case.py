@@ -1,0 +1,62 @@
+"""Inputs of varying length: the spread is recorded; on demand the longest samples come first."""
+
+import pytest
+
+from .driver import SCRIPTS, run
+
+OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--max-batch", "64")
+LONG = 401
+"""Elements of a sample of the longest batches: 400 and its label."""
+
+
+def run_of(folder, *options):
+    return run("run", *OPTIONS, *options, SCRIPTS / "varying_lengths.py", folder=folder)
+
+
+def lengths(done):
+    """Those that reached the model, trial by trial: a size not asked for begins none."""
+    return [int(line.split()[1]) for line in done.log.splitlines() if line.startswith("length ")]
+
+
+@pytest.fixture(scope="module")
+def worst(tmp_path_factory):
+    return run_of(tmp_path_factory.mktemp("worst"), "--worst-case")
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory):
+    return run_of(tmp_path_factory.mktemp("usual"))
+
+
+def test_every_trial_sees_the_longest(worst):
+    assert worst.code == 0, worst
+    assert worst.left == []
+    assert worst.record.goal.worst_case
+    trials = [one for one in worst.record.trials if one.purpose == "search"]
+    assert trials
+    assert {one.inputs.largest for one in trials if one.inputs is not None} == {LONG}
+    # Two steps of a fit: both of the longest samples alone, forty of them, repeated.
+    assert lengths(worst).count(400) >= 2 * len(worst.record.trials)
+
+
+def test_it_is_said(worst):
+    (found,) = (one for one in worst.advice.findings if one.rule == "inputs.vary")
+    assert "longest samples" in found.message
+    assert found.severity == "info"
+
+
+def test_without_it_the_spread_is_a_warning(usual):
+    assert usual.code == 0, usual
+    assert usual.left == []
+    seen = [one.inputs for one in usual.record.trials if one.inputs is not None]
+    assert seen
+    assert min(one.smallest for one in seen) < 30
+    (found,) = (one for one in usual.advice.findings if one.rule == "inputs.vary")
+    assert found.severity == "warning"
+    assert "--worst-case" in found.remedy
+
+
+def test_inputs_of_one_length_are_not_mentioned(styled):
+    record = styled("plain").record
+    assert {one.inputs for one in record.trials} == {None}
+    assert not [one for one in styled("plain").advice.findings if one.rule == "inputs.vary"]
