@@ -112,6 +112,7 @@ def _findings(page: Page, findings: Sequence[TailFinding]) -> None:
         page.heading("Nothing to say against it")
         return
     page.heading("Findings")
+    shown: set[str] = set()
     for one in findings:
         style = _STYLES[one.severity] if one.harmful else "dim"
         label = (one.severity if one.harmful else "note").ljust(7)
@@ -119,9 +120,12 @@ def _findings(page: Page, findings: Sequence[TailFinding]) -> None:
         inner = 4 if page.narrow else 9
         said = evidence_text(one.evidence, one.message)
         page.entry(f"{one.id}{'; ' + said if said else ''}", style="dim", indent=inner)
-        if one.harmful:
-            for fix in one.fixes[:MAX_FIXES]:
-                _fix(page, fix, inner)
+        new = [fix for fix in one.fixes[:MAX_FIXES] if fix.snippet not in shown]
+        for fix in new if one.harmful else ():
+            _fix(page, fix, inner)
+            shown.add(fix.snippet)
+        if one.harmful and one.fixes and not new:
+            page.entry("as above", label="→ ", indent=inner)
 
 
 def _fix(page: Page, fix: Fix, indent: int) -> None:

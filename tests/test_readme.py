@@ -49,7 +49,7 @@ def test_the_output_is_the_rendering_of_the_stored_record() -> None:
 
 
 def test_the_output_of_tails_is_that_of_the_command() -> None:
-    shown = re.search(r"<!-- tails: begin -->\n```text\n\\$ (.*)\n", README.read_text())
+    shown = re.search(r"<!-- tails: begin -->\n```text\n\$ (.*)\n", README.read_text())
     assert shown is not None, "the README lacks the command of its tails"
     command = shlex.split(shown[1])
     environment = {**os.environ, "COLUMNS": "100"}

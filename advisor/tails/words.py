@@ -246,7 +246,7 @@ def _gathered(pipeline: Pipeline, layout: Layout) -> Said:
     del pipeline
     kept = layout.last_samples - layout.duplicates
     return _say(
-        f"gather_for_metrics returns {layout.last_samples} values for the {kept} samples of the "
+        f"gather_for_metrics returns {layout.last_samples} values for the {_samples(kept)} of the "
         "last step of this iterable dataset",
         Evidence(metric="repeated samples", value=layout.duplicates, threshold=0),
     )
@@ -267,7 +267,7 @@ def _lightning(pipeline: Pipeline, layout: Layout) -> Said:
     if pipeline.stage == "train":
         return "Lightning's own DistributedSampler shuffles, even with shuffle=False", ()
     return _say(
-        f"{layout.duplicates} samples are validated twice; a mean over batches is not the mean "
+        f"{_samples(layout.duplicates)} validated twice; a mean over batches is not the mean "
         "over samples",
         Evidence(metric="repeated samples", value=layout.duplicates, threshold=0),
     )
@@ -294,8 +294,8 @@ def _keras_one(pipeline: Pipeline, layout: Layout) -> Said:
 def _replica_nan(pipeline: Pipeline, layout: Layout) -> Said:
     del pipeline
     return _say(
-        f"the last batch is cut into {format_runs(layout.last)}: {layout.empty_replicas} empty "
-        "replicas make the weights NaN after epoch 1, while its loss looks finite",
+        f"the last batch is cut into {format_runs(layout.last)}: replicas without a sample "
+        f"({layout.empty_replicas}) make the weights NaN after epoch 1, while its loss is finite",
         Evidence(metric="empty replicas", value=layout.empty_replicas, threshold=0),
     )
 

@@ -76,7 +76,7 @@ def mirrored():
 
     strategy = tf.distribute.MirroredStrategy(devices())
     found = {}
-    for tail in range(1, 8):
+    for tail in (1, 2, 3, 4, 5, 7):
         keras.utils.set_random_seed(0)
         x, y = data_of(8 + tail)
         with strategy.scope():
@@ -121,7 +121,7 @@ def mirrored_scale():
     import tensorflow as tf
 
     found = {}
-    for tail in (1, 2, 3, 4, 5, 8):
+    for tail in (1, 2, 4, 5):
         steps = []
         x, y = data_of(8 + tail)
         x[8:], y[8:] = x[8], y[8]  # alike, so that a mean of means is the mean

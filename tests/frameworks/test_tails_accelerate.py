@@ -132,10 +132,10 @@ def test_uneven(seen):
 
 @pytest.mark.case("accelerate.uneven", "gather of unequal shapes aborts", "accelerate", "torch")
 def test_uneven_gather(tmp_path):
-    code, error = launch(SCRIPT, tmp_path, "uneven_gather", fails=True, ACCELERATE_USE_CPU="true")
-    assert code != 0
-    assert not (tmp_path / "0.json").exists()
-    assert "gloo" in error.lower() or code < 0
+    """Which of the two is hit depends on who sends first."""
+    codes, errors = launch(SCRIPT, tmp_path, "uneven_gather", fails=True, ACCELERATE_USE_CPU="true")
+    assert any(one not in (0, -9) for one in codes), (codes, errors)
+    assert "gloo" in errors.lower()
 
 
 @pytest.mark.case("accelerate.split", "a global batch of 3 on two processes", "accelerate")
@@ -188,7 +188,7 @@ def test_gather_for_metrics(seen):
     }  # fmt: skip
     sharded = batchadvisor.tails(**facts, iterable=True, dispatch_batches=False)
     found = case_of(sharded, "accelerate.gather-for-metrics")
-    assert "returns 8 values for the 1 samples" in found.message
+    assert "returns 8 values for the 1 sample " in found.message
     assert real["sharded"][-1] == 8
     assert case_of(batchadvisor.tails(**facts), "accelerate.gather-for-metrics") is None
     dispatched = batchadvisor.tails(**facts, iterable=True)

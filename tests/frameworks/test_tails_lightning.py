@@ -46,7 +46,7 @@ def test_sampler(seen):
     assert_same(validate.layout, validated, 9)
     assert seen[0]["validate"]["mean"] == pytest.approx(3.6)
     assert sum(range(9)) / 9 == 4.0
-    assert case_of(validate, "lightning.sampler").message.startswith("1 samples")
+    assert case_of(validate, "lightning.sampler").message.startswith("1 sample validated twice")
     predicted = [one["predict"] for one in seen]
     predict = batchadvisor.tails(**FACTS, stage="predict")
     assert_same(predict.layout, predicted, 9)

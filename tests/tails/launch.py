@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 
-DEADLINE_S = 200
+DEADLINE_S = 280
 
 
 def launch(script, folder, *cases, world=2, fails=False, **environment):
@@ -16,7 +16,8 @@ def launch(script, folder, *cases, world=2, fails=False, **environment):
     have done their part as well, or wait for nobody.
 
     Args:
-        fails: rank 0 is expected to die; its standard error is returned instead.
+        fails: ranks are expected to die; the exit codes of all and what they wrote to standard
+            error are returned instead.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -45,7 +46,7 @@ def launch(script, folder, *cases, world=2, fails=False, **environment):
         ranks[0].wait(DEADLINE_S)
         for one in ranks[1:]:
             try:
-                one.wait(2 if fails or "stays" in cases else DEADLINE_S)
+                one.wait(2 if "stays" in cases else 30 if fails else DEADLINE_S)
             except subprocess.TimeoutExpired:
                 one.kill()
     finally:
@@ -54,7 +55,7 @@ def launch(script, folder, *cases, world=2, fails=False, **environment):
             one.wait()
     errors = [(folder / f"{rank}.err").read_text() for rank in range(world)]
     if fails:
-        return ranks[0].returncode, errors[0]
+        return [one.returncode for one in ranks], "".join(errors)
     seen = []
     for rank in range(world):
         file = folder / f"{rank}.json"
