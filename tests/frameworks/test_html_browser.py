@@ -1,5 +1,6 @@
 """The HTML report in a real browser with the network cut off."""
 
+import importlib.util
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from batchadvisor.units import GIB
 
 from ..needs import framework
 from ..reports import samples
+from ..reports.test_markdown import comparison
 
 framework("playwright")
 from playwright.sync_api import sync_playwright  # noqa: E402
@@ -22,7 +24,9 @@ from playwright.sync_api import sync_playwright  # noqa: E402
 pytestmark = pytest.mark.frameworks
 
 CPU = Path(__file__).parents[1] / "data/records/char_gpt_cpu.json"
+BENCH = Path(__file__).parents[2] / "bench"
 WIDTHS = (380, 1600)
+SCHEMES = ("light", "dark")
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +45,26 @@ def chromium():
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """The reports of the README's run on a CPU, and of the synthetic GPU."""
+    """The README's run on a CPU, the synthetic GPU, a comparison, eight synthetic GPUs."""
     folder = tmp_path_factory.mktemp("pages")
     record = read_record(CPU)
     reports = {"cpu": build_report(record, advise(record)), "gpu": build_report(*samples.gpu())}
+    reports["two"] = comparison(samples.cpu(), samples.interrupted())
+    reports["many"] = several_gpus()
     for name, report in reports.items():
         (folder / f"{name}.html").write_text(render(report), encoding="utf-8")
     return folder, reports
+
+
+def several_gpus():
+    spec = importlib.util.spec_from_file_location("made_up", BENCH / "synthetic_records.py")
+    made_up = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made_up)
+    parts = []
+    for index in range(8):
+        record = made_up.run(12, index=index, strength=1 - 0.03 * index)
+        parts.append((f"GPU {index}", record, advise(record), made_up.samples(300, index=index)))
+    return build_report(parts[0][1], parts[0][2], devices=parts)
 
 
 class Visit:
@@ -114,9 +131,15 @@ def visit(chromium, files):
         one.context.close()
 
 
-@pytest.mark.parametrize("name", ["cpu", "gpu"])
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+EVERY = [
+    *((name, width, scheme) for name in ("cpu", "gpu") for width in WIDTHS for scheme in SCHEMES),
+    ("two", 380, "light"),
+    ("two", 1600, "dark"),
+    ("many", 380, "dark"),
+]
+
+
+@pytest.mark.parametrize(("name", "width", "scheme"), EVERY)
 def test_it_is_whole_quiet_and_asks_nobody(visit, name, width, scheme):
     one = visit(name, width=width, scheme=scheme)
     one.all_charts()
