@@ -134,6 +134,12 @@ class Found(Message, frozen=True, kw_only=True):
     parallelism: Parallelism | None = None
 
 
+class Spawning(Message, frozen=True, kw_only=True):
+    """The script is about to start so many ranks; a WorkOrder with their way to us is awaited."""
+
+    world_size: int
+
+
 class PairsResult(Message, frozen=True, kw_only=True):
     """The paired steps are made."""
 
@@ -217,7 +223,16 @@ class Touched(Message, frozen=True, kw_only=True):
 
 
 FromWorker = (
-    Hello | Found | Progress | Result | PairsResult | Raised | Ended | CannotSteer | Touched
+    Hello
+    | Found
+    | Spawning
+    | Progress
+    | Result
+    | PairsResult
+    | Raised
+    | Ended
+    | CannotSteer
+    | Touched
 )
 ToWorker = WorkOrder | RunTrial | RunPairs
 

@@ -48,9 +48,10 @@ def _watch_loaders(steering: Steering) -> None:
 
     @functools.wraps(native_iterator_init)
     def iterator_init(self: Any, loader: Any) -> None:
-        self.__dict__["_batchadvisor_handle"] = steering.handle_of(loader)
-        # `for batch in DataLoader(...)` keeps the iterator alone; we still ask the loader.
-        self.__dict__["_batchadvisor_loader"] = loader
+        if os.getpid() == pid:  # a forked rank has hooks of its own, around these
+            self.__dict__["_batchadvisor_handle"] = steering.handle_of(loader)
+            # `for batch in DataLoader(...)` keeps the iterator alone; we still ask the loader.
+            self.__dict__["_batchadvisor_loader"] = loader
         native_iterator_init(self, loader)
 
     @functools.wraps(native_next)
@@ -67,15 +68,21 @@ def _watch_loaders(steering: Steering) -> None:
 
 
 def _watch_optimizers(steering: Steering) -> None:
+    pid = os.getpid()
     native_init = Optimizer.__init__
 
     @functools.wraps(native_init)
     def optimizer_init(self: Any, *args: Any, **kwargs: Any) -> None:
         native_init(self, *args, **kwargs)
-        steering.made_optimizer(self)
+        if os.getpid() == pid:
+            steering.made_optimizer(self)
+
+    def stepped(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        if os.getpid() == pid:  # a forked rank has hooks of its own
+            steering.stepped(optimizer)
 
     Optimizer.__init__ = optimizer_init  # type: ignore[method-assign]
-    register_optimizer_step_post_hook(lambda optimizer, _args, _kwargs: steering.stepped(optimizer))
+    register_optimizer_step_post_hook(stepped)
 
 
 def _forgive_schedulers(steering: Steering) -> None:

@@ -41,6 +41,7 @@ from .messages import (
     Result,
     RunPairs,
     RunTrial,
+    Spawning,
     StepSample,
     Touched,
     WorkOrder,
@@ -91,6 +92,18 @@ class WorkerGone(Exception):  # noqa: N818  a normal way for a trial to end
         self.outcome = outcome
         self.detail = detail
         self.message = message
+
+
+class RanksStarting(Exception):  # noqa: N818  a normal turn of a script
+    """The script is about to start ranks of its own, and waits for us.
+
+    Attributes:
+        world_size: how many.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        super().__init__(world_size)
+        self.world_size = world_size
 
 
 class Worker:
@@ -153,10 +166,13 @@ class Worker:
         """Waits until the training loop is found.
 
         Raises:
-            WorkerGone: it was not.
+            RanksStarting: the script starts ranks of its own; see distributed/self_started.py.
+            WorkerGone: it was not found.
         """
         while True:
             message = self._receive(self._setup_s)
+            if isinstance(message, Spawning):
+                raise RanksStarting(message.world_size)
             if isinstance(message, Found):
                 self.parallelism = message.parallelism
                 return message.discovery, message.device
@@ -205,6 +221,30 @@ class Worker:
             message = self._receive(self._silence_s)
             if isinstance(message, PairsResult):
                 return message.pairs
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process lives."""
+        return not self._ended and self._process.poll() is None
+
+    def send(self, message: Message) -> None:
+        """Tells it something.
+
+        Raises:
+            WorkerGone: the process is over.
+        """
+        try:
+            self._channel.send(message)
+        except ChannelClosedError:
+            raise self._died() from None
+
+    def kill_all(self) -> None:
+        """Kills the process and its descendants; `end` sweeps what they leave."""
+        if self._ended:
+            return
+        for pid in [*host.descendants(self.pid), self.pid]:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
     def kill(self) -> None:
         """Kills the process group only; whoever waits for the process hears that it died."""
@@ -258,19 +298,7 @@ class Worker:
 
     def _over(self, message: Raised | Ended | CannotSteer) -> WorkerGone:
         self.end()
-        if isinstance(message, Raised):
-            outcome: Outcome = "out_of_memory" if message.out_of_memory else "exception"
-            first = message.text.strip().splitlines()
-            text = f"{message.kind}: {first[0]}" if first else message.kind
-            return WorkerGone(outcome, text, message)
-        if isinstance(message, Ended):
-            return WorkerGone(
-                "script_ended",
-                f"the script ended with exit code {message.exit_code} "
-                f"after {message.num_steps} optimizer steps",
-                message,
-            )
-        return WorkerGone("no_step", message.reason, message)
+        return over(message)
 
     def _died(self) -> WorkerGone:
         status = self._wait(5.0)
@@ -307,6 +335,23 @@ def _end_of(log: Path, num_bytes: int = 4000) -> str:
             return file.read().decode(errors="replace")
     except OSError:
         return ""
+
+
+def over(message: Raised | Ended | CannotSteer) -> WorkerGone:
+    """What the last words of a script mean."""
+    if isinstance(message, Raised):
+        outcome: Outcome = "out_of_memory" if message.out_of_memory else "exception"
+        first = message.text.strip().splitlines()
+        text = f"{message.kind}: {first[0]}" if first else message.kind
+        return WorkerGone(outcome, text, message)
+    if isinstance(message, Ended):
+        return WorkerGone(
+            "script_ended",
+            f"the script ended with exit code {message.exit_code} "
+            f"after {message.num_steps} optimizer steps",
+            message,
+        )
+    return WorkerGone("no_step", message.reason, message)
 
 
 def worker_environment(device: str, scratch: Path) -> dict[str, str]:

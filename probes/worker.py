@@ -14,8 +14,9 @@ import runpy
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from .messages import (
     CannotSteer,
@@ -43,14 +44,28 @@ def main(read_fd: int, write_fd: int) -> None:
     order = decode_to_worker(line or b"")
     assert isinstance(order, WorkOrder)
     _become_the_script(order)
+    from .distributed.spawned import steer_spawned
 
+    channel.send(Hello(versions=_versions()))
+    if order.door == "loader" and order.lockstep is None:
+        steer_spawned(channel)
+    steer(order, channel, started_s, lambda steering: _run(order, steering))
+
+
+def steer(
+    order: WorkOrder, channel: Channel, started_s: float, run: Callable[[Any], None]
+) -> NoReturn:
+    """Runs the script in this process, steered, until the supervisor ends it.
+
+    Args:
+        run: the script, given what goes between it and torch.
+    """
     from .conductor import Conductor
     from .devices import lift_process_memory_limit
     from .effects import FileWatch
     from .keras_fit import KerasDoor
     from .patches import install
 
-    channel.send(Hello(versions=_versions()))
     files = FileWatch(ignore=(order.run_folder + os.sep, order.scratch_folder + os.sep))
     conductor = Conductor(channel, order, files.take)
     steering = _steering(conductor, order, started_s)
@@ -64,7 +79,7 @@ def main(read_fd: int, write_fd: int) -> None:
 
     message: Raised | Ended | CannotSteer
     try:
-        _run(order, steering)
+        run(steering)
         message = _ended(0, steering)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1

@@ -63,13 +63,13 @@ def rank_target(device: str, memory_limit_bytes: int | None, rank: Rank) -> Targ
     return Target(device=target.device, data_limit_bytes=limit // rank.local_world_size)
 
 
-def distribution_of(group: RankGroup | None, worker: Worker | GroupWorker) -> Distribution | None:
+def distribution_of(worker: Worker | GroupWorker) -> Distribution | None:
     """What the record says of the ranks, or of parallelism inside a single process."""
     if isinstance(worker, GroupWorker):
-        assert group is not None
+        job = worker.job
         return Distribution(
-            world_size=group.rank.world_size,
-            launcher=group.rank.launcher,
+            world_size=job.world_size,
+            launcher=job.launcher,
             ranks=worker.ranks,
             parallelism=worker.parallelism,
         )

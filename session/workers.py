@@ -9,9 +9,10 @@ import msgspec
 from ..advisor.facts import failed, ran
 from ..errors import BatchAdvisorError
 from ..probes.distributed.group import GroupWorker, RankGroup
+from ..probes.distributed.self_started import SelfStarted
 from ..probes.duty import DutyCycle
 from ..probes.messages import Progress, WorkOrder
-from ..probes.supervisor import Scratch, Worker, WorkerGone, worker_environment
+from ..probes.supervisor import RanksStarting, Scratch, Worker, WorkerGone, worker_environment
 from ..records import DeviceInfo, Discovery, Fault, RunRecord, TrialRequest
 from .counters import GpuWatch
 from .display import Display
@@ -75,7 +76,12 @@ class Workers:
         while True:
             worker = self._spawn()
             try:
-                found = worker.discover()
+                try:
+                    found = worker.discover()
+                except RanksStarting as starting:
+                    assert isinstance(worker, Worker)
+                    worker = self._self_started(worker, starting.world_size)
+                    found = worker.discover()
             except WorkerGone as gone:
                 self._smaller_or_raise(worker, gone)
                 continue
@@ -148,6 +154,18 @@ class Workers:
             self._duty = DutyCycle(self.current.pid, self._target.share)
         return self.current
 
+    def _self_started(self, worker: Worker, world_size: int) -> AnyWorker:
+        """The script starts ranks itself: from here on they are what is steered."""
+        silence_s = self._options.silence_s
+        self.current = SelfStarted(
+            worker,
+            world_size,
+            silence_s=silence_s,
+            setup_s=silence_s * DISCOVERY_SILENCE,
+            on_progress=self._on_progress,
+        )
+        return self.current
+
     def _order(self, number: int) -> WorkOrder:
         options = self._options
         order = WorkOrder(
@@ -177,7 +195,7 @@ class Workers:
     def _found(self, worker: AnyWorker, discovery: Discovery, device: DeviceInfo) -> None:
         self.num_measured = 0
         if self._journal.record.distribution is None:
-            self._journal.change(distribution=distribution_of(self._group, worker))
+            self._journal.change(distribution=distribution_of(worker))
         if self._journal.record.discovery is None:
             self._journal.change(discovery=discovery, device=device, versions=worker.versions)
         if self.watch is None:

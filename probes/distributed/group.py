@@ -231,6 +231,11 @@ class GroupWorker:
         self._start()
 
     @property
+    def job(self) -> Rank:
+        """The job, as rank 0 has it."""
+        return self._group.rank
+
+    @property
     def order(self) -> WorkOrder:
         """What this rank's worker was told."""
         return self._plain
@@ -260,7 +265,7 @@ class GroupWorker:
             try:
                 found = self._all(lambda link: link.discover())
             except WorkerGone as gone:
-                if port_was_taken(gone) and attempt < MAX_PORTS - 1:
+                if port_was_taken(gone) and attempt < MAX_PORTS - 1 and not self._ended:
                     self._end_all()
                     self._start()
                     continue
@@ -371,12 +376,16 @@ class GroupWorker:
 
     def _end_all(self) -> None:
         self._kill_all()
-        if self._busy:  # interrupted in the middle of a call: its threads come first
-            wait(self._busy, timeout=END_S)
-            self._busy = set()
+        self._wait_for_busy()
         self._local.end()
         for link in self._group.links():
             self._taken_files += link.end()
+
+    def _wait_for_busy(self) -> None:
+        """Interrupted in the middle of a call: its threads come first."""
+        if self._busy:
+            wait(self._busy, timeout=END_S)
+            self._busy = set()
 
     def _note(self, found: list[Found]) -> None:
         hosts = self._group.hosts()

@@ -11,10 +11,13 @@ from batchadvisor.probes.messages import (
     Ended,
     Found,
     Hello,
+    PairsResult,
     Progress,
     Raised,
     Result,
+    RunPairs,
     RunTrial,
+    Spawning,
     StepSample,
     Touched,
     WorkOrder,
@@ -26,6 +29,8 @@ from batchadvisor.records import (
     Discovery,
     FileTouched,
     Memory,
+    Parallelism,
+    RankPairs,
     Trial,
     TrialRequest,
     Versions,
@@ -57,7 +62,9 @@ DEVICE = DeviceInfo(
 )
 FROM_WORKER = [
     Hello(versions=Versions(batchadvisor="1", python="3", torch="2")),
-    Found(discovery=DISCOVERY, device=DEVICE),
+    Found(discovery=DISCOVERY, device=DEVICE, parallelism=Parallelism(devices={"cpu": 4})),
+    Spawning(world_size=2),
+    PairsResult(pairs=RankPairs(rank=1, compute_s=(0.1,), step_s=(0.2,), outcome="ok")),
     Progress(phase="timing", batch_size=16, num_steps=4, step_s=0.5),
     Result(trial=TRIAL, steps=(StepSample(step_s=0.1, input_wait_s=0.0, num_samples=16),)),
     Raised(kind="ValueError", text="line\nline", traceback="...", out_of_memory=False),
@@ -66,6 +73,7 @@ FROM_WORKER = [
     Touched(files=(FileTouched(path="a", action="save (not written)"),)),
 ]
 TO_WORKER = [
+    RunPairs(batch_size=16, time_limit_s=2.5),
     RunTrial(
         request=TrialRequest(batch_size=16, kind="timed", purpose="confirm", fresh_process=True),
         ordinal=4,

@@ -1,0 +1,232 @@
+"""The supervisor of a script that starts its ranks itself: it talks to each rank directly."""
+
+from __future__ import annotations
+
+import os
+import queue
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from ...records import FileTouched, RankPairs, Trial
+from ..messages import (
+    CannotSteer,
+    Channel,
+    ChannelClosedError,
+    Ended,
+    Lockstep,
+    PairsResult,
+    Progress,
+    Raised,
+    Result,
+    RunPairs,
+    RunTrial,
+    Touched,
+    decode_from_worker,
+)
+from ..messages import Found as FoundMessage
+from ..supervisor import Worker, WorkerGone, over
+from .group import GroupWorker
+from .links import Found, Link
+from .meeting import new_token
+from .messages import channel_over
+from .ranks import Rank
+from .referee import Referee
+
+LAUNCHER = "the script itself"
+
+
+class AttachedLink:
+    """One rank that the script started.
+
+    Args:
+        rank: its number.
+        channel: to it.
+        worker: the process that started it, and with which it is ended.
+    """
+
+    def __init__(self, rank: int, channel: Channel, worker: Worker) -> None:
+        self.rank = rank
+        self.files: list[FileTouched] = []
+        self.on_progress: Callable[[Progress], None] = lambda _: None
+        self.silence_s = 60.0
+        self.setup_s = 600.0
+        self._channel = channel
+        self._worker = worker
+
+    def discover(self) -> Found:
+        """Waits for the training loop."""
+        message = self._hear(self.setup_s, FoundMessage)
+        return Found(message.discovery, message.device, message.parallelism)
+
+    def run(self, order: RunTrial) -> tuple[Trial, Any]:
+        """This rank's part of a trial."""
+        self._send(order)
+        message = self._hear(self.silence_s, Result)
+        return message.trial, message.steps
+
+    def run_pairs(self, order: RunPairs) -> RankPairs:
+        """This rank's part of the paired steps."""
+        self._send(order)
+        pairs: RankPairs = self._hear(self.silence_s, PairsResult).pairs
+        return pairs
+
+    def kill(self) -> None:
+        """Ends all ranks: they live and die with the process that started them."""
+        self._worker.kill_all()
+
+    def end(self) -> list[FileTouched]:
+        """After `kill`: hangs up."""
+        self._channel.close()
+        return self.files
+
+    def _send(self, message: RunTrial | RunPairs) -> None:
+        try:
+            self._channel.send(message)
+        except ChannelClosedError:
+            raise _died() from None
+
+    def _hear(self, silence_s: float, kind: type) -> Any:
+        limit_s = silence_s
+        while True:
+            try:
+                line = self._channel.receive_line(limit_s)
+            except (ChannelClosedError, OSError):
+                raise _died() from None
+            if line is None:
+                raise WorkerGone("hung", f"nothing was heard for {limit_s:.0f} s")
+            message = decode_from_worker(line)
+            if isinstance(message, Progress):
+                limit_s = max(silence_s, 10 * (message.step_s or 0.0))
+                self.on_progress(message)
+            elif isinstance(message, Touched):
+                self.files += message.files
+            elif isinstance(message, (Raised, Ended, CannotSteer)):
+                raise over(message)
+            elif isinstance(message, kind):
+                return message
+
+
+class SelfStarted(GroupWorker):
+    """The ranks of one process of the script; to the session it looks like one worker.
+
+    Args:
+        worker: the process that is about to start `world_size` ranks and waits for us.
+        silence_s, setup_s, on_progress: as of a worker.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        world_size: int,
+        *,
+        silence_s: float,
+        setup_s: float,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self._worker = worker
+        self._plain = worker.order
+        self.log = worker.log
+        self._ended = False
+        self._busy = set()
+        self.ranks = ()
+        self.parallelism = None
+        self._job = Rank(
+            rank=0,
+            world_size=world_size,
+            local_rank=0,
+            local_world_size=world_size,
+            launcher=LAUNCHER,
+        )
+        self._group = self  # type: ignore[assignment]  # it has no other supervisors
+        self._pool = ThreadPoolExecutor(world_size, thread_name_prefix="rank")
+        self._referee = Referee("127.0.0.1", new_token(), world_size)
+        self._attached: list[AttachedLink] = []
+        address = self._referee.address
+        plan = Lockstep(
+            rank=0,
+            world_size=world_size,
+            host=address.host,
+            port=address.port,
+            token=address.token,
+            generation=0,
+        )
+        worker.send(msgspec.structs.replace(worker.order, lockstep=plan))
+        try:
+            self._wait(world_size, time.monotonic() + setup_s)
+        except WorkerGone:
+            self.end()
+            raise
+        for one in self._attached:
+            one.silence_s, one.setup_s = silence_s, setup_s
+        self._attached[0].on_progress = on_progress
+
+    # what GroupWorker asks of its group ---------------------------------------------------------
+
+    @property
+    def rank(self) -> Rank:
+        """The job, as rank 0 has it."""
+        return self._job
+
+    def submit(self, call: Callable[[], Any]) -> Any:
+        """Runs a call beside others."""
+        return self._pool.submit(call)
+
+    def hosts(self) -> dict[int, tuple[str, int]]:
+        """Host name and local rank of each rank."""
+        return {one.rank: (os.uname().nodename, one.rank) for one in self._attached}
+
+    # what differs from a group ------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        """Of the process that started the ranks."""
+        return self._worker.pid
+
+    @property
+    def versions(self) -> Any:
+        """Of the process that started the ranks."""
+        return self._worker.versions
+
+    @property
+    def files(self) -> list[FileTouched]:
+        """What the script touched, in any of its processes."""
+        return [*self._worker.files, *(file for one in self._attached for file in one.files)]
+
+    def _links(self) -> list[Link]:
+        return list(self._attached)
+
+    def _end_all(self) -> None:
+        self._worker.kill_all()
+        super()._wait_for_busy()
+        self._worker.end()
+        for one in self._attached:
+            one.end()
+        self._referee.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _start(self) -> None:
+        """Ranks start only with their script; there is no other port to try."""
+
+    def _wait(self, world_size: int, end_s: float) -> None:
+        found: dict[int, AttachedLink] = {}
+        while len(found) < world_size:
+            try:
+                join, connection = self._referee.supervisors.get(timeout=0.2)
+            except queue.Empty:
+                if time.monotonic() > end_s or not self._worker.alive:
+                    missing = ", ".join(str(n) for n in range(world_size) if n not in found)
+                    detail = f"of {world_size} ranks that the script starts, {missing} did not come"
+                    for one in found.values():
+                        one.end()
+                    raise WorkerGone("crashed", detail) from None
+                continue
+            found[join.rank] = AttachedLink(join.rank, channel_over(connection), self._worker)
+        self._attached = [found[number] for number in sorted(found)]
+
+
+def _died() -> WorkerGone:
+    return WorkerGone("crashed", "its process died")

@@ -1,0 +1,95 @@
+"""Ranks that the script starts itself: `torch.multiprocessing.spawn` and what builds on it.
+
+The script's main process only waits for its ranks, so it is the ranks that are steered. Each gets
+what `torch.multiprocessing` was to run wrapped in `SteeredRank`, which connects it to the
+supervisor before the script's own function begins.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import functools
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import torch.multiprocessing
+
+from ..messages import Channel, Lockstep, Spawning, WorkOrder, decode_to_worker
+from .messages import Join, channel_over, send_join
+
+CONNECT_S = 30.0
+
+
+class SteeredRank:
+    """Runs the script's function in one rank, steered. Goes through pickle to a new process.
+
+    Args:
+        function: of the script, called with the rank and its arguments.
+        order: of the process that starts the ranks, as JSON, with the way to the referee.
+    """
+
+    def __init__(self, function: Callable[..., Any], order: bytes) -> None:
+        self.function = function
+        self.order = order
+
+    def __call__(self, index: int, *args: Any) -> None:
+        """Never returns: the supervisor ends the process."""
+        started_s = time.monotonic()
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        order = msgspec.json.decode(self.order, type=WorkOrder)
+        assert order.lockstep is not None
+        lockstep = msgspec.structs.replace(order.lockstep, rank=index)
+        order = msgspec.structs.replace(order, lockstep=lockstep)
+        from ..worker import steer
+
+        steer(order, _connect(lockstep), started_s, lambda _: self.function(index, *args))
+
+
+def steer_spawned(channel: Channel) -> None:
+    """From now on, ranks that this process starts through torch.multiprocessing are steered.
+
+    Args:
+        channel: to the supervisor, who is asked for the way to the referee.
+    """
+    module = sys.modules["torch.multiprocessing.spawn"]
+    native = module.start_processes
+    pid = os.getpid()
+    used = False
+
+    @functools.wraps(native)
+    def start_processes(fn: Any, args: Any = (), nprocs: int = 1, *more: Any, **named: Any) -> Any:
+        nonlocal used
+        if used or os.getpid() != pid:
+            return native(fn, args, nprocs, *more, **named)
+        used = True
+        channel.send(Spawning(world_size=nprocs))
+        plan = decode_to_worker(channel.receive_line() or b"")
+        assert isinstance(plan, WorkOrder)
+        return native(SteeredRank(fn, msgspec.json.encode(plan)), args, nprocs, *more, **named)
+
+    module.start_processes = start_processes  # type: ignore[attr-defined]
+    torch.multiprocessing.start_processes = start_processes  # type: ignore[attr-defined]
+
+
+def _connect(lockstep: Lockstep) -> Channel:
+    connection = socket.create_connection((lockstep.host, lockstep.port), CONNECT_S)
+    connection.settimeout(None)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    send_join(
+        connection,
+        Join(
+            token=lockstep.token,
+            role="supervisor",
+            rank=lockstep.rank,
+            world_size=lockstep.world_size,
+            local_rank=lockstep.rank,
+            host=os.uname().nodename,
+        ),
+    )
+    return channel_over(connection)

@@ -1,0 +1,35 @@
+"""Ranks that the script starts itself, through torch.multiprocessing."""
+
+import pytest
+
+from ..end_to_end import driver
+from ..end_to_end.driver import SCRIPTS
+from .jobs import QUICK, left_of
+
+SCRIPT = SCRIPTS / "spawn_ddp.py"
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_they_are_steered_in_lock_step(method, tmp_path):
+    """`spawn` is what torch recommends, `fork` what accelerate's launchers for notebooks use."""
+    found = driver.run("run", *QUICK, "--sizes", "64", SCRIPT, method, folder=tmp_path)
+    assert found.code == 0, found
+    assert left_of(found) == []
+    job = found.record.distribution
+    assert (job.world_size, job.launcher) == (2, "the script itself")
+    assert job.parallelism.shapes == ("DistributedDataParallel",)
+    for trial in found.record.trials:
+        assert trial.ran, trial
+        assert [one.rank for one in trial.ranks] == [0, 1]
+    assert [len(one.ranks) for one in job.communication] == [2]
+
+
+def test_one_of_them_out_of_memory(tmp_path):
+    options = ("run", *QUICK, "--sizes", "64,256", SCRIPT)
+    found = driver.run(*options, folder=tmp_path, variables={"PLANT_OOM": "200"})
+    assert found.code == 0, found
+    assert left_of(found) == []
+    trials = {one.batch_size: one for one in found.record.trials if one.purpose == "search"}
+    assert trials[256].outcome == "out_of_memory"
+    assert trials[256].detail.startswith("rank 1: ")
+    assert trials[64].ran
