@@ -206,8 +206,8 @@ def _positive(declared: Any, beside: Any, name: str) -> int | None:
 
 def _place(function: Any) -> SourceLine | None:
     code = getattr(_plain(function), "__code__", None)
-    if code is None or code.co_filename.startswith("<"):
-        return None
+    if code is None or not Path(code.co_filename).is_file():
+        return None  # typed in: a notebook's cell has a name, and no file
     return SourceLine(file=shown_path(code.co_filename), line=code.co_firstlineno)
 
 

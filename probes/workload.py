@@ -122,7 +122,9 @@ def discovery_of(
         num_workers=0,
         sampler="none",
         iterable=False,
-        steered="by the argument of the declared workload",
+        steered="by the argument of the function"
+        if door == "live"
+        else "by the argument of the declared workload",
         trains=True,
     )
     return Discovery(

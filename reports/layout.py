@@ -107,6 +107,7 @@ class Page:
 def _console(width: int, *, color: bool) -> Console:
     """A console whose output depends on nothing but its arguments."""
     return Console(
+        force_jupyter=False,  # in a notebook too this is text, for whoever asked for it
         file=StringIO(),
         width=width,
         force_terminal=color,

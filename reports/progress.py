@@ -76,7 +76,9 @@ class ProgressDisplay:
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._console = console if console is not None else Console(stderr=True, highlight=False)
+        # In a notebook too progress is a stream, not one display after another.
+        own = Console(stderr=True, highlight=False, force_jupyter=False)
+        self._console = console if console is not None else own
         self._budget_s = budget_s
         self._spent_s = spent_s
         self._clock = clock

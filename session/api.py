@@ -215,14 +215,9 @@ def _goal(**values: Any) -> Goal:
 
 
 def _probed(options: RunOptions, *, quiet: bool) -> ProbedRun:
-    from ..reports.progress import NullDisplay, ProgressDisplay
     from . import run as session
 
-    spent_s = read_record(options.resume).search_s if options.resume is not None else 0.0
-    display: Any = (
-        NullDisplay() if quiet else ProgressDisplay(options.goal.budget_s, spent_s=spent_s)
-    )
-    result = session.run(options, display)
+    result = session.run(options, _display(options, quiet=quiet))
     sys.stderr.flush()
     if result.record.state == "interrupted":
         num_trials = len(result.record.trials)
@@ -237,3 +232,22 @@ def _probed(options: RunOptions, *, quiet: bool) -> ProbedRun:
     if result.error is not None:
         raise result.error
     return ProbedRun(**msgspec.structs.asdict(result.record), folder=os.fspath(result.folder))
+
+
+def _display(options: RunOptions, *, quiet: bool) -> Any:
+    """Progress as the command shows it; one line a trial where there is no real terminal."""
+    from rich.console import Console
+
+    from ..reports.progress import NullDisplay, ProgressDisplay
+
+    if quiet:
+        return NullDisplay()
+    spent_s = read_record(options.resume).search_s if options.resume is not None else 0.0
+    # Jupyter's environment asks for colours, and its streams cannot move a cursor.
+    console = Console(
+        stderr=True,
+        highlight=False,
+        force_jupyter=False,
+        force_terminal=None if sys.stderr.isatty() else False,
+    )
+    return ProgressDisplay(options.goal.budget_s, spent_s=spent_s, console=console)

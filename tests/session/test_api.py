@@ -69,6 +69,18 @@ class TestProbe:
         assert repr(found).startswith("Use batch size 4: ")
         assert "in the same process" in repr(found)
 
+    def test_a_notebook_gets_text_and_html(self, monkeypatch, capsys):
+        """rich would send each line to the notebook as a display of its own, and return none."""
+        import rich.console
+
+        monkeypatch.setattr(rich.console, "_is_jupyter", lambda: True)
+        step, _ = training_step()
+        found = batchadvisor.probe(step, sizes=(4,), **{**QUICK, "quiet": False})
+        assert repr(found).startswith("Use batch size 4: ")
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert "batchadvisor: batch 4 " in said.err
+
     def test_memory_that_is_refused(self):
         step, _ = training_step()
 
