@@ -144,7 +144,9 @@ def _device(
         sizes=tuple(_size(row, record) for row in rows),
         table=sizes_table(record, rows),
         charts=sweep_charts(record, advice, rows),
-        timelines=timelines(samples, num_devices),
+        timelines=timelines(
+            samples, num_devices, {one.ordinal: one.batch_size for one in record.trials}
+        ),
         hot=hot,
         hot_size=hot_size,
     )

@@ -14,7 +14,8 @@ BATCH = "batch size"
 SeriesKind = Literal["measured", "estimate", "part", "timeline"]
 """Points with a line; a dashed line; one part of a stacked bar; a line without points."""
 
-MarkKind = Literal["recommended", "limit", "failed", "note"]
+MarkKind = Literal["recommended", "limit", "failed", "note", "phase"]
+"""`phase`: something else begins here; its label stands to the right, below."""
 
 
 class Series(Record, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..units import GIB
-from .chart import Chart, Series, rounded, short
+from .chart import Chart, Mark, Series, rounded, short
 
 TIMELINE_POINTS = 400
 """Samples beyond this many are averaged in groups; all devices of a run share them."""
@@ -22,12 +22,18 @@ NUM_SHORT = 3
 """Of these so many are shown where there are several devices."""
 
 
-def timelines(samples: Sequence[Mapping[str, Any]], num_devices: int = 1) -> tuple[Chart, ...]:
+def timelines(
+    samples: Sequence[Mapping[str, Any]],
+    num_devices: int = 1,
+    sizes: Mapping[int, int] | None = None,
+) -> tuple[Chart, ...]:
     """What NVML said over time, one chart a quantity; none without samples.
 
     Args:
         samples: rows of `samples.jsonl` that have `time_s`, in order.
         num_devices: of the run; more of them are shown in less detail.
+        sizes: batch size of each trial by its ordinal; where one begins is marked,
+            on a single device.
     """
     rows = [one for one in samples if isinstance(one.get("time_s"), (int, float))]
     if len(rows) < 2:
@@ -37,7 +43,9 @@ def timelines(samples: Sequence[Mapping[str, Any]], num_devices: int = 1) -> tup
     begin = float(rows[0]["time_s"])
     x = tuple(rounded(_mean(one, "time_s", 1.0)) or 0.0 for one in groups)
     x = tuple(rounded(one - begin) or 0.0 for one in x)
-    note = (f"Each point is the mean of {group} samples.",) if group > 1 else ()
+    marks = _phases(rows, begin, sizes or {}) if num_devices == 1 else ()
+    note = ("Numbers at the foot: the batch size that is being measured.",) if marks else ()
+    note += (f"Each point is the mean of {group} samples.",) if group > 1 else ()
     charts = []
     for key, title, unit, scale in QUANTITIES if num_devices == 1 else QUANTITIES[:NUM_SHORT]:
         values = tuple(_mean(one, key, scale) for one in groups)
@@ -52,10 +60,27 @@ def timelines(samples: Sequence[Mapping[str, Any]], num_devices: int = 1) -> tup
                     y_label=unit,
                     unit=unit,
                     series=(Series(key=key, label=title, kind="timeline", color=1, values=values),),
+                    marks=marks,
                     notes=note,
                 )
             )
     return tuple(charts)
+
+
+def _phases(
+    rows: Sequence[Mapping[str, Any]], begin: float, sizes: Mapping[int, int]
+) -> tuple[Mark, ...]:
+    """Where the samples of another batch size begin."""
+    marks: list[Mark] = []
+    last: int | None = None
+    for row in rows:
+        trial = row.get("trial")
+        size = sizes.get(trial) if isinstance(trial, int) else None
+        if size is not None and size != last:
+            at = rounded(float(row["time_s"]) - begin) or 0.0
+            marks.append(Mark(axis="x", value=at, label=str(size), kind="phase"))
+            last = size
+    return tuple(marks)
 
 
 def overlay(key: str, charts: Sequence[tuple[str, Chart]], title: str = "") -> Chart | None:

@@ -223,8 +223,15 @@ def _marks(frame: Frame) -> list[Shape]:
     """Limits across, then the recommended size, named at the top; the others at the bottom."""
     found: list[Shape] = []
     base = HEIGHT - BOTTOM
-    tops, lower = 0, 0
+    tops, lower, free = 0, 0, 0.0
     for mark in frame.chart.marks:
+        if mark.kind == "phase":
+            x = frame.x(mark.value)
+            found.append(_path("grid", [(x, TOP), (x, base)]))
+            if x >= free:
+                found.append(_text(x + 3, base - 5, mark.label, "dim", "start"))
+                free = x + 8 + len(mark.label) * CHARACTER
+            continue
         if mark.axis == "y":
             y = frame.y(mark.value)
             found.append(_path(f"mark {mark.kind}", [(LEFT, y), (WIDTH - RIGHT, y)]))

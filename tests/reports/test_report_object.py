@@ -277,3 +277,13 @@ class TestRanks:
         labels = {one.label: one.text for one in report.distribution}
         assert labels["ranks"].startswith("2 on one host (torchrun)")
         assert labels["Tcomp, Tsync"].startswith("unavailable")
+
+
+def test_a_timeline_says_which_size_was_being_measured():
+    rows = [{"time_s": 10.0 + at, "trial": at // 4, "power_w": 1.0 * at} for at in range(12)]
+    (found,) = timelines(rows, sizes={0: 8, 1: 16, 2: 16})
+    assert [(one.value, one.label, one.kind) for one in found.marks] == [
+        (0.0, "8", "phase"),
+        (4.0, "16", "phase"),
+    ]
+    assert timelines(rows)[0].marks == ()

@@ -107,7 +107,26 @@ var BatchAdvisorCharts = (function () {
         c.textAlign = "left";
         c.fillText(band.label, box.left + 4 * px, u.valToPos(band.high, "y", true) - 14 * px);
       });
+      var free = 0;
       chart.marks.forEach(function (mark) {
+        if (mark.kind === "phase") {
+          var begins = u.valToPos(mark.value, "x", true);
+          c.save();
+          c.setLineDash([]);
+          c.lineWidth = px;
+          c.strokeStyle = color("line");
+          c.beginPath();
+          c.moveTo(begins, box.top); c.lineTo(begins, box.top + box.height);
+          c.stroke();
+          c.restore();
+          c.fillStyle = color("dim");
+          c.textAlign = "left";
+          if (begins >= free && begins >= box.left) {
+            c.fillText(mark.label, begins + 3 * px, box.top + box.height - 14 * px);
+            free = begins + c.measureText(mark.label).width + 8 * px;
+          }
+          return;
+        }
         var name = mark.kind === "recommended" ? "good" : mark.kind === "note" ? "dim" : "bad";
         c.strokeStyle = c.fillStyle = color(name);
         c.beginPath();
