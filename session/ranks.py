@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import signal
 from collections.abc import Iterator
 
 from ..errors import UsageError
@@ -13,6 +15,8 @@ from ..probes.nvml import devices
 from ..probes.supervisor import Worker
 from ..records import Distribution
 from .target import Target, choose_target
+
+_PR_SET_PDEATHSIG = 1
 
 
 def own_rank() -> Rank | None:
@@ -28,6 +32,7 @@ def follow(rank: Rank) -> None:
     """
     from ..probes.distributed.follower import follow
 
+    _end_with_the_launcher()
     follow(rank, os.environ)
 
 
@@ -37,11 +42,18 @@ def lead(rank: Rank | None) -> Iterator[RankGroup | None]:
     if rank is None:
         yield None
         return
+    _end_with_the_launcher()
     group = RankGroup(rank, os.environ)
     try:
         yield group
     finally:
         group.close()
+
+
+def _end_with_the_launcher() -> None:
+    """A launcher that is killed cannot end its ranks: they end as on Ctrl-C (Linux)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def rank_target(device: str, memory_limit_bytes: int | None, rank: Rank) -> Target:

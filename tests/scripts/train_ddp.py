@@ -1,7 +1,7 @@
 """An ordinary DDP script, as torchrun starts it; gloo on a CPU.
 
 Faults for the tests are planted through the environment: PLANT_OOM=RANK:SIZE, PLANT_RAISE,
-PLANT_KILL, PLANT_HANG likewise, PLANT_SLOW=RANK:SECONDS.
+PLANT_KILL, PLANT_HANG likewise, PLANT_SLOW=RANK:SECONDS, PLANT_COST=FIXED_S:PER_SAMPLE_S.
 """
 
 import os
@@ -36,7 +36,8 @@ def faults(rank, size):
     limit = planted("HANG", rank)
     if limit is not None and size >= limit:
         time.sleep(3600)
-    time.sleep(planted("SLOW", rank) or 0)
+    fixed, _, per_sample = os.environ.get("PLANT_COST", "0:0").partition(":")
+    time.sleep((planted("SLOW", rank) or 0) + float(fixed) + float(per_sample) * size)
 
 
 def main():

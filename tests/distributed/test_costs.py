@@ -1,0 +1,49 @@
+"""What was planted into the steps of a DDP script is found again."""
+
+import pytest
+
+from .jobs import left_of, run_ranks
+
+SLOW_S = 0.04
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory):
+    """The second rank takes longer in every step."""
+    folder = tmp_path_factory.mktemp("slow")
+    return run_ranks(2, "--json", "--sizes", "64", folder=folder, PLANT_SLOW=f"1:{SLOW_S}")
+
+
+class TestStraggler:
+    def test_it_is_named(self, slow):
+        assert slow.code == 0, slow
+        assert left_of(slow) == []
+        scaling = slow.advice.scaling
+        assert scaling.straggler == 1
+        assert scaling.waits_s[1] == 0
+        assert scaling.waits_s[0] == pytest.approx(SLOW_S, rel=0.5)
+        assert any(one.rule == "distribution.straggler" for one in slow.advice.findings)
+
+    def test_waiting_is_no_transfer(self, slow):
+        # Rank 0 waits inside its collective; the rank that comes last waits for nobody.
+        (found,) = slow.record.distribution.communication
+        first, second = (sorted(one.exposed_s)[len(one.exposed_s) // 2] for one in found.ranks)
+        assert first > second + SLOW_S / 2
+        assert slow.advice.scaling.wire_s.median < SLOW_S
+
+    def test_tcomp_is_that_of_the_slowest(self, slow):
+        assert slow.advice.scaling.compute_s.median > SLOW_S
+
+
+def test_lock_step_and_a_single_process_agree(tmp_path):
+    """60 ms a step and 0.5 ms a sample: the same knee, whoever measures it."""
+    sizes = {}
+    for num in (1, 2):
+        folder = tmp_path / str(num)
+        folder.mkdir()
+        options = ("--json", "--max-batch", "2048", "--budget", "90s")
+        found = run_ranks(num, *options, folder=folder, PLANT_COST="0.06:0.0005")
+        assert found.code == 0, found
+        sizes[num] = found.advice.recommended.batch_size
+    # Sizes grow by at most four, and are halved around the knee.
+    assert 0.5 <= sizes[1] / sizes[2] <= 2, sizes

@@ -1,0 +1,89 @@
+"""Shapes of parallelism are recognised in the process that holds them."""
+
+import subprocess
+import sys
+
+import pytest
+from batchadvisor.advisor.distribution_findings import distribution_findings
+from batchadvisor.records import Distribution, Goal, Parallelism, RunRecord, ScriptInfo
+
+CODE = """
+import os, sys
+import torch, torch.distributed as dist
+from torch import nn
+from batchadvisor.probes.distributed.shapes import recognise
+kind = sys.argv[1]
+model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+if kind in ("DistributedDataParallel", "FSDP2"):
+    dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=0, world_size=1)
+if kind == "DistributedDataParallel":
+    model = nn.parallel.DistributedDataParallel(model)
+elif kind == "DataParallel":
+    model = nn.DataParallel(model)
+elif kind == "FSDP2":
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.device_mesh import init_device_mesh
+    fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+elif kind == "SyncBatchNorm":
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+elif kind == "spread model":
+    model.append(nn.Linear(4, 4, device="meta"))
+found = recognise(model.parameters())
+print(",".join(found.shapes), found.world_size, len(found.not_measured))
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "world_size", "num_unknown"),
+    [
+        ("plain", None, 0),
+        ("DistributedDataParallel", 1, 0),
+        ("DataParallel", None, 1),
+        ("FSDP2", 1, 1),
+        ("SyncBatchNorm", None, 1),
+        ("spread model", None, 1),
+    ],
+)
+def test_recognised(kind, world_size, num_unknown, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CODE, kind, str(tmp_path / "store")],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    shapes = "" if kind == "plain" else kind
+    assert done.stdout.strip() == f"{shapes} {world_size} {num_unknown}".strip(), done.stderr
+
+
+def findings(batch_size=9, **seen):
+    record = RunRecord(
+        state="finished", started_at="", command=(), script=ScriptInfo(path="a.py"), goal=Goal(),
+        distribution=Distribution(
+            world_size=1, launcher="none", parallelism=Parallelism(**seen)
+        ),
+    )  # fmt: skip
+    return {one.rule: one for one in distribution_findings(record, batch_size, None)}
+
+
+class TestFindings:
+    def test_data_parallel_says_its_layout_and_idle_gpus(self):
+        replicas = ("cuda:0", "cuda:1", "cuda:2", "cuda:3")
+        found = findings(shapes=("DataParallel",), replicas=replicas)
+        assert "3 + 3 + 3; 1 of 4 GPUs stay idle" in found["data_parallel.layout"].message
+        assert "data_parallel.bias" not in found  # the parts are equal
+
+    def test_a_short_last_part_weighs_more(self):
+        found = findings(10, shapes=("DataParallel",), replicas=("cuda:0", "cuda:1", "cuda:2"))
+        assert "4 + 4 + 2" in found["data_parallel.layout"].message
+        assert "x2.00" in found["data_parallel.bias"].message
+
+    def test_each_device_of_a_spread_model_is_said(self):
+        found = findings(shapes=("spread model",), devices={"cuda:0": 1 << 30, "cuda:1": 1 << 20})
+        assert "cuda:0 1" in found["spread.devices"].message
+        assert "cuda:1" in found["spread.devices"].message
+
+    def test_what_is_not_measured_is_said(self):
+        found = findings(not_measured=("what FSDP2 costs",))
+        assert found["distribution.not_measured"].message == "not measured: what FSDP2 costs"
+
+    def test_nothing_for_a_plain_process(self):
+        assert findings() == {}
