@@ -8,18 +8,30 @@ from typing import Any
 
 import click
 
-from .common import goal_of, goal_options, print_answer
+from .common import goal_of, goal_options, print_answer, terminal
 
 
 @click.command(short_help="Advise again from a record, also under another goal.")
 @goal_options
 @click.argument("record", type=click.Path(path_type=Path))
 def advise(record: Path, as_json: bool, **options: Any) -> None:
-    """Advise again from RECORD, a run's folder or its record.json. Needs no torch."""
+    """Advise again from RECORD, a run's folder or its record.json. Needs no torch.
+
+    The folder of a run on several devices gives a row for each.
+    """
     from ..advisor.advise import advise as advise_on
+    from ..session.devices import read_devices
     from ..session.options import check_energy
     from ..session.store import read_record
 
+    several = read_devices(record) if record.is_dir() else None
+    if several is not None:
+        from ..session.several import answer
+
+        several = several.under(lambda one: goal_of(options, one))
+        width, color = terminal()
+        click.echo(answer(several, width=width, color=color, as_json=as_json))
+        sys.exit(0 if several.answers else 1)
     found = read_record(record)
     folder = record if record.is_dir() else record.parent
     goal = goal_of(options, found.goal)

@@ -66,6 +66,9 @@ def device_row(one: DeviceRun, answer: tuple[RunRecord, Advice] | None) -> tuple
     assert choice is not None
     rate = "-" if choice.samples_per_s is None else " ".join(measured(choice.samples_per_s))
     step = "-" if choice.step_s is None else " ".join(measured(choice.step_s, 1e3))
+    if one.twin_of is not None:  # its own speed at that size; the rest is the twin's
+        own = one.check.samples_per_s if one.check is not None else None
+        rate, step = "-" if own is None else " ".join(measured(own)), "-"
     peak = "-" if choice.peak_bytes is None else format_bytes(choice.peak_bytes)
     sure = advice.sureness if one.twin_of is None else f"as {one.twin_of}"
     return (one.device, str(choice.batch_size), rate, step, peak, advice.verdict.limit, sure)

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from ..advisor.twins import compare, ratio_of, representatives
 from ..errors import BatchAdvisorError, RunError, UsageError
 from ..probes import host
 from ..probes.nvml import NvmlDevice, devices, nvml_unavailable
-from ..records import Advice, DeviceRun, DevicesRecord, RunRecord, Spread, TwinCheck
+from ..records import Advice, DeviceRun, DevicesRecord, Goal, RunRecord, Spread, TwinCheck
 from ..spread import spread_of
 from .display import Display
 from .store import read_record
@@ -63,6 +63,18 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     record: DevicesRecord
     folder: Path
     answers: dict[str, tuple[RunRecord, Advice]]
+
+    def under(self, goal_of: Callable[[Goal], Goal]) -> Outcome:
+        """The same measurements under another goal.
+
+        Args:
+            goal_of: the goal to ask, given that of a device's run.
+        """
+        answers = {
+            name: (record, advise(record, goal_of(record.goal)))
+            for name, (record, _) in self.answers.items()
+        }
+        return msgspec.structs.replace(self, answers=answers)
 
 
 def logical_devices(option: str) -> tuple[Device, ...]:

@@ -1,0 +1,75 @@
+"""The table of several devices."""
+
+import msgspec
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.records import DeviceRun, DevicesRecord, Spread, TwinCheck
+from batchadvisor.reports.devices import render
+from batchadvisor.session.store import read_record
+
+from ..test_records import DATA
+
+
+def spread(median):
+    return Spread(median=median, low=median * 0.9, high=median * 1.1, num_samples=9, confidence=0.9)
+
+
+@pytest.fixture(scope="module")
+def answer():
+    record = read_record(DATA / "char_gpt_cpu.json")
+    return record, advise(record)
+
+
+def text_of(answer, *devices, state="finished"):
+    record = DevicesRecord(state=state, started_at="", command=(), devices=devices)
+    answers = {one.device: answer for one in devices if not one.error}
+    return render(record, answers, folder="out", width=100, color=False)
+
+
+def check(verdict, speed, reference):
+    return TwinCheck(
+        twin="cuda-0", batch_size=32, samples_per_s=spread(speed),
+        twin_samples_per_s=spread(reference), ratio=spread(speed / reference), verdict=verdict,
+    )  # fmt: skip
+
+
+FIRST = DeviceRun(device="cuda-0", model="T4", folder="cuda-0")
+
+
+def test_a_row_for_each_and_the_next_command(answer):
+    text = text_of(answer, FIRST, DeviceRun(device="cuda-1", model="L4", folder="cuda-1"))
+    size = answer[1].recommended.batch_size
+    assert text.startswith(f"Batch size by device: cuda-0 {size}, cuda-1 {size}")
+    assert "Next: batchadvisor advise out/cuda-0" in text
+    assert "Findings" not in text
+
+
+def test_a_weak_twin_is_a_warning_with_its_numbers(answer):
+    weak = DeviceRun(device="cuda-1", model="T4", folder="cuda-1", check=check("weak", 40, 100))
+    text = text_of(answer, FIRST, weak)
+    assert "warning: cuda-1 is a weak twin: x0.40" in text
+
+
+def test_a_twin_that_was_only_checked_shows_its_own_speed(answer):
+    twin = DeviceRun(
+        device="cuda-1", model="T4", folder="cuda-0", twin_of="cuda-0",
+        check=check("equal", 98, 100),
+    )  # fmt: skip
+    text = text_of(answer, FIRST, twin)
+    (row,) = (one for one in text.splitlines() if one.strip().startswith("cuda-1 "))
+    assert "98" in row
+    assert "as cuda-0" in row
+    assert "cuda-1 is as fast as cuda-0" in text
+
+
+def test_a_device_that_failed_says_why(answer):
+    bad = DeviceRun(device="cuda-1", model="L4", error="Error: the GPU is in exclusive mode.")
+    text = text_of(answer, FIRST, bad, state="interrupted")
+    assert "error: cuda-1: the GPU is in exclusive mode." in text
+    assert "interrupted" in text
+
+
+def test_the_record_round_trips():
+    weak = DeviceRun(device="cuda-1", model="T4", check=check("weak", 40, 100))
+    record = DevicesRecord(state="finished", started_at="", command=("a",), devices=(FIRST, weak))
+    assert msgspec.json.decode(msgspec.json.encode(record), type=DevicesRecord) == record
