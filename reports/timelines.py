@@ -44,7 +44,9 @@ def timelines(
     x = tuple(rounded(_mean(one, "time_s", 1.0)) or 0.0 for one in groups)
     x = tuple(rounded(one - begin) or 0.0 for one in x)
     marks = _phases(rows, begin, sizes or {}) if num_devices == 1 else ()
-    note = ("Numbers at the foot: the batch size that is being measured.",) if marks else ()
+    note: tuple[str, ...] = (
+        ("Numbers at the foot: the batch size that is being measured.",) if marks else ()
+    )
     note += (f"Each point is the mean of {group} samples.",) if group > 1 else ()
     charts = []
     for key, title, unit, scale in QUANTITIES if num_devices == 1 else QUANTITIES[:NUM_SHORT]:

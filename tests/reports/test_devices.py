@@ -1,5 +1,7 @@
 """The table of several devices."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
@@ -7,7 +9,7 @@ from batchadvisor.records import DeviceRun, DevicesRecord, Spread, TwinCheck
 from batchadvisor.reports.devices import render
 from batchadvisor.session.store import read_record
 
-from ..test_records import DATA
+DATA = Path(__file__).parents[1] / "data/records"
 
 
 def spread(median):
