@@ -57,7 +57,7 @@ def shapes(chart: Chart, *, titles: bool = True) -> list[Shape]:
         titles: whether points and bars have tooltips.
     """
     frame = _frame(chart)
-    found = [*_bands(frame), *_y_axis(frame), *_x_axis(frame)]
+    found = [*_bands(frame), *_y_axis(frame), *_x_axis(frame), *_phases(frame)]
     if chart.stacked:
         found += _bars(frame)
     else:
@@ -219,11 +219,10 @@ def _said(series: Series, at: int) -> str:
     return "not known" if value is None else short(value)
 
 
-def _marks(frame: Frame) -> list[Shape]:
-    """Limits across, then the recommended size, named at the top; the others at the bottom."""
+def _phases(frame: Frame) -> list[Shape]:
+    """Where something else begins, below the lines; a label that would cover one is left out."""
     found: list[Shape] = []
-    base = HEIGHT - BOTTOM
-    tops, lower, free = 0, 0, 0.0
+    base, free = HEIGHT - BOTTOM, 0.0
     for mark in frame.chart.marks:
         if mark.kind == "phase":
             x = frame.x(mark.value)
@@ -231,6 +230,16 @@ def _marks(frame: Frame) -> list[Shape]:
             if x >= free:
                 found.append(_text(x + 3, base - 5, mark.label, "dim", "start"))
                 free = x + 8 + len(mark.label) * CHARACTER
+    return found
+
+
+def _marks(frame: Frame) -> list[Shape]:
+    """Limits across, then the recommended size, named at the top; the others at the bottom."""
+    found: list[Shape] = []
+    base = HEIGHT - BOTTOM
+    tops, lower = 0, 0
+    for mark in frame.chart.marks:
+        if mark.kind == "phase":
             continue
         if mark.axis == "y":
             y = frame.y(mark.value)

@@ -72,8 +72,31 @@ var BatchAdvisorCharts = (function () {
         var top = u.valToPos(band.high, "y", true), bottom = u.valToPos(band.low, "y", true);
         c.fillRect(u.bbox.left, top, u.bbox.width, Math.max(1, bottom - top));
       });
+      phases(u, chart);
       c.restore();
     };
+  }
+
+  /* Where something else begins; a label that would cover another is left out. */
+  function phases(u, chart) {
+    var c = u.ctx, px = uPlot.pxRatio, box = u.bbox, free = 0;
+    c.font = 11 * px + "px system-ui, sans-serif";
+    c.textAlign = "left";
+    c.textBaseline = "top";
+    c.lineWidth = px;
+    c.strokeStyle = color("grid");
+    c.fillStyle = color("dim");
+    chart.marks.forEach(function (mark) {
+      if (mark.kind !== "phase") return;
+      var x = u.valToPos(mark.value, "x", true);
+      if (x < box.left || x > box.left + box.width) return;
+      c.beginPath();
+      c.moveTo(x, box.top); c.lineTo(x, box.top + box.height);
+      c.stroke();
+      if (x < free) return;
+      c.fillText(mark.label, x + 3 * px, box.top + box.height - 14 * px);
+      free = x + c.measureText(mark.label).width + 8 * px;
+    });
   }
 
   function over(chart) {
@@ -107,26 +130,8 @@ var BatchAdvisorCharts = (function () {
         c.textAlign = "left";
         c.fillText(band.label, box.left + 4 * px, u.valToPos(band.high, "y", true) - 14 * px);
       });
-      var free = 0;
       chart.marks.forEach(function (mark) {
-        if (mark.kind === "phase") {
-          var begins = u.valToPos(mark.value, "x", true);
-          c.save();
-          c.setLineDash([]);
-          c.lineWidth = px;
-          c.strokeStyle = color("line");
-          c.beginPath();
-          c.moveTo(begins, box.top); c.lineTo(begins, box.top + box.height);
-          c.stroke();
-          c.restore();
-          c.fillStyle = color("dim");
-          c.textAlign = "left";
-          if (begins >= free && begins >= box.left) {
-            c.fillText(mark.label, begins + 3 * px, box.top + box.height - 14 * px);
-            free = begins + c.measureText(mark.label).width + 8 * px;
-          }
-          return;
-        }
+        if (mark.kind === "phase") return;
         var name = mark.kind === "recommended" ? "good" : mark.kind === "note" ? "dim" : "bad";
         c.strokeStyle = c.fillStyle = color(name);
         c.beginPath();
