@@ -321,9 +321,7 @@ CASES: tuple[Case, ...] = (
         "empty, BatchNormalization makes its gradients NaN: gamma, beta and the kernels before it "
         "are NaN after epoch 1, while the loss of epoch 1 looks finite. TerminateOnNaN acts an "
         "epoch late.",
-        "Drop the remainder, synchronise BatchNormalization, or take a tail above (R-1)^2. "
-        "synchronized=True kept the weights finite in a fresh process; in one that had trained "
-        "other models before, its collectives aborted with a shape mismatch.",
+        "Drop the remainder, synchronise BatchNormalization, or take a tail above (R-1)^2.",
         "drop",
         "keras.sync",
         "fill",

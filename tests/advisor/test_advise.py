@@ -9,6 +9,7 @@ from batchadvisor.records import (
     BatchSizeSource,
     Fault,
     Goal,
+    NormLayers,
     SourceLine,
     TailCheck,
     Trial,
@@ -214,6 +215,32 @@ class TestFacts:
         other = advise(record, Goal(kind="throughput", tolerance=0.0))
         assert other.tail.last_batch == 15625 % 64 == 9
         assert advise(record, Goal(tolerance=0.7)).tail_check is None
+
+    def test_one_sample_speaks_where_the_end_is_unknown(self):
+        check = TailCheck(num_samples=1, outcome="exception", detail="ValueError: one value")
+        tail = trial_of(1, purpose="tail", outcome="exception", tail=check)
+        discovery = discovery_of(
+            loader=loader_of(None, iterable=True), norm_layers=NormLayers(batch_norm=1)
+        )
+        advice = advise(record_of(numbered(*search_of(), tail), discovery=discovery))
+        assert (advice.tail, advice.tail_check) == (None, check)
+        assert "batchadvisor tails --samples N" in advice.unavailable["tail"]
+        (crash,) = (one for one in advice.findings if one.rule == "tail.crash")
+        assert "how an epoch ends is unknown, and a step of 1 sample failed" in crash.message
+
+    def test_sizes_near_by_stay_within_memory_and_carry_the_law(self):
+        times = {size: 0.02 + 0.001 * size for size in (8, 16, 32, 64)}
+        trials = numbered(*(trial_of(size, step) for size, step in times.items()))
+        advice = advise(record_of(trials))
+        assert advice.time_law is not None
+        assert advice.tail.clean_sizes
+        for one in advice.tail.clean_sizes:
+            predicted = one.batch_size / (0.02 + 0.001 * one.batch_size)
+            assert one.predicted_samples_per_s == pytest.approx(predicted, rel=1e-3)
+        largest = advice.recommended.batch_size
+        capped = advise(record_of(trials, goal=Goal(max_batch=largest)))
+        assert any(one.batch_size > largest for one in advice.tail.clean_sizes)
+        assert all(one.batch_size < largest for one in capped.tail.clean_sizes)
 
     def test_memory_after_a_larger_size_is_trusted_less(self):
         trials = numbered(

@@ -405,6 +405,23 @@ class TestGoals:
         tail = result.requests[-1]
         assert (tail.purpose, tail.batch_size) == ("tail", 15625 % result.size)
 
+    @pytest.mark.parametrize(
+        ("norms", "iterable", "length", "asked"),
+        [
+            (NormLayers(batch_norm=1), True, None, 1),
+            (NormLayers(layer_norm=1), True, None, None),
+            (NormLayers(batch_norm=1), False, 16_000_000_000, None),
+        ],
+    )
+    def test_one_sample_is_tried_where_batch_norm_could_meet_it(
+        self, norms, iterable, length, asked
+    ):
+        loader = loader_of(length, iterable=iterable, batch_size=8)
+        discovery = discovery_of(native=8, loader=loader, norm_layers=norms)
+        requests = Machine(noise=0.0, discovery=discovery).search(Goal(sizes=(8, 64))).requests
+        tails = [one.batch_size for one in requests if one.purpose == "tail"]
+        assert tails == ([] if asked is None else [asked])
+
     def test_expected_steps(self):
         assert expected_steps(record_of(goal=Goal(sizes=(1, 2, 3))))[0] == 3
         for kind in ("knee", "throughput", "memory"):

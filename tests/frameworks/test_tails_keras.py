@@ -27,14 +27,13 @@ def backend(factory, name, *cases):
 @pytest.fixture(scope="module")
 def tensorflow(tmp_path_factory):
     """What TensorFlow did on four logical CPUs."""
-    return backend(tmp_path_factory, "tensorflow", "one_sample", "mirrored")
+    return backend(tmp_path_factory, "tensorflow", "one_sample", "mirrored", "mirrored_fixed")
 
 
 @pytest.fixture(scope="module")
-def repaired(tmp_path_factory):
-    """The rest of it, in a process of its own: compiling takes long."""
-    names = ("mirrored_fixed", "multi_worker", "mirrored_scale")
-    return backend(tmp_path_factory, "tensorflow", *names)
+def plain(tmp_path_factory):
+    """Models of another shape: collectives of several in one process abort with a mismatch."""
+    return backend(tmp_path_factory, "tensorflow", "mirrored_scale", "multi_worker")
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +89,8 @@ def test_empty_replica_nan(tensorflow):
     "mirrored.empty-replica-nan", "both remedies keep the weights finite", "keras",
     "tensorflow-cpu",
 )  # fmt: skip
-def test_empty_replica_fixed(repaired, tmp_path_factory):
-    assert repaired["mirrored_fixed"] is True
+def test_empty_replica_fixed(tensorflow, tmp_path_factory):
+    assert tensorflow["mirrored_fixed"] is True
     alone = backend(tmp_path_factory, "tensorflow", "synchronized:1")
     assert alone["synchronized:1"] == {"1": True}
     found = case_of(mirrored_report(9), "mirrored.empty-replica-nan")
@@ -104,8 +103,8 @@ def test_empty_replica_fixed(repaired, tmp_path_factory):
     "mirrored.empty-replica-scale", "the last step of four replicas over that of one", "keras",
     "tensorflow-cpu",
 )  # fmt: skip
-def test_empty_replica_scale(repaired):
-    for tail, real in repaired["mirrored_scale"].items():
+def test_empty_replica_scale(plain):
+    for tail, real in plain["mirrored_scale"].items():
         report = mirrored_report(8 + int(tail), model=ModelFacts(batch_norm=0))
         found = case_of(report, "mirrored.empty-replica-scale")
         predicted = found.evidence[0].value if found is not None else 1.0
@@ -128,7 +127,7 @@ def test_first_batch(tmp_path_factory, pipelines):
 
 
 @pytest.mark.case("multiworker.fit", "fit of two workers", "keras", "tensorflow-cpu")
-def test_multi_worker(repaired, tmp_path):
+def test_multi_worker(plain, tmp_path):
     seen = launch(SCRIPT, tmp_path, "multi_worker", KERAS_BACKEND="tensorflow")
     assert all("PerReplica" in one["multi_worker"] for one in seen), seen
     report = batchadvisor.tails(
@@ -136,7 +135,7 @@ def test_multi_worker(repaired, tmp_path):
     )
     assert report.layout is None
     assert case_of(report, "multiworker.fit").severity == "error"
-    assert repaired["multi_worker"] == ""
+    assert plain["multi_worker"] == ""
     one = batchadvisor.tails(num_samples=16, batch_size=8, setup="multi-worker-mirrored")
     assert one.findings == ()
 

@@ -60,5 +60,5 @@ def launch(script, folder, *cases, world=2, fails=False, **environment):
     for rank in range(world):
         file = folder / f"{rank}.json"
         seen.append(json.loads(file.read_text()) if file.exists() else {})
-    assert seen[0], errors[0]
+    assert set(cases) <= set(seen[0]), errors[0][-3000:]
     return seen
