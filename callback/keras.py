@@ -205,8 +205,7 @@ class _Data:
             return
         native = self._iterator._get_iterator
 
-        def fetches(batches: Any) -> Iterator[Any]:
-            source = iter(batches)
+        def fetches(source: Iterator[Any]) -> Iterator[Any]:
             while True:
                 start = clock()
                 try:
@@ -216,7 +215,8 @@ class _Data:
                 self._fetched.append((self._reader.read(batch), clock() - start))
                 yield batch
 
-        self._iterator._get_iterator = lambda: fetches(native())
+        # A DataLoader draws a random number as its iterator is made: made when Keras makes it.
+        self._iterator._get_iterator = lambda: _Iterable(lambda: fetches(iter(native())))
 
     def take(self, first: int, last: int) -> tuple[list[int | None], int]:
         """Sizes of the batches from `first` to `last` of the epoch, and the wait for them, ns."""
@@ -240,6 +240,16 @@ class _Data:
             return self.batch_size if self.num_batches is None else None
         at_end = place % self.num_batches == self.num_batches - 1
         return self.partial if at_end and self.partial is not None else self.batch_size
+
+
+class _Iterable:
+    """Makes its iterator when it is asked for one, neither earlier nor later."""
+
+    def __init__(self, make: Callable[[], Iterator[Any]]) -> None:
+        self._make = make
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._make()
 
 
 def _epoch_iterator() -> Any:

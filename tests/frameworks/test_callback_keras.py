@@ -1,0 +1,146 @@
+"""The callback in real fits of Keras 3, on each of its backends in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.session.store import read_record
+
+from ..needs import framework
+
+pytestmark = pytest.mark.frameworks
+
+SCRIPT = Path(__file__).with_name("keras_loop.py")
+
+
+@pytest.fixture(scope="module", params=["torch", "tensorflow", "jax"])
+def run(request, tmp_path_factory):
+    """Backend, folder, and what the script saw."""
+    backend = request.param
+    os.environ.setdefault("KERAS_BACKEND", "torch")  # this process needs Keras only to be there
+    framework("keras")
+    if backend != "torch":
+        framework_is_there(backend)
+    folder = tmp_path_factory.mktemp(backend)
+    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        cwd=folder,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    return backend, folder, json.loads((folder / "found.json").read_text())
+
+
+def framework_is_there(name):
+    """Found, not imported: TensorFlow takes seconds and stays."""
+    import importlib.util
+
+    if importlib.util.find_spec(name) is None:
+        framework(name)
+
+
+def test_the_training_is_the_same_to_the_bit(run):
+    found = run[2]
+    assert found["plain"] == found["watch"]
+    assert len(found["plain"][0]) == 21
+
+
+def test_it_counts_what_the_loop_did(run):
+    backend, folder, _ = run
+    record = read_record(folder / "watch")
+    observed = record.observed
+    assert record.state == "finished"
+    assert observed.framework == f"keras ({backend})"
+    assert (observed.num_steps, observed.num_samples, observed.num_epochs) == (21, 300, 3)
+    assert {one.batch_size: one.num_micro_batches for one in observed.sizes} == {16: 18, 4: 3}
+
+
+def test_what_it_found_out(run):
+    backend, folder, _ = run
+    record = read_record(folder / "watch")
+    found = record.discovery
+    assert (found.native_batch_size, found.micro_batches) == (16, 1)
+    assert found.primary.num_samples == 100
+    assert found.optimizers[0].name == "AdamW"
+    assert found.optimizers[0].learning_rate == pytest.approx(1e-3)
+    assert found.norm_layers.batch_norm == 1
+    trial = record.trials[0]
+    assert trial.step_s.median > 0
+    assert trial.memory.peak_bytes > 0
+    assert trial.tail.num_samples == 4
+    assert advise(record).recommended.batch_size == 16
+    if backend == "torch":
+        assert trial.profile.operators_pct > 0
+    else:
+        assert trial.profile is None
+        assert "does not see" in trial.unavailable["profile"]
+    if backend == "tensorflow":
+        assert trial.input_wait_s is None
+        assert "fetches inside its step" in trial.unavailable["input_wait_s"]
+    else:
+        assert 0 < trial.input_wait_s.median < trial.step_s.median
+
+
+def test_accumulation(run):
+    _, folder, found = run
+    record = read_record(folder / "accumulate")
+    # 21 batches in pairs; the last one is left over.
+    assert record.observed.num_steps == found["steps"] == 10
+    assert record.observed.num_samples == 300
+    assert record.discovery.micro_batches == 2
+
+
+def test_several_steps_in_one_call(run):
+    backend, folder, found = run
+    if backend == "torch":
+        assert "per_call" not in found
+        return
+    observed = read_record(folder / "per_call").observed
+    assert observed.num_steps == found["per_call"] == 21
+    assert observed.num_samples == 300
+
+
+def test_validation_belongs_to_no_step(run):
+    observed = read_record(run[1] / "validate").observed
+    assert (observed.num_steps, observed.num_samples) == (15, 240)
+
+
+def test_an_exception_passes_unchanged(run):
+    _, folder, found = run
+    assert found["same"] is True
+    record = read_record(folder / "raise")
+    assert record.state == "failed"
+    assert record.faults[0].detail == "BoomError: mine"
+    # Callbacks run in order: the one that raised at the fifth batch stands before ours.
+    assert record.observed.num_steps == 4
+
+
+def test_an_exception_inside_a_step(run):
+    _, folder, found = run
+    assert found["in_step"]
+    record = read_record(folder / "step")
+    assert record.state == "failed"
+    assert record.faults[0].detail.startswith(found["in_step"])
+    assert record.observed.num_steps == 5
+    assert found["train_function"] is False
+
+
+def test_no_torch_where_it_is_not_wanted(tmp_path):
+    """On TensorFlow and JAX our own part imports no torch."""
+    framework("keras")
+    code = (
+        "import sys, batchadvisor.callback.core, batchadvisor.callback.keeper,"
+        " batchadvisor.callback.watch; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
