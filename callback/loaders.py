@@ -36,9 +36,8 @@ def observe(loader: Any, listener: FetchListener) -> Callable[[], None]:
     """
     native = type(loader)
 
-    def iterate(self: Any) -> Iterator[Any]:
+    def fetches(iterator: Iterator[Any]) -> Iterator[Any]:
         clock = time.perf_counter_ns
-        iterator = native.__iter__(self)
         while True:
             listener.fetching()
             start = clock()
@@ -49,6 +48,10 @@ def observe(loader: Any, listener: FetchListener) -> Callable[[], None]:
                 return
             listener.fetched(batch, clock() - start)
             yield batch
+
+    def iterate(self: Any) -> Iterator[Any]:
+        # Made now, as without us: a DataLoader draws a random number for its iterator.
+        return fetches(native.__iter__(self))
 
     watched = type(native.__name__, (native,), {"__iter__": iterate, "__module__": __name__})
     _become(loader, watched)

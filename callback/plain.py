@@ -202,8 +202,11 @@ class Watched(Iterable[T]):
         self._gauge = gauge
 
     def __iter__(self) -> Iterator[T]:
+        # Made now, as without us: a DataLoader draws a random number for its iterator.
+        return self._fetches(iter(self._loader))
+
+    def _fetches(self, iterator: Iterator[T]) -> Iterator[T]:
         core, clock, read = self._core, time.perf_counter_ns, self._gauge.read
-        iterator = iter(self._loader)
         learnt = self._batch_size is None or core.num_micro_batches > 0
         try:
             while True:
