@@ -142,6 +142,13 @@ def test_the_notebook_runs(folder: Path) -> None:
     assert re.fullmatch(r"ProbedRun \d+", done.stdout.splitlines()[-1])
 
 
+def test_the_callback_runs(folder: Path) -> None:
+    done = _run([sys.executable, "-c", _python("# in your loop")], folder)
+    assert done.returncode == 0, done.stderr
+    assert "157 optimizer steps, 5000 samples" in done.stderr
+    assert (folder / "runs/one/record.json").exists()
+
+
 def test_the_error_is_the_one_that_is_printed(folder: Path) -> None:
     done = _run([sys.executable, "-m", "batchadvisor", "run", "-q", "gpt.py"], folder)
     assert done.returncode == 1
