@@ -18,7 +18,7 @@ from pathlib import Path
 from torch_tb_profiler.io.cache import Cache
 from torch_tb_profiler.profiler.loader import RunLoader
 found = {}
-for folder in sorted(Path(sys.argv[1]).iterdir()):
+for folder in sorted({one.parent for one in Path(sys.argv[1]).rglob("*.pt.trace.json.gz")}):
     with Cache() as cache:
         run = RunLoader(folder.name, str(folder), cache).load()
     found[folder.name] = {
