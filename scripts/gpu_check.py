@@ -1,0 +1,379 @@
+"""Checks on a CUDA machine, without network: tests, runs, comparisons of counters, benchmarks.
+
+    scripts/gpu-check                      # all parts, one after the other
+    scripts/gpu-check --part 2             # one part, under eight minutes
+    scripts/gpu-check --wheels folder      # takes what is missing from wheels in a folder
+    scripts/gpu-check --part 0             # this command itself; needs no GPU
+
+    0  doctor, a short run on the CPU
+    1  doctor, the tests marked `gpu`
+    2  both examples under --memory-limit 8GiB, with traces and NVML's counters
+    3  the memory search under 8 GiB, and into a real exhaustion of the device
+    4  the benchmarks that mean something on a GPU
+
+It works with the torch that is installed (2.6 or later) and installs none. Each part writes one
+file, gpu-check-N_DEVICE_TIME.tar.gz, anew after every step, so that a part that is killed loses
+only the step it was in; `manifest.json` in it says hardware, driver, versions, commands and exit
+codes. Where a run has both, `comparison.json` beside its record sets recomputed occupancy against
+GPM's SM occupancy, estimated SM efficiency against GPM's SM activity, and NVML's memory against
+torch's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+OLDEST_TORCH = (2, 6)
+PART_S = 450.0
+"""A part is over by then; a step is given what is left of it."""
+MAX_BYTES = 15 * 1024**2
+"""Of the written file, with room to 16 MB."""
+TAIL_CHARACTERS = 20_000
+NEEDED = {
+    "msgspec": "msgspec",
+    "click": "click",
+    "rich": "rich",
+    "jinja2": "jinja2",
+    "pynvml": "nvidia-ml-py",
+    "tensorboard": "tensorboard",
+    "pytest": "pytest",
+    "hypothesis": "hypothesis",
+}
+"""Modules that a check uses, and the packages that hold them."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command.
+
+    Attributes:
+        name: also of its folder in the results.
+        words: after the interpreter; `{out}` stands for that folder.
+        limit_s: its share of the part.
+        codes: exit codes that are no failure.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    limit_s: float = 120.0
+    codes: tuple[int, ...] = (0,)
+
+
+def _run(name: str, script: str, *options: str, limit_s: float = 120.0) -> Step:
+    words = ("-m", "batchadvisor", "run", "-q", "--json", "-o", "{out}/run", *options, script)
+    return Step(name, words, limit_s)
+
+
+DOCTOR = Step("doctor", ("-m", "batchadvisor", "doctor", "--json"), codes=(0, 1))
+GPU = ("--device", "cuda", "--memory-limit", "8GiB")
+GPT, RESNET = "examples/char_gpt.py", "examples/resnet18_cifar10.py"
+PARTS: dict[int, tuple[Step, ...]] = {
+    0: (
+        DOCTOR,
+        _run(
+            "plain-cpu", "tests/scripts/plain.py", "--device", "cpu", "--sizes", "8,32",
+            "--budget", "20s",
+        ),
+    ),
+    1: (
+        DOCTOR,
+        Step("tests", ("-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"), 300.0),
+    ),
+    2: (
+        _run("char-gpt", GPT, *GPU, "--budget", "90s", limit_s=200.0),
+        _run("resnet18", RESNET, *GPU, "--budget", "90s", limit_s=200.0),
+    ),
+    3: (
+        _run("char-gpt-memory", GPT, *GPU, "--goal", "memory"),
+        _run("resnet18-memory", RESNET, *GPU, "--goal", "memory"),
+        _run("exhaustion", "scripts/gpu_exhaust.py", "--device", "cuda", "--goal", "memory"),
+        _run(
+            "refusal", "scripts/gpu_exhaust.py", "--device", "cuda", "--goal", "memory",
+            "--sizes", "8,100000",
+        ),
+    ),
+    4: (
+        Step(
+            "steering-cost",
+            ("bench/steering_cost.py", "--pairs", "3", "--fetch-pairs", "2", "--device", "cuda",
+             "--results", "{out}"),
+            200.0,
+        ),
+        Step(
+            "sweep",
+            ("bench/sweep.py", "--device", "cuda", "--repeats", "1", "--sweeps", "1", "--pairs",
+             "2", "--max", "512", "--budget", "40", "--results", "{out}", GPT),
+            240.0,
+        ),
+    ),
+}  # fmt: skip
+
+
+class CannotCheckError(Exception):
+    """This machine lacks what a part needs."""
+
+
+@dataclass
+class Part:
+    """Runs the steps of one part and keeps what they leave.
+
+    Args:
+        number: 0 to 4.
+        folder: where the file goes.
+        environment: of the steps.
+        device: for the name of the file.
+    """
+
+    number: int
+    folder: Path
+    environment: dict[str, str]
+    device: dict[str, Any]
+    work: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="gpu-check-")))
+
+    def __post_init__(self) -> None:
+        name = re.sub(r"[^a-z0-9]+", "-", str(self.device.get("name", "cpu")).lower()).strip("-")
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        self.path = self.folder / f"gpu-check-{self.number}_{name}_{stamp}.tar.gz"
+        self.manifest: dict[str, Any] = {
+            "part": self.number,
+            "state": "running",
+            "device": self.device,
+            "platform": platform.platform(),
+            "python": platform.python_version(),
+            "command": sys.argv,
+            "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "steps": [],
+            "left_out": [],
+        }
+
+    def run(self) -> bool:
+        """All steps; whether each ended as it should."""
+        end_s = time.monotonic() + PART_S
+        try:
+            for step in PARTS[self.number]:
+                self._step(step, min(step.limit_s, end_s - time.monotonic()))
+                self.write()
+            self.manifest["state"] = "finished"
+            self.write()
+        finally:
+            shutil.rmtree(self.work, ignore_errors=True)
+        return all(one["ok"] for one in self.manifest["steps"])
+
+    def _step(self, step: Step, limit_s: float) -> None:
+        out = self.work / step.name
+        out.mkdir(parents=True)
+        words = [sys.executable, *(one.replace("{out}", str(out)) for one in step.words)]
+        print(f"part {self.number}: {step.name} ...", file=sys.stderr, flush=True)
+        started_s = time.monotonic()
+        code, text = _call(words, self.environment, limit_s)
+        (out / "output.txt").write_text(text[-TAIL_CHARACTERS:])
+        entry = {
+            "name": step.name,
+            "command": words[1:],
+            "exit_code": code,
+            "ok": code in step.codes,
+            "seconds": round(time.monotonic() - started_s, 1),
+        }
+        record = out / "run" / "record.json"
+        if record.exists():
+            rows = compare(json.loads(record.read_text()))
+            (out / "comparison.json").write_text(json.dumps(rows, indent=1) + "\n")
+        self.manifest["steps"].append(entry)
+        print(f"  exit code {code} after {entry['seconds']} s", file=sys.stderr, flush=True)
+
+    def write(self) -> None:
+        """The file anew, whole or not at all; what is too large is left out and named."""
+        draft = self.path.with_suffix(f".{os.getpid()}.draft")
+        left_out: list[str] = []
+        with tarfile.open(draft, "w:gz") as tar:
+            # Small files first: records and outputs before traces.
+            files = sorted(
+                (one for one in self.work.rglob("*") if one.is_file()),
+                key=lambda one: (one.stat().st_size, str(one)),
+            )
+            for one in files:
+                name = str(one.relative_to(self.work))
+                packed = one.stat().st_size / (1 if one.suffix == ".gz" else 4)
+                if draft.stat().st_size + packed > MAX_BYTES:
+                    left_out.append(f"{name} ({one.stat().st_size} bytes)")
+                    continue
+                tar.add(one, arcname=name)
+            self.manifest["left_out"] = left_out
+            manifest = self.work / "manifest.json"
+            manifest.write_text(json.dumps(self.manifest, indent=1) + "\n")
+            tar.add(manifest, arcname="manifest.json")
+            manifest.unlink()
+        draft.replace(self.path)
+
+
+def _call(words: Sequence[str], environment: dict[str, str], limit_s: float) -> tuple[int, str]:
+    """Exit code and everything printed; 124 where the time was up."""
+    if limit_s <= 0:
+        return 124, "not started: the part's time is up"
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(
+            words, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        try:
+            code = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # a run keeps what it measured, as after Ctrl-C
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            code = 124
+        output.seek(0)
+        return code, output.read()
+
+
+def compare(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """For each trial what two sources say of one thing; `None` where one of them is silent."""
+    rows = []
+    for trial in record.get("trials", []):
+        profile, counters = trial.get("profile") or {}, trial.get("counters") or {}
+        memory = trial.get("memory") or {}
+        occupancy, busy = profile.get("occupancy_pct"), profile.get("kernel_pct")
+        rows.append(
+            {
+                "trial": trial["ordinal"],
+                "batch_size": trial["batch_size"],
+                "occupancy_times_busy_pct": None
+                if occupancy is None or busy is None
+                else occupancy * busy / 100,
+                "gpm_sm_occupancy_pct": counters.get("sm_occupancy_pct"),
+                "estimated_sm_efficiency_pct": profile.get("sm_efficiency_pct"),
+                "gpm_sm_active_pct": counters.get("sm_active_pct"),
+                "torch_reserved_bytes": memory.get("reserved_bytes"),
+                "nvml_process_bytes": counters.get("process_memory_bytes"),
+                "nvml_used_bytes": counters.get("memory_used_bytes"),
+            }
+        )
+    return rows
+
+
+# the machine -----------------------------------------------------------------------------------
+
+
+def look(number: int, environment: dict[str, str]) -> dict[str, Any]:
+    """Device, driver and versions, as a process of the checks' own environment sees them.
+
+    Raises:
+        CannotCheckError: no torch, one too old, or no CUDA device for a part that needs one.
+    """
+    code = (
+        "import json, torch; c = torch.cuda.is_available(); print(json.dumps({"
+        "'torch': str(torch.__version__), 'cuda': torch.version.cuda, "
+        "'name': torch.cuda.get_device_name() if c else 'cpu', "
+        "'count': torch.cuda.device_count() if c else 0}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        message = f"torch cannot be imported: {last}. Install torch 2.6 or later; none is carried."
+        raise CannotCheckError(message)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    version = tuple(int(one) for one in re.findall(r"\d+", found["torch"])[:2])
+    if version < OLDEST_TORCH:
+        raise CannotCheckError(f"torch {found['torch']} is too old: 2.6 or later is needed.")
+    if number and not found["count"]:
+        raise CannotCheckError(
+            f"part {number} needs a CUDA device, and torch {found['torch']} sees none. "
+            "`batchadvisor doctor` says why; --part 0 needs no GPU."
+        )
+    return {**found, **_driver(environment)}
+
+
+def _driver(environment: dict[str, str]) -> dict[str, Any]:
+    code = (
+        "import json; from batchadvisor.probes.nvml import devices, nvml_unavailable; "
+        "d = devices(); print(json.dumps({'driver': d[0].driver if d else None, "
+        "'nvml': [one.name for one in d], 'nvml_unavailable': nvml_unavailable()}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    try:
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, json.JSONDecodeError):
+        return {"driver": None, "nvml_unavailable": done.stderr.strip()[-300:]}
+    return found
+
+
+def prepare(scratch: Path, wheels: Path | None) -> dict[str, str]:
+    """Variables under which `import batchadvisor` is this repository, with what was missing.
+
+    Raises:
+        CannotCheckError: something is missing and no wheel has it.
+    """
+    home, site = scratch / "home", scratch / "site"
+    home.mkdir()
+    (home / "batchadvisor").symlink_to(ROOT)  # whatever the clone's folder is called
+    missing = sorted(
+        package for module, package in NEEDED.items() if importlib.util.find_spec(module) is None
+    )
+    if missing and wheels is None:
+        names = " ".join(missing)
+        raise CannotCheckError(f"missing: {names}. Carry their wheels and name them: --wheels.")
+    if missing:
+        command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
+        files = sorted(str(one) for one in (wheels or ROOT).glob("*.whl"))
+        if not files:
+            raise CannotCheckError(f"there is no wheel in {wheels}.")
+        done = subprocess.run(
+            [*command, "--target", str(site), *files], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise CannotCheckError(f"the wheels in {wheels} do not install: {done.stderr[-300:]}")
+    before = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([str(home), str(site), *([before] if before else [])])
+    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; 0 when every step ended as it should, 1 otherwise, 2 if none can run."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--part", type=int, choices=sorted(PARTS), help="only this one")
+    parser.add_argument("--wheels", type=Path, help="folder of wheels for what is missing")
+    parser.add_argument("--output", type=Path, default=Path(), help="folder for the files")
+    options = parser.parse_args(arguments)
+    parts = [options.part] if options.part is not None else [one for one in PARTS if one]
+    good = True
+    with tempfile.TemporaryDirectory(prefix="gpu-check-") as scratch:
+        try:
+            environment = prepare(Path(scratch), options.wheels)
+            options.output.mkdir(parents=True, exist_ok=True)
+            for number in parts:
+                part = Part(number, options.output, environment, look(number, environment))
+                good = part.run() and good
+                print(part.path)
+        except CannotCheckError as error:
+            print(f"Error: {error}", file=sys.stderr)
+            return 2
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
