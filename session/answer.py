@@ -75,19 +75,33 @@ def discovery_json(discovery: Discovery, device: DeviceInfo) -> str:
 def discovery_text(discovery: Discovery, device: DeviceInfo) -> str:
     """What `--dry-run` prints."""
     lines = [f"Device: {device.name} ({device.kind}), {format_bytes(device.capacity_bytes)} to use"]
-    lines += [_loader(one, discovery) for one in discovery.loaders]
+    steers = discovery.door == "loader"
+    lines += [_loader(one, discovery) if steers else _batches(one) for one in discovery.loaders]
     lines += [_optimizer(one) for one in discovery.optimizers]
     samples = discovery.native_batch_size * discovery.micro_batches
     lines.append(
         f"Step: {discovery.micro_batches} x {discovery.native_batch_size} = {samples} samples; "
         f"{discovery.num_parameters:,} parameters on {discovery.parameter_device}"
     )
-    if discovery.door == "loader":
+    if steers:
         steered = f"Loader {discovery.primary_loader} would be steered; --loader N takes another."
         lines.append(steered)
-    else:
-        lines.append(f"Sizes get in otherwise: {discovery.primary.steered}.")
     return "\n".join(lines)
+
+
+def _batches(loader: LoaderInfo) -> str:
+    """What yields the batches behind another door than a DataLoader's."""
+    where = f" {loader.place}" if loader.place is not None else ""
+    text = f"Batches{where}: of {loader.batch_size}, sizes get in {loader.steered}"
+    if loader.num_samples is not None:
+        text += f"; {loader.num_samples} samples an epoch"
+    return text + _source_line(loader)
+
+
+def _source_line(loader: LoaderInfo) -> str:
+    if not loader.trains or loader.source is None:
+        return ""
+    return f"\n    its size is set at {loader.source.place}: {loader.source.before}"
 
 
 def _loader(loader: LoaderInfo, discovery: Discovery) -> str:
@@ -104,9 +118,7 @@ def _loader(loader: LoaderInfo, discovery: Discovery) -> str:
         f"Loader {loader.ordinal} ({role}): {loader.place}  batch_size={size}, {samples}, "
         f"{loader.sampler}, num_workers={loader.num_workers}, drop_last={loader.drop_last}"
     )
-    if loader.trains and loader.source is not None:
-        text += f"\n    its size is set at {loader.source.place}: {loader.source.before}"
-    return text
+    return text + _source_line(loader)
 
 
 def _optimizer(optimizer: OptimizerInfo) -> str:
