@@ -1,0 +1,65 @@
+"""What the other doors change in the decisions: processes, costs, what is said."""
+
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.cost import Budget
+from batchadvisor.advisor.facts import confirmations
+from batchadvisor.advisor.search import Done, next_trial
+from batchadvisor.records import Goal, TrialRequest
+
+from .machine import discovery_of, loader_of, numbered, record_of, trial_of
+
+
+def confirmed(door, **changes):
+    """Two finalists in turn, each in a process of its own."""
+    again = [
+        trial_of(size, 0.01 * size**0.5, purpose="confirm", worker=2 + number)
+        for number, size in enumerate((8, 32, 8, 32))
+    ]
+    trials = (trial_of(8, 0.03, worker=0), trial_of(32, 0.06, worker=1), *again)
+    return record_of(
+        numbered(*trials),
+        discovery=discovery_of(native=8, door=door, **changes),
+        goal=Goal(kind="throughput", sizes=(8, 32)),
+    )
+
+
+class TestConfirmation:
+    def test_every_process_of_a_template_belongs_to_it(self):
+        record = confirmed("template", loader=loader_of(6400))
+        assert [one.batch_size for one in confirmations(record)] == [8, 32, 8, 32]
+        assert isinstance(next_trial(record), Done)
+        assert advise(record).recommended.batch_size == 32
+        assert advise(record).sureness == "confirmed"
+
+    def test_elsewhere_one_process_is_the_series(self):
+        record = confirmed("loader", loader=loader_of(6400))
+        assert [one.batch_size for one in confirmations(record)] == [32]
+
+
+class TestCost:
+    @pytest.mark.parametrize(("door", "setup_s"), [("template", 7.0), ("loader", 0.0)])
+    def test_a_process_a_size(self, door, setup_s):
+        record = record_of(
+            [trial_of(8, 0.1)], discovery=discovery_of(native=8, door=door, setup_s=7.0)
+        )
+        request = TrialRequest(batch_size=8, kind="timed")
+        fresh = TrialRequest(batch_size=8, kind="timed", fresh_process=True)
+        budget = Budget(record)
+        assert budget.trial_s(fresh) - budget.trial_s(request) == pytest.approx(7.0 - setup_s)
+
+
+class TestWords:
+    @pytest.mark.parametrize(("proof", "fires"), [("asked", True), ("shape", False)])
+    def test_a_size_that_nothing_shows(self, proof, fires):
+        record = record_of([trial_of(8, 0.1, size_proof=proof)])
+        rules = {one.rule: one for one in advise(record).findings}
+        assert ("door.as_asked" in rules) is fires
+        if fires:
+            assert "asked for" in rules["door.as_asked"].message
+
+    def test_an_argument_that_no_line_sets(self):
+        loader = loader_of(None, source=None, place=None)
+        found = discovery_of(native=8, door="template", loader=loader)
+        record = record_of([trial_of(8, 0.1), trial_of(64, 0.2)], discovery=found)
+        assert advise(record).change == "the script's argument {batch_size} → 64"
