@@ -28,6 +28,8 @@ from .tail import has_harmful_tail
 from .tails import tails
 from .training import LINEAR, SQUARE_ROOT
 
+SLOW_WINDOW = "a step of the profiled window took "
+"""Begins the doubt about a window that was much slower than the steps around it."""
 GROWTH = 2
 """The size to try next is at most so many times the one that ran."""
 _SEVERITY = {"error": "error", "nan": "error", "bias": "warning", "waste": "info", "slow": "info"}
@@ -78,16 +80,23 @@ def with_observed(record: RunRecord, advice: Advice) -> Advice:
 
 
 def _verdict(record: RunRecord, observed: Observed, verdict: Verdict) -> Verdict:
-    """A CPU's trace shows no waiting for other ranks: it looks like Python that runs."""
+    """What looks like Python that runs, in a trace of a CPU, may be something else.
+
+    Waiting for other ranks is not in it, and neither is a core that was taken away.
+    """
     on_cpu = record.device is not None and record.device.kind == "cpu"
-    if observed.world_size < 2 or not on_cpu or verdict.limit != "host":
+    slow = any(doubt.startswith(SLOW_WINDOW) for one in record.trials for doubt in one.doubts)
+    if not on_cpu or verdict.limit != "host" or not (observed.world_size > 1 or slow):
         return verdict
+    what = "waiting for other ranks" if observed.world_size > 1 else "a machine that was busy"
     return msgspec.structs.replace(
         verdict,
         limit="cannot tell",
-        message="most of the step is neither an operator nor the loader: Python, or waiting for "
-        "other ranks, which a trace of a CPU does not show",
-        remedy="look at the traces of all ranks side by side.",
+        message=f"most of the profiled window is neither an operator nor the loader: Python, or "
+        f"{what}, which a trace of a CPU does not tell apart",
+        remedy="look at the traces of all ranks side by side."
+        if observed.world_size > 1
+        else "profile again on a quieter machine, or more steps (profile_steps).",
         larger_batch="unknown",
         gain_at_most=None,
     )

@@ -300,6 +300,7 @@ class Keeper:
                 profiles=profiles,
                 no_profile=no_profile,
                 counters=self._counters,
+                window_step_s=windows.step_s if windows is not None else None,
                 no_wait=self.facts.reasons.get("input_wait_s", ""),
                 tail_error=tail_error,
             ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..advisor.observed import SLOW_WINDOW
 from ..records import (
     Counters,
     Discovery,
@@ -24,6 +25,8 @@ from ..spread import inverse, spread_of
 from .core import Core, StepKind
 from .facts import Facts, launcher, unknown_loader
 
+SLOW = 2.0
+"""A profiled step that takes so many times an ordinary one tells little of it."""
 MAX_TRIALS = 8
 """Sizes that become a trial each; a loader that cuts by tokens has hundreds."""
 FEW = "only the first steps were seen, and what compiles and allocates is in their time"
@@ -59,6 +62,7 @@ def trials_of(
     no_profile: str,
     counters: Counters | None,
     no_wait: str = "",
+    window_step_s: Mapping[int, float] | None = None,
     tail_error: str = "",
 ) -> tuple[Trial, ...]:
     """The trials: one for each size that ran, and the one that ran out of memory.
@@ -68,6 +72,7 @@ def trials_of(
         profiles: what the windows showed, by size.
         no_profile: why a size has none.
         counters: of NVML, over the whole run.
+        window_step_s: seconds of a step in the profiled window, by size.
         no_wait: why the wait for data is not known; empty if it is.
         tail_error: how a short last batch failed; empty if it did not.
     """
@@ -80,6 +85,7 @@ def trials_of(
         doubts = list(trial.doubts)
         if len(kinds) == MAX_TRIALS:
             doubts.append(VARYING)
+        doubts += _slow_window(trial, (window_step_s or {}).get(size))
         unavailable = dict(trial.unavailable)
         if size not in peaks:
             unavailable["memory"] = HIDDEN
@@ -108,6 +114,15 @@ def trials_of(
     if core.refused is not None and core.refused[0] is not None:
         trials.append(_refused(len(trials), core.refused[0], core.refused[1]))
     return tuple(trials)
+
+
+def _slow_window(trial: Trial, window_step_s: float | None) -> list[str]:
+    if window_step_s is None or trial.step_s is None or trial.step_s.median <= 0:
+        return []
+    factor = window_step_s / trial.step_s.median
+    if factor < SLOW:
+        return []
+    return [f"{SLOW_WINDOW}{factor:.1f} times as long as the others; its shares are the window's"]
 
 
 def _trial(ordinal: int, kind: StepKind) -> Trial:

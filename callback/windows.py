@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ class Windows:
         next_step: number of steps after which the next window opens.
         active: whether one is open.
         found: the latest profile of each batch size; its trace is not read yet.
+        step_s: seconds of a step in the window of that profile.
         began: first step of each window.
         reason: why there is no profile; empty if there is one, or one may still come.
     """
@@ -66,6 +68,8 @@ class Windows:
         self._restore: Callable[[], None] | None = None
         self.next_step = first
         self.found: dict[int, Profile] = {}
+        self.step_s: dict[int, float] = {}
+        self._kept_since_s = 0.0
         self.began: list[int] = []
         self.reason = "the run was over before its profiled window"
 
@@ -141,9 +145,13 @@ class Windows:
     def _advance(self, num_steps: int) -> None:
         self.next_step = num_steps + 1
         try:
+            ended_s = time.perf_counter()
             if not self._profiler.step():
+                if num_steps + 1 == self.began[-1]:
+                    self._kept_since_s = time.perf_counter()
                 return
             self._unguard()
+            self.step_s[self._batch_size] = (ended_s - self._kept_since_s) / self._active
             profile = self._profiler.finish()
         except Exception as error:  # noqa: BLE001
             self.abandon(f"the profiler failed: {type(error).__name__}: {error}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..records import Advice, RunRecord
+from ..records import Advice, Finding, RunRecord
 from .observed import elapsed, problems, rows
 from .wording import clean
 
@@ -49,6 +49,12 @@ def render(
     return template.render(
         headline=clean(headline),
         pairs=[one for one in pairs if one[1]],
-        problems=[] if running else problems(advice),
-        files=files,
+        problems=[] if running else [_cleaned(one) for one in problems(advice)],
+        files=[(label, clean(path, limit=len(path) + 4)) for label, path in files],
     )
+
+
+def _cleaned(finding: Finding) -> dict[str, str]:
+    texts = {"message": finding.message, "remedy": finding.remedy}
+    cleaned = {name: clean(text, limit=len(text) + 4) for name, text in texts.items()}
+    return {"severity": finding.severity, **cleaned}

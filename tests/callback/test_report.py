@@ -1,0 +1,271 @@
+"""What the callback concludes and how it says it: pure functions of a record."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.observed import Headroom, headroom
+from batchadvisor.callback.display import in_notebook
+from batchadvisor.records import (
+    DeviceInfo,
+    Discovery,
+    Fault,
+    Goal,
+    LoaderInfo,
+    Memory,
+    NoiseScale,
+    Observed,
+    OptimizerInfo,
+    Profile,
+    RunRecord,
+    ScriptInfo,
+    Spread,
+    Trial,
+)
+from batchadvisor.reports.observed import render
+from batchadvisor.reports.observed_html import render as render_html
+
+GIB = 2**30
+
+
+def spread(value):
+    return Spread(median=value, low=value * 0.99, high=value * 1.01, num_samples=99, confidence=0.9)
+
+
+def trial(ordinal, size, *, peak_gib=4.0, allocated_gib=None, step_s=0.1, **changes):
+    memory = Memory(
+        peak_bytes=int(peak_gib * GIB),
+        peak_source="test",
+        allocated_bytes=None if allocated_gib is None else int(allocated_gib * GIB),
+    )
+    fields = {
+        "ordinal": ordinal,
+        "worker": 0,
+        "batch_size": size,
+        "kind": "timed",
+        "purpose": "search",
+        "outcome": "ok",
+        "arrived_batch_size": size,
+        "size_proof": "shape",
+        "micro_batches": 1,
+        "step_s": spread(step_s),
+        "samples_per_s": spread(size / step_s),
+        "input_wait_s": spread(step_s / 100),
+        "memory": memory,
+    }
+    return Trial(**{**fields, **changes})
+
+
+def record(*trials, held_gib=None, noise=None, num_samples=1000, world_size=1, **changes):
+    loader = LoaderInfo(
+        ordinal=0,
+        place=None,
+        batch_size=trials[0].batch_size,
+        num_samples=num_samples,
+        drop_last=False,
+        num_workers=2,
+        sampler="RandomSampler",
+        iterable=False,
+        steered="no: a callback only watches",
+        trains=True,
+    )
+    discovery = Discovery(
+        loaders=(loader,),
+        optimizers=(
+            OptimizerInfo(
+                ordinal=0, place=None, name="SGD", learning_rate=0.1, num_parameters=5, trains=True
+            ),
+        ),
+        primary_loader=0,
+        native_batch_size=trials[0].batch_size,
+        micro_batches=1,
+        parameter_device="cuda:0",
+        num_parameters=5,
+        norm_layers=None,
+        setup_s=1.0,
+        native_step_s=0.1,
+    )
+    device = DeviceInfo(
+        kind="cuda",
+        name="a GPU",
+        total_bytes=16 * GIB,
+        capacity_bytes=16 * GIB,
+        capacity_source="test",
+    )
+    observed = Observed(
+        framework="plain",
+        world_size=world_size,
+        num_steps=500,
+        num_micro_batches=500,
+        num_samples=500 * trials[0].batch_size,
+        held_bytes=None if held_gib is None else int(held_gib * GIB),
+        noise_scale=noise,
+    )
+    fields = {
+        "state": "finished",
+        "started_at": "2026-11-21T00:00:00+00:00",
+        "command": ("train.py",),
+        "script": ScriptInfo(path="train.py"),
+        "goal": Goal(margin=0.0),
+        "device": device,
+        "discovery": discovery,
+        "trials": trials,
+        "observed": observed,
+    }
+    return RunRecord(**{**fields, **changes})
+
+
+def rule(advice, name):
+    return next((one for one in advice.findings if one.rule == name), None)
+
+
+class TestHeadroom:
+    def test_in_proportion_with_one_size(self):
+        found = headroom(record(trial(0, 32)), 32)
+        assert found == Headroom(96, found.basis)
+        assert "at least" in found.basis
+
+    def test_what_stays_between_steps_does_not_grow(self):
+        # 2 GiB stay, 2 GiB belong to 32 samples; 12 GiB are left: 192 more.
+        found = headroom(record(trial(0, 32, allocated_gib=4.0), held_gib=2.0), 32)
+        assert found.samples == 192
+        assert "2.00 GiB stay" in found.basis
+
+    def test_two_sizes_make_a_line(self):
+        found = headroom(record(trial(0, 32, peak_gib=4.0), trial(1, 64, peak_gib=6.0)), 64)
+        assert found.samples == 160
+        assert "line through the sizes 32 and 64" in found.basis
+
+    def test_none_left(self):
+        assert "above" in headroom(record(trial(0, 32, peak_gib=17.0)), 32)
+
+    def test_unknown(self):
+        assert "not known" in headroom(record(trial(0, 32, memory=None)), 32)
+
+
+class TestAdvice:
+    def test_one_size_is_not_recommended_over_others(self):
+        advice = advise(record(trial(0, 32)))
+        assert advice.headline.startswith("Batch size 32 as it ran: 320 samples/s")
+        assert advice.recommended.batch_size == 32
+        assert advice.change == ""
+        assert advice.sureness == "measured once"
+
+    def test_a_size_to_try(self):
+        advice = advise(record(trial(0, 32)))
+        found = rule(advice, "callback.try")
+        assert found.confidence == "estimate"
+        assert found.evidence[0].value == 64
+        assert "one size cannot tell" in found.message
+
+    def test_never_more_than_fits_or_than_there_is(self):
+        full = advise(record(trial(0, 32, peak_gib=15.9)))
+        assert "no larger size" in rule(full, "callback.try").message
+        few = advise(record(trial(0, 32), num_samples=40))
+        assert rule(few, "callback.try").evidence[0].value <= 40
+
+    def test_nothing_to_try_where_the_loader_limits(self):
+        advice = advise(record(trial(0, 32, input_wait_s=spread(0.08))))
+        assert advice.verdict.limit == "input"
+        found = rule(advice, "callback.try")
+        assert "would not make the steps more efficient" in found.message
+        assert "nothing to try" in found.remedy
+
+    def test_two_sizes_are_compared(self):
+        advice = advise(record(trial(0, 32), trial(1, 64, step_s=0.11)))
+        assert advice.headline.startswith("Use batch size 64")
+        assert "not in turn" in advice.reason
+
+    def test_a_size_that_ran_out_of_memory_is_not_recommended(self):
+        bad = trial(1, 32, outcome="out_of_memory", detail="no memory", step_s=0.1)
+        advice = advise(record(trial(0, 32), bad, state="failed"))
+        assert advice.recommended is None
+        assert "out of memory" in advice.reason
+
+    @pytest.mark.parametrize(
+        ("low", "high", "part"),
+        [(100.0, 300.0, "lies between 100 and 300"), (250.0, None, "is above 250 samples")],
+    )
+    def test_noise_scale(self, low, high, part):
+        noise = NoiseScale(
+            source="accumulation",
+            small_batch=32,
+            large_batch=128,
+            num_measured=40,
+            first_step=10,
+            last_step=400,
+            low=low,
+            high=high,
+        )
+        found = rule(advise(record(trial(0, 32), noise=noise)), "callback.noise_scale")
+        assert part in found.message
+        assert "steps 10 to 400" in found.message
+        assert "Goyal" in found.remedy
+        assert found.confidence == "estimate"
+
+    def test_a_run_is_left_alone(self):
+        steered = msgspec.structs.replace(record(trial(0, 32)), observed=None)
+        assert advise(steered).headline.startswith("Use batch size 32")
+        assert rule(advise(steered), "callback.try") is None
+
+
+class TestText:
+    def text(self, found, **options):
+        options = {"width": 80, "color": False, "files": (), "next_command": "", **options}
+        return render(found, advise(found), **options)
+
+    def test_what_it_says(self):
+        profile = Profile(num_steps=3, busy_pct=91.0, compute_pct=80.0, sm_efficiency_pct=70.0)
+        text = self.text(record(trial(0, 32, profile=profile)))
+        assert text.startswith("Batch size 32 as it ran")
+        whole = " ".join(text.split())
+        assert "GPU busy 91%, computing 80%, SM efficiency at most 70% (of 3 profiled" in whole
+        assert "peak 4.00 GiB of 16.00 GiB" in text
+        assert "estimate: memory leaves room for about 96 more samples" in whole
+        assert "8 samples instead of 32; none was seen yet" in text
+        assert max(map(len, text.splitlines())) <= 80
+
+    def test_what_is_not_known_has_its_reason(self):
+        text = self.text(record(trial(0, 32, unavailable={"profile": "profile=False"})))
+        assert "utilisation  not measured: profile=False" in text
+
+    def test_a_failure(self):
+        fault = Fault(outcome="exception", detail="ValueError: mine", worker=0)
+        failed = record(
+            trial(0, 32), state="failed", stop_reason="ValueError: mine", faults=(fault,)
+        )
+        assert "ended        ValueError: mine" in self.text(failed)
+
+    def test_ascii(self):
+        assert self.text(record(trial(0, 32)), encoding="ascii").isascii()
+
+    def test_several_ranks(self):
+        text = self.text(record(trial(0, 32), world_size=4), width=140)
+        assert "on rank 0 of 4; all numbers are this rank's" in text
+
+
+class TestHtml:
+    def test_everything_is_escaped(self):
+        hostile = "<script>alert(1)</script>\x1b[31m"
+        found = record(
+            trial(0, 32, doubts=(hostile,)), state="failed", stop_reason=hostile, doubts=(hostile,)
+        )
+        html = render_html(found, advise(found), files=[("record", "a<b>/record.json")])
+        assert "<script" not in html
+        assert "\x1b" not in html
+        assert "&lt;script&gt;" in html
+        assert "a&lt;b&gt;/record.json" in html
+        assert "Batch size 32 as it ran" in html
+
+    def test_while_it_runs(self):
+        found = record(trial(0, 32), state="running", elapsed_s=61.0)
+        html = render_html(found, advise(found), files=())
+        assert "Running for 1 min 1 s" in html
+        assert "500 optimizer steps" in html
+
+    def test_before_it_began(self):
+        assert "no run was begun" in render_html(None, None, files=())
+
+    def test_this_is_no_notebook(self):
+        assert not in_notebook()
