@@ -79,7 +79,9 @@ _PLAIN = ("SequentialSampler", "RandomSampler")
 def unknown_reason(discovery: Discovery, batch_size: int) -> str:
     """Why the end of the epoch is unknown, and how to plan it; empty where it is known."""
     loader = discovery.primary
-    workers = f" --iterable --workers {loader.num_workers}" if loader.iterable else ""
+    workers = " --iterable" if loader.iterable else ""
+    if loader.iterable and loader.num_workers:
+        workers += f" --workers {loader.num_workers}"
     if loader.num_samples is None:
         plan = f"batchadvisor tails --samples N --batch-size {batch_size}{workers}"
         return f"the dataset has no length; if you know it: {plan}"

@@ -58,7 +58,7 @@ def _executed(tail: Tail | None, check: TailCheck) -> list[Finding]:
         found.append(
             Finding(
                 rule="tail.crash",
-                severity="error",
+                severity="warning" if tail is None else "error",
                 message=message + check.detail,
                 evidence=evidence,
                 remedy=remedy,
