@@ -92,6 +92,7 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     arguments take one.
     """
     from ..session import ranks
+    from ..session.launch import leave_pid
 
     _end_like_ctrl_c()
     if options["gpus"] is not None or "," in options["device"]:
@@ -102,6 +103,7 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     if rank is not None and rank.rank > 0:
         ranks.follow(rank)
         return
+    leave_pid()
     with ranks.lead(rank) as group:
         _run(script, arguments, group, as_json=as_json, options=options)
 

@@ -20,13 +20,12 @@ from pathlib import Path
 import msgspec
 
 from ..advisor.advise import advise
-from ..advisor.facts import ran
+from ..advisor.facts import pooled, ran
 from ..advisor.twins import compare, ratio_of, representatives
 from ..errors import BatchAdvisorError, RunError, UsageError
 from ..probes import host
 from ..probes.nvml import NvmlDevice, devices, nvml_unavailable
 from ..records import Advice, DeviceRun, DevicesRecord, Goal, RunRecord, Spread, TwinCheck
-from ..spread import spread_of
 from .display import Display
 from .store import read_record
 from .target import logical_cpu
@@ -337,18 +336,10 @@ class _Run:
         answer = self._answer(name)
         if answer is None:
             return None
-        found = [
-            one.samples_per_s
-            for one in ran(answer[0])
-            if one.batch_size == size and one.samples_per_s is not None
-        ]
-        if not found:
-            return None
-        whole = spread_of([one.median for one in found])
-        assert whole is not None
-        return msgspec.structs.replace(
-            whole, low=min(one.low for one in found), high=max(one.high for one in found)
-        )
+        found = [one for one in ran(answer[0]) if one.batch_size == size]
+        again = [one for one in found if one.purpose == "confirm"]
+        # Those of the confirmation ran one after the other in a warm process.
+        return pooled(again or found, "samples_per_s")
 
     def _note(self, name: str, **changes: object) -> None:
         self._runs[name] = msgspec.structs.replace(self._runs[name], **changes)

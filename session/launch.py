@@ -65,6 +65,22 @@ def without_option(arguments: Sequence[str]) -> list[str]:
     return list(arguments)
 
 
+def leave_pid() -> None:
+    """Rank 0 says who it is to the process that started the launcher."""
+    path = os.environ.get(EXIT_CODE)
+    if path is not None:
+        with contextlib.suppress(OSError):
+            Path(f"{path}.pid").write_text(str(os.getpid()))
+
+
+def _interrupt(launcher: subprocess.Popen[bytes], exit_code: Path) -> None:
+    """Rank 0 ends the others and itself in good order; a signal to the launcher would not."""
+    try:
+        os.kill(int(Path(f"{exit_code}.pid").read_text()), signal.SIGINT)
+    except (OSError, ValueError):  # it has not begun
+        launcher.send_signal(signal.SIGTERM)
+
+
 def _run(num_ranks: int, arguments: list[str], folder: Path, exit_code: Path) -> int:
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
@@ -78,7 +94,7 @@ def _run(num_ranks: int, arguments: list[str], folder: Path, exit_code: Path) ->
     try:
         return process.wait()
     except KeyboardInterrupt:
-        process.send_signal(signal.SIGTERM)
+        _interrupt(process, exit_code)
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(END_S)
         return -signal.SIGKILL

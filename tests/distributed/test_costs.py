@@ -35,6 +35,7 @@ class TestStraggler:
         assert slow.advice.scaling.compute_s.median > SLOW_S
 
 
+@pytest.mark.timeout(600)
 def test_lock_step_and_a_single_process_agree(tmp_path):
     """60 ms a step and 0.5 ms a sample: the same knee, whoever measures it."""
     sizes = {}

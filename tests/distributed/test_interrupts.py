@@ -1,0 +1,46 @@
+"""Ctrl-C and a rank whose supervisor dies: what was measured is kept, nothing stays."""
+
+import os
+import signal
+from pathlib import Path
+
+from ..end_to_end import driver
+from .jobs import QUICK, TRAIN, left_of
+
+
+def start(folder):
+    options = ("run", *QUICK, "--nproc-per-node", "2", TRAIN)
+    started = driver.start(*options, folder=folder)
+    started.wait_for(lambda: driver.read_record(folder / "out").trials, "the first trial")
+    return started
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path):
+    started = start(tmp_path)
+    started.press_ctrl_c()
+    found = started.finish()
+    assert found.code == 130, found
+    assert left_of(found) == []
+    assert "Traceback" not in found.stderr
+    assert found.record.state == "interrupted"
+    assert any(one.ran for one in found.record.trials)
+    assert "--resume" in found.stdout
+
+
+def test_a_rank_whose_supervisor_is_killed(tmp_path):
+    started = start(tmp_path)
+    ranks = {}
+    for one in started.processes():
+        pid = int(one.split()[0])
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if b"batchadvisor\0run" in words and b"torch.distributed.run" not in words:
+            rank = next((v for v in variables if v.startswith(b"RANK=")), b"")
+            if rank:
+                ranks[rank] = pid
+    os.kill(ranks[b"RANK=1"], signal.SIGKILL)
+    found = started.finish(killed=True)  # its temporary folder is lost with it
+    assert found.code != 0
+    assert left_of(found) == []
+    assert found.record.state in ("interrupted", "failed")
+    assert any(one.ran for one in found.record.trials)
