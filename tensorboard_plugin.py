@@ -110,7 +110,9 @@ class BatchAdvisorPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # has no 
         found = {}
         for key in _keys(request):
             try:
-                found[key] = render.line(self._board.show(key))
+                shown = self._board.show(key)
+                several = shown.entry.kind == "devices"
+                found[key] = self._board.report(shown).headline if several else render.line(shown)
             except BatchAdvisorError:
                 continue  # gone between the listing and this request
         return _answer(msgspec.json.encode(found), JSON)
@@ -118,7 +120,9 @@ class BatchAdvisorPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # has no 
     def _show(self, request: Request) -> Response:
         shown = self._board.show(_one_key(request))
         viewer = bool(self._viewer_files())
-        if shown.record is None:
+        if shown.entry.kind == "devices":
+            text = render.show_devices(self._board.report(shown))
+        elif shown.record is None:
             text = render.show_traces(shown, viewer=viewer)
         else:
             text = render.show_run(shown, self._board.report(shown), viewer=viewer)

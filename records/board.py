@@ -25,7 +25,7 @@ class TraceFile(Record, frozen=True, kw_only=True):
 
 
 class Entry(Record, frozen=True, kw_only=True):
-    """A run with a record, or a folder of traces without one.
+    """A run with a record, one on several devices, or a folder of traces without a run.
 
     Attributes:
         key: names it in addresses; made from its path, and no path itself.
@@ -36,7 +36,7 @@ class Entry(Record, frozen=True, kw_only=True):
 
     key: str
     name: str
-    kind: Literal["run", "traces"]
+    kind: Literal["run", "devices", "traces"]
     version: str
     modified_s: float
     traces: tuple[TraceFile, ...] = ()
@@ -44,6 +44,8 @@ class Entry(Record, frozen=True, kw_only=True):
 
 class Shown(Record, frozen=True, kw_only=True):
     """One entry, read: a run has `record` and `advice`, traces have `analysis`.
+
+    One on several devices has nothing of its own: each device is a run.
 
     Attributes:
         problem: why there is none of them, with what to do about it.

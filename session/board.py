@@ -70,20 +70,27 @@ class Board:
             return kept
         if place.entry.kind == "run":
             return self._keep(_run(place))
+        if place.entry.kind == "devices":
+            return self._keep(Shown(entry=place.entry))
         with self._reading:  # one folder at a time: a trace can be large
             kept = self._kept_of(place)
             return kept if kept is not None else self._keep(_traces(place))
 
     def report(self, shown: Shown) -> Report:
-        """The report of a run that was read.
+        """The report of a run that was read, on one device or on several.
 
         Raises:
-            UsageError: its folder is gone.
+            UsageError: its folder is gone, or no device was measured.
         """
-        from .report import report_of
+        from .report import devices_report_of, report_of
 
-        assert shown.record is not None
-        return report_of(shown.record, self.folder(shown.entry.key))
+        folder = self.folder(shown.entry.key)
+        if shown.record is not None:
+            return report_of(shown.record, folder)
+        report = devices_report_of(folder)
+        if report is None:
+            raise UsageError(f"{folder} holds no run any more.")
+        return report
 
     def comparison(self, shown: Sequence[Shown]) -> ComparisonReport | None:
         """Two runs side by side; `None` where one of them is no run.

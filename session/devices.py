@@ -27,10 +27,9 @@ from ..probes import host
 from ..probes.nvml import NvmlDevice, devices, nvml_unavailable
 from ..records import Advice, DeviceRun, DevicesRecord, Goal, RunRecord, Spread, TwinCheck
 from .display import Display
-from .store import read_record
+from .store import DEVICES, read_record
 from .target import logical_cpu
 
-DEVICES = "devices.json"
 END_S = 30.0
 """A run that was interrupted gets so long to save and leave."""
 CHECK_BUDGET_S = 30.0

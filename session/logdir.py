@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from ..records.board import Entry, TraceFile
-from .store import RECORD, TRACES
+from .store import DEVICES, RECORD, TRACES
 
 SUFFIXES = (".json", ".json.gz")
 SURE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz")
@@ -78,7 +78,11 @@ def _below(name: str, root: Path, heads: dict[tuple[str, int, int], bool]) -> li
     for folder, files in _folders(root):
         if any(one.name == RECORD for one in files) and _is_record(folder / RECORD):
             runs.append((folder, folder / RECORD))
-        found = [one for one in files if one.name != RECORD and _is_trace(one, heads)]
+        elif any(one.name == DEVICES for one in files) and _is_record(folder / DEVICES):
+            runs.append((folder, folder / DEVICES))
+        found = [
+            one for one in files if one.name not in (RECORD, DEVICES) and _is_trace(one, heads)
+        ]
         if found:
             traces[folder] = found
     owned: dict[Path, list[os.DirEntry[str]]] = {folder: [] for folder, _ in runs}
@@ -99,9 +103,9 @@ def _place(
     digest = hashlib.sha256()
     newest_s = 0.0
     traces, files = [], {}
-    for path in [record, *sorted(Path(one.path) for one in found)]:
-        if path is None:
-            continue
+    parts_of = sorted(folder.glob(f"*/{RECORD}")) if _several(record) else []
+    own = [*parts_of, *([record] if record is not None else [])]
+    for path in [*own, *sorted(Path(one.path) for one in found)]:
         try:
             state = path.stat()
         except OSError:
@@ -110,7 +114,7 @@ def _place(
             continue  # gone since the folder was listed
         digest.update(f"{_key(path)} {state.st_mtime_ns} {state.st_size}".encode())
         newest_s = max(newest_s, state.st_mtime)
-        if path != record:
+        if path not in own:
             key = _key(path)
             files[key] = path
             shown = clean_name(os.path.relpath(path, folder))
@@ -120,12 +124,16 @@ def _place(
     entry = Entry(
         key=_key(folder),
         name=clean_name("/".join(parts) or folder.name or os.fspath(folder)),
-        kind="traces" if record is None else "run",
+        kind="traces" if record is None else "devices" if _several(record) else "run",
         version=digest.hexdigest()[:16],
         modified_s=newest_s,
         traces=tuple(traces),
     )
     return Place(entry=entry, folder=folder, files=files)
+
+
+def _several(record: Path | None) -> bool:
+    return record is not None and record.name == DEVICES
 
 
 def clean_name(name: str) -> str:

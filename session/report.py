@@ -12,7 +12,7 @@ import msgspec
 from ..errors import RunError, UsageError
 from ..records import SCHEMA_VERSION, Goal, RunRecord
 from ..reports.report import ComparisonReport, Report
-from .store import read_record, read_samples
+from .store import DEVICES, read_record, read_samples
 
 SUFFIXES = {".html": "HTML", ".htm": "HTML", ".md": "Markdown", ".json": "JSON"}
 OURS = ("<!doctype html>\n<!-- batchadvisor report -->", "<!-- batchadvisor report -->",
@@ -44,7 +44,7 @@ def devices_report_of(folder: Path) -> Report | None:
         UsageError: it holds one that cannot be read, or in which no device was measured.
     """
     from ..reports.devices_report import build_devices_report
-    from .devices import DEVICES, read_devices
+    from .devices import read_devices
 
     if not (folder / DEVICES).is_file():
         return None

@@ -18,6 +18,8 @@ from ..records import SCHEMA_VERSION, RunRecord
 RECORD = "record.json"
 SAMPLES = "samples.jsonl"
 LOG = "script.log"
+DEVICES = "devices.json"
+"""In the folder of a run on several devices, each of which has a run's folder below."""
 TRACES = "traces"
 """Folder below a run's: a log directory for TensorBoard, one run per size."""
 

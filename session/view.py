@@ -143,7 +143,7 @@ def _newest() -> Path:
             "Name a folder, or make a run: batchadvisor run SCRIPT.",
         )
     board = Board([("", RUNS)])
-    newest = next((one for one in board.entries() if one.kind == "run"), None)
+    newest = next((one for one in board.entries() if one.kind != "traces"), None)
     if newest is None:
         raise UsageError(f"{RUNS} holds no run.", "Make one: batchadvisor run SCRIPT.")
     return board.folder(newest.key)

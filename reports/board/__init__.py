@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
-from .pages import assets, compare_many, compare_two, line, page, show_run, show_traces
+from .pages import (
+    assets,
+    compare_many,
+    compare_two,
+    line,
+    page,
+    show_devices,
+    show_run,
+    show_traces,
+)
 
-__all__ = ["assets", "compare_many", "compare_two", "line", "page", "show_run", "show_traces"]
+__all__ = [
+    "assets",
+    "compare_many",
+    "compare_two",
+    "line",
+    "page",
+    "show_devices",
+    "show_run",
+    "show_traces",
+]

@@ -72,6 +72,18 @@ def show_run(shown: Shown, report: Report, *, viewer: bool) -> str:
     )
 
 
+def show_devices(report: Report) -> str:
+    """A run on several devices; each of them is an entry of its own as well."""
+    return _render(
+        "board_run.html.jinja",
+        _charts_of(report),
+        report=report,
+        summary=None,
+        traces=(),
+        viewer=False,
+    )
+
+
 def show_traces(shown: Shown, *, viewer: bool) -> str:
     """Traces without a run, or why an entry cannot be shown."""
     if shown.analysis is None:

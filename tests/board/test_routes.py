@@ -75,9 +75,12 @@ class TestEntries:
         runs = {name for name, kind in kinds.items() if kind == "run"}
         assert runs == {
             "char_gpt", "gpu", "nothing_fits", "interrupted", "running", "damaged", "newer",
-            hostile,
+            hostile, "devices/cuda-0", "devices/cuda-1",
         }  # fmt: skip
-        assert {"foreign", "broken traces"} == kinds.keys() - runs
+        traces = {name for name, kind in kinds.items() if kind == "traces"}
+        assert traces == {"foreign", "broken traces"}
+        assert kinds["devices"] == "devices"
+        assert len(kinds) == len(runs) + len(traces) + 1
         times = [one["modified_s"] for one in entries]
         assert times == sorted(times, reverse=True)
 
@@ -140,6 +143,15 @@ class TestRun:
     )
     def test_what_there_is_is_shown(self, server, name, words):
         assert words in Tags(server.show(name)).text
+
+    def test_several_devices_are_one_page(self, server):
+        text = Tags(server.show("devices")).text
+        assert "cuda-0" in text
+        assert "cuda-1" in text
+        assert "Side by side" in text
+        key = server.key("devices")
+        lines = json.loads(server.get(f"{PLUGIN}/lines?key={key}"))
+        assert "cuda-1" in lines[key]
 
     def test_a_change_is_seen(self, server, logdir):
         name = "grows"

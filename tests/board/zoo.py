@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 from batchadvisor.advisor.advise import advise
+from batchadvisor.records import DeviceRun, DevicesRecord
 from batchadvisor.session.events import write_run_events
 from batchadvisor.session.store import read_record
 
@@ -36,6 +37,16 @@ def put_record(folder, record):
     path = folder / "record.json"
     path.write_bytes(data)
     return path
+
+
+def two_devices(folder, record):
+    """A run on two devices: a folder for each, and what says that they belong together."""
+    names = ("cuda-0", "cuda-1")
+    for name in names:
+        put_record(folder / name, record)
+    devices = tuple(DeviceRun(device=one, model="Synthetic", folder=one) for one in names)
+    whole = DevicesRecord(state="finished", started_at="", command=("x",), devices=devices)
+    (folder / "devices.json").write_bytes(msgspec.json.encode(whole))
 
 
 def cpu_trace(path, steps=3):
@@ -64,6 +75,7 @@ def build(folder):
     write_run_events(record, advise(record), folder / "char_gpt")
     gpu, _ = samples.gpu()
     put_record(folder / "gpu", gpu)
+    two_devices(folder / "devices", gpu)
     put_record(folder / "nothing_fits", samples.nothing_fits()[0])
     put_record(folder / "interrupted", samples.interrupted()[0])
     put_record(folder / "running", msgspec.structs.replace(gpu, state="running", trials=()))

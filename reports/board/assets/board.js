@@ -68,7 +68,7 @@
     });
     open.type = "button";
     open.appendChild(element("span", "name", entry.name));
-    var more = entry.kind === "run" ? "run" : entry.num_traces + (entry.num_traces === 1 ? " trace" : " traces");
+    var more = entry.kind === "run" ? "run" : entry.kind === "devices" ? "several devices" : entry.num_traces + (entry.num_traces === 1 ? " trace" : " traces");
     open.appendChild(element("span", "about", more + " · " + when(entry.modified_s)));
     open.appendChild(element("span", "line", lines[entry.key] ? lines[entry.key].text : ""));
     open.addEventListener("click", function () { choose([entry.key]); });
@@ -114,7 +114,7 @@
     seen.disconnect();
     Array.prototype.forEach.call(list.children, function (one) {
       var entry = byKey(one.dataset.key), line = lines[entry.key];
-      if (entry.kind === "run" && (!line || line.version !== entry.version)) seen.observe(one);
+      if (entry.kind !== "traces" && (!line || line.version !== entry.version)) seen.observe(one);
     });
   }
 
