@@ -171,7 +171,7 @@ def render_sweep(
             f"{one.weight:.3g}" if one.last else "",
             str(one.duplicates or ""),
             str(one.dropped or ""),
-            ", ".join(one.ids) or "clean",
+            ", ".join(one.ids) or ("clean" if one.steps else "not possible"),
         )
         for one in shown
     ]

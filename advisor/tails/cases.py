@@ -184,7 +184,7 @@ CASES: tuple[Case, ...] = (
         "SyncBatchNorm and ranks with one sample or none",
         "SyncBatchNorm weighs the ranks by their counts, so a rank with one sample is fine and one "
         "with none is left out. It raises for one value in a world of one rank; a single value "
-        "over all ranks is not guarded. On CPU tensors it raises in any case.",
+        "over all ranks is not guarded. On CPU tensors it raises where a process group runs.",
         "Keep at least two values over all ranks; on one device use BatchNorm.",
         "drop",
         "sync",

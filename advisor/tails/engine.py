@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from ...errors import UsageError
 from ...records import CleanSize, Layout, Pipeline, SweepRow, TailFinding, TailReport
 from .cases import BY_ID
 from .fixes import fixes
@@ -90,6 +91,9 @@ def sweep(pipeline: Pipeline, sizes: Iterable[int]) -> tuple[SweepRow, ...]:
         UsageError: the description contradicts itself.
     """
     check(pipeline)
+    if pipeline.rank_batch_sizes:
+        msg = "Sizes by rank are given, and a sweep tries one size for all."
+        raise UsageError(msg, "Leave the sizes by rank out, or plan one pipeline after the other.")
     rules = rules_for(pipeline)
     return tuple(_row(pipeline, rules, size) for size in sizes)
 
@@ -150,6 +154,8 @@ def nearest_clean(
         near: relative distance.
         most: how many to return.
     """
+    if pipeline.rank_batch_sizes:
+        return ()  # sizes by rank are planned together, not one by one
     size = pipeline.batch_size
     (own,) = sweep(pipeline, [size])
     low = max(1, round(size * (1 - near)))

@@ -262,5 +262,6 @@ def _values(pipeline: Pipeline, size: int) -> dict[str, str]:
         "micro": str(pipeline.micro_batches),
         "multiple": str(nearest),
         "at_most": str(size if samples is None else max(1, samples // ranks)),
-        "arguments": f"--samples {samples} --ranks {ranks} --setup {pipeline.setup}",
+        "arguments": f"--samples {samples} --batch-size {size} --ranks {ranks} "
+        f"--setup {pipeline.setup}",
     }

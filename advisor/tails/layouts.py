@@ -59,9 +59,9 @@ def layout_of(pipeline: Pipeline, batch_size: int | None = None) -> Layout | str
     if pipeline.rank_batch_sizes:
         return _sliced(pipeline, num_samples, pipeline.rank_batch_sizes)
     if batch_is(pipeline) == "global":
+        if size % ranks:
+            return f"a global batch of {size} cannot be shared evenly by {ranks} ranks"
         size //= ranks
-    if size < 1:
-        return f"a global batch of {batch_size} leaves no sample for some of {ranks} ranks"
     if setup in DDP or setup == "lightning":
         return _ranks(pipeline, num_samples, size)
     if pipeline.iterable and pipeline.num_workers > 1:

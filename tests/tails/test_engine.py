@@ -147,6 +147,23 @@ class TestBadInput:
         assert dropped.layout.steps == 0
         assert dropped.findings[0].id == "loader.no-steps"
 
+    def test_a_sweep_of_sizes_by_rank(self):
+        pipeline = Pipeline(
+            num_samples=100, batch_size=8, setup="ddp", num_ranks=2, rank_batch_sizes=(6, 2)
+        )
+        with pytest.raises(UsageError, match="one size for all"):
+            sweep(pipeline, [8])
+        assert report_of(pipeline).nearest_clean == ()
+
+    def test_a_sweep_of_global_sizes(self):
+        """Sizes that the ranks cannot share are no pipelines, and never proposed."""
+        pipeline = Pipeline(
+            num_samples=1000, batch_size=60, setup="ddp", num_ranks=4, batch_is="global"
+        )
+        rows = sweep(pipeline, range(56, 61))
+        assert [one.steps > 0 for one in rows] == [True, False, False, False, True]
+        assert all(one.batch_size % 4 == 0 for one in nearest_clean(pipeline))
+
     def test_unknown_length(self):
         report = batchadvisor.tails(num_samples=None, batch_size=8)
         assert report.layout is None
