@@ -1,7 +1,7 @@
 """What the script itself did to files, as Python's audit events tell it.
 
 Seen: open() for writing, pathlib, numpy, shutil, mkdir, rename, remove. Not seen: writers in C
-(databases, subprocesses); the report says so.
+(databases, subprocesses); tree.py finds what they left in the working folder.
 """
 
 from __future__ import annotations

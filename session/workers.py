@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
@@ -13,7 +14,8 @@ from ..probes.distributed.self_started import SelfStarted
 from ..probes.duty import DutyCycle
 from ..probes.messages import Progress, WorkOrder
 from ..probes.supervisor import RanksStarting, Scratch, Worker, WorkerGone, worker_environment
-from ..records import DeviceInfo, Discovery, Fault, RunRecord, TrialRequest
+from ..probes.tree import Tree
+from ..records import DeviceInfo, Discovery, Fault, FileTouched, RunRecord, TrialRequest
 from .counters import GpuWatch
 from .display import Display
 from .failures import error_of
@@ -64,6 +66,7 @@ class Workers:
         self.num_measured = 0
         self.brief = False
         self._duty: DutyCycle | None = None
+        self._tree = Tree(Path.cwd(), (journal.store.folder, self._scratch.path))
 
     def start(self) -> AnyWorker:
         """A fresh process of the script, brought to its training loop.
@@ -109,7 +112,12 @@ class Workers:
         if self.watch is not None:
             self.watch.follow(None)
         worker.end()
-        self._journal.add_files(worker.files)
+        self._journal.add_files(self._touched(worker.files))
+
+    def _touched(self, told: list[FileTouched]) -> list[FileTouched]:
+        """What the script's process told, and what else has changed in the working folder."""
+        known = {one.path for one in (*told, *self._journal.record.files)}
+        return [*told, *(one for one in self._tree.changes() if one.path not in known)]
 
     def close(self) -> None:
         """Ends everything and removes temporary files, also where the record cannot be written."""

@@ -1,6 +1,6 @@
 """A probed script leaves what it made before and during its first steps, and that is listed."""
 
-from .driver import listing
+from .driver import SCRIPTS, listing, run
 
 
 def test_a_trainer_that_leaves_traces(styled):
@@ -30,3 +30,29 @@ def test_only_the_run_folder_is_new(styled):
         files = {one.name for one in result.run_folder.iterdir()}
         assert files - {"traces"} == {"record.json", "samples.jsonl", "script.log"}
         assert list(result.run_folder.rglob(".*")) == []
+
+
+WRITES_IN_C = """
+import sqlite3, subprocess
+table = sqlite3.connect("runs.db")
+table.execute("create table if not exists steps (loss real)")
+table.commit()
+subprocess.run(["sh", "-c", "echo started > from_a_child.txt; rm -f old.txt"], check=True)
+"""
+
+
+def test_what_no_hook_sees_is_named_too(tmp_path):
+    """A database and a child of the script: the listing of the folder finds what they left."""
+    (tmp_path / "old.txt").write_text("made before")
+    script = tmp_path / "train.py"
+    script.write_text(WRITES_IN_C + (SCRIPTS / "plain.py").read_text())
+    options = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--max-batch", "32")
+    done = run("run", *options, script.name, folder=tmp_path)
+    assert done.code == 0, done
+    touched = {(one.path, one.action) for one in done.record.files}
+    assert {
+        ("runs.db", "write"),
+        ("from_a_child.txt", "write"),
+        ("old.txt", "remove"),
+    } <= touched
+    assert not [one for one in touched if one[0].startswith("out")]

@@ -1,0 +1,81 @@
+"""The working folder before and after: what an audit hook cannot see changes files as well.
+
+Databases, subprocesses and writers in C open files without Python's knowledge. A listing of names,
+sizes and times finds what they left.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from ..records import FileTouched
+from .call_site import shown_path
+
+MAX_ENTRIES = 20_000
+"""A larger tree (a data set in the working folder) is not listed."""
+MAX_S = 2.0
+"""Nor one on a slow file system."""
+_SKIPPED = {".git", "__pycache__", ".venv", "node_modules", "batchadvisor-runs"}
+
+
+class Tree:
+    """The listing of a folder, taken when this is made.
+
+    Args:
+        folder: looked at with everything below it.
+        ignore: folders that are not the script's.
+
+    Attributes:
+        complete: whether the folder was small enough to be listed.
+    """
+
+    def __init__(self, folder: Path, ignore: tuple[Path, ...]) -> None:
+        self._folder = folder.resolve()
+        self._ignore = {str(one.resolve()) for one in ignore}
+        self._before = self._list()
+        self.complete = self._before is not None
+
+    def changes(self) -> list[FileTouched]:
+        """Files and folders that are new, changed or gone since, in order of their paths."""
+        now = self._list()
+        if self._before is None or now is None:
+            return []
+        found: list[FileTouched] = []
+        for path in sorted(self._before.keys() | now.keys()):
+            before, after = self._before.get(path), now.get(path)
+            shown = shown_path(path)
+            if after is None:
+                found.append(FileTouched(path=shown, action="remove"))
+            elif before is None:
+                found.append(FileTouched(path=shown, action="write" if after else "mkdir"))
+            elif before != after:
+                found.append(FileTouched(path=shown, action="write"))
+        return found
+
+    def _list(self) -> dict[str, tuple[int, ...]] | None:
+        """Path to size, time and inode; empty for folders, whose times tell nothing new."""
+        found: dict[str, tuple[int, ...]] = {}
+        folders = [str(self._folder)]
+        end_s = time.monotonic() + MAX_S
+        while folders:
+            try:
+                entries = list(os.scandir(folders.pop()))
+            except OSError:
+                continue
+            for one in entries:
+                if one.name in _SKIPPED or one.path in self._ignore:
+                    continue
+                try:
+                    if one.is_dir(follow_symlinks=False):
+                        folders.append(one.path)
+                        found[one.path] = ()
+                    else:
+                        stat = one.stat(follow_symlinks=False)
+                        found[one.path] = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
+                except OSError:  # gone meanwhile
+                    continue
+                if len(found) > MAX_ENTRIES or time.monotonic() > end_s:
+                    return None
+        return found

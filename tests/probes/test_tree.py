@@ -1,0 +1,62 @@
+"""The working folder before and after."""
+
+from pathlib import Path
+
+import pytest
+from batchadvisor.probes import tree
+from batchadvisor.probes.tree import Tree
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kept.txt").write_text("as it was")
+    (tmp_path / "changed.txt").write_text("before")
+    (tmp_path / "gone.txt").write_text("soon")
+    (tmp_path / "out").mkdir()
+    return tmp_path
+
+
+def changes(found):
+    return {(one.path, one.action) for one in found.changes()}
+
+
+def test_new_changed_and_gone(here):
+    found = Tree(here, (here / "out",))
+    Path("changed.txt").write_text("after it")
+    Path("gone.txt").unlink()
+    Path("new").mkdir()
+    Path("new/file.db").write_bytes(b"1")
+    Path("out/record.json").write_text("ours")
+    assert changes(found) == {
+        ("changed.txt", "write"),
+        ("gone.txt", "remove"),
+        ("new", "mkdir"),
+        ("new/file.db", "write"),
+    }
+
+
+def test_nothing_happened(here):
+    assert changes(Tree(here, ())) == set()
+
+
+def test_what_python_itself_leaves_is_left_out(here):
+    found = Tree(here, ())
+    Path("__pycache__").mkdir()
+    Path("__pycache__/a.pyc").write_text("")
+    assert changes(found) == set()
+
+
+def test_a_large_tree_is_not_listed(here, monkeypatch):
+    monkeypatch.setattr(tree, "MAX_ENTRIES", 2)
+    found = Tree(here, ())
+    assert not found.complete
+    Path("new.txt").write_text("")
+    assert changes(found) == set()
+
+
+def test_links_are_not_followed(here):
+    (here / "loop").symlink_to(here)
+    found = Tree(here, ())
+    assert found.complete
+    assert changes(found) == set()
