@@ -1,6 +1,5 @@
 """The epoch law against real epochs: predicted from paired steps, measured by the script itself.
 
-    python -m batchadvisor.bench.scaling_law            # from the folder above the clone, or
     python bench/scaling_law.py --sizes 16,64,256
 
 Two ranks on gloo measure Tcomp and Tsync at each size (`batchadvisor run --nproc-per-node 2`). The
