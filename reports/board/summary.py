@@ -101,7 +101,7 @@ def summary(measured: Sequence[Measured], title: str) -> Table | None:
             getattr(one.counters, field) if one.counters is not None else None for one in measured
         ]
         rows.append((name, ["-" if one is None else text(one) for one in found], what))
-    known = [(name, cells, what) for name, cells, what in rows if set(cells) != {"-"}]
+    known = [(name, cells, what) for name, cells, what in rows if set(cells) - {"-"}]
     if not known:
         return None
     return Table(

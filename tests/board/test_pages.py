@@ -1,0 +1,136 @@
+"""What stands on the tab's pages, as data: the summary, traces of others, runs side by side."""
+
+import msgspec
+import pytest
+from batchadvisor.records import Counters, IdleShares, Profile
+from batchadvisor.reports.board.compare import compare_page
+from batchadvisor.reports.board.summary import Measured, summary
+from batchadvisor.reports.board.traces import trace_page
+from batchadvisor.session.analyze import analyze
+
+from ..reports import samples
+
+
+def rows_of(table):
+    return {row.cells[0]: row.cells[1:-1] for row in table.rows}
+
+
+@pytest.fixture(scope="module")
+def job(recorded):
+    """Two ranks of a job on eight H100s: its analysis and its page."""
+    analysis = analyze([recorded / "h100_ddp8_nanogpt_compile"])
+    return analysis, trace_page(analysis)
+
+
+class TestSummary:
+    def test_values_stand_under_their_column(self):
+        idle = IdleShares(
+            total_pct=10.2, input_pct=4.4, synchronize_pct=0, launch_pct=1, call_pct=1, host_pct=2,
+            launch_latency_pct=1, dependency_pct=0, unknown_pct=0.5, tail_pct=0.3,
+        )  # fmt: skip
+        one = Measured(name="8", profile=Profile(busy_pct=89.8, occupancy_pct=41.2, idle=idle))
+        two = Measured(name="16", counters=Counters(utilization_pct=97.0, power_w=300.4))
+        table = summary([one, two], "GPU summary")
+        assert [column.title for column in table.columns[1:-1]] == ["8", "16"]
+        rows = rows_of(table)
+        assert rows["GPU busy"] == ("90%", "-")
+        assert rows["occupancy"] == ("41%", "-")
+        assert rows["… DataLoader"] == ("4%", "-")
+        assert rows["… unknown, tail"] == ("1%", "-")
+        assert rows["NVML utilisation"] == ("-", "97%")
+        assert rows["power"] == ("-", "300 W")
+        assert "tensor cores" not in rows, "a row that nobody has a value for is left out"
+
+    def test_tensor_cores_are_a_bound_and_a_doubt(self):
+        profile = Profile(tensor_core_pct=53.0, tensor_core_unknown_pct=40.0)
+        table = summary([Measured(name="x", profile=profile)], "")
+        assert rows_of(table)["tensor cores"] == ("53% + 40%?",)
+
+    def test_reasons_are_said_once(self):
+        profile = Profile(
+            operators_pct=50.0,
+            unavailable={"busy_pct": "no GPU work", "occupancy_pct": "no GPU work"},
+            losses="the trace is damaged: 3 events",
+        )
+        table = summary(
+            [Measured(name="8", profile=profile), Measured(name="9", profile=profile)], ""
+        )
+        assert table.notes == (
+            "busy, occupancy: no GPU work.",
+            "8, 9: the trace is damaged: 3 events.",
+        )
+
+    def test_nothing_known(self):
+        assert summary([Measured(name="8", profile=Profile())], "") is None
+        assert summary([], "") is None
+
+
+class TestTraces:
+    def test_the_numbers_are_those_of_the_analysis(self, job):
+        analysis, page = job
+        table = next(one for one in page.tables if one.title == "GPU summary")
+        rows = rows_of(table)
+        for title, field in (
+            ("GPU busy", "busy_pct"),
+            ("communication", "communication_pct"),
+            ("exposed communication", "exposed_communication_pct"),
+            ("occupancy", "occupancy_pct"),
+        ):
+            values = [getattr(one.profile, field) for one in analysis.traces]
+            assert rows[title] == tuple(f"{value:.0f}%" for value in values)
+        # The plugin that this tab replaces says 0 here.
+        assert rows["communication"] == ("27%", "28%")
+
+    def test_ranks_of_a_job_are_judged_together(self, job):
+        _, page = job
+        ((whose, limit),) = page.limits
+        assert (whose, limit.limit) == ("2 ranks of one job", "communication")
+        titles = [one.title for one in page.tables]
+        assert "Collectives, rank against rank" in titles
+        assert "Kernels of rank0" in titles
+
+    def test_the_chart_adds_up(self, job):
+        _, page = job
+        (chart,) = page.charts
+        for at in range(len(chart.x)):
+            assert sum(one.values[at] for one in chart.series) == pytest.approx(100, abs=1)
+
+    def test_a_trace_of_a_cpu_alone(self, recorded):
+        path = recorded / "small/cpu_torch213_dataloader.pt.trace.json.gz"
+        page = trace_page(analyze([path]))
+        assert page.headline.startswith("input: ")
+        table = next(one for one in page.tables if one.title == "CPU summary")
+        # 88 % by hand; the plugin that this tab replaces says 0.
+        assert rows_of(table)["waiting for input"] == ("88%",)
+        assert any(one.title.startswith("CPU operators of") for one in page.tables)
+
+
+class TestCompare:
+    def test_overlapping_intervals_cannot_tell(self):
+        record, advice = samples.gpu()
+        page = compare_page([("a", record, advice), ("b", record, advice)])
+        assert page.headline.startswith("Cannot tell whether a or b is faster")
+        assert page.notes == ()
+        assert len(page.table.rows) == 2
+
+    def test_a_clear_difference_is_said_with_its_factor(self):
+        gpu, cpu = samples.gpu(), samples.cpu()
+        page = compare_page([("slow", *cpu), ("fast", *gpu), ("none", *samples.nothing_fits())])
+        rates = [one.recommended.samples_per_s.median for _, one in (gpu, cpu)]
+        assert page.headline.startswith("fast is the fastest")
+        assert f"x{rates[0] / rates[1]:.2f}" in page.headline
+        assert any("Different devices" in one for one in page.notes)
+        assert page.table.rows[2].cells[1] == "none"
+        assert all(not chart.marks for chart in page.charts), "a limit is one device's"
+
+    def test_too_few_values_cannot_tell(self):
+        record, advice = samples.gpu()
+        rate = msgspec.structs.replace(advice.recommended.samples_per_s, num_samples=2)
+        choice = msgspec.structs.replace(advice.recommended, samples_per_s=rate)
+        brief = msgspec.structs.replace(advice, recommended=choice)
+        page = compare_page([("a", *samples.cpu()), ("b", record, brief)])
+        assert page.headline.startswith("Cannot tell")
+
+    def test_one_speed_alone(self):
+        page = compare_page([("a", *samples.cpu()), ("b", *samples.nothing_fits())])
+        assert page.headline.startswith("Fewer than two")
