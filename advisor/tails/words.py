@@ -43,8 +43,9 @@ def _samples(count: int) -> str:
 
 def _short(pipeline: Pipeline, layout: Layout) -> Said:
     each = "" if pipeline.num_ranks == 1 else f" ({format_runs(layout.last)} by rank)"
+    weigh = "weighs" if layout.last_samples == 1 else "weigh"
     return _say(
-        f"the {_samples(layout.last_samples)} of the epoch's last step{each} weigh "
+        f"the {_samples(layout.last_samples)} of the epoch's last step{each} {weigh} "
         f"{layout.weight:.1f} times the others under a mean loss",
         Evidence(metric="weight of a sample", value=layout.weight, threshold=HARMFUL_WEIGHT),
     )
@@ -254,12 +255,13 @@ def _gathered(pipeline: Pipeline, layout: Layout) -> Said:
 
 def _accumulation(pipeline: Pipeline, layout: Layout) -> Said:
     tail, whole = layout.accumulation_tail, pipeline.micro_batches
+    share = tail / whole
     own = pipeline.setup in ("accelerate", "lightning")
-    who = "it" if own else "a loop that does so"
+    how = f"divided by {whole}, as this setup does," if own else f"where a loop divides by {whole}"
     return _say(
-        f"the last optimizer step accumulates {tail} of {whole} micro-batches; divided by {whole}, "
-        f"as {'this setup does' if own else who}, its gradient is {tail / whole:.3g} of the usual",
-        Evidence(metric="share of the gradient", value=tail / whole, threshold=1),
+        f"the last optimizer step accumulates {tail} of {whole} micro-batches; {how} its gradient "
+        f"is {share:.3g} of the usual",
+        Evidence(metric="share of the gradient", value=share, threshold=1),
     )
 
 
