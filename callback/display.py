@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
 
 def in_notebook() -> bool:
-    """Whether this process is a notebook's kernel, which shows HTML."""
+    """Whether this process is a notebook's kernel, which shows HTML.
+
+    A process that a launcher forked off it has the kernel's objects and cannot speak through them.
+    """
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None) is not None
+    kernel = getattr(shell, "kernel", None)
+    session = getattr(kernel, "session", None)
+    return kernel is not None and getattr(session, "pid", os.getpid()) == os.getpid()
 
 
 class Cell:
@@ -43,7 +49,6 @@ def say(text: str) -> None:
 
 def terminal() -> tuple[int, bool, str]:
     """Columns of stderr, whether colours make sense there, and its encoding."""
-    import os
     import shutil
 
     stream = sys.stderr

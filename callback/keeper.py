@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from ..advisor.noise import noise_interval
+from ..errors import BatchAdvisorError
 from ..records import (
     Counters,
     DeviceInfo,
@@ -156,8 +157,8 @@ class Keeper:
         try:
             self.store.save(self.record("running"))
             self._append()
-        except OSError as error:
-            self._doubt(f"the record could not be written: {error.strerror or error}")
+        except (OSError, BatchAdvisorError) as error:
+            self._doubt(f"the record could not be written: {_why(error)}")
         if self.updated is not None:
             self.updated()
 
@@ -224,7 +225,7 @@ class Keeper:
         if self.windows is not None:
             self.windows.abandon("the run was over before its profiled window was")
             self.core.timing = True
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, BatchAdvisorError):
             self._append()
         self._measure()
         if self._sampler is not None:
@@ -234,8 +235,9 @@ class Keeper:
         record = self.record(state, reason, faults=faults, tail_error=tail_error)
         try:
             self.store.save(record)
-        except OSError as error:
-            self._doubt(f"the record could not be written: {error.strerror or error}")
+        except (OSError, BatchAdvisorError) as error:
+            self._doubt(f"the record could not be written: {_why(error)}")
+        self.store.close()
         if self._scalars is not None:
             self._scalars.close()
             self._scalars = None
@@ -355,6 +357,12 @@ class Keeper:
         if text not in self.doubts:
             self.doubts.append(text)
             self._say(text)
+
+
+def _why(error: BaseException) -> str:
+    """The system's own words; the store's remedies are those of `run`."""
+    cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+    return str(getattr(cause, "strerror", None) or cause)
 
 
 def _keep_earlier(folder: Path) -> None:

@@ -1,0 +1,120 @@
+"""The callback in a real notebook: a kernel runs the cells, and its outputs are read."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+from batchadvisor.session.store import read_record
+
+from ..needs import framework
+
+nbclient = framework("nbclient")
+nbformat = framework("nbformat")
+framework("ipykernel")
+framework("accelerate")
+pytestmark = [
+    pytest.mark.frameworks,
+    pytest.mark.filterwarnings("ignore:.*:DeprecationWarning"),
+]
+
+TRAIN = """
+import signal
+import torch
+from batchadvisor import ProfilingCallback
+from torch import nn
+
+before = signal.getsignal(signal.SIGINT)
+data = torch.utils.data.TensorDataset(torch.randn(100, 4))
+loader = torch.utils.data.DataLoader(data, batch_size=8)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with ProfilingCallback("log", profile_after=3) as prof:
+    for _ in range(3):
+        for (x,) in prof.watch(loader):
+            model(x).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            prof.step()
+assert signal.getsignal(signal.SIGINT) is before
+"""
+LAUNCH = """
+import accelerate
+
+def training():
+    with ProfilingCallback("launched", profile=False) as prof:
+        for (x,) in prof.watch(loader):
+            prof.step()
+
+accelerate.notebook_launcher(training, num_processes=1)
+accelerate.debug_launcher(training, num_processes=2)
+"""
+RAISE = """
+with ProfilingCallback("other", profile=False) as prof:
+    for (x,) in prof.watch(loader):
+        prof.step()
+        raise ValueError("mine")
+"""
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("notebook")
+    cells = [nbformat.v4.new_code_cell(one) for one in (TRAIN, "prof", RAISE, LAUNCH)]
+    book = nbformat.v4.new_notebook(cells=cells)
+    book.metadata["kernelspec"] = {"name": "python3", "display_name": "p", "language": "python"}
+    client = nbclient.NotebookClient(
+        book,
+        timeout=200,
+        allow_errors=True,
+        resources={"metadata": {"path": str(folder)}},
+        kernel_name="python3",
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(one for one in sys.path if one))
+        client.execute()
+    return folder, [cell.outputs for cell in book.cells]
+
+
+def html_of(outputs):
+    return [one.data["text/html"] for one in outputs if "text/html" in one.get("data", {})]
+
+
+def errors_of(outputs):
+    return [one for one in outputs if one.output_type == "error"]
+
+
+def test_the_result_stands_in_the_cell(notebook):
+    folder, outputs = notebook
+    assert errors_of(outputs[0]) == []
+    (html,) = html_of(outputs[0])  # progress was replaced in its place
+    assert "Batch size 8 as it ran" in html
+    assert "39 optimizer steps, 300 samples" in html
+    record = read_record(folder / "log")
+    assert record.script.path == "notebook"
+    assert record.observed.num_samples == 300
+
+
+def test_the_object_shows_itself(notebook):
+    (html,) = html_of(notebook[1][1])
+    assert "Batch size 8 as it ran" in html
+
+
+def test_an_exception_passes(notebook):
+    folder, outputs = notebook
+    (error,) = errors_of(outputs[2])
+    assert (error.ename, error.evalue) == ("ValueError", "mine")
+    assert "ValueError: mine" in html_of(outputs[2])[0]
+    assert read_record(folder / "other").state == "failed"
+
+
+def test_launchers(notebook):
+    """Inside the kernel the result is HTML; in processes forked off it, it is text."""
+    folder, outputs = notebook
+    assert errors_of(outputs[3]) == []
+    assert "Batch size 8 as it ran" in html_of(outputs[3])[0]
+    for name in ("", "rank-0001"):
+        record = read_record(folder / "launched" / name)
+        assert (record.state, record.observed.num_samples) == ("finished", 100)
+        assert record.observed.world_size == 2
