@@ -34,7 +34,9 @@ def next_size(record: RunRecord, budget: Budget) -> TrialRequest | str:
     if size in sizes or 0 < size <= last or (seen.refused is not None and size >= seen.refused):
         return "the largest size is bracketed"
     request = TrialRequest(batch_size=size, kind="fit", reason="does it fit?")
-    return request if budget.allows(request) else "the budget is spent"
+    # Fits are not timed, so what the next one will take is a guess; what was spent is not.
+    spent = record.search_s >= record.goal.budget_s or not budget.allows(request)
+    return "the budget is spent" if spent else request
 
 
 def seen_so_far(record: RunRecord) -> Seen | None:
@@ -43,7 +45,8 @@ def seen_so_far(record: RunRecord) -> Seen | None:
     sizes = {one.batch_size for one in ran(record)}
     if not sizes or target is None or record.device is None:
         return None
-    memory = trusted_memory(record)
+    # A backend without counters reads nothing; that is no reading of 0.
+    memory = {size: one for size, one in trusted_memory(record).items() if one.peak_bytes > 0}
     searches = [one for one in record.trials if one.purpose == "search"]
     cpu = record.device.kind == "cpu"
     return Seen(

@@ -223,6 +223,19 @@ class TestMemoryGoal:
         assert result.num_refused <= 6
         assert 0.92 * 5250 <= result.size <= 5250
 
+    def test_the_budget_ends_it(self):
+        """What ran by then is confirmed."""
+        result = Machine(setup_s=0.0).search(Goal(kind="memory", budget_s=1e-6))
+        assert result.stop.reason == "the budget is spent" or result.advice.sureness == "confirmed"
+        assert result.tried == [8]
+
+    @pytest.mark.parametrize("unread", [None, 0])
+    def test_no_readings_at_all(self, unread):
+        """A backend without counters: refusals alone bracket the limit."""
+        trial = trial_of(8, peak=unread)
+        record = record_of(numbered(trial), goal=Goal(kind="memory"))
+        assert next_trial(record).batch_size > 8
+
     def test_data_bound(self):
         machine = Machine(memory=lambda size: GIB, discovery=discovery_of(num_samples=300))
         result = machine.search(Goal(kind="memory", budget_s=1e9))
