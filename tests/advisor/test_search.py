@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from batchadvisor.advisor.facts import target_bytes
 from batchadvisor.advisor.search import Done, expected_steps, next_trial
+from batchadvisor.advisor.tail import has_harmful_tail
 from batchadvisor.records import Goal, NormLayers
 
 from .machine import (
@@ -337,6 +338,24 @@ class TestFailures:
         assert result.size is not None
         assert result.size >= 8
         assert max(result.tried) > 8
+
+    def test_a_clean_size_above_is_taken_and_said(self):
+        """224 leaves 1 sample; 296 leaves 289 and is within the tolerance."""
+        discovery = discovery_of(native=8, num_samples=15681)
+        result = Machine(noise=0.0, discovery=discovery).search()
+        assert (15681 % 224, 15681 % result.size) == (1, 289)
+        assert "Next to 224" in result.advice.reason
+        assert "without its harmful last batch" in result.advice.reason
+
+    def test_a_clean_size_below_is_tried_where_none_above_is_left(self):
+        """88 leaves 33 samples, 96 too, 104 and 112 a single one: each less than half a batch."""
+        discovery = discovery_of(native=8, num_samples=11649)
+        machine = Machine(noise=0.0, discovery=discovery, time_s=lambda size: 0.005 + 0.0005 * size)
+        result = machine.search(Goal(max_batch=128))
+        (asked,) = (one for one in result.requests if one.reason.startswith("next to 88"))
+        assert asked.batch_size == result.size == 80
+        assert not has_harmful_tail(discovery, 80)
+        assert has_harmful_tail(discovery, 88)
 
     def test_interrupted_trials_are_no_failures(self):
         record = record_of(
