@@ -227,8 +227,15 @@ class Conductor:
 
     def _fits_the_job(self, parallelism: Parallelism) -> bool:
         lockstep, world = self._order.lockstep, parallelism.world_size
-        if lockstep is None or world is None or world == lockstep.world_size:
+        started = 1 if lockstep is None else lockstep.world_size
+        if world is None or world == started:
             return True
+        if lockstep is None:
+            self.cannot_steer(
+                f"this is one of {world} ranks, and the others were started past batchadvisor",
+                f"let it start them: batchadvisor run --nproc-per-node {world} SCRIPT.",
+            )
+            return False
         self.cannot_steer(
             f"the script's process group has {world} ranks and the launcher started "
             f"{lockstep.world_size}",

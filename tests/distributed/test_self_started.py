@@ -1,6 +1,7 @@
 """Ranks that the script starts itself, through torch.multiprocessing."""
 
 import pytest
+from batchadvisor.probes.distributed.meeting import free_port
 
 from ..end_to_end import driver
 from ..end_to_end.driver import SCRIPTS
@@ -33,3 +34,12 @@ def test_one_of_them_out_of_memory(tmp_path):
     assert trials[256].outcome == "out_of_memory"
     assert trials[256].detail.startswith("rank 1: ")
     assert trials[64].ran
+
+
+def test_ranks_that_are_programs_of_their_own_are_refused_with_the_command(tmp_path):
+    script = SCRIPTS / "starts_other_rank.py"
+    found = driver.run("run", *QUICK, script, free_port(), folder=tmp_path)
+    assert found.code == 1, found
+    assert "one of 2 ranks" in found.error
+    assert "--nproc-per-node 2" in found.error
+    assert left_of(found) == []

@@ -1,0 +1,24 @@
+"""Rank 0 starts the second rank as a program of its own, as Lightning's launcher does."""
+
+import os
+import subprocess
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+if "RANK" not in os.environ:
+    os.environ.update(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[1])
+    subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, "RANK": "1"})
+dist.init_process_group("gloo")
+data = TensorDataset(torch.randn(4000, 8), torch.randn(4000, 1))
+model = DistributedDataParallel(nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(2):
+    for x, y in DataLoader(data, batch_size=16):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
