@@ -86,7 +86,20 @@ def _verdict(record: RunRecord, observed: Observed, verdict: Verdict) -> Verdict
     """
     on_cpu = record.device is not None and record.device.kind == "cpu"
     slow = any(doubt.startswith(SLOW_WINDOW) for one in record.trials for doubt in one.doubts)
-    if not on_cpu or verdict.limit != "host" or not (observed.world_size > 1 or slow):
+    alone = len({one.batch_size for one in ran(record)}) == 1
+    if not on_cpu or not (observed.world_size > 1 or slow):
+        return verdict
+    if slow and alone and verdict.limit == "saturated":
+        return msgspec.structs.replace(
+            verdict,
+            limit="cannot tell",
+            message="the profiled window was much slower than the steps around it, and one size "
+            "alone does not show what a larger one would do",
+            remedy="profile again on a quieter machine, or more steps (profile_steps).",
+            larger_batch="unknown",
+            gain_at_most=None,
+        )
+    if verdict.limit != "host":
         return verdict
     what = "waiting for other ranks" if observed.world_size > 1 else "a machine that was busy"
     return msgspec.structs.replace(
@@ -180,7 +193,7 @@ def _estimates(record: RunRecord, advice: Advice, size: int) -> list[Finding]:
     again = f"`batchadvisor run {record.script.path}` measures it"
     if verdict.larger_batch == "does not help":
         text = f"a larger batch would not make the steps more efficient: {verdict.message}"
-        return [*found, _try(text, size, "nothing to try; mend what limits the step.")]
+        return [*found, _try(text, size, "Nothing to try; mend what limits the step.")]
     larger = to_try(record, verdict, size, room)
     if larger is None:
         why = room if isinstance(room, str) else "no larger size fits"

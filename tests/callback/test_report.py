@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.observed import Headroom, headroom
+from batchadvisor.advisor.observed import SLOW_WINDOW, Headroom, headroom
 from batchadvisor.callback.display import in_notebook
 from batchadvisor.records import (
     DeviceInfo,
@@ -16,6 +16,7 @@ from batchadvisor.records import (
     Memory,
     NoiseScale,
     Observed,
+    OperatorTime,
     OptimizerInfo,
     Profile,
     RunRecord,
@@ -170,7 +171,25 @@ class TestAdvice:
         assert advice.verdict.limit == "input"
         found = rule(advice, "callback.try")
         assert "would not make the steps more efficient" in found.message
-        assert "nothing to try" in found.remedy
+        assert "Nothing to try" in found.remedy
+
+    @pytest.mark.parametrize("operators", [99.0, 5.0])
+    def test_a_slow_window_decides_nothing_on_a_cpu(self, operators):
+        times = (OperatorTime(name="aten::mm", num_calls=3, self_s=0.3),)
+        profile = Profile(num_steps=3, operators_pct=operators, input_wait_pct=0.5, operators=times)
+        cpu = DeviceInfo(
+            kind="cpu",
+            name="a CPU",
+            total_bytes=GIB,
+            capacity_bytes=16 * GIB,
+            capacity_source="test",
+        )
+        quiet = advise(record(trial(0, 32, profile=profile), device=cpu))
+        assert quiet.verdict.limit == ("saturated" if operators > 50 else "host")
+        doubt = f"{SLOW_WINDOW}6.0 times as long as the others"
+        slow = advise(record(trial(0, 32, profile=profile, doubts=(doubt,)), device=cpu))
+        assert slow.verdict.limit == "cannot tell"
+        assert slow.verdict.larger_batch == "unknown"
 
     def test_two_sizes_are_compared(self):
         advice = advise(record(trial(0, 32), trial(1, 64, step_s=0.11)))
