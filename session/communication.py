@@ -9,7 +9,7 @@ import msgspec
 from ..advisor.advise import advise
 from ..advisor.distribution import sizes_to_pair
 from ..errors import BatchAdvisorError
-from ..probes.distributed.group import GroupWorker
+from ..probes.distributed.group_worker import GroupWorker
 from ..probes.supervisor import WorkerGone
 from ..records import Communication
 from .display import Display

@@ -9,7 +9,8 @@ import signal
 from collections.abc import Iterator
 
 from ..errors import UsageError
-from ..probes.distributed.group import GroupWorker, RankGroup
+from ..probes.distributed.group import RankGroup
+from ..probes.distributed.group_worker import GroupWorker
 from ..probes.distributed.ranks import Rank, detect_rank
 from ..probes.nvml import devices
 from ..probes.supervisor import Worker

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from ..errors import UsageError
-from .devices import Outcome, chosen_gpus, logical_devices, run_devices
+from .device_choice import chosen_gpus, logical_devices
+from .devices import Outcome, run_devices
 from .display import Display
 from .options import check_script, run_folder
 

@@ -9,7 +9,8 @@ import msgspec
 
 from ..advisor.facts import failed, ran
 from ..errors import BatchAdvisorError
-from ..probes.distributed.group import GroupWorker, RankGroup
+from ..probes.distributed.group import RankGroup
+from ..probes.distributed.group_worker import GroupWorker
 from ..probes.distributed.self_started import SelfStarted
 from ..probes.duty import DutyCycle
 from ..probes.messages import Progress, WorkOrder

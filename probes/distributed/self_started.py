@@ -29,7 +29,7 @@ from ..messages import (
 )
 from ..messages import Found as FoundMessage
 from ..supervisor import Worker, WorkerGone, over
-from .group import GroupWorker
+from .group_worker import GroupWorker
 from .links import Found, Link
 from .meeting import new_token
 from .messages import channel_over

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from batchadvisor.probes.duty import DutyCycle, cores_for
 from batchadvisor.records import DevicesRecord
-from batchadvisor.session.devices import logical_devices
+from batchadvisor.session.device_choice import logical_devices
 from batchadvisor.session.several import without
 
 from ..end_to_end import driver
@@ -94,7 +94,7 @@ class TestRefused:
         assert said in found.error
 
     def test_no_gpu_is_said(self, tmp_path):
-        if driver.devices():
+        if driver.ON_CPU:
             pytest.skip("there are GPUs")
         found = driver.run("run", "--gpus", "all", SCRIPTS / "plain.py", folder=tmp_path)
         found.assert_refused()

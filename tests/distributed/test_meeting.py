@@ -7,7 +7,8 @@ import time
 import pytest
 from batchadvisor.errors import RunError, UsageError
 from batchadvisor.probes.distributed.causes import cause_of, port_was_taken, with_rank
-from batchadvisor.probes.distributed.group import RankGroup, rank_environment
+from batchadvisor.probes.distributed.group import RankGroup
+from batchadvisor.probes.distributed.group_worker import rank_environment
 from batchadvisor.probes.distributed.lockstep import Agreement
 from batchadvisor.probes.distributed.meeting import free_port, look_up, publish
 from batchadvisor.probes.distributed.messages import Address, Join, send_join

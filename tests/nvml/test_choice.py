@@ -2,7 +2,7 @@
 
 import pytest
 from batchadvisor.errors import UsageError
-from batchadvisor.session.devices import chosen_gpus
+from batchadvisor.session.device_choice import chosen_gpus
 
 
 @pytest.fixture
@@ -26,11 +26,11 @@ def test_all_and_some(three):
 
 def test_one_of_each_model(three, monkeypatch):
     import msgspec
-    from batchadvisor.session import devices
+    from batchadvisor.session import device_choice
 
-    found = devices.devices()
+    found = device_choice.devices()
     same = [msgspec.structs.replace(one, name="T4" if one.index else "A100") for one in found]
-    monkeypatch.setattr(devices, "devices", lambda: same)
+    monkeypatch.setattr(device_choice, "devices", lambda: same)
     assert names("distinct") == ["cuda-0", "cuda-1"]
     assert [one.model for one in chosen_gpus("all")] == ["A100", "T4", "T4"]
 
