@@ -97,9 +97,10 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     _end_like_ctrl_c()
     if options["gpus"] is not None or "," in options["device"]:
         sys.exit(_on_several_devices(script, arguments, as_json=as_json, options=options))
+    rank = ranks.own_rank()
+    _check_door(arguments, options, ranks=rank is not None and rank.world_size > 1)
     if options["nproc_per_node"] is not None:
         sys.exit(_launch(script, options))
-    rank = ranks.own_rank()
     if rank is not None and rank.rank > 0:
         ranks.follow(rank)
         return
@@ -174,6 +175,20 @@ def _check_pairs(options: dict[str, Any]) -> None:
         raise UsageError(
             "--resume goes on in its own folder; --output names another.",
             "Leave one of them out.",
+        )
+
+
+def _check_door(arguments: tuple[str, ...], options: dict[str, Any], *, ranks: bool) -> None:
+    """Ranks run in lock-step through their DataLoaders; no other door is open to them."""
+    from ..probes.placeholder import has_placeholder
+
+    if not ranks and options["nproc_per_node"] is None:
+        return
+    if options["template"] or options["workload"] or has_placeholder(arguments):
+        raise UsageError(
+            "several ranks are steered through their DataLoaders; {batch_size}, --template and "
+            "--workload take one process.",
+            "Leave the ranks out, or the other door.",
         )
 
 

@@ -170,6 +170,13 @@ class TestBadUse:
         assert f"batchadvisor run {script} --lr 0.1 " in done.error
         assert listing(tmp_path) == {}
 
+    def test_several_ranks_have_no_template(self, tmp_path):
+        words = (SCRIPTS / "no_loader.py", "--batch_size={batch_size}")
+        done = run("run", "--nproc-per-node", "2", *words, folder=tmp_path)
+        done.assert_refused()
+        assert "several ranks are steered" in done.error
+        assert listing(tmp_path) == {}
+
     def test_a_loader_is_not_chosen_here(self, tmp_path):
         words = (SCRIPTS / "plain.py", "{batch_size}")
         done = run("run", "--loader", "0", *words, folder=tmp_path)
