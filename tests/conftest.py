@@ -5,12 +5,17 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from .proofs import Watch
+
+# A shell that starts something in the background has it ignore SIGINT, and so its children, which
+# tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples every time, and none fails because the machine is busy.
 settings.register_profile("steady", deadline=None, derandomize=True)
