@@ -4,6 +4,8 @@ import pytest
 
 from .jobs import left_of, run_ranks
 
+pytestmark = pytest.mark.slow
+
 SLOW_S = 0.04
 
 

@@ -18,6 +18,8 @@ from ..end_to_end import driver
 from ..end_to_end.driver import SCRIPTS
 from .jobs import left_of
 
+pytestmark = pytest.mark.slow
+
 CORES = len(os.sched_getaffinity(0))
 needs_two_cores = pytest.mark.skipif(CORES < 2, reason="needs two cores")
 

@@ -6,6 +6,8 @@ import pytest
 
 from .jobs import left_of, run_ranks
 
+pytestmark = pytest.mark.slow
+
 
 def outcomes(record):
     return {one.batch_size: one for one in record.trials if one.purpose == "search"}

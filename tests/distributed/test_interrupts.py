@@ -4,8 +4,12 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from ..end_to_end import driver
 from .jobs import QUICK, TRAIN, left_of
+
+pytestmark = pytest.mark.slow
 
 
 def start(folder):

@@ -5,6 +5,8 @@ import pytest
 from ..end_to_end import driver
 from .jobs import QUICK, TRAIN, left_of, run_ranks, torchrun
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):

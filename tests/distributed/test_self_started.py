@@ -7,6 +7,8 @@ from ..end_to_end import driver
 from ..end_to_end.driver import SCRIPTS
 from .jobs import QUICK, left_of
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = SCRIPTS / "spawn_ddp.py"
 
 

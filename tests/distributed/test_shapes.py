@@ -7,6 +7,8 @@ import pytest
 from batchadvisor.advisor.distribution_findings import distribution_findings
 from batchadvisor.records import Distribution, Goal, Parallelism, RunRecord, ScriptInfo
 
+pytestmark = pytest.mark.slow
+
 CODE = """
 import os, sys
 import torch, torch.distributed as dist

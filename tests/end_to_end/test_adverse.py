@@ -13,6 +13,8 @@ from batchadvisor.session.store import read_record
 
 from .driver import SCRIPTS, listing, run, start
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "8,24")
 
 PRELUDES = {

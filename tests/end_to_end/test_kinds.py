@@ -6,6 +6,8 @@ import pytest
 
 from .driver import SCRIPTS, run
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--budget", "100s")
 SIZES = ("--goal", "memory", "--sizes", "8,64")
 

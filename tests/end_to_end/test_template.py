@@ -4,6 +4,8 @@ import pytest
 
 from .driver import SCRIPTS, listing, run
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory")
 
 

@@ -4,6 +4,8 @@ import pytest
 
 from .driver import SCRIPTS, run
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "8,64")
 
 

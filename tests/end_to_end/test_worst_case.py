@@ -4,6 +4,8 @@ import pytest
 
 from .driver import SCRIPTS, run
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--max-batch", "64")
 LONG = 401
 """Elements of a sample of the longest batches: 400 and its label."""
