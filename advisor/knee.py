@@ -55,8 +55,8 @@ FIELD = 0.5
 """Sizes from this share of the best throughput on are compared in rounds."""
 ROUNDS = 5
 """Rounds for each size of the field."""
-SMALLER_BESIDE = 2
-"""A size that is new in the field takes turns with so many smaller ones, and one larger."""
+SMALLER_BESIDE = 1
+"""A size that is new in the field takes turns with so many smaller ones, and with a larger one."""
 READING_COST = 0.03
 """One reading in a round may cost this share of the budget."""
 LAW_FROM = 0.6
@@ -304,9 +304,11 @@ def _growth_pays(record: RunRecord, sizes: dict[int, Trial]) -> bool:
         return True
     if record.goal.kind in SPEED_GOALS:
         return gains[-1] > -CLEAR_LOSS and (len(gains) < 2 or max(gains[-2:]) >= NO_GAIN)
-    # A gain below the tolerance puts the size before inside it.
+    # A gain below the tolerance puts the size before inside it. And with t(B) = a + b B all that
+    # is left to gain is 1 / (r - 1) of what the last step up by r gained.
     tolerance = record.goal.tolerance
-    return gains[-1] >= tolerance / (1 - tolerance)
+    left = gains[-1] / (ladder[-1] / ladder[-2] - 1)
+    return gains[-1] >= tolerance / (1 - tolerance) and left >= tolerance / 2
 
 
 def _refine(record: RunRecord) -> TrialRequest | None:
@@ -338,7 +340,9 @@ def _beside_the_best(record: RunRecord, sizes: dict[int, Trial]) -> TrialRequest
     if len(sizes) - len(_ladder(sizes)) >= MAX_REFINEMENTS or not sizes:
         return None
     worth = _worth(record)
-    best = max(sizes, key=lambda size: worth(sizes[size]))
+    # The smallest of those that are as good: a flat curve is not searched to its far end.
+    good = (1 - NO_GAIN) * max(map(worth, sizes.values()))
+    best = min(size for size, one in sizes.items() if worth(one) >= good)
     smaller = [size for size in sizes if size < best][-1:]
     larger = [size for size in sizes if size > best][:1]
     for other in (*smaller, *larger):

@@ -42,7 +42,7 @@ class Sweep:
         self._options = options
         self._results = results
         self._bench = bench
-        self._time_limit_s = max(1.0, min(30.0, options.budget / 8))  # as session/run.py
+        self._time_limit_s = max(1.0, min(30.0, options.budget / 16))  # as session/run.py
         self.data = results.data
         self._generator = random.Random(SEED)
         self.data["settings"] = settings(options)

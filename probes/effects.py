@@ -15,6 +15,8 @@ from ..records import FileTouched
 from .call_site import shown_path
 
 MAX_FILES = 200
+_TORCH_CACHE = f"{os.sep}torchinductor_"
+"""torch makes this folder below the temporary one when it is first imported, by whatever script."""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
 
 
@@ -74,6 +76,7 @@ class FileWatch:
             full.startswith(self._ignore)
             or full.endswith((".pyc", "__pycache__"))
             or ".pyc." in full
+            or _TORCH_CACHE in full
         ):
             return
         with self._lock:

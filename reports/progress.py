@@ -185,7 +185,8 @@ def whole_seconds(seconds: float) -> str:
 
 def trial_line(trial: Trial) -> str:
     """One finished trial in one line."""
-    parts = [f"{WORDS[trial.purpose]} {trial.batch_size}"]
+    turn = "" if trial.round is None else f" (in turn, round {trial.round + 1})"
+    parts = [f"{WORDS[trial.purpose]} {trial.batch_size}{turn}"]
     if trial.step_s is not None:
         value, half = measured(trial.step_s, 1e3)
         parts.append(f"{value} {half} ms")

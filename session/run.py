@@ -48,7 +48,7 @@ GPU_PRECISION = 0.02
 MIN_SAMPLE_S = 0.02
 """Steps shorter than this are averaged in groups, except where only memory counts."""
 MAX_TIMED_S = 30.0
-BUDGET_SHARE = 1 / 8
+BUDGET_SHARE = 1 / 16
 """A timed phase takes at most so long, and at most this share of the budget."""
 
 

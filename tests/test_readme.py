@@ -94,6 +94,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base
 
 
+@pytest.mark.slow
 def test_the_commands_run(folder: Path) -> None:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     ran = 0
@@ -134,6 +135,7 @@ def test_the_gate_runs_the_two_commands_that_install() -> None:
     assert "python3 -m venv .venv &&" in gate, "the gate takes the commands from the README"
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(folder: Path) -> None:
     code = _python("import batchadvisor") + "\nprint(type(found).__name__, found.batch_size)\n"
     code += "assert found._repr_html_()\n"

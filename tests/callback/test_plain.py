@@ -295,6 +295,7 @@ class TestEndings:
         assert prof.record.observed.num_samples == 40
         assert prof.record.trials[0].step_s.high < 0.2
 
+    @pytest.mark.slow
     def test_kill_9(self, tmp_path):
         script = tmp_path / "killed.py"
         script.write_text(

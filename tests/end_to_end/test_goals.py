@@ -11,6 +11,9 @@ from batchadvisor.records import Advice, RunRecord
 
 from .driver import SCRIPTS, run
 
+pytestmark = pytest.mark.slow
+
+
 MIB = 1024**2
 
 

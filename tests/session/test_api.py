@@ -17,6 +17,9 @@ from batchadvisor.probes.host import descendants
 from batchadvisor.records import RunRecord
 from batchadvisor.session.store import read_record
 
+pytestmark = pytest.mark.slow
+
+
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 QUICK = {"goal": "memory", "profile": False, "quiet": True}
 
