@@ -270,8 +270,8 @@ def test_without_scripts_the_drawings_are_there(visit, files, width):
     assert drawings.count() == len(charts)
     assert all(drawing.is_visible() for drawing in drawings.all())
     titles = one.page.locator("figure.chart svg circle title").all_text_contents()
-    assert "measured, batch size 32: 560 ±60" in titles
-    assert one.page.locator("text=Use batch size 32").first.is_visible()
+    assert "measured, batch size 64: 543 ±17" in titles
+    assert one.page.locator("text=Use batch size 64").first.is_visible()
 
 
 def test_on_paper_the_drawings_come_back_in_dark_on_white(visit):
