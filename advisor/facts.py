@@ -6,7 +6,7 @@ from collections import Counter
 
 import msgspec
 
-from ..records import Fault, Memory, RunRecord, Spread, Trial
+from ..records import Memory, RunRecord, Spread, Trial
 from ..spread import inverse
 from .rounds import speeds
 
@@ -225,8 +225,3 @@ def confirmations(record: RunRecord) -> list[Trial]:
             series = []
         series.append(trial)
     return series
-
-
-def fatal_fault(record: RunRecord) -> Fault | None:
-    """The failure that ended the run before any trial, if one did."""
-    return record.faults[-1] if record.faults and not record.trials else None

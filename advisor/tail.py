@@ -10,7 +10,6 @@ from ..records import CleanSize, Discovery, Layout, ModelFacts, Pipeline, Tail
 from .tails.engine import is_clean, nearest_clean, sweep
 from .tails.layouts import layout_of
 
-DATA_PARALLEL = "DataParallel"
 SCRIPTS_OWN = frozenset(("accumulation.tail",))
 """Cases that depend on how the script's loop divides its loss, which nobody saw."""
 

@@ -20,9 +20,6 @@ from .norms import count_norms
 from .placeholder import command, source_of, without_placeholder
 from .steering import Steering, StepConductor
 
-CYCLES = 2
-"""Whole training cycles before the first window."""
-
 
 class TemplateSteering(Steering):
     """Watches one script that runs at one size.

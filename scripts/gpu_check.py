@@ -7,7 +7,7 @@
 
     0  doctor, a short run on the CPU
     1  doctor, the tests marked `gpu`
-    2  both examples under --memory-limit 8GiB, with traces and NVML's counters
+    2  char_gpt and resnet18_cifar10 under --memory-limit 8GiB, with traces and NVML's counters
     3  the memory search under 8 GiB, and into a real exhaustion of the device
     4  the benchmarks that mean something on a GPU
 

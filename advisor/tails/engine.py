@@ -18,8 +18,6 @@ from .words import refusal, said
 NEAR = 0.25
 """Clean sizes are looked for within this relative distance."""
 MAX_CLEAN = 3
-HALF = 2.0
-"""A short batch whose samples weigh at most this many times the others is at least half full."""
 WHATEVER_THE_SIZE = frozenset(("ddp.no-sampler", "lightning.sampler"))
 """Cases that no batch size avoids; they are no reason to take another one."""
 _ORDER = {"error": 0, "nan": 1, "bias": 2, "waste": 3, "slow": 4}

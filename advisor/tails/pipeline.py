@@ -25,8 +25,6 @@ KERAS: tuple[Setup, ...] = (
     "multi-worker-mirrored",
     "jax",
 )
-ONE_PROCESS: tuple[Setup, ...] = ("data-parallel", "mirrored", "jax")
-"""Setups in which one process cuts a batch for all replicas."""
 SINGLE: tuple[Setup, ...] = ("dataloader", "keras-tensorflow", "keras-jax")
 """Setups of one device."""
 MAX_RANKS = 1 << 20
