@@ -10,6 +10,7 @@ import msgspec
 
 from ..records import Advice, DeviceInfo, Discovery, LoaderInfo, OptimizerInfo, RunRecord
 from ..units import format_bytes
+from .options import without
 from .store import LOG, RECORD, SAMPLES, TRACES
 
 
@@ -40,24 +41,23 @@ def answer_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, 
 def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
     """The command that a user is likely to want now."""
     if record.state == "interrupted" and record.observed is None:
-        script = shlex.join([record.script.path, *record.script.arguments])
-        return f"batchadvisor run --resume {shlex.quote(str(folder))} {script}"
+        return _resume_command(record, folder)
     if (folder / TRACES).exists():
         return f"batchadvisor view {shlex.quote(str(folder))}"
     other = "memory" if advice.goal.kind != "memory" else "knee"
     return f"batchadvisor advise --goal {other} {shlex.quote(str(folder))}"
 
 
+def _resume_command(record: RunRecord, folder: Path) -> str:
+    """The command as it was typed, with its goal and its door, going on in the folder."""
+    script = (record.script.path, *record.script.arguments)
+    typed = without(record.command[2 : -len(script)], with_value=("--output", "-o", "--resume"))
+    return shlex.join(["batchadvisor", "run", "--resume", str(folder), *typed, *script])
+
+
 def report_command(folder: Path) -> str:
     """The command that writes the run as one file for others."""
     return f"batchadvisor report {shlex.quote(str(folder))} -o report.html"
-
-
-def _door_words(record: RunRecord) -> list[str]:
-    """The options that say how the script is run, as they were typed."""
-    words = list(record.command)
-    ours = words[: words.index(record.script.path)] if record.script.path in words else []
-    return [one for one in ("--template", "--workload", "-m") if one in ours]
 
 
 def answer_json(record: RunRecord, advice: Advice, folder: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -131,6 +131,23 @@ def run_folder(script: str, stamp: str) -> Path:
     return folder
 
 
-def absolute_script(script: str, *, module: bool) -> str:
-    """The script as the worker gets it: as typed, so that `sys.argv[0]` is what it would be."""
-    return script if module else os.fspath(Path(script))
+def without(options: Sequence[str], *, with_value: Sequence[str]) -> list[str]:
+    """Options as they were typed, before the script, without some that another run gets anew.
+
+    Args:
+        with_value: these, `-o` among them; `--json` is left out as well.
+
+    >>> words = ["run", "--gpus", "all", "-q", "--device=cpu", "-oout", "--json", "--budget", "9s"]
+    >>> without(words, with_value=("--gpus", "--device", "--output", "-o"))
+    ['run', '-q', '--budget', '9s']
+    """
+    kept: list[str] = []
+    words = iter(options)
+    for word in words:
+        if word in with_value:
+            next(words, None)
+        elif word.startswith(tuple(f"{one}=" for one in with_value if one.startswith("--"))):
+            continue
+        elif word not in ("--json", "--") and not (word.startswith("-o") and len(word) > 2):
+            kept.append(word)
+    return kept

@@ -13,11 +13,10 @@ from ..errors import UsageError
 from .device_choice import chosen_gpus, logical_devices
 from .devices import Outcome, run_devices
 from .display import Display
-from .options import check_script, run_folder
+from .options import check_script, run_folder, without
 
 WITH_VALUE = ("--gpus", "--device", "--output", "-o")
 """Options that each device's own run gets anew."""
-FLAGS = ("--json",)
 
 
 def run(
@@ -54,7 +53,7 @@ def run(
     )
     folder = options["output"] or run_folder(script, time.strftime("%Y%m%d-%H%M%S"))
     last = 1 + len(arguments)
-    own = without(command[:-last])
+    own = without(command[:-last], with_value=WITH_VALUE)
     display.start()
     try:
         return run_devices(
@@ -67,24 +66,6 @@ def run(
         )
     finally:
         display.close()
-
-
-def without(options: Sequence[str]) -> list[str]:
-    """The options without what each device's run gets anew.
-
-    >>> without(["run", "--gpus", "all", "-q", "--device=cpu", "-o", "out", "--budget", "9s"])
-    ['run', '-q', '--budget', '9s']
-    """
-    kept: list[str] = []
-    words = iter(options)
-    for word in words:
-        if word in WITH_VALUE:
-            next(words, None)
-        elif word.startswith(tuple(f"{one}=" for one in WITH_VALUE if one.startswith("--"))):
-            continue
-        elif word not in FLAGS and not (word.startswith("-o") and len(word) > 2):
-            kept.append(word)
-    return [one for one in kept if one != "--"]
 
 
 def answer(outcome: Outcome, *, width: int, color: bool, as_json: bool) -> str:

@@ -12,7 +12,8 @@ import pytest
 from batchadvisor.probes.duty import DutyCycle, cores_for
 from batchadvisor.records import DevicesRecord
 from batchadvisor.session.device_choice import logical_devices
-from batchadvisor.session.several import without
+from batchadvisor.session.options import without
+from batchadvisor.session.several import WITH_VALUE
 
 from ..end_to_end import driver
 from ..end_to_end.driver import SCRIPTS
@@ -75,7 +76,7 @@ class TestChoice:
 
     def test_each_run_gets_its_own_device_and_folder(self):
         command = ["run", "--device", "cpu:1,cpu:1", "-o", "out", "--json", "-q", "--start", "8"]
-        assert without(command) == ["run", "-q", "--start", "8"]
+        assert without(command, with_value=WITH_VALUE) == ["run", "-q", "--start", "8"]
 
 
 class TestRefused:
