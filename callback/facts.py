@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import Any
 
 from .. import __version__
+from ..probes.distributed.ranks import detect_rank
 from ..records import LoaderInfo, NormLayers, OptimizerInfo, Pipeline, SourceLine, Versions
 
 STEERED = "no: a callback only watches"
@@ -115,19 +116,11 @@ def unknown_loader(
     )
 
 
-_RANKS = (
-    ("RANK", "WORLD_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
-)
-
-
 def rank_and_world(environment: Mapping[str, str] | None = None) -> tuple[int, int]:
     """This process among those of its job, without a word to the others.
 
-    An initialised process group goes first, then the variables of torchrun, Open MPI, PMI and
-    Slurm; a job of one task is no job.
+    An initialised process group goes first, then the variables of launchers; a job of one task is
+    no job.
     """
     distributed = sys.modules.get("torch.distributed")
     if (
@@ -137,15 +130,8 @@ def rank_and_world(environment: Mapping[str, str] | None = None) -> tuple[int, i
         and distributed.is_initialized()
     ):
         return int(distributed.get_rank()), int(distributed.get_world_size())
-    found = os.environ if environment is None else environment
-    for rank, world in _RANKS:
-        try:
-            number, size = int(found[rank]), int(found[world])
-        except (KeyError, ValueError):
-            continue
-        if size > 1:
-            return number, size
-    return 0, 1
+    found = detect_rank(os.environ if environment is None else environment, several=True)
+    return (0, 1) if found is None else (found.rank, found.world_size)
 
 
 def launcher() -> str:

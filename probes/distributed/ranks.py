@@ -28,15 +28,20 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
         return self.local_world_size == self.world_size
 
 
-def detect_rank(environment: Mapping[str, str]) -> Rank | None:
+def detect_rank(environment: Mapping[str, str], *, several: bool = False) -> Rank | None:
     """The rank that a launcher gave this process, `None` for an ordinary one.
 
     In this order: RANK (torchrun and whoever sets the same), OMPI_* (Open MPI), PMI_* (MPICH,
     Intel MPI), SLURM_* inside a step of several tasks.
+
+    Args:
+        several: a job of one rank is none.
     """
     for read in (_torchrun, _open_mpi, _pmi, _slurm):
         found = read(environment)
-        if found is not None and 0 <= found.rank < found.world_size:
+        if found is None or not 0 <= found.rank < found.world_size:
+            continue
+        if found.world_size > 1 or not several:
             return found
     return None
 

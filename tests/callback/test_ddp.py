@@ -116,7 +116,8 @@ def test_an_exception_on_one_rank_passes(tmp_path):
         ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, (1, 2)),
         ({"PMI_RANK": "1", "PMI_SIZE": "8"}, (1, 8)),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, (0, 1)),
-        ({"SLURM_PROCID": "2", "SLURM_NTASKS": "3"}, (2, 3)),
+        ({"SLURM_PROCID": "2", "SLURM_NTASKS": "3", "SLURM_STEP_ID": "0"}, (2, 3)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "3"}, (0, 1)),  # a batch script, not a step
         ({"RANK": "x", "WORLD_SIZE": "2"}, (0, 1)),
         ({"RANK": "0", "WORLD_SIZE": "1", "PMI_RANK": "1", "PMI_SIZE": "2"}, (1, 2)),
     ],
