@@ -126,19 +126,19 @@ def memory(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> Chart 
 def shares(rows: Sequence[SizeRow]) -> Chart | None:
     """How much of the device was used: busy, SM efficiency, occupancy; on a CPU its operators."""
     fields: tuple[tuple[str, str, Callable[[SizeRow], float | None]], ...] = (
-        ("busy_pct", "busy: anything ran", lambda row: _profile(row, "busy_pct")),
+        ("busy_pct", "busy: anything ran", lambda row: row.profiled("busy_pct")),
         ("sm_efficiency_pct", "SM efficiency, at most",
-         lambda row: _profile(row, "sm_efficiency_pct")),
+         lambda row: row.profiled("sm_efficiency_pct")),
         ("occupancy_pct", "achieved occupancy, estimated",
-         lambda row: _profile(row, "occupancy_pct")),
+         lambda row: row.profiled("occupancy_pct")),
         ("tensor_core_pct", "kernel time surely on tensor cores",
-         lambda row: _profile(row, "tensor_core_pct")),
+         lambda row: row.profiled("tensor_core_pct")),
         ("utilization_pct", "NVML utilisation", lambda row: _counter(row, "utilization_pct")),
         ("sm_active_pct", "SMs active (counter)", lambda row: _counter(row, "sm_active_pct")),
     )  # fmt: skip
     if not any(value(row) is not None for _, _, value in fields for row in rows):
         fields = (
-            ("operators_pct", "inside CPU operators", lambda row: _profile(row, "operators_pct")),
+            ("operators_pct", "inside CPU operators", lambda row: row.profiled("operators_pct")),
             ("input_pct", "waiting for the loader", lambda row: row.input_pct),
         )
     known = [row for row in rows if any(value(row) is not None for _, _, value in fields)]
@@ -269,11 +269,6 @@ def _recommended(size: int) -> Mark:
 
 def _peak(row: SizeRow) -> int:
     return row.peak_bytes or 0
-
-
-def _profile(row: SizeRow, field: str) -> float | None:
-    value: float | None = None if row.profile is None else getattr(row.profile, field)
-    return value
 
 
 def _counter(row: SizeRow, field: str) -> float | None:

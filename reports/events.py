@@ -29,11 +29,11 @@ _METRICS: dict[str, Callable[[SizeRow, float | None], float | None]] = {
     "sweep/step time (ms)": lambda row, _: _over(_median(row.step_s), 1e-3),
     "sweep/peak memory (GiB)": lambda row, _: _over(row.peak_bytes, GIB),
     "sweep/memory used (%)": lambda row, capacity: _over(row.peak_bytes, (capacity or 0) / 100),
-    "sweep/GPU busy (%)": lambda row, _: _profiled(row, "busy_pct"),
-    "sweep/SM efficiency (%)": lambda row, _: _profiled(row, "sm_efficiency_pct"),
-    "sweep/occupancy (%)": lambda row, _: _profiled(row, "occupancy_pct"),
-    "sweep/tensor cores (%)": lambda row, _: _profiled(row, "tensor_core_pct"),
-    "sweep/inside operators (%)": lambda row, _: _profiled(row, "operators_pct"),
+    "sweep/GPU busy (%)": lambda row, _: row.profiled("busy_pct"),
+    "sweep/SM efficiency (%)": lambda row, _: row.profiled("sm_efficiency_pct"),
+    "sweep/occupancy (%)": lambda row, _: row.profiled("occupancy_pct"),
+    "sweep/tensor cores (%)": lambda row, _: row.profiled("tensor_core_pct"),
+    "sweep/inside operators (%)": lambda row, _: row.profiled("operators_pct"),
     "sweep/input wait (%)": lambda row, _: row.input_pct,
     "sweep/power (W)": lambda row, _: row.watts,
     "sweep/samples per joule": lambda row, _: row.samples_per_joule,
@@ -83,11 +83,6 @@ def _median(spread: Spread | None) -> float | None:
 
 def _over(value: float | None, unit: float) -> float | None:
     return None if value is None or unit <= 0 else value / unit
-
-
-def _profiled(row: SizeRow, field: str) -> float | None:
-    value: float | None = None if row.profile is None else getattr(row.profile, field)
-    return value
 
 
 def _values(row: SizeRow, capacity: float | None) -> list[tuple[str, float]]:

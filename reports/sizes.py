@@ -64,6 +64,11 @@ class SizeRow:
             return min(100.0, 100 * wait.median / step.median)
         return self.profile.input_wait_pct if self.profile is not None else None
 
+    def profiled(self, field: str) -> float | None:
+        """A field of the profile."""
+        value: float | None = None if self.profile is None else getattr(self.profile, field)
+        return value
+
 
 def size_rows(record: RunRecord, advice: Advice) -> list[SizeRow]:
     """One row for each size that was tried, smallest first. Tails have no row."""

@@ -193,7 +193,7 @@ def _shares(rows: Sequence[SizeRow]) -> list[Column]:
     fields = GPU_SHARES if on_gpu else {"operators_pct": "ops"}
     columns = []
     for field, title in fields.items():
-        values = [_profiled(row, field) for row in rows]
+        values = [row.profiled(field) for row in rows]
         cells = [UNKNOWN if one is None else percent(one) for one in values]
         columns.append(Column(field, title, "%", _right(cells)))
     waits = [row.input_pct for row in rows]
@@ -213,11 +213,6 @@ def _energy(rows: Sequence[SizeRow]) -> list[Column]:
         Column("watts", "power", "W", _right(power)),
         Column("per_joule", "samples", "/J", _decimals(per_joule)),
     ]
-
-
-def _profiled(row: SizeRow, field: str) -> float | None:
-    value: float | None = None if row.profile is None else getattr(row.profile, field)
-    return value
 
 
 def _line(columns: Sequence[Column], cells: Sequence[str], style: str) -> Text:
@@ -293,7 +288,7 @@ def _missing(row: SizeRow, key: str) -> bool:
         return False
     if key == "input":
         return row.input_pct is None
-    return _profiled(row, key) is None
+    return row.profiled(key) is None
 
 
 def _some(sizes: Sequence[int], num_rows: int) -> str:
