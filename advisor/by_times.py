@@ -37,7 +37,7 @@ def by_times(
     rule = _host(profile, scaling)
     if rule is None and _flat(scaling):
         if wait is not None and wait >= LOSS_SHARE:
-            return _input(wait, num_workers)
+            return _input(wait, num_workers, LOSS_SHARE)
         rule = _Rule(
             "saturated", "the device is saturated: a larger batch takes proportionally longer"
         )
@@ -109,7 +109,11 @@ def _open(scaling: Scaling) -> _Rule:
             f"{nothing}, and one size alone does not show what a larger one would do",
             "let `batchadvisor run` time more sizes (a larger --budget).",
         )
-    return _Rule("cannot tell", f"{nothing}, and the slope of the throughput is within the noise")
+    return _Rule(
+        "cannot tell",
+        f"{nothing}, and by the timed sizes a larger batch gains neither clearly much nor clearly "
+        "nothing",
+    )
 
 
 def _evidence(
@@ -164,7 +168,7 @@ def _computes(profile: Profile | None) -> bool:
     return mean_s >= LONG_OPERATOR_S
 
 
-def _input(wait: float, num_workers: int | None) -> Verdict:
+def _input(wait: float, num_workers: int | None, threshold: float = INPUT_SHARE) -> Verdict:
     how = ""
     if num_workers is not None:
         how = f": {num_workers} workers do not keep up"
@@ -173,7 +177,7 @@ def _input(wait: float, num_workers: int | None) -> Verdict:
     share = Evidence(
         metric="share of the step waiting for the loader",
         value=round(wait, 3),
-        threshold=INPUT_SHARE,
+        threshold=threshold,
     )
     return Verdict(
         limit="input",

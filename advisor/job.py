@@ -36,7 +36,8 @@ def job_verdict(reports: Sequence[TraceReport], collectives: Collectives | None)
     limits = Counter(one.verdict.limit for one in reports)
     limit, count = limits.most_common(1)[0]
     typical = next(one for one in reports if one.verdict.limit == limit)
-    whose = f"{count} of {len(reports)} ranks" if count < len(reports) else "all ranks"
+    rows = "ranks" if len({one.rank for one in reports}) == len(reports) else "GPUs"
+    whose = f"{count} of {len(reports)} {rows}" if count < len(reports) else "all ranks"
     return Verdict(
         limit=limit,
         message=f"{whose}; on rank {typical.rank}: {typical.verdict.message}",

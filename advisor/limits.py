@@ -154,4 +154,9 @@ def message_of(limit: Limit, losses: Losses) -> str:
             f"the GPU computes for {losses.compute:.0%} of the step, with kernels too small to "
             "fill it"
         )
+    if losses.unfilled is None:
+        return (
+            f"the GPU computes for {losses.compute:.0%} of the step; whether its kernels fill it "
+            "the trace does not tell"
+        )
     return f"the GPU computes for {losses.compute:.0%} of the step, with kernels that fill it"

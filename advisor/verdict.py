@@ -16,7 +16,14 @@ from .facts import best_timed
 from .limits import Losses, losses_of, message_of
 from .remedies import remedy_of
 from .scaling import Scaling, input_share, scaling_at
-from .thresholds import COMPUTE_SHARE, FILLED_PCT, HELPFUL_GAIN, LOSS_SHARE, PAYING_GAIN
+from .thresholds import (
+    COMPUTE_SHARE,
+    FILLED_PCT,
+    HELPFUL_GAIN,
+    LOSS_SHARE,
+    PAYING_GAIN,
+    SATURATED_GAIN,
+)
 
 
 def verdict_at(record: RunRecord, batch_size: int, law: TimeLaw | None) -> Verdict:
@@ -58,7 +65,21 @@ def verdict_of(
         found = _by_losses(losses, profile, num_workers)
     else:
         found = by_times(profile, wait, scaling, num_workers)
-    return _with_scaling(found, losses, scaling)
+    found = _with_scaling(found, losses, scaling)
+    if losses is not None and wait is None and found.limit == "host":
+        return _without_loader(found, scaling)
+    return found
+
+
+def _without_loader(found: Verdict, scaling: Scaling) -> Verdict:
+    """A late host, of which nothing says whether it waited for its loader."""
+    return msgspec.structs.replace(
+        found,
+        message=f"{found.message}, or for the DataLoader: the trace holds no host activity",
+        remedy=f"profile with CPU activity as well; if it is not the DataLoader: {found.remedy}",
+        larger_batch="helps" if _pays(scaling) else "unknown",
+        gain_at_most=None,
+    )
 
 
 def _by_losses(losses: Losses, profile: Profile | None, num_workers: int | None) -> Verdict:
@@ -97,15 +118,22 @@ def _by_losses(losses: Losses, profile: Profile | None, num_workers: int | None)
                     threshold=FILLED_PCT,
                 )
             )
-    if limit == "cannot tell":
+    if limit == "cannot tell" and share >= LOSS_SHARE:
+        message = (
+            f"two things cost much: {message_of(kind, losses)}, and the kernels do not fill the GPU"
+        )
+    elif limit == "cannot tell":
         message = "no share of the step stands out"
     else:
         message = message_of(limit, losses)
+    remedy = remedy_of(limit, profile, num_workers)
+    if limit == "saturated" and losses.unfilled is None:
+        remedy = "time a larger batch; where it gains nothing, lower precision or torch.compile."
     return Verdict(
         limit=limit,
         message=message,
         evidence=tuple(evidence),
-        remedy=remedy_of(limit, profile, num_workers),
+        remedy=remedy,
         contributions=losses.contributions(),
         confidence="estimate" if limit in ("synchronisation", "small kernels") else "measured",
     )
@@ -113,7 +141,7 @@ def _by_losses(losses: Losses, profile: Profile | None, num_workers: int | None)
 
 def _with_scaling(found: Verdict, losses: Losses | None, scaling: Scaling) -> Verdict:
     """The verdict with what a larger batch can do, and the memory that forbids it."""
-    pays = scaling.gain is not None and scaling.gain >= PAYING_GAIN
+    pays = _pays(scaling)
     if pays and scaling.at_memory_limit and found.limit in ("host", "small kernels"):
         found = msgspec.structs.replace(
             found,
@@ -121,16 +149,22 @@ def _with_scaling(found: Verdict, losses: Losses | None, scaling: Scaling) -> Ve
             message=f"a larger batch would pay and does not fit; at this size {found.message}",
             remedy=remedy_of("memory"),
         )
+    # Without grids the losses leave out what larger kernels gain: they are no upper bound.
+    blind = losses is not None and losses.unfilled is None
     bounds = []
-    if losses is not None:
+    if losses is not None and (not blind or scaling.fixed_high is None):
         bounds.append(losses.gain_at_most())
     if scaling.fixed_high is not None:
         bounds.append(1 / max(1 - scaling.fixed_high, 0.01))
+        blind = False
     if found.limit == "cannot tell" or (found.limit == "input" and not bounds):
         helps = "does not help" if found.limit == "input" else "unknown"
         return msgspec.structs.replace(found, larger_batch=helps)
     most = min(bounds, default=None)
-    if found.limit in ("input", "copies", "saturated"):
+    flat = scaling.gain_high is not None and scaling.gain_high < SATURATED_GAIN
+    if found.limit == "saturated" and blind and not flat:
+        helps = "helps" if pays else "unknown"
+    elif found.limit in ("input", "copies", "saturated"):
         helps = "does not help"
     elif most is None or (found.limit == "communication" and most >= HELPFUL_GAIN):
         # Gradients are as large at any size, what all-to-all sends is not.
@@ -138,8 +172,14 @@ def _with_scaling(found: Verdict, losses: Losses | None, scaling: Scaling) -> Ve
     else:
         helps = "helps" if most >= HELPFUL_GAIN else "does not help"
     return msgspec.structs.replace(
-        found, larger_batch=helps, gain_at_most=None if most is None else round(most, 3)
+        found,
+        larger_batch=helps,
+        gain_at_most=None if most is None or blind else round(most, 3),
     )
+
+
+def _pays(scaling: Scaling) -> bool:
+    return scaling.gain is not None and scaling.gain >= PAYING_GAIN
 
 
 def _profile(record: RunRecord, batch_size: int, trial: Trial) -> Profile | None:

@@ -149,6 +149,8 @@ def _traces(page: Page, reports: Sequence[TraceReport], names: Sequence[str]) ->
 
 
 def _input(profile: Profile) -> float | None:
+    if profile.input_wait_pct is None and "input_wait_pct" in profile.unavailable:
+        return None
     return profile.idle.input_pct if profile.idle is not None else profile.input_wait_pct
 
 

@@ -49,10 +49,10 @@ def analyze(paths: Sequence[Path], num_kernels: int = 10, *, lenient: bool = Fal
         except UsageError as error:
             if path in listed and not lenient:
                 raise
-            skipped[os.fspath(path)] = error.what
+            skipped[_text(path)] = error.what.encode("utf-8", "backslashreplace").decode()
             continue
         found.append((result, ranks.collectives_of(analysis)))
-        reports += _reports(path, result, num_kernels)
+        reports += _reports(path, analysis, result, num_kernels)
     if not reports:
         msg = f"{', '.join(map(str, paths))}: no trace of torch.profiler is in there."
         raise UsageError(msg, "Give .json or .json.gz files that the profiler exported.")
@@ -92,7 +92,7 @@ def _next_command(paths: Sequence[Path], *, steps: bool, kernels: int) -> str:
     listed = shlex.join(map(str, paths))
     if not kernels:
         return f"batchadvisor analyze --kernels 10 {'' if steps else '--steps '}{listed}"
-    folder = paths[0] if paths[0].is_dir() else paths[0].parent
+    folder = paths[0] if _is_folder(paths[0]) else paths[0].parent
     return f"batchadvisor view {shlex.quote(str(folder))}"
 
 
@@ -100,33 +100,57 @@ def _files(paths: Sequence[Path]) -> tuple[list[Path], set[Path]]:
     """All files to read, and those among them that were named one by one."""
     files: list[Path] = []
     for path in paths:
-        if path.is_dir():
+        if _is_folder(path):
             files += sorted(
                 one
                 for one in path.rglob("*")
-                if one.name.endswith(SUFFIXES) and not one.name.startswith(".") and one.is_file()
+                if one.name.endswith(SUFFIXES) and not one.name.startswith(".") and _is_file(one)
             )
         else:
             files.append(path)
-    return list(dict.fromkeys(files)), {one for one in paths if not one.is_dir()}
+    return list(dict.fromkeys(files)), {one for one in paths if not _is_folder(one)}
 
 
-def _reports(path: Path, result: TraceMetrics, num_rows: int) -> list[TraceReport]:
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name too long, a folder that may not be entered: reading says which
+        return False
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return True
+
+
+def _text(path: Path) -> str:
+    """The path as text that JSON can hold; names of files need not be UTF-8."""
+    return os.fspath(path).encode("utf-8", "backslashreplace").decode()
+
+
+def _reports(
+    path: Path, analysis: metrics.Analysis, result: TraceMetrics, num_rows: int
+) -> list[TraceReport]:
     """One report for each GPU of a trace, one for the CPU where there is none."""
     devices: Sequence[DeviceMetrics | None] = result.devices or (None,)
     found = []
     for device in devices:
+        kernels = result.kernels
+        if device is not None and len(devices) > 1:
+            kernels = analysis.kernels_of(device.device)
         profile = msgspec.structs.replace(
-            profile_of(result, os.fspath(path), device),
+            profile_of(result, _text(path), device),
             operators=result.operators[:num_rows],
-            kernels=result.kernels[:num_rows],
+            kernels=kernels[:num_rows],
         )
         verdict = verdict_of(profile)
         if result.window_source != "steps":
             verdict = msgspec.structs.replace(verdict, confidence="estimate")
         found.append(
             TraceReport(
-                trace=os.fspath(path),
+                trace=_text(path),
                 rank=result.rank,
                 world_size=result.world_size,
                 device=None if device is None else device.device,

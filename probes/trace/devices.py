@@ -13,6 +13,9 @@ from .intervals import Floats, Ints
 from .results import Copies, DeviceMetrics
 
 SHORT_KERNEL_NS = 10_000
+GRIDS_STATED = 0.9
+"""Share of the computing time of which the grids must be known for an efficiency of all of it.
+Kernels of a graph have none on AMD's devices, and would count as empty."""
 
 _NO_KERNELS = "no kernel ran in the window"
 _NO_COMPUTE = "no kernel other than communication ran in the window"
@@ -66,10 +69,14 @@ class Device:
 
     def metrics(self, host: Causes, start_ns: int, end_ns: int) -> DeviceMetrics:
         """The metrics in [start_ns, end_ns]."""
-        rows = slice(
+        span = slice(
             int(np.searchsorted(self.reach, start_ns, side="right")),
             int(np.searchsorted(self.activities.start_ns, end_ns)),
         )
+        touching = self.activities.end_ns[span] > start_ns
+        rows: slice | Ints = span
+        if not touching.all():  # some ended before, beside a longer one that reaches in
+            rows = np.flatnonzero(touching) + int(span.start)
         view = _View(self, rows, start_ns, end_ns)
         return view.metrics(host)
 
@@ -77,7 +84,7 @@ class Device:
 class _View:
     """The activities of a device that touch a window, cut to it."""
 
-    def __init__(self, device: Device, rows: slice, start_ns: int, end_ns: int) -> None:
+    def __init__(self, device: Device, rows: slice | Ints, start_ns: int, end_ns: int) -> None:
         self.device = device
         self.start_ns, self.end_ns = start_ns, end_ns
         self.window_ns = max(end_ns - start_ns, 0)
@@ -172,11 +179,15 @@ class _View:
             intervals.capped_integral(self.starts[rows], self.ends[rows], self.blocks[rows])
             for rows in (known, known & self.compute)
         )
-        values = (
-            self._share(total),
-            self._share(compute),
-            self._ratio(compute, compute_ns, fields[2], _NO_COMPUTE),
-        )
+        stated = intervals.length(self._covered(known & self.compute))
+        computing: float | None = None
+        if stated < GRIDS_STATED * compute_ns:
+            self.unavailable[fields[2]] = (
+                f"the trace states grids for {stated / compute_ns:.0%} of the computing time only"
+            )
+        else:
+            computing = self._ratio(compute, compute_ns, fields[2], _NO_COMPUTE)
+        values = (self._share(total), self._share(compute), computing)
         return dict(zip(fields, values, strict=True))
 
     def _weighted(self, values: Floats, rows: _Rows, field: str, why: str) -> float | None:

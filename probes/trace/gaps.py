@@ -150,13 +150,14 @@ def blocking_calls(activities: Activities, launches: Ranges) -> npt.NDArray[np.b
     `.item()` and copies from memory that is not pinned do so, whatever their call is named.
     """
     copies = (activities.kind == MEMCPY) & (activities.correlation >= 0)
-    order = np.argsort(activities.correlation[copies], kind="stable")
+    order = np.lexsort((activities.end_ns[copies], activities.correlation[copies]))
     correlation = activities.correlation[copies][order]
     ends = activities.end_ns[copies][order]
     found = np.zeros(len(launches), bool)
     if len(correlation) == 0 or len(launches) == 0:
         return found
-    index = np.minimum(np.searchsorted(correlation, launches.correlation), len(correlation) - 1)
+    last = np.searchsorted(correlation, launches.correlation, side="right") - 1  # a graph's copies
+    index = np.maximum(last, 0)
     found[:] = (correlation[index] == launches.correlation) & (launches.end_ns >= ends[index])
     return found
 

@@ -6,7 +6,7 @@ what the names promise, and the corrected ones elsewhere; `results` states each.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -124,7 +124,7 @@ class Analysis:
             breakdown=breakdown if end > start else None,
             devices=self.device_metrics(start, end),
             operators=self._operators(start, end),
-            kernels=self._kernels(start, end),
+            kernels=self._kernels(start, end, self.devices),
             operators_pct=self._share(operators, start, end, "operators_pct"),
             input_wait_pct=self._share(self.inputs, start, end, "input_wait_pct"),
             input_wait_s=intervals.length(intervals.clip(self.inputs, start, end)) / 1e9,
@@ -159,8 +159,13 @@ class Analysis:
         if len(self.steps) == 0:
             self.unavailable["step_s"] = _NO_STEPS
             return None, ""
-        spans, source = self.steps.intervals_ns
-        return sum(spans) / len(spans) / 1e9, source
+        step_ns, source = self.steps.pace_ns
+        return step_ns / 1e9, source
+
+    def kernels_of(self, number: int) -> tuple[KernelTime, ...]:
+        """The kernels of one GPU in the window by total time, the most expensive first."""
+        start, end, _ = self.window()
+        return self._kernels(start, end, [one for one in self.devices if one.number == number])
 
     def _breakdowns(self, windows: list[tuple[int, int]]) -> list[Breakdown]:
         return breakdowns(self.trace, self.flags, self.inputs, windows)
@@ -194,15 +199,15 @@ class Analysis:
         ranges = ranges if inside.all() else ranges.select(inside)
         return tables.operator_table(ranges, self.trace.names)
 
-    def _kernels(self, start: int, end: int) -> tuple[KernelTime, ...]:
+    def _kernels(self, start: int, end: int, devices: Sequence[Device]) -> tuple[KernelTime, ...]:
         names, durations, occupancy = [], [], []
-        for device in self.devices:
+        for device in devices:
             own = device.activities
             rows = (own.kind == vocabulary.KERNEL) & (own.end_ns > start) & (own.start_ns < end)
             names.append(own.name[rows])
             durations.append((own.end_ns - own.start_ns)[rows])
             occupancy.append(device.occupancy[rows])
-        if not self.devices:
+        if not devices:
             return ()
         return tables.kernel_table(
             np.concatenate(names),
@@ -213,4 +218,5 @@ class Analysis:
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    plain = isinstance(value, int) and not isinstance(value, bool)
+    return int(value) if plain and 0 <= int(value) < 2**63 else None  # type: ignore[call-overload]

@@ -88,7 +88,8 @@ def achieved_pct(kernels: Activities, device: DeviceProperties | None) -> Floats
         )
         waiting = kernels.num_blocks[known] / (device.num_sms or 1)
         share = np.minimum(blocks, waiting) * threads / (device.max_threads_per_sm or 1)
-        found[known] = 100.0 * np.minimum(share, 1.0)
+        # What ran had a place: a 0 says that the trace's limits of the device are wrong.
+        found[known] = np.where(share > 0, 100.0 * np.minimum(share, 1.0), np.nan)
     return found
 
 

@@ -141,7 +141,7 @@ def _devices(metadata: dict[str, Any]) -> dict[int, DeviceProperties]:
         minor = _first(entry, "computeMinor", "minor")
         name = entry.get("name")
         found[number] = DeviceProperties(
-            name=name if isinstance(name, str) else "",
+            name=name.encode("utf-8", "replace").decode() if isinstance(name, str) else "",
             compute_capability=None if major is None or minor is None else (major, minor),
             num_sms=_first(entry, "numSms", "multiProcessorCount") or None,
             max_threads_per_sm=_first(

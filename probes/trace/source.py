@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,10 @@ class Source:
         self.path = path
         self.damage = ""
         try:
+            mode = path.stat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                msg = f"{path} is a pipe or a device; a trace is read more than once."
+                raise UsageError(msg, "Save it to a file first.")
             with path.open("rb") as file:
                 start = file.read(3)
         except FileNotFoundError:

@@ -53,18 +53,22 @@ class HostSteps(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     @property
-    def intervals_ns(self) -> tuple[list[int], str]:
-        """Time from step to step, and what it was measured by.
+    def pace_ns(self) -> tuple[float, str]:
+        """Mean time from step to step, and what it was measured by.
 
         GPU end to GPU end is the pace of the training when two or more steps launched GPU work;
         otherwise host start to host start; of a single step its host range.
         """
-        gpu_ends = self.gpu_end_ns[self.gpu_end_ns > UNKNOWN]
-        if len(gpu_ends) >= 2:
-            return np.diff(gpu_ends).tolist(), "GPU end to GPU end"
+        known = np.flatnonzero(self.gpu_end_ns > UNKNOWN)
+        if len(known) >= 2:
+            first, last = int(known[0]), int(known[-1])  # one between them may have no GPU work
+            span = int(self.gpu_end_ns[last]) - int(self.gpu_end_ns[first])
+            if span > 0:
+                return span / (last - first), "GPU end to GPU end"
         if len(self) >= 2:
-            return np.diff(self.start_ns).tolist(), "host start to host start"
-        return (self.end_ns - self.start_ns).tolist(), "host range of the only step"
+            span = int(self.start_ns[-1]) - int(self.start_ns[0])
+            return span / (len(self) - 1), "host start to host start"
+        return float(self.end_ns[0] - self.start_ns[0]), "host range of the only step"
 
 
 def launch_starts(gpu: Activities, launches: Ranges) -> Ints:

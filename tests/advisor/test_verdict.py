@@ -135,3 +135,16 @@ class TestNothingToSay:
         found = verdict(trial_of(16, 0.1))
         assert found.limit == "cannot tell"
         assert found.remedy
+
+
+def test_a_slope_that_is_known_is_not_called_noise():
+    found = verdict(*pair((SATURATED_GAIN + PAYING_GAIN) / 2))
+    assert found.limit == "cannot tell"
+    assert "noise" not in found.message
+
+
+def test_the_threshold_that_decided_is_the_one_shown():
+    found = verdict(*pair(0.0, wait_s=0.02))
+    assert found.limit == "input"
+    (evidence,) = found.evidence
+    assert evidence.value >= evidence.threshold

@@ -244,3 +244,18 @@ def test_laws(idle, busy, waits, timed):
     every = (losses.input, losses.synchronisation, losses.host, losses.communication, losses.copies)
     assert min(every) >= 0
     assert sum(every) + losses.compute + losses.unexplained <= 1 + 1e-6
+
+
+def test_two_things_that_cost_much_are_both_named():
+    found = verdict_of(profile_of(host=35.0, filled=30.0))
+    assert found.limit == "cannot tell"
+    assert "35% of the step the GPU waits for the host" in found.message
+    assert "do not fill the GPU" in found.message
+
+
+def test_grids_that_are_not_known_leave_the_host_to_blame():
+    unknown = msgspec.structs.replace(profile_of(host=50.0), sm_efficiency_computing_pct=None)
+    found = verdict_of(unknown)
+    assert (found.limit, found.larger_batch, found.gain_at_most) == ("host", "helps", None)
+    bounded = verdict_of(unknown, scaling=Scaling(fixed_share=0.2, fixed_low=0.1, fixed_high=0.25))
+    assert bounded.gain_at_most == pytest.approx(1 / 0.75, abs=1e-3)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -100,6 +102,53 @@ class TestOdd:
         assert "t GPU 1" in text
         assert "2 GPUs worked in this trace" in text
 
+    def test_each_device_has_its_own_kernels(self, tmp_path):
+        events = training() + [
+            kernel(100.0 * n + 8, 20, n + 1, name="other", device=1) for n in range(3)
+        ]
+        found = analyze([save(tmp_path / "t.json", events)])
+        names = [[row.name for row in one.profile.kernels] for one in found.traces]
+        assert names == [["compute"], ["other"]]
+
+    def test_without_host_activity_the_loader_is_not_known(self, tmp_path):
+        """Profiled with activities=[CUDA]: a wait for the loader looks like a late launch."""
+        events = [one for one in training(kernel_us=20) if "ProfilerStep" not in one["name"]]
+        text, found = run(save(tmp_path / "t.json", events))
+        (report,) = found.traces
+        assert report.verdict.limit == "host"
+        assert report.verdict.larger_batch == "unknown"
+        assert report.verdict.gain_at_most is None
+        assert "or for the DataLoader" in report.verdict.message
+        lines = text.splitlines()
+        (place,) = (n for n, line in enumerate(lines) if line.startswith("  trace "))
+        assert lines[place + 1][: lines[place].index("input") + 5].split()[-1] == "-"
+
+    def test_grids_that_are_not_known_allow_no_bound(self, tmp_path):
+        events = training()
+        for one in events:
+            one["args"].pop("blocks per SM", None)
+        verdict = analyze([save(tmp_path / "t.json", events)]).traces[0].verdict
+        assert verdict.limit == "saturated"
+        assert "the trace does not tell" in verdict.message
+        assert (verdict.larger_batch, verdict.gain_at_most) == ("unknown", None)
+
+    def test_a_name_that_is_no_utf8(self, tmp_path):
+        path = tmp_path / os.fsdecode(b"bad\xff.json")
+        try:
+            save(path, training())
+        except OSError:
+            pytest.skip("the file system takes no such name")
+        text, found = run(path)
+        assert "bad" in text
+        assert found.traces[0].trace.endswith("bad\\udcff.json")
+
+    def test_a_rank_beyond_all_numbers(self, tmp_path):
+        path = save(
+            tmp_path / "t.json", {**rank_of(0, [100]), "distributedInfo": {"rank": 1 << 80}}
+        )
+        _, found = run(path)
+        assert found.traces[0].rank is None
+
     @pytest.mark.parametrize("name", ["cudaGraphLaunch", "hipGraphLaunch"])
     def test_graphs(self, name, tmp_path):
         """One launch, many kernels: work waits in the graph, not for the host."""
@@ -180,6 +229,16 @@ class TestSeveral:
         assert "2 of 3 ranks" in found.verdict.message
         assert "no collective" in found.unavailable["collectives"]
 
+    def test_gpus_of_a_rank_are_not_counted_as_ranks(self, tmp_path):
+        for rank in range(2):
+            events = training() + [
+                one for one in training(device=1, kernel_us=20) if one["cat"] == "kernel"
+            ]
+            document = {"traceEvents": events, "distributedInfo": {"rank": rank, "world_size": 2}}
+            save(tmp_path / f"rank{rank}.json", document)
+        found = analyze([tmp_path])
+        assert "2 of 4 GPUs" in found.verdict.message
+
     @pytest.mark.parametrize(
         ("first", "second", "reason"),
         [
@@ -231,6 +290,19 @@ class TestWrongUse:
     def test_nothing_there(self, tmp_path):
         with pytest.raises(UsageError, match="nowhere"):
             analyze([tmp_path / "nowhere.json"])
+
+    def test_a_name_that_is_too_long(self, tmp_path):
+        with pytest.raises(UsageError, match="cannot be read"):
+            analyze([tmp_path / ("x" * 300 + ".json")])
+
+    def test_a_folder_that_may_not_be_entered(self, tmp_path, monkeypatch):
+        def refused(self):
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(Path, "is_dir", refused)
+        monkeypatch.setattr(Path, "stat", lambda self, **_: refused(self))
+        with pytest.raises(UsageError, match="Permission denied"):
+            analyze([tmp_path / "t.json"])
 
     def test_no_argument(self):
         done = CliRunner().invoke(cli, ["analyze"])

@@ -266,3 +266,65 @@ def test_tensor_core_names(name, uses):
 def test_communication_names(name):
     assert events.is_communication(name)
     assert not events.is_communication("void at::native::reduce_kernel")
+
+
+def test_what_ended_before_the_window_is_not_in_it(write):
+    """A short kernel ended before the step, beside a long one that reaches into it."""
+    events = [
+        span("user_annotation", "ProfilerStep#1", 50, 200),
+        span("cuda_runtime", "cudaLaunchKernel", 60, 61, correlation=3),
+        kernel("long", 0, 100, 1, 50), kernel("short", 20, 30, 2, 50, stream=8),
+        work("gpu_memcpy", "Memcpy HtoD", 35, 40, correlation=4, stream=9, bytes=8),
+        kernel("inside", 110, 120, 3, 50),
+    ]  # fmt: skip
+    (device,) = analyse_file(write(events)).devices
+    assert (device.num_kernels, device.num_launches, device.copies) == (2, 2, ())
+    assert device.kernel_s == us(60)
+
+
+@pytest.mark.parametrize(("bare_us", "known"), [(5, True), (50, False)])
+def test_an_efficiency_needs_the_grids_of_all_kernels(bare_us, known, write):
+    """Kernels without a grid would count as empty, and the efficiency be no upper bound."""
+    bare = work("kernel", "of a graph", 100, 100 + bare_us, correlation=2)
+    events = [kernel("a", 0, 100, 1, 100), bare]
+    (device,) = analyse_file(write(events, deviceProperties=[A100])).devices
+    assert (device.sm_efficiency_while_computing_pct is not None) == known
+    if not known:
+        assert "67%" in device.unavailable["sm_efficiency_while_computing_pct"]
+
+
+def test_a_step_without_gpu_work_is_a_step(write):
+    events = []
+    for number in range(4):
+        begin = 100 * number
+        events.append(span("user_annotation", f"ProfilerStep#{number}", begin, begin + 99))
+        if number != 2:
+            events.append(span("cuda_runtime", "cudaLaunchKernel", begin, begin + 1,
+                               correlation=number + 1))  # fmt: skip
+            events.append(kernel("k", begin + 10, begin + 50, number + 1, 1))
+    assert analyse_file(write(events)).step_s == us(100)
+
+
+def test_gpu_ends_in_the_wrong_order_are_no_pace(write):
+    """Work of the first step outlasts that of the second, on another stream."""
+    events = []
+    for number, end in ((0, 400), (1, 150)):
+        begin = 100 * number
+        events.append(span("user_annotation", f"ProfilerStep#{number}", begin, begin + 99))
+        events.append(span("cuda_runtime", "cudaLaunchKernel", begin, begin + 1,
+                           correlation=number + 1))  # fmt: skip
+        events.append(kernel("k", begin + 10, end, number + 1, 1, stream=number))
+    result = analyse_file(write(events))
+    assert result.step_s == us(100)
+    assert result.step_source == "host start to host start"
+
+
+@pytest.mark.parametrize(("end", "waited"), [(70, 0), (95, 90)])
+def test_a_graph_blocks_until_its_last_copy(end, waited, write):
+    events = [
+        span("cuda_runtime", "cudaGraphLaunch", 5, end, correlation=1),
+        work("gpu_memcpy", "Memcpy HtoD", 10, 20, correlation=1),
+        work("gpu_memcpy", "Memcpy DtoH", 80, 90, correlation=1),
+        kernel("k", 0, 200, 2, 1, stream=8),
+    ]
+    assert analyse_file(write(events)).device_wait_s == us(waited)

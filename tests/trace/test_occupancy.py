@@ -117,3 +117,15 @@ def test_zero_of_kineto_is_replaced(write):
     trace = read_trace(write([kernel], deviceProperties=[properties]))
     found = occupancy.corrected_pct(trace.gpu, trace.devices[0])
     assert found.tolist() == [100 * 2 * 128 / 2048]
+
+
+def test_limits_under_which_a_kernel_could_not_run_are_not_believed(write):
+    args = {
+        "device": 0, "stream": 7, "registers per thread": 32, "shared memory": 200_000,
+        "grid": [432, 1, 1], "block": [128, 1, 1],
+    }  # fmt: skip
+    kernel = {
+        "ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 5, "args": args
+    }  # fmt: skip
+    trace = read_trace(write([kernel]))
+    assert np.isnan(occupancy.corrected_pct(trace.gpu, A100)).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 
 import numpy as np
 import pytest
@@ -314,3 +315,15 @@ class TestRefusals:
             read_trace(tmp_path / "absent.json")
         with pytest.raises(UsageError, match="folder"):
             read_trace(tmp_path)
+
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with a name here")
+    def test_a_pipe_is_not_waited_for(self, tmp_path):
+        os.mkfifo(tmp_path / "pipe.json")
+        with pytest.raises(UsageError, match="pipe or a device") as error:
+            read_trace(tmp_path / "pipe.json")
+        assert error.value.remedy
+
+
+def test_half_a_character_in_the_name_of_a_device(write):
+    document = '{"deviceProperties": [{"id": 0, "name": "A\\ud800"}], "traceEvents": [' + OP + "]}"
+    assert read_trace(write(document)).devices[0].name == "A?"
