@@ -127,8 +127,9 @@ class TestTheScriptsOwn:
         assert str(place) == f"{name}:{line_of(script, 'loader = DataLoader(')}"
         lines = done.stdout.splitlines()
         written = [one.split("  ")[-1].strip() for one in lines if one.startswith("Wrote ")]
-        assert len(written) == 3
-        assert all((tmp_path / one).is_file() for one in written)
+        names = ["record.json", "samples.jsonl", "script.log", "traces"]
+        assert [one.rsplit("/", 1)[1] for one in written] == names
+        assert all((tmp_path / one).exists() for one in written)
         (following,) = (one for one in lines if one.startswith("Next: "))
         words = shlex.split(following.removeprefix("Next: "))
         assert words[0] == "batchadvisor"
