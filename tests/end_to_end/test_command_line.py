@@ -132,8 +132,8 @@ class TestTheScriptsOwn:
         assert all((tmp_path / one).exists() for one in written)
         (following,) = (one for one in lines if one.startswith("Next: "))
         words = shlex.split(following.removeprefix("Next: "))
-        assert words[0] == "batchadvisor"
-        again = run(*words[1:], folder=tmp_path)
+        assert words[:2] == ["batchadvisor", "view"]  # it serves until it is interrupted
+        again = run("advise", words[2], folder=tmp_path)
         assert again.code == 0, again
         assert again.stdout.startswith("Use batch size ")
 
