@@ -18,7 +18,7 @@ def order_statistic_ranks(num_samples: int, confidence: float = CONFIDENCE) -> t
     Statistics, 3rd ed., section 7.1). The largest k that keeps `confidence` is taken.
 
     >>> order_statistic_ranks(6), order_statistic_ranks(30)
-    ((0, 0.96875), (10, 0.901263...))
+    ((0, 0.96875), (10, 0.90126...))
     """
     total = 1 << num_samples  # whole numbers: thousands of steps are beyond a float's range
     ways, tail = 1, 0

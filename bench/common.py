@@ -21,7 +21,8 @@ import msgspec
 from batchadvisor.probes import host
 from batchadvisor.probes.messages import StepSample, WorkOrder
 from batchadvisor.probes.nvml import devices
-from batchadvisor.probes.supervisor import Scratch, Worker, WorkerGone, worker_environment
+from batchadvisor.probes.supervisor import Worker, WorkerGone
+from batchadvisor.probes.worker_start import Scratch, worker_environment
 from batchadvisor.records import Spread, Trial, TrialRequest
 from batchadvisor.session.run import CPU_PRECISION, GPU_PRECISION, MIN_SAMPLE_S
 from batchadvisor.session.target import choose_target

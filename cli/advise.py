@@ -20,7 +20,7 @@ def advise(record: Path, as_json: bool, **options: Any) -> None:
     The folder of a run on several devices gives a row for each.
     """
     from ..advisor.advise import advise as advise_on
-    from ..session.devices import read_devices
+    from ..session.devices_outcome import read_devices
     from ..session.options import check_energy
     from ..session.store import read_record
 

@@ -100,7 +100,7 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     rank = ranks.own_rank()
     _check_door(arguments, options, ranks=rank is not None and rank.world_size > 1)
     if options["nproc_per_node"] is not None:
-        sys.exit(_launch(script, options))
+        sys.exit(_launch(script, arguments, options))
     if rank is not None and rank.rank > 0:
         ranks.follow(rank)
         return
@@ -157,11 +157,12 @@ def _on_several_devices(
     return 0 if outcome.answers else 1
 
 
-def _launch(script: str, options: dict[str, Any]) -> int:
+def _launch(script: str, arguments: tuple[str, ...], options: dict[str, Any]) -> int:
     from ..session.launch import launch
 
     _check_pairs(options)
-    return launch(script, options["nproc_per_node"], sys.argv[1:], module=options["module"])
+    ranks = options["nproc_per_node"]
+    return launch(script, ranks, arguments, sys.argv[1:], module=options["module"])
 
 
 def _check_pairs(options: dict[str, Any]) -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +21,7 @@ from ..records import (
     TrialRequest,
     Versions,
 )
-from . import host
+from . import host, shared_memory
 from .faults import outcome_of_exit
 from .messages import (
     CannotSteer,
@@ -47,36 +44,15 @@ from .messages import (
     WorkOrder,
     decode_from_worker,
 )
+from .worker_start import worker_command
 
 GRACE_S = 0.5
 """Time for a stack dump before a hanging process is killed."""
-
-_OFFLINE = {
-    "WANDB_MODE": "disabled",
-    "COMET_MODE": "disabled",
-    "NEPTUNE_MODE": "debug",
-    "CLEARML_OFFLINE_MODE": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-}
-"""Experiment loggers send nothing about a probe."""
-
 
 WAITED = "it waited for another rank"
 """What is said of a rank that hung inside a collective."""
 _COLLECTIVE = ("/torch/distributed/", "/torch/autograd/graph.py")
 """Where the main thread is while it waits: DDP's collectives run inside the backward pass."""
-
-
-class Scratch:
-    """A temporary folder for all workers of one run: what the script leaves in TMPDIR goes."""
-
-    def __init__(self) -> None:
-        # Short, because multiprocessing puts sockets in it whose paths must stay below 108 bytes.
-        self.path = Path(tempfile.mkdtemp(prefix="ba-"))
-
-    def remove(self) -> None:
-        """Removes the folder; a file that somebody still writes is left to him."""
-        shutil.rmtree(self.path, ignore_errors=True)
 
 
 class WorkerGone(Exception):  # noqa: N818  a normal way for a trial to end
@@ -137,13 +113,13 @@ class Worker:
         self._setup_s = setup_s
         self._on_progress = on_progress
         self._oom_kills = host.num_oom_kills()
-        self._shared_memory = _shared_memory_files()
+        self._shared_memory = shared_memory.files()
         self._ended = False
         their_read, our_write = os.pipe()
         our_read, their_write = os.pipe()
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                _command(their_read, their_write),
+                worker_command(their_read, their_write),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -258,7 +234,7 @@ class Worker:
             return
         self._ended = True
         group = [self.pid, *host.descendants(self.pid)]
-        held = _held_shared_memory(group)
+        held = shared_memory.held_by(group)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         for pid in group[1:]:  # those that left the group
@@ -354,26 +330,6 @@ def over(message: Raised | Ended | CannotSteer) -> WorkerGone:
     return WorkerGone("no_step", message.reason, message)
 
 
-def worker_environment(device: str, scratch: Path) -> dict[str, str]:
-    """The variables of a worker: the user's, one visible GPU, loggers offline, own TMPDIR.
-
-    Args:
-        device: `cpu`, `cuda:N`, `cuda:UUID`, or another torch device type.
-        scratch: where temporary files go.
-    """
-    environment = dict(os.environ)
-    environment.update(_OFFLINE)
-    environment["TMPDIR"] = str(scratch)
-    environment["PYTHONUNBUFFERED"] = "1"
-    kind, _, which = device.partition(":")
-    if kind == "cpu":
-        environment["CUDA_VISIBLE_DEVICES"] = ""
-    elif kind == "cuda" and which:
-        environment["CUDA_VISIBLE_DEVICES"] = which
-        environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML and nvidia-smi count
-    return environment
-
-
 def _waits_for_others(log: Path, offset: int) -> bool:
     """Whether the stacks written after `offset` show the main thread inside a collective."""
     with contextlib.suppress(OSError):
@@ -381,43 +337,3 @@ def _waits_for_others(log: Path, offset: int) -> bool:
         frames = text.partition("Current thread")[2].splitlines()[1:7]
         return any(part in frame for frame in frames for part in _COLLECTIVE)
     return False
-
-
-def _command(read_fd: int, write_fd: int) -> list[str]:
-    code = (
-        "import sys; sys.path[:] = [one for one in sys.path if one]; "
-        "from batchadvisor.probes.worker import main; "
-        f"main({read_fd}, {write_fd})"
-    )
-    return [sys.executable, *_interpreter_flags(), "-c", code]
-
-
-def _interpreter_flags() -> list[str]:
-    """The flags that this interpreter was started with; the script gets the same."""
-    function = getattr(subprocess, "_args_from_interpreter_flags", None)
-    return list(function()) if function is not None else []
-
-
-def _shared_memory_files() -> set[str]:
-    try:
-        return {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}  # noqa: PTH208
-    except OSError:
-        return set()
-
-
-def _held_shared_memory(pids: list[int]) -> set[str]:
-    """Segments in /dev/shm that these processes have mapped or open."""
-    found: set[str] = set()
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-                path = line.partition("/dev/shm/")
-                if path[1] and not line.endswith("(deleted)"):
-                    found.add(path[1] + path[2])
-        with contextlib.suppress(OSError):
-            for link in Path(f"/proc/{pid}/fd").iterdir():
-                with contextlib.suppress(OSError):
-                    target = os.readlink(link)  # noqa: PTH115
-                    if target.startswith("/dev/shm/") and not target.endswith("(deleted)"):
-                        found.add(target)
-    return found

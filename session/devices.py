@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -21,41 +21,18 @@ import msgspec
 
 from ..advisor.advise import advise
 from ..advisor.facts import pooled, ran
-from ..advisor.twins import compare, ratio_of, representatives
+from ..advisor.twins import representatives
 from ..errors import BatchAdvisorError, RunError, UsageError
 from ..probes import host
-from ..records import Advice, DeviceRun, DevicesRecord, Goal, RunRecord, Spread, TwinCheck
+from ..records import Advice, DeviceRun, DevicesRecord, RunRecord, Spread
 from .device_choice import Device
+from .devices_outcome import Outcome, twin_check
 from .display import Display
 from .store import DEVICES, read_record
 
 END_S = 30.0
 """A run that was interrupted gets so long to save and leave."""
 CHECK_BUDGET_S = 30.0
-
-
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run on several devices leaves.
-
-    Attributes:
-        answers: record and advice by the name of the device, where there are any.
-    """
-
-    record: DevicesRecord
-    folder: Path
-    answers: dict[str, tuple[RunRecord, Advice]]
-
-    def under(self, goal_of: Callable[[Goal], Goal]) -> Outcome:
-        """The same measurements under another goal.
-
-        Args:
-            goal_of: the goal to ask, given that of a device's run.
-        """
-        answers = {
-            name: (record, advise(record, goal_of(record.goal)))
-            for name, (record, _) in self.answers.items()
-        }
-        return msgspec.structs.replace(self, answers=answers)
 
 
 def run_devices(
@@ -82,21 +59,6 @@ def run_devices(
         raise UsageError(f"{folder} holds a run already.", "Choose another folder.")
     folder.mkdir(parents=True, exist_ok=True)
     return _Run(found, options, script, folder, display=display, limit=memory_limit_bytes).all()
-
-
-def read_devices(folder: Path) -> Outcome | None:
-    """A stored run on several devices, `None` if the folder holds none."""
-    try:
-        data = (folder / DEVICES).read_bytes()
-        record = msgspec.json.decode(data, type=DevicesRecord)
-    except (OSError, msgspec.MsgspecError):
-        return None
-    answers = {}
-    for one in record.devices:
-        with contextlib.suppress(BatchAdvisorError):
-            own = read_record(folder / one.folder)
-            answers[one.device] = (own, advise(own))
-    return Outcome(record=record, folder=folder, answers=answers)
 
 
 class _Run:
@@ -182,7 +144,7 @@ class _Run:
             speeds = [self._speed(f"{self._devices[place].name}-check", size) for place in places]
             for place, speed in zip(places[1:], speeds[1:], strict=True):
                 name = self._devices[place].name
-                check = _check(first, size, speed, speeds[0], f"{name}-check")
+                check = twin_check(first, size, speed, speeds[0], f"{name}-check")
                 self._note(name, twin_of=first, folder=first, check=check)
                 if check.verdict in ("weak", "strong") or speed is None:
                     weak.append(place)
@@ -296,28 +258,3 @@ class _Run:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-
-
-def _check(
-    twin: str, size: int, speed: Spread | None, reference: Spread | None, folder: str
-) -> TwinCheck:
-    if speed is None or reference is None:
-        return TwinCheck(
-            twin=twin,
-            batch_size=size,
-            samples_per_s=speed,
-            twin_samples_per_s=reference,
-            verdict="cannot tell",
-            folder=folder,
-            unavailable={"ratio": "the size did not run on both"},
-        )
-    ratio = ratio_of(speed, reference)
-    return TwinCheck(
-        twin=twin,
-        batch_size=size,
-        samples_per_s=speed,
-        twin_samples_per_s=reference,
-        ratio=ratio,
-        verdict=compare(ratio),
-        folder=folder,
-    )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import RunError, UsageError
-from .options import check_script
+from .options import check_script, without
 from .ranks import own_rank
 
 OPTION = "--nproc-per-node"
@@ -22,11 +22,14 @@ END_S = 40.0
 """The launcher gives its ranks 30 s after a signal."""
 
 
-def launch(script: str, num_ranks: int, arguments: Sequence[str], *, module: bool) -> int:
+def launch(
+    script: str, num_ranks: int, arguments: Sequence[str], command: Sequence[str], *, module: bool
+) -> int:
     """Starts the same command on `num_ranks` ranks of this host and waits for them.
 
     Args:
-        arguments: of this command, from the verb on.
+        arguments: the script's own.
+        command: the command line from the verb on.
 
     Returns:
         The exit code of rank 0.
@@ -40,29 +43,17 @@ def launch(script: str, num_ranks: int, arguments: Sequence[str], *, module: boo
         raise UsageError(msg, f"Leave {OPTION} out; the ranks find each other.")
     if not module:
         check_script(script)
+    words = (script, *arguments)
     with tempfile.TemporaryDirectory(prefix="ba-launch-") as folder:
         exit_code = Path(folder) / "exit_code"
-        code = _run(num_ranks, without_option(arguments), Path(folder), exit_code)
+        own = without(command[: len(command) - len(words)], with_value=(OPTION,), flags=())
+        code = _run(num_ranks, [*own, *words], Path(folder), exit_code)
         with contextlib.suppress(OSError, ValueError):
             return int(exit_code.read_text())
     raise RunError(
         f"the launcher ended with exit code {code} before rank 0 had an answer.",
         "Look at its output above.",
     )
-
-
-def without_option(arguments: Sequence[str]) -> list[str]:
-    """The command line for each rank.
-
-    >>> without_option(["run", "--nproc-per-node", "2", "-q", "train.py", "--nproc-per-node", "4"])
-    ['run', '-q', 'train.py', '--nproc-per-node', '4']
-    """
-    for place, word in enumerate(arguments):
-        if word == OPTION:
-            return [*arguments[:place], *arguments[place + 2 :]]
-        if word.startswith(f"{OPTION}="):
-            return [*arguments[:place], *arguments[place + 1 :]]
-    return list(arguments)
 
 
 def leave_pid() -> None:
@@ -81,16 +72,16 @@ def _interrupt(launcher: subprocess.Popen[bytes], exit_code: Path) -> None:
         launcher.send_signal(signal.SIGTERM)
 
 
-def _run(num_ranks: int, arguments: list[str], folder: Path, exit_code: Path) -> int:
-    command = [
+def _run(num_ranks: int, command: list[str], folder: Path, exit_code: Path) -> int:
+    whole = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
         *(f"--nproc-per-node={num_ranks}", f"--log-dir={folder}"),  # else it leaves one in TMPDIR
-        *("-m", "batchadvisor", *arguments),
+        *("-m", "batchadvisor", *command),
     ]
     environment = {**os.environ, EXIT_CODE: str(exit_code)}
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // num_ranks)))
     # A session of its own: a Ctrl-C of the terminal reaches the ranks once, through us.
-    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    process = subprocess.Popen(whole, env=environment, start_new_session=True)
     try:
         return process.wait()
     except KeyboardInterrupt:

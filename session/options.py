@@ -131,23 +131,27 @@ def run_folder(script: str, stamp: str) -> Path:
     return folder
 
 
-def without(options: Sequence[str], *, with_value: Sequence[str]) -> list[str]:
+def without(
+    options: Sequence[str], *, with_value: Sequence[str], flags: Sequence[str] = ("--json", "--")
+) -> list[str]:
     """Options as they were typed, before the script, without some that another run gets anew.
 
     Args:
-        with_value: these, `-o` among them; `--json` is left out as well.
+        with_value: of these, long and short ones; their values may be attached.
+        flags: of these that stand alone.
 
     >>> words = ["run", "--gpus", "all", "-q", "--device=cpu", "-oout", "--json", "--budget", "9s"]
     >>> without(words, with_value=("--gpus", "--device", "--output", "-o"))
     ['run', '-q', '--budget', '9s']
+    >>> without(words, with_value=("--gpus",), flags=())
+    ['run', '-q', '--device=cpu', '-oout', '--json', '--budget', '9s']
     """
+    attached = tuple(f"{one}=" if one.startswith("--") else one for one in with_value)
     kept: list[str] = []
     words = iter(options)
     for word in words:
         if word in with_value:
             next(words, None)
-        elif word.startswith(tuple(f"{one}=" for one in with_value if one.startswith("--"))):
-            continue
-        elif word not in ("--json", "--") and not (word.startswith("-o") and len(word) > 2):
+        elif word not in flags and not word.startswith(attached):
             kept.append(word)
     return kept

@@ -44,7 +44,7 @@ def devices_report_of(folder: Path) -> Report | None:
         UsageError: it holds one that cannot be read, or in which no device was measured.
     """
     from ..reports.devices_report import build_devices_report
-    from .devices import read_devices
+    from .devices_outcome import read_devices
 
     if not (folder / DEVICES).is_file():
         return None

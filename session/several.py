@@ -11,7 +11,8 @@ import msgspec
 
 from ..errors import UsageError
 from .device_choice import chosen_gpus, logical_devices
-from .devices import Outcome, run_devices
+from .devices import run_devices
+from .devices_outcome import Outcome
 from .display import Display
 from .options import check_script, run_folder, without
 

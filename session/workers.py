@@ -14,8 +14,9 @@ from ..probes.distributed.group_worker import GroupWorker
 from ..probes.distributed.self_started import SelfStarted
 from ..probes.duty import DutyCycle
 from ..probes.messages import Progress, WorkOrder
-from ..probes.supervisor import RanksStarting, Scratch, Worker, WorkerGone, worker_environment
+from ..probes.supervisor import RanksStarting, Worker, WorkerGone
 from ..probes.tree import Tree
+from ..probes.worker_start import Scratch, worker_environment
 from ..records import DeviceInfo, Discovery, Fault, FileTouched, RunRecord, TrialRequest
 from .counters import GpuWatch
 from .display import Display

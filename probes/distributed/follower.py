@@ -15,7 +15,8 @@ import msgspec
 from ...errors import RunError
 from ...records import FileTouched
 from ..messages import Channel, ChannelClosedError, Message, Progress, RunPairs, RunTrial
-from ..supervisor import Scratch, Worker, WorkerGone, worker_environment
+from ..supervisor import Worker, WorkerGone
+from ..worker_start import Scratch, worker_environment
 from .group_worker import rank_environment
 from .meeting import look_up
 from .messages import (

@@ -43,13 +43,8 @@ class Referee:
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         self._children: dict[int, dict[int, socket.socket]] = {}
         self._said: dict[int, dict[int, bytes]] = {}
-        self._missing: dict[int, frozenset[int]] = {}
         self._thread = threading.Thread(target=self._listen, name="referee", daemon=True)
         self._thread.start()
-
-    def not_yet(self, generation: int) -> frozenset[int]:
-        """Ranks that the others wait for at the end of a step; empty if nobody waits."""
-        return self._missing.get(generation, frozenset())
 
     def close(self) -> None:
         """Ends the thread and every connection that it still holds."""
@@ -103,12 +98,10 @@ class Referee:
             return
         said = self._said.setdefault(generation, {})
         said[rank] = byte
-        self._missing[generation] = frozenset(range(self._world_size)) - said.keys()
         if len(said) < self._world_size:
             return
         answer = said[0]
         said.clear()
-        self._missing.pop(generation, None)
         for one in self._children[generation].values():
             with contextlib.suppress(OSError):
                 one.sendall(answer)

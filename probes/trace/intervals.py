@@ -76,11 +76,6 @@ def subtract(covered: IntervalSet, other: IntervalSet) -> IntervalSet:
     return complement(merge(complement(covered, start, end), other), start, end)
 
 
-def intersect(covered: IntervalSet, other: IntervalSet) -> IntervalSet:
-    """What both have."""
-    return subtract(covered, subtract(covered, other))
-
-
 def measure(covered: IntervalSet, starts: Ints, ends: Ints) -> Ints:
     """How much of the set lies in each of the given intervals, nanoseconds."""
     if len(starts) == 0:

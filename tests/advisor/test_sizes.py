@@ -6,7 +6,6 @@ from batchadvisor.advisor.sizes import (
     bound_by_steps,
     effective_batch,
     largest_allowed,
-    round_down,
     round_size,
     smallest_allowed,
     smallest_sound,
@@ -27,16 +26,10 @@ class TestRounding:
         assert rounded % step == 0
         assert abs(rounded - size) <= step / 2 or rounded == 1
 
-    @given(st.floats(1, 1e6))
-    def test_round_down(self, size):
-        rounded = round_down(size)
-        assert 1 <= rounded <= size
-        assert size - rounded <= 12
-
     @given(st.floats(0.01, 1e6), st.floats(0.01, 1e6))
     def test_order_is_kept(self, one, two):
         low, high = sorted((one, two))
-        assert round_down(low) <= round_down(high)
+        assert round_size(low) <= round_size(high)
 
 
 class TestAllowed:

@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 
 import pytest
 from batchadvisor.errors import RunError, UsageError
@@ -180,18 +179,17 @@ class TestReferee:
             line.close()
         referee.close()
 
-    def test_it_knows_for_whom_the_others_wait(self):
+    def test_a_rank_waits_for_the_others(self):
         referee = Referee("127.0.0.1", "secret", 2)
         line = Agreement(self.lockstep(referee, 0))
         waiting = threading.Thread(target=line.agree, args=(True,), daemon=True)
         waiting.start()
-        deadline = time.monotonic() + 10
-        while referee.not_yet(0) != {1} and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert referee.not_yet(0) == {1}
+        waiting.join(0.2)
+        assert waiting.is_alive()
         other = Agreement(self.lockstep(referee, 1))
         assert other.agree(False) is True
         waiting.join(10)
+        assert not waiting.is_alive()
         for one in (line, other):
             one.close()
         referee.close()

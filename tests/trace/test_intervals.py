@@ -49,7 +49,6 @@ def test_set_operations_are_those_of_sets(left, right):
     for result, wanted in (
         (intervals.merge(a, b), points(a) | points(b)),
         (intervals.subtract(a, b), points(a) - points(b)),
-        (intervals.intersect(a, b), points(a) & points(b)),
     ):
         assert points(result) == wanted
         assert normal(result)

@@ -1,0 +1,67 @@
+"""What a worker process starts with: its command line, its variables, its temporary folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+_OFFLINE = {
+    "WANDB_MODE": "disabled",
+    "COMET_MODE": "disabled",
+    "NEPTUNE_MODE": "debug",
+    "CLEARML_OFFLINE_MODE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+"""Experiment loggers send nothing about a probe."""
+
+
+class Scratch:
+    """A temporary folder for all workers of one run: what the script leaves in TMPDIR goes."""
+
+    def __init__(self) -> None:
+        # Short, because multiprocessing puts sockets in it whose paths must stay below 108 bytes.
+        self.path = Path(tempfile.mkdtemp(prefix="ba-"))
+
+    def remove(self) -> None:
+        """Removes the folder; a file that somebody still writes is left to him."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def worker_environment(device: str, scratch: Path) -> dict[str, str]:
+    """The variables of a worker: the user's, one visible GPU, loggers offline, own TMPDIR.
+
+    Args:
+        device: `cpu`, `cuda:N`, `cuda:UUID`, or another torch device type.
+        scratch: where temporary files go.
+    """
+    environment = dict(os.environ)
+    environment.update(_OFFLINE)
+    environment["TMPDIR"] = str(scratch)
+    environment["PYTHONUNBUFFERED"] = "1"
+    kind, _, which = device.partition(":")
+    if kind == "cpu":
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    elif kind == "cuda" and which:
+        environment["CUDA_VISIBLE_DEVICES"] = which
+        environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML and nvidia-smi count
+    return environment
+
+
+def worker_command(read_fd: int, write_fd: int) -> list[str]:
+    """Starts worker.py with the flags of this interpreter; it talks over two inherited pipes."""
+    code = (
+        "import sys; sys.path[:] = [one for one in sys.path if one]; "
+        "from batchadvisor.probes.worker import main; "
+        f"main({read_fd}, {write_fd})"
+    )
+    return [sys.executable, *_interpreter_flags(), "-c", code]
+
+
+def _interpreter_flags() -> list[str]:
+    """The flags that this interpreter was started with; the script gets the same."""
+    function = getattr(subprocess, "_args_from_interpreter_flags", None)
+    return list(function()) if function is not None else []

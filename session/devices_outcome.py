@@ -1,0 +1,85 @@
+"""What a run on several devices leaves: answers by device, checks against twins."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from ..advisor.advise import advise
+from ..advisor.twins import compare, ratio_of
+from ..errors import BatchAdvisorError
+from ..records import Advice, DevicesRecord, Goal, RunRecord, Spread, TwinCheck
+from .store import DEVICES, read_record
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run on several devices leaves.
+
+    Attributes:
+        answers: record and advice by the name of the device, where there are any.
+    """
+
+    record: DevicesRecord
+    folder: Path
+    answers: dict[str, tuple[RunRecord, Advice]]
+
+    def under(self, goal_of: Callable[[Goal], Goal]) -> Outcome:
+        """The same measurements under another goal.
+
+        Args:
+            goal_of: the goal to ask, given that of a device's run.
+        """
+        answers = {
+            name: (record, advise(record, goal_of(record.goal)))
+            for name, (record, _) in self.answers.items()
+        }
+        return msgspec.structs.replace(self, answers=answers)
+
+
+def read_devices(folder: Path) -> Outcome | None:
+    """A stored run on several devices, `None` if the folder holds none."""
+    try:
+        data = (folder / DEVICES).read_bytes()
+        record = msgspec.json.decode(data, type=DevicesRecord)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    answers = {}
+    for one in record.devices:
+        with contextlib.suppress(BatchAdvisorError):
+            own = read_record(folder / one.folder)
+            answers[one.device] = (own, advise(own))
+    return Outcome(record=record, folder=folder, answers=answers)
+
+
+def twin_check(
+    twin: str, size: int, speed: Spread | None, reference: Spread | None, folder: str
+) -> TwinCheck:
+    """How the speed of a device at a size compares with that of its twin.
+
+    Args:
+        speed, reference: samples per second of the device and of the twin, where the size ran.
+        folder: of the device's run.
+    """
+    if speed is None or reference is None:
+        return TwinCheck(
+            twin=twin,
+            batch_size=size,
+            samples_per_s=speed,
+            twin_samples_per_s=reference,
+            verdict="cannot tell",
+            folder=folder,
+            unavailable={"ratio": "the size did not run on both"},
+        )
+    ratio = ratio_of(speed, reference)
+    return TwinCheck(
+        twin=twin,
+        batch_size=size,
+        samples_per_s=speed,
+        twin_samples_per_s=reference,
+        ratio=ratio,
+        verdict=compare(ratio),
+        folder=folder,
+    )
