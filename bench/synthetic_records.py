@@ -76,7 +76,7 @@ def run(num_sizes: int = 12, *, index: int = 0, strength: float = 1.0) -> RunRec
             capacity_bytes=CAPACITY_BYTES,
             capacity_source="made up",
         ),
-        discovery=_discovery(),
+        discovery=discovery(32, NUM_SAMPLES),
         trials=tuple(trials),
         stop_reason="the knee is bracketed",
         num_workers_started=2,
@@ -201,38 +201,46 @@ def _spread(median: float, relative: float) -> Spread:
     return Spread(median=median, low=low, high=high, num_samples=40, confidence=0.9)
 
 
-def _discovery() -> Discovery:
+def discovery(
+    native: int,
+    num_samples: int,
+    *,
+    optimizer: str = "AdamW",
+    learning_rate: float = 0.0003,
+    num_parameters: int = 25_000_000,
+    num_workers: int = 4,
+    device: str = "cuda:0",
+) -> Discovery:
+    """One plain training loader, one optimizer, no normalisation layers known."""
+    loader = LoaderInfo(
+        ordinal=0,
+        place=None,
+        batch_size=native,
+        num_samples=num_samples,
+        drop_last=False,
+        num_workers=num_workers,
+        sampler="RandomSampler",
+        iterable=False,
+        steered="exact",
+        trains=True,
+    )
+    steps = OptimizerInfo(
+        ordinal=0,
+        place=None,
+        name=optimizer,
+        learning_rate=learning_rate,
+        num_parameters=num_parameters,
+        trains=True,
+    )
     return Discovery(
-        loaders=(
-            LoaderInfo(
-                ordinal=0,
-                place=None,
-                batch_size=32,
-                num_samples=NUM_SAMPLES,
-                drop_last=False,
-                num_workers=4,
-                sampler="RandomSampler",
-                iterable=False,
-                steered="exact",
-                trains=True,
-            ),
-        ),
-        optimizers=(
-            OptimizerInfo(
-                ordinal=0,
-                place=None,
-                name="AdamW",
-                learning_rate=0.0003,
-                num_parameters=25_000_000,
-                trains=True,
-            ),
-        ),
+        loaders=(loader,),
+        optimizers=(steps,),
         primary_loader=0,
-        native_batch_size=32,
+        native_batch_size=native,
         micro_batches=1,
-        parameter_device="cuda:0",
-        num_parameters=25_000_000,
+        parameter_device=device,
+        num_parameters=num_parameters,
         norm_layers=None,
-        setup_s=9.0,
-        native_step_s=0.01,
+        setup_s=5.0,
+        native_step_s=0.02,
     )

@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import __version__
 from ..probes.distributed.ranks import detect_rank
+from ..probes.optimizers import optimizer_info
 from ..records import LoaderInfo, NormLayers, OptimizerInfo, Pipeline, SourceLine, Versions
 
 STEERED = "no: a callback only watches"
@@ -45,22 +46,11 @@ class Facts:
 
     def add_optimizer(self, optimizer: Any) -> None:
         """An optimizer of torch that trains, and the device of its parameters."""
-        groups = optimizer.param_groups
-        parameters = [one for group in groups for one in group["params"]]
-        # What the user wrote, not what a schedule has made of it by now.
-        rate = optimizer.defaults.get("lr", groups[0].get("lr") if groups else None)
-        info = OptimizerInfo(
-            ordinal=len(self.optimizers),
-            place=None,
-            name=type(optimizer).__name__,
-            learning_rate=None if rate is None else float(rate),
-            num_parameters=sum(one.numel() for one in parameters),
-            trains=True,
-        )
-        self.optimizers = (*self.optimizers, info)
+        first = next((one for group in optimizer.param_groups for one in group["params"]), None)
+        self.optimizers = (*self.optimizers, optimizer_info(optimizer, len(self.optimizers)))
         self.num_parameters = sum(one.num_parameters for one in self.optimizers)
-        if parameters and self.device is None:
-            self.device = str(parameters[0].device)
+        if first is not None and self.device is None:
+            self.device = str(first.device)
 
     def add_model(self, model: Any) -> None:
         """A torch module: its device and its normalisation layers."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import platform
 import time
 import traceback
 from collections.abc import Callable
@@ -18,15 +17,12 @@ from typing import Any
 import msgspec
 import torch
 
-from .. import __version__
 from ..records import (
     DeviceInfo,
     Discovery,
     FileTouched,
-    OptimizerInfo,
     Trial,
     TrialRequest,
-    Versions,
 )
 from . import host
 from .conductor import check_tail
@@ -35,8 +31,10 @@ from .devices import DeviceProbe, probe_for
 from .faults import is_out_of_memory, script_traceback
 from .inputs import AS_ASKED, ModelInputs
 from .messages import CannotSteer, Message, Phase, Progress, Raised, StepSample, WorkOrder
+from .optimizers import optimizer_info
 from .profiling import TraceProfiler, trace_path
 from .supervisor import WorkerGone
+from .versions import versions
 from .window import Window
 from .workload import device_in_use, discovery_of
 
@@ -67,7 +65,7 @@ class LocalWorker:
         self.order = order
         self.log = log
         self.pid = os.getpid()
-        self.versions = _versions()
+        self.versions = versions()
         self.files: list[FileTouched] = []
         self._declared = step
         self._own = (batch_size, num_samples)
@@ -208,7 +206,7 @@ class LocalWorker:
         self._device_type = device.type
         discovery = discovery_of(
             workload,
-            optimizers=tuple(_optimizer(n, one) for n, one in enumerate(optimizers.values())),
+            optimizers=tuple(optimizer_info(one, n) for n, one in enumerate(optimizers.values())),
             device=device,
             num_parameters=sum(one.numel() for one in parameters),
             setup_s=time.monotonic() - started_s,
@@ -262,26 +260,3 @@ class LocalWorker:
 def _without_input(trial: Trial) -> Trial:
     reasons = {**trial.unavailable, "input_wait_s": _NO_LOADER}
     return msgspec.structs.replace(trial, input_wait_s=None, unavailable=reasons)
-
-
-def _optimizer(ordinal: int, optimizer: Any) -> OptimizerInfo:
-    groups = optimizer.param_groups
-    rate = optimizer.defaults.get("lr")
-    return OptimizerInfo(
-        ordinal=ordinal,
-        place=None,
-        name=type(optimizer).__name__,
-        learning_rate=None if rate is None else float(rate),
-        num_parameters=sum(one.numel() for group in groups for one in group["params"]),
-        trains=True,
-    )
-
-
-def _versions() -> Versions:
-    return Versions(
-        batchadvisor=__version__,
-        python=platform.python_version(),
-        torch=str(torch.__version__),
-        cuda=torch.version.cuda,
-        platform=platform.platform(),
-    )

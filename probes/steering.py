@@ -20,6 +20,7 @@ from .call_site import user_call_site
 from .discovery import CycleFinder
 from .loaders import LoaderHandle, SteeredBatchSampler, is_training_fetch
 from .norms import count_norms, is_compiled
+from .optimizers import optimizer_info
 from .swallowed import Witness
 
 MAX_FETCHES_WITHOUT_STEP = 1000
@@ -316,14 +317,5 @@ class Steering:
 
     def _optimizer_info(self, ordinal: int) -> OptimizerInfo:
         optimizer, place = self._optimizers[ordinal]
-        groups = optimizer.param_groups
-        # What the script wrote, not what a schedule has made of it by now.
-        rate = optimizer.defaults.get("lr", groups[0].get("lr") if groups else None)
-        return OptimizerInfo(
-            ordinal=ordinal,
-            place=place,
-            name=type(optimizer).__name__,
-            learning_rate=None if rate is None else float(rate),
-            num_parameters=sum(one.numel() for group in groups for one in group["params"]),
-            trains=ordinal in self._cycles.optimizers,
-        )
+        trains = ordinal in self._cycles.optimizers
+        return optimizer_info(optimizer, ordinal, place=place, trains=trains)

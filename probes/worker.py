@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 import faulthandler
 import os
-import platform
 import runpy
 import signal
 import sys
@@ -45,8 +44,9 @@ def main(read_fd: int, write_fd: int) -> None:
     assert isinstance(order, WorkOrder)
     _become_the_script(order)
     from .distributed.spawned import steer_spawned
+    from .versions import versions
 
-    channel.send(Hello(versions=_versions()))
+    channel.send(Hello(versions=versions()))
     if order.door == "loader" and order.lockstep is None:
         steer_spawned(channel)
     steer(order, channel, started_s, lambda steering: _run(order, steering))
@@ -203,21 +203,6 @@ def _peak_bytes() -> int | None:
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return int(torch.cuda.max_memory_reserved())
     return status_bytes("VmHWM")
-
-
-def _versions() -> Any:
-    import torch
-
-    from .. import __version__
-    from ..records import Versions
-
-    return Versions(
-        batchadvisor=__version__,
-        python=platform.python_version(),
-        torch=str(torch.__version__),
-        cuda=torch.version.cuda,
-        platform=platform.platform(),
-    )
 
 
 def _on_the_cpu(order: WorkOrder) -> bool:

@@ -13,7 +13,7 @@ from .breakdown import breakdown
 from .charts import sweep_charts
 from .distribution import distribution_rows
 from .identity import device_name, identity
-from .larger import larger_text
+from .limit import limit_text
 from .ranks import rank_charts, rank_table
 from .report import (
     DeviceSection,
@@ -206,17 +206,13 @@ def _limit(advice: Advice) -> LimitText | None:
         return None
     verdict = advice.verdict
     told = verdict.larger_batch != "unknown" or verdict.gain_at_most is not None
-    return LimitText(
-        limit=verdict.limit,
-        message=clean(verdict.message),
-        evidence=clean(evidence_text(verdict.evidence, verdict.message)),
-        larger=larger_text(verdict) if told else "",
-        remedy=clean(verdict.remedy),
-        contributions=_facts(
-            (one.metric, one.value if isinstance(one.value, str) else f"{100 * one.value:.1f}%")
-            for one in verdict.contributions
-        ),
+    text = limit_text(verdict)
+    contributions = _facts(
+        (one.metric, one.value if isinstance(one.value, str) else f"{100 * one.value:.1f}%")
+        for one in verdict.contributions
     )
+    larger = text.larger if told else ""
+    return msgspec.structs.replace(text, larger=larger, contributions=contributions)
 
 
 def _tail(advice: Advice) -> TailSection | None:

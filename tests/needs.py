@@ -1,9 +1,15 @@
 """What a test needs and may be missing: loud skips, and failures where it must be there."""
 
+import contextlib
 import importlib
+import importlib.util
 import os
+import shutil
+from pathlib import Path
 
 import pytest
+
+BENCH = Path(__file__).parents[1] / "bench"
 
 
 def framework(name):
@@ -19,3 +25,27 @@ def framework(name):
         if os.environ.get("BATCHADVISOR_REQUIRE_FRAMEWORKS"):
             pytest.fail(reason)
         pytest.skip(reason, allow_module_level=True)
+
+
+def bench(name):
+    """The module `name` of the folder bench, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"bench_{name}", BENCH / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextlib.contextmanager
+def chromium(*options):
+    """Debian's Chromium under Playwright; a test without it is skipped, or fails as above."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        reason = "no chromium (apt install chromium)"
+        if os.environ.get("BATCHADVISOR_REQUIRE_FRAMEWORKS"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with framework("playwright.sync_api").sync_playwright() as playwright:
+        command = ["--no-sandbox", *options]
+        browser = playwright.chromium.launch(executable_path=found, args=command)
+        yield browser
+        browser.close()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from ...records import Analysis, Collectives, KernelTime, Record, StepTimes, TraceReport, Verdict
+from ...records import Analysis, Collectives, KernelTime, Record, StepTimes, TraceReport
 from ...units import format_seconds
 from ..analysis import trace_names
 from ..breakdown import device_breakdown
 from ..chart import Chart, Series, rounded, short
-from ..larger import larger_text
+from ..limit import limit_text
 from ..report import Column, LimitText, Row, Table
-from ..wording import clean, evidence_text, percent, plural
+from ..wording import clean, percent, plural
 from .summary import Measured, summary
 
 MAX_STEPS = 50
@@ -38,10 +38,10 @@ def trace_page(analysis: Analysis) -> TracePage:
     """The page of an analysis."""
     names = [clean(one) for one in trace_names(analysis.traces)]
     named = list(zip(names, analysis.traces, strict=True))
-    limits = [(name, _limit(one.verdict)) for name, one in named]
+    limits = [(name, limit_text(one.verdict)) for name, one in named]
     if analysis.verdict is not None:
         ranks = len({one.rank for one in analysis.traces})
-        limits = [(f"{plural(ranks, 'rank')} of one job", _limit(analysis.verdict))]
+        limits = [(f"{plural(ranks, 'rank')} of one job", limit_text(analysis.verdict))]
     measured = [Measured(name=name, profile=one.profile) for name, one in named]
     on_gpu = any(one.device is not None for one in analysis.traces)
     tables = [
@@ -66,16 +66,6 @@ def trace_line(analysis: Analysis) -> str:
     """The page in one line."""
     verdict = analysis.verdict or analysis.traces[0].verdict
     return clean(f"{verdict.limit}: {verdict.message}")
-
-
-def _limit(verdict: Verdict) -> LimitText:
-    return LimitText(
-        limit=verdict.limit,
-        message=clean(verdict.message),
-        evidence=clean(evidence_text(verdict.evidence, verdict.message)),
-        larger=larger_text(verdict),
-        remedy=clean(verdict.remedy),
-    )
 
 
 def _notes(analysis: Analysis, named: Sequence[tuple[str, TraceReport]]) -> tuple[str, ...]:

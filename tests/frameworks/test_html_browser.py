@@ -1,10 +1,7 @@
 """The HTML report in a real browser with the network cut off."""
 
-import importlib.util
 import json
-import os
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -14,12 +11,11 @@ from batchadvisor.reports.html.page import render
 from batchadvisor.session.store import read_record
 from batchadvisor.units import GIB
 
-from ..needs import framework
+from .. import needs
 from ..reports import samples
 from ..reports.test_markdown import comparison
 
-framework("playwright")
-from playwright.sync_api import sync_playwright  # noqa: E402
+needs.framework("playwright")
 
 pytestmark = pytest.mark.frameworks
 
@@ -31,16 +27,8 @@ SCHEMES = ("light", "dark")
 
 @pytest.fixture(scope="module")
 def chromium():
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None:
-        reason = "no chromium (apt install chromium)"
-        if os.environ.get("BATCHADVISOR_REQUIRE_FRAMEWORKS"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+    with needs.chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -50,21 +38,10 @@ def files(tmp_path_factory):
     record = read_record(CPU)
     reports = {"cpu": build_report(record, advise(record)), "gpu": build_report(*samples.gpu())}
     reports["two"] = comparison(samples.cpu(), samples.interrupted())
-    reports["many"] = several_gpus()
+    reports["many"] = samples.several_gpus(300)
     for name, report in reports.items():
         (folder / f"{name}.html").write_text(render(report), encoding="utf-8")
     return folder, reports
-
-
-def several_gpus():
-    spec = importlib.util.spec_from_file_location("made_up", BENCH / "synthetic_records.py")
-    made_up = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made_up)
-    parts = []
-    for index in range(8):
-        record = made_up.run(12, index=index, strength=1 - 0.03 * index)
-        parts.append((f"GPU {index}", record, advise(record), made_up.samples(300, index=index)))
-    return build_report(parts[0][1], parts[0][2], devices=parts)
 
 
 class Visit:
@@ -174,20 +151,22 @@ def test_hovering_shows_the_records_numbers(visit, files):
     report = files[1]["cpu"]
     one = visit("cpu")
     rate, memory = one.chart("throughput"), one.chart("memory")
-    for size in (1, 16, 128, 512):
-        trial = max(
-            (t for t in record.trials if t.batch_size == size and t.purpose != "tail"),
-            key=lambda t: (t.purpose == "confirm", t.samples_per_s.median),
-        )
+    measured = {one.batch_size: one for one in report.devices[0].sizes if one.samples_per_s}
+    assert len(measured) >= 5
+    for size, own in measured.items():
+        rates = [
+            one.samples_per_s.median
+            for one in record.trials
+            if one.batch_size == size and one.purpose != "tail" and one.samples_per_s
+        ]
         rate.scroll_into_view_if_needed()
         one.hover(rate, size)
         legend = one.legend(rate)
         assert legend["batch size"] == str(size)
         value, half = numbers(legend["measured"].replace("±", " "))
-        own = next(row for row in report.devices[0].sizes if row.batch_size == size)
         assert value == pytest.approx(own.samples_per_s.median, rel=0.03)
         assert half == pytest.approx((own.samples_per_s.high - own.samples_per_s.low) / 2, rel=0.6)
-        assert trial.samples_per_s.median == pytest.approx(own.samples_per_s.median, rel=0.2)
+        assert min(rates) <= own.samples_per_s.median <= max(rates)
         # the cursors of all charts over sizes move together
         linked = one.legend(memory)
         assert linked["batch size"] == str(size)

@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import re
-import shutil
 
 import msgspec
 import pytest
@@ -11,12 +10,12 @@ from batchadvisor.advisor.advise import advise
 from batchadvisor.reports.build import build_report
 from batchadvisor.session.store import read_record
 
+from .. import needs
 from ..board import zoo
-from ..needs import framework
 from ..reports import samples
 
-framework("playwright")
-from playwright.sync_api import expect, sync_playwright  # noqa: E402
+needs.framework("playwright")
+from playwright.sync_api import expect  # noqa: E402
 
 pytestmark = pytest.mark.frameworks
 
@@ -26,18 +25,8 @@ TENSORBOARDS_OWN = ("Multiple instances of Three.js",)
 
 @pytest.fixture(scope="module")
 def chromium():
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None:
-        reason = "no chromium (apt install chromium)"
-        if os.environ.get("BATCHADVISOR_REQUIRE_FRAMEWORKS"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=found, args=["--no-sandbox", NO_NETWORK]
-        )
+    with needs.chromium(NO_NETWORK) as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ What a browser makes of it is tested in tests/frameworks/test_html_browser.py.
 import base64
 import hashlib
 import html
-import importlib.util
 import itertools
 import json
 import re
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from batchadvisor.advisor.advise import advise
 from batchadvisor.records import Fault, FileTouched, Finding
 from batchadvisor.reports.build import build_report
 from batchadvisor.reports.html.page import render
@@ -32,14 +30,7 @@ MAX_BYTES = 400_000
 @pytest.fixture(scope="module")
 def many():
     """The synthetic record of the bench: 12 sizes on 8 GPUs."""
-    spec = importlib.util.spec_from_file_location("made_up", BENCH / "synthetic_records.py")
-    made_up = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made_up)
-    parts = []
-    for index in range(8):
-        record = made_up.run(12, index=index, strength=1 - 0.03 * index)
-        parts.append((f"GPU {index}", record, advise(record), made_up.samples(index=index)))
-    return build_report(parts[0][1], parts[0][2], devices=parts)
+    return samples.several_gpus(1200)
 
 
 def page(sample):

@@ -12,7 +12,7 @@ from batchadvisor.records import SCHEMA_VERSION, DeviceRun, DevicesRecord, TwinC
 from batchadvisor.session.store import RunStore
 from click.testing import CliRunner
 
-from . import samples
+from . import builders, samples
 
 CPU = Path(__file__).parents[1] / "data/records/char_gpt_cpu.json"
 
@@ -237,7 +237,7 @@ class TestSeveralDevices:
         folder = tmp_path / "both"
         stored(folder, samples.gpu, "a")
         stored(folder, samples.cpu, "b")
-        check = TwinCheck(twin="a", batch_size=128, verdict="equal", ratio=samples.spread(1.0))
+        check = TwinCheck(twin="a", batch_size=128, verdict="equal", ratio=builders.spread(1.0))
         record = DevicesRecord(
             state="finished",
             started_at="2000-01-01",

@@ -19,7 +19,7 @@ from batchadvisor.reports.tail_blocks import rank_blocks
 from batchadvisor.reports.timelines import TIMELINE_POINTS, overlay, timelines
 from batchadvisor.units import GIB
 
-from . import samples
+from . import builders, samples
 
 EVERY = [samples.cpu, samples.gpu, samples.nothing_fits, samples.interrupted]
 
@@ -247,7 +247,7 @@ class TestRanks:
                     RankTrial(
                         rank=rank,
                         outcome="ok",
-                        step_s=samples.spread(one.step_s.median * (1 + rank)),
+                        step_s=builders.spread(one.step_s.median * (1 + rank)),
                         peak_bytes=one.memory.peak_bytes * (1 + rank),
                     )
                     for rank in range(2)

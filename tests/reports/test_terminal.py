@@ -13,7 +13,7 @@ from batchadvisor.records import Fault, FileTouched, Finding, Goal, RunRecord, S
 from batchadvisor.reports.terminal import render
 from rich.cells import cell_len
 
-from . import samples
+from . import builders, samples
 
 GOLDEN = Path(__file__).with_name("golden")
 FILES = [("record", "runs/train-1/record.json"), ("report", "runs/train-1/report.html")]
@@ -143,7 +143,7 @@ def test_unknowns_give_their_reason():
 
 def test_a_size_that_failed_after_it_ran_says_so():
     record, advice = samples.gpu()
-    late = samples.failed(9, 256, "out_of_memory", "no memory left", purpose="confirm")
+    late = builders.failed(9, 256, "out_of_memory", "no memory left", purpose="confirm")
     record = msgspec.structs.replace(record, trials=(*record.trials, late))
     assert "ok, then out of memory  fastest" in shown((record, advice), 150)
     assert "ok, then OOM" in shown((record, advice), 80)

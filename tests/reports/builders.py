@@ -1,0 +1,101 @@
+"""Parts of synthetic records: trials, choices, discoveries; by formula, none was measured."""
+
+from __future__ import annotations
+
+from batchadvisor.records import (
+    Choice,
+    Goal,
+    Memory,
+    RunRecord,
+    ScriptInfo,
+    Spread,
+    Trial,
+    Versions,
+)
+
+from ..needs import bench
+
+
+def spread(median, relative=0.004, num_samples=30):
+    return Spread(
+        median=median,
+        low=median * (1 - relative),
+        high=median * (1 + relative),
+        num_samples=num_samples,
+        confidence=0.9,
+    )
+
+
+def timed(ordinal, batch_size, step_s, peak_bytes, *, relative=0.004, profile=None, **rest):
+    values = {
+        "worker": 0,
+        "kind": "timed",
+        "purpose": "search",
+        "outcome": "ok",
+        "arrived_batch_size": batch_size,
+        "size_proof": "shape",
+        "micro_batches": 1,
+        "num_warmup_steps": 5,
+        "step_s": spread(step_s, relative),
+        "samples_per_s": spread(batch_size / step_s, relative),
+        "input_wait_s": spread(step_s * 0.02, 0.1),
+        "memory": Memory(peak_bytes=int(peak_bytes), peak_source="synthetic"),
+        "profile": profile,
+        "elapsed_s": 4.0,
+    }
+    return Trial(ordinal=ordinal, batch_size=batch_size, **{**values, **rest})
+
+
+def failed(ordinal, batch_size, outcome, detail, **rest):
+    values = {"worker": 0, "kind": "timed", "purpose": "search"}
+    return Trial(
+        ordinal=ordinal,
+        batch_size=batch_size,
+        outcome=outcome,
+        detail=detail,
+        **{**values, **rest},
+    )
+
+
+def choice(trial, num_samples=None):
+    rate = trial.samples_per_s
+    epoch = None
+    if rate is not None and num_samples is not None:
+        epoch = spread(num_samples / rate.median, rate.relative_half_width)
+    return Choice(
+        batch_size=trial.batch_size,
+        trial=trial.ordinal,
+        samples_per_s=rate,
+        step_s=trial.step_s,
+        peak_bytes=trial.memory.peak_bytes if trial.memory else None,
+        epoch_s=epoch,
+    )
+
+
+def discovery(native, num_samples, optimizer="SGD", rate=0.1, device="cpu"):
+    return bench("synthetic_records").discovery(
+        native,
+        num_samples,
+        optimizer=optimizer,
+        learning_rate=rate,
+        num_parameters=10**6,
+        num_workers=2,
+        device=device,
+    )
+
+
+def record_of(**rest):
+    values = {
+        "schema_version": "1.0",
+        "state": "finished",
+        "started_at": "2000-01-01T00:00:00+00:00",
+        "command": ("batchadvisor", "run", "train.py"),
+        "script": ScriptInfo(path="train.py"),
+        "goal": Goal(),
+        "versions": Versions(batchadvisor="0.1.0", python="3.11.7", torch="2.9.0"),
+        "stop_reason": "all is measured",
+        "num_workers_started": 2,
+        "elapsed_s": 95.0,
+        "search_s": 80.0,
+    }
+    return RunRecord(**{**values, **rest})
