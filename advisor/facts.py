@@ -183,13 +183,23 @@ def target_bytes(record: RunRecord) -> int | None:
     return int(room / input_widening(record))
 
 
+def why_unordered(record: RunRecord) -> str:
+    """Why trials did not begin with the longest samples, as `--worst-case` asked; empty if so."""
+    found = record.discovery
+    if not record.goal.worst_case or found is None:
+        return ""
+    if found.door != "loader":
+        return "only a DataLoader's samples can be ordered, and sizes went in another way"
+    return found.unavailable.get("worst_case", "")
+
+
 def input_widening(record: RunRecord) -> float:
     """The longest batch that was seen over the longest of a usual trial, at least 1.
 
     A peak is that of the longest batch of its own trial; the longest of all trials may come to
-    any of them. Under `--worst-case` every trial began with the longest samples.
+    any of them. Where `--worst-case` could be kept, every trial began with the longest samples.
     """
-    if record.goal.worst_case:
+    if record.goal.worst_case and not why_unordered(record):
         return 1.0
     seen = sorted(one.inputs.largest for one in ran(record) if one.inputs is not None)
     if not seen:

@@ -7,7 +7,16 @@ from collections.abc import Callable
 
 from ..records import Evidence, Finding, RunRecord, Tail, TailCheck
 from ..units import format_bytes
-from .facts import confirmations, failed, input_widening, pooled, ran, searched, undisturbed
+from .facts import (
+    confirmations,
+    failed,
+    input_widening,
+    pooled,
+    ran,
+    searched,
+    undisturbed,
+    why_unordered,
+)
 from .knee import slower_than_larger
 from .sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
 from .tail_findings import tail_findings
@@ -260,11 +269,12 @@ def _damaged(record: RunRecord) -> list[Finding]:
 def _varying_inputs(record: RunRecord) -> list[Finding]:
     """The peak depends on the longest batch; a short window may not have seen it."""
     seen = [one.inputs for one in ran(record) if one.inputs is not None]
+    unordered = why_unordered(record)
     if not seen:
-        return []
+        return _worst_case_not_kept(unordered)
     low, high = min(one.smallest for one in seen), max(one.largest for one in seen)
     words = f"batches varied from {low:.0f} to {high:.0f} elements a sample, padding included"
-    if record.goal.worst_case:
+    if record.goal.worst_case and not unordered:
         words += "; every trial began with the longest samples"
         return [Finding(rule="inputs.vary", severity="info", message=words)]
     widening = input_widening(record)
@@ -272,12 +282,31 @@ def _varying_inputs(record: RunRecord) -> list[Finding]:
     if widening > 1:
         message += f", so {1 - 1 / widening:.0%} more of the memory is left free"
     return [
+        *_worst_case_not_kept(unordered),
         Finding(
             rule="inputs.vary",
             severity="warning",
             message=message,
             evidence=(Evidence(metric="longest batch over a usual one", value=round(widening, 3)),),
-            remedy="run with --worst-case, which begins every trial with the longest samples.",
+            remedy="keep some memory free, or cut the longest samples."
+            if unordered
+            else "run with --worst-case, which begins every trial with the longest samples.",
+        ),
+    ]
+
+
+def _worst_case_not_kept(why: str) -> list[Finding]:
+    """`--worst-case` was asked for, and the samples came as they do."""
+    if not why:
+        return []
+    return [
+        Finding(
+            rule="inputs.unordered",
+            severity="warning",
+            message=f"--worst-case had no effect: {why}; trials did not begin with the longest "
+            "samples",
+            remedy="leave memory free for them (--memory-margin), or sort the data by length, "
+            "the longest first, for this run.",
         )
     ]
 

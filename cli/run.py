@@ -206,7 +206,7 @@ def _check_text(words: list[str]) -> None:
 def _run_options(
     script: str, arguments: tuple[str, ...], goal: Goal, options: dict[str, Any]
 ) -> Any:
-    from ..session.options import RunOptions
+    from ..session.options import DEFAULT_SCHEDULE, RunOptions
     from ..session.template import with_door
 
     settings = RunOptions(
@@ -220,7 +220,7 @@ def _run_options(
         resume=options["resume"],
         loader=options["loader"],
         silence_s=options["timeout"],
-        profile_schedule=options["profile_schedule"] or (0, 1, 3),
+        profile_schedule=options["profile_schedule"] or DEFAULT_SCHEDULE,
         with_stack=options["stacks"],
         command=("batchadvisor", *sys.argv[1:]),
         door="workload" if options["workload"] else "loader",

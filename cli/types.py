@@ -73,13 +73,15 @@ class Schedule(ParamType):
     name = "steps"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from ..session.options import is_schedule
+
         if not isinstance(value, str):
             return value
         try:
             steps = tuple(int(one) for one in value.split(","))
         except ValueError:
             steps = ()
-        if len(steps) != 3 or min(steps) < 0 or steps[2] < 1 or sum(steps) > 100:
+        if not is_schedule(steps):
             self.fail(f"{value!r} is not WAIT,WARMUP,ACTIVE with ACTIVE at least 1", param, ctx)
         return steps
 

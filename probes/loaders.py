@@ -91,11 +91,22 @@ class LoaderHandle:
             **({} if loader is None else _sharing(loader)),
         )
 
+    @property
+    def why_unordered(self) -> str:
+        """Why a trial cannot begin with the longest samples; empty if it can."""
+        loader = self._loader()
+        native = None if loader is None else getattr(loader.batch_sampler, "native", None)
+        if self.iterable:
+            return "the dataset is iterable and hands out its samples in its own order"
+        if native is not None and type(native) is not BatchSampler:
+            return f"the loader has a batch sampler of its own ({type(native).__name__})"
+        return ""
+
     def ask(self, size: int) -> None:
         """From the next batch on, a trial of this size begins."""
         self.asked = size
         self.lengths.begin()
-        self.worst_left = FIRST_BATCHES if self.worst_case else 0
+        self.worst_left = FIRST_BATCHES if self.worst_case and not self.why_unordered else 0
 
     def longest_first(self, indices: Iterator[Any]) -> LongestFirst | None:
         """The longest samples of the dataset; `None` once the loader is gone."""

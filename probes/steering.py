@@ -261,6 +261,7 @@ class Steering:
         self._micro_batches = training[primary.ordinal]
         parameters = self.parameters()
         device = parameters[0].device if parameters else torch.device("cpu")
+        unordered = primary.why_unordered if self.worst_case else ""
         discovery = Discovery(
             loaders=tuple(handle.info() for handle in self._handles),
             optimizers=tuple(self._optimizer_info(n) for n in range(len(self._optimizers))),
@@ -273,6 +274,7 @@ class Steering:
             compiled=is_compiled(),
             setup_s=time.monotonic() - self._started_s,
             native_step_s=self._native_step_s,
+            unavailable={"worst_case": unordered} if unordered else {},
         )
         self.steering = True
         self._conductor.found(discovery, device)

@@ -18,7 +18,7 @@ import msgspec
 from ..errors import InterruptedRunError, UsageError
 from ..records import Advice, Door, Goal, GoalKind, RunRecord
 from .live import LiveStep
-from .options import RunOptions
+from .options import DEFAULT_SCHEDULE, RunOptions, is_schedule
 from .store import read_record
 from .template import with_door
 
@@ -80,7 +80,10 @@ def run(
     margin: float = 0.05,
     tolerance: float = 0.05,
     keep_effective_batch: bool = False,
+    worst_case: bool = False,
     profile: bool = True,
+    profile_schedule: Sequence[int] | None = None,
+    stacks: bool = False,
     device: str = "auto",
     memory_limit_bytes: int | None = None,
     loader: int | None = None,
@@ -89,7 +92,9 @@ def run(
     resume: str | os.PathLike[str] | None = None,
     quiet: bool = False,
 ) -> ProbedRun:
-    """Probes a training script, as `batchadvisor run SCRIPT ARGUMENTS` does.
+    """Probes a training script, as `batchadvisor run SCRIPT ARGUMENTS` does, on one device.
+
+    Several devices and several ranks are started from the command line.
 
     Args:
         script: path of the script; name of the module with `module`; FILE.py[:NAME] with
@@ -97,6 +102,10 @@ def run(
         arguments: the script's own; `{batch_size}` in one starts it once for each size.
         budget_s: seconds for all trials.
         margin, tolerance: shares, 0..1.
+        worst_case: begin every trial with the longest samples.
+        profile_schedule: wait, warm-up and active steps of the profiled window; (0, 1, 3) if not
+            given.
+        stacks: record Python stacks in the traces.
         memory_limit_bytes: what the script may use on the device.
         timeout_s: seconds of silence that count as a hang.
 
@@ -114,8 +123,16 @@ def run(
         margin=margin,
         tolerance=tolerance,
         keep_effective_batch=keep_effective_batch,
+        worst_case=worst_case,
         profile=profile,
     )
+    if not timeout_s > 0:
+        raise UsageError(f"timeout_s={timeout_s!r}: every trial would hang.", "Allow some seconds.")
+    if "," in device:
+        raise UsageError(
+            f"device={device!r} names several devices, and this is for one.",
+            "Name one, or run several from the command line.",
+        )
     words = tuple(map(str, arguments))
     door: Door = "workload" if workload else "loader"
     options = RunOptions(
@@ -129,6 +146,8 @@ def run(
         resume=None if resume is None else Path(resume),
         loader=loader,
         silence_s=timeout_s,
+        profile_schedule=_schedule(profile_schedule, profile=profile, stacks=stacks),
+        with_stack=stacks,
         command=("batchadvisor.run", os.fspath(script), *words),
         door=door,
     )
@@ -148,6 +167,8 @@ def probe(
     margin: float = 0.05,
     tolerance: float = 0.05,
     profile: bool = True,
+    profile_schedule: Sequence[int] | None = None,
+    stacks: bool = False,
     memory_limit_bytes: int | None = None,
     output: str | os.PathLike[str] | None = None,
     quiet: bool = False,
@@ -161,6 +182,7 @@ def probe(
     Args:
         batch_size: the size in use now, to compare with.
         num_samples: samples of an epoch, for what the last batch does.
+        profile_schedule, stacks: as in `run`.
 
     Raises:
         UsageError: it takes something else than a batch size.
@@ -186,11 +208,32 @@ def probe(
         goal=asked,
         memory_limit_bytes=memory_limit_bytes,
         output=None if output is None else Path(output),
+        profile_schedule=_schedule(profile_schedule, profile=profile, stacks=stacks),
+        with_stack=stacks,
         command=("batchadvisor.probe", name),
         door="live",
         live=LiveStep(step, batch_size, num_samples),
     )
     return _probed(options, quiet=quiet)
+
+
+def _schedule(steps: Sequence[int] | None, *, profile: bool, stacks: bool) -> tuple[int, int, int]:
+    """Wait, warm-up and active steps, checked as the command line checks them.
+
+    Raises:
+        UsageError: they are none, or there is no profile to take them.
+    """
+    if not profile and (stacks or steps is not None):
+        msg = "profile=False contradicts stacks and profile_schedule."
+        raise UsageError(msg, "Leave one of them out.")
+    if steps is None:
+        return DEFAULT_SCHEDULE
+    wanted = tuple(steps)
+    if any(type(one) is not int for one in wanted) or not is_schedule(wanted):
+        msg = f"profile_schedule={steps!r} is not (wait, warm-up, active) with active at least 1."
+        raise UsageError(msg, "For example (0, 1, 3); 100 steps at most.")
+    wait, warm_up, active = wanted
+    return wait, warm_up, active
 
 
 def _goal(**values: Any) -> Goal:

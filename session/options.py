@@ -13,6 +13,9 @@ from ..errors import UsageError
 from ..records import Door, Goal, RunRecord
 from .live import LiveStep
 
+DEFAULT_SCHEDULE = (0, 1, 3)
+"""Wait, warm-up and active steps of a profiled window."""
+
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one run.
@@ -41,7 +44,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     resume: Path | None = None
     loader: int | None = None
     silence_s: float = 60.0
-    profile_schedule: tuple[int, int, int] = (0, 1, 3)
+    profile_schedule: tuple[int, int, int] = DEFAULT_SCHEDULE
     with_stack: bool = False
     command: tuple[str, ...] = ()
     door: Door = "loader"
@@ -117,6 +120,15 @@ def check_energy_device(device: str, goal: Goal) -> None:
 
 def _contradiction(one: str, two: str) -> UsageError:
     return UsageError(f"{one} and {two} contradict each other.", "Leave one of them out.")
+
+
+def is_schedule(steps: Sequence[int]) -> bool:
+    """Whether these are wait, warm-up and active steps of a profiled window.
+
+    >>> is_schedule((0, 1, 3)), is_schedule((0, 1, 0)), is_schedule((0, 1))
+    (True, False, False)
+    """
+    return len(steps) == 3 and min(steps) >= 0 and steps[2] >= 1 and sum(steps) <= 100
 
 
 def run_folder(script: str, stamp: str) -> Path:

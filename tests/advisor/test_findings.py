@@ -1,5 +1,6 @@
 """Each rule once where it fires and once, close by, where it does not."""
 
+import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.facts import target_bytes
@@ -224,6 +225,31 @@ class TestVaryingInputs:
     def test_the_worst_case_needs_none(self):
         found = self.record(10.0, 10.0, 1000.0, worst_case=True)
         assert target_bytes(found) == target_bytes(record_of())
+
+    @pytest.mark.parametrize(
+        ("door", "missing", "said"),
+        [
+            ("loader", {}, None),
+            ("loader", {"worst_case": "the dataset is iterable"}, "the dataset is iterable"),
+            ("template", {}, "only a DataLoader"),
+        ],
+    )
+    def test_a_worst_case_that_cannot_be_kept(self, door, missing, said):
+        record = self.record(10.0, 10.0, 1000.0, worst_case=True)
+        found = msgspec.structs.replace(record.discovery, door=door, unavailable=missing)
+        record = msgspec.structs.replace(record, discovery=found)
+        rules = {one.rule: one for one in advise(record).findings}
+        assert ("inputs.unordered" in rules) is (said is not None)
+        assert (target_bytes(record) < target_bytes(record_of())) is (said is not None)
+        if said is not None:
+            assert said in rules["inputs.unordered"].message
+            assert "--worst-case" not in rules["inputs.vary"].remedy
+
+    def test_a_worst_case_that_nothing_needed_is_not_kept_either(self):
+        record = record_of(goal=Goal(worst_case=True))
+        found = msgspec.structs.replace(record.discovery, unavailable={"worst_case": "why not"})
+        record = msgspec.structs.replace(record, discovery=found)
+        assert "inputs.unordered" in {one.rule for one in advise(record).findings}
 
     def test_it_is_said_how_much(self):
         (found,) = (

@@ -47,6 +47,21 @@ def test_it_is_said(worst):
     assert found.severity == "info"
 
 
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [("batch_sampler", "a batch sampler of its own (LengthBuckets)"),
+     ("iterable_workers", "the dataset is iterable")],
+)  # fmt: skip
+def test_what_cannot_be_ordered_is_said(script, why, tmp_path):
+    options = ("-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "5")
+    done = run("run", *options, "--worst-case", SCRIPTS / f"{script}.py", folder=tmp_path)
+    assert done.code == 0, done
+    said = " ".join(done.stdout.split())
+    assert "--worst-case had no effect" in said
+    assert said.count(why) == 1
+    assert why in done.record.discovery.unavailable["worst_case"]
+
+
 def test_without_it_the_spread_is_a_warning(usual):
     assert usual.code == 0, usual
     assert usual.left == []

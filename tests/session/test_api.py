@@ -1,6 +1,8 @@
 """`batchadvisor.run` and `batchadvisor.probe`, as a notebook uses them."""
 
+import gzip
 import html
+import inspect
 import os
 import re
 import signal
@@ -12,6 +14,7 @@ from pathlib import Path
 import batchadvisor
 import pytest
 import torch
+from batchadvisor.cli.run import run as run_command
 from batchadvisor.errors import InterruptedRunError, RunError, ScriptError, UsageError
 from batchadvisor.probes.host import descendants
 from batchadvisor.records import RunRecord
@@ -135,6 +138,8 @@ class TestProbe:
             (print, {"margin": 5}, "margin=5"),
             (print, {"batch_size": 0}, "batch_size=0"),
             (print, {"sizes": (1,), "start": 2}, "contradict"),
+            (print, {"stacks": True}, "profile=False contradicts"),
+            (print, {"profile": True, "profile_schedule": (0, 1)}, "profile_schedule="),
         ],
     )
     def test_bad_use(self, step, options, said, folder):
@@ -143,7 +148,75 @@ class TestProbe:
         assert list(folder.iterdir()) == []
 
 
+OTHER_NAMES = {
+    "memory_margin": "margin",
+    "memory_limit": "memory_limit_bytes",
+    "budget": "budget_s",
+    "timeout": "timeout_s",
+    "no_profile": "profile",
+}
+NOT_FOR_PYTHON = {
+    "as_json": "the record itself comes back",
+    "debug": "Python shows tracebacks",
+    "dry_run": "no record comes of it",
+    "gpus": "several devices leave several records",
+    "nproc_per_node": "the launcher starts the command on each rank",
+}
+OF_A_SCRIPT = {
+    "script", "arguments", "module", "template", "workload", "worst_case", "device", "loader",
+    "timeout_s", "resume", "keep_effective_batch",
+}  # fmt: skip
+"""What `probe` has no use for: nothing is started, loaded or accumulated for a live function."""
+
+
+def test_python_takes_what_the_command_takes():
+    command = {one.name for one in run_command.params}
+    assert set(NOT_FOR_PYTHON) < command
+    named = {OTHER_NAMES.get(one, one) for one in command - set(NOT_FOR_PYTHON)}
+    taken = set(inspect.signature(batchadvisor.run).parameters)
+    assert taken == named
+    probed = set(inspect.signature(batchadvisor.probe).parameters)
+    assert probed - taken == {"step", "batch_size", "num_samples"}
+    assert taken - probed == OF_A_SCRIPT
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"device": "cpu:1,cpu:1@0.4"}, "several devices"),
+        ({"timeout_s": 0}, "timeout_s=0"),
+        ({"profile_schedule": (0, 1, 3)}, "profile=False contradicts"),
+        ({"profile": True, "profile_schedule": (0, 1, 0)}, "active at least 1"),
+        ({"profile": True, "profile_schedule": (0, 1, 2.5)}, "active at least 1"),
+    ],
+)
+def test_options_that_cannot_be(options, said, folder):
+    with pytest.raises(UsageError, match=said):
+        batchadvisor.run(SCRIPTS / "plain.py", **{**QUICK, **options})
+    assert list(folder.iterdir()) == []
+
+
 class TestRun:
+    def test_its_options_reach_the_script(self):
+        """Stacks, a schedule and an order of samples, as `--stacks` and the others give them."""
+        found = batchadvisor.run(
+            SCRIPTS / "varying_lengths.py",
+            sizes=(4,),
+            goal="memory",
+            quiet=True,
+            worst_case=True,
+            stacks=True,
+            profile_schedule=[1, 1, 2],
+        )
+        assert found.goal.worst_case
+        searched = [one for one in found.trials if one.purpose == "search"]
+        (profile,) = [one.profile for one in searched if one.profile is not None]
+        assert profile.num_steps == 2
+        assert searched[0].inputs.largest == 401
+        trace = Path(found.folder, profile.trace).read_bytes()
+        text = gzip.decompress(trace) if profile.trace.endswith(".gz") else trace
+        assert b"python_function" in text
+
     def test_a_script(self):
         found = batchadvisor.run(SCRIPTS / "plain.py", sizes=(8, 40), **QUICK)
         assert found.batch_size == 40
