@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,7 +16,7 @@ from .results import Copies, DeviceMetrics
 
 SHORT_KERNEL_NS = 10_000
 GRIDS_STATED = 0.9
-"""Share of the computing time of which the grids must be known for an efficiency of all of it.
+"""Share of the kernels' time of which the grids must be known for an efficiency of all of it.
 Kernels of a graph have none on AMD's devices, and would count as empty."""
 
 _NO_KERNELS = "no kernel ran in the window"
@@ -175,20 +177,29 @@ class _View:
             why = why if self.kernels.any() else _NO_KERNELS
             self.unavailable.update(dict.fromkeys(fields, why))
             return dict.fromkeys(fields)
-        total, compute = (
-            intervals.capped_integral(self.starts[rows], self.ends[rows], self.blocks[rows])
-            for rows in (known, known & self.compute)
+        kernel_ns = intervals.length(self._covered(self.kernels))
+        total = self._blocks_integral(known, kernel_ns, "kernel", fields[:1])
+        compute = self._blocks_integral(known & self.compute, compute_ns, "computing", fields[1:])
+        values = (
+            None if total is None else self._share(total),
+            None if compute is None else self._share(compute),
+            None if compute is None else self._ratio(compute, compute_ns, fields[2], _NO_COMPUTE),
         )
-        stated = intervals.length(self._covered(known & self.compute))
-        computing: float | None = None
-        if stated < GRIDS_STATED * compute_ns:
-            self.unavailable[fields[2]] = (
-                f"the trace states grids for {stated / compute_ns:.0%} of the computing time only"
-            )
-        else:
-            computing = self._ratio(compute, compute_ns, fields[2], _NO_COMPUTE)
-        values = (self._share(total), self._share(compute), computing)
         return dict(zip(fields, values, strict=True))
+
+    def _blocks_integral(
+        self, known: _Rows, whole_ns: int, whose: str, fields: Sequence[str]
+    ) -> float | None:
+        """Integral of the capped blocks per multiprocessor; `None` where too few are known.
+
+        What is not known would count as empty, and the efficiency be no upper bound.
+        """
+        stated = intervals.length(self._covered(known))
+        if stated < GRIDS_STATED * whole_ns:
+            why = f"the trace states grids for {stated / whole_ns:.0%} of the {whose} time only"
+            self.unavailable.update(dict.fromkeys(fields, why))
+            return None
+        return intervals.capped_integral(self.starts[known], self.ends[known], self.blocks[known])
 
     def _weighted(self, values: Floats, rows: _Rows, field: str, why: str) -> float | None:
         rows = rows & np.isfinite(values)

@@ -24,6 +24,7 @@ from .results import Breakdown, DeviceMetrics, StepMetrics, TraceMetrics, Window
 from .steps import UNKNOWN, HostSteps, host_steps, launch_starts
 
 NO_GPU = "the trace holds no GPU activity"
+NO_HOST = "the trace holds no host activity"
 _NO_STEPS = "the trace holds no profiler steps"
 
 
@@ -127,7 +128,7 @@ class Analysis:
             kernels=self._kernels(start, end, self.devices),
             operators_pct=self._share(operators, start, end, "operators_pct"),
             input_wait_pct=self._share(self.inputs, start, end, "input_wait_pct"),
-            input_wait_s=intervals.length(intervals.clip(self.inputs, start, end)) / 1e9,
+            input_wait_s=self._input_wait(start, end),
             synchronize_s=self._waited(self.synchronize, start, end, "synchronize_s"),
             device_wait_s=self._waited(self.waits, start, end, "device_wait_s"),
             rank=_whole(trace.distributed.get("rank")),
@@ -137,6 +138,15 @@ class Analysis:
             unavailable=self.unavailable,
         )
 
+    def _has_host(self) -> bool:
+        return len(self.trace.operators) + len(self.steps) > 0
+
+    def _input_wait(self, start: int, end: int) -> float | None:
+        if not self._has_host():
+            self.unavailable["input_wait_s"] = NO_HOST
+            return None
+        return intervals.length(intervals.clip(self.inputs, start, end)) / 1e9
+
     def _share(self, covered: IntervalSet, start: int, end: int, field: str) -> float | None:
         if end <= start:
             self.unavailable[field] = "the trace has no window: no steps, GPU work or operators"
@@ -144,8 +154,8 @@ class Analysis:
         if field == "operators_pct" and len(self.trace.operators) == 0:
             self.unavailable[field] = "the trace holds no CPU operators"
             return None
-        if field == "input_wait_pct" and len(self.trace.operators) + len(self.steps) == 0:
-            self.unavailable[field] = "the trace holds no host activity"
+        if field == "input_wait_pct" and not self._has_host():
+            self.unavailable[field] = NO_HOST
             return None
         return 100.0 * intervals.length(intervals.clip(covered, start, end)) / (end - start)
 

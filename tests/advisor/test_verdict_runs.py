@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).parents[1] / "scripts" / "planted.py"
 
 
@@ -22,7 +24,7 @@ SCRIPT = Path(__file__).parents[1] / "scripts" / "planted.py"
 )
 def test_the_planted_cost_is_found(place, limit, larger, tmp_path):
     command = [sys.executable, "-m", "batchadvisor", "run", "--json", "-q", "--device", "cpu"]
-    command += ["--budget", "8s", "--sizes", "16,64,256", "-o", str(tmp_path / "run")]
+    command += ["--budget", "30s", "--sizes", "16,64,256", "-o", str(tmp_path / "run")]
     done = subprocess.run(
         [*command, str(SCRIPT), "--in", place],
         cwd=tmp_path,

@@ -288,9 +288,27 @@ def test_an_efficiency_needs_the_grids_of_all_kernels(bare_us, known, write):
     bare = work("kernel", "of a graph", 100, 100 + bare_us, correlation=2)
     events = [kernel("a", 0, 100, 1, 100), bare]
     (device,) = analyse_file(write(events, deviceProperties=[A100])).devices
-    assert (device.sm_efficiency_while_computing_pct is not None) == known
-    if not known:
-        assert "67%" in device.unavailable["sm_efficiency_while_computing_pct"]
+    for field in (
+        "sm_efficiency_pct", "sm_efficiency_compute_pct", "sm_efficiency_while_computing_pct"
+    ):  # fmt: skip
+        assert (getattr(device, field) is not None) == known
+        assert known or "67%" in device.unavailable[field]
+
+
+def test_collectives_without_grids_leave_the_computing_alone(write):
+    bare = work("kernel", "ncclDevKernel_AllReduce", 100, 300, correlation=2)
+    events = [kernel("a", 0, 100, 1, 100), bare]
+    (device,) = analyse_file(write(events, deviceProperties=[A100])).devices
+    assert device.sm_efficiency_pct is None
+    assert "33% of the kernel time" in device.unavailable["sm_efficiency_pct"]
+    assert device.sm_efficiency_while_computing_pct == 100
+
+
+def test_no_input_wait_is_known_without_the_host(write):
+    result = analyse_file(write([kernel("a", 0, 100, 1, 100)]))
+    assert result.input_wait_s is None
+    assert result.input_wait_pct is None
+    assert result.unavailable["input_wait_s"] == "the trace holds no host activity"
 
 
 def test_a_step_without_gpu_work_is_a_step(write):

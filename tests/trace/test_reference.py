@@ -162,7 +162,7 @@ def test_every_missing_number_has_a_reason(case):
         for field in device.__struct_fields__:
             if getattr(device, field) is None:
                 assert device.unavailable[field], field
-    for field in ("step_s", "operators_pct", "input_wait_pct", "synchronize_s"):
+    for field in ("step_s", "operators_pct", "input_wait_pct", "input_wait_s", "synchronize_s"):
         if getattr(result, field) is None:
             assert result.unavailable[field], field
 
