@@ -71,6 +71,21 @@ def verdict_of(
     return found
 
 
+def without_steps(found: Verdict) -> Verdict:
+    """The verdict on a window of no known number of steps, which may hold start-up.
+
+    Start-up waits for the host as a small batch does, and no batch shortens it.
+    """
+    helps = "unknown" if found.larger_batch == "helps" else found.larger_batch
+    return msgspec.structs.replace(
+        found,
+        message=found.message.replace(" of the step", " of the window"),
+        larger_batch=helps,
+        gain_at_most=None if helps == "unknown" else found.gain_at_most,
+        confidence="estimate",
+    )
+
+
 def _without_loader(found: Verdict, scaling: Scaling) -> Verdict:
     """A late host, of which nothing says whether it waited for its loader."""
     return msgspec.structs.replace(

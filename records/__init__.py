@@ -19,7 +19,15 @@ from .advice import (
     Training,
     Verdict,
 )
-from .analysis import Analysis, Collectives, RankTimes, StepTimes, TraceReport
+from .analysis import (
+    Analysis,
+    Breakdown,
+    Collectives,
+    Copies,
+    RankTimes,
+    StepTimes,
+    TraceReport,
+)
 from .base import SCHEMA_VERSION, Record, Spread
 from .checkup import Check, CheckState, Checkup
 from .comparison import Change, Comparison, Difference
@@ -87,6 +95,7 @@ __all__ = [
     "Analysis",
     "BatchIs",
     "BatchSizeSource",
+    "Breakdown",
     "Case",
     "Change",
     "Check",
@@ -97,6 +106,7 @@ __all__ = [
     "Collectives",
     "Communication",
     "Comparison",
+    "Copies",
     "Counters",
     "DeviceInfo",
     "DeviceRun",

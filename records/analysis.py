@@ -7,6 +7,37 @@ from .base import SCHEMA_VERSION, Record
 from .trial import Profile
 
 
+class Copies(Record, frozen=True, kw_only=True):
+    """Copies of one direction in a window, `HtoD` for example.
+
+    Attributes:
+        total_s: their durations added up.
+        num_bytes: `None` where the trace does not state it of all.
+    """
+
+    direction: str
+    num_copies: int
+    total_s: float
+    num_bytes: int | None
+
+
+class Breakdown(Record, frozen=True, kw_only=True):
+    """Where the time of a step went, seconds; exclusive, the parts add up to `total_s`.
+
+    Each moment belongs to the first of these that was going on, on any device or thread.
+    """
+
+    compute_s: float
+    communication_s: float
+    memcpy_s: float
+    memset_s: float
+    runtime_s: float
+    input_s: float
+    operator_s: float
+    other_s: float
+    total_s: float
+
+
 class StepTimes(Record, frozen=True, kw_only=True):
     """One profiler step of one GPU; shares are of its window.
 
@@ -14,6 +45,7 @@ class StepTimes(Record, frozen=True, kw_only=True):
         window_s: from the end of the step before to the end of this one, GPU work included.
         host_s: the host's range of the step.
         input_pct, host_pct: the GPU stood still: for the DataLoader, for the rest of the host.
+        breakdown: where the time of the window went, on all devices and threads.
     """
 
     name: str
@@ -25,6 +57,7 @@ class StepTimes(Record, frozen=True, kw_only=True):
     exposed_copy_pct: float | None = None
     input_pct: float | None = None
     host_pct: float | None = None
+    breakdown: Breakdown | None = None
 
 
 class TraceReport(Record, frozen=True, kw_only=True):
@@ -36,6 +69,9 @@ class TraceReport(Record, frozen=True, kw_only=True):
         device: number of the GPU in the trace.
         window_s, window_source: the window of all shares, and what it is.
         step_s, step_source: mean time from step to step, and how it was measured.
+        breakdown: where the time of a step went, on all devices and threads: the mean over the
+            steps, or of the whole window where the trace has none.
+        copies: by direction, in the window.
         notes: what to know before the numbers are believed.
     """
 
@@ -49,6 +85,8 @@ class TraceReport(Record, frozen=True, kw_only=True):
     step_s: float | None = None
     step_source: str = ""
     profile: Profile
+    breakdown: Breakdown | None = None
+    copies: tuple[Copies, ...] = ()
     steps: tuple[StepTimes, ...] = ()
     verdict: Verdict
     notes: tuple[str, ...] = ()

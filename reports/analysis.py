@@ -8,14 +8,26 @@ from pathlib import PurePath
 from rich.cells import cell_len
 from rich.text import Text
 
-from ..records import Analysis, Collectives, KernelTime, Profile, StepTimes, TraceReport, Verdict
-from ..units import format_seconds
+from ..records import (
+    Analysis,
+    Breakdown,
+    Collectives,
+    Copies,
+    KernelTime,
+    Profile,
+    StepTimes,
+    TraceReport,
+    Verdict,
+)
+from ..units import format_bytes, format_seconds
 from .larger import larger_text
 from .layout import Page
-from .wording import evidence_text, percent, plural
+from .wording import evidence_text, percent, plural, share_of
 
 UNKNOWN = "-"
 GAP = 2
+MIN_NAME = 14
+"""Names of traces are cut so far, to their ends, before a column is left out."""
 DROPPED_FIRST = (
     "tensor", "occup.", "SM eff.", "ops", "copies", "busy", "host's", "step time", "compute",
     "communication", "calls", "comm.", "last in",
@@ -146,6 +158,33 @@ def _traces(page: Page, reports: Sequence[TraceReport], names: Sequence[str]) ->
             + (f"; {window.device_name}" if window.device_name else ""),
             style="dim",
         )
+        if window.breakdown is not None:
+            whose = "a step" if window.steps else "the window"
+            page.entry(f"{whose}, each moment counted once: {_parts(window.breakdown)}.")
+        if window.copies:
+            page.entry(f"copies: {'; '.join(map(_copies, window.copies))}.")
+
+
+PARTS = {
+    "compute_s": "computing", "communication_s": "communication", "memcpy_s": "copies",
+    "memset_s": "sets", "runtime_s": "calls of the GPU's API", "input_s": "DataLoader",
+    "operator_s": "operators", "other_s": "other",
+}  # fmt: skip
+"""Parts of a breakdown, in the order in which a moment is given to them."""
+
+
+def _parts(breakdown: Breakdown) -> str:
+    """Times and shares of a breakdown, without those that are nothing."""
+    return ", ".join(
+        f"{text} {format_seconds(seconds)} ({share_of(seconds, breakdown.total_s)}%)"
+        for field, text in PARTS.items()
+        if (seconds := getattr(breakdown, field)) > 0
+    )
+
+
+def _copies(one: Copies) -> str:
+    size = "" if one.num_bytes is None else f", {format_bytes(one.num_bytes)}"
+    return f"{one.direction} {one.num_copies} in {format_seconds(one.total_s)}{size}"
 
 
 def _input(profile: Profile) -> float | None:
@@ -166,6 +205,10 @@ def _tensor(profile: Profile) -> str:
     if known is None:
         return UNKNOWN
     return f"{percent(known)}+{percent(unknown)}?" if unknown else percent(known)
+
+
+def _part(breakdown: Breakdown | None, field: str) -> str:
+    return UNKNOWN if breakdown is None else share_of(getattr(breakdown, field), breakdown.total_s)
 
 
 def _cell(value: float | None) -> str:
@@ -232,6 +275,8 @@ def _steps(page: Page, steps: Sequence[StepTimes]) -> None:
     }
     if all(one.busy_pct is None for one in steps):
         columns = {title: columns[title] for title in ("step", "window", "host's")}
+        for title, field in (("ops", "operator_s"), ("input", "input_s"), ("other", "other_s")):
+            columns[title] = [_part(one.breakdown, field) for one in steps]
     _table(page, columns, left=())
 
 
@@ -268,6 +313,7 @@ def _cut(text: str, room: int) -> str:
 def _table(page: Page, columns: dict[str, list[str]], left: Sequence[str]) -> list[str]:
     """Appends aligned columns, as many as fit; the titles that are shown."""
     for title in DROPPED_FIRST:
+        columns = _shorter_names(columns, page.width)
         if _width(columns) <= page.width:
             break
         columns = {key: cells for key, cells in columns.items() if key != title}
@@ -284,6 +330,15 @@ def _table(page: Page, columns: dict[str, list[str]], left: Sequence[str]) -> li
             text += " " * GAP + (cell + space if key in left else space + cell)
         page.line(Text(text, style="dim" if number == 0 else ""))
     return list(columns)
+
+
+def _shorter_names(columns: dict[str, list[str]], width: int) -> dict[str, list[str]]:
+    """The columns with names cut to fit, where that is enough and they stay apart."""
+    names = columns.get("trace", [])
+    rest = _width({key: cells for key, cells in columns.items() if key != "trace"})
+    room = width - rest - GAP
+    short = [_tail(one, room) for one in names] if room >= MIN_NAME else names
+    return {**columns, "trace": short} if names and len(set(short)) == len(set(names)) else columns
 
 
 def _tail(text: str, room: int) -> str:

@@ -8,7 +8,15 @@ from ..records import Advice, Choice, Finding, RunRecord, Tail, TailCheck, Train
 from ..units import format_bytes, format_runs, format_seconds
 from .larger import larger_text
 from .layout import Page
-from .wording import bytes_per_sample, evidence_text, measured_seconds, number, plural, share_of
+from .wording import (
+    bytes_per_sample,
+    evidence_text,
+    measured_seconds,
+    number,
+    pad_digits,
+    plural,
+    share_of,
+)
 
 MAX_FILES = 10
 SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
@@ -150,7 +158,8 @@ def _near_by(tail: Tail) -> str:
     sizes = []
     for one in tail.clean_sizes:
         rate = one.predicted_samples_per_s
-        sizes.append(str(one.batch_size) + (f" ({rate:.3g}/s)" if rate is not None else ""))
+        shown = "" if rate is None else f" ({pad_digits(rate, 0.01)}/s)"
+        sizes.append(f"{one.batch_size}{shown}")
     listed = ", ".join(sizes or map(str, tail.nearest_clean))
     if any(one.predicted_samples_per_s is not None for one in tail.clean_sizes):
         return (

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from ..advisor.job import job_verdict
-from ..advisor.verdict import verdict_of
+from ..advisor.verdict import verdict_of, without_steps
 from ..errors import UsageError
 from ..probes.trace import metrics, ranks
 from ..probes.trace.reader import read_trace
@@ -147,7 +147,7 @@ def _reports(
         )
         verdict = verdict_of(profile)
         if result.window_source != "steps":
-            verdict = msgspec.structs.replace(verdict, confidence="estimate")
+            verdict = without_steps(verdict)
         found.append(
             TraceReport(
                 trace=_text(path),
@@ -160,6 +160,8 @@ def _reports(
                 step_s=result.step_s,
                 step_source=result.step_source,
                 profile=profile,
+                breakdown=result.breakdown,
+                copies=() if device is None else device.copies,
                 steps=tuple(_step(one, device) for one in result.steps),
                 verdict=verdict,
                 notes=_notes(result, device, len(devices)),
@@ -171,7 +173,12 @@ def _reports(
 def _step(step: StepMetrics, device: DeviceMetrics | None) -> StepTimes:
     own = next((one for one in step.devices if device and one.device == device.device), None)
     if own is None or own.idle is None or own.window_s <= 0:
-        return StepTimes(name=step.name, window_s=step.window_s, host_s=step.host_s)
+        return StepTimes(
+            name=step.name,
+            window_s=step.window_s,
+            host_s=step.host_s,
+            breakdown=step.breakdown,
+        )
     whole = own.window_s / 100
     return StepTimes(
         name=step.name,
@@ -183,6 +190,7 @@ def _step(step: StepMetrics, device: DeviceMetrics | None) -> StepTimes:
         exposed_copy_pct=own.exposed_copy_s / whole,
         input_pct=own.idle.host_input_s / whole,
         host_pct=(own.idle.host_s - own.idle.host_input_s) / whole,
+        breakdown=step.breakdown,
     )
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ...records import Breakdown
 from . import events as vocabulary
 from . import intervals
 from .columns import Trace
 from .devices import NameFlags
 from .intervals import IntervalSet
-from .results import Breakdown
 
 
 def breakdowns(

@@ -118,6 +118,10 @@ class DeviceProperties(msgspec.Struct, frozen=True, kw_only=True):
     warp_size: int | None = None
 
 
+def _events(count: int) -> str:
+    return "1 event" if count == 1 else f"{count} events"
+
+
 class Losses(msgspec.Struct, frozen=True, kw_only=True):
     """What was wrong with the file and what that cost.
 
@@ -147,9 +151,9 @@ class Losses(msgspec.Struct, frozen=True, kw_only=True):
         if self.damage:
             parts.append(self.damage)
         if self.num_lost:
-            parts.append(f"{self.num_lost} events could not be read")
+            parts.append(f"{_events(self.num_lost)} could not be read")
         if self.num_mended:
-            parts.append(f"{self.num_mended} events were not valid JSON and were mended")
+            parts.append(f"{_events(self.num_mended)} not valid JSON and mended")
         where = f" (from byte {self.first_damage_byte} on)" if self.first_damage_byte else ""
         return "; ".join(parts) + where if parts else "nothing"
 

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ...records import Copies
 from . import events as vocabulary
 from . import intervals, occupancy
 from .columns import Activities, DeviceProperties
 from .gaps import Causes, idle_time
 from .intervals import Floats, Ints
-from .results import Copies, DeviceMetrics
+from .results import DeviceMetrics
 
 SHORT_KERNEL_NS = 10_000
 GRIDS_STATED = 0.9

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...records import KernelTime, OperatorTime
+from ...records import Breakdown, KernelTime, OperatorTime
 from . import events as vocabulary
 from . import intervals, tables
 from .breakdown import breakdowns, mean
@@ -20,7 +20,7 @@ from .devices import Device, NameFlags
 from .gaps import HostCalls, blocking_calls
 from .intervals import IntervalSet
 from .reader import read_trace
-from .results import Breakdown, DeviceMetrics, StepMetrics, TraceMetrics, WindowSource
+from .results import DeviceMetrics, StepMetrics, TraceMetrics, WindowSource
 from .steps import UNKNOWN, HostSteps, host_steps, launch_starts
 
 NO_GPU = "the trace holds no GPU activity"

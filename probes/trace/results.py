@@ -9,20 +9,11 @@ from typing import Literal
 
 import msgspec
 
-from ...records import KernelTime, OperatorTime, Record
+from ...records import Breakdown, Copies, KernelTime, OperatorTime, Record
 from .columns import Losses
 from .gaps import Idle
 
 WindowSource = Literal["steps", "GPU span", "operators", "none"]
-
-
-class Copies(Record, frozen=True, kw_only=True):
-    """Copies of one direction in a window."""
-
-    direction: str
-    num_copies: int
-    total_s: float
-    num_bytes: int | None
 
 
 class DeviceMetrics(Record, frozen=True, kw_only=True):
@@ -85,23 +76,6 @@ class DeviceMetrics(Record, frozen=True, kw_only=True):
     exposed_copy_s: float = 0.0
     idle: Idle | None = None
     unavailable: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class Breakdown(Record, frozen=True, kw_only=True):
-    """Where the time of a step went, seconds; exclusive, the parts add up to `total_s`.
-
-    Each moment belongs to the first of these that was going on, on any device or thread.
-    """
-
-    compute_s: float
-    communication_s: float
-    memcpy_s: float
-    memset_s: float
-    runtime_s: float
-    input_s: float
-    operator_s: float
-    other_s: float
-    total_s: float
 
 
 class StepMetrics(Record, frozen=True, kw_only=True):

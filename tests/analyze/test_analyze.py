@@ -87,6 +87,24 @@ class TestOdd:
         assert "no steps" in text
         assert "Steps of" not in text
 
+    def test_without_steps_start_up_promises_nothing(self, tmp_path):
+        """A GPU that waits for the host while a job starts is no reason for a larger batch."""
+        events = [one for one in training(kernel_us=10) if "ProfilerStep" not in one["name"]]
+        (report,) = analyze([save(tmp_path / "t.json", events)]).traces
+        assert report.verdict.limit == "host"
+        assert (report.verdict.larger_batch, report.verdict.gain_at_most) == ("unknown", None)
+        assert "of the window the GPU waits" in report.verdict.message
+
+    def test_where_the_time_went(self, tmp_path):
+        path = save(tmp_path / "t.json", training())
+        text, found = run("--steps", path)
+        (report,) = found.traces
+        assert report.breakdown.compute_s == pytest.approx(90e-6)
+        parts = [getattr(report.breakdown, one) for one in report.breakdown.__struct_fields__]
+        assert sum(parts[:-1]) == pytest.approx(parts[-1])
+        assert "a step, each moment counted once: computing 0.09 ms" in text
+        assert [one.breakdown.compute_s for one in report.steps] == [pytest.approx(90e-6)] * 3
+
     def test_one_step(self, tmp_path):
         text, found = run(save(tmp_path / "t.json", training(num_steps=1)))
         assert len(found.traces[0].steps) == 1

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 from batchadvisor.records import (
     Analysis,
+    Breakdown,
     Collectives,
+    Copies,
     Evidence,
     IdleShares,
     KernelTime,
@@ -146,3 +148,31 @@ def test_names_of_a_runs_traces():
 def test_larger(helps, most, text):
     verdict = Verdict(limit="host", message="", larger_batch=helps, gain_at_most=most)
     assert text in larger_text(verdict)
+
+
+def test_where_the_time_went():
+    parts = dict.fromkeys(Breakdown.__struct_fields__, 0.0)
+    breakdown = Breakdown(**{**parts, "compute_s": 0.03, "input_s": 0.001, "total_s": 0.04})
+    copies = (
+        Copies(direction="HtoD", num_copies=2, total_s=0.001, num_bytes=1 << 20),
+        Copies(direction="DtoH", num_copies=1, total_s=0.001, num_bytes=None),
+    )
+    text = " ".join(
+        shown(Analysis(traces=(report(0, breakdown=breakdown, copies=copies),))).split()
+    )
+    assert "counted once: computing 30 ms (75%), DataLoader 1 ms (2%)." in text
+    assert "copies: HtoD 2 in 1 ms, 1 MiB; DtoH 1 in 1 ms." in text
+
+
+def test_a_long_name_costs_no_column():
+    long = "v100_ns_resolution_of_a_resnet_of_somebody_rank0"
+    text = shown(Analysis(traces=(report(0, trace=f"{long}.json.gz"),)), 100)
+    row = next(line for line in text.splitlines() if "somebody_rank0" in line and "..." in line)
+    assert row.split()[0].endswith("somebody_rank0")
+    assert "SM eff." in text
+
+
+def test_names_that_would_become_one_stay_whole():
+    traces = tuple(report(0, trace=f"{one * 30}_and_then_the_same_end.json") for one in "ab")
+    text = shown(Analysis(traces=traces), 100)
+    assert "a" * 30 in text.split("Shares of the time")[1]

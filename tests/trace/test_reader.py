@@ -234,7 +234,7 @@ class TestDamage:
         trace = read_trace(write(lines([OP, '{"ph": "X", "name": {{{', OP, OP])))
         assert len(trace.operators) == 3
         assert trace.losses.num_lost == 1
-        assert "1 events could not be read" in str(trace.losses)
+        assert "1 event could not be read" in str(trace.losses)
 
     def test_every_cut_is_survived(self, write):
         """A file cut anywhere gives the events before the cut, or one clear error."""
