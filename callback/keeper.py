@@ -32,6 +32,7 @@ from ..records import (
     RunState,
     ScriptInfo,
 )
+from ..session.events import EventStore
 from ..session.store import RECORD, SAMPLES, RunStore
 from . import ledger
 from .core import NEVER, Core
@@ -73,7 +74,8 @@ class Keeper:
         self.facts = facts
         self.root = folder_of(options, facts.world_size)
         self.folder = self.root if facts.rank == 0 else self.root / f"rank-{facts.rank:04d}"
-        self.store = RunStore(self.folder)
+        follows = options.scalars and facts.rank == 0
+        self.store = (EventStore if follows else RunStore)(self.folder)
         _keep_earlier(self.folder)
         self.core = Core(self)
         self.windows: Windows | None = None

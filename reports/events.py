@@ -1,28 +1,27 @@
 """A run as TensorBoard's own dashboards read it: scalars, a row of HParams, the advice as text.
 
 The protocol buffers and the record format are TensorBoard's; neither torch nor TensorFlow is needed
-for them. Everything is written at once when the run is over, so nothing of it disturbs a window.
+for them. Written between two trials, so that nothing of it disturbs a window.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from ..records import Advice, RunRecord, Spread
 from ..units import GIB
+from .event_files import EventRun
 from .sizes import SizeRow, outcome_words, size_rows
 
-SUFFIX = ".batchadvisor"
-"""Ends the names of our event files, so that a resumed run replaces its own and no others."""
 ADVICE_TAG = "advice"
 STEP_TAG = "steps/step time (ms)"
 INPUT_TAG = "steps/input wait (ms)"
 MAX_STEPS = 1000
-"""Timed steps of one size that get a point; of more every second, third, ... has one."""
+"""Timed steps of one trial that get a point; of more every second, third, ... has one."""
 
 _METRICS: dict[str, Callable[[SizeRow, float | None], float | None]] = {
     "sweep/samples per second": lambda row, _: _median(row.samples_per_s),
@@ -41,40 +40,122 @@ _METRICS: dict[str, Callable[[SizeRow, float | None], float | None]] = {
 """Tag -> its value for a size, given the capacity in bytes; `None` is left out."""
 
 
-def write_events(
-    folder: Path,
-    record: RunRecord,
-    advice: Advice,
-    *,
-    text: str,
-    steps: Mapping[int, Sequence[tuple[float, float]]],
-) -> None:
-    """Writes `folder` and one `batch_size=0064` below it for each size as TensorBoard runs.
+class EventFiles:
+    """The event files of one run, kept up to date while it goes on.
 
     Args:
-        folder: log directory of the run; traces are in the same runs.
-        text: the answer as Markdown.
-        steps: seconds per timed step and seconds of it that waited for the loader, by the ordinal
-            of the trial.
+        folder: log directory of the run; its traces are in the same runs. Is made when needed.
     """
-    ended_s = _ended_s(record)
-    rows = size_rows(record, advice)
-    capacity = float(record.device.capacity_bytes) if record.device is not None else None
-    values = [(row, _values(row, capacity)) for row in rows]
-    summary = [_experiment(values), _text(text)]
-    summary += [_scalar(tag, number, row.batch_size) for row, own in values for tag, number in own]
-    _write(folder, ended_s, summary)
-    for row, own in values:
-        one = [_session_start(row, ended_s), _session_end(row, ended_s)]
-        one += [_scalar(tag, number, row.batch_size) for tag, number in own]
-        for tag, position in ((STEP_TAG, 0), (INPUT_TAG, 1)):
-            times = steps.get(row.trial.ordinal, ())
-            stride = math.ceil(len(times) / MAX_STEPS)
-            one += [
-                _scalar(tag, 1e3 * times[number][position], number, first=number == 0)
-                for number in range(0, len(times), stride or 1)
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._whole = EventRun(folder)
+        self._sizes: dict[int, EventRun] = {}
+        self._steps: dict[int, set[int]] = {}
+        self._known: dict[tuple[int, str], object] = {}
+        self._text = ""
+
+    def update(
+        self,
+        record: RunRecord,
+        advice: Advice,
+        *,
+        text: str,
+        steps: Mapping[int, Sequence[tuple[float, float]]],
+    ) -> None:
+        """Writes the folder's own run and one `batch_size=0064` below it for each size.
+
+        While the record says that the run goes on, what is new or has changed is added, and the
+        folder's own run is the text alone: the curve over all sizes, in their order, and which one
+        is recommended follow when it is over.
+
+        Args:
+            text: the answer as Markdown.
+            steps: seconds per timed step and seconds of it that waited for the loader, by the
+                ordinal of the trial.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        over = record.state != "running"
+        wall_s = _ended_s(record)
+        capacity = float(record.device.capacity_bytes) if record.device is not None else None
+        values = [(row, _values(row, capacity)) for row in size_rows(record, advice)]
+        for row, own in values:
+            size = row.batch_size
+            new = self._new_steps(record, size, steps)
+            note = ", ".join(row.marks) if over else ""
+            about = (outcome_words(row, short=False), note)
+            session = [_session_start(row, wall_s, *about), _session_end(row, wall_s)]
+            if over:
+                points = [_scalar(tag, number, size) for tag, number in own]
+                self._run_of(size).append(wall_s, new)
+                self._run_of(size).finish(wall_s, [*session, *points])
+                continue
+            points = [
+                _scalar(tag, number, size)
+                for tag, number in own
+                if self._changed(size, tag, number)
             ]
-        _write(folder / f"batch_size={row.batch_size:04d}", ended_s, one)
+            told = session if self._changed(size, "session", about) else []
+            self._run_of(size).append(wall_s, [*told, *new, *points])
+        self._summary(values, text, len(record.trials), wall_s, over=over)
+
+    def _summary(
+        self,
+        values: Sequence[tuple[SizeRow, list[tuple[str, float]]]],
+        text: str,
+        num_trials: int,
+        wall_s: float,
+        *,
+        over: bool,
+    ) -> None:
+        told = _text(text, num_trials)
+        if over:
+            curve = [
+                _scalar(tag, number, row.batch_size) for row, own in values for tag, number in own
+            ]
+            self._whole.finish(wall_s, [_experiment(values), told, *curve])
+        elif self._text != text:
+            self._whole.append(wall_s, [told])
+        self._text = text
+
+    def _run_of(self, size: int) -> EventRun:
+        if size not in self._sizes:
+            folder = self._folder / f"batch_size={size:04d}"
+            self._sizes[size] = EventRun(folder, (STEP_TAG, INPUT_TAG))
+        return self._sizes[size]
+
+    def _changed(self, size: int, what: str, value: object) -> bool:
+        changed = self._known.get((size, what)) != value
+        self._known[size, what] = value
+        return changed
+
+    def _new_steps(
+        self,
+        record: RunRecord,
+        size: int,
+        steps: Mapping[int, Sequence[tuple[float, float]]],
+    ) -> list[tuple[int, Any]]:
+        """Timed steps of trials that have no points yet; those of later ones go on counting."""
+        own = [one.ordinal for one in record.trials if one.batch_size == size]
+        if size not in self._steps:
+            # An earlier process wrote those of the trials that it left.
+            self._steps[size] = set(own) if self._run_of(size).exists() else set()
+        points: list[tuple[int, Any]] = []
+        first = 0
+        for ordinal in own:
+            times = steps.get(ordinal, ())
+            if ordinal not in self._steps[size]:
+                stride = math.ceil(len(times) / MAX_STEPS) or 1
+                points += [
+                    _scalar(tag, 1e3 * times[number][position], first + number, first=number == 0)
+                    for tag, position in ((STEP_TAG, 0), (INPUT_TAG, 1))
+                    for number in range(0, len(times), stride)
+                ]
+            first += len(times)
+        self._steps[size] |= set(own)
+        return points
 
 
 def _median(spread: Spread | None) -> float | None:
@@ -113,7 +194,7 @@ def _scalar(tag: str, value: float, step: int, *, first: bool = True) -> tuple[i
     return step, summary_pb2.Summary.Value(tag=tag, tensor=tensor, metadata=about)
 
 
-def _text(text: str) -> tuple[int, Any]:
+def _text(text: str, step: int) -> tuple[int, Any]:
     from tensorboard.compat.proto import summary_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
     from tensorboard.plugins.text import metadata
 
@@ -123,7 +204,7 @@ def _text(text: str) -> tuple[int, Any]:
         string_val=[text.encode("utf-8", "replace")],
     )
     about = metadata.create_summary_metadata(display_name=ADVICE_TAG, description="")
-    return 0, summary_pb2.Summary.Value(tag=ADVICE_TAG, tensor=tensor, metadata=about)
+    return step, summary_pb2.Summary.Value(tag=ADVICE_TAG, tensor=tensor, metadata=about)
 
 
 def _hparams(tag: str, **content: Any) -> tuple[int, Any]:
@@ -158,13 +239,13 @@ def _experiment(values: Sequence[tuple[SizeRow, list[tuple[str, float]]]]) -> tu
     return _hparams(metadata.EXPERIMENT_TAG, experiment=experiment)
 
 
-def _session_start(row: SizeRow, ended_s: float) -> tuple[int, Any]:
+def _session_start(row: SizeRow, ended_s: float, outcome: str, note: str) -> tuple[int, Any]:
     from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
     start = plugin_data_pb2.SessionStartInfo(start_time_secs=ended_s - row.trial.elapsed_s)
     start.hparams["batch_size"].number_value = row.batch_size
-    start.hparams["outcome"].string_value = outcome_words(row, short=False)
-    start.hparams["note"].string_value = ", ".join(row.marks)
+    start.hparams["outcome"].string_value = outcome
+    start.hparams["note"].string_value = note
     return _hparams(metadata.SESSION_START_INFO_TAG, session_start_info=start)
 
 
@@ -176,28 +257,3 @@ def _session_end(row: SizeRow, ended_s: float) -> tuple[int, Any]:
         status=api_pb2.STATUS_SUCCESS if good else api_pb2.STATUS_FAILURE, end_time_secs=ended_s
     )
     return _hparams(metadata.SESSION_END_INFO_TAG, session_end_info=end)
-
-
-def _write(folder: Path, wall_s: float, values: Iterable[tuple[int, Any]]) -> None:
-    """One event file, whole or not at all, in place of the one that an earlier part left."""
-    from tensorboard.compat.proto import event_pb2, summary_pb2
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
-    folder.mkdir(parents=True, exist_ok=True)
-    name = f"events.out.tfevents.{int(wall_s):010d}{SUFFIX}"
-    draft = folder / f".draft-{SUFFIX}"
-    try:
-        with draft.open("wb") as file:
-            writer = RecordWriter(file)
-            first = event_pb2.Event(wall_time=wall_s, file_version="brain.Event:2")
-            writer.write(first.SerializeToString())
-            for step, value in values:
-                summary = summary_pb2.Summary(value=[value])
-                event = event_pb2.Event(wall_time=wall_s, step=step, summary=summary)
-                writer.write(event.SerializeToString())
-        for old in folder.glob(f"events.out.tfevents.*{SUFFIX}"):
-            old.unlink()
-        draft.replace(folder / name)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise

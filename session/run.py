@@ -30,13 +30,13 @@ from ..records import (
 from ..units import format_seconds
 from .communication import measure_communication
 from .display import Display
-from .events import write_run_events
+from .events import EventStore
 from .failures import nothing_fits
 from .journal import Journal
 from .local import LocalWorkers
 from .options import RunOptions, check_energy_device, check_goal, check_script, run_folder
 from .ranks import rank_target
-from .store import RunStore, read_record
+from .store import read_record
 from .target import Target, choose_target
 from .template import TemplateWorkers, runs_only_as_written
 from .traces import with_profile
@@ -127,7 +127,7 @@ class Run:
         self._display = display
         self._keep = keep
         self._script_traceback = ""
-        self._store = RunStore(_folder(options, resumed))
+        self._store = EventStore(_folder(options, resumed))
         self.journal = Journal(_first_record(options, resumed), self._store, keep=keep)
         self.workers = workers_for(options, target, self.journal, display, group)
 
@@ -179,15 +179,11 @@ class Run:
         return self._result(error)
 
     def _result(self, error: BatchAdvisorError | None = None) -> RunResult:
-        """What the run leaves; nothing is measured any more, so event files disturb nothing."""
+        """What the run leaves."""
         record = self.journal.record
-        advice = advise(record)
-        if record.trials:
-            try:
-                write_run_events(record, advice, self._store.folder)
-            except OSError as problem:
-                self._display.note(f"no event files for TensorBoard: {problem}")
-        return RunResult(record, advice, self._store.folder, error)
+        if self._store.problem:
+            self._display.note(f"event files for TensorBoard: {self._store.problem}")
+        return RunResult(record, advise(record), self._store.folder, error)
 
     def _one(self, request: TrialRequest) -> None:
         """Runs one trial and puts it into the record, whatever comes of it."""

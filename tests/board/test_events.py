@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.reports.sizes import size_rows
-from batchadvisor.session.events import write_run_events
+from batchadvisor.session.events import EventStore, write_run_events
 from batchadvisor.session.store import read_record
 from batchadvisor.units import GIB
 
@@ -133,15 +133,20 @@ class TestHParams:
 class TestFiles:
     def test_a_resumed_run_replaces_only_its_own(self, run):
         folder, record, advice = run
-        one = folder / "traces/batch_size=0008"
+        one = folder / "traces/batch_size=0001"
         foreign = one / "events.out.tfevents.1.somebody"
         foreign.write_bytes(b"")
         later = msgspec.structs.replace(record, elapsed_s=record.elapsed_s + 100)
         write_run_events(later, advice, folder)
         files = [path.name for path in one.iterdir() if "tfevents" in path.name]
-        assert len(files) == 2
-        assert foreign.exists()
-        assert not list(folder.rglob(".draft*"))
+        assert len(files) == 4, (
+            "somebody's, the first part's steps, its last file emptied, the last"
+        )
+        assert foreign.read_bytes() == b""
+        found, _ = read(one)
+        assert all(len(values) == 1 for tag, values in found.items() if tag.startswith("sweep/"))
+        assert [step for step, _ in found["steps/step time (ms)"]] == list(range(0, 2500, 3))
+        assert not list(folder.rglob(".*"))
 
     @pytest.mark.parametrize("make", [samples.nothing_fits, samples.interrupted, samples.cpu])
     def test_other_records(self, make, tmp_path):
@@ -150,3 +155,106 @@ class TestFiles:
         write_run_events(record, advice, tmp_path)
         found, _ = read(tmp_path / "traces")
         assert advice.headline.split(":")[0] in found["advice"][0][1].decode()
+
+
+@pytest.fixture
+def live(tmp_path):
+    """The stored run's folder as it grows, under a TensorBoard that is there from the start."""
+    from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+
+    whole = read_record(zoo.CHAR_GPT)
+    store = EventStore(tmp_path / "run")
+    reader = EventMultiplexer(event_file_active_filter=lambda _: True)  # as `view` reads
+
+    def until(num_trials, state="running"):
+        """Saves the first trials, as the run did; what TensorBoard knows then."""
+        trials = whole.trials[:num_trials]
+        elapsed_s = sum(one.elapsed_s for one in trials) + (state != "running")
+        store.save(msgspec.structs.replace(whole, state=state, trials=trials, elapsed_s=elapsed_s))
+        assert store.problem == ""
+        reader.AddRunsFromDirectory(str(store.folder / "traces"))
+        reader.Reload()
+        return reader
+
+    yield whole, store, until
+    store.close()
+
+
+class TestLive:
+    """A run that is still writing."""
+
+    def test_each_size_is_there_when_it_was_measured(self, live, caplog):
+        whole, store, until = live
+        assert until(0).Runs() == {}
+        assert not (store.folder / "traces").exists(), "nothing to leave behind"
+        seen = set()
+        for number, trial in enumerate(whole.trials[:12], 1):
+            if trial.purpose != "tail":
+                seen.add(f"batch_size={trial.batch_size:04d}")
+            assert {one for one in until(number).Runs() if one != "."} == seen
+        reader = until(len(whole.trials), "finished")
+        for row in size_rows(whole, advise(whole)):
+            points = reader.Tensors(f"batch_size={row.batch_size:04d}", "sweep/step time (ms)")
+            last = points[-1].tensor_proto.float_val[0]
+            assert last == pytest.approx(1e3 * row.step_s.median, rel=1e-6)
+        curve = [one.step for one in reader.Tensors(".", "sweep/samples per second")]
+        assert curve == sorted(curve), "written once, in the order of sizes"
+        assert curve == sorted({row.batch_size for row in size_rows(whole, advise(whole))})
+        assert len(reader.Tensors(".", "advice")) > 3
+        assert not caplog.records, "no warning in TensorBoard's log"
+        # What is left is what a run of one piece leaves.
+        found, _ = read(store.folder / "traces/batch_size=0008")
+        assert all(len(values) == 1 for tag, values in found.items() if tag.startswith("sweep/"))
+
+    def test_steps_are_written_once_and_go_on_counting(self, live):
+        whole, store, until = live
+        size = 8
+        again = [one for one in whole.trials if one.batch_size == size][:2]
+        assert len(again) == 2
+        for number, trial in enumerate(again):
+            rows = [{"trial": trial.ordinal, "step_s": 0.001, "input_wait_s": 0.0}] * (3 + number)
+            store.append(rows)
+            until(trial.ordinal + 1)
+        reader = until(again[-1].ordinal + 1, "interrupted")
+        points = reader.Tensors(f"batch_size={size:04d}", "steps/step time (ms)")
+        assert [one.step for one in points] == list(range(7))
+
+    def test_a_torn_file_is_harmless(self, live, caplog):
+        whole, store, until = live
+        until(6)
+        one = store.folder / f"traces/batch_size={whole.trials[0].batch_size:04d}"
+        (file,) = one.glob("events.*")
+        file.with_name("events.out.tfevents.0000000001.torn").write_bytes(file.read_bytes()[:-9])
+        (one / ".draft-.batchadvisor").write_bytes(file.read_bytes()[:50])
+        reader = until(len(whole.trials), "finished")
+        assert one.name in reader.Runs()
+        assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+    def test_a_failure_costs_event_files_only(self, live):
+        whole, store, _ = live
+        (store.folder / "traces").write_text("in the way")
+        store.save(whole)
+        assert "traces" in store.problem
+        assert read_record(store.folder) == whole
+
+    def test_a_new_size_does_not_wait(self, live, monkeypatch):
+        whole, store, until = live
+        monkeypatch.setattr("batchadvisor.session.events.COST_SHARE", 1e9)
+        for number in range(1, len(whole.trials) + 1):
+            store.save(
+                msgspec.structs.replace(whole, state="running", trials=whole.trials[:number])
+            )
+        runs = {one.name for one in (store.folder / "traces").iterdir() if one.is_dir()}
+        sizes = {one.batch_size for one in whole.trials}
+        rows = size_rows(whole, advise(whole))
+        assert runs == {f"batch_size={row.batch_size:04d}" for row in rows}
+        texts = until(len(whole.trials)).Tensors(".", "advice")
+        assert len(texts) == len(sizes), "the rest waited"
+
+
+class TestSizesWithoutTimes:
+    def test_a_row_with_its_outcome(self, tmp_path):
+        record, _ = samples.nothing_fits()
+        write_run_events(record, advise(record), tmp_path)
+        found, _ = read(tmp_path / "traces" / f"batch_size={record.trials[0].batch_size:04d}")
+        assert not [tag for tag in found if tag.startswith("sweep/step")]

@@ -417,3 +417,33 @@ class TestOptions:
 def test_the_import_is_light(tmp_path):
     code = "import batchadvisor, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=os.environ)
+
+
+class TestEventFiles:
+    def test_they_grow_with_the_training(self, tmp_path):
+        from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+
+        reader, seen = EventMultiplexer(), []
+
+        def each(number):
+            if number in (1, 30):
+                reader.AddRunsFromDirectory(str(tmp_path))
+                reader.Reload()
+                seen.append(set(reader.Runs()))
+
+        loops.watched(tmp_path, quiet=True, profile=False, each=each)
+        assert seen[0] == set()
+        assert "traces/batch_size=0008" in seen[1], "while it trains"
+        reader.AddRunsFromDirectory(str(tmp_path))
+        reader.Reload()
+        record = read_record(tmp_path)
+        (value,) = reader.Tensors("traces/batch_size=0008", "sweep/samples per second")[
+            -1
+        ].tensor_proto.float_val
+        assert value == pytest.approx(record.trials[0].samples_per_s.median, rel=1e-6)
+        (text,) = reader.Tensors("traces", "advice")[-1].tensor_proto.string_val
+        assert b"Batch size 8 as it ran" in text
+
+    def test_without_scalars_there_are_none(self, tmp_path):
+        loops.watched(tmp_path, quiet=True, profile=False, scalars=False)
+        assert not list(tmp_path.rglob("*tfevents*"))
