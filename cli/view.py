@@ -25,8 +25,8 @@ from .types import PATH
 def view(logdir: Path | None, port: int | None, tab: Any, debug: bool) -> None:
     """Show LOGDIR in TensorBoard: a run, a folder of runs, or traces of any script.
 
-    Without LOGDIR the newest run below batchadvisor-runs is shown. TensorBoard listens on
-    127.0.0.1 only; Ctrl-C ends it.
+    Without LOGDIR all runs below batchadvisor-runs are there, and the tab opens the newest.
+    TensorBoard listens on 127.0.0.1 only; Ctrl-C ends it.
     """
     del debug  # `main` looks for it
     from ..session import view as session

@@ -75,8 +75,8 @@ def view(
     """Starts TensorBoard; `serve` of what is returned answers requests.
 
     Args:
-        logdir: a run's folder, its record, or a folder of runs or traces; `None` takes the newest
-            run below `batchadvisor-runs`.
+        logdir: a run's folder, its record, or a folder of runs or traces; `None` takes
+            `batchadvisor-runs`, of which the tab opens the newest.
         port: on loopback; `None` takes 6006, or the next free one as TensorBoard does; 0 any.
         profiler_tab: whether to add the tab of torch-tb-profiler.
 
@@ -121,42 +121,46 @@ def choose(logdir: Path | None) -> Path:
         UsageError: there is none, or it holds nothing.
     """
     if logdir is None:
-        return _log_directory(_newest())
+        logdir = RUNS
+        if not logdir.is_dir():
+            raise UsageError(
+                f"there is no folder {RUNS} here.",
+                "Name a folder, or make a run: batchadvisor run SCRIPT.",
+            )
     if not logdir.exists():
         raise UsageError(f"there is no folder {logdir}.", "Check the path.")
     if logdir.is_file():
         if logdir.name != RECORD:
             raise UsageError(f"{logdir} is a file.", "Give the folder that it is in.")
         logdir = logdir.parent
-    if not Board([("", logdir)]).active() and not _has_events(logdir):
+    board = Board([("", logdir)])
+    if not board.active() and not _has_events(logdir):
         raise UsageError(
             f"{logdir} holds no run, no trace and no event file.",
             "Make a run: batchadvisor run SCRIPT.",
         )
-    return _log_directory(logdir)
+    return _log_directory(logdir, board)
 
 
-def _newest() -> Path:
-    if not RUNS.is_dir():
-        raise UsageError(
-            f"there is no folder {RUNS} here.",
-            "Name a folder, or make a run: batchadvisor run SCRIPT.",
-        )
-    board = Board([("", RUNS)])
-    newest = next((one for one in board.entries() if one.kind != "traces"), None)
-    if newest is None:
-        raise UsageError(f"{RUNS} holds no run.", "Make one: batchadvisor run SCRIPT.")
-    return board.folder(newest.key)
+def _log_directory(folder: Path, board: Board) -> Path:
+    """The folder; of a single run its traces, so that its sizes are named without a prefix.
 
-
-def _log_directory(folder: Path) -> Path:
-    """A single run is shown from its traces, so that its sizes are named without a prefix."""
+    Whatever else is in the folder (further runs, scalars of a callback) is shown as well.
+    """
     inner = folder / TRACES
-    return inner if (folder / RECORD).exists() and inner.is_dir() else folder
+    if not (folder / RECORD).exists() or not inner.is_dir():
+        return folder
+    alone = len(board.entries()) == 1 and not _has_events(folder, but=inner)
+    return inner if alone else folder
 
 
-def _has_events(folder: Path) -> bool:
-    return any("tfevents" in name for _, _, names in os.walk(folder) for name in names)
+def _has_events(folder: Path, but: Path | None = None) -> bool:
+    return any(
+        "tfevents" in name
+        for place, _, names in os.walk(folder)
+        if but is None or not Path(place).is_relative_to(but)
+        for name in names
+    )
 
 
 def _with_profiler(logdir: Path, tab: Tab, notes: list[str]) -> bool:

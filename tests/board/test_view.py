@@ -1,7 +1,9 @@
 """`batchadvisor view`, started as a user does."""
 
+import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -47,7 +49,7 @@ class TestServe:
             env=zoo.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         ) as process:  # fmt: skip
             lines = [process.stdout.readline().strip() for _ in range(3)]
-            assert lines[0] == "Showing batchadvisor-runs/new/traces"
+            assert lines[0] == "Showing batchadvisor-runs"
             address = re.fullmatch(r"Open +(http://127\.0\.0\.1:\d+/)#batch_advisor", lines[1])
             assert address.group(1) == f"http://127.0.0.1:{port}/"
             with urllib.request.urlopen(address.group(1) + "data/plugins_listing") as answer:
@@ -55,7 +57,8 @@ class TestServe:
             assert "batch_advisor" in listing
             assert "pytorch_profiler" not in listing
             with urllib.request.urlopen(f"{address.group(1)}{zoo.PLUGIN}/entries") as answer:
-                assert b'"name":"new"' in answer.read()
+                names = [one["name"] for one in json.load(answer)["entries"]]
+            assert names == ["new", "old"], "the newest first: the tab opens it"
             process.send_signal(number)
             rest, errors = process.communicate(timeout=30)
         assert (process.returncode, errors.strip()) == (0, "")
@@ -95,7 +98,7 @@ class TestErrors:
     def test_runs_without_any(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "batchadvisor-runs").mkdir()
-        with pytest.raises(UsageError, match="holds no run"):
+        with pytest.raises(UsageError, match="batchadvisor-runs holds no run"):
             view.choose(None)
 
 
@@ -106,6 +109,21 @@ class TestChoose:
         assert view.choose(runs) == runs
         assert view.choose(runs / "old") == runs / "old"
         assert view.choose(runs / "new" / "record.json") == runs / "new" / "traces"
+        assert view.choose(None) == view.RUNS
+        # What a callback leaves beside the traces, and other people's traces, are shown too.
+        scalars = runs / "new" / "events.out.tfevents.1.x"
+        scalars.touch()
+        assert view.choose(runs / "new") == runs / "new"
+        scalars.unlink()
+        zoo.put_record(runs / "new" / "rank-0001", zoo.CHAR_GPT.read_bytes())
+        assert view.choose(runs / "new") == runs / "new"
+        shutil.rmtree(runs / "new" / "rank-0001")
+        assert view.choose(runs / "new") == runs / "new" / "traces"
+        foreign = work / "batchadvisor-runs" / "somebody"
+        shutil.rmtree(runs / "old")
+        shutil.rmtree(runs / "new")
+        zoo.cpu_trace(foreign / "host.1.pt.trace.json")
+        assert view.choose(None) == view.RUNS, "traces alone are something to show"
         events = work / "only events"
         events.mkdir()
         (events / "events.out.tfevents.1.x").touch()

@@ -57,6 +57,13 @@ class Visit:
         self.page.on("pageerror", lambda one: self.complaints.append(str(one)))
         self.page.on("dialog", lambda one: (self.complaints.append(one.message), one.dismiss()))
         self.page.goto(f"{server.root}#batch_advisor")
+        self._ready()
+
+    def reload(self):
+        self.page.reload()
+        self._ready()
+
+    def _ready(self):
         shown = self.page.frame_locator("iframe").locator("#list li").first
         expect(shown).to_be_visible(timeout=30_000)
         self.tab = next(one for one in self.page.frames if "batch_advisor/page" in one.url)
@@ -174,6 +181,29 @@ def test_runs_are_compared(visit):
     figure = one.tab.locator("figure[data-chart='x-throughput']")
     figure.locator(".uplot canvas").wait_for()
     assert figure.locator(".u-legend .u-series").count() == 4
+
+
+def test_what_was_chosen_outlasts_a_reload(visit):
+    one = visit()
+    newest = one.tab.locator("#list li span.name").first.inner_text()
+    one.reload()
+    expect(one.tab.locator("#list li.chosen span.name")).to_have_text(newest)
+    one.choose("gpu")
+    expect(one.tab.locator("#view h1")).to_contain_text("Use batch size 256")
+    one.tab.locator("#view").evaluate("view => { view.scrollTop = 400; }")
+    one.reload()
+    expect(one.tab.locator("#list li.chosen span.name")).to_have_text("gpu")
+    expect(one.tab.locator("#view h1")).to_contain_text("Use batch size 256")
+    one.tab.wait_for_function("document.getElementById('view').scrollTop === 400")
+    for name in ("gpu", "char_gpt"):
+        one.item(name).locator("input").check()
+    one.tab.locator("#compare").click()
+    expect(one.tab.locator("#view")).to_contain_text("Size by size")
+    one.reload()
+    expect(one.tab.locator("#view")).to_contain_text("Size by size")
+    expect(one.tab.locator("#compare")).to_have_text("Compare 2 runs")
+    another = visit()
+    expect(another.tab.locator("#list li.chosen span.name")).to_have_text(newest)
 
 
 def test_hostile_names_stay_names(visit):

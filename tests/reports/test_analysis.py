@@ -138,16 +138,27 @@ def test_names_of_a_runs_traces():
 @pytest.mark.parametrize(
     ("helps", "most", "text"),
     [
-        ("helps", 1.5, "A larger batch helps: at most x1.50 samples per second, an estimate."),
+        ("helps", 1.5, "A larger batch helps, by at most x1.50 samples per second, an estimate."),
         ("helps", 27.0, "more than x10"),
         ("helps", None, "A larger batch helps."),
-        ("does not help", 1.05, "does not help: at most x1.05"),
+        ("does not help", None, "A larger batch does not help."),
+        ("does not help", 1.004, "A larger batch does not help."),
+        ("does not help", 27.0, "A larger batch does not help."),
+        (
+            "does not help",
+            1.25,
+            "A larger batch is not what helps: what it could spread over more samples is worth at "
+            "most x1.25 samples per second, an estimate.",
+        ),
         ("unknown", None, "is not known."),
+        ("unknown", 2.0, "is not known; if it does, by at most x2.00 samples per second"),
     ],
 )
 def test_larger(helps, most, text):
     verdict = Verdict(limit="host", message="", larger_batch=helps, gain_at_most=most)
     assert text in larger_text(verdict)
+    if text.startswith("A"):
+        assert text == larger_text(verdict)
 
 
 def test_where_the_time_went():

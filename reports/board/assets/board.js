@@ -7,6 +7,27 @@
   var filter = document.getElementById("filter"), compare = document.getElementById("compare");
   var status = document.getElementById("status");
   var entries = [], lines = {}, chosen = null, shown = "", viewer = false, checked = [], asking = 0;
+  var KEPT = "batch_advisor", before = remembered();
+
+  /* What was chosen outlasts a reload of the page, in this browser tab only. What nobody chose is
+     not kept, so that the newest run is shown as long as nothing else is asked for. */
+  function remembered() {
+    var found = null;
+    try { found = JSON.parse(window.sessionStorage.getItem(KEPT)); } catch (error) { /* no storage */ }
+    found = found && typeof found === "object" ? found : {};
+    var keys = function (list) {
+      return Array.isArray(list) ? list.filter(function (one) { return typeof one === "string"; }) : [];
+    };
+    return { chosen: keys(found.chosen), checked: keys(found.checked),
+      filter: typeof found.filter === "string" ? found.filter : "", top: Number(found.top) || 0 };
+  }
+
+  function remember() {
+    before.checked = checked;
+    before.filter = filter.value;
+    before.top = view.scrollTop;
+    try { window.sessionStorage.setItem(KEPT, JSON.stringify(before)); } catch (error) { /* as above */ }
+  }
 
   /* Dark or light as TensorBoard is, else as the system is. */
   function theme() {
@@ -71,7 +92,7 @@
     var more = entry.kind === "run" ? "run" : entry.kind === "devices" ? "several devices" : entry.num_traces + (entry.num_traces === 1 ? " trace" : " traces");
     open.appendChild(element("span", "about", more + " · " + when(entry.modified_s)));
     open.appendChild(element("span", "line", lines[entry.key] ? lines[entry.key].text : ""));
-    open.addEventListener("click", function () { choose([entry.key]); });
+    open.addEventListener("click", function () { pick([entry.key]); });
     one.appendChild(box);
     one.appendChild(open);
     return one;
@@ -137,6 +158,14 @@
     return entries.find(function (one) { return one.key === key; });
   }
 
+  /* The user chose, the page did not. */
+  function pick(keys) {
+    before.chosen = keys;
+    before.top = 0;
+    choose(keys);
+    remember();
+  }
+
   function choose(keys) {
     chosen = keys;
     shown = "";
@@ -176,6 +205,7 @@
     if (data) charts(JSON.parse(data.textContent));
     view.querySelectorAll("a.trace").forEach(link);
     view.scrollTop = top;
+    if (before.top) { view.scrollTop = before.top; before.top = 0; }
   }
 
   function charts(found) {
@@ -223,7 +253,9 @@
       if (!entries.length) {
         view.replaceChildren(element("p", "wait", "No run and no trace is in the log directory yet."));
       } else if (chosen === null || !chosen.every(byKey)) {
-        choose([entries[0].key]);
+        var kept = chosen === null && before.chosen.length > 0 && before.chosen.every(byKey);
+        if (!kept) before.top = 0;
+        choose(kept ? before.chosen : [entries[0].key]);
       } else if (shown && shown !== versions()) {
         load();
       }
@@ -237,12 +269,15 @@
   }
 
   filter.addEventListener("input", draw);
-  compare.addEventListener("click", function () { choose(checked.slice()); });
+  compare.addEventListener("click", function () { pick(checked.slice()); });
+  window.addEventListener("pagehide", remember);
   document.addEventListener("visibilitychange", refresh);
   window.addEventListener("resize", function () { BatchAdvisorCharts.resize(); });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", function () {
     BatchAdvisorCharts.redraw();
   });
+  checked = before.checked.slice();
+  filter.value = before.filter;
   theme();
   buttons();
   turn();
