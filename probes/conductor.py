@@ -26,6 +26,7 @@ from .messages import (
     Channel,
     ChannelClosedError,
     Found,
+    Lockstep,
     PairsResult,
     Phase,
     Progress,
@@ -83,6 +84,15 @@ class Conductor:
         self.ask: Callable[[int], None] = lambda _: None
         self.inputs: Callable[[], InputSize | None] = lambda: None
         self.parameters: Callable[[], list[torch.Tensor]] = list
+
+    @property
+    def has_loop(self) -> bool:
+        """Whether the training loop is found."""
+        return self._device is not None
+
+    def join(self, lockstep: Lockstep) -> None:
+        """From here on this process is one rank of several."""
+        self._order = msgspec.structs.replace(self._order, lockstep=lockstep)
 
     # called by steering ----------------------------------------------------------------------
 

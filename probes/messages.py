@@ -135,9 +135,14 @@ class Found(Message, frozen=True, kw_only=True):
 
 
 class Spawning(Message, frozen=True, kw_only=True):
-    """The script is about to start so many ranks; a WorkOrder with their way to us is awaited."""
+    """The script is about to start ranks; a WorkOrder with their way to us is awaited.
+
+    Attributes:
+        own_rank: which of them this process is; `None` where it only waits for them.
+    """
 
     world_size: int
+    own_rank: int | None = None
 
 
 class PairsResult(Message, frozen=True, kw_only=True):

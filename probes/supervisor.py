@@ -75,11 +75,13 @@ class RanksStarting(Exception):  # noqa: N818  a normal turn of a script
 
     Attributes:
         world_size: how many.
+        own_rank: which of them the process is that starts the others; `None` if it is none.
     """
 
-    def __init__(self, world_size: int) -> None:
+    def __init__(self, world_size: int, own_rank: int | None = None) -> None:
         super().__init__(world_size)
         self.world_size = world_size
+        self.own_rank = own_rank
 
 
 class Worker:
@@ -148,7 +150,7 @@ class Worker:
         while True:
             message = self._receive(self._setup_s)
             if isinstance(message, Spawning):
-                raise RanksStarting(message.world_size)
+                raise RanksStarting(message.world_size, message.own_rank)
             if isinstance(message, Found):
                 self.parallelism = message.parallelism
                 return message.discovery, message.device

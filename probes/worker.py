@@ -34,7 +34,7 @@ _PR_SET_PDEATHSIG = 1
 def main(read_fd: int, write_fd: int) -> None:
     """Runs one script until it ends, raises, or the supervisor ends this process."""
     started_s = time.monotonic()
-    _die_with_parent()
+    die_with_parent()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     for one in (read_fd, write_fd):
         os.set_inheritable(one, False)
@@ -42,14 +42,14 @@ def main(read_fd: int, write_fd: int) -> None:
     line = channel.receive_line()
     order = decode_to_worker(line or b"")
     assert isinstance(order, WorkOrder)
-    _become_the_script(order)
+    become_the_script(order)
     from .distributed.spawned import steer_spawned
     from .versions import versions
 
     channel.send(Hello(versions=versions()))
     if order.door == "loader" and order.lockstep is None:
         steer_spawned(channel)
-    steer(order, channel, started_s, lambda steering: _run(order, steering))
+    steer(order, channel, started_s, lambda steering: run_script(order, steering))
 
 
 def steer(
@@ -72,6 +72,10 @@ def steer(
     conductor.ask = steering.ask
     conductor.parameters = steering.parameters
     install(steering, files.saved)
+    if order.door == "loader" and order.lockstep is None:
+        from .distributed.programs import steer_programs
+
+        steer_programs(channel, order, lambda: conductor.has_loop, conductor.join)
     keras = KerasDoor(conductor, steering, order, started_s)
     keras.install()
     _limit_memory(order)
@@ -129,7 +133,7 @@ def _steering(conductor: Any, order: WorkOrder, started_s: float) -> Any:
     return steering
 
 
-def _become_the_script(order: WorkOrder) -> None:
+def become_the_script(order: WorkOrder) -> None:
     """sys.argv and sys.path[0] as `python script.py` would set them; its cores, if it has few."""
     if order.cores:
         os.sched_setaffinity(0, order.cores)  # before torch counts them for its threads
@@ -141,7 +145,8 @@ def _become_the_script(order: WorkOrder) -> None:
         sys.path.insert(0, str(Path(order.script).resolve().parent))
 
 
-def _run(order: WorkOrder, steering: Any) -> None:
+def run_script(order: WorkOrder, steering: Any) -> None:
+    """Runs what the order names as `__main__`."""
     if order.door == "workload":
         steering.run()
         return
@@ -232,7 +237,7 @@ def _limit_gpu_memory(limit_bytes: int) -> None:
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), index)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """If the supervisor is killed, so are we (Linux)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

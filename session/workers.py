@@ -85,7 +85,7 @@ class Workers:
                     found = worker.discover()
                 except RanksStarting as starting:
                     assert isinstance(worker, Worker)
-                    worker = self._self_started(worker, starting.world_size)
+                    worker = self._self_started(worker, starting)
                     found = worker.discover()
             except WorkerGone as gone:
                 self._smaller_or_raise(worker, gone)
@@ -164,12 +164,13 @@ class Workers:
             self._duty = DutyCycle(self.current.pid, self._target.share)
         return self.current
 
-    def _self_started(self, worker: Worker, world_size: int) -> AnyWorker:
+    def _self_started(self, worker: Worker, starting: RanksStarting) -> AnyWorker:
         """The script starts ranks itself: from here on they are what is steered."""
         silence_s = self._options.silence_s
         self.current = SelfStarted(
             worker,
-            world_size,
+            starting.world_size,
+            own_rank=starting.own_rank,
             silence_s=silence_s,
             setup_s=silence_s * DISCOVERY_SILENCE,
             on_progress=self._on_progress,

@@ -22,6 +22,7 @@ RULES = {
     "probes": ({"msgspec", "torch", "pynvml"}, {*SHARED, "__init__", "probes"}),
     "probes/trace": ({"msgspec", "numpy"}, {*SHARED, "probes/trace"}),
     "probes/distributed": ({"msgspec", "torch"}, {*SHARED, "probes"}),
+    "probes/distributed/start_hook": (set(), set()),
     "reports": ({"msgspec", "rich", "jinja2", "tensorboard"}, {*SHARED, "reports"}),
     "reports/board": ({"msgspec", "jinja2"}, {*SHARED, "reports"}),
     "reports/html": ({"msgspec", "jinja2"}, {*SHARED, "reports"}),

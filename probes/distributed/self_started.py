@@ -30,13 +30,15 @@ from ..messages import (
 from ..messages import Found as FoundMessage
 from ..supervisor import Worker, WorkerGone, over
 from .group_worker import GroupWorker
-from .links import Found, Link
+from .links import Found, Link, LocalLink
 from .meeting import new_token
 from .messages import channel_over
 from .ranks import Rank
 from .referee import Referee
 
 LAUNCHER = "the script itself"
+PROGRAM_S = 60.0
+"""A rank that is a program of its own comes so soon: before anything of the script runs in it."""
 
 
 class AttachedLink:
@@ -114,7 +116,8 @@ class SelfStarted(GroupWorker):
     """The ranks of one process of the script; to the session it looks like one worker.
 
     Args:
-        worker: the process that is about to start `world_size` ranks and waits for us.
+        worker: the process that is about to start ranks and waits for us.
+        own_rank: which of the `world_size` ranks it is itself; `None` if it only waits for them.
         silence_s, setup_s, on_progress: as of a worker.
     """
 
@@ -123,11 +126,13 @@ class SelfStarted(GroupWorker):
         worker: Worker,
         world_size: int,
         *,
+        own_rank: int | None = None,
         silence_s: float,
         setup_s: float,
         on_progress: Callable[[Progress], None],
     ) -> None:
         self._worker = worker
+        self._own_rank = own_rank
         self._plain = worker.order
         self.log = worker.log
         self._ended = False
@@ -155,14 +160,20 @@ class SelfStarted(GroupWorker):
             generation=0,
         )
         worker.send(msgspec.structs.replace(worker.order, lockstep=plan))
+        wait_s = setup_s if own_rank is None else min(setup_s, PROGRAM_S)
         try:
-            self._wait(world_size, time.monotonic() + setup_s)
-        except WorkerGone:
+            self._wait(world_size, time.monotonic() + wait_s)
+        except BaseException:
             self.end()
             raise
         for one in self._attached:
             one.silence_s, one.setup_s = silence_s, setup_s
-        self._attached[0].on_progress = on_progress
+        if own_rank is None:
+            self._attached[0].on_progress = on_progress
+        else:
+            worker.order = msgspec.structs.replace(
+                worker.order, lockstep=msgspec.structs.replace(plan, rank=own_rank)
+            )
 
     # what GroupWorker asks of its group ---------------------------------------------------------
 
@@ -177,7 +188,7 @@ class SelfStarted(GroupWorker):
 
     def hosts(self) -> dict[int, tuple[str, int]]:
         """Host name and local rank of each rank."""
-        return {one.rank: (os.uname().nodename, one.rank) for one in self._attached}
+        return {one.rank: (os.uname().nodename, one.rank) for one in self._links()}
 
     # what differs from a group ------------------------------------------------------------------
 
@@ -197,7 +208,15 @@ class SelfStarted(GroupWorker):
         return [*self._worker.files, *(file for one in self._attached for file in one.files)]
 
     def _links(self) -> list[Link]:
-        return list(self._attached)
+        links: list[Link] = list(self._attached)
+        if self._own_rank is not None:
+            links.append(LocalLink(self._own_rank, self._worker))
+        return sorted(links, key=lambda one: one.rank)
+
+    def _kill_all(self) -> None:
+        # Not the group alone: a rank may have a session of its own, and its parent must live
+        # until it is found.
+        self._worker.kill_all()
 
     def _end_all(self) -> None:
         self._worker.kill_all()
@@ -213,19 +232,34 @@ class SelfStarted(GroupWorker):
 
     def _wait(self, world_size: int, end_s: float) -> None:
         found: dict[int, AttachedLink] = {}
-        while len(found) < world_size:
+        awaited = {*range(world_size)} - {self._own_rank}
+        while found.keys() < awaited:
             try:
                 join, connection = self._referee.supervisors.get(timeout=0.2)
             except queue.Empty:
                 if time.monotonic() > end_s or not self._worker.alive:
-                    missing = ", ".join(str(n) for n in range(world_size) if n not in found)
-                    detail = f"of {world_size} ranks that the script starts, {missing} did not come"
                     for one in found.values():
                         one.end()
-                    raise WorkerGone("crashed", detail) from None
+                    raise _missing(world_size, sorted(awaited - found.keys())) from None
+                continue
+            if join.rank not in awaited or join.rank in found:
+                connection.close()
                 continue
             found[join.rank] = AttachedLink(join.rank, channel_over(connection), self._worker)
         self._attached = [found[number] for number in sorted(found)]
+
+
+def _missing(world_size: int, ranks: list[int]) -> WorkerGone:
+    names = ", ".join(map(str, ranks))
+    return WorkerGone(
+        "no_step",
+        "ranks are missing",
+        CannotSteer(
+            reason=f"of the {world_size} ranks that the script starts, {names} did not come",
+            remedy=f"start them from outside: batchadvisor run --nproc-per-node {world_size} "
+            "SCRIPT.",
+        ),
+    )
 
 
 def _died() -> WorkerGone:

@@ -48,7 +48,7 @@ class SteeredRank:
         order = msgspec.structs.replace(order, lockstep=lockstep)
         from ..worker import steer
 
-        steer(order, _connect(lockstep), started_s, lambda _: self.function(index, *args))
+        steer(order, connect(lockstep), started_s, lambda _: self.function(index, *args))
 
 
 def steer_spawned(channel: Channel) -> None:
@@ -77,7 +77,12 @@ def steer_spawned(channel: Channel) -> None:
     torch.multiprocessing.start_processes = start_processes  # type: ignore[attr-defined]
 
 
-def _connect(lockstep: Lockstep) -> Channel:
+def connect(lockstep: Lockstep) -> Channel:
+    """One rank's line to the supervisor.
+
+    Raises:
+        OSError: it does not answer.
+    """
     connection = socket.create_connection((lockstep.host, lockstep.port), CONNECT_S)
     connection.settimeout(None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

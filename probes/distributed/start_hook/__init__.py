@@ -1,0 +1,1 @@
+"""A folder for the PYTHONPATH of programs that are ranks: Python imports its `sitecustomize`."""
