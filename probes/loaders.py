@@ -7,20 +7,16 @@ loader yields batches of any size, for ever: its sampler is started again when i
 from __future__ import annotations
 
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from ..records import BatchSizeSource, LoaderInfo, SourceLine
+from .batch_sampler import Issues, SteeredBatchSampler, steered
 from .gauge import BatchGauge
 from .lengths import FIRST_BATCHES, Lengths, LongestFirst
-
-_MAX_SKIPPED = 1000
-"""Batches of another size that a resized batch sampler may yield in a row."""
 
 
 class LoaderHandle:
@@ -68,7 +64,11 @@ class LoaderHandle:
         if native is not None:
             # The attribute is guarded by DataLoader.__setattr__, so that nobody changes it by
             # accident; we do it on purpose.
-            loader.__dict__["batch_sampler"] = SteeredBatchSampler(native, self)
+            loader.__dict__["batch_sampler"] = steered(native, self)
+
+    def is_of(self, loader: Any) -> bool:
+        """Whether this is the loader's, and not that of a dead one with the same number."""
+        return self._loader() is loader
 
     def info(self) -> LoaderInfo:
         """The record of this loader."""
@@ -184,139 +184,6 @@ class LoaderHandle:
         return fresh
 
 
-class SteeredBatchSampler(BatchSampler):
-    """Stands in for a loader's batch sampler; its length stays the script's own."""
-
-    def __init__(self, native: Any, handle: LoaderHandle) -> None:
-        self._native = native
-        self._handle = handle
-
-    @property
-    def native(self) -> Any:
-        """The script's own batch sampler."""
-        return self._native
-
-    @property
-    def handle(self) -> LoaderHandle:
-        """Whose sizes it takes."""
-        return self._handle
-
-    def __len__(self) -> int:
-        return len(self._native)
-
-    def __iter__(self) -> Iterator[list[Any]]:
-        return _Issues(self._native, self._handle)
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("_native", "_handle"):
-            raise AttributeError(name)
-        return getattr(self._native, name)
-
-
-class _Issues(Iterator[list[Any]]):
-    """One pass over the index batches; remembers what it issued and under which size."""
-
-    def __init__(self, native: Any, handle: LoaderHandle) -> None:
-        self._native = native
-        self._handle = handle
-        # Started here, as the loader would: it may draw from the random generator.
-        self._native_pass = iter(native)
-        self._stream: Iterator[Any] | None = None
-        self._resized: tuple[int, Iterator[list[Any]]] | None = None
-        self.issued: deque[tuple[int | None, int]] = deque()
-
-    def __next__(self) -> list[Any]:
-        asked = self._handle.asked
-        if asked is None:
-            batch: list[Any] = next(self._native_pass)
-            if self._handle.cap is not None:
-                batch = batch[: self._handle.cap]
-        elif type(self._native) is BatchSampler or self._handle.approximate:
-            batch = self._longest(asked) or self._chunk(asked)
-        else:
-            batch = self._resize(asked)
-        self.issued.append((asked, len(batch)))
-        return batch
-
-    def _longest(self, size: int) -> list[Any]:
-        """A batch of the longest samples while a trial begins under `--worst-case`, else none."""
-        handle = self._handle
-        if handle.worst_left <= 0:
-            return []
-        handle.worst_left -= 1
-        if handle.longest is None:
-            handle.longest = handle.longest_first(self._indices())
-        return [] if handle.longest is None else handle.longest.batch(size)
-
-    def _chunk(self, size: int) -> list[Any]:
-        """The next `size` indices of the script's sampler, which is started again for ever."""
-        batch: list[Any] = []
-        while len(batch) < size:
-            fresh = self._stream is None
-            if self._stream is None:
-                self._stream = self._indices()
-            taken = list(islice(self._stream, size - len(batch)))
-            batch += taken
-            if len(batch) < size:
-                self._stream = None
-                if fresh and not taken:
-                    raise StopIteration
-        return batch
-
-    def _indices(self) -> Iterator[Any]:
-        if type(self._native) is BatchSampler:
-            return iter(self._native.sampler)
-        return (index for batch in self._native for index in batch)
-
-    def _resize(self, size: int) -> list[Any]:
-        """A batch from the script's own batch sampler with its size set to ours.
-
-        This keeps whatever it does beside counting (grouping by length, balancing classes). One
-        that does not follow its own attribute is flattened and cut again.
-        """
-        if self._resized is None or self._resized[0] != size:
-            try:
-                _set_size(self._native, size)
-                self._resized = (size, iter(self._native))
-            except (AttributeError, TypeError, ValueError):
-                return self._flatten(size)
-        skipped = 0
-        restarted = False
-        while skipped < _MAX_SKIPPED:
-            try:
-                batch = list(next(self._resized[1]))
-            except StopIteration:
-                if restarted:
-                    break
-                restarted = True
-                self._resized = (size, iter(self._native))
-                continue
-            if len(batch) == size:
-                return batch
-            skipped += 1
-        return self._flatten(size)
-
-    def _flatten(self, size: int) -> list[Any]:
-        self._handle.approximate = True
-        return self._chunk(size)
-
-
-def _set_size(batch_sampler: Any, size: int) -> None:
-    """Sets the size of a batch sampler and of those that it wraps, as a rank's shard does.
-
-    Raises:
-        AttributeError, TypeError, ValueError: it does not let itself be set.
-    """
-    while batch_sampler is not None:
-        native = getattr(batch_sampler, "_native", batch_sampler)
-        native.batch_size = size
-        if getattr(native, "split_batches", False):  # each process takes its part of a batch
-            size *= getattr(native, "num_processes", 1)
-            native.batch_size = size
-        inner = getattr(native, "batch_sampler", None)
-        batch_sampler = inner if hasattr(inner, "batch_size") else None
-
-
 class CycledDataset(IterableDataset[Any]):
     """An iterable dataset that starts again when it ends; everything else is the script's."""
 
@@ -351,7 +218,7 @@ def is_training_fetch() -> bool:
 
 def _pop_issue(iterator: Any) -> tuple[int | None, int] | None:
     issues = getattr(iterator, "_sampler_iter", None)
-    return issues.issued.popleft() if isinstance(issues, _Issues) and issues.issued else None
+    return issues.issued.popleft() if isinstance(issues, Issues) and issues.issued else None
 
 
 def _attribute_size(batch_sampler: Any) -> int | None:
@@ -400,4 +267,5 @@ def _sampler_name(loader: DataLoader[Any]) -> str:
     batch_sampler = getattr(loader.batch_sampler, "_native", loader.batch_sampler)
     if batch_sampler is not None and type(batch_sampler) is not BatchSampler:
         return type(batch_sampler).__name__
-    return type(loader.sampler).__name__
+    # A loader that was given a batch sampler has a sampler of its own that nobody asks.
+    return type(getattr(batch_sampler, "sampler", loader.sampler)).__name__

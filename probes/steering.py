@@ -15,10 +15,11 @@ from typing import Any, Protocol
 import torch
 
 from ..records import Discovery, Door, InputSize, OptimizerInfo, SourceLine
+from .batch_sampler import SteeredBatchSampler
 from .batch_size_source import find_batch_size_source
 from .call_site import user_call_site
 from .discovery import CycleFinder
-from .loaders import LoaderHandle, SteeredBatchSampler, is_training_fetch
+from .loaders import LoaderHandle, is_training_fetch
 from .norms import count_norms, is_compiled
 from .optimizers import optimizer_info
 from .swallowed import Witness
@@ -132,7 +133,10 @@ class Steering:
         self._optimizers.append((optimizer, user_call_site()))
 
     def handle_of(self, loader: Any) -> LoaderHandle | None:
-        """The handle of a loader, `None` if we do not know it."""
+        """The handle of a loader; one that was not made here, but copied or unpickled, gets it."""
+        known = self._by_loader.get(id(loader))
+        if known is None or not known.is_of(loader):
+            self.made_loader(loader)
         return self._by_loader.get(id(loader))
 
     # what the script does --------------------------------------------------------------------

@@ -23,6 +23,7 @@ from ..records import (
 )
 from . import host, shared_memory
 from .faults import outcome_of_exit
+from .hearing import Hearing, LastWords, Silence
 from .messages import (
     CannotSteer,
     Channel,
@@ -30,7 +31,6 @@ from .messages import (
     Ended,
     Found,
     FromWorker,
-    Hello,
     Message,
     PairsResult,
     Progress,
@@ -40,9 +40,7 @@ from .messages import (
     RunTrial,
     Spawning,
     StepSample,
-    Touched,
     WorkOrder,
-    decode_from_worker,
 )
 from .worker_start import worker_command
 
@@ -108,12 +106,9 @@ class Worker:
     ) -> None:
         self.order = order
         self.log = log
-        self.versions: Versions | None = None
-        self.files: list[FileTouched] = []
         self.parallelism: Parallelism | None = None
         self._silence_s = silence_s
         self._setup_s = setup_s
-        self._on_progress = on_progress
         self._oom_kills = host.num_oom_kills()
         self._shared_memory = shared_memory.files()
         self._ended = False
@@ -132,6 +127,7 @@ class Worker:
         os.close(their_read)
         os.close(their_write)
         self._channel = Channel(our_read, our_write)
+        self._hearing = Hearing(self._channel, on_progress)
         with contextlib.suppress(ChannelClosedError):
             self._channel.send(order)
 
@@ -139,6 +135,16 @@ class Worker:
     def pid(self) -> int:
         """Its process id, which is the id of its group too."""
         return self._process.pid
+
+    @property
+    def versions(self) -> Versions | None:
+        """What it told of itself."""
+        return self._hearing.versions
+
+    @property
+    def files(self) -> list[FileTouched]:
+        """What the script touched, as far as it was told."""
+        return self._hearing.files
 
     def discover(self) -> tuple[Discovery, DeviceInfo]:
         """Waits until the training loop is found.
@@ -200,10 +206,18 @@ class Worker:
             if isinstance(message, PairsResult):
                 return message.pairs
 
-    @property
-    def alive(self) -> bool:
-        """Whether the process lives."""
-        return not self._ended and self._process.poll() is None
+    def check(self) -> None:
+        """Takes what it said meanwhile, without waiting.
+
+        Raises:
+            WorkerGone: the process is over, or the script in it.
+        """
+        try:
+            self._hearing.heed()
+        except ChannelClosedError:
+            raise self._died() from None
+        except LastWords as last:
+            raise self._over(last.message) from None
 
     def send(self, message: Message) -> None:
         """Tells it something.
@@ -251,28 +265,15 @@ class Worker:
     # inside ----------------------------------------------------------------------------------
 
     def _receive(self, silence_s: float) -> FromWorker:
-        """The next message; signs of life and notes are taken care of here."""
-        limit_s = silence_s
-        while True:
-            try:
-                line = self._channel.receive_line(limit_s)
-            except ChannelClosedError:
-                raise self._died() from None
-            if line is None:
-                raise self._hung(limit_s)
-            message = decode_from_worker(line)
-            if isinstance(message, Progress):
-                # A slow step is not a hang: the next may take several times as long.
-                limit_s = max(silence_s, 10 * (message.step_s or 0.0))
-                self._on_progress(message)
-            elif isinstance(message, Touched):
-                self.files += message.files
-            elif isinstance(message, Hello):
-                self.versions = message.versions
-            elif isinstance(message, (Raised, Ended, CannotSteer)):
-                raise self._over(message)
-            elif message is not None:
-                return message
+        """The next message; signs of life and notes are taken care of."""
+        try:
+            return self._hearing.next(silence_s)
+        except ChannelClosedError:
+            raise self._died() from None
+        except Silence as silence:
+            raise self._hung(silence.limit_s) from None
+        except LastWords as last:
+            raise self._over(last.message) from None
 
     def _over(self, message: Raised | Ended | CannotSteer) -> WorkerGone:
         self.end()

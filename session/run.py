@@ -303,7 +303,7 @@ def _plan(record: RunRecord) -> str:
     """What the search will cost, said before it starts."""
     num_sizes, num_steps = expected_steps(record)
     primary = record.discovery.primary if record.discovery is not None else None
-    where = f"steering the loader at {primary.place}; " if primary is not None else ""
+    where = f"steering the loader at {primary.place}; " if primary and primary.place else ""
     door = record.discovery.door if record.discovery is not None else "loader"
     if door == "template":
         where = "one process for each size; "

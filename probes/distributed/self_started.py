@@ -12,20 +12,17 @@ from typing import Any
 import msgspec
 
 from ...records import FileTouched, RankPairs, Trial
+from ..hearing import Hearing, LastWords, Silence
 from ..messages import (
     CannotSteer,
     Channel,
     ChannelClosedError,
-    Ended,
     Lockstep,
     PairsResult,
     Progress,
-    Raised,
     Result,
     RunPairs,
     RunTrial,
-    Touched,
-    decode_from_worker,
 )
 from ..messages import Found as FoundMessage
 from ..supervisor import Worker, WorkerGone, over
@@ -52,8 +49,7 @@ class AttachedLink:
 
     def __init__(self, rank: int, channel: Channel, worker: Worker) -> None:
         self.rank = rank
-        self.files: list[FileTouched] = []
-        self.on_progress: Callable[[Progress], None] = lambda _: None
+        self.hearing = Hearing(channel, lambda _: None)
         self.silence_s = 60.0
         self.setup_s = 600.0
         self._channel = channel
@@ -83,7 +79,7 @@ class AttachedLink:
     def end(self) -> list[FileTouched]:
         """After `kill`: hangs up."""
         self._channel.close()
-        return self.files
+        return self.hearing.files
 
     def _send(self, message: RunTrial | RunPairs) -> None:
         try:
@@ -92,23 +88,17 @@ class AttachedLink:
             raise _died() from None
 
     def _hear(self, silence_s: float, kind: type) -> Any:
-        limit_s = silence_s
         while True:
             try:
-                line = self._channel.receive_line(limit_s)
+                message = self.hearing.next(silence_s)
             except (ChannelClosedError, OSError):
                 raise _died() from None
-            if line is None:
-                raise WorkerGone("hung", f"nothing was heard for {limit_s:.0f} s")
-            message = decode_from_worker(line)
-            if isinstance(message, Progress):
-                limit_s = max(silence_s, 10 * (message.step_s or 0.0))
-                self.on_progress(message)
-            elif isinstance(message, Touched):
-                self.files += message.files
-            elif isinstance(message, (Raised, Ended, CannotSteer)):
-                raise over(message)
-            elif isinstance(message, kind):
+            except Silence as silence:
+                detail = f"nothing was heard for {silence.limit_s:.0f} s"
+                raise WorkerGone("hung", detail) from None
+            except LastWords as last:
+                raise over(last.message) from None
+            if isinstance(message, kind):
                 return message
 
 
@@ -169,7 +159,7 @@ class SelfStarted(GroupWorker):
         for one in self._attached:
             one.silence_s, one.setup_s = silence_s, setup_s
         if own_rank is None:
-            self._attached[0].on_progress = on_progress
+            self._attached[0].hearing.on_progress = on_progress
         else:
             worker.order = msgspec.structs.replace(
                 worker.order, lockstep=msgspec.structs.replace(plan, rank=own_rank)
@@ -205,7 +195,8 @@ class SelfStarted(GroupWorker):
     @property
     def files(self) -> list[FileTouched]:
         """What the script touched, in any of its processes."""
-        return [*self._worker.files, *(file for one in self._attached for file in one.files)]
+        told = (file for one in self._attached for file in one.hearing.files)
+        return [*self._worker.files, *told]
 
     def _links(self) -> list[Link]:
         links: list[Link] = list(self._attached)
@@ -237,7 +228,13 @@ class SelfStarted(GroupWorker):
             try:
                 join, connection = self._referee.supervisors.get(timeout=0.2)
             except queue.Empty:
-                if time.monotonic() > end_s or not self._worker.alive:
+                try:
+                    self._worker.check()
+                except WorkerGone:
+                    for one in found.values():
+                        one.end()
+                    raise
+                if time.monotonic() > end_s:
                     for one in found.values():
                         one.end()
                     raise _missing(world_size, sorted(awaited - found.keys())) from None

@@ -38,9 +38,27 @@ def test_one_of_them_out_of_memory(tmp_path):
     assert trials[64].ran
 
 
-def test_ranks_that_are_programs_of_their_own_are_refused_with_the_command(tmp_path):
-    script = SCRIPTS / "starts_other_rank.py"
-    found = driver.run("run", *QUICK, script, free_port(), folder=tmp_path)
+PROGRAMS = SCRIPTS / "starts_other_rank.py"
+
+
+def test_a_rank_that_is_a_program_is_steered(tmp_path):
+    """The script itself asserts that the start-up hook left no trace in its environment."""
+    found = driver.run("run", *QUICK, "--sizes", "64", PROGRAMS, free_port(), folder=tmp_path)
+    assert found.code == 0, found
+    assert left_of(found) == []
+    job = found.record.distribution
+    assert (job.world_size, job.launcher) == (2, "the script itself")
+    assert [one.rank for one in job.ranks] == [0, 1]
+    for trial in found.record.trials:
+        assert trial.ran, trial
+        assert [one.rank for one in trial.ranks] == [0, 1]
+    assert [len(one.ranks) for one in job.communication] == [2]
+    # Two processes in all, one after the other, had the second rank each time.
+    assert found.record.num_workers_started == 2
+
+
+def test_ranks_started_past_subprocess_are_refused_with_the_command(tmp_path):
+    found = driver.run("run", *QUICK, PROGRAMS, free_port(), "past", folder=tmp_path)
     assert found.code == 1, found
     assert "one of 2 ranks" in found.error
     assert "--nproc-per-node 2" in found.error

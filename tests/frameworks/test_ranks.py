@@ -1,10 +1,11 @@
-"""Ranks that accelerate and mpirun start."""
+"""Ranks that accelerate, Lightning and mpirun start."""
 
 import os
 import shutil
 import sys
 
 import pytest
+from batchadvisor.probes.distributed.meeting import free_port
 
 from ..distributed.jobs import QUICK, TRAIN, left_of
 from ..end_to_end.driver import SCRIPTS, run
@@ -39,6 +40,28 @@ def test_accelerate_launch(tmp_path):
     # Its shards divide the data; each rank draws half of it.
     scaling = found.record.distribution.communication
     assert [one.batch_size for one in scaling] == [64]
+
+
+@pytest.mark.parametrize("name", ["notebook", "debug"])
+def test_accelerates_launchers_inside_the_script(name, tmp_path):
+    script = SCRIPTS / "accelerate_launchers.py"
+    found = run("run", *QUICK, "--sizes", "64", script, name, free_port(), folder=tmp_path)
+    assert_two_ranks(found, "the script itself")
+    assert found.record.discovery.primary.place.file.endswith("accelerate_ranks.py")
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
+def test_lightnings_launchers(strategy, tmp_path):
+    """`ddp`, its default, starts the second rank as a program, `ddp_spawn` as a process."""
+    framework("lightning")
+    script = SCRIPTS / "lightning_ranks.py"
+    found = run("run", *QUICK, "--sizes", "64", script, strategy, folder=tmp_path)
+    assert_two_ranks(found, "the script itself")
+    # Lightning makes the loader anew, around a sampler that shares the data.
+    assert found.record.discovery.primary.sampler == "DistributedSampler"
+    assert found.record.discovery.native_batch_size == 20
+    if strategy == "ddp":
+        assert found.record.discovery.primary.place.file.endswith("lightning_ranks.py")
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs Open MPI (Debian: openmpi-bin)")

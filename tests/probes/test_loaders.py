@@ -1,11 +1,14 @@
 """Real DataLoaders under steering, without a process of their own."""
 
+import copy
+import pickle
+
 import pytest
 import torch
+from batchadvisor.probes.batch_sampler import SteeredBatchSampler
 from batchadvisor.probes.loaders import (
     CycledDataset,
     LoaderHandle,
-    SteeredBatchSampler,
     is_training_fetch,
 )
 from torch.utils.data import (
@@ -220,6 +223,37 @@ class TestNative:
         assert loader.batch_sampler.num == 100
         with pytest.raises(AttributeError):
             _ = loader.batch_sampler.nothing
+
+
+class TestMadeAnew:
+    """What frameworks and other processes do with a batch sampler that they find in a loader."""
+
+    def test_its_class_is_called_as_that_of_the_scripts_own(self):
+        loader = DataLoader(numbers(), batch_size=8)
+        first = steered(loader)
+        kind = type(loader.batch_sampler)
+        anew = kind(SequentialSampler(range(50)), batch_size=8, drop_last=True)
+        assert len(anew) == 6
+        assert anew.handle is first  # whose line is the one to change
+        wrapped = DataLoader(numbers(), batch_sampler=anew)
+        second = steered(wrapped)
+        second.asked = 20
+        assert Pass(wrapped, second).sizes(3) == [20, 20, 20]
+        assert second.info().sampler == "SequentialSampler"
+
+    def test_another_process_gets_the_scripts_own(self):
+        loader = DataLoader(numbers(), batch_size=8)
+        steered(loader)
+        there = pickle.loads(pickle.dumps(loader))
+        assert type(there.batch_sampler) is BatchSampler
+        assert [length(one) for one in there] == [8] * 12 + [4]
+
+    def test_a_copy_is_steered_by_the_same_handle(self):
+        loader = DataLoader(numbers(), batch_size=8)
+        handle = steered(loader)
+        twin = copy.deepcopy(loader)
+        assert twin.batch_sampler is not loader.batch_sampler
+        assert twin.batch_sampler.handle is handle
 
 
 class TestBatchSamplers:

@@ -1,4 +1,7 @@
-"""Rank 0 starts the second rank as a program of its own, as Lightning's launcher does."""
+"""Rank 0 starts the second rank as a program of its own, as Lightning's launcher does.
+
+With a second argument it does so past `subprocess`.
+"""
 
 import os
 import subprocess
@@ -12,7 +15,13 @@ from torch.utils.data import DataLoader, TensorDataset
 
 if "RANK" not in os.environ:
     os.environ.update(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[1])
-    subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, "RANK": "1"})
+    command, environment = [sys.executable, *sys.argv], {**os.environ, "RANK": "1"}
+    if len(sys.argv) > 2:
+        os.spawnve(os.P_NOWAIT, sys.executable, command, environment)
+    else:
+        subprocess.Popen(command, env=environment)
+traces = [one for one in (*os.environ.items(), *sys.path) if "start_hook" in one or "STEERED" in one]
+assert not traces, traces
 dist.init_process_group("gloo")
 data = TensorDataset(torch.randn(4000, 8), torch.randn(4000, 1))
 model = DistributedDataParallel(nn.Linear(8, 1))

@@ -10,6 +10,7 @@ Kept to the standard library, and short: it runs while the interpreter starts.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 
@@ -53,7 +54,7 @@ def _give_way() -> None:
     """The module of this name that would have been imported without us."""
     sys.modules.pop("sitecustomize", None)
     try:
-        import sitecustomize  # noqa: F401, PLW0406
+        importlib.import_module(__name__)
     except ModuleNotFoundError as error:
         if error.name != "sitecustomize":
             raise
