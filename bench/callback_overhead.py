@@ -1,40 +1,57 @@
-"""What the profiling callback costs: steps of a plain loop with and without it, in turn.
+"""What the profiling callback costs: steps of a plain loop with and without it, by turns.
 
-    python bench/callback_overhead.py                 # on the CPU; --device cuda on a GPU
-    python bench/callback_overhead.py --pairs 60 --block 1.0
+    python bench/callback_overhead.py                     # CPU, about six minutes; --device cuda
+    python bench/callback_overhead.py --seconds 20 --no-results      # a quick look
+    python bench/callback_overhead.py --update-readme     # its table, from the committed results
 
-Steps of about 1, 5 and 50 ms. Blocks with and without the callback alternate in one process, so
-that what drifts in the machine hits both; the median of the ratios of neighbouring blocks is given
-with its interval. Continuous mode is one callback that stays open over all blocks. A window is
-opened with a callback of its own each time, and what it costs is given in all: start, profiled
-steps, the trace that is written.
+Continuous mode: one process, one loop body, a callback that stays open. Turns of a few steps with
+the callback, without it, and without it once more follow each other in an order drawn from a
+printed seed. A speed that drifts hits neighbouring turns alike, so the logarithm of the ratio of
+neighbours is taken and its trimmed mean given with the standard error; the second turn without
+the callback must come out as nothing, and shows what this machine can resolve. What the callback
+does between two steps once a second or less often (reading memory, writing the record) is timed by
+itself and given as its share of the time, since a trimmed mean would lose it.
 
-The cost of a step without any work is measured as well: it is what the callback adds, whatever the
-step takes, and unlike a difference of two long steps it can be seen through the noise.
+A step without any work is measured as well: it is what the callback adds, whatever the step takes.
+
+A profiled window is opened with a callback of its own each time: steps in it against those right
+before it, what it costs in all (start, profiled steps, writing the trace), and what the end of the
+run costs then (reading the trace).
+
+On a GPU every turn ends with a synchronisation of the benchmark's own; the callback makes none.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
+import re
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from math import expm1, log, sqrt
 from pathlib import Path
 from typing import Any
 
 import torch
 from batchadvisor import ProfilingCallback
 from batchadvisor.spread import spread_of
-from common import RESULTS, environment, hardware, say, slug
+from common import HERE, RESULTS, Results, header, say, table
 from torch import nn
 
 TARGETS_MS = (1.0, 5.0, 50.0)
 LIMITS = {1.0: 0.02, 5.0: 0.005}
 """What continuous mode may cost at most, by the step's milliseconds."""
+ARMS = ("plain", "control", "watched")
+TRIMMED = 0.1
+"""Share of the ratios that is left out at each end."""
 EMPTY_STEPS = 100_000
 WINDOW_STEPS = 3
+README = HERE.parent / "README.md"
+MARK = "callback cost"
 
 
 class Work:
@@ -49,14 +66,13 @@ class Work:
         self._model = nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 10)).to(device)
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.01)
         self._device = device
-        self.batch = self._rows(8)
-        short_s = self._time(20)
         rows = 8
-        while short_s * 1e3 < wanted_ms and rows < 1 << 22:
-            rows = max(rows + 8, int(rows * min(2.0, wanted_ms / (short_s * 1e3))))
+        for _ in range(8):
             self.batch = self._rows(rows)
-            short_s = self._time(10)
-        self.step_s = self._time(30)
+            self.step_s = self._time(max(10, int(100 / wanted_ms)))
+            if 0.9 < self.step_s * 1e3 / wanted_ms < 1.1:
+                break
+            rows = max(8, int(rows * min(8.0, wanted_ms / (self.step_s * 1e3))))
 
     def step(self, batch: Any) -> None:
         x, y = batch
@@ -82,81 +98,125 @@ class Work:
         return statistics.median(times)
 
 
-class Repeated:
-    """The same batch so many times, as a loader would yield it."""
-
-    def __init__(self, batch: Any, num: int) -> None:
-        self._batch, self._num = batch, num
-
-    def __iter__(self) -> Any:
-        for _ in range(self._num):
-            yield self._batch
+def repeated(batch: Any) -> Iterator[Any]:
+    """The same batch for ever, as a loader would yield it."""
+    while True:
+        yield batch
 
 
-def plain_block(work: Work, num: int) -> float:
-    """Seconds a step."""
+def turn(work: Work, batches: Iterator[Any], prof: ProfilingCallback | None, num: int) -> float:
+    """So many steps, in seconds; the loop is the same with and without the callback."""
     start = time.perf_counter()
-    for batch in Repeated(work.batch, num):
-        work.step(batch)
+    for _ in range(num):
+        work.step(next(batches))
+        if prof is not None:
+            prof.step()
     work.finish()
-    return (time.perf_counter() - start) / num
+    return time.perf_counter() - start
 
 
-def watched_block(work: Work, num: int, prof: ProfilingCallback) -> float:
-    """The same under a callback."""
-    start = time.perf_counter()
-    for batch in prof.watch(Repeated(work.batch, num)):
-        work.step(batch)
-        prof.step()
-    work.finish()
-    return (time.perf_counter() - start) / num
+class Pauses:
+    """Times what a callback does between two steps, now and then."""
+
+    def __init__(self, prof: ProfilingCallback) -> None:
+        self.took_s = 0.0
+        keeper = prof._watch.keeper  # noqa: SLF001
+        assert keeper is not None
+        native = keeper.boundary
+
+        def timed(*arguments: Any) -> None:
+            start = time.perf_counter()
+            native(*arguments)
+            self.took_s += time.perf_counter() - start
+
+        keeper.boundary = timed  # type: ignore[method-assign]
 
 
-def paired(
-    pairs: int, plain: Callable[[], float], watched: Callable[[], float]
-) -> tuple[list[float], list[float]]:
-    """Seconds of both, neighbours in turn; which one comes first alternates."""
-    one, two = [], []
-    for place in range(pairs):
-        order = (plain, watched) if place % 2 == 0 else (watched, plain)
-        first, second = order[0](), order[1]()
-        one.append(first if order[0] is plain else second)
-        two.append(second if order[0] is plain else first)
-    return one, two
-
-
-def continuous(work: Work, pairs: int, block_s: float) -> dict[str, Any]:
-    """Continuous mode: no profiled window."""
-    num = max(5, int(block_s / work.step_s))
+def continuous(work: Work, seconds: float, num: int, seed: int) -> dict[str, Any]:
+    """Continuous mode, no profiled window: turns of `num` steps for so many seconds."""
+    draw = random.Random(seed)
+    times: dict[str, list[float]] = {arm: [] for arm in ARMS}
     with (
         tempfile.TemporaryDirectory() as folder,
         ProfilingCallback(folder, profile=False, quiet=True) as prof,
     ):
-        watched_block(work, num, prof)
-        plain, watched = paired(
-            pairs, lambda: plain_block(work, num), lambda: watched_block(work, num, prof)
-        )
-    ratios = [b / a - 1 for a, b in zip(plain, watched, strict=True)]
-    return {"steps_a_block": num, "plain_s": plain, "watched_s": watched, "overhead": ratios}
+        with_it, without = iter(prof.watch(repeated(work.batch))), repeated(work.batch)
+        turn(work, with_it, prof, 20)
+        turn(work, without, None, 20)
+        pauses = Pauses(prof)
+        order, began_s = list(ARMS), time.perf_counter()
+        while time.perf_counter() - began_s < seconds:
+            draw.shuffle(order)
+            for arm in order:
+                if arm == "watched":
+                    before_s = pauses.took_s
+                    took_s = turn(work, with_it, prof, num) - (pauses.took_s - before_s)
+                else:
+                    took_s = turn(work, without, None, num)
+                times[arm].append(took_s / num)
+        elapsed_s = time.perf_counter() - began_s
+        with_it.close()  # type: ignore[attr-defined]
+    plain, control, watched = (list(map(log, times[arm])) for arm in ARMS)
+    both = zip(plain, control, watched, strict=True)
+    return {
+        "steps_a_turn": num,
+        "seed": seed,
+        "plain_s": statistics.median(times["plain"]),
+        "overhead": ratios([w - (p + c) / 2 for p, c, w in both]),
+        "control": ratios([c - p for p, c in zip(plain, control, strict=True)]),
+        "pauses": {"share": pauses.took_s / elapsed_s, "of_s": elapsed_s},
+    }
+
+
+def ratios(logs: Sequence[float]) -> dict[str, Any]:
+    """Relative cost from logarithms of ratios: trimmed mean, standard error, and what is behind.
+
+    The standard error of a trimmed mean by the Winsorized variance (Tukey and McLaughlin 1963,
+    Sankhya A 25).
+    """
+    ordered = sorted(logs)
+    num, left_out = len(ordered), int(TRIMMED * len(ordered))
+    kept = ordered[left_out : num - left_out]
+    low, high = kept[0], kept[-1]
+    winsorized = [min(max(one, low), high) for one in logs]
+    share = len(kept) / num
+    whole = 20
+    return {
+        "mean": expm1(statistics.fmean(kept)),
+        "standard_error": statistics.stdev(winsorized) / (share * sqrt(num)),
+        "turns": num,
+        "untrimmed_mean": expm1(statistics.fmean(logs)),
+        "untrimmed_standard_error": statistics.stdev(logs) / sqrt(num),
+        "percentiles": [round(one, 5) for one in statistics.quantiles(logs, n=20)],
+        "means_over_time": [
+            round(statistics.fmean(logs[n * num // whole : (n + 1) * num // whole]), 5)
+            for n in range(whole)
+        ],
+    }
 
 
 def window(work: Work, repeats: int) -> dict[str, Any]:
-    """A profiled window: what it costs in all, in seconds, over the same steps without it."""
+    """A profiled window: its steps, what it costs in all, and what the end of the run costs."""
     num = WINDOW_STEPS + 3
-    extra, inside = [], []
+    extra, slower, end = [], [], []
     for _ in range(repeats):
-        base_s = plain_block(work, num) * num
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            ProfilingCallback(
+        plain_s = turn(work, repeated(work.batch), None, num) / num
+        with tempfile.TemporaryDirectory() as folder:
+            prof = ProfilingCallback(
                 folder, profile_after=1, profile_steps=WINDOW_STEPS, quiet=True, scalars=False
-            ) as prof,
-        ):
-            took_s = watched_block(work, num, prof) * num
-        extra.append(took_s - base_s)
-        profile = prof.record.trials[0].profile if prof.record and prof.record.trials else None
-        inside.append(None if profile is None else profile.num_steps)
-    return {"window_extra_s": extra, "profiled_steps": inside}
+            )
+            with prof:
+                watched = iter(prof.watch(repeated(work.batch)))
+                took_s = turn(work, watched, prof, num)
+                start = time.perf_counter()
+                watched.close()  # type: ignore[attr-defined]
+                took_s += time.perf_counter() - start
+                windows = prof._watch.keeper.windows  # type: ignore[union-attr]  # noqa: SLF001
+                start = time.perf_counter()
+            end.append(time.perf_counter() - start)
+        extra.append(took_s - num * plain_s)
+        slower.append(next(iter(windows.step_s.values())) / plain_s)  # type: ignore[union-attr]
+    return {"extra_s": extra, "slower": slower, "end_s": end}
 
 
 def empty_step_us(repeats: int) -> list[float]:
@@ -164,62 +224,161 @@ def empty_step_us(repeats: int) -> list[float]:
     batch = (torch.zeros(16, 4), torch.zeros(16))
     found = []
     for _ in range(repeats):
+        batches = repeated(batch)
         start = time.perf_counter()
-        for _one in Repeated(batch, EMPTY_STEPS):
-            pass
+        for _ in range(EMPTY_STEPS):
+            next(batches)
         base_s = time.perf_counter() - start
         with (
             tempfile.TemporaryDirectory() as folder,
             ProfilingCallback(folder, profile=False, quiet=True) as prof,
         ):
+            batches = iter(prof.watch(repeated(batch)))
             start = time.perf_counter()
-            for _one in prof.watch(Repeated(batch, EMPTY_STEPS)):
+            for _ in range(EMPTY_STEPS):
+                next(batches)
                 prof.step()
             found.append((time.perf_counter() - start - base_s) / EMPTY_STEPS * 1e6)
+            batches.close()  # type: ignore[attr-defined]
     return found
 
 
-def shown(values: Sequence[float], factor: float = 1.0) -> str:
-    spread = spread_of(values)
-    assert spread is not None
-    low, high = spread.low * factor, spread.high * factor
-    return f"{spread.median * factor:7.3f}  ({low:.3f} to {high:.3f})"
+# what is shown -------------------------------------------------------------------------------
+
+HEADINGS = (
+    "step",
+    "steps/s without",
+    "continuous mode costs",
+    "and between steps",
+    "the same against itself",
+    "a step of a profiled window",
+    "a window in all",
+)
+
+
+def cost(found: dict[str, Any]) -> str:
+    """`0.31 % ± 0.09 %`: mean and standard error."""
+    return f"{found['mean'] * 100:.2f} % ± {found['standard_error'] * 100:.2f} %"
+
+
+def row(found: dict[str, Any]) -> list[str]:
+    """Cells of one length of steps."""
+    slower, extra = (spread_of(found["window"][name]) for name in ("slower", "extra_s"))
+    assert slower is not None
+    assert extra is not None
+    return [
+        f"{found['plain_s'] * 1e3:.2g} ms",
+        f"{1 / found['plain_s']:.0f}",
+        cost(found["overhead"]),
+        f"{found['pauses']['share'] * 100:.2f} %",
+        cost(found["control"]),
+        f"{slower.median:.1f} times",
+        f"{extra.median:.2f} s",
+    ]
+
+
+def verdicts(data: dict[str, Any]) -> list[str]:
+    """Against the limits; an interval that holds the limit decides nothing."""
+    lines = []
+    for wanted, found in data["steps"].items():
+        limit = LIMITS.get(float(wanted))
+        if limit is None:
+            continue
+        whole = found["overhead"]["mean"] + found["pauses"]["share"]
+        margin = 2 * found["overhead"]["standard_error"]
+        word = "holds" if whole + margin < limit else "fails" if whole - margin > limit else "open"
+        lines.append(
+            f"limit of {limit:.1%} at {wanted} ms: {word}; {whole:.2%} ± {margin:.2%} (two standard"
+            " errors)"
+        )
+    return lines
+
+
+def text(data: dict[str, Any]) -> str:
+    """Everything that is printed."""
+    lines = header(data, "What the profiling callback costs")
+    empty = spread_of(data["empty_step_us"])
+    if empty is not None:
+        lines.append(
+            f"an empty step: {empty.median:.2f} us more ({empty.low:.2f} to {empty.high:.2f})"
+        )
+    lines += [table(HEADINGS, [row(found) for found in data["steps"].values()]), ""]
+    for wanted, found in data["steps"].items():
+        one = found["overhead"]
+        lines.append(
+            f"{wanted} ms: {one['turns']} turns of {found['steps_a_turn']} steps, seed "
+            f"{found['seed']}; untrimmed {one['untrimmed_mean']:.2%} ± "
+            f"{one['untrimmed_standard_error']:.2%}; the end of a run with a window takes "
+            f"{statistics.median(found['window']['end_s']):.2f} s"
+        )
+    return "\n".join([*lines, *verdicts(data)])
+
+
+def markdown(all_data: Sequence[dict[str, Any]]) -> str:
+    """The table of the README, from results of one or more machines."""
+    chosen = {}
+    for data in sorted(all_data, key=lambda one: one["environment"]["date"]):
+        chosen["cuda" if data["device"].startswith("cuda") else "cpu"] = data  # the latest one
+    lines = ["| " + " | ".join(HEADINGS) + " |", "|---" * len(HEADINGS) + "|"]
+    for kind in ("cpu", "cuda"):
+        if kind not in chosen:
+            cells = [f"on a {'GPU' if kind == 'cuda' else 'CPU'}", *["not measured"] * 6]
+            lines.append("| " + " | ".join(cells) + " |")
+            continue
+        for found in chosen[kind]["steps"].values():
+            cells = row(found)
+            if kind == "cuda":
+                cells[0] += f", {chosen[kind]['environment']['hardware']}"
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def committed(folder: Path = RESULTS) -> list[dict[str, Any]]:
+    """Finished results of this benchmark in a folder."""
+    found = [json.loads(one.read_text()) for one in sorted(folder.glob("callback-overhead_*.json"))]
+    return [one for one in found if one["state"] == "finished"]
+
+
+def with_table(readme: str, all_data: Sequence[dict[str, Any]]) -> str:
+    """The README with its table made anew."""
+    begin, end = f"<!-- {MARK}: begin -->\n", f"\n<!-- {MARK}: end -->"
+    pattern = re.escape(begin) + ".*?" + re.escape(end)
+    whole = begin + markdown(all_data) + end
+    changed, num = re.subn(pattern, lambda _: whole, readme, flags=re.DOTALL)
+    if num != 1:
+        sys.exit(f"{README.name} has no place for the table: {begin.strip()}")
+    return changed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--block", type=float, default=0.25, help="seconds of a block")
-    parser.add_argument("--windows", type=int, default=5)
-    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--seconds", type=float, default=110.0, help="for each length of steps")
+    parser.add_argument("--turn", type=int, default=2, help="steps in a turn")
+    parser.add_argument("--windows", type=int, default=11)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", type=float, nargs="+", default=TARGETS_MS, metavar="MS")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--no-results", action="store_true")
+    parser.add_argument("--update-readme", action="store_true", help="measures nothing")
     given = parser.parse_args()
+    if given.update_readme:
+        README.write_text(with_table(README.read_text(), committed(given.results)))
+        return
     torch.set_num_threads(1)
-    result: dict[str, Any] = {"environment": environment(), "device": given.device, "steps": {}}
+    results = Results(None if given.no_results else given.results, "callback-overhead")
+    data = results.data
+    data |= {"device": given.device, "steps": {}}
     say("steps without work")
-    result["empty_step_us"] = empty_step_us(5)
-    for wanted_ms in TARGETS_MS:
+    data["empty_step_us"] = empty_step_us(5)
+    for wanted_ms in given.only:
         say(f"steps of about {wanted_ms:g} ms")
         work = Work(wanted_ms, given.device)
-        found = {"step_s": work.step_s, **continuous(work, given.pairs, given.block)}
-        found |= window(work, given.windows)
-        result["steps"][f"{wanted_ms:g}"] = found
-    path = given.output or RESULTS / f"callback_overhead_{slug(hardware())}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"added to each step, microseconds   {shown(result['empty_step_us'])}")
-    print("step (ms)   continuous mode, % (90 % interval)    a profiled window in all, s")
-    for wanted, found in result["steps"].items():
-        step_ms = found["step_s"] * 1e3
-        print(
-            f"{step_ms:9.2f}   {shown(found['overhead'], 100):34}    "
-            f"{shown(found['window_extra_s'])}"
-        )
-        limit = LIMITS.get(float(wanted))
-        if limit is not None:
-            share = statistics.median(result["empty_step_us"]) / found["step_s"] / 1e6
-            print(f"            by the cost of an empty step {share:.2%}; limit {limit:.1%}")
-    print(f"wrote {path}")
+        found = continuous(work, given.seconds, given.turn, given.seed)
+        data["steps"][f"{wanted_ms:g}"] = {**found, "window": window(work, given.windows)}
+        results.save()
+    data["state"] = "finished"
+    results.finish(text(data))
 
 
 if __name__ == "__main__":

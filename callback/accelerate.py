@@ -12,24 +12,21 @@ with AccelerateCallback(accelerator, logdir="runs/one"):
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from accelerate.data_loader import DataLoaderDispatcher
 from accelerate.optimizer import AcceleratedOptimizer
 
-from ..records import Advice, Pipeline, RunRecord
+from ..records import Pipeline
+from .adapter import AroundLoop
 from .facts import Facts, loader_info, version_of
 from .loaders import BatchReader, observe
-from .options import options_of
-from .watch import Watch
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class AccelerateCallback:
+class AccelerateCallback(AroundLoop):
     """Watches a loop that Accelerate prepared; a context manager around `prepare` and the loop.
 
     The first loader that is prepared is the training loader. Steps that a gradient scaler refuses
@@ -47,25 +44,11 @@ class AccelerateCallback:
     """
 
     def __init__(self, accelerator: Any, logdir: Any = None, **options: Any) -> None:
+        super().__init__(logdir, **options)
         self._accelerator = accelerator
-        self._watch = Watch(options_of(logdir, options))
-        self._undo: list[Callable[[], None]] = []
         self._reader: BatchReader | None = None
         self._models: list[Any] = []
         self._optimizers: list[Any] = []
-
-    @property
-    def record(self) -> RunRecord | None:
-        """What was measured; `None` before the end."""
-        return self._watch.record
-
-    @property
-    def advice(self) -> Advice | None:
-        """What follows from it; `None` before the end."""
-        return self._watch.advice
-
-    def _repr_html_(self) -> str:
-        return self._watch.html()
 
     def __enter__(self) -> Self:
         accelerator = self._accelerator
@@ -89,16 +72,6 @@ class AccelerateCallback:
         accelerator.prepare = prepared
         self._undo.append(lambda: accelerator.__dict__.pop("prepare", None))
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        while self._undo:
-            self._undo.pop()()
-        self._watch.end(error)
 
     def _meet(self, thing: Any) -> None:
         """One of the things that `prepare` returned."""
@@ -126,7 +99,7 @@ class AccelerateCallback:
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         # Of several optimizers the first one tells the steps.
         if optimizer is self._optimizers[0]:
-            self._watch.core.on_step_end()
+            self._watch.tape.on_step_end()
 
     def _know(self, facts: Facts) -> None:
         for optimizer in self._optimizers:
@@ -140,14 +113,14 @@ class AccelerateCallback:
     # the loader --------------------------------------------------------------------------------
 
     def fetching(self) -> None:
-        self._watch.core.on_step_begin()
+        self._watch.tape.on_step_begin()
 
     def fetched(self, batch: Any, wait_ns: int) -> None:
         assert self._reader is not None
-        self._watch.core.on_microbatch(self._reader.read(batch), wait_ns)
+        self._watch.tape.on_microbatch(self._reader.read(batch), wait_ns)
 
     def ran_out(self) -> None:
-        self._watch.core.on_pause(epoch_ended=True)
+        self._watch.tape.on_pause(epoch_ended=True)
 
 
 def _loader_of_rank(facts: Facts, loader: Any, accelerator: Any) -> Any:

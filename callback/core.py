@@ -119,13 +119,21 @@ class Core:
         """The loop is about to start."""
         self.began_ns = self._clock()
 
-    def on_step_begin(self) -> None:
-        """A step begins, or goes on with its next micro-batch; a step that was ended is closed."""
-        now = self._clock()
+    def on_step_begin(self, now_ns: int | None = None) -> int:
+        """A step begins, or goes on with its next micro-batch; a step that was ended is closed.
+
+        Args:
+            now_ns: when it did; now if not given.
+
+        Returns:
+            When it did; later, where the listener had something to do.
+        """
+        now = self._clock() if now_ns is None else now_ns
         if self._complete:
             now = self._close(now)
         if self._begin_ns is None:
             self._begin_ns = now
+        return now
 
     def on_microbatch(
         self, num_samples: int | None, wait_ns: int = 0, num_tokens: int | None = None
@@ -242,10 +250,6 @@ class Core:
         if whole and begin is not None and kind is not None and self.timing and first:
             kind.elapsed_ns += now - begin
             kind.times.add(((now - begin) // steps, 0))
-
-    def now_ns(self) -> int:
-        """The time by the core's clock."""
-        return self._clock()
 
     def _close(self, now: int) -> int:
         """Books the step that was ended; returns when the next one begins."""

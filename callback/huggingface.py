@@ -8,21 +8,17 @@ given to the constructor of the Trainer.
 from __future__ import annotations
 
 import functools
-import sys
-from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 from transformers import TrainerCallback
 
-from ..records import Advice, Pipeline, RunRecord
+from ..records import Pipeline
+from .adapter import Adapter, local_above
 from .facts import Facts, loader_info, rank_and_world, version_of
 from .loaders import BatchReader, observe
-from .options import options_of
-from .watch import Watch
 
 
-class HuggingFaceCallback(TrainerCallback):
+class HuggingFaceCallback(Adapter, TrainerCallback):
     """Watches `Trainer.train`.
 
     Args:
@@ -36,29 +32,17 @@ class HuggingFaceCallback(TrainerCallback):
     """
 
     def __init__(self, logdir: Any = None, **options: Any) -> None:
-        super().__init__()
-        self._watch = Watch(options_of(logdir, options))
+        super().__init__(logdir, **options)
         self._reader: BatchReader | None = None
-        self._restore: Callable[[], None] | None = None
         self._batch_size: int | None = None
-
-    @property
-    def record(self) -> RunRecord | None:
-        """What was measured; `None` before the end."""
-        return self._watch.record
-
-    @property
-    def advice(self) -> Advice | None:
-        """What follows from it; `None` before the end."""
-        return self._watch.advice
-
-    def _repr_html_(self) -> str:
-        return self._watch.html()
 
     # hooks of the Trainer ----------------------------------------------------------------------
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        trainer = _trainer_above()
+        from transformers import Trainer
+
+        # Whose constructor calls; it gives its callbacks no other way to find it.
+        trainer = local_above("self", lambda one: isinstance(one, Trainer))
         if trainer is None or "train" in vars(trainer):
             return
         train = trainer.train
@@ -100,18 +84,18 @@ class HuggingFaceCallback(TrainerCallback):
             parameters=lambda: [] if model is None else list(model.parameters()),
         )
         if loader is not None and facts.loader is not None:
-            self._restore = observe(loader, self)
+            self._undo.append(observe(loader, self))
         else:
             facts.reasons["input_wait_s"] = "the Trainer's loader is none of torch's"
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        core = self._watch.core
-        core.on_step_end()
+        tape = self._watch.tape
+        tape.on_step_end()
         if control.should_evaluate or control.should_save:
-            core.on_pause()  # what follows is no part of the step
+            tape.on_pause()  # what follows is no part of the step
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._watch.core.on_pause(epoch_ended=True)
+        self._watch.tape.on_pause(epoch_ended=True)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._end(None)
@@ -120,11 +104,11 @@ class HuggingFaceCallback(TrainerCallback):
 
     def fetching(self) -> None:
         if self._watch.running:
-            self._watch.core.on_step_begin()
+            self._watch.tape.on_step_begin()
 
     def fetched(self, batch: Any, wait_ns: int) -> None:
         if self._watch.running and self._reader is not None:
-            self._watch.core.on_microbatch(self._reader.read(batch), wait_ns)
+            self._watch.tape.on_microbatch(self._reader.read(batch), wait_ns)
 
     def ran_out(self) -> None:
         return  # the Trainer tells of the epoch's end itself, after its last step
@@ -137,25 +121,6 @@ class HuggingFaceCallback(TrainerCallback):
             self._end(error)
         else:
             self._end(None)
-
-    def _end(self, error: BaseException | None) -> None:
-        if self._restore is not None:
-            self._restore()
-            self._restore = None
-        self._watch.end(error)
-
-
-def _trainer_above() -> Any:
-    """The Trainer whose constructor calls; it gives its callbacks no other way to find it."""
-    from transformers import Trainer
-
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        found = frame.f_locals.get("self")
-        if isinstance(found, Trainer):
-            return found
-        frame = frame.f_back
-    return None
 
 
 def _for_this_rank(facts: Facts, loader: Any, batch_size: int) -> Any:

@@ -39,6 +39,7 @@ from .core import NEVER, Core
 from .devices import HostProbe, MemoryProbe, TorchProbe, nvml_sampler
 from .facts import Facts, versions
 from .options import Options, folder_of, script
+from .tape import Tape
 from .windows import Windows
 
 FIRST_SAVE_S = 1.0
@@ -78,6 +79,7 @@ class Keeper:
         self.store = (EventStore if follows else RunStore)(self.folder)
         _keep_earlier(self.folder)
         self.core = Core(self)
+        self.tape = Tape(self.core)
         self.windows: Windows | None = None
         self.no_windows = "no step was made"
         self.noise: Any = None
@@ -100,7 +102,7 @@ class Keeper:
 
     def begin(self) -> None:
         """The run begins: a record stands on disk from now on."""
-        self.core.on_run_begin()
+        self.tape.on_run_begin()
         self.store.save(self.record("running"))
 
     # at boundaries -----------------------------------------------------------------------------

@@ -8,26 +8,23 @@ times are true for that reason.
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import keras
 
-from ..records import Advice, LoaderInfo, OptimizerInfo, Pipeline, RunRecord
+from ..records import LoaderInfo, OptimizerInfo, Pipeline
+from .adapter import AroundLoop, local_above
 from .devices import AllocatorProbe, HostProbe, MemoryProbe
 from .facts import Facts, unknown_loader, version_of
 from .loaders import BatchReader
-from .options import options_of
-from .watch import Watch
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class KerasCallback(keras.callbacks.Callback):
+class KerasCallback(AroundLoop, keras.callbacks.Callback):
     """Watches `Model.fit`.
 
     In a `with` statement around `fit` it also sees exceptions that no step raised.
@@ -43,37 +40,14 @@ class KerasCallback(keras.callbacks.Callback):
     """
 
     def __init__(self, logdir: Any = None, **options: Any) -> None:
-        super().__init__()
-        self._watch = Watch(options_of(logdir, options))
+        super().__init__(logdir, **options)
         self._data: _Data | None = None
-        self._undo: list[Callable[[], None]] = []
         self._micro_batches = 1
         self._begin_step = 0
         self._num_batches = 0
 
-    @property
-    def record(self) -> RunRecord | None:
-        """What was measured; `None` before the end."""
-        return self._watch.record
-
-    @property
-    def advice(self) -> Advice | None:
-        """What follows from it; `None` before the end."""
-        return self._watch.advice
-
-    def _repr_html_(self) -> str:
-        return self._watch.html()
-
     def __enter__(self) -> Self:
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._end(error)
 
     # hooks of Keras ----------------------------------------------------------------------------
 
@@ -86,7 +60,9 @@ class KerasCallback(keras.callbacks.Callback):
         self._micro_batches = int(getattr(optimizer, "gradient_accumulation_steps", None) or 1)
         facts.micro_batches = self._micro_batches
         _add_model(facts, self.model, optimizer)
-        data = _Data(_epoch_iterator(), self._watch.options.batch_size, backend)
+        # `fit` keeps it in a variable and tells nobody.
+        batches = local_above("epoch_iterator", lambda one: hasattr(one, "data_adapter"))
+        data = _Data(batches, self._watch.options.batch_size, backend)
         facts.loader = data.loader()
         facts.pipeline = _pipeline(facts, backend)
         if not data.sees_batches:
@@ -94,39 +70,39 @@ class KerasCallback(keras.callbacks.Callback):
         self._data = data
         self._num_batches = 0
         torch_model = backend == "torch"
-        core = self._watch.begin(
+        tape = self._watch.begin(
             facts,
             parameters=self._parameters if torch_model else None,
             probe=None if torch_model else _probe(backend),
             profile=torch_model,
         )
-        data.listen(core.now_ns)
+        data.listen(tape.now_ns)
         self._undo.append(data.close)
         self._see_exceptions()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._begin_step = batch
-        self._watch.core.on_step_begin()
+        self._watch.tape.on_step_begin()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        core, data = self._watch.core, self._data
+        tape, data = self._watch.tape, self._data
         assert data is not None
         sizes, wait_ns = data.take(self._begin_step, batch)
         if len(sizes) > 1:
-            core.on_execution(sizes, self._micro_batches)
+            tape.on_execution(sizes, self._micro_batches)
             return
         for size in sizes:
-            core.on_microbatch(size, wait_ns)
+            tape.on_microbatch(size, wait_ns)
             self._num_batches += 1
             if self._num_batches % self._micro_batches == 0:
-                core.on_step_end()
+                tape.on_step_end()
 
     def on_test_begin(self, logs: Any = None) -> None:
         if self._watch.running:
-            self._watch.core.on_pause()
+            self._watch.tape.on_pause()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._watch.core.on_pause(epoch_ended=True)
+        self._watch.tape.on_pause(epoch_ended=True)
 
     def on_train_end(self, logs: Any = None) -> None:
         self._end(None)
@@ -158,11 +134,6 @@ class KerasCallback(keras.callbacks.Callback):
 
     def _parameters(self) -> list[Any]:
         return [one.value for one in self.model.trainable_variables]
-
-    def _end(self, error: BaseException | None) -> None:
-        while self._undo:
-            self._undo.pop()()
-        self._watch.end(error)
 
 
 class _Data:
@@ -250,17 +221,6 @@ class _Iterable:
 
     def __iter__(self) -> Iterator[Any]:
         return self._make()
-
-
-def _epoch_iterator() -> Any:
-    """`fit` keeps it in a variable and tells nobody."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        found = frame.f_locals.get("epoch_iterator")
-        if found is not None and hasattr(found, "data_adapter"):
-            return found
-        frame = frame.f_back
-    return None
 
 
 def _number(thing: Any, name: str) -> int | None:

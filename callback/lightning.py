@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
-from ..records import Advice, Pipeline, RunRecord
+from ..records import Pipeline
+from .adapter import Adapter
 from .facts import Facts, loader_info, version_of
 from .loaders import BatchReader
-from .options import options_of
-from .watch import Watch
 
 # Two distributions hold the same Lightning under two names, and their classes are not the same.
 if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
@@ -23,7 +21,7 @@ else:
     _DISTRIBUTION = "lightning"
 
 
-class LightningCallback(Callback):
+class LightningCallback(Adapter, Callback):
     """Watches `Trainer.fit`.
 
     Args:
@@ -37,25 +35,10 @@ class LightningCallback(Callback):
     """
 
     def __init__(self, logdir: Any = None, **options: Any) -> None:
-        super().__init__()
-        self._watch = Watch(options_of(logdir, options))
+        super().__init__(logdir, **options)
         self._reader: BatchReader | None = None
         self._global_step = 0
         self._wait_ns = 0
-        self._restore: Callable[[], None] | None = None
-
-    @property
-    def record(self) -> RunRecord | None:
-        """What was measured; `None` before the end."""
-        return self._watch.record
-
-    @property
-    def advice(self) -> Advice | None:
-        """What follows from it; `None` before the end."""
-        return self._watch.advice
-
-    def _repr_html_(self) -> str:
-        return self._watch.html()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         loader = _loader(trainer)
@@ -81,10 +64,10 @@ class LightningCallback(Callback):
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
-        core = self._watch.core
-        core.on_step_begin()
+        tape = self._watch.tape
+        tape.on_step_begin()
         assert self._reader is not None
-        core.on_microbatch(self._reader.read(batch), self._wait_ns)
+        tape.on_microbatch(self._reader.read(batch), self._wait_ns)
         self._wait_ns = 0
 
     def on_train_batch_end(
@@ -92,14 +75,14 @@ class LightningCallback(Callback):
     ) -> None:
         if trainer.global_step != self._global_step:
             self._global_step = trainer.global_step
-            self._watch.core.on_step_end()
+            self._watch.tape.on_step_end()
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        self._watch.core.on_pause(epoch_ended=True)
+        self._watch.tape.on_pause(epoch_ended=True)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         if self._watch.running and not trainer.sanity_checking:
-            self._watch.core.on_pause()
+            self._watch.tape.on_pause()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._end(None)
@@ -115,32 +98,26 @@ class LightningCallback(Callback):
         if before is None or after is None:
             self._watch.facts.reasons["input_wait_s"] = "this Lightning tells of no fetches"
             return
-        core = self._watch.core
+        tape = self._watch.tape
         began_ns = 0
 
         def fetching() -> None:
             nonlocal began_ns
             if self._watch.running:
-                core.on_step_begin()
-                began_ns = core.now_ns()
+                tape.on_step_begin()
+                began_ns = tape.now_ns()
             before()
 
         def fetched() -> None:
             after()
-            self._wait_ns += core.now_ns() - began_ns
+            self._wait_ns += tape.now_ns() - began_ns
 
         def restore() -> None:
             for name in ("_on_before_fetch", "_on_after_fetch"):
                 vars(loop).pop(name, None)
 
         loop._on_before_fetch, loop._on_after_fetch = fetching, fetched
-        self._restore = restore
-
-    def _end(self, error: BaseException | None) -> None:
-        if self._restore is not None:
-            self._restore()
-            self._restore = None
-        self._watch.end(error)
+        self._undo.append(restore)
 
 
 def _loader(trainer: Any) -> Any:

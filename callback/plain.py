@@ -10,14 +10,13 @@ with ProfilingCallback(logdir="runs/one") as prof:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from types import TracebackType
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..records import Advice, Pipeline, RunRecord, SourceLine
+from ..records import Pipeline, SourceLine
+from .adapter import AroundLoop
 from .facts import Facts, loader_info, rank_and_world, unknown_loader
-from .options import options_of
-from .watch import Watch
+from .tape import MAX_MICRO_BATCHES, NO_SIZE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ..probes.gauge import BatchGauge
-    from .core import Core
+    from .tape import Tape
 
 T = TypeVar("T")
 
 
-class ProfilingCallback:
+class ProfilingCallback(AroundLoop):
     """Watches a training loop: time, input, memory, short traces, the end of the epoch.
 
     A context manager around the loop. What is raised inside passes through untouched; the record
@@ -57,41 +56,23 @@ class ProfilingCallback:
         optimizer: Any = None,
         **options: Any,
     ) -> None:
-        self._watch = Watch(options_of(logdir, options))
+        super().__init__(logdir, **options)
         self._model = model
         self._given: tuple[Any, ...] = (
             () if optimizer is None else _several(optimizer) if _listed(optimizer) else (optimizer,)
         )
         self._found: list[Any] = []
-        self._hook: Any = None
         self._gauge: Any = None
+        self._ended: Callable[[bool], None] = lambda _: self._watch.tape.on_step_end()
 
     def __enter__(self) -> Self:
         rank, world_size = rank_and_world()
         facts = Facts(framework="plain", rank=rank, world_size=world_size)
-        self._watch.begin(facts, complete=self._know, parameters=self._parameters)
+        tape = self._watch.begin(facts, complete=self._know, parameters=self._parameters)
+        self._ended = tape.on_step_end
         if not self._given:
             self._listen()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._deafen()
-        self._watch.end(error)
-
-    @property
-    def record(self) -> RunRecord | None:
-        """What was measured; `None` before the end."""
-        return self._watch.record
-
-    @property
-    def advice(self) -> Advice | None:
-        """What follows from it; `None` before the end."""
-        return self._watch.advice
 
     def watch(self, loader: Iterable[T]) -> Watched[T]:
         """The training loader, or any other iterable of batches, to be looped over in its place.
@@ -110,7 +91,7 @@ class ProfilingCallback:
             from ..probes.gauge import BatchGauge
 
             self._gauge = BatchGauge()
-        return Watched(loader, self._watch.core, self._gauge, declared)
+        return Watched(loader, self._watch.tape, self._gauge, declared)
 
     def step(self, stepped: bool = True, num_tokens: int | None = None) -> None:
         """The optimizer stepped: once per step, not per micro-batch.
@@ -119,20 +100,13 @@ class ProfilingCallback:
             stepped: false where a gradient scaler refused the step.
             num_tokens: in this step, to be counted.
         """
-        core = self._watch.core
         if num_tokens is not None:
-            core.num_tokens += num_tokens
-        core.on_step_end(stepped)
+            self._watch.tape.add_tokens(num_tokens)
+        self._ended(stepped)
 
     def pause(self) -> None:
         """No training follows: validation in the middle of an epoch, a checkpoint."""
-        self._watch.core.on_pause()
-
-    def __str__(self) -> str:
-        return self._watch.text()
-
-    def _repr_html_(self) -> str:
-        return self._watch.html()
+        self._watch.tape.on_pause()
 
     # what the loop is made of ------------------------------------------------------------------
 
@@ -144,7 +118,8 @@ class ProfilingCallback:
 
     def _know(self, facts: Facts) -> None:
         """The first step is over: the optimizers have shown themselves."""
-        self._deafen()
+        while self._undo:
+            self._undo.pop()()
         optimizers = self._given or tuple(self._found)
         for one in optimizers:
             facts.add_optimizer(one)
@@ -175,12 +150,7 @@ class ProfilingCallback:
             if all(one is not optimizer for one in self._found):
                 self._found.append(optimizer)
 
-        self._hook = register_optimizer_step_post_hook(stepped)
-
-    def _deafen(self) -> None:
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        self._undo.append(register_optimizer_step_post_hook(stepped).remove)
 
 
 class Watched(Iterable[T]):
@@ -188,16 +158,16 @@ class Watched(Iterable[T]):
 
     Args:
         loader: whatever yields batches.
-        core: to be told.
+        tape: to be told.
         gauge: reads how many samples a batch holds.
         batch_size: of a full batch, where it is known.
     """
 
     def __init__(
-        self, loader: Iterable[T], core: Core, gauge: BatchGauge, batch_size: int | None
+        self, loader: Iterable[T], tape: Tape, gauge: BatchGauge, batch_size: int | None
     ) -> None:
         self._loader = loader
-        self._core = core
+        self._tape = tape
         self._batch_size = batch_size
         self._gauge = gauge
 
@@ -206,25 +176,35 @@ class Watched(Iterable[T]):
         return self._fetches(iter(self._loader))
 
     def _fetches(self, iterator: Iterator[T]) -> Iterator[T]:
-        core, clock, read = self._core, time.perf_counter_ns, self._gauge.read
-        learnt = self._batch_size is None or core.num_micro_batches > 0
+        # Names of this frame: what runs once a step finds the caches full of the training.
+        tape, clock, read = self._tape, time.perf_counter_ns, self._gauge.read
+        mark = tape.marks.append
+        learnt = self._batch_size is None or tape.core.num_micro_batches > 0
         try:
             while True:
-                core.on_step_begin()
-                start = clock()
-                try:
-                    batch = next(iterator)
-                except StopIteration:
-                    core.on_pause(epoch_ended=True)
-                    return
-                waited = clock() - start
-                if not learnt:
-                    learnt = True
-                    self._gauge.learn(batch, self._batch_size or 1)
-                core.on_microbatch(read(batch), waited)
-                yield batch
+                start = tape.settle(clock())
+                for _ in range(MAX_MICRO_BATCHES):
+                    try:
+                        batch = next(iterator)
+                    except BaseException:  # StopIteration is the usual one
+                        tape.settle(start)
+                        raise
+                    waited = clock() - start
+                    if not learnt:
+                        learnt = True
+                        self._gauge.learn(batch, self._batch_size or 1)
+                    size = read(batch)
+                    mark(start)
+                    mark(waited)
+                    mark(NO_SIZE if size is None else size)
+                    yield batch
+                    start = clock()
+                    if start >= tape.due_ns:
+                        start = tape.settle(start)
+        except StopIteration:
+            tape.on_pause(epoch_ended=True)
         finally:
-            core.on_pause()  # also where the loop is left early
+            tape.on_pause()  # also where the loop is left early
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]

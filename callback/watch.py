@@ -13,12 +13,12 @@ from ..errors import UsageError
 from ..records import Advice, RunRecord
 from ..session.store import RECORD
 from . import ledger
-from .core import Core
 from .devices import MemoryProbe, refuses_memory
 from .display import Cell, in_notebook, say, terminal
 from .facts import Facts
 from .keeper import Keeper
 from .options import Options
+from .tape import Tape
 from .windows import Windows
 
 MAX_TAILS = 3
@@ -50,7 +50,7 @@ class Watch:
         return self.keeper is not None and self.record is None
 
     @property
-    def core(self) -> Core:
+    def tape(self) -> Tape:
         """What is told of steps.
 
         Raises:
@@ -59,7 +59,7 @@ class Watch:
         if self.keeper is None:
             msg = "the callback watches no run yet."
             raise UsageError(msg, "Use it as `with ProfilingCallback() as prof:`.")
-        return self.keeper.core
+        return self.keeper.tape
 
     @property
     def facts(self) -> Facts:
@@ -75,7 +75,7 @@ class Watch:
         parameters: Callable[[], Iterable[Any]] | None = None,
         probe: MemoryProbe | None = None,
         profile: bool = True,
-    ) -> Core:
+    ) -> Tape:
         """A run begins.
 
         Args:
@@ -99,17 +99,17 @@ class Watch:
         if self._cell is not None and not self.options.quiet:
             self.keeper.updated = self._show
         self.keeper.begin()
-        return self.keeper.core
+        return self.keeper.tape
 
     def end(self, error: BaseException | None) -> None:
         """The run is over. The error is only read; whoever calls this lets it pass."""
         if not self.running or self.keeper is None:
             return
-        keeper, core = self.keeper, self.keeper.core
+        keeper, tape = self.keeper, self.keeper.tape
         try:
-            core.on_run_end()
+            tape.on_run_end()
             if error is not None and refuses_memory(error):
-                core.on_oom(error)
+                tape.on_oom(error)
             self.record = _finished(keeper, error)
             self.advice = advise(self.record)
             if not self.options.quiet and self.facts.rank == 0:
@@ -179,13 +179,9 @@ class Watch:
         else:
             keeper.windows = Windows(
                 keeper.root,
+                options,
                 rank=facts.rank,
                 device_type=(facts.device or "cpu").partition(":")[0],
-                first=options.profile_after,
-                active=options.profile_steps,
-                every=options.profile_every,
-                limit=options.max_profiles,
-                with_stack=options.with_stack,
                 say=self.say,
             )
         if options.noise_scale and self._parameters is not None:

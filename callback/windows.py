@@ -10,6 +10,7 @@ from typing import Any
 
 from ..records import Profile
 from .core import NEVER
+from .options import Options
 
 WARMUP = 1
 """Steps of each window in which the profiler runs already and nothing is kept."""
@@ -23,13 +24,9 @@ class Windows:
 
     Args:
         folder: of the run; traces go below it as `batchadvisor run` names them.
+        options: of the callback; when, how long, how often.
         rank: of this process; the traces of all ranks lie in one folder.
         device_type: as torch names it.
-        first: steps before the first window.
-        active: steps in a window.
-        every: steps from window to window; `None` for one window only.
-        limit: the most windows in a run.
-        with_stack: Python stacks in the trace; they slow short steps down.
         say: tells the user something.
 
     Attributes:
@@ -44,29 +41,19 @@ class Windows:
     def __init__(
         self,
         folder: Path,
+        options: Options,
         *,
         rank: int,
         device_type: str,
-        first: int,
-        active: int,
-        every: int | None,
-        limit: int,
-        with_stack: bool,
         say: Callable[[str], None],
     ) -> None:
-        self._folder = folder
-        self._rank = rank
-        self._device_type = device_type
-        self._active = active
-        self._every = every
-        self._limit = limit
-        self._with_stack = with_stack
-        self._say = say
+        self._folder, self._options = folder, options
+        self._rank, self._device_type, self._say = rank, device_type, say
         self._profiler: Any = None
         self._batch_size = 0
         self._retries = 0
         self._restore: Callable[[], None] | None = None
-        self.next_step = first
+        self.next_step = options.profile_after
         self.found: dict[int, Profile] = {}
         self.step_s: dict[int, float] = {}
         self._kept_since_s = 0.0
@@ -119,8 +106,8 @@ class Windows:
             path,
             self._folder,
             self._device_type,
-            (0, WARMUP, self._active),
-            with_stack=self._with_stack,
+            (0, WARMUP, self._options.profile_steps),
+            with_stack=self._options.with_stack,
         )
         try:
             profiler.start()
@@ -151,7 +138,9 @@ class Windows:
                     self._kept_since_s = time.perf_counter()
                 return
             self._unguard()
-            self.step_s[self._batch_size] = (ended_s - self._kept_since_s) / self._active
+            self.step_s[self._batch_size] = (
+                ended_s - self._kept_since_s
+            ) / self._options.profile_steps
             profile = self._profiler.finish()
         except Exception as error:  # noqa: BLE001
             self.abandon(f"the profiler failed: {type(error).__name__}: {error}")
@@ -160,8 +149,9 @@ class Windows:
         self._profiler = None
         self.found[self._batch_size] = profile
         self.reason = ""
-        more = self._every is not None and len(self.began) < self._limit
-        self.next_step = self.began[-1] - 1 - WARMUP + (self._every or 0) if more else NEVER
+        every, began = self._options.profile_every, self.began
+        more = every is not None and len(began) < self._options.max_profiles
+        self.next_step = began[-1] - 1 - WARMUP + (every or 0) if more else NEVER
 
     def _guard(self) -> None:
         """A profiler of the user's own that starts meanwhile goes first.

@@ -6,7 +6,7 @@ may happen to be as long as the size asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -24,7 +24,7 @@ class BatchGauge:
 
     def __init__(self) -> None:
         self._axes: set[Axis] | None = None
-        self._short_cut: tuple[Path, int] | None = None
+        self._short_cut: Callable[[Any], int] | None = None
 
     def learn(self, batch: Any, num_samples: int) -> None:
         """Keeps the axes that are as long as `num_samples`; the first call proposes them."""
@@ -37,9 +37,10 @@ class BatchGauge:
 
     def read(self, batch: Any) -> int | None:
         """Samples in the batch, or `None` when no axis carries them (graphs, packed text)."""
-        if self._short_cut is not None:
+        short_cut = self._short_cut
+        if short_cut is not None:
             try:
-                return _length(batch, *self._short_cut)
+                return short_cut(batch)
             except (LookupError, AttributeError, TypeError):
                 self._short_cut = None  # batches of another build: look again
         found = [
@@ -51,7 +52,7 @@ class BatchGauge:
             return None
         # Axis 0 first: where several were never told apart, it is the batch by convention.
         axis, _, length, path = min(found, key=lambda one: one[:2])
-        self._short_cut = (path, axis)
+        self._short_cut = _short_cut(path, axis, _leaf(batch, path))
         return length
 
 
@@ -60,12 +61,26 @@ def leaves(value: Any) -> Iterator[Any]:
     return (leaf for _, leaf in islice(_leaves(value, (), _MAX_DEPTH), _MAX_LEAVES))
 
 
-def _length(batch: Any, path: Path, axis: int) -> int:
-    """The length of one axis of the leaf at the end of `path`."""
+def _leaf(batch: Any, path: Path) -> Any:
+    """The leaf at the end of `path`."""
     for kind, key in path:
         batch = batch[key] if kind == "item" else getattr(batch, key)
-    shape = getattr(batch, "shape", None)
-    return len(batch) if shape is None else int(shape[axis])
+    return batch
+
+
+def _short_cut(path: Path, axis: int, leaf: Any) -> Callable[[Any], int]:
+    """Reads the length of one axis of the leaf at the end of `path`; made for one kind of batch.
+
+    It runs once a step with cold caches, where every line of code counts.
+    """
+    if getattr(leaf, "shape", None) is None:
+        return lambda batch: len(_leaf(batch, path))
+    if not path:
+        return lambda batch: int(batch.shape[axis])
+    kind, key = path[0]
+    if len(path) == 1 and kind == "item":
+        return lambda batch: int(batch[key].shape[axis])
+    return lambda batch: int(_leaf(batch, path).shape[axis])
 
 
 def _axes(batch: Any) -> Iterator[tuple[Axis, int, Path]]:

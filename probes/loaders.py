@@ -60,7 +60,7 @@ class LoaderHandle:
         native = loader.batch_sampler
         if isinstance(native, SteeredBatchSampler):
             native = native.native  # a framework made this loader from another one
-        self.batch_size = loader.batch_size or _attribute_size(native)
+        self.batch_size = loader.batch_size or attribute_size(native)
         if native is not None:
             # The attribute is guarded by DataLoader.__setattr__, so that nobody changes it by
             # accident; we do it on purpose.
@@ -80,10 +80,10 @@ class LoaderHandle:
             ordinal=self.ordinal,
             place=self.place,
             batch_size=self.batch_size or self.native,
-            num_samples=None if loader is None else _num_samples(loader),
-            drop_last=bool(loader is not None and _drop_last(loader)),
+            num_samples=None if loader is None else samples_of(loader),
+            drop_last=bool(loader is not None and drops_last(loader)),
             num_workers=0 if loader is None else loader.num_workers,
-            sampler="?" if loader is None else _sampler_name(loader),
+            sampler="?" if loader is None else sampler_name(loader),
             iterable=self.iterable,
             steered=steered,
             trains=self.trains,
@@ -221,12 +221,14 @@ def _pop_issue(iterator: Any) -> tuple[int | None, int] | None:
     return issues.issued.popleft() if isinstance(issues, Issues) and issues.issued else None
 
 
-def _attribute_size(batch_sampler: Any) -> int | None:
+def attribute_size(batch_sampler: Any) -> int | None:
+    """The size that a batch sampler names; `None` where it names none."""
     size = getattr(batch_sampler, "batch_size", None)
     return size if isinstance(size, int) else None
 
 
-def _num_samples(loader: DataLoader[Any]) -> int | None:
+def samples_of(loader: DataLoader[Any]) -> int | None:
+    """Samples of an epoch on this rank; `None` where nothing tells."""
     try:
         if isinstance(loader.dataset, IterableDataset):
             return len(loader.dataset)  # type: ignore[arg-type]
@@ -259,11 +261,13 @@ def _sharing(loader: DataLoader[Any]) -> dict[str, Any]:
     }
 
 
-def _drop_last(loader: DataLoader[Any]) -> bool:
+def drops_last(loader: DataLoader[Any]) -> bool:
+    """Whether the loader leaves a short last batch out."""
     return bool(loader.drop_last or getattr(loader.batch_sampler, "drop_last", False))
 
 
-def _sampler_name(loader: DataLoader[Any]) -> str:
+def sampler_name(loader: DataLoader[Any]) -> str:
+    """The class that chooses the samples: the batch sampler where it is one of the script's."""
     batch_sampler = getattr(loader.batch_sampler, "_native", loader.batch_sampler)
     if batch_sampler is not None and type(batch_sampler) is not BatchSampler:
         return type(batch_sampler).__name__
