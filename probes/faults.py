@@ -196,7 +196,10 @@ def outcome_of_exit(
                 "the process was killed (SIGKILL), as the kernel does when memory runs out; "
                 "no counter here confirms or denies it"
             )
-        return "crashed", "the process was killed (SIGKILL), and not by the kernel for memory"
+        return "crashed", (
+            "the process was killed (SIGKILL), and not by the kernel for memory: a batch system, "
+            "a watcher of memory, or somebody did it"
+        )
     if status < 0:
         try:
             name = signal.Signals(-status).name
