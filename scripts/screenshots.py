@@ -2,8 +2,8 @@
 
     python scripts/screenshots.py
 
-Writes docs/report-light.png, docs/report-dark.png and docs/tab.png. Needs Playwright, Pillow and a
-Chromium.
+Writes docs/report-light.png, docs/report-dark.png and docs/tab.png. Needs the extra test-frameworks
+and a Chromium.
 """
 
 from __future__ import annotations
