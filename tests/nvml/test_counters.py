@@ -1,0 +1,198 @@
+"""Each group of counters of a window: what it says, and what it says instead."""
+
+import pytest
+from batchadvisor.probes import nvml
+
+from .windows import GPM, MIB, PCIE, QUIET, missing, window
+
+
+class TestEnergy:
+    @pytest.mark.parametrize(
+        ("first", "last", "words"), [(9000, 100, "started anew"), (9000, 9000, "did not move")]
+    )
+    def test_no_number_from_a_counter_that_did_not_rise(self, stub, clock, first, last, words):
+        stub.set(energy_mj=first)
+        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+            sampler.begin()
+            stub.set(energy_mj=last)
+            clock.advance(5.0)
+            counters = sampler.end()
+        assert missing(counters) == {"energy_j"}
+        assert words in counters.unavailable["energy_j"]
+
+    def test_refused_at_the_end_only(self, stub, clock):
+        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+            sampler.begin()
+            stub["nvmlDeviceGetTotalEnergyConsumption"] = 15
+            clock.advance(5.0)
+            assert missing(sampler.end()) == {"energy_j"}
+
+
+class TestGpm:
+    def test_older_gpus_have_none_and_pcie_comes_from_samples(self, stub, clock, wait_until):
+        stub.set(gpm=0, pcie_tx_kb=2_000, pcie_rx_kb=3_000)
+        with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+            sampler.begin()
+            wait_until(lambda: stub.calls("nvmlDeviceGetPcieThroughput") >= 2)
+            wait_until(sampler.samples)
+            clock.advance(5.0)
+            counters = sampler.end()
+        assert missing(counters) == GPM
+        assert "Hopper" in counters.unavailable["sm_active_pct"]
+        assert counters.pcie_tx_bytes_per_s == 2_000_000.0
+        assert counters.pcie_rx_bytes_per_s == 3_000_000.0
+
+    def test_pcie_refused_on_an_older_gpu(self, stub, clock, wait_until):
+        stub.set(gpm=0, nvmlDeviceGetPcieThroughput=4)
+        with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+            sampler.begin()
+            wait_until(sampler.samples)
+            clock.advance(5.0)
+            counters = sampler.end()
+        assert missing(counters) == GPM | PCIE
+        assert "Permissions" in counters.unavailable["pcie_tx_bytes_per_s"]
+
+    def test_gpm_gpus_are_not_asked_for_pcie(self, stub, clock, wait_until):
+        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+            wait_until(sampler.samples)
+        assert stub.calls("nvmlDeviceGetPcieThroughput") == 0
+
+    def test_one_metric_refused(self, stub, clock):
+        stub.set(**{"gpm_code.5": 3, "gpm_nan.10": 1, "gpm.2": 98_765})
+        counters = window(clock)
+        assert missing(counters) == {"tensor_active_pct", "dram_active_pct"}
+        assert "Not Supported" in counters.unavailable["tensor_active_pct"]
+        assert "nan" in counters.unavailable["dram_active_pct"]
+        assert counters.sm_active_pct == 98.765
+
+    def test_a_window_too_short_for_it(self, stub, clock):
+        counters = window(clock, lasted_s=0.05)
+        assert missing(counters) == {"utilization_pct", "power_w"} | GPM | PCIE
+        assert "0.050 s" in counters.unavailable["sm_active_pct"]
+
+    def test_refused_at_the_end_only(self, stub, clock):
+        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+            sampler.begin()
+            stub["nvmlGpmSampleGet"] = 15
+            clock.advance(5.0)
+            assert missing(sampler.end()) == GPM | PCIE
+
+    def test_a_buffer_that_cannot_be_freed_costs_nothing(self, stub, clock):
+        stub["nvmlGpmSampleFree"] = 999
+        assert missing(window(clock)) == set()
+        stub._library.stub_nvml_reset()
+
+
+class TestProcesses:
+    def test_others_are_named(self, stub, clock):
+        stub.set(others=2)
+        assert window(clock).other_processes == (
+            "4000001 (trainer-4000001, 1.00 GiB)",
+            "4000002 (trainer-4000002, 1.00 GiB)",
+        )
+
+    def test_nobody_else(self, stub, clock):
+        counters = window(clock)
+        assert counters.other_processes == ()
+        assert missing(counters) == set()
+
+    @pytest.mark.parametrize("how", ["nvmlSystemGetProcessName", "name_is_no_text"])
+    def test_name_unknown(self, stub, clock, how):
+        stub.set(others=1, **{how: 4})
+        assert window(clock).other_processes == ("4000001 (name unknown, 1.00 GiB)",)
+
+    def test_bytes_hidden(self, stub, clock):
+        stub.set(others=1, bytes_hidden=1)
+        counters = window(clock)
+        assert missing(counters) == {"process_memory_bytes"}
+        assert "hides" in counters.unavailable["process_memory_bytes"]
+        assert counters.other_processes == ("4000001 (trainer-4000001)",)
+
+    def test_several_probed_processes_are_added(self, stub, clock):
+        stub.set(others=2, pid=77)
+        counters = window(clock, pids=[77, 4000001])
+        assert counters.process_memory_bytes == (2048 + 1024) * MIB
+        assert counters.other_processes == ("4000002 (trainer-4000002, 1.00 GiB)",)
+
+    def test_the_most_memory_is_kept(self, stub, clock):
+        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+            stub.set(own_mib=9000)
+            sampler.begin()
+            clock.advance(1.0)
+            sampler.end()
+            stub.set(own_mib=100)
+            clock.advance(1.0)
+            assert sampler.stop().process_memory_bytes == 9000 * MIB
+
+    def test_in_a_container_numbers_differ(self, stub, clock):
+        stub.set(pid=77, others=1)
+        counters = window(clock, pids=[12], host_numbers=False)
+        assert missing(counters) == {"process_memory_bytes", "other_processes"}
+        assert "4000001, 77" in counters.unavailable["other_processes"]
+
+    def test_in_a_container_the_list_may_be_empty(self, stub, clock):
+        stub.set(pid=0)
+        counters = window(clock, host_numbers=False)
+        assert missing(counters) == {"process_memory_bytes", "other_processes"}
+        assert "not even the probed one" in counters.unavailable["process_memory_bytes"]
+
+    def test_where_numbers_are_the_hosts_a_stranger_is_a_stranger(self, stub, clock):
+        stub.set(pid=0, others=1)
+        counters = window(clock, host_numbers=True)
+        assert missing(counters) == {"process_memory_bytes"}
+        assert len(counters.other_processes) == 1
+
+
+class TestAveragedValues:
+    """Utilisation and power tell of the last second, so a window's first second is not its own."""
+
+    def test_the_first_second_is_left_out(self, stub, clock, wait_until):
+        stub.set(utilization_pct=3, power_mw=90_000)
+        with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+            sampler.begin()
+            clock.advance(0.5)
+            wait_until(lambda: sampler.samples() and sampler.samples()[-1].time_s > 100.4)
+            stub.set(utilization_pct=96, power_mw=300_000)
+            clock.advance(1.0)
+            counters = sampler.end()
+        assert (counters.utilization_pct, counters.power_w) == (96.0, 300.0)
+
+    def test_a_short_window_has_none(self, stub, clock):
+        counters = window(clock, lasted_s=0.9)
+        assert missing(counters) == {"utilization_pct", "power_w"}
+        assert "averages" in counters.unavailable["utilization_pct"]
+
+    def test_a_refusal_goes_before_the_short_window(self, stub, clock):
+        stub["nvmlDeviceGetUtilizationRates"] = 3
+        assert "Not Supported" in window(clock, lasted_s=0.9).unavailable["utilization_pct"]
+
+    def test_unless_the_same_work_ran_before(self, stub, clock):
+        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+            sampler.begin(steady_s=0.5)
+            clock.advance(0.6)
+            assert missing(sampler.end()) == set()
+
+
+class TestThrottle:
+    def test_share_and_order(self, stub, clock, wait_until):
+        with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+            wait_until(sampler.samples)
+            clock.advance(0.001)
+            sampler.begin(steady_s=1.0)
+            for count, bits in ((2, 0x4), (3, 0x24), (4, 0x1)):
+                stub.set(throttle=bits)
+                clock.advance(0.011)
+                wait_until(lambda count=count: len(sampler.samples()) == count)
+            stub.set(throttle=0x1)
+            clock.advance(0.001)
+            counters = sampler.end()
+        assert counters.throttle_reasons == ("sw_power_cap", "sw_thermal_slowdown")
+        assert counters.num_samples == 4
+        assert counters.throttled_pct == 50.0
+        assert sampler.samples()[-1].throttle_reasons == ("gpu_idle",)
+
+    def test_a_setting_is_no_limit(self, stub, clock):
+        stub.set(throttle=0x2)
+        counters = window(clock)
+        assert counters.throttle_reasons == ("applications_clocks_setting",)
+        assert counters.throttled_pct == 0.0

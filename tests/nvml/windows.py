@@ -1,0 +1,28 @@
+"""Windows of the sampler over the stand-in, on a clock that a test moves."""
+
+from batchadvisor.probes import nvml, nvml_window
+
+MIB = 1024**2
+GPM = {"sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct"}
+PCIE = {"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"}
+QUIET = {"period_s": 60.0}  # the thread samples once, the rest is the edges'
+
+
+def missing(counters):
+    """Fields without a value; each must have a reason and no other may."""
+    empty = {
+        field
+        for field in nvml_window.MEASURED
+        if getattr(counters, field) is None or field in counters.unavailable
+    }
+    assert counters.unavailable.keys() == empty
+    assert all(counters.unavailable.values())
+    return empty
+
+
+def window(clock, lasted_s=5.0, **options):
+    """The counters of one window on a clock that jumps."""
+    with nvml.NvmlSampler(0, clock=clock, **QUIET, **options) as sampler:
+        sampler.begin()
+        clock.advance(lasted_s)
+        return sampler.end()
