@@ -1,29 +1,32 @@
 """Runs that several tests look at, each made once, when it is first asked for."""
 
+import functools
+
 import pytest
 
 from . import driver, styles
+from .ahead import Ahead, names_asked_for
 
 
 @pytest.fixture(scope="session")
-def styled(tmp_path_factory):
+def styled(request, tmp_path_factory):
     """The run of a script of `styles.STYLES`, by its name."""
-    done = {}
 
-    def get(name):
-        if name not in done:
-            style = styles.STYLES[name]
-            folder = tmp_path_factory.mktemp(name)
-            text = (driver.SCRIPTS / f"{name}.py").read_text()
-            for before, after in style.edits:
-                assert before in text
-                text = text.replace(before, after)
-            (folder / f"{name}.py").write_text(text)
-            options = ("--json", "-q", "-o", "out", *style.options)
-            done[name] = driver.run("run", *options, f"{name}.py", *style.arguments, folder=folder)
-        return done[name]
+    def start(name):
+        style = styles.STYLES[name]
+        folder = tmp_path_factory.mktemp(name)
+        text = (driver.SCRIPTS / f"{name}.py").read_text()
+        for before, after in style.edits:
+            assert before in text
+            text = text.replace(before, after)
+        (folder / f"{name}.py").write_text(text)
+        options = ("--json", "-q", "-o", "out", *style.options)
+        words = ("run", *options, f"{name}.py", *style.arguments)
+        return functools.partial(driver.run, *words, folder=folder)
 
-    return get
+    ahead = Ahead(names_asked_for(request.session, "name", styles.STYLES), start)
+    yield ahead
+    ahead.close()
 
 
 @pytest.fixture(scope="session")

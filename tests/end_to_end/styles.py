@@ -21,6 +21,7 @@ class Style:
         optimizers: name and text of the line of each.
         sampler, num_workers, drop_last, iterable: of the steered loader.
         source: text of the line that the change must name.
+        searches: for its size, as long as that takes; the others run listed sizes.
         written: what stands for the number in that line.
     """
 
@@ -30,6 +31,7 @@ class Style:
     loaders: tuple[str, ...]
     optimizers: tuple[tuple[str, str], ...]
     source: str
+    searches: bool = False
     arguments: tuple[str, ...] = ()
     edits: tuple[tuple[str, str], ...] = ()
     micro_batches: int = 1
@@ -76,6 +78,7 @@ STYLES = {
         loaders=("loader = DataLoader(",),
         optimizers=(("AdamW", "optimizer ="),),
         source="loader = DataLoader(",
+        searches=True,
     ),
     "iterable_workers": Style(
         options=(*LARGEST, "5,50"),
@@ -94,6 +97,7 @@ STYLES = {
         loaders=("loader = DataLoader(",),
         optimizers=(("AdamW", "optimizer ="),),
         source="loader = DataLoader(",
+        searches=True,
         sampler="WeightedRandomSampler",
         drop_last=True,
     ),
@@ -140,6 +144,7 @@ STYLES = {
         loaders=("loader = DataLoader(",),
         optimizers=(("Adam", "optimizer ="),),
         source="loader = DataLoader(",
+        searches=True,
     ),
     "class_trainer": Style(
         options=(*LARGEST, "8,48"),

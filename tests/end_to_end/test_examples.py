@@ -22,7 +22,9 @@ def probed(tmp_path_factory):
     return get
 
 
-@pytest.mark.parametrize("name", SCRIPT)
+@pytest.mark.parametrize(
+    "name", ["char_gpt", pytest.param("resnet18_cifar10", marks=pytest.mark.slow)]
+)
 class TestExamples:
     def test_a_sound_answer(self, probed, name):
         done = probed(name)

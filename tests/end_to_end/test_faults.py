@@ -1,9 +1,11 @@
 """Scripts that fail: one clear error, the script's own traceback, a record of what happened."""
 
+import functools
 from dataclasses import dataclass
 
 import pytest
 
+from .ahead import Ahead, names_asked_for
 from .driver import SCRIPTS, line_of, listing, run
 
 
@@ -49,18 +51,17 @@ FAULTS = {
 
 
 @pytest.fixture(scope="module")
-def failed(tmp_path_factory):
+def failed(request, tmp_path_factory):
     """The run of a script of FAULTS, by its name."""
-    done = {}
 
-    def get(name):
-        if name not in done:
-            folder = tmp_path_factory.mktemp(name)
-            options = ("-q", "--no-profile", "--budget", "20s", *FAULTS[name].options)
-            done[name] = run("run", *options, SCRIPTS / f"{name}.py", folder=folder)
-        return done[name]
+    def start(name):
+        folder = tmp_path_factory.mktemp(name)
+        options = ("-q", "--no-profile", "--budget", "20s", *FAULTS[name].options)
+        return functools.partial(run, "run", *options, SCRIPTS / f"{name}.py", folder=folder)
 
-    return get
+    ahead = Ahead(names_asked_for(request.session, "name", FAULTS), start)
+    yield ahead
+    ahead.close()
 
 
 @pytest.mark.parametrize("name", FAULTS)

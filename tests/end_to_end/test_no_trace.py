@@ -46,7 +46,7 @@ def test_what_no_hook_sees_is_named_too(tmp_path):
     (tmp_path / "old.txt").write_text("made before")
     script = tmp_path / "train.py"
     script.write_text(WRITES_IN_C + (SCRIPTS / "plain.py").read_text())
-    options = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--max-batch", "32")
+    options = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "32")
     done = run("run", *options, script.name, folder=tmp_path)
     assert done.code == 0, done
     touched = {(one.path, one.action) for one in done.record.files}

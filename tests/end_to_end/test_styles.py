@@ -7,7 +7,13 @@ import pytest
 from .driver import changed_line, line_of
 from .styles import STYLES
 
-pytestmark = pytest.mark.parametrize("name", STYLES)
+pytestmark = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if one.searches else name
+        for name, one in STYLES.items()
+    ],
+)
 
 
 def place_of(result, name, text):

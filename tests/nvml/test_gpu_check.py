@@ -53,6 +53,7 @@ def test_without_cuda_it_says_so(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_its_own_check(stub_folder, tmp_path):
     """Part 0 is real: doctor and a run, with the stand-in for NVML as the driver."""
     done = call("--part", "0", "--output", tmp_path, LD_LIBRARY_PATH=str(stub_folder))

@@ -1,0 +1,40 @@
+"""Commands that do not depend on each other, two at a time: most of each runs on one core."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+
+AT_ONCE = min(2, os.cpu_count() or 1)
+
+
+class Ahead:
+    """Results by name, each made once; who waits for one has the one after it started too.
+
+    Args:
+        names: in the order in which they will be asked for; others may be asked for as well.
+        start: gives what makes the result of a name, to be called in a thread.
+    """
+
+    def __init__(self, names, start):
+        self._names = list(dict.fromkeys(names))
+        self._start = start
+        self._found: dict[str, Future] = {}
+        self._pool = ThreadPoolExecutor(AT_ONCE)
+
+    def __call__(self, name):
+        coming = self._names[self._names.index(name) :] if name in self._names else [name]
+        for one in coming[:AT_ONCE]:
+            if one not in self._found:
+                self._found[one] = self._pool.submit(self._start(one))
+        return self._found[name].result()
+
+    def close(self):
+        self._pool.shutdown(cancel_futures=True)
+
+
+def names_asked_for(session, parameter, known):
+    """Values of a parameter among the tests that this session runs, of those that are known."""
+    found = [getattr(one, "callspec", None) for one in session.items]
+    values = [one.params.get(parameter) for one in found if one is not None]
+    return [one for one in values if one in known]
