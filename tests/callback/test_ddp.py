@@ -40,6 +40,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 class TestTwoRanks:
     @pytest.mark.parametrize("rank", [0, 1])
     def test_the_training_is_the_same_to_the_bit(self, folder, rank):
@@ -97,6 +98,7 @@ class TestTwoRanks:
         assert training.effective_before == 20
 
 
+@pytest.mark.slow
 def test_an_exception_on_one_rank_passes(tmp_path):
     done = torchrun(tmp_path, "raise")
     assert done.returncode != 0

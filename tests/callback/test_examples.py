@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from batchadvisor.session.store import read_record
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -31,6 +32,7 @@ def test_plain(tmp_path):
     assert record.trials[0].profile.operators_pct > 0
 
 
+@pytest.mark.slow
 def test_ddp(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]

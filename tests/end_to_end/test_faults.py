@@ -128,12 +128,28 @@ def test_missing_arguments(tmp_path):
     assert listing(tmp_path) == {}
 
 
-class TestLoopsThatResist:
-    def test_a_guard_on_the_size(self, tmp_path):
-        """Only the script's own size makes steps; it is sent to the template door."""
+SIZES = {"size_guard": "8,16", "swallows": "8,48"}
+
+
+@pytest.fixture(scope="module")
+def resisting(tmp_path_factory):
+    """The run of a script of SIZES, by its name."""
+
+    def start(name):
         options = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory")
+        words = ("run", *options, "--sizes", SIZES[name], SCRIPTS / f"{name}.py")
+        return functools.partial(run, *words, folder=tmp_path_factory.mktemp(name))
+
+    ahead = Ahead(SIZES, start)
+    yield ahead
+    ahead.close()
+
+
+class TestLoopsThatResist:
+    def test_a_guard_on_the_size(self, resisting):
+        """Only the script's own size makes steps; it is sent to the template door."""
         script = SCRIPTS / "size_guard.py"
-        done = run("run", *options, "--sizes", "8,16", script, folder=tmp_path)
+        done = resisting("size_guard")
         assert done.code == 1, done
         assert "at its own batch size 16 alone" in done.error
         assert f"batchadvisor run --template {script} --batch-size {{batch_size}}" in done.error
@@ -145,11 +161,9 @@ class TestLoopsThatResist:
         assert any("batch 8 did not run" in one.message for one in done.advice.findings)
         assert done.left == []
 
-    def test_a_loop_that_swallows_exceptions(self, tmp_path):
+    def test_a_loop_that_swallows_exceptions(self, resisting):
         """It can swallow neither the end of a trial nor the end of the run."""
-        options = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory")
-        script = SCRIPTS / "swallows.py"
-        done = run("run", *options, "--sizes", "8,48", script, folder=tmp_path)
+        done = resisting("swallows")
         assert done.code == 0, done
         assert {one.outcome for one in done.record.trials} == {"ok"}
         assert done.advice.recommended.batch_size == 48

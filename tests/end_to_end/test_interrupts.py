@@ -88,6 +88,7 @@ class TestCtrlC:
             assert one.input_wait_s.median >= 0.5 * one.step_s.median
 
 
+@pytest.mark.slow
 class TestKilled:
     def test_the_workers_die_too(self, tmp_path):
         """The data workers as well; what was measured stays and can be asked."""

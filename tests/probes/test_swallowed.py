@@ -5,11 +5,13 @@ import sys
 
 import pytest
 
-CODE = """
+START = """
 import sys, torch
 from batchadvisor.probes.swallowed import Witness
-witness = Witness()
+"""
+LOOP = """
 {before}
+witness = Witness()
 def loop():
     for number in range(3):
         witness.look()
@@ -21,34 +23,38 @@ loop()
 witness.stop()
 print([witness.seen, witness.out_of_memory, sys.gettrace() is None])
 """
+ACTIONS = {
+    "torch.zeros(2, 3) @ torch.zeros(4)": "['RuntimeError: size mismatch, ",
+    "raise MemoryError('no')": "['MemoryError: no', True, True]",
+    "raise RuntimeError('CUDA out of memory.')": "['RuntimeError: CUDA out of memory.', True",
+    "{}['x']": "[\"KeyError: 'x'\", False, True]",
+    "next(iter([]))": "['', False, True]",
+    "pass": "['', False, True]",
+}
+DEBUGGER = "def trace(*_): return None\nsys.settrace(trace)"
 
 
-def seen(action, tmp_path, before=""):
-    """Exceptions count in the user's files alone, so the code stands in one."""
-    file = tmp_path / "script.py"
-    file.write_text(CODE.format(action=action, before=before))
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    """What was seen of each action, and of one under a debugger; torch is imported once."""
+    loops = [LOOP.format(action=one, before="") for one in ACTIONS]
+    loops.append(LOOP.format(action="{}['x']", before=DEBUGGER))
+    # Exceptions count in the user's files alone, so the code stands in one.
+    file = tmp_path_factory.mktemp("swallowed") / "script.py"
+    file.write_text(START + "".join(loops))
     done = subprocess.run(
         [sys.executable, file], capture_output=True, text=True, check=False, timeout=100
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(loops)
+    return dict(zip([*ACTIONS, "under a debugger"], lines, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("action", "wanted"),
-    [
-        ("torch.zeros(2, 3) @ torch.zeros(4)", "['RuntimeError: size mismatch, "),
-        ("raise MemoryError('no')", "['MemoryError: no', True, True]"),
-        ("raise RuntimeError('CUDA out of memory.')", "['RuntimeError: CUDA out of memory.', True"),
-        ("{}['x']", "[\"KeyError: 'x'\", False, True]"),
-        ("next(iter([]))", "['', False, True]"),
-        ("pass", "['', False, True]"),
-    ],
-)
-def test_what_is_seen(action, wanted, tmp_path):
-    assert seen(action, tmp_path).startswith(wanted)
+@pytest.mark.parametrize("action", ACTIONS)
+def test_what_is_seen(seen, action):
+    assert seen[action].startswith(ACTIONS[action])
 
 
-def test_a_debugger_is_left_alone(tmp_path):
-    before = "def trace(*_): return None\nsys.settrace(trace)"
-    assert seen("{}['x']", tmp_path, before) == "['', False, False]"
+def test_a_debugger_is_left_alone(seen):
+    assert seen["under a debugger"] == "['', False, False]"

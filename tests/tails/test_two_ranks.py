@@ -9,6 +9,8 @@ from batchadvisor import ModelFacts
 from .launch import launch
 from .said import case_of
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).with_name("two_ranks.py")
 
 
