@@ -147,8 +147,10 @@ def test_names_of_a_runs_traces():
         (
             "does not help",
             1.25,
-            "what it could spread over more samples is worth at most x1.25 samples per second, an "
-            + "estimate.",
+            (
+                "A larger batch is not what helps: what it could spread over more samples is worth "
+                "at most x1.25 samples per second, an estimate."
+            ),
         ),
         ("unknown", None, "is not known."),
         ("unknown", 2.0, "is not known; if it does, by at most x2.00 samples per second"),
