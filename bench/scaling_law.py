@@ -1,11 +1,18 @@
-"""The epoch law against real epochs: predicted from paired steps, measured by the script itself.
+"""The epoch law against real training: predicted from paired steps, measured by the script itself.
 
     python bench/scaling_law.py --sizes 16,64,256
 
-Two ranks on gloo measure Tcomp and Tsync at each size (`batchadvisor run --nproc-per-node 2`). The
-same script then trains for a while on one process and on two, alternating, by torch's own launcher
-and without any of our code, and times its steps. Both processes have one thread. Shown are the
-seconds of an epoch that the law says and that the plain script took, each with its 90 % interval.
+Two ranks on gloo measure Tcomp and Tsync at each size (`batchadvisor run --nproc-per-node 2`), and
+the law says from them what an epoch takes on one process and on two, each with its 90 % interval.
+
+The same training then runs under torch's own launcher and without any of our code, and times its
+steps from fetch to fetch, as the law counts them. Blocks of three kinds take turns, so that what
+else the machine does meets all of them alike: one process alone while the other sleeps, both
+processes without synchronisation, both with DistributedDataParallel. The second kind is what the
+law calls one device: it takes Tcomp with all ranks busy, since they share the host's caches and
+memory. The first shows what that sharing costs, which is no part of the law. Both processes have
+one thread. `epochs` in the result are medians over the blocks with their 90 % intervals, the
+speed-ups those of the blocks' ratios; the times of all steps are kept.
 """
 
 from __future__ import annotations
@@ -18,6 +25,8 @@ import sys
 import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 from batchadvisor.advisor.distribution import scaling_of
 from batchadvisor.probes import host
@@ -38,33 +47,59 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-size, num_steps, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+size, num_blocks, num_steps, out = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 torch.manual_seed(0)
 torch.set_num_threads(1)
-ranks = int(os.environ.get("WORLD_SIZE", "1"))
-if ranks > 1:
-    dist.init_process_group("gloo")
+dist.init_process_group("gloo")
+rank = dist.get_rank()
 x = torch.randn(NUM_SAMPLES, 512)
 data = TensorDataset(x, (x[:, 0] > 0).long())
-sampler = DistributedSampler(data) if ranks > 1 else None
-loader = DataLoader(data, batch_size=size, sampler=sampler, shuffle=sampler is None)
-model = nn.Sequential(
-    nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 2)
-)
-if ranks > 1:
-    model = DistributedDataParallel(model)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-times = []
-while len(times) < num_steps:
-    for inputs, labels in loader:
-        start = time.perf_counter()
+whole = DataLoader(data, batch_size=size, shuffle=True)
+part = DataLoader(data, batch_size=size, sampler=DistributedSampler(data))
+
+def network():
+    return nn.Sequential(
+        nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 2)
+    )
+
+def endless(loader):
+    while True:
+        yield from loader
+
+def trainer(model, loader):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    batches = endless(loader)
+    def step():
+        inputs, labels = next(batches)
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(inputs), labels).backward()
         optimizer.step()
+    return step
+
+def block(step):
+    step()
+    times = []
+    for _ in range(num_steps):
+        start = time.perf_counter()
+        step()
         times.append(time.perf_counter() - start)
-        if len(times) == num_steps:
-            break
-if os.environ.get("RANK", "0") == "0" and out != "-":
+    return times
+
+# The tool steers this loop: two ranks, DistributedDataParallel, for as long as it likes.
+shared = trainer(DistributedDataParallel(network()), part)
+if out == "-":
+    while True:
+        shared()
+single = trainer(network(), whole)
+times = {"alone": [], "busy": [], "together": []}
+for turn in range(num_blocks):
+    kinds = list(times)
+    for kind in kinds[turn % 3 :] + kinds[: turn % 3]:
+        dist.barrier()
+        if kind != "alone" or rank == 0:
+            times[kind].append(block(shared if kind == "together" else single))
+dist.barrier()
+if rank == 0:
     with open(out, "w") as file:
         json.dump(times, file)
 """
@@ -79,8 +114,8 @@ def main() -> None:
         script.write_text(SCRIPT.replace("NUM_SAMPLES", str(NUM_SAMPLES)))
         for size in options.sizes:
             predicted = _predicted(script, folder, size, options.budget)
-            measured = _measured(script, folder, size, options)
-            rows.append(_row(size, predicted, measured))
+            times = _times(script, folder, size, options)
+            rows.append(_row(size, predicted, times))
             print(_line(rows[-1]), flush=True)
     _save(rows)
 
@@ -88,89 +123,110 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--sizes", type=lambda text: [int(one) for one in text.split(",")], default=[32, 256]
+        "--sizes", type=lambda text: [int(one) for one in text.split(",")], default=[16, 64, 256]
     )
-    parser.add_argument("--steps", type=int, default=40, help="steps of each plain run")
-    parser.add_argument("--rounds", type=int, default=3, help="plain runs of each kind, in turn")
+    parser.add_argument("--blocks", type=int, default=15, help="blocks of each kind, in turn")
+    parser.add_argument("--steps", type=int, default=10, help="timed steps of each block")
     parser.add_argument("--budget", default="40s")
     return parser.parse_args()
 
 
-def _predicted(script: Path, folder: Path, size: int, budget: str) -> dict[int, Spread]:
+def _predicted(script: Path, folder: Path, size: int, budget: str) -> dict[str, Spread]:
     out = folder / f"run-{size}"
     command = [
         *(sys.executable, "-m", "batchadvisor", "run", "--nproc-per-node", "2"),
         *("--device", "cpu", "-q", "--no-profile", "--sizes", str(size), "--budget", budget),
-        *("-o", str(out), str(script), str(size), "100000", "-"),
+        *("-o", str(out), str(script), str(size), "0", "0", "-"),
     ]
     subprocess.run(command, check=True, env=_environment(), stdout=subprocess.DEVNULL)
     scaling = scaling_of(read_record(out), size)
     assert scaling is not None, f"no pairs at {size}"
-    points = {one.world_size: one.epoch_s for one in scaling.points}
-    assert points[1] is not None
-    assert points[2] is not None
-    return {1: points[1], 2: points[2]}
+    points = {one.world_size: one for one in scaling.points}
+    one, two = points[1].epoch_s, points[2].epoch_s
+    assert one is not None
+    assert two is not None
+    return {"one": one, "two": two, "speedup": points[2].speedup}
 
 
-def _measured(
+def _times(
     script: Path, folder: Path, size: int, options: argparse.Namespace
-) -> dict[int, Spread]:
-    """Epoch seconds by the plain script's own clock; the first quarter of each run warms up."""
-    times: dict[int, list[float]] = {1: [], 2: []}
-    for turn in range(options.rounds):
-        for ranks in (1, 2) if turn % 2 else (2, 1):
-            out = folder / "times.json"
-            launch = (
-                [sys.executable]
-                if ranks == 1
-                else [
-                    *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-                    *("--nproc-per-node=2", f"--log-dir={folder}"),
-                ]
-            )
-            command = [*launch, str(script), str(size), str(options.steps), str(out)]
-            subprocess.run(command, check=True, env=_environment(), stderr=subprocess.DEVNULL)
-            found = json.loads(out.read_text())
-            times[ranks] += found[len(found) // 4 :]
-    epochs = {}
-    for ranks, steps in times.items():
-        num_steps = -(-NUM_SAMPLES // (ranks * size))
-        spread = spread_of([one * num_steps for one in steps])
-        assert spread is not None
-        epochs[ranks] = spread
-    return epochs
+) -> dict[str, list[list[float]]]:
+    """Seconds of each step of rank 0, by kind and block."""
+    out = folder / "times.json"
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+        *("--nproc-per-node=2", f"--log-dir={folder}", str(script), str(size)),
+        *(str(options.blocks), str(options.steps), str(out)),
+    ]
+    subprocess.run(command, check=True, env=_environment(), stderr=subprocess.DEVNULL)
+    found: dict[str, list[list[float]]] = json.loads(out.read_text())
+    return found
 
 
 def _environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def _row(size: int, predicted: dict[int, Spread], measured: dict[int, Spread]) -> dict[str, object]:
-    def plain(one: Spread) -> dict[str, float]:
-        return {"median": one.median, "low": one.low, "high": one.high}
-
+def _row(
+    size: int, predicted: dict[str, Spread], times: dict[str, list[list[float]]]
+) -> dict[str, Any]:
+    step_s = {kind: [median(block) for block in blocks] for kind, blocks in times.items()}
+    one, two = -(-NUM_SAMPLES // size), -(-NUM_SAMPLES // (2 * size))
+    measured = {
+        "one": [steps * one for steps in step_s["busy"]],
+        "one_alone": [steps * one for steps in step_s["alone"]],
+        "two": [steps * two for steps in step_s["together"]],
+    }
+    pairs = list(zip(measured["one"], measured["one_alone"], measured["two"], strict=True))
+    measured["speedup"] = [busy / both for busy, _, both in pairs]
+    measured["speedup_over_alone"] = [alone / both for _, alone, both in pairs]
+    found = {name: _plain(spread_of(values)) for name, values in measured.items()}
+    said = {name: _plain(spread) for name, spread in predicted.items()}
     return {
         "batch_size": size,
-        "predicted_s": {ranks: plain(one) for ranks, one in predicted.items()},
-        "measured_s": {ranks: plain(one) for ranks, one in measured.items()},
-        "speedup_predicted": predicted[1].median / predicted[2].median,
-        "speedup_measured": measured[1].median / measured[2].median,
+        "predicted": said,
+        "measured": found,
+        "intervals_meet": {
+            name: said[name]["low"] <= found[name]["high"]
+            and found[name]["low"] <= said[name]["high"]
+            for name in said
+        },
+        "step_s": {
+            kind: [[round(step, 6) for step in block] for block in blocks]
+            for kind, blocks in times.items()
+        },
     }
 
 
-def _line(row: dict[str, object]) -> str:
-    parts = [f"batch {row['batch_size']:>5}"]
-    for kind in ("predicted_s", "measured_s"):
-        for ranks, one in row[kind].items():  # type: ignore[attr-defined]
-            parts.append(
-                f"{kind[:-2]} R={ranks} {one['median']:.3f} s "
-                f"({one['low']:.3f} to {one['high']:.3f})"
-            )
-    parts.append(f"speed-up x{row['speedup_predicted']:.2f} / x{row['speedup_measured']:.2f}")
-    return "  ".join(parts)
+def _plain(one: Spread | None) -> dict[str, float]:
+    assert one is not None, "too few blocks for an interval"
+    return {"median": one.median, "low": one.low, "high": one.high}
 
 
-def _save(rows: list[dict[str, object]]) -> None:
+def _line(row: dict[str, Any]) -> str:
+    def text(kind: str, name: str, unit: str) -> str:
+        one = row[kind][name]
+        return f"{one['median']:.3f}{unit} ({one['low']:.3f} to {one['high']:.3f})"
+
+    lines = [f"batch {row['batch_size']} a rank, seconds an epoch, 90 % intervals"]
+    for name, label, unit in (
+        ("one", "one process, both cores busy", " s"),
+        ("two", "two processes", " s"),
+        ("speedup", "speed-up", "x"),
+    ):
+        meet = "meet" if row["intervals_meet"][name] else "do not meet"
+        lines.append(
+            f"  {label:<28}  predicted {text('predicted', name, unit)}  "
+            f"measured {text('measured', name, unit)}  intervals {meet}"
+        )
+    lines.append(
+        f"  {'one process alone':<28}  measured {text('measured', 'one_alone', ' s')}; "
+        f"two are {text('measured', 'speedup_over_alone', 'x')} as fast as it"
+    )
+    return "\n".join(lines)
+
+
+def _save(rows: list[dict[str, Any]]) -> None:
     RESULTS.mkdir(exist_ok=True)
     data = {
         "command": ["python", "bench/scaling_law.py", *sys.argv[1:]],
@@ -182,7 +238,7 @@ def _save(rows: list[dict[str, object]]) -> None:
         "rows": rows,
     }
     path = RESULTS / "scaling_law.json"
-    path.write_text(json.dumps(data, indent=1) + "\n")
+    path.write_text(json.dumps(data) + "\n")
     (RESULTS / "scaling_law.txt").write_text("\n".join(map(_line, rows)) + "\n")
     print(f"Wrote {path}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -206,6 +207,7 @@ def _check_text(words: list[str]) -> None:
 def _run_options(
     script: str, arguments: tuple[str, ...], goal: Goal, options: dict[str, Any]
 ) -> Any:
+    from ..session.launch import as_typed
     from ..session.options import DEFAULT_SCHEDULE, RunOptions
     from ..session.template import with_door
 
@@ -222,7 +224,7 @@ def _run_options(
         silence_s=options["timeout"],
         profile_schedule=options["profile_schedule"] or DEFAULT_SCHEDULE,
         with_stack=options["stacks"],
-        command=("batchadvisor", *sys.argv[1:]),
+        command=as_typed(sys.argv[1:], os.environ),
         door="workload" if options["workload"] else "loader",
     )
     return with_door(settings, forced=options["template"])

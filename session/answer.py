@@ -10,8 +10,12 @@ import msgspec
 
 from ..records import Advice, DeviceInfo, Discovery, LoaderInfo, OptimizerInfo, RunRecord
 from ..units import format_bytes
+from .launch import OPTION
 from .options import without
 from .store import LOG, RECORD, SAMPLES, TRACES
+
+SELF_STARTED = "the script itself"
+LAUNCHERS = {"mpirun": ("mpirun", "-np"), "srun": ("srun", "-n")}
 
 
 def answer_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, color: bool) -> str:
@@ -40,7 +44,9 @@ def answer_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, 
 
 def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
     """The command that a user is likely to want now."""
-    if record.state == "interrupted" and record.observed is None:
+    # A live function is gone with its process: no command goes on with it.
+    live = record.observed is not None or record.command[:1] == ("batchadvisor.probe",)
+    if record.state == "interrupted" and not live:
         return _resume_command(record, folder)
     if (folder / TRACES).exists():
         return f"batchadvisor view {shlex.quote(str(folder))}"
@@ -52,7 +58,23 @@ def _resume_command(record: RunRecord, folder: Path) -> str:
     """The command as it was typed, with its goal and its door, going on in the folder."""
     script = (record.script.path, *record.script.arguments)
     typed = without(record.command[2 : -len(script)], with_value=("--output", "-o", "--resume"))
-    return shlex.join(["batchadvisor", "run", "--resume", str(folder), *typed, *script])
+    return shlex.join([*_start(record, typed), "--resume", str(folder), *typed, *script])
+
+
+def _start(record: RunRecord, typed: list[str]) -> list[str]:
+    """The command up to its options, with as many ranks as there were, however they came to be.
+
+    Ranks on several hosts are started by what started them before; the command is that of each.
+    """
+    job = record.distribution
+    run = ["batchadvisor", "run"]
+    if job is None or not job.ranks or job.launcher == SELF_STARTED or OPTION in typed:
+        return run
+    ranks = str(job.world_size)
+    if job.launcher in LAUNCHERS:
+        return [*LAUNCHERS[job.launcher], ranks, *run]
+    one_host = len({one.host for one in job.ranks}) == 1
+    return [*run, OPTION, ranks] if one_host else run
 
 
 def report_command(folder: Path) -> str:

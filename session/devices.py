@@ -28,8 +28,12 @@ from ..records import Advice, DeviceRun, DevicesRecord, RunRecord, Spread
 from .device_choice import Device
 from .devices_outcome import Outcome, twin_check
 from .display import Display
+from .options import without
 from .store import DEVICES, read_record
 
+CHECKED = ("--sizes", "--start", "--max-batch", "--budget", "--profile-schedule")
+CHECKED_FLAGS = ("--keep-effective-batch", "--stacks", "--no-profile")
+"""The user's options that a check of twins does not take: it runs one size, for a short time."""
 END_S = 30.0
 """A run that was interrupted gets so long to save and leave."""
 CHECK_BUDGET_S = 30.0
@@ -59,6 +63,16 @@ def run_devices(
         raise UsageError(f"{folder} holds a run already.", "Choose another folder.")
     folder.mkdir(parents=True, exist_ok=True)
     return _Run(found, options, script, folder, display=display, limit=memory_limit_bytes).all()
+
+
+def check_options(options: Sequence[str], size: int) -> list[str]:
+    """The options of a check of twins: the user's, for one size and a short time.
+
+    >>> check_options(["run", "-q", "--start", "8", "--stacks", "--max-batch=64"], 32)
+    ['run', '-q', '--sizes', '32', '--no-profile', '--budget', '30s']
+    """
+    kept = without(options, with_value=CHECKED, flags=CHECKED_FLAGS)
+    return [*kept, "--sizes", str(size), "--no-profile", "--budget", f"{CHECK_BUDGET_S:.0f}s"]
 
 
 class _Run:
@@ -115,7 +129,9 @@ class _Run:
     # inside ----------------------------------------------------------------------------------
 
     def _probe(self, places: Sequence[int]) -> None:
-        started = {self._devices[place].name: self._start(place, "", []) for place in places}
+        started = {
+            self._devices[place].name: self._start(place, "", self._options) for place in places
+        }
         for name, child in started.items():
             self._note(name, folder=name, twin_of=None, exit_code=child.wait())
             error = self._errors(name)
@@ -137,7 +153,7 @@ class _Run:
                 continue
             size = answer[1].recommended.batch_size
             self._display.note(f"batch {size} on {len(places)} devices at the same time: {model}")
-            options = ["--sizes", str(size), "--no-profile", "--budget", f"{CHECK_BUDGET_S:.0f}s"]
+            options = check_options(self._options, size)
             children = [self._start(place, "-check", options) for place in places]
             for child in children:
                 child.wait()
@@ -155,9 +171,8 @@ class _Run:
         device = self._devices[place]
         name = f"{device.name}{suffix}"
         command = [
-            *(sys.executable, "-m", "batchadvisor", *self._options, "--json"),
+            *(sys.executable, "-m", "batchadvisor", *options, "--json"),
             *("--device", device.option, "-o", str(self._folder / name)),
-            *options,  # after the user's, so that they count
             *self._memory(device),
             *self._script,
         ]

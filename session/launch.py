@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import RunError, UsageError
@@ -54,6 +54,20 @@ def launch(
         f"the launcher ended with exit code {code} before rank 0 had an answer.",
         "Look at its output above.",
     )
+
+
+def as_typed(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The command that the user typed: a rank that `launch` started was not given its option.
+
+    Args:
+        arguments: of this process, from the verb on.
+
+    >>> as_typed(["run", "train.py"], {EXIT_CODE: "/tmp/file", "WORLD_SIZE": "2"})
+    ('batchadvisor', 'run', '--nproc-per-node', '2', 'train.py')
+    """
+    verb, *others = arguments
+    ranks = environment.get("WORLD_SIZE") if EXIT_CODE in environment else None
+    return ("batchadvisor", verb, *((OPTION, ranks) if ranks else ()), *others)
 
 
 def leave_pid() -> None:

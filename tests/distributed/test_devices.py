@@ -117,7 +117,9 @@ class TestRefused:
 def two(tmp_path_factory):
     """One core, and another that is held to a quarter of its time."""
     folder = tmp_path_factory.mktemp("devices")
-    options = ("--device", "cpu:1,cpu:1@0.25", "--sizes", "32", "--no-profile", "--budget", "20s")
+    # Options that contradict those of a check: it must take its own.
+    own = ("--start", "32", "--max-batch", "32", "--stacks")
+    options = ("--device", "cpu:1,cpu:1@0.25", *own, "--budget", "20s")
     return driver.run("run", *options, "-o", "out", SCRIPTS / "plain.py", folder=folder)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.records import Goal, RunRecord, ScriptInfo
+from batchadvisor.records import Distribution, Goal, RankInfo, RunRecord, ScriptInfo
 from batchadvisor.session.answer import next_command
 
 
@@ -17,6 +17,7 @@ from batchadvisor.session.answer import next_command
         ("-q --resume out --", "train.py --", "-q train.py --"),
         ("-m", "package.train --lr 1", "-m package.train --lr 1"),
         ("--output=out --workload", "bench.py:make", "--workload bench.py:make"),
+        ("--nproc-per-node 2", "train.py", "--nproc-per-node 2 train.py"),
         ("--template", "gpt.py --bs {batch_size}", "--template gpt.py --bs '{batch_size}'"),
     ],
 )
@@ -31,3 +32,46 @@ def test_it_keeps_the_goal_and_the_door(typed, script, said):
     )
     command = next_command(record, advise(record), Path("out"))
     assert command == f"batchadvisor run --resume out {said}"
+
+
+RANKS = tuple(
+    RankInfo(
+        rank=one, local_rank=one, host="here", device="cpu", device_name="CPU", capacity_bytes=1
+    )
+    for one in range(2)
+)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "typed", "said"),
+    [
+        ("torchrun", "--nproc-per-node 2", "batchadvisor run --resume out --nproc-per-node 2 a.py"),
+        ("torchrun", "", "batchadvisor run --nproc-per-node 2 --resume out a.py"),
+        ("RANK and WORLD_SIZE", "", "batchadvisor run --nproc-per-node 2 --resume out a.py"),
+        ("mpirun", "", "mpirun -np 2 batchadvisor run --resume out a.py"),
+        ("srun", "-q", "srun -n 2 batchadvisor run --resume out -q a.py"),
+        ("the script itself", "", "batchadvisor run --resume out a.py"),
+    ],
+)
+def test_it_starts_as_many_ranks_again(launcher, typed, said):
+    record = RunRecord(
+        state="interrupted",
+        started_at="2026-11-21T00:00:00+00:00",
+        command=("batchadvisor", "run", *typed.split(), "a.py"),
+        script=ScriptInfo(path="a.py"),
+        goal=Goal(),
+        distribution=Distribution(world_size=2, launcher=launcher, ranks=RANKS),
+    )
+    assert next_command(record, advise(record), Path("out")) == said
+
+
+def test_no_command_goes_on_with_a_live_function():
+    record = RunRecord(
+        state="interrupted",
+        started_at="2026-11-21T00:00:00+00:00",
+        command=("batchadvisor.probe", "step"),
+        script=ScriptInfo(path="step"),
+        goal=Goal(),
+    )
+    command = next_command(record, advise(record), Path("out"))
+    assert command == "batchadvisor advise --goal memory out"
