@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from ..records import CleanSize, Discovery, Layout, ModelFacts, Pipeline, Tail
+from ..records import CleanSize, Discovery, Layout, ModelFacts, Pipeline, Setup, Tail
 from .tails.engine import is_clean, nearest_clean, sweep
 from .tails.layouts import layout_of
 
@@ -30,6 +30,9 @@ def pipeline_of(discovery: Discovery, batch_size: int) -> Pipeline:
             sync_batch_norm=None if norms is None else norms.sync_batch_norm,
             group_norm=None if norms is None else norms.group_norm,
             instance_norm=None if norms is None else norms.instance_norm,
+            batch_norm_values=None if norms is None else norms.batch_norm_values,
+            group_norm_values=None if norms is None else norms.group_norm_values,
+            instance_norm_values=None if norms is None else norms.instance_norm_values,
             optimizer=optimizers.pop() if len(optimizers) == 1 else None,
             compiled="default" if discovery.compiled else None,
         ),
@@ -41,6 +44,8 @@ def _shared(pipeline: Pipeline, discovery: Discovery) -> Pipeline:
     """The pipeline of all ranks, where the script has several."""
     loader, ranks = discovery.primary, discovery.num_ranks
     whole = loader.dataset_samples
+    if discovery.door == "keras":
+        return msgspec.structs.replace(pipeline, setup=_KERAS[loader.sampler])
     if discovery.num_replicas > 1:
         return msgspec.structs.replace(
             pipeline, setup="data-parallel", num_ranks=discovery.num_replicas
@@ -48,15 +53,16 @@ def _shared(pipeline: Pipeline, discovery: Discovery) -> Pipeline:
     if ranks < 2 or whole is None:
         # One rank, or one rank's part of the data: what it draws is known, and no more.
         return pipeline
-    if loader.even_batches is not None:
+    if loader.even_batches is not None or loader.dispatch_batches:
         split = bool(loader.split_batches)
         return msgspec.structs.replace(
             pipeline,
             setup="accelerate",
             num_samples=whole,
             num_ranks=ranks,
-            even_batches=loader.even_batches,
+            even_batches=loader.even_batches is not False,
             split_batches=split,
+            dispatch_batches=loader.dispatch_batches,
             batch_size=pipeline.batch_size * (ranks if split else 1),
         )
     distributed = "Distributed" in loader.sampler
@@ -73,6 +79,12 @@ def _shared(pipeline: Pipeline, discovery: Discovery) -> Pipeline:
 
 
 _PLAIN = ("SequentialSampler", "RandomSampler")
+_KERAS: dict[str, Setup] = {
+    "Keras on torch": "keras-torch",
+    "Keras on tensorflow": "keras-tensorflow",
+    "Keras on jax": "keras-jax",
+}
+"""What stands in the place of a sampler behind the Keras door."""
 
 
 def unknown_reason(discovery: Discovery, batch_size: int) -> str:

@@ -90,19 +90,24 @@ def _foreseen(
     if layout is None:
         return []
     crashed = check is not None and check.outcome not in ("ok", "interrupted")
+    norms = discovery.norm_layers
+    known = norms is not None and (norms.batch_norm_values is not None or not norms.batch_norm)
     return [
-        _finding(one, tail, check)
+        _finding(one, tail, check, known=known)
         for one in findings(pipeline_of(discovery, batch_size), layout)
         if one.harmful and not (crashed and one.id == "norm.one-value")
     ]
 
 
-def _finding(one: TailFinding, tail: Tail, check: TailCheck | None) -> Finding:
+def _finding(
+    one: TailFinding, tail: Tail, check: TailCheck | None, *, known: bool
+) -> Finding:
     message, severity = one.message, SEVERITY[one.severity]
     if one.id == "norm.one-value":
-        # Which layers see maps of one value is not known: executed, it is.
+        # Where no step showed which layers see maps of one value, it is a guess until executed.
         message += " (the step ran)" if check is not None else " (not executed here)"
-        severity = "info" if check is not None else "warning"
+        if check is not None or not known:
+            severity = "info" if check is not None else "warning"
     if one.id in SCRIPTS_OWN:
         severity = "info"
     if one.id == "norm.few-samples" and check is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import importlib.machinery
 import inspect
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -298,12 +299,25 @@ def _num_parameters(model: Any) -> int:
 
 
 def _norm_layers(model: Any) -> NormLayers:
-    names = [type(one).__name__ for one in model._flatten_layers()]
+    layers = list(model._flatten_layers())
+    names = [type(one).__name__ for one in layers]
+    places = [_places(one) for one in layers if type(one).__name__ == "BatchNormalization"]
     return NormLayers(
         batch_norm=names.count("BatchNormalization"),
+        batch_norm_values=None if None in places else min(places, default=None),  # type: ignore[type-var]
         group_norm=names.count("GroupNormalization"),
         layer_norm=names.count("LayerNormalization"),
     )
+
+
+def _places(layer: Any) -> int | None:
+    """Values per channel that a sample gives to a layer: the places of its map, if declared."""
+    try:
+        shape, channels = tuple(layer.input.shape), layer.axis % len(layer.input.shape)
+    except (AttributeError, TypeError, ValueError):
+        return None  # a subclassed model: no symbolic input
+    lengths = [one for place, one in enumerate(shape) if place not in (0, channels)]
+    return None if None in lengths else math.prod(lengths)
 
 
 def _at(place: SourceLine | None) -> str:

@@ -31,6 +31,7 @@ from .devices import DeviceProbe, probe_for
 from .faults import is_out_of_memory, script_traceback
 from .inputs import AS_ASKED, ModelInputs
 from .messages import CannotSteer, Message, Phase, Progress, Raised, StepSample, WorkOrder
+from .norm_inputs import NormInputs
 from .optimizers import optimizer_info
 from .profiling import TraceProfiler, trace_path
 from .supervisor import WorkerGone
@@ -179,7 +180,7 @@ class LocalWorker:
         hook = register_optimizer_step_post_hook(
             lambda optimizer, _args, _kwargs: optimizers.setdefault(id(optimizer), optimizer)
         )
-        inputs = ModelInputs()
+        inputs, norms = ModelInputs(), NormInputs()
         step_s = 0.0
         try:
             size = min(workload.batch_size, self.order.batch_cap or workload.batch_size)
@@ -190,9 +191,12 @@ class LocalWorker:
                 self._step()
                 step_s = time.monotonic() - before_s
                 self._on_progress(Progress(phase="discovering", num_steps=number + 1))
+                if not number:
+                    norms.watch()  # the first step may have made the model
         finally:
             hook.remove()
             inputs.stop()
+            norms.stop()
         self._proof = "shape" if inputs.lead == size else AS_ASKED
         parameters = [
             one
@@ -206,6 +210,7 @@ class LocalWorker:
         self._device_type = device.type
         discovery = discovery_of(
             workload,
+            norms=norms.layers(parameters, size),
             optimizers=tuple(optimizer_info(one, n) for n, one in enumerate(optimizers.values())),
             device=device,
             num_parameters=sum(one.numel() for one in parameters),

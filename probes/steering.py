@@ -20,7 +20,8 @@ from .batch_size_source import find_batch_size_source
 from .call_site import user_call_site
 from .discovery import CycleFinder
 from .loaders import LoaderHandle, is_training_fetch
-from .norms import count_norms, is_compiled
+from .norm_inputs import NormInputs
+from .norms import is_compiled
 from .optimizers import optimizer_info
 from .swallowed import Witness
 
@@ -90,6 +91,7 @@ class Steering:
         self._fetches_in_cycle = 0
         self._micro_batches = 1
         self._witness = Witness()
+        self._norm_inputs = NormInputs()
         self.steering = False
         self.passive = False
         self.worst_case = False
@@ -230,6 +232,8 @@ class Steering:
             self._conductor.discovering(self._cycles.num_steps)
             if self._cycles.complete and not self._awaits_optimizers():
                 self._begin()
+            elif not self._norm_inputs.watched:
+                self._norm_inputs.watch()
         elif not self._cycles.num_steps:
             self._before_first_step()
 
@@ -266,6 +270,9 @@ class Steering:
         parameters = self.parameters()
         device = parameters[0].device if parameters else torch.device("cpu")
         unordered = primary.why_unordered if self.worst_case else ""
+        native = primary.native or primary.batch_size or 1
+        norms, unseen = self._norm_inputs.layers(parameters, native)
+        reasons = {"worst_case": unordered, "norm_values": unseen}
         discovery = Discovery(
             loaders=tuple(handle.info() for handle in self._handles),
             optimizers=tuple(self._optimizer_info(n) for n in range(len(self._optimizers))),
@@ -274,11 +281,11 @@ class Steering:
             micro_batches=self._micro_batches,
             parameter_device=str(device),
             num_parameters=sum(one.numel() for one in parameters),
-            norm_layers=count_norms(),
+            norm_layers=norms,
             compiled=is_compiled(),
             setup_s=time.monotonic() - self._started_s,
             native_step_s=self._native_step_s,
-            unavailable={"worst_case": unordered} if unordered else {},
+            unavailable={name: reason for name, reason in reasons.items() if reason},
         )
         self.steering = True
         self._conductor.found(discovery, device)

@@ -16,7 +16,6 @@ from ..records import Discovery, LoaderInfo
 from .inputs import AS_ASKED, ModelInputs
 from .loaders import LoaderHandle, is_training_fetch
 from .messages import WorkOrder
-from .norms import count_norms
 from .placeholder import command, source_of, without_placeholder
 from .steering import Steering, StepConductor
 
@@ -66,6 +65,8 @@ class TemplateSteering(Steering):
         self._conductor.discovering(self._cycles.num_steps)
         if self._cycles.stable and not self._awaits_optimizers():
             self._begin_template()
+        elif not self._norm_inputs.watched:
+            self._norm_inputs.watch()
         self._backwards.forget()
 
     def next_batch(
@@ -105,6 +106,7 @@ class TemplateSteering(Steering):
         )
         parameters = self.parameters()
         device = parameters[0].device if parameters else torch.device("cpu")
+        norms, unseen = self._norm_inputs.layers(parameters, self._size)
         discovery = Discovery(
             door="template",
             loaders=(self._stand_in(handle),),
@@ -114,9 +116,10 @@ class TemplateSteering(Steering):
             micro_batches=self._micro_batches,
             parameter_device=str(device),
             num_parameters=sum(one.numel() for one in parameters),
-            norm_layers=count_norms(),
+            norm_layers=norms,
             setup_s=time.monotonic() - self._started_s,
             native_step_s=self._native_step_s,
+            unavailable={"norm_values": unseen} if unseen else {},
         )
         self._inputs.stop()
         if handle is None:

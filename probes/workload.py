@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from ..records import Discovery, Door, LoaderInfo
+from ..records import Discovery, Door, LoaderInfo, NormLayers
 from .declared import Workload, WorkloadError, load
 from .inputs import AS_ASKED, ModelInputs
 from .loaders import LoaderHandle
 from .messages import WorkOrder
-from .norms import count_norms
+from .norm_inputs import NormInputs
 from .steering import Steering, StepConductor
 
 DISCOVERY_STEPS = 2
@@ -73,7 +73,7 @@ class WorkloadSteering(Steering):
             self._conductor.boundary()
 
     def _discover(self, workload: Workload) -> str:
-        inputs = ModelInputs()
+        inputs, norms = ModelInputs(), NormInputs()
         size = min(workload.batch_size, self._order.batch_cap or workload.batch_size)
         self.ask(size)
         for number in range(DISCOVERY_STEPS):
@@ -82,6 +82,8 @@ class WorkloadSteering(Steering):
             self._step()
             self._native_step_s = time.monotonic() - start_s
             self._conductor.discovering(number + 1)
+            if not number:
+                norms.watch()  # the first step may have made the model
         inputs.stop()
         if not self._handles:
             self._conductor.no_input = "the workload fetches from no DataLoader"
@@ -91,6 +93,7 @@ class WorkloadSteering(Steering):
         trained = [self._optimizer_info(n) for n in range(len(self._optimizers))]
         discovery = discovery_of(
             workload,
+            norms=norms.layers(parameters, size),
             optimizers=tuple(trained),
             device=device,
             num_parameters=sum(one.numel() for one in parameters),
@@ -105,6 +108,7 @@ class WorkloadSteering(Steering):
 def discovery_of(
     workload: Workload,
     *,
+    norms: tuple[NormLayers, str],
     optimizers: tuple[Any, ...],
     device: torch.device,
     num_parameters: int,
@@ -136,9 +140,10 @@ def discovery_of(
         micro_batches=1,
         parameter_device=str(device),
         num_parameters=num_parameters,
-        norm_layers=count_norms(),
+        norm_layers=norms[0],
         setup_s=setup_s,
         native_step_s=native_step_s,
+        unavailable={"norm_values": norms[1]} if norms[1] else {},
     )
 
 

@@ -49,6 +49,8 @@ class LoaderInfo(Record, frozen=True, kw_only=True):
         dataset_samples: samples of the data set itself, over all ranks; `None` if unknown.
         sampler_drop_last: of a distributed sampler.
         even_batches, split_batches: of Accelerate's shards; `None` without them.
+        dispatch_batches: whether Accelerate's main process reads the batches of all ranks; `None`
+            without Accelerate.
         steered: `exact` (sizes are ours), `approximate` (a batch sampler's grouping is lost),
             `no: reason`; behind another door how the size gets in.
     """
@@ -68,6 +70,7 @@ class LoaderInfo(Record, frozen=True, kw_only=True):
     sampler_drop_last: bool = False
     even_batches: bool | None = None
     split_batches: bool | None = None
+    dispatch_batches: bool | None = None
 
 
 class OptimizerInfo(Record, frozen=True, kw_only=True):
@@ -82,13 +85,23 @@ class OptimizerInfo(Record, frozen=True, kw_only=True):
 
 
 class NormLayers(Record, frozen=True, kw_only=True):
-    """Normalisation layers in the model, counted by kind."""
+    """Normalisation layers in training mode in the model, counted by kind.
+
+    Attributes:
+        batch_norm_values: values per channel that one sample gives to the BatchNorm or
+            SyncBatchNorm layer that gets the fewest, as seen in a step; `None` if not seen.
+        group_norm_values: the same per group, of GroupNorm.
+        instance_norm_values: the same per channel, of InstanceNorm.
+    """
 
     batch_norm: int = 0
     sync_batch_norm: int = 0
     group_norm: int = 0
     instance_norm: int = 0
     layer_norm: int = 0
+    batch_norm_values: int | None = None
+    group_norm_values: int | None = None
+    instance_norm_values: int | None = None
 
 
 class Discovery(Record, frozen=True, kw_only=True):

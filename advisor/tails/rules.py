@@ -101,10 +101,9 @@ def _one_value(pipeline: Pipeline, layout: Layout) -> int:
 
 
 def _few_samples(pipeline: Pipeline, layout: Layout) -> int:
-    del pipeline
     least = smallest_part(layout)
-    if least < 2:
-        return NO
+    if not least or (least == 1 and pipeline.model.batch_norm_values in (None, 1)):
+        return NO  # that is an error, and norm.one-value says so
     size = max(layout.full)
     return HARM if least < max(SMALL_BATCH_NORM, size / 8) and least < size else NO
 

@@ -99,7 +99,7 @@ def _few_samples(pipeline: Pipeline, layout: Layout) -> Said:
     least = smallest_part(layout)
     whose = "the last batch" if pipeline.num_ranks == 1 else "a rank's last batch"
     return (
-        f"{whose} of {least} samples pulls BatchNorm's running statistics once an epoch",
+        f"{whose} of {_samples(least)} pulls BatchNorm's running statistics once an epoch",
         (
             Evidence(
                 metric="samples of the smallest rank",

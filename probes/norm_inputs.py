@@ -1,0 +1,169 @@
+"""What the normalisation layers of the running model see: values per channel that a sample gives.
+
+Looked at with forward pre-hooks on the layers while a few native steps run; then they are gone.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterable
+from math import prod
+from typing import Any
+
+import msgspec
+import torch
+from torch.nn.modules import batchnorm, instancenorm, normalization
+
+from ..records import NormLayers
+from .norms import count_norms, is_compiled
+
+_CHECKED = (
+    batchnorm._BatchNorm,  # SyncBatchNorm is one too
+    instancenorm._InstanceNorm,
+    normalization.GroupNorm,
+)
+MAX_SHAPES = 10_000
+"""Inputs remembered in one look; a model of any size has fewer."""
+NOT_SEEN = "no normalisation layer was called in the steps looked at"
+COMPILED = "torch.compile runs this script's code, and a look at its layers would compile it anew"
+
+
+class NormInputs:
+    """Looks at the inputs of the normalisation layers from `watch` to `stop`."""
+
+    def __init__(self) -> None:
+        self._hooks: list[Any] = []
+        self._seen: list[tuple[torch.nn.Module, tuple[int, ...]]] = []
+        self._watched = False
+        self._compiled = False
+
+    @property
+    def watched(self) -> bool:
+        """Whether a look was begun, whatever became of it."""
+        return self._watched
+
+    def watch(self) -> None:
+        """Puts a hook on every normalisation layer that is alive."""
+        self._watched = True
+        self._compiled = _compiles()
+        if self._compiled:
+            return
+        look = _Look(self._seen)
+        for layer in _alive():
+            if isinstance(layer, _CHECKED):
+                self._hooks.append(layer.register_forward_pre_hook(look))
+
+    def stop(self) -> None:
+        """Takes the hooks away."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+    def layers(self, parameters: Iterable[Any], batch_size: int) -> tuple[NormLayers, str]:
+        """The layers of the model and the fewest values that one sample gives them; ends the look.
+
+        The model is what holds a parameter of an optimizer, and every layer that ran. Where no
+        layer was seen to run, all of the process count.
+
+        Args:
+            parameters: of the optimizers that step.
+            batch_size: samples of the batches in the steps looked at.
+
+        Returns:
+            The counts, and why the values are unknown: empty where they are known or where there
+            is no layer that needs them.
+        """
+        self.stop()
+        seen = self._seen[:]
+        self._seen.clear()
+        if not seen:
+            counts = count_norms()
+            needed = (
+                counts.batch_norm
+                + counts.sync_batch_norm
+                + counts.group_norm
+                + counts.instance_norm
+            )
+            reason = COMPILED if self._compiled else NOT_SEEN
+            return counts, reason if needed else ""
+        model = _models_of(parameters)
+        model.update((id(layer), layer) for layer, _ in seen)
+        counts = count_norms(model.values())
+        return msgspec.structs.replace(counts, **_fewest(seen, batch_size)), ""
+
+
+class _Look:
+    """The hook: remembers shapes alone. A copy of the model, or a pickle, gets an idle one."""
+
+    def __init__(self, seen: list[tuple[torch.nn.Module, tuple[int, ...]]] | None = None) -> None:
+        self._seen = seen
+
+    def __call__(self, layer: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
+        if self._seen is None:
+            return
+        shape = getattr(inputs[0], "shape", None) if inputs else None
+        if shape is not None and layer.training and len(self._seen) < MAX_SHAPES:
+            self._seen.append((layer, tuple(int(one) for one in shape)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Look, ()
+
+
+def _alive() -> list[torch.nn.Module]:
+    # type(), not isinstance(): some proxies answer isinstance by loading what they stand for.
+    return [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]
+
+
+def _compiles() -> bool:
+    """Whether torch.compile has compiled anything here, a module or a function."""
+    if is_compiled() or any(one.__dict__.get("_compiled_call_impl") for one in _alive()):
+        return True
+    utils = sys.modules.get("torch._dynamo.utils")
+    return utils is not None and utils.counters["frames"]["total"] > 0
+
+
+def _models_of(parameters: Iterable[Any]) -> dict[int, torch.nn.Module]:
+    """All modules, by id, of every tree of modules that holds one of these parameters."""
+    owned = {id(one) for one in parameters}
+    alive = _alive()
+    inner = {id(child) for one in alive for child in one._modules.values() if child is not None}
+    found: dict[int, torch.nn.Module] = {}
+    for root in alive:
+        if id(root) in inner:
+            continue
+        # Not root.modules() and root.parameters(): a script may have methods of these names.
+        tree = list(torch.nn.Module.modules(root))
+        if any(id(one) in owned for part in tree for one in part._parameters.values()):
+            found.update((id(part), part) for part in tree)
+    return found
+
+
+def _fewest(
+    seen: list[tuple[torch.nn.Module, tuple[int, ...]]], batch_size: int
+) -> dict[str, int | None]:
+    values: dict[str, list[int]] = {
+        "batch_norm_values": [],
+        "group_norm_values": [],
+        "instance_norm_values": [],
+    }
+    for layer, shape in seen:
+        if isinstance(layer, batchnorm._BatchNorm):
+            values["batch_norm_values"].append(_per_sample(shape, batch_size))
+        elif isinstance(layer, normalization.GroupNorm):
+            each = shape[1] // layer.num_groups if len(shape) > 1 else 1
+            values["group_norm_values"].append(each * _per_sample(shape, batch_size))
+        elif isinstance(layer, instancenorm._InstanceNorm):
+            spatial = shape[1:] if len(shape) == layer._get_no_batch_dim() else shape[2:]  # type: ignore[no-untyped-call]
+            values["instance_norm_values"].append(prod(spatial))
+    return {name: min(found, default=None) for name, found in values.items()}
+
+
+def _per_sample(shape: tuple[int, ...], batch_size: int) -> int:
+    """Values per channel that a sample gives: the places of its map.
+
+    Where the first dimension holds several rows a sample (time steps, two views of an image), they
+    count as well.
+    """
+    rows, left = divmod(shape[0], batch_size) if shape else (1, 0)
+    return prod(shape[2:]) * (rows if rows > 1 and not left else 1)

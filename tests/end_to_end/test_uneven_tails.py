@@ -1,0 +1,87 @@
+"""The end of an epoch in whole runs: a step of its length is executed, and what it did is said."""
+
+import pytest
+
+from .driver import SCRIPTS, run
+
+pytestmark = pytest.mark.slow
+OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "8")
+
+
+@pytest.fixture
+def ended(tmp_path):
+    """A finished run of the script in one of its kinds."""
+
+    def _ended(kind, *options):
+        script = SCRIPTS / "uneven_tail.py"
+        done = run("run", *OPTIONS, *options, script, kind, folder=tmp_path)
+        assert done.code == 0, done
+        assert done.left == []
+        assert done.advice.recommended.batch_size == 8
+        return done
+
+    return _ended
+
+
+def rules(done):
+    return {one.rule: one for one in done.advice.findings}
+
+
+def test_one_sample_fills_its_maps(ended):
+    """BatchNorm over 36 values of one sample: seen before, then executed; no error is foretold."""
+    done = ended("maps")
+    norms = done.record.discovery.norm_layers
+    assert (norms.batch_norm, norms.batch_norm_values) == (1, 36)
+    assert "norm_values" not in done.record.discovery.unavailable
+    check = done.advice.tail_check
+    assert (check.num_samples, check.outcome, check.num_norms) == (1, "ok", 1)
+    found = rules(done)
+    assert not {"tail.crash", "tail.nan", "tails.norm.one-value"} & set(found)
+    assert "1 sample pulls BatchNorm's running statistics" in found["tails.norm.few-samples"].message
+    assert "moved a running variance from" in found["tails.norm.few-samples"].message
+
+
+def test_one_value_per_channel(ended):
+    done = ended("flat")
+    assert done.record.discovery.norm_layers.batch_norm_values == 1
+    assert done.advice.tail_check.outcome == "exception"
+    crash = rules(done)["tail.crash"]
+    assert crash.severity == "error"
+    assert "more than 1 value per channel" in crash.message
+    assert "drop_last=True" in crash.remedy
+
+
+def test_changed_running_statistics(ended):
+    done = ended("few")
+    check = done.advice.tail_check
+    assert (check.num_samples, check.outcome) == (3, "ok")
+    assert check.running_var_before != check.running_var_after
+    assert (
+        f"moved a running variance from {check.running_var_before:.4g} to "
+        f"{check.running_var_after:.4g}" in rules(done)["tails.norm.few-samples"].message
+    )
+
+
+def test_a_tail_that_makes_weights_nan(ended):
+    done = ended("nan")
+    check = done.advice.tail_check
+    assert (check.num_samples, check.outcome) == (1, "ok")
+    assert check.num_non_finite == 4  # weights and biases of both layers
+    found = rules(done)["tail.nan"]
+    assert found.severity == "error"
+    assert "4 parameter tensors were not finite" in found.message
+    assert "drop_last=True" in found.remedy
+
+
+def test_a_dataset_without_a_length(ended):
+    """Unknown is named as unknown, with what to type; a single sample is executed nevertheless."""
+    done = ended("stream")
+    assert done.advice.tail is None
+    reason = done.advice.unavailable["tail"]
+    assert "has no length" in reason
+    plan = "batchadvisor tails --samples N --batch-size 8 --iterable --batch-norm"
+    assert plan in reason
+    assert done.advice.tail_check.num_samples == 1
+    told = run(*plan.replace("N", "41", 1).split()[1:], "--json", folder=done.folder)
+    assert told.code == 0, told
+    assert told.answer["layout"]["last"] == [1]

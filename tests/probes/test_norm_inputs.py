@@ -1,0 +1,214 @@
+"""What the normalisation layers of a running model see, and that the look leaves nothing behind."""
+
+import copy
+import gc
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+from batchadvisor.probes.norm_inputs import NOT_SEEN, NormInputs
+from torch import nn
+
+
+@pytest.fixture(autouse=True)
+def _alone():
+    """Layers of other tests are gone, and those of this one afterwards."""
+    gc.collect()
+    yield
+    gc.collect()
+
+
+def look(model, *inputs, batch_size, parameters=None):
+    """The layers and values of a model after one step on `inputs`."""
+    norms = NormInputs()
+    norms.watch()
+    assert norms.watched
+    for one in inputs:
+        model(one)
+    found = norms.layers(model.parameters() if parameters is None else parameters, batch_size)
+    assert_nothing_left(model)
+    return found
+
+
+def assert_nothing_left(model):
+    for one in model.modules():
+        assert not one._forward_pre_hooks
+        assert not one._forward_pre_hooks_with_kwargs
+
+
+def pooled():
+    """BatchNorm over maps of 6x6, and over one value behind the pooling."""
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Linear(4, 5), nn.BatchNorm1d(5),
+    )  # fmt: skip
+
+
+class TestValues:
+    def test_maps(self):
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+        found, reason = look(model, torch.randn(2, 3, 8, 8), batch_size=2)
+        assert (found.batch_norm, found.batch_norm_values, reason) == (1, 36, "")
+        model(torch.randn(1, 3, 8, 8))  # as the number says, one sample is no error
+
+    def test_the_fewest_count(self):
+        model = pooled()
+        found, _ = look(model, torch.randn(2, 3, 8, 8), batch_size=2)
+        assert (found.batch_norm, found.batch_norm_values) == (2, 1)
+        with pytest.raises(ValueError, match="more than 1 value per channel"):
+            model(torch.randn(1, 3, 8, 8))
+
+    def test_group_and_instance_norm(self):
+        model = nn.Sequential(nn.GroupNorm(2, 4), nn.InstanceNorm2d(4))
+        found, _ = look(model, torch.randn(2, 4, 3, 5), batch_size=2)
+        assert (found.group_norm_values, found.instance_norm_values) == (30, 15)
+        assert found.batch_norm_values is None
+
+    def test_a_group_of_one_value(self):
+        model = nn.GroupNorm(4, 4)
+        found, _ = look(model, torch.randn(2, 4), batch_size=2)
+        assert found.group_norm_values == 1
+        with pytest.raises(ValueError, match="more than 1 value per channel"):
+            model(torch.randn(1, 4))
+
+    def test_instance_norm_without_a_batch_dimension(self):
+        found, _ = look(nn.InstanceNorm1d(4), torch.randn(4, 7), batch_size=8)
+        assert found.instance_norm_values == 7
+
+    def test_several_rows_of_a_sample(self):
+        """Two views of each image in one batch: one sample still gives two values."""
+        model = nn.BatchNorm1d(4)
+        found, _ = look(model, torch.randn(16, 4), batch_size=8)
+        assert found.batch_norm_values == 2
+        model(torch.randn(2, 4))
+
+    def test_parts_of_a_batch(self):
+        """DataParallel hands each replica a chunk; what a sample gives stays the same."""
+        found, _ = look(nn.BatchNorm1d(4), torch.randn(3, 4), batch_size=8)
+        assert found.batch_norm_values == 1
+
+    def test_a_layer_in_eval_mode_sees_nothing(self):
+        found, reason = look(nn.BatchNorm1d(4).eval(), torch.randn(3, 4), batch_size=3)
+        assert (found.batch_norm, found.batch_norm_values, reason) == (0, None, "")
+
+
+class TestWhichModel:
+    def test_the_optimizers_and_what_ran(self):
+        """A model that neither trains nor runs does not count; a frozen one that runs does."""
+        other, frozen, model = nn.BatchNorm1d(4), nn.BatchNorm1d(4), nn.Sequential(nn.BatchNorm1d(4))
+        norms = NormInputs()
+        norms.watch()
+        model(frozen(torch.randn(3, 4)))
+        found, _ = norms.layers(model.parameters(), 3)
+        assert found.batch_norm == 2
+        assert_nothing_left(other)
+
+    def test_a_branch_that_did_not_run(self):
+        model = nn.Sequential(nn.BatchNorm1d(4), nn.BatchNorm1d(4))
+        norms = NormInputs()
+        norms.watch()
+        model[0](torch.randn(3, 4))
+        found, _ = norms.layers(model.parameters(), 3)
+        assert found.batch_norm == 2
+
+    def test_no_layers(self):
+        found, reason = look(nn.Linear(2, 2), torch.randn(3, 2), batch_size=3)
+        assert (found.batch_norm, reason) == (0, "")
+
+    def test_a_script_that_names_its_method_modules(self):
+        class Odd(nn.Module):
+            modules = parameters = None
+
+            def __init__(self):
+                super().__init__()
+                self.norm = nn.BatchNorm1d(4)
+
+        model = Odd()
+        norms = NormInputs()
+        norms.watch()
+        model.norm(torch.randn(3, 4))
+        assert norms.layers([model.norm.weight], 3)[0].batch_norm_values == 1
+
+
+class TestNothingIsLeft:
+    def test_copies_of_a_watched_model(self):
+        """What a script copies or pickles meanwhile works and remembers nothing."""
+        model = pooled()
+        norms = NormInputs()
+        norms.watch()
+        copied, pickled = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
+        for one in (copied, pickled):
+            one(torch.randn(2, 3, 8, 8))
+        found, reason = norms.layers(model.parameters(), 2)
+        assert (found.batch_norm_values, reason) == (None, NOT_SEEN)
+        assert_nothing_left(model)
+
+    def test_the_output_is_the_same(self):
+        model, batch = pooled(), torch.randn(2, 3, 8, 8)
+        twin = copy.deepcopy(model)
+        look(model, batch, batch_size=2)
+        twin(batch)
+        for name, value in model.state_dict().items():
+            assert torch.equal(value, twin.state_dict()[name])
+        assert torch.equal(model(batch), twin(batch))
+
+
+COMPILED_MODELS = """
+import sys, torch
+from torch import nn
+from torch._dynamo.utils import counters
+from batchadvisor.probes.norm_inputs import COMPILED, NormInputs
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, batch):
+        return self.norm(batch)
+
+how, batch = sys.argv[1], torch.randn(3, 4)
+model = nn.Sequential(nn.BatchNorm1d(4)) if how == "in place, torch's own" else Net()
+run = model
+if how.startswith("in place"):
+    model.compile(backend="eager")
+elif how == "module":
+    run = torch.compile(model, backend="eager")
+else:
+    run = torch.compile(lambda batch: model(batch), backend="eager")
+run(batch)
+frames = counters["frames"]["total"]
+assert frames or "own" in how
+norms = NormInputs()
+norms.watch()
+run(batch)
+assert not model._forward_pre_hooks
+found, reason = norms.layers(model.parameters(), 3)
+assert (found.batch_norm, found.batch_norm_values, reason) == (1, None, COMPILED), (found, reason)
+run(batch)
+assert counters["frames"]["total"] == frames
+print("as it was")
+"""
+
+
+class TestWrapped:
+    @pytest.mark.slow
+    @pytest.mark.parametrize("how", ["module", "in place", "in place, torch's own", "function"])
+    def test_compiled(self, how):
+        """No hook is put in, so nothing is compiled again; the reason says so."""
+        done = subprocess.run(
+            [sys.executable, "-c", COMPILED_MODELS, how], capture_output=True, text=True, check=True
+        )
+        assert done.stdout == "as it was\n"
+
+    def test_ddp(self, tmp_path):
+        store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+        torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+        try:
+            model = nn.parallel.DistributedDataParallel(pooled())
+            found, _ = look(model, torch.randn(2, 3, 8, 8), batch_size=2)
+            assert (found.batch_norm, found.batch_norm_values) == (2, 1)
+        finally:
+            torch.distributed.destroy_process_group()
