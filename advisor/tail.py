@@ -50,7 +50,7 @@ def _shared(pipeline: Pipeline, discovery: Discovery) -> Pipeline:
         return msgspec.structs.replace(
             pipeline, setup="data-parallel", num_ranks=discovery.num_replicas
         )
-    if ranks < 2 or whole is None:
+    if ranks < 2 or (whole is None and loader.num_samples is not None):
         # One rank, or one rank's part of the data: what it draws is known, and no more.
         return pipeline
     if loader.even_batches is not None or loader.dispatch_batches:
@@ -66,6 +66,8 @@ def _shared(pipeline: Pipeline, discovery: Discovery) -> Pipeline:
             batch_size=pipeline.batch_size * (ranks if split else 1),
         )
     distributed = "Distributed" in loader.sampler
+    if whole is None:
+        return msgspec.structs.replace(pipeline, setup="ddp", num_ranks=ranks, sampler="plain")
     if not distributed and (loader.iterable or loader.sampler not in _PLAIN):
         return pipeline  # a sampler of the script's own: how it shares nobody knows
     return msgspec.structs.replace(
@@ -90,19 +92,39 @@ _KERAS: dict[str, Setup] = {
 def unknown_reason(discovery: Discovery, batch_size: int) -> str:
     """Why the end of the epoch is unknown, and how to plan it; empty where it is known."""
     loader = discovery.primary
-    workers = " --iterable" if loader.iterable else ""
-    if loader.iterable and loader.num_workers:
-        workers += f" --workers {loader.num_workers}"
     if loader.num_samples is None:
-        plan = f"batchadvisor tails --samples N --batch-size {batch_size}{workers}"
+        plan = plan_command(discovery, batch_size)
         return f"the dataset has no length; if you know it: {plan}"
     if loader.iterable and loader.num_workers > 1:
-        plan = f"batchadvisor tails --samples {loader.num_samples} --batch-size {batch_size}"
         return (
             f"each of {loader.num_workers} workers makes a tail of its own; if they share the data "
-            f"evenly: {plan}{workers}"
+            f"evenly: {plan_command(discovery, batch_size)}"
         )
     return ""
+
+
+def plan_command(discovery: Discovery, batch_size: int) -> str:
+    """The command line that plans what could not be known, with all that was seen."""
+    pipeline = pipeline_of(discovery, batch_size)
+    model = pipeline.model
+    samples = discovery.primary.num_samples
+    words = [f"--samples {'N' if samples is None else samples}"]
+    words.append(f"--batch-size {pipeline.batch_size}")
+    if pipeline.num_ranks > 1:
+        words.append(f"--setup {pipeline.setup} --ranks {pipeline.num_ranks}")
+    words += ["--iterable"] if pipeline.iterable else []
+    words += [f"--workers {pipeline.num_workers}"] if pipeline.num_workers else []
+    words += ["--drop-last"] if pipeline.drop_last else []
+    words += ["--split-batches"] if pipeline.split_batches else []
+    if pipeline.setup == "accelerate" and pipeline.dispatch_batches is False:
+        words.append("--no-dispatch-batches")
+    if pipeline.micro_batches > 1:
+        words.append(f"--accumulate {pipeline.micro_batches}")
+    if model.batch_norm:
+        values = model.batch_norm_values
+        words.append("--batch-norm" if values is None else f"--batch-norm-values {values}")
+    words += ["--sync-batch-norm"] if model.sync_batch_norm else []
+    return f"batchadvisor tails {' '.join(words)}"
 
 
 def layout_at(discovery: Discovery, batch_size: int) -> Layout | None:

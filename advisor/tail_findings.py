@@ -99,9 +99,7 @@ def _foreseen(
     ]
 
 
-def _finding(
-    one: TailFinding, tail: Tail, check: TailCheck | None, *, known: bool
-) -> Finding:
+def _finding(one: TailFinding, tail: Tail, check: TailCheck | None, *, known: bool) -> Finding:
     message, severity = one.message, SEVERITY[one.severity]
     if one.id == "norm.one-value":
         # Where no step showed which layers see maps of one value, it is a guess until executed.

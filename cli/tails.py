@@ -43,6 +43,13 @@ SETUPS = (
 @click.option("--dispatch-batches/--no-dispatch-batches", default=None, help="As in Accelerate.")
 @click.option("--stage", type=click.Choice(["train", "validate", "predict"]), default="train")
 @click.option("--batch-norm", is_flag=True, help="The model has BatchNorm layers.")
+@click.option(
+    "--batch-norm-values",
+    type=int,
+    help="Values per channel that a sample gives its smallest BatchNorm: height x width.",
+)
+@click.option("--group-norm-values", type=int, help="The same per group, of GroupNorm.")
+@click.option("--instance-norm-values", type=int, help="The same per channel, of InstanceNorm.")
 @click.option("--sync-batch-norm", is_flag=True, help="They are synchronised over the ranks.")
 @click.option("--optimizer", help="The optimizer's class, such as SGD.")
 @click.option("--compiled", type=click.Choice(["default", "static", "dynamic"]), help="Of shapes.")
@@ -106,8 +113,20 @@ def _pipeline(facts: dict[str, Any], *, sweep: bool, sizes: tuple[int, int, int]
         facts["batch_size"] = sizes[0] if sizes is not None else 64
     if facts["batch_size"] is None:
         raise click.UsageError("Missing option '--batch-size', or --sweep for many sizes.")
+    values = {
+        name: facts.pop(name)
+        for name in ("batch_norm_values", "group_norm_values", "instance_norm_values")
+    }
+    bad = next((one for one in values if values[one] is not None and values[one] < 1), None)
+    if bad is not None:
+        option = f"--{bad.replace('_', '-')}"
+        raise click.UsageError(f"{option}: {values[bad]} is no number of values; at least 1.")
+    named = facts.pop("batch_norm")
     model = ModelFacts(
-        batch_norm=1 if facts.pop("batch_norm") else None,
+        batch_norm=1 if named or values["batch_norm_values"] else None,
+        group_norm=1 if values["group_norm_values"] else None,
+        instance_norm=1 if values["instance_norm_values"] else None,
+        **values,
         sync_batch_norm=1 if facts.pop("sync_batch_norm") else None,
         optimizer=facts.pop("optimizer"),
         compiled=facts.pop("compiled"),

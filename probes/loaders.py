@@ -17,6 +17,7 @@ from ..records import BatchSizeSource, LoaderInfo, SourceLine
 from .batch_sampler import Issues, SteeredBatchSampler, steered
 from .gauge import BatchGauge
 from .lengths import FIRST_BATCHES, Lengths, LongestFirst
+from .sharing import sharing_of, why_dispatched
 
 
 class LoaderHandle:
@@ -88,8 +89,13 @@ class LoaderHandle:
             steered=steered,
             trains=self.trains,
             source=self.source,
-            **({} if loader is None else _sharing(loader)),
+            **({} if loader is None else sharing_of(loader)),
         )
+
+    def why_dispatched(self) -> tuple[str, str]:
+        """Why no size can be asked of it once a framework wrapped it, and what to do; or empty."""
+        loader = self._loader()
+        return ("", "") if loader is None else why_dispatched(loader)
 
     @property
     def why_unordered(self) -> str:
@@ -238,27 +244,6 @@ def samples_of(loader: DataLoader[Any]) -> int | None:
         return len(sampler if sampler is not None else loader.dataset)  # type: ignore[arg-type]
     except (TypeError, NotImplementedError, AttributeError):
         return None
-
-
-def _sharing(loader: DataLoader[Any]) -> dict[str, Any]:
-    """How ranks share the samples, as far as the loader's own objects say."""
-    batch_sampler = getattr(loader.batch_sampler, "_native", loader.batch_sampler)
-    sampler = getattr(batch_sampler, "sampler", None)
-    shards = "Shard" in type(batch_sampler).__name__
-    if shards:  # Accelerate: around the script's own batch sampler
-        sampler = getattr(getattr(batch_sampler, "batch_sampler", None), "sampler", None)
-    dataset = getattr(sampler, "dataset", None)
-    try:
-        samples = len(dataset if dataset is not None else loader.dataset)  # type: ignore[arg-type]
-    except (TypeError, NotImplementedError, AttributeError):
-        samples = None
-    return {
-        "dataset_samples": samples,
-        "sampler_drop_last": "Distributed" in type(sampler).__name__
-        and bool(getattr(sampler, "drop_last", False)),
-        "even_batches": bool(getattr(batch_sampler, "even_batches", True)) if shards else None,
-        "split_batches": bool(getattr(batch_sampler, "split_batches", False)) if shards else None,
-    }
 
 
 def drops_last(loader: DataLoader[Any]) -> bool:

@@ -317,6 +317,12 @@ class Steering:
                 door="template",
             )
             return None
+        reason, remedy = handle.why_dispatched()
+        if reason:
+            self._conductor.cannot_steer(
+                f"the training loader ({handle.place}) cannot be steered: {reason}", remedy
+            )
+            return None
         return handle
 
     def _check_fetches(self) -> None:

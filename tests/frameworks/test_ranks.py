@@ -72,3 +72,20 @@ def test_mpirun(tmp_path):
     variables = {"OMPI_MCA_btl": "self,tcp"} if os.geteuid() == 0 else {}
     found = run(*options, folder=tmp_path, launcher=launcher, variables=variables)
     assert_two_ranks(found, "mpirun")
+
+
+def test_dispatched_batches(tmp_path):
+    """One process reads for all: refused at once and by name, with the plan; else ranks wait."""
+    script = SCRIPTS / "accelerate_dispatch.py"
+    options = ("--nproc-per-node", "2", "--sizes", "64", script)
+    found = run("run", *QUICK, *options, "split", folder=tmp_path)
+    assert found.code != 0
+    assert left_of(found) == []
+    assert "dispatch_batches=True" in found.stderr
+    plan = (
+        "batchadvisor tails --setup accelerate --dispatch-batches --samples 4001 --ranks 2 "
+        "--batch-size 16 --split-batches"
+    )
+    assert plan in found.stderr
+    planned = run(*plan.split()[1:], "--json", folder=tmp_path)
+    assert planned.answer["layout"]["last"] == [1, 1]

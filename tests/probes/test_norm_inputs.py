@@ -97,7 +97,8 @@ class TestValues:
 class TestWhichModel:
     def test_the_optimizers_and_what_ran(self):
         """A model that neither trains nor runs does not count; a frozen one that runs does."""
-        other, frozen, model = nn.BatchNorm1d(4), nn.BatchNorm1d(4), nn.Sequential(nn.BatchNorm1d(4))
+        other, frozen = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+        model = nn.Sequential(nn.BatchNorm1d(4))
         norms = NormInputs()
         norms.watch()
         model(frozen(torch.randn(3, 4)))
