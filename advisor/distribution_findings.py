@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from ..records import Evidence, Finding, Parallelism, RunRecord, Scaling
+from collections.abc import Sequence
+
+from ..records import (
+    DeviceMemory,
+    DeviceShare,
+    Evidence,
+    Finding,
+    Parallelism,
+    RunRecord,
+    Scaling,
+    Trial,
+)
 from ..units import format_bytes, format_seconds
 from .facts import ran
 
+BUBBLE_PCT = 30.0
+"""Devices that are idle longer than this on average cost more than they bring together."""
+UNEVEN_DEVICES = 1.25
+"""The fullest device of a spread model uses so much more than the emptiest: layers can move."""
 UNEVEN_MEMORY = 0.10
 """Ranks whose peaks differ by more than this share are named."""
 
@@ -23,7 +38,7 @@ def distribution_findings(
         *_not_worth_it(scaling),
         *_uneven_memory(record, batch_size),
         *_data_parallel(seen, batch_size),
-        *_spread(seen),
+        *_spread(seen, _trial_at(record, batch_size)),
     ]
     if found.world_size > 1 and found.ranks:
         findings += _alone(found.world_size, seen)
@@ -196,16 +211,81 @@ def _data_parallel(seen: Parallelism, batch_size: int | None) -> list[Finding]:
     return found
 
 
-def _spread(seen: Parallelism) -> list[Finding]:
+def _spread(seen: Parallelism, trial: Trial | None) -> list[Finding]:
+    """Each device of a model that lies on several: its memory, and how long it waits."""
     if "spread model" not in seen.shapes:
         return []
     parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in sorted(seen.devices.items()))
-    return [
+    found = [
         Finding(
             rule="spread.devices",
             severity="info",
-            message=f"the model's parameters lie on several devices: {parts}; memory and time "
-            "are those of the first",
-            remedy="the fullest device bounds the batch; look at each with nvidia-smi.",
+            message=f"the model's parameters lie on several devices: {parts}",
         )
     ]
+    memory = trial.memory if trial is not None else None
+    if memory is not None and memory.devices:
+        found.append(_fullest(memory.devices))
+    profile = trial.profile if trial is not None else None
+    if profile is not None and profile.devices:
+        found.append(_bubble(profile.devices))
+    else:
+        found.append(
+            Finding(
+                rule="spread.bubble",
+                severity="info",
+                message="how long each device is idle is not known: no trace of a step with "
+                "several GPUs was taken",
+            )
+        )
+    return found
+
+
+def _fullest(devices: Sequence[DeviceMemory]) -> Finding:
+    used = {one.device: 100 * one.peak_bytes / max(1, one.capacity_bytes) for one in devices}
+    fullest = max(used, key=lambda name: used[name])
+    each = ", ".join(
+        f"{one.device} {format_bytes(one.peak_bytes)} of {format_bytes(one.capacity_bytes)}"
+        for one in devices
+    )
+    return Finding(
+        rule="spread.memory",
+        severity="info",
+        message=f"{fullest} has the least room and bounds the batch: {each}",
+        evidence=tuple(
+            Evidence(metric=f"memory used on {name} (%)", value=round(share, 1))
+            for name, share in used.items()
+        ),
+        remedy="move layers from the fullest device to the others."
+        if max(used.values()) > UNEVEN_DEVICES * max(min(used.values()), 0.1)
+        else "",
+    )
+
+
+def _bubble(devices: Sequence[DeviceShare]) -> Finding:
+    each = ", ".join(f"GPU {one.device} {one.idle_pct:.0f} %" for one in devices)
+    mean = sum(one.idle_pct for one in devices) / len(devices)
+    return Finding(
+        rule="spread.bubble",
+        severity="warning" if mean > BUBBLE_PCT else "info",
+        message=f"share of the profiled steps in which each device did nothing: {each}; of a "
+        "pipeline that is its bubble and all other waiting",
+        evidence=tuple(
+            Evidence(
+                metric=f"idle time of GPU {one.device} (%)",
+                value=round(one.idle_pct, 1),
+                threshold=BUBBLE_PCT,
+            )
+            for one in devices
+        ),
+        remedy="cut each batch into micro-batches that follow one another through the devices "
+        "(torch.distributed.pipelining), or use one device where the model fits."
+        if mean > BUBBLE_PCT
+        else "",
+    )
+
+
+def _trial_at(record: RunRecord, batch_size: int | None) -> Trial | None:
+    """The last trial at a size, one with a profile first."""
+    found = [one for one in ran(record) if one.batch_size == batch_size]
+    return max(found, key=lambda one: (one.profile is not None, one.ordinal), default=None)

@@ -110,7 +110,7 @@ def _put_on_paper() -> None:
         def read_memory(self) -> Memory:
             return Memory(peak_bytes=METER.peak_bytes(), peak_source="on paper")
 
-    conductor.probe_for = lambda *_: PaperProbe(None)  # type: ignore[attr-defined]
+    conductor.probe_of_model = lambda *_: PaperProbe(None)  # type: ignore[attr-defined]
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ import torch
 
 from ..records import Discovery, Door, FileTouched, InputSize, Parallelism, TailCheck, Trial
 from . import host
-from .devices import DeviceProbe, probe_for
+from .devices import DeviceProbe
 from .distributed.lockstep import Agreement, LockstepWindow, SteadyProfiler
 from .distributed.pairs import PairWindow
 from .distributed.shapes import ddp_modules, recognise
@@ -39,6 +39,7 @@ from .messages import (
 )
 from .norms import RunningStatistics
 from .profiling import TraceProfiler, trace_path
+from .spread_model import probe_of_model
 from .swallowed import Witness
 from .window import Window, WindowProfiler
 
@@ -108,9 +109,10 @@ class Conductor:
         Args:
             probe: where another than torch's own for the device is needed.
         """
-        self._device = probe or probe_for(device, self._order.memory_limit_bytes)
-        self._device_type = device.type
         parallelism = recognise(self.parameters())
+        limit = self._order.memory_limit_bytes
+        self._device = probe or probe_of_model(device, parallelism.devices, limit)
+        self._device_type = device.type
         if not self._fits_the_job(parallelism):
             return
         discovery = msgspec.structs.replace(

@@ -74,6 +74,8 @@ from .tails import (
 )
 from .trial import (
     Counters,
+    DeviceMemory,
+    DeviceShare,
     IdleShares,
     InputSize,
     KernelTime,
@@ -109,7 +111,9 @@ __all__ = [
     "Copies",
     "Counters",
     "DeviceInfo",
+    "DeviceMemory",
     "DeviceRun",
+    "DeviceShare",
     "DevicesRecord",
     "Difference",
     "Discovery",

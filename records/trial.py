@@ -23,6 +23,19 @@ TrialKind = Literal["fit", "timed"]
 Purpose = Literal["search", "confirm", "tail"]
 
 
+class DeviceMemory(Record, frozen=True, kw_only=True):
+    """Peak memory on one of several devices that hold parts of a model.
+
+    Attributes:
+        device: as torch names it.
+        capacity_bytes: what the script can have of it.
+    """
+
+    device: str
+    peak_bytes: int
+    capacity_bytes: int
+
+
 class Memory(Record, frozen=True, kw_only=True):
     """Peak memory of one trial, caches emptied and peaks reset before it.
 
@@ -32,6 +45,8 @@ class Memory(Record, frozen=True, kw_only=True):
         process_bytes: this process as the driver (GPU) or the kernel (CPU) sees it.
         device_used_bytes: everything on the device, other processes included.
         num_alloc_retries: how often the allocator had to flush its cache and try again.
+        devices: each device of a model that is spread over several; empty otherwise. The other
+            figures are then those of the fullest, in proportion to the smallest capacity.
     """
 
     peak_bytes: int
@@ -41,6 +56,7 @@ class Memory(Record, frozen=True, kw_only=True):
     process_bytes: int | None = None
     device_used_bytes: int | None = None
     num_alloc_retries: int | None = None
+    devices: tuple[DeviceMemory, ...] = ()
     unavailable: dict[str, str] = {}
 
 
@@ -93,6 +109,24 @@ class IdleShares(Record, frozen=True, kw_only=True):
     drained_pct: float = 0.0
 
 
+class DeviceShare(Record, frozen=True, kw_only=True):
+    """One GPU of several in the profiled window.
+
+    Attributes:
+        device: its number in the trace.
+        busy_pct: share of the window in which it did anything.
+        idle_pct: share in which it did nothing; of a pipeline, its bubble and whatever else
+            keeps it waiting.
+        dependency_pct: the part of it in which work was queued and waited for another stream or
+            device.
+    """
+
+    device: int
+    busy_pct: float
+    idle_pct: float
+    dependency_pct: float | None = None
+
+
 class Profile(Record, frozen=True, kw_only=True):
     """What the profiled window of one trial showed. Shares are of the window unless told otherwise.
 
@@ -119,6 +153,8 @@ class Profile(Record, frozen=True, kw_only=True):
         input_wait_pct: share of the window in which the script waited for its DataLoader.
         operators, kernels: the most expensive ones first.
         losses: what of the trace could not be read; empty if nothing.
+        devices: each GPU, where several worked in one process; the other figures are those of
+            the busiest.
     """
 
     trace: str | None = None
@@ -143,6 +179,7 @@ class Profile(Record, frozen=True, kw_only=True):
     losses: str = ""
     operators: tuple[OperatorTime, ...] = ()
     kernels: tuple[KernelTime, ...] = ()
+    devices: tuple[DeviceShare, ...] = ()
     unavailable: dict[str, str] = {}
 
 

@@ -23,7 +23,8 @@ NOT_MEASURED = {
     "profiled window shows its collectives",
     DP: "what DataParallel's scatter, replication and gather cost: they are inside its forward; "
     "the profiled window shows the copies",
-    SPREAD: "the bubble of a pipeline as such: how long each device is idle is read from the trace",
+    SPREAD: "which part of a device's idle time is the bubble of a pipeline, and which has other "
+    "causes: the trace shows how long each does nothing",
     SYNC_BN: "what SyncBatchNorm's own collectives cost: they run inside the forward and stay in "
     "steps without gradient synchronisation",
 }

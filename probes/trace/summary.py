@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...records import IdleShares, Profile
+from ...records import DeviceShare, IdleShares, Profile
 from .metrics import NO_GPU, analyse_file
 from .results import DeviceMetrics, TraceMetrics
 
@@ -93,8 +93,25 @@ def profile_of(
         input_wait_pct=metrics.input_wait_pct,
         operators=metrics.operators[:NUM_ROWS],
         kernels=metrics.kernels[:NUM_ROWS],
+        devices=shares(metrics.devices),
         losses=f"the trace is damaged: {metrics.losses}" if metrics.losses.any else "",
         unavailable=unavailable,
+    )
+
+
+def shares(devices: Sequence[DeviceMetrics]) -> tuple[DeviceShare, ...]:
+    """How long each of several GPUs worked in the window; nothing of a single one."""
+    known = [one for one in devices if one.busy_pct is not None]
+    if len(known) < 2:
+        return ()
+    return tuple(
+        DeviceShare(
+            device=one.device,
+            busy_pct=one.busy_pct or 0.0,
+            idle_pct=100.0 - (one.busy_pct or 0.0),
+            dependency_pct=None if (idle := _idle(one)) is None else idle.dependency_pct,
+        )
+        for one in known
     )
 
 

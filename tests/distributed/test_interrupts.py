@@ -28,8 +28,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path):
     assert "Traceback" not in found.stderr
     assert found.record.state == "interrupted"
     assert any(one.ran for one in found.record.trials)
-    assert "batchadvisor run --resume out -q" in found.stdout
-    assert "--nproc-per-node 2" in found.stdout
+    assert "batchadvisor run --resume out --nproc-per-node 2 -q" in found.stdout
 
 
 def test_a_rank_whose_supervisor_is_killed(tmp_path):

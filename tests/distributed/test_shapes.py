@@ -5,9 +5,18 @@ import sys
 
 import pytest
 from batchadvisor.advisor.distribution_findings import distribution_findings
-from batchadvisor.records import Distribution, Goal, Parallelism, RunRecord, ScriptInfo
-
-pytestmark = pytest.mark.slow
+from batchadvisor.records import (
+    DeviceMemory,
+    DeviceShare,
+    Distribution,
+    Goal,
+    Memory,
+    Parallelism,
+    Profile,
+    RunRecord,
+    ScriptInfo,
+    Trial,
+)
 
 CODE = """
 import os, sys
@@ -36,6 +45,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "world_size", "num_unknown"),
     [
@@ -56,9 +66,10 @@ def test_recognised(kind, world_size, num_unknown, tmp_path):
     assert done.stdout.strip() == f"{shapes} {world_size} {num_unknown}".strip(), done.stderr
 
 
-def findings(batch_size=9, **seen):
+def findings(batch_size=9, trials=(), **seen):
     record = RunRecord(
         state="finished", started_at="", command=(), script=ScriptInfo(path="a.py"), goal=Goal(),
+        trials=trials,
         distribution=Distribution(
             world_size=1, launcher="none", parallelism=Parallelism(**seen)
         ),
@@ -82,6 +93,32 @@ class TestFindings:
         found = findings(shapes=("spread model",), devices={"cuda:0": 1 << 30, "cuda:1": 1 << 20})
         assert "cuda:0 1" in found["spread.devices"].message
         assert "cuda:1" in found["spread.devices"].message
+
+    def test_the_fullest_device_is_named_and_each_ones_idle_time(self):
+        devices = (
+            DeviceMemory(device="cuda:0", peak_bytes=8 << 30, capacity_bytes=16 << 30),
+            DeviceMemory(device="cuda:1", peak_bytes=6 << 30, capacity_bytes=8 << 30),
+        )
+        idle = (
+            DeviceShare(device=0, busy_pct=60.0, idle_pct=40.0),
+            DeviceShare(device=1, busy_pct=45.0, idle_pct=55.0),
+        )
+        trial = Trial(
+            ordinal=0, worker=0, batch_size=9, kind="timed", purpose="search", outcome="ok",
+            arrived_batch_size=9,
+            memory=Memory(peak_bytes=6 << 30, peak_source="", devices=devices),
+            profile=Profile(devices=idle),
+        )  # fmt: skip
+        seen = {"shapes": ("spread model",), "devices": {"cuda:0": 1 << 30, "cuda:1": 1 << 20}}
+        found = findings(trials=(trial,), **seen)
+        assert found["spread.memory"].message.startswith("cuda:1 has the least room")
+        assert "cuda:0 8.00 GiB of 16.00 GiB" in found["spread.memory"].message
+        bubble = found["spread.bubble"]
+        assert "GPU 0 40 %, GPU 1 55 %" in bubble.message
+        assert bubble.severity == "warning"
+        assert [one.value for one in bubble.evidence] == [40.0, 55.0]
+        # Without a trace that is said.
+        assert "not known" in findings(**seen)["spread.bubble"].message
 
     def test_what_is_not_measured_is_said(self):
         found = findings(not_measured=("what FSDP2 costs",))

@@ -1,0 +1,95 @@
+"""A model on several devices: what limits it. The devices are made up; their figures are known."""
+
+import itertools
+
+import pytest
+import torch
+from batchadvisor.probes.devices import CpuProbe
+from batchadvisor.probes.spread_model import SpreadProbe, probe_of_model
+from batchadvisor.records import DeviceInfo, Memory
+
+
+class PaperDevice:
+    """Peaks and times that the test chooses."""
+
+    def __init__(self, capacity, peak, elapsed=1.0):
+        self.capacity, self.peak, self.elapsed = capacity, peak, elapsed
+        self.calls = []
+
+    def info(self):
+        return DeviceInfo(
+            kind="cuda", name="paper", total_bytes=self.capacity, capacity_bytes=self.capacity,
+            capacity_source="free memory",
+        )  # fmt: skip
+
+    def reset_peaks(self):
+        self.calls.append("reset")
+
+    def synchronize(self):
+        self.calls.append("synchronize")
+
+    def read_memory(self):
+        return Memory(peak_bytes=self.peak, peak_source="peak", reserved_bytes=self.peak)
+
+    def mark(self):
+        return object()
+
+    def elapsed_s(self, start, end):
+        assert start is not end
+        return self.elapsed
+
+
+def spread(*devices):
+    return SpreadProbe({f"cuda:{number}": one for number, one in enumerate(devices)})
+
+
+def test_each_device_is_in_the_record():
+    memory = spread(PaperDevice(1000, 300), PaperDevice(1000, 800)).read_memory()
+    assert [(one.device, one.peak_bytes, one.capacity_bytes) for one in memory.devices] == [
+        ("cuda:0", 300, 1000),
+        ("cuda:1", 800, 1000),
+    ]
+    assert memory.peak_bytes == 800
+    assert "on cuda:1, the fullest of 2 devices" in memory.peak_source
+
+
+def test_the_tightest_limits_where_capacities_differ():
+    probe = spread(PaperDevice(4000, 1000), PaperDevice(1000, 200))
+    assert probe.info().capacity_bytes == 1000
+    memory = probe.read_memory()
+    assert memory.peak_bytes == 250  # a quarter of 4000 is fuller than a fifth of 1000
+    assert "in proportion" in memory.peak_source
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.05, 0.5])
+def test_the_limit_holds_for_it_just_where_it_holds_on_every_device(margin):
+    peaks = (1, 250, 500, 949, 951, 1000)
+    for one, two, capacity in itertools.product(peaks, peaks, (1000, 3000)):
+        probe = spread(PaperDevice(capacity, one), PaperDevice(1000, two))
+        limit = probe.info().capacity_bytes * (1 - margin)
+        everywhere = one <= capacity * (1 - margin) and two <= 1000 * (1 - margin)
+        fits = probe.read_memory().peak_bytes <= limit
+        # Whole bytes: at the very edge a rounded peak may fall on either side.
+        edge = min(abs(one - capacity * (1 - margin)), abs(two - 1000 * (1 - margin))) < 2
+        assert fits == everywhere or edge
+
+
+def test_a_step_is_over_when_it_is_on_all():
+    probe = spread(PaperDevice(1, 1, 0.2), PaperDevice(1, 1, 0.5))
+    assert probe.elapsed_s(probe.mark(), probe.mark()) == 0.5
+    probe = spread(PaperDevice(1, 1, 0.2), PaperDevice(1, 1, None))
+    assert probe.elapsed_s(probe.mark(), probe.mark()) is None
+
+
+def test_all_are_waited_for_and_begin_anew():
+    devices = PaperDevice(1, 1), PaperDevice(1, 1)
+    probe = spread(*devices)
+    probe.reset_peaks()
+    probe.synchronize()
+    assert [one.calls for one in devices] == [["reset", "synchronize"]] * 2
+
+
+def test_one_device_has_its_own_probe():
+    cpu = torch.device("cpu")
+    assert isinstance(probe_of_model(cpu, ["cpu"], None), CpuProbe)
+    assert isinstance(probe_of_model(cpu, ["cpu", "meta"], None), CpuProbe)  # holds nothing
