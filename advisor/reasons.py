@@ -20,7 +20,10 @@ def headline(choice: Choice | None) -> str:
     if choice.samples_per_s is not None:
         rate = choice.samples_per_s
         value = format_measured(rate.median, rate.relative_half_width)
-        words.append(f"{value} samples/s ±{rate.relative_half_width:.1%}")
+        half = rate.relative_half_width
+        words.append(
+            f"{value} samples/s ±{half:.0%}" if half >= 0.095 else f"{value} samples/s ±{half:.1%}"
+        )
     if choice.peak_bytes is not None:
         words.append(f"peak {format_bytes(choice.peak_bytes)}")
     return ": ".join([words[0], ", ".join(words[1:])]) if words[1:] else words[0]

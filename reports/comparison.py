@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ..records import Comparison, Difference, Spread
 from ..units import format_bytes
 from .chart import Chart
@@ -39,7 +41,9 @@ def build_comparison(
         circumstances=_circumstances(comparison, before, after, names),
         table=_table(comparison, after, names),
         charts=tuple(
-            chart for key in OVERLAID if (chart := _chart(key, before, after, names)) is not None
+            chart
+            for key in OVERLAID
+            if (chart := _chart(key, before, after, names, comparison)) is not None
         ),
         before=before,
         after=after,
@@ -59,9 +63,11 @@ def _headline(comparison: Comparison, before: Report, after: Report) -> str:
     at = f"{found.batch_before} before, {found.batch_after} after"
     if found.batch_before == found.batch_after:
         at = f"batch size {found.batch_before} in both"
-    if not comparison.same_device or not comparison.same_script:
-        what = "Two scripts" if comparison.same_device else "Two devices"
-        return f"{what}: {_ratio(found)} samples per second ({at})"
+    if not comparison.same_script:
+        where = "" if comparison.same_device else " on two devices"
+        return f"Not comparable: two scripts{where}; a sample of one is not a sample of the other"
+    if not comparison.same_device:
+        return f"Two devices: {_ratio(found)} samples per second ({at})"
     if found.change == "cannot tell":
         return f"Cannot tell: {_ratio(found)} samples per second ({at})"
     word = WORDS["samples_per_s"][found.change].capitalize()
@@ -72,13 +78,15 @@ def _cautions(comparison: Comparison, before: Report, after: Report) -> tuple[st
     cautions = []
     if not comparison.same_script:
         cautions.append(
-            "The two runs are of different scripts: a sample of one may be more work than a "
-            "sample of the other."
+            "The two runs are of different scripts: samples per second, step times, peak memory "
+            "and batch sizes are not comparable, since a sample of one may be more work than a "
+            "sample of the other. What limits each step is."
         )
     if not comparison.same_device:
         cautions.append(
-            "The two runs were measured on different devices: the difference is that of the "
-            "devices as much as of anything else."
+            "The two runs were measured on different devices: speed, memory, shares of the "
+            "capacity and the recommended sizes are not comparable as an effect of a change to "
+            "the script; the difference is that of the devices as much as of anything else."
         )
     others = [
         label
@@ -106,13 +114,14 @@ def _circumstances(
 
 
 def _table(comparison: Comparison, after: Report, names: tuple[str, str]) -> Table:
+    judged = comparison.same_script
     rates = {one.batch_before: one for one in comparison.sizes if one.quantity == "samples_per_s"}
     peaks = {one.batch_before: one for one in comparison.sizes if one.quantity == "peak_bytes"}
     recommended = after.advice.recommended
     rows = []
     for size in sorted(rates.keys() | peaks.keys()):
         marks = ("recommended",) if recommended and recommended.batch_size == size else ()
-        cells = (str(size), *_cells(rates.get(size)), *_cells(peaks.get(size)))
+        cells = (str(size), *_cells(rates.get(size), judged), *_cells(peaks.get(size), judged))
         rows.append(Row(cells=cells, marks=marks))
     columns = (
         Column(title="batch"),
@@ -134,9 +143,12 @@ def _table(comparison: Comparison, after: Report, names: tuple[str, str]) -> Tab
     return Table(title="Size by size", columns=columns, rows=tuple(rows), notes=tuple(notes))
 
 
-def _cells(found: Difference | None) -> tuple[str, str, str, str]:
+def _cells(found: Difference | None, judged: bool) -> tuple[str, str, str, str]:
+    """Both values; their ratio and what it says only where both are of the same work."""
     if found is None:
         return ("-", "-", "-", "-")
+    if not judged:
+        return (_value(found.before), _value(found.after), "-", "not comparable")
     word = WORDS[found.quantity].get(found.change, found.change)
     if found.quantity == "peak_bytes" and found.change == "cannot tell":
         word = "about the same"
@@ -161,15 +173,26 @@ def _ratio(found: Difference) -> str:
     return f"x{middle} ({low:.{decimals}f} to {high:.{decimals}f})"
 
 
-def _chart(key: str, before: Report, after: Report, names: tuple[str, str]) -> Chart | None:
+def _chart(
+    key: str, before: Report, after: Report, names: tuple[str, str], comparison: Comparison
+) -> Chart | None:
+    """Both runs' curves over each other; `None` where they are not of the same quantity."""
     charts = [
         (name, chart)
         for name, report in zip(names, (before, after), strict=True)
         for chart in report.devices[0].charts
         if chart.key == key
     ]
-    if len(charts) < 2:
+    if len(charts) < 2 or len({_quantity(chart) for _, chart in charts}) > 1:
         return None
     first = charts[0][1]
     title = f"{first.title}: {first.series[0].label}" if key == "shares" else ""
-    return overlay(key, charts, title)
+    chart = overlay(key, charts, title)
+    if chart is not None and not comparison.same_device:
+        # The limit that is drawn is that of the first run's device.
+        return msgspec.structs.replace(chart, marks=())
+    return chart
+
+
+def _quantity(chart: Chart) -> tuple[str, str]:
+    return chart.series[0].label, chart.y_label

@@ -84,7 +84,10 @@ class EventFiles:
         for row, own in values:
             size = row.batch_size
             new = self._new_steps(record, size, steps)
-            note = ", ".join(row.marks) if over else ""
+            # What a callback watched was not chosen among others.
+            watched = record.observed is not None
+            marks = [one for one in row.marks if not watched or one == "yours"]
+            note = ", ".join(marks) if over else ""
             about = (outcome_words(row, short=False), note)
             session = [_session_start(row, wall_s, *about), _session_end(row, wall_s)]
             if over:

@@ -125,6 +125,8 @@ def _charts(runs: Sequence[Run]) -> tuple[Chart, ...]:
     found = []
     for key in keys:
         same = [(name, one) for name, charts in drawn for one in charts if one.key == key]
+        # GPU busy and the share inside a CPU's operators are no one quantity.
+        same = [one for one in same if one[1].series[0].label == same[0][1].series[0].label]
         title = f"{same[0][1].title}: {same[0][1].series[0].label}" if key == "shares" else ""
         chart = overlay(key, same, title)
         if chart is not None:

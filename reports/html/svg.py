@@ -16,6 +16,8 @@ LEFT, RIGHT, TOP, BOTTOM = 50, 12, 12, 40
 CHARACTER = 6.2
 """About the width of a character of the labels."""
 BAR = 0.7
+ROOM, ROOM_FOR_NAMES = 1.08, 1.16
+"""The top of the y axis over the largest value."""
 """Share of its place that a bar takes."""
 
 
@@ -110,7 +112,10 @@ def _top(chart: Chart) -> float:
         for series in chart.series:
             values += [one for one in (*series.values, *series.high) if one is not None]
     top = max([*values, *([100.0] if chart.unit == "%" else [])], default=0.0)
-    return top * 1.08 if top > 0 else 1.0
+    # Room above a limit or a band for its name and that of the recommended size.
+    named = chart.bands or any(one.axis == "y" for one in chart.marks)
+    room = ROOM_FOR_NAMES if named else ROOM
+    return top * room if top > 0 else 1.0
 
 
 def _sums(chart: Chart) -> list[float]:
@@ -125,8 +130,17 @@ def _bands(frame: Frame) -> list[Shape]:
             _shape("rect", "band", x=LEFT, y=top, width=WIDTH - LEFT - RIGHT,
                    height=max(1.0, bottom - top))
         )  # fmt: skip
-        found.append(_text(LEFT + 5, top - 4, band.label, "recommended", "start"))
+        found.append(_across(frame, top - 4, band.label, "recommended"))
     return found
+
+
+def _across(frame: Frame, y: float, label: str, css: str) -> Shape:
+    """The name of what lies across: at the left, or at the right where a mark would cross it."""
+    end = LEFT + 9 + len(label) * CHARACTER
+    marks = [frame.x(one.value) for one in frame.chart.marks if one.axis == "x"]
+    if any(LEFT <= one <= end for one in marks):
+        return _text(WIDTH - RIGHT - 5, y, label, css, "end")
+    return _text(LEFT + 5, y, label, css, "start")
 
 
 def _y_axis(frame: Frame) -> list[Shape]:
@@ -244,7 +258,7 @@ def _marks(frame: Frame) -> list[Shape]:
         if mark.axis == "y":
             y = frame.y(mark.value)
             found.append(_path(f"mark {mark.kind}", [(LEFT, y), (WIDTH - RIGHT, y)]))
-            found.append(_text(LEFT + 5, y + 13, mark.label, mark.kind, "start"))
+            found.append(_across(frame, y + 13, mark.label, mark.kind))
             continue
         x = frame.x(mark.value)
         found.append(_path(f"mark {mark.kind}", [(x, TOP), (x, base)]))

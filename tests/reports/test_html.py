@@ -154,9 +154,30 @@ def test_a_comparison_shows_both():
     text = render(comparison(samples.cpu(), samples.gpu()))
     body = re.search(r"<main>.*</main>", text, flags=re.DOTALL)[0].replace("<br>", "")
     tree = ET.fromstring(body)
-    assert len(tree.findall(".//figure")) == 3  # throughput, memory, shares
+    # Throughput and memory; a GPU's busy share and a CPU's share inside operators are not one.
+    assert len(tree.findall(".//figure")) == 2
+    assert "limit 78 GiB" not in text, "the limit of one device"
     assert "Two devices" in text
-    assert "different devices" in text
+    assert "different devices: speed, memory" in text
+    assert "not comparable as an effect of a change" in text
+    same = render(comparison(samples.gpu(), samples.gpu()))
+    assert same.count("<figure") == 4, "throughput, memory, shares, energy"
+    assert "limit 78 GiB" in same
+    assert "not comparable" not in same
+
+
+def test_two_scripts_are_not_compared():
+    record, advice = samples.cpu()
+    other = msgspec.structs.replace(
+        record, script=msgspec.structs.replace(record.script, path="another.py")
+    )
+    text = render(comparison((record, advice), (other, advice)))
+    headline = re.search(r"<h1>(.*?)</h1>", text)[1]
+    assert headline.startswith("Not comparable: two scripts")
+    rows = re.findall(r"<tr class=.*?</tr>", text.split("Size by size")[1], flags=re.DOTALL)
+    assert sum("not comparable" in one for one in rows) >= 2
+    assert not [one for one in rows if ">faster<" in one or ">slower<" in one]
+    assert "peak memory and batch sizes are not comparable" in text
 
 
 def test_the_licence_of_uplot_is_in_the_file():

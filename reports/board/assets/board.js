@@ -255,7 +255,8 @@
       } else if (chosen === null || !chosen.every(byKey)) {
         var kept = chosen === null && before.chosen.length > 0 && before.chosen.every(byKey);
         if (!kept) before.top = 0;
-        choose(kept ? before.chosen : [entries[0].key]);
+        var run = entries.find(function (one) { return one.kind !== "traces"; }) || entries[0];
+        choose(kept ? before.chosen : [run.key]);
       } else if (shown && shown !== versions()) {
         load();
       }

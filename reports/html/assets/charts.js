@@ -45,7 +45,9 @@ var BatchAdvisorCharts = (function () {
         chart.bands.forEach(function (one) { top = Math.max(top, one.high); });
         if (chart.unit === "%") top = Math.max(top, 100);
       }
-      return [0, top > 0 ? top * 1.08 : 1];
+      // Room above a limit or a band for its name and that of the recommended size.
+      var named = chart.bands.length || chart.marks.some(function (one) { return one.axis === "y"; });
+      return [0, top > 0 ? top * (named ? 1.16 : 1.08) : 1];
     };
   }
 
@@ -99,6 +101,17 @@ var BatchAdvisorCharts = (function () {
     });
   }
 
+  /* The name of what lies across: at the left, or at the right where a mark would cross it. */
+  function across(u, chart, label, y) {
+    var c = u.ctx, px = uPlot.pxRatio, box = u.bbox, end = box.left + 8 * px + c.measureText(label).width;
+    var crossed = chart.marks.some(function (one) {
+      var x = one.axis === "y" || one.kind === "phase" ? -1 : u.valToPos(one.value, "x", true);
+      return x >= box.left && x <= end;
+    });
+    c.textAlign = crossed ? "right" : "left";
+    c.fillText(label, crossed ? box.left + box.width - 4 * px : box.left + 4 * px, y);
+  }
+
   function over(chart) {
     return function (u) {
       var c = u.ctx, px = uPlot.pxRatio, box = u.bbox, row = 0;
@@ -127,8 +140,7 @@ var BatchAdvisorCharts = (function () {
       c.lineWidth = 1.4 * px;
       chart.bands.forEach(function (band) {
         c.fillStyle = color("good");
-        c.textAlign = "left";
-        c.fillText(band.label, box.left + 4 * px, u.valToPos(band.high, "y", true) - 14 * px);
+        across(u, chart, band.label, u.valToPos(band.high, "y", true) - 14 * px);
       });
       chart.marks.forEach(function (mark) {
         if (mark.kind === "phase") return;
@@ -139,8 +151,7 @@ var BatchAdvisorCharts = (function () {
         if (mark.axis === "y") {
           var y = u.valToPos(mark.value, "y", true);
           c.moveTo(box.left, y); c.lineTo(box.left + box.width, y);
-          c.textAlign = "left";
-          if (y >= box.top) c.fillText(mark.label, box.left + 4 * px, y + 3 * px);
+          if (y >= box.top) across(u, chart, mark.label, y + 3 * px);
         } else {
           var x = u.valToPos(mark.value, "x", true);
           if (x < box.left || x > box.left + box.width) return;
