@@ -201,7 +201,8 @@ def _estimates(record: RunRecord, advice: Advice, size: int) -> list[Finding]:
     if verdict.larger_batch == "helps":
         text = f"try {larger}: it should fit, and a larger batch helps here"
     else:
-        text = f"try {larger}: it should fit; whether it is faster one size cannot tell"
+        seen = "one size" if len(best_timed(record)) == 1 else "the sizes that ran"
+        text = f"try {larger}: it should fit; whether it is faster {seen} cannot tell"
     return [*found, _try(text, larger, f"{again}, or set it and keep the callback.")]
 
 

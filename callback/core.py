@@ -34,6 +34,9 @@ class Listener(Protocol):
     def boundary(self, core: Core, now_ns: int) -> None:
         """It is due: the first step is over, `due_ns` has passed, or `due_step` was reached."""
 
+    def growth(self, core: Core) -> None:
+        """A larger micro-batch than all before will run next."""
+
 
 class StepKind:
     """Steps of the same size and number of micro-batches.
@@ -216,6 +219,10 @@ class Core:
             usual = self.usual_size
             if self.size is not None and usual is not None and self.size < usual:
                 self.tail = self.size
+
+    def on_growth(self) -> None:
+        """A larger micro-batch than all before arrived: peaks of memory are those of the others."""
+        self._listener.growth(self)
 
     @property
     def num_steps(self) -> int:

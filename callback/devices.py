@@ -42,7 +42,7 @@ class TorchProbe:
         self._probe = probe_for(self._device, None)
 
     def info(self) -> DeviceInfo:
-        return self._probe.info()
+        return _within_limits(self._probe.info())
 
     def read_memory(self) -> Memory:
         memory = self._probe.read_memory()
@@ -69,13 +69,15 @@ class HostProbe:
     def info(self) -> DeviceInfo:
         total = host.total_bytes() or 0
         capacity, source = self._free or (total, "memory of the machine")
-        return DeviceInfo(
-            kind="cpu",
-            name=host.cpu_name(),
-            total_bytes=total,
-            capacity_bytes=capacity,
-            capacity_source=source,
-            num_cores=host.num_cores(),
+        return _within_limits(
+            DeviceInfo(
+                kind="cpu",
+                name=host.cpu_name(),
+                total_bytes=total,
+                capacity_bytes=capacity,
+                capacity_source=source,
+                num_cores=host.num_cores(),
+            )
         )
 
     def read_memory(self) -> Memory:
@@ -137,6 +139,17 @@ class AllocatorProbe:
 
     def held_bytes(self) -> int | None:
         return self._read()[0]
+
+
+def _within_limits(device: DeviceInfo) -> DeviceInfo:
+    """On a CPU the user's own limits of the process count as its memory."""
+    left = host.unused_limit_bytes() if device.kind == "cpu" else None
+    if left is None:
+        return device
+    allowed = left[0] + (host.status_bytes("VmRSS") or 0)
+    if allowed >= device.capacity_bytes:
+        return device
+    return msgspec.structs.replace(device, capacity_bytes=allowed, capacity_source=left[1])
 
 
 def refuses_memory(error: BaseException) -> bool:

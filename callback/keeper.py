@@ -127,6 +127,12 @@ class Keeper:
             core.timing = True
             self._doubt(f"the callback stopped measuring: {type(error).__name__}: {error}")
 
+    def growth(self, core: Core) -> None:
+        """What the process has used so far belongs to the sizes so far."""
+        if self._probe is not None and core.sizes:
+            with contextlib.suppress(Exception):  # a peak less ends no training
+                self._peaks[max(core.sizes)] = self._probe.read_memory()
+
     def _due(self, core: Core, now_ns: int) -> None:
         if core.num_ended == 1:
             self._first_step()

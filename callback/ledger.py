@@ -90,7 +90,7 @@ def trials_of(
         if size not in peaks:
             unavailable["memory"] = HIDDEN
         if size not in profiles:
-            unavailable["profile"] = no_profile
+            unavailable["profile"] = no_profile or _elsewhere(profiles)
         tail = None
         if size == usual and core.tail is not None:
             tail = TailCheck(
@@ -114,6 +114,11 @@ def trials_of(
     if core.refused is not None and core.refused[0] is not None:
         trials.append(_refused(len(trials), core.refused[0], core.refused[1]))
     return tuple(trials)
+
+
+def _elsewhere(profiles: Mapping[int, Profile]) -> str:
+    sizes = ", ".join(map(str, sorted(profiles)))
+    return f"the profiled window lay in steps of another batch size ({sizes})"
 
 
 def _slow_window(trial: Trial, window_step_s: float | None) -> list[str]:

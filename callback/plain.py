@@ -194,9 +194,13 @@ class Watched(Iterable[T]):
                         learnt = True
                         self._gauge.learn(batch, self._batch_size or 1)
                     size = read(batch)
+                    if size is None:
+                        size = NO_SIZE
+                    elif size > tape.largest:
+                        tape.grow(size)
                     mark(start)
                     mark(waited)
-                    mark(NO_SIZE if size is None else size)
+                    mark(size)
                     yield batch
                     start = clock()
                     if start >= tape.due_ns:

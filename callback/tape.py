@@ -35,14 +35,15 @@ class Tape:
     Attributes:
         marks: not handed on yet.
         due_ns: from then on `settle` is to be called.
+        largest: micro-batch so far; `grow` is to be called for a larger one.
     """
 
-    __slots__ = ("_append", "_clock", "_start", "core", "due_ns", "marks")
+    __slots__ = ("_append", "_clock", "_start", "core", "due_ns", "largest", "marks")
 
     def __init__(self, core: Core, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self.core = core
         self.marks: list[int] = []
-        self.due_ns = 0
+        self.due_ns = self.largest = 0
         self._append = self.marks.append
         self._clock = clock
         self._start: int | None = None
@@ -64,6 +65,8 @@ class Tape:
             self._hand_over()
             self.core.on_microbatch(num_samples, wait_ns)
             return
+        if num_samples is not None and num_samples > self.largest:
+            self.grow(num_samples)
         append = self._append
         append(start)
         append(wait_ns)
@@ -91,6 +94,12 @@ class Tape:
         else:
             self.due_ns = min(core.due_ns, now_ns + SLICE_NS)
         return now_ns
+
+    def grow(self, num_samples: int) -> None:
+        """A larger micro-batch than all before arrived, and nothing was done with it yet."""
+        self.largest = num_samples
+        self._hand_over()
+        self.core.on_growth()
 
     # now and then ------------------------------------------------------------------------------
 

@@ -58,6 +58,21 @@ def total_bytes() -> int | None:
     return min(found) if found else None
 
 
+def unused_limit_bytes() -> tuple[int, str] | None:
+    """What limits of this process (`ulimit -d`, `ulimit -v`) still let it have; `None` without."""
+    import resource
+
+    found = []
+    for limit, used, name in (
+        (resource.RLIMIT_DATA, "VmData", "RLIMIT_DATA of the process"),
+        (resource.RLIMIT_AS, "VmSize", "RLIMIT_AS of the process"),
+    ):
+        soft, taken = resource.getrlimit(limit)[0], status_bytes(used)
+        if soft != resource.RLIM_INFINITY and taken is not None:
+            found.append((max(0, soft - taken), name))
+    return min(found) if found else None
+
+
 def num_oom_kills() -> int | None:
     """How often the kernel killed a process for memory: here, or in this cgroup."""
     for folder in _cgroup_folders():

@@ -34,6 +34,9 @@ class Quiet:
         self.calls.append(core.num_ended)
         core.due_ns = NEVER
 
+    def growth(self, core):
+        pass
+
 
 @pytest.fixture
 def clock():

@@ -258,6 +258,45 @@ class TestEndings:
         assert (record.trials[-1].batch_size, record.trials[-1].outcome) == (8, "out_of_memory")
         assert "out of memory" in capfd.readouterr().err
 
+    @pytest.mark.slow
+    def test_memory_that_the_kernel_refuses(self, tmp_path):
+        """A real refusal: the growing sizes before it keep their peaks, the limit is the room."""
+        script = tmp_path / "refused.py"
+        script.write_text(
+            "import resource, torch\n"
+            "from batchadvisor import ProfilingCallback\n"
+            "net, row = torch.nn.Linear(256, 1024), torch.randn(1, 256)\n"
+            "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+            "used = int(open('/proc/self/statm').read().split()[5]) * resource.getpagesize()\n"
+            "resource.setrlimit(resource.RLIMIT_DATA, (used + 2**28, -1))\n"
+            "sizes = [64] * 12 + [4096] * 12 + [1 << 17]\n"
+            "with ProfilingCallback('log', profile_after=3) as prof:\n"
+            "    for x in prof.watch(row.expand(one, -1) for one in sizes):\n"
+            "        net(x).square().mean().backward()\n"
+            "        optimizer.step()\n"
+            "        optimizer.zero_grad()\n"
+            "        prof.step()\n"
+        )
+        done = subprocess.run(
+            [sys.executable, script], cwd=tmp_path, check=False, capture_output=True, text=True
+        )
+        assert done.returncode == 1
+        assert "can't allocate memory" in done.stderr.splitlines()[-1]
+        assert "ended        out of memory: RuntimeError" in done.stderr
+        assert "estimate: memory leaves room for about" in " ".join(done.stderr.split())
+        record = read_record(tmp_path / "log")
+        assert [(one.batch_size, one.outcome) for one in record.trials] == [
+            (64, "ok"),
+            (4096, "ok"),
+            (1 << 17, "out_of_memory"),
+        ]
+        small, large, _ = record.trials
+        assert "steps of another batch size (64)" in large.unavailable["profile"]
+        assert small.memory.peak_bytes < large.memory.peak_bytes
+        assert record.device.capacity_source == "RLIMIT_DATA of the process"
+        assert large.memory.peak_bytes < record.device.capacity_bytes < 2**30
+        assert advise(record).recommended.batch_size in (64, 4096)
+
     def test_a_short_batch_that_fails(self, tmp_path):
         """One sample into BatchNorm in training mode raises; the advice names the cause."""
         generator = torch.Generator().manual_seed(1)
@@ -340,6 +379,8 @@ class TestSizes:
         record = prof.record
         assert [one.batch_size for one in record.trials] == [4, 8, 16]
         assert all(one.step_s is not None for one in record.trials)
+        peaks = [one.memory.peak_bytes for one in record.trials]
+        assert peaks == sorted(peaks)  # read each time before a larger one ran
         assert prof.advice.headline.startswith("Use batch size ")
         assert "one after the other in one training" in prof.advice.reason
 

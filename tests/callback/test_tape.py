@@ -43,7 +43,7 @@ class Busy:
     """
 
     def __init__(self, clock, steps, every_ms):
-        self.calls = []
+        self.calls, self.grown = [], []
         self._clock, self._steps, self._every_ms = clock, sorted(steps), every_ms
 
     def boundary(self, core, now_ns):
@@ -53,6 +53,9 @@ class Busy:
             core.due_ns = now_ns + self._every_ms * MS
         core.due_step = next((one for one in self._steps if one > core.num_ended), NEVER)
         core.timing = core.num_ended % 7 != 0
+
+    def growth(self, core):
+        self.grown.append(max(core.sizes, default=0))
 
 
 def loop(seed):
@@ -150,6 +153,17 @@ def test_slow_steps_are_told_soon():
         tape.on_microbatch(8, 5)
         clock.now += 100 * MS
         tape.on_step_end()
+
+
+def test_growth_is_told_before_the_larger_batch_counts():
+    clock = Clock()
+    listener = Busy(clock, [], 10_000)
+    tape = Tape(Core(listener, clock=clock), clock)
+    for size in (4, 4, 2, 8, 8, 16, None, 3):
+        tape.on_step_begin()
+        tape.on_microbatch(size)
+        tape.on_step_end()
+    assert listener.grown == [0, 4, 8]
 
 
 def test_a_loop_that_tells_of_steps_alone():

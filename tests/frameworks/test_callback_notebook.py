@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
+import time
 
 import pytest
 from batchadvisor.session.store import read_record
@@ -56,24 +59,86 @@ with ProfilingCallback("other", profile=False) as prof:
         prof.step()
         raise ValueError("mine")
 """
+INTERRUPTED = """
+import os
+from pathlib import Path
+
+with ProfilingCallback("stopped", profile=False) as prof:
+    while True:
+        for (x,) in prof.watch(loader):
+            model(x).sum().backward()
+            optimizer.step()
+            prof.step()
+        Path("pid.draft").write_text(str(os.getpid()))
+        Path("pid.draft").replace("pid")
+"""
+AFTER = """
+assert signal.getsignal(signal.SIGINT) is before
+before is signal.default_int_handler
+"""
+TWO_PROCESSES = """
+def two_ranks():
+    import torch
+    from batchadvisor.callback import AccelerateCallback
+
+    accelerator = accelerate.Accelerator(cpu=True)
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    net = torch.nn.Linear(4, 1)
+    training = torch.optim.SGD(net.parameters(), lr=0.1)
+    options = {"profile_after": 2, "noise_scale": True, "noise_every": 1}
+    with AccelerateCallback(accelerator, "ranks", **options) as prof:
+        net, training, batches = accelerator.prepare(net, training, loader)
+        for _ in range(3):
+            for (x,) in batches:
+                accelerator.backward(net(x).square().sum())
+                training.step()
+                training.zero_grad()
+    assert handlers == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM))
+    return prof.record.observed.num_samples
+
+import socket
+
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = str(free.getsockname()[1])
+accelerate.notebook_launcher(two_ranks, num_processes=2, use_port=port)
+"""
+
+
+def interrupt(folder, stop):
+    """As the button does it: the kernel gets SIGINT while the loop runs."""
+    pid = folder / "pid"
+    while not stop.is_set():
+        if pid.exists():
+            os.kill(int(pid.read_text()), signal.SIGINT)
+            return
+        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory):
     folder = tmp_path_factory.mktemp("notebook")
-    cells = [nbformat.v4.new_code_cell(one) for one in (TRAIN, "prof", RAISE, LAUNCH)]
+    sources = (TRAIN, "prof", RAISE, LAUNCH, INTERRUPTED, AFTER, TWO_PROCESSES)
+    cells = [nbformat.v4.new_code_cell(one) for one in sources]
     book = nbformat.v4.new_notebook(cells=cells)
     book.metadata["kernelspec"] = {"name": "python3", "display_name": "p", "language": "python"}
     client = nbclient.NotebookClient(
         book,
-        timeout=200,
+        timeout=100,
         allow_errors=True,
         resources={"metadata": {"path": str(folder)}},
         kernel_name="python3",
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(one for one in sys.path if one))
-        client.execute()
+        stop = threading.Event()
+        thread = threading.Thread(target=interrupt, args=(folder, stop))
+        thread.start()
+        try:
+            client.execute()
+        finally:
+            stop.set()
+            thread.join()
     return folder, [cell.outputs for cell in book.cells]
 
 
@@ -118,3 +183,31 @@ def test_launchers(notebook):
         record = read_record(folder / "launched" / name)
         assert (record.state, record.observed.num_samples) == ("finished", 100)
         assert record.observed.world_size == 2
+
+
+def test_an_interrupted_cell(notebook):
+    folder, outputs = notebook
+    (error,) = errors_of(outputs[4])
+    assert error.ename == "KeyboardInterrupt"
+    assert "batchadvisor" not in "".join(error.traceback).rpartition("ProfilingCallback(")[2]
+    assert "Batch size 8 as it ran" in html_of(outputs[4])[0]
+    record = read_record(folder / "stopped")
+    assert record.state == "interrupted"
+    assert record.observed.num_steps >= 13
+    assert errors_of(outputs[5]) == []
+    assert outputs[5][0].data["text/plain"] == "True"
+
+
+def test_notebook_launcher_with_two_processes(notebook):
+    folder, outputs = notebook
+    assert errors_of(outputs[6]) == []
+    for rank, name in enumerate(("", "rank-0001")):
+        record = read_record(folder / "ranks" / name)
+        assert record.state == "finished"
+        observed = record.observed
+        assert (observed.rank, observed.world_size) == (rank, 2)
+        assert (observed.num_steps, observed.num_samples) == (21, 168)
+        assert record.trials[0].profile.operators_pct > 0
+        assert observed.noise_scale.source == "ranks"
+    said = "".join(one.text for one in outputs[6] if one.output_type == "stream")
+    assert said.count("Batch size 8 as it ran") == 1
