@@ -195,6 +195,54 @@ def test_auto_find_batch_size_begins_again(tmp_path):
     assert (first.trials[-1].batch_size, first.trials[-1].outcome) == (BATCH, "out_of_memory")
 
 
+class OwnProfiler(transformers.TrainerCallback):
+    """A profiler of the user's own, as the documentation of torch shows it for the Trainer.
+
+    Args:
+        begin, end: steps at which it starts and stops.
+    """
+
+    def __init__(self, begin, end):
+        self.profiler = torch.profiler.profile()
+        self._begin, self._end = begin, end
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == self._begin:
+            self.profiler.start()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self._end:
+            self.profiler.stop()
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "said"),
+    [
+        (2, 12, "another profiler runs in this process, so this one waits"),
+        (6, 12, "the profiled window was given up"),
+        (12, 15, ""),
+    ],
+    ids=["before ours", "in ours", "after ours"],
+)
+@pytest.mark.parametrize("ours_first", [True, False])
+def test_a_profiler_of_the_users_own_goes_on(tmp_path, capfd, begin, end, said, ours_first):
+    own, callback = OwnProfiler(begin, end), adapter(tmp_path, profile_after=5)
+    trainer, _ = make(tmp_path, *((callback, own) if ours_first else (own, callback)))
+    trainer.train()
+    assert any(one.key == "aten::addmm" for one in own.profiler.key_averages())
+    err = capfd.readouterr().err
+    record = callback.record
+    assert (record.state, record.observed.num_steps) == ("finished", 21)
+    trial = record.trials[0]
+    if said:
+        assert said in err
+        assert "profile=False" in err
+        assert trial.profile is None
+        assert "profiler" in trial.unavailable["profile"]
+    else:
+        assert trial.profile.operators_pct > 0
+
+
 def test_noise_scale(tmp_path):
     callback = adapter(tmp_path, profile=False, quiet=True, noise_scale=True, noise_every=1)
     make(tmp_path, callback)[0].train()
