@@ -6,7 +6,7 @@
     scripts/gpu-check --part 0             # this command itself; needs no GPU
 
     0  doctor, a short run on the CPU
-    1  doctor, the tests marked `gpu`
+    1  doctor, the tests marked `gpu`, what the callback costs
     2  char_gpt and resnet18_cifar10 under --memory-limit 8GiB, with traces and NVML's counters
     3  the memory search under 8 GiB, and into a real exhaustion of the device
     4  the benchmarks that mean something on a GPU
@@ -94,6 +94,12 @@ PARTS: dict[int, tuple[Step, ...]] = {
     1: (
         DOCTOR,
         Step("tests", ("-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"), 300.0),
+        Step(
+            "callback-overhead",
+            ("bench/callback_overhead.py", "--device", "cuda", "--seconds", "25", "--windows", "5",
+             "--results", "{out}"),
+            140.0,
+        ),
     ),
     2: (
         _run("char-gpt", GPT, *GPU, "--budget", "90s", limit_s=200.0),

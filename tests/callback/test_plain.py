@@ -354,6 +354,42 @@ class TestEndings:
         assert advise(record).recommended.batch_size == 8
         assert [one.name for one in (tmp_path / "log").glob(".record*")] == []
 
+    @pytest.mark.slow
+    def test_a_million_steps_hold_constant_memory(self, tmp_path):
+        """The whole callback: steps, epochs, saves, scalars; not the core alone."""
+        code = (
+            "import gc, itertools, tracemalloc, torch\n"
+            "from batchadvisor import ProfilingCallback\n"
+            "from batchadvisor.probes.host import status_bytes\n"
+            "batch = torch.zeros(32, 2), torch.zeros(32)\n"
+            "short = torch.zeros(7, 2), torch.zeros(7)\n"
+            "with ProfilingCallback('log', profile=False, quiet=True, batch_size=32) as prof:\n"
+            "    def steps(num):\n"
+            "        for _ in range(num // 1000):\n"
+            "            epoch = itertools.chain(itertools.repeat(batch, 999), [short])\n"
+            "            for one in prof.watch(epoch):\n"
+            "                prof.step()\n"
+            "    def traced(num):\n"
+            "        tracemalloc.start(); steps(num); gc.collect()\n"
+            "        held = tracemalloc.get_traced_memory()[0]; tracemalloc.stop()\n"
+            "        return held\n"
+            "    steps(100_000)\n"
+            "    first, resident = traced(20_000), status_bytes('VmRSS')\n"
+            "    steps(860_000)\n"
+            "    last, grown = traced(20_000), status_bytes('VmRSS') - resident\n"
+            "print(last - first, grown)\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        held, grown = map(int, done.stdout.split())
+        assert held < 100_000
+        assert grown < 4_000_000
+        observed = read_record(tmp_path / "log").observed
+        assert (observed.num_steps, observed.num_epochs) == (1_000_000, 1000)
+        assert observed.num_samples == 1000 * (999 * 32 + 7)
+
     def test_a_disk_that_is_full(self, tmp_path, monkeypatch, capfd):
         def full(_):
             raise OSError(28, "No space left on device")

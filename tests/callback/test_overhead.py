@@ -1,0 +1,85 @@
+"""The benchmark of what the callback costs: its statistics, one short run, the README's table."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def bench():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "bench"))
+        import callback_overhead
+
+        yield callback_overhead
+
+
+def turns(shift, num, seed):
+    """Logarithms of ratios around a shift, with the long tail of a busy machine."""
+    draw = random.Random(seed)
+    found = []
+    for _ in range(num):
+        noise = draw.gauss(0, 0.05)
+        if draw.random() < 0.03:
+            noise += draw.choice([-1, 1]) * draw.expovariate(2)
+        found.append(shift + noise)
+    return found
+
+
+def test_the_error_is_what_it_says(bench):
+    """Of 200 trimmed means about two thirds lie within one standard error of the truth."""
+    inside = 0
+    for seed in range(200):
+        found = bench.ratios(turns(0.01, 400, seed))
+        inside += abs(found["mean"] - 0.01005) < found["standard_error"]
+    assert 115 < inside < 157  # 137 expected, standard deviation 6.6
+
+
+def test_the_tail_does_not_decide(bench):
+    found = bench.ratios(turns(0.004, 20_000, 1))
+    assert found["mean"] == pytest.approx(0.004, abs=3 * found["standard_error"])
+    assert found["standard_error"] < found["untrimmed_standard_error"] / 1.5
+
+
+@pytest.mark.parametrize(
+    ("mean", "word"), [(0.001, "holds"), (0.004, "open"), (0.0055, "open"), (0.02, "fails")]
+)
+def test_a_limit_within_the_error_is_open(bench, mean, word):
+    overhead = {"mean": mean, "standard_error": 0.0005}
+    (line,) = bench.verdicts({"steps": {"5": {"overhead": overhead, "pauses": {"share": 0.0002}}}})
+    assert f"at 5 ms: {word};" in line
+
+
+@pytest.mark.slow
+def test_a_short_run(bench, tmp_path):
+    """Measures, writes, and its results make the table."""
+    options = ["--seconds", "0.5", "--only", "1", "--windows", "1", "--results", str(tmp_path)]
+    script = ROOT / "bench/callback_overhead.py"
+    done = subprocess.run(
+        [sys.executable, script, *options], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "limit of 2.0% at 1 ms:" in done.stdout
+    (data,) = bench.committed(tmp_path)
+    found = data["steps"]["1"]
+    assert found["overhead"]["turns"] == found["control"]["turns"] > 10
+    assert found["overhead"]["standard_error"] > 0
+    assert found["window"]["slower"][0] > 0
+    assert data == json.loads(next(tmp_path.glob("*.json")).read_text())
+    rows = bench.markdown([data]).splitlines()
+    assert rows[2].count(" % ± ") == 2
+    assert rows[3].startswith("| on a GPU | not measured |")
+
+
+def test_the_readme_has_the_committed_results(bench):
+    text = (ROOT / "README.md").read_text()
+    assert bench.with_table(text, bench.committed()) == text
+    assert bench.with_table(text, []).count("not measured | not measured") > 0
