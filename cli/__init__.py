@@ -40,6 +40,7 @@ def main() -> NoReturn:
     Where `run --nproc-per-node` started a launcher, the exit code goes to it through a file: the
     launcher would make a report of its own of any other than 0.
     """
+    _open_standard_streams()
     path = os.environ.get("BATCHADVISOR_EXIT_CODE_FILE")
     if path is None:
         _main()
@@ -50,6 +51,16 @@ def main() -> NoReturn:
             with open(path, "w", encoding="ascii") as file:  # noqa: PTH123
                 file.write(str(error.code or 0))
     sys.exit(0)
+
+
+def _open_standard_streams() -> None:
+    """Closed ones lead nowhere from here on: else our pipes would take their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 def _main() -> NoReturn:

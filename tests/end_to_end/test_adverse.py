@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import textwrap
 import time
 from pathlib import Path
@@ -251,6 +252,17 @@ def mounted(tmp_path):
     yield mount
     for folder in folders:
         subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.mark.parametrize("closing", ["<&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams(tmp_path, closing):
+    """As some service managers start programs: our pipes must not take their numbers."""
+    launcher = ("sh", "-c", f'exec "$0" "$@" {closing}', sys.executable)
+    done = run("run", *OPTIONS, SCRIPTS / "plain.py", folder=tmp_path, launcher=launcher)
+    assert done.code == 0, done
+    assert done.left == []
+    assert (done.stdout == "") == (">&-" in closing)
+    assert {one.outcome for one in done.record.trials} == {"ok"}
 
 
 def test_json_stays_json_whatever_the_script_prints(tmp_path):
