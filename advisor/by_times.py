@@ -103,6 +103,12 @@ def _computing(profile: Profile | None, scaling: Scaling) -> _Rule | None:
 
 def _open(scaling: Scaling) -> _Rule:
     nothing = "no share of the step stands out"
+    if scaling.contradicted:
+        return _Rule(
+            "cannot tell",
+            f"{nothing}, and a larger batch took less time than a smaller one: the machine was "
+            "disturbed meanwhile",
+        )
     if scaling.gain is None and scaling.fixed_share is None:
         return _Rule(
             "cannot tell",

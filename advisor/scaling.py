@@ -11,6 +11,9 @@ MEMORY_REACH = 4
 """A size that ran out of memory forbids growth from sizes down to this part of it."""
 WIDE_RATIO = 4
 """Ratio of the largest to the smallest size from which on two of them show the fixed part."""
+QUICKER = 0.8
+"""A larger batch that takes surely less than this part of a smaller one's time was measured while
+the machine did something else: no kernel saves so much."""
 
 
 class Scaling(Record, frozen=True, kw_only=True):
@@ -20,6 +23,8 @@ class Scaling(Record, frozen=True, kw_only=True):
         gain, gain_high: marginal gain around the size, and its upper end by the intervals.
         fixed_share: part of the step that the batch does not change, 0..1, with its range.
         at_memory_limit: a size not much larger ran out of memory.
+        contradicted: a larger batch took much less time than a smaller one; then the times say
+            nothing about the rest.
     """
 
     gain: float | None = None
@@ -28,11 +33,14 @@ class Scaling(Record, frozen=True, kw_only=True):
     fixed_low: float | None = None
     fixed_high: float | None = None
     at_memory_limit: bool = False
+    contradicted: bool = False
 
 
 def scaling_at(record: RunRecord, batch_size: int, law: TimeLaw | None) -> Scaling:
     """What the other sizes of a record say about one."""
     sizes = best_timed(record)
+    if _contradicted(sizes):
+        return Scaling(at_memory_limit=_at_the_limit(record, batch_size), contradicted=True)
     gain = marginal_gain(sizes, batch_size)
     fixed = _fixed_share(sizes, batch_size, law)
     return Scaling(
@@ -43,6 +51,19 @@ def scaling_at(record: RunRecord, batch_size: int, law: TimeLaw | None) -> Scali
         fixed_high=None if fixed is None else fixed[2],
         at_memory_limit=_at_the_limit(record, batch_size),
     )
+
+
+def _contradicted(sizes: dict[int, Trial]) -> bool:
+    """Whether a larger batch took much less time than a smaller one, by their intervals."""
+    fastest_high = float("inf")
+    for size in sorted(sizes, reverse=True):
+        step_s = sizes[size].step_s
+        if step_s is None:
+            continue
+        if fastest_high < QUICKER * step_s.low:
+            return True
+        fastest_high = min(fastest_high, step_s.high)
+    return False
 
 
 def marginal_gain(sizes: dict[int, Trial], batch_size: int) -> tuple[float, float] | None:

@@ -94,7 +94,9 @@ def unknown_reason(discovery: Discovery, batch_size: int) -> str:
     loader = discovery.primary
     if loader.num_samples is None:
         plan = plan_command(discovery, batch_size)
-        return f"the dataset has no length; if you know it: {plan}"
+        unseen = discovery.door not in ("loader", "keras") and loader.place is None
+        what = "no data set was seen" if unseen else "the dataset has no length"
+        return f"{what}; if you know its length: {plan}"
     if loader.iterable and loader.num_workers > 1:
         return (
             f"each of {loader.num_workers} workers makes a tail of its own; if they share the data "

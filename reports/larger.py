@@ -31,7 +31,7 @@ def larger_text(verdict: Verdict) -> str:
             f"most x{most:.2f} samples per second, an estimate."
         )
     if most > LARGE_GAIN:
-        return f"{text}: the trace alone would allow more than x{LARGE_GAIN} samples per second."
+        return f"{text}: what was measured would allow more than x{LARGE_GAIN} samples per second."
     if verdict.larger_batch == "unknown":
         return f"{text}; if it does, by at most x{most:.2f} samples per second, an estimate."
     return f"{text}, by at most x{most:.2f} samples per second, an estimate."

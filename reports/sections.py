@@ -60,7 +60,7 @@ def _effective(training: Training) -> str:
 def _steps(training: Training) -> str:
     before, after = training.steps_before, training.steps_after
     if before is None or after is None:
-        return "not known: the dataset has no length"
+        return "not known: nothing says how long an epoch is"
     return f"{before}, unchanged" if before == after else f"{before} → {after}"
 
 

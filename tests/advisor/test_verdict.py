@@ -3,7 +3,7 @@
 from math import log
 
 import pytest
-from batchadvisor.advisor.scaling import input_share, marginal_gain
+from batchadvisor.advisor.scaling import input_share, marginal_gain, scaling_at
 from batchadvisor.advisor.thresholds import (
     HOST_SHARE,
     IDLE_BUSY_PCT,
@@ -61,6 +61,29 @@ class TestInput:
         assert input_share(trial_of(16, 1.0, wait_s=0.25)) == 0.25
         assert input_share(trial_of(16, 1.0, wait_s=3.0)) == 1.0
         assert input_share(trial_of(16)) == 0.0
+
+
+class TestContradiction:
+    """A larger batch that is much quicker than a smaller one says that the machine was busy."""
+
+    def test_such_times_tell_nothing(self):
+        found = verdict(trial_of(6, 0.52), trial_of(48, 0.026, ordinal=1), size=48)
+        assert (found.limit, found.larger_batch, found.gain_at_most) == (
+            "cannot tell", "unknown", None
+        )  # fmt: skip
+        assert "disturbed" in found.message
+        assert found.remedy
+
+    @pytest.mark.parametrize(
+        ("step_s", "half_width"), [(0.085, 0.0), (0.05, 0.5)], ids=["kernels", "noise"]
+    )
+    def test_a_little_quicker_is_none(self, step_s, half_width):
+        """Another kernel may save some of the time; wide intervals decide nothing."""
+        trials = (
+            trial_of(6, 0.1, half_width=half_width),
+            trial_of(48, step_s, ordinal=1, half_width=half_width),
+        )
+        assert not scaling_at(record_of(trials), 48, None).contradicted
 
 
 class TestHost:

@@ -136,7 +136,7 @@ def test_unknowns_give_their_reason():
     text = shown(samples.interrupted())
     assert "no peak memory at 64: /proc is not mounted" in text
     assert "no input wait at 64: the loader could not be timed" in text
-    assert "not known: the dataset has no length" in text
+    assert "not known: nothing says how long an epoch is" in text
     assert "nan" not in text
     assert "None" not in text
 
