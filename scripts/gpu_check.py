@@ -12,17 +12,18 @@
     4  the benchmarks that mean something on a GPU
 
 It works with the torch that is installed (2.6 or later) and installs none. Each part writes one
-file, gpu-check-N_DEVICE_TIME.tar.gz, anew after every step, so that a part that is killed loses
-only the step it was in; `manifest.json` in it says hardware, driver, versions, commands and exit
-codes. Where a run has both, `comparison.json` beside its record sets recomputed occupancy against
-GPM's SM occupancy, estimated SM efficiency against GPM's SM activity, and NVML's memory against
-torch's.
+file, gpu-check-N_DEVICE_TIME.tar.gz, anew after every step and every few seconds within it, so that
+a part that is killed loses next to nothing; `manifest.json` in it says hardware, driver, versions,
+commands and exit codes. Where a run has both, `comparison.json` beside its record sets recomputed
+occupancy against GPM's SM occupancy, estimated SM efficiency against GPM's SM activity, and NVML's
+memory against torch's.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import io
 import json
 import os
 import platform
@@ -33,29 +34,37 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 OLDEST_TORCH = (2, 6)
-PART_S = 450.0
-"""A part is over by then; a step is given what is left of it."""
+PART_S = 420.0
+"""Its steps are over by then; a step is given what is left of it."""
+SAVE_S = 15.0
+"""Within a step the file is written anew so often."""
 MAX_BYTES = 15 * 1024**2
 """Of the written file, with room to 16 MB."""
-TAIL_CHARACTERS = 20_000
+OUTPUT = "output.txt"
+TAIL_BYTES = 20_000
+"""Of what a step printed, its end is kept."""
 NEEDED = {
     "msgspec": "msgspec",
+    "numpy": "numpy",
     "click": "click",
     "rich": "rich",
     "jinja2": "jinja2",
     "pynvml": "nvidia-ml-py",
     "tensorboard": "tensorboard",
     "pytest": "pytest",
+    "pytest_timeout": "pytest-timeout",
     "hypothesis": "hypothesis",
 }
 """Modules that a check uses, and the packages that hold them."""
+NOT_CARRIED = re.compile(r"(torch|triton|nvidia_(?!ml_py))[\w.]*-", re.IGNORECASE)
+"""Wheels that stay where they are: the torch that is installed is the one to check."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,9 @@ def _run(name: str, script: str, *options: str, limit_s: float = 120.0) -> Step:
 
 DOCTOR = Step("doctor", ("-m", "batchadvisor", "doctor", "--json"), codes=(0, 1))
 GPU = ("--device", "cuda", "--memory-limit", "8GiB")
+MEMORY = ("--goal", "memory", "--budget", "60s")
 GPT, RESNET = "examples/char_gpt.py", "examples/resnet18_cifar10.py"
+EXHAUST = "scripts/gpu_exhaust.py"
 PARTS: dict[int, tuple[Step, ...]] = {
     0: (
         DOCTOR,
@@ -106,20 +117,17 @@ PARTS: dict[int, tuple[Step, ...]] = {
         _run("resnet18", RESNET, *GPU, "--budget", "90s", limit_s=200.0),
     ),
     3: (
-        _run("char-gpt-memory", GPT, *GPU, "--goal", "memory"),
-        _run("resnet18-memory", RESNET, *GPU, "--goal", "memory"),
-        _run("exhaustion", "scripts/gpu_exhaust.py", "--device", "cuda", "--goal", "memory"),
-        _run(
-            "refusal", "scripts/gpu_exhaust.py", "--device", "cuda", "--goal", "memory",
-            "--sizes", "8,100000",
-        ),
+        _run("char-gpt-memory", GPT, *GPU, *MEMORY, limit_s=110.0),
+        _run("resnet18-memory", RESNET, *GPU, *MEMORY, limit_s=110.0),
+        _run("exhaustion", EXHAUST, "--device", "cuda", *MEMORY, limit_s=110.0),
+        _run("refusal", EXHAUST, "--device", "cuda", *MEMORY, "--sizes", "8,100000", limit_s=90.0),
     ),
     4: (
         Step(
             "steering-cost",
             ("bench/steering_cost.py", "--pairs", "3", "--fetch-pairs", "2", "--device", "cuda",
              "--results", "{out}"),
-            200.0,
+            180.0,
         ),
         Step(
             "sweep",
@@ -187,8 +195,9 @@ class Part:
         words = [sys.executable, *(one.replace("{out}", str(out)) for one in step.words)]
         print(f"part {self.number}: {step.name} ...", file=sys.stderr, flush=True)
         started_s = time.monotonic()
-        code, text = _call(words, self.environment, limit_s)
-        (out / "output.txt").write_text(text[-TAIL_CHARACTERS:])
+        self.manifest["in_step"] = step.name
+        code = _call(words, self.environment, limit_s, out / OUTPUT, self.write)
+        del self.manifest["in_step"]
         entry = {
             "name": step.name,
             "command": words[1:],
@@ -211,44 +220,78 @@ class Part:
             # Small files first: records and outputs before traces.
             files = sorted(
                 (one for one in self.work.rglob("*") if one.is_file()),
-                key=lambda one: (one.stat().st_size, str(one)),
+                key=lambda one: (_size(one), str(one)),
             )
             for one in files:
                 name = str(one.relative_to(self.work))
-                packed = one.stat().st_size / (1 if one.suffix == ".gz" else 4)
-                if draft.stat().st_size + packed > MAX_BYTES:
-                    left_out.append(f"{name} ({one.stat().st_size} bytes)")
+                data = _read(one)
+                if data is None:
                     continue
-                tar.add(one, arcname=name)
+                packed = len(data) / (1 if one.suffix == ".gz" else 4)
+                if draft.stat().st_size + packed > MAX_BYTES:
+                    left_out.append(f"{name} ({len(data)} bytes)")
+                    continue
+                _add(tar, name, data)
             self.manifest["left_out"] = left_out
-            manifest = self.work / "manifest.json"
-            manifest.write_text(json.dumps(self.manifest, indent=1) + "\n")
-            tar.add(manifest, arcname="manifest.json")
-            manifest.unlink()
+            _add(tar, "manifest.json", (json.dumps(self.manifest, indent=1) + "\n").encode())
         draft.replace(self.path)
 
 
-def _call(words: Sequence[str], environment: dict[str, str], limit_s: float) -> tuple[int, str]:
-    """Exit code and everything printed; 124 where the time was up."""
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # a run replaces its files meanwhile
+        return 0
+
+
+def _read(path: Path) -> bytes | None:
+    """A file of a step that may still be writing it; `None` where it is gone."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    return data[-TAIL_BYTES:] if path.name == OUTPUT else data
+
+
+def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mtime = len(data), int(time.time())
+    tar.addfile(entry, io.BytesIO(data))
+
+
+def _call(
+    words: Sequence[str],
+    environment: dict[str, str],
+    limit_s: float,
+    output: Path,
+    save: Callable[[], None],
+) -> int:
+    """The exit code, 124 where the time was up; what is printed goes to a file.
+
+    Args:
+        save: called every now and then meanwhile.
+    """
     if limit_s <= 0:
-        return 124, "not started: the part's time is up"
-    with tempfile.TemporaryFile("w+") as output:
+        output.write_text("not started: the part's time is up\n")
+        return 124
+    end_s = time.monotonic() + limit_s
+    with output.open("wb") as file:
         process = subprocess.Popen(
-            words, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT,
+            words, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
-        try:
-            code = process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            process.terminate()  # a run keeps what it measured, as after Ctrl-C
+        while (left_s := end_s - time.monotonic()) > 0:
             try:
-                process.wait(15)
+                return process.wait(min(SAVE_S, left_s))
             except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            code = 124
-        output.seek(0)
-        return code, output.read()
+                save()
+        process.terminate()  # a run keeps what it measured, as after Ctrl-C
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    return 124
 
 
 def compare(record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -343,7 +386,9 @@ def prepare(scratch: Path, wheels: Path | None) -> dict[str, str]:
         raise CannotCheckError(f"missing: {names}. Carry their wheels and name them: --wheels.")
     if missing:
         command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
-        files = sorted(str(one) for one in (wheels or ROOT).glob("*.whl"))
+        files = sorted(
+            str(one) for one in (wheels or ROOT).glob("*.whl") if not NOT_CARRIED.match(one.name)
+        )
         if not files:
             raise CannotCheckError(f"there is no wheel in {wheels}.")
         done = subprocess.run(
@@ -357,7 +402,7 @@ def prepare(scratch: Path, wheels: Path | None) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; 0 when every step ended as it should, 1 otherwise, 2 if none can run."""
+    """The command line; 0 when every step ended as it should, 1 otherwise."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -377,7 +422,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(part.path)
         except CannotCheckError as error:
             print(f"Error: {error}", file=sys.stderr)
-            return 2
+            return 1
     return 0 if good else 1
 
 

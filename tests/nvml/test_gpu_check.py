@@ -1,5 +1,6 @@
 """`scripts/gpu-check`: its plumbing; and no document shows figures of made-up devices."""
 
+import importlib
 import json
 import os
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from batchadvisor.cli.run import run as run_command
 
 ROOT = Path(__file__).parents[2]
 COMMAND = ROOT / "scripts/gpu-check"
@@ -21,7 +23,12 @@ import sys
 sys.path.insert(0, {scripts!r})
 import gpu_check
 quick = gpu_check.Step("quick", ("-c", "open('{out}/found.txt', 'w').write('kept')"))
-endless = gpu_check.Step("endless", ("-c", "import time; time.sleep(600)"))
+endless = gpu_check.Step(
+    "endless",
+    ("-c", "import time; open('{out}/half.txt', 'w').write('too'); print('so far', flush=True); "
+     "time.sleep(600)"),
+)
+gpu_check.SAVE_S = 0.2
 gpu_check.PARTS[0] = (quick, endless)
 sys.exit(gpu_check.main(["--part", "0", "--output", {output!r}]))
 """
@@ -44,10 +51,16 @@ def content(path):
         return {one.name: tar.extractfile(one).read() for one in tar if one.isfile()}
 
 
+def kept_so_far(folder):
+    """Names in the one result, none before it is there."""
+    paths = list(folder.glob("*.tar.gz"))
+    return content(paths[0]) if paths else {}
+
+
 @NO_GPU
 def test_without_cuda_it_says_so(tmp_path):
     done = call("--part", "2", "--output", tmp_path)
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert "part 2 needs a CUDA device" in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -78,12 +91,12 @@ def test_its_own_check(stub_folder, tmp_path):
     assert path.stat().st_size < 16 * 10**6
 
 
-def test_a_part_that_is_killed_loses_only_its_step(tmp_path):
+def test_a_part_that_is_killed_loses_nothing(tmp_path):
     code = SLOW.format(scripts=str(ROOT / "scripts"), output=str(tmp_path), out="{out}")
     process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     try:
         deadline = time.monotonic() + 120
-        while not list(tmp_path.glob("*.tar.gz")):
+        while "endless/half.txt" not in kept_so_far(tmp_path):
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.05)
@@ -100,6 +113,65 @@ def test_a_part_that_is_killed_loses_only_its_step(tmp_path):
     manifest = json.loads(found["manifest.json"])
     assert manifest["state"] == "running"
     assert [one["name"] for one in manifest["steps"]] == ["quick"]
+    assert manifest["in_step"] == "endless"
+    assert found["endless/half.txt"] == b"too"
+    assert found["endless/output.txt"] == b"so far\n"
+
+
+def test_a_step_beyond_its_time_is_ended(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    gpu_check = importlib.import_module("gpu_check")
+    step = gpu_check.Step(
+        "endless", ("-c", "print('here', flush=True); import time; time.sleep(60)")
+    )
+    part = gpu_check.Part(0, tmp_path, dict(os.environ), {"name": "none"})
+    part._step(step, 2.0)
+    part._step(gpu_check.Step("late", ("-c", "pass")), -1.0)
+    part.write()
+    found = content(part.path)
+    steps = json.loads(found["manifest.json"])["steps"]
+    assert [(one["exit_code"], one["ok"]) for one in steps] == [(124, False), (124, False)]
+    assert found["endless/output.txt"] == b"here\n"
+    assert b"not started" in found["late/output.txt"]
+
+
+def test_parts_are_short_and_their_commands_exist(monkeypatch):
+    """Every option that a part uses is one of the command it is given to."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    gpu_check = importlib.import_module("gpu_check")
+    assert gpu_check.PART_S + 30 < 8 * 60
+    for number, steps in gpu_check.PARTS.items():
+        assert sum(one.limit_s for one in steps) <= gpu_check.PART_S, number
+        for step in steps:
+            words = [one.replace("{out}", "out") for one in step.words]
+            if words[:3] == ["-m", "batchadvisor", "run"]:
+                context = run_command.make_context("run", words[3:])
+                assert (ROOT / context.params["script"]).exists()
+                budget_s = context.params["budget"]
+                assert budget_s + 20 <= step.limit_s
+            elif words[0].startswith("bench/"):
+                shown = subprocess.run(
+                    [sys.executable, words[0], "--help"],
+                    cwd=ROOT,
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                ).stdout
+                assert [one for one in words if one.startswith("--") and one not in shown] == []
+
+
+def test_torch_is_never_carried(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    gpu_check = importlib.import_module("gpu_check")
+    names = {
+        "torch-2.11.0-cp311-linux_x86_64.whl": False,
+        "nvidia_cublas_cu12-12.8-py3-none-any.whl": False,
+        "triton-3.5-cp311-linux_x86_64.whl": False,
+        "nvidia_ml_py-12.560-py3-none-any.whl": True,
+        "msgspec-0.19-cp311-linux_x86_64.whl": True,
+    }
+    for name, carried in names.items():
+        assert (gpu_check.NOT_CARRIED.match(name) is None) is carried, name
 
 
 def documents():
