@@ -1,0 +1,198 @@
+"""How a watched training may end: each way leaves a record, and passes on what happened."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from batchadvisor import ProfilingCallback
+from batchadvisor.advisor.advise import advise
+from batchadvisor.session.store import read_record
+
+from . import loops
+
+HERE = Path(__file__).parent
+TOTAL_STEPS = loops.STEPS * loops.EPOCHS
+
+
+class TestEndings:
+    def test_an_exception_passes_unchanged(self, tmp_path, capfd):
+        error = ValueError("mine\nof two lines")
+
+        def each(number):
+            if number == 25:
+                raise error
+
+        with pytest.raises(ValueError, match="mine") as caught:
+            loops.watched(tmp_path, each=each)
+        assert caught.value is error
+        assert error.__cause__ is None
+        assert error.__context__ is None
+        record = read_record(tmp_path)
+        assert record.state == "failed"
+        assert record.faults[0].detail == "ValueError: mine"
+        assert record.observed.num_steps == 7 + 5
+        assert record.trials[0].outcome == "ok"
+        assert "ValueError: mine" in capfd.readouterr().err
+
+    def test_out_of_memory(self, tmp_path, capfd):
+        error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+        def each(number):
+            if number == 21:
+                raise error
+
+        with pytest.raises(torch.OutOfMemoryError) as caught:
+            loops.watched(tmp_path, each=each, profile=False)
+        assert caught.value is error
+        record = read_record(tmp_path)
+        assert record.state == "failed"
+        assert (record.trials[-1].batch_size, record.trials[-1].outcome) == (8, "out_of_memory")
+        assert "out of memory" in capfd.readouterr().err
+
+    @pytest.mark.slow
+    def test_memory_that_the_kernel_refuses(self, tmp_path):
+        """A real refusal: the growing sizes before it keep their peaks, the limit is the room."""
+        script = tmp_path / "refused.py"
+        script.write_text(
+            "import resource, torch\n"
+            "from batchadvisor import ProfilingCallback\n"
+            "net, row = torch.nn.Linear(256, 1024), torch.randn(1, 256)\n"
+            "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+            "used = int(open('/proc/self/statm').read().split()[5]) * resource.getpagesize()\n"
+            "resource.setrlimit(resource.RLIMIT_DATA, (used + 2**28, -1))\n"
+            "sizes = [64] * 12 + [4096] * 12 + [1 << 17]\n"
+            "with ProfilingCallback('log', profile_after=3) as prof:\n"
+            "    for x in prof.watch(row.expand(one, -1) for one in sizes):\n"
+            "        net(x).square().mean().backward()\n"
+            "        optimizer.step()\n"
+            "        optimizer.zero_grad()\n"
+            "        prof.step()\n"
+        )
+        done = subprocess.run(
+            [sys.executable, script], cwd=tmp_path, check=False, capture_output=True, text=True
+        )
+        assert done.returncode == 1
+        assert "can't allocate memory" in done.stderr.splitlines()[-1]
+        assert "ended        out of memory: RuntimeError" in done.stderr
+        assert "estimate: memory leaves room for about" in " ".join(done.stderr.split())
+        record = read_record(tmp_path / "log")
+        assert [(one.batch_size, one.outcome) for one in record.trials] == [
+            (64, "ok"),
+            (4096, "ok"),
+            (1 << 17, "out_of_memory"),
+        ]
+        small, large, _ = record.trials
+        assert "steps of another batch size (64)" in large.unavailable["profile"]
+        assert small.memory.peak_bytes < large.memory.peak_bytes
+        assert record.device.capacity_source == "RLIMIT_DATA of the process"
+        assert large.memory.peak_bytes < record.device.capacity_bytes < 2**30
+        assert advise(record).recommended.batch_size in (64, 4096)
+
+    def test_a_short_batch_that_fails(self, tmp_path):
+        """One sample into BatchNorm in training mode raises; the advice names the cause."""
+        generator = torch.Generator().manual_seed(1)
+        x = torch.randn(33, 10, generator=generator)
+        y = torch.zeros(33, dtype=torch.long)
+        data = torch.utils.data.TensorDataset(x, y)
+        loader = torch.utils.data.DataLoader(data, batch_size=8)
+        with (
+            pytest.raises(ValueError, match="more than 1 value"),
+            ProfilingCallback(tmp_path, quiet=True) as prof,
+        ):
+            loops.train(prof, loader=loader)
+        crash = next(one for one in prof.advice.findings if one.rule == "tail.crash")
+        assert crash.severity == "error"
+        assert "1 samples" in crash.message or "1 sample" in crash.message
+
+    def test_ctrl_c(self, tmp_path):
+        def each(number):
+            if number == 20:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            loops.watched(tmp_path, each=each, quiet=True)
+        assert read_record(tmp_path).state == "interrupted"
+
+    def test_a_loop_that_is_left_early(self, tmp_path):
+        loader = loops.data()
+        with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
+            for place, _ in enumerate(prof.watch(loader)):
+                prof.step()
+                if place == 4:
+                    break
+            time.sleep(0.3)  # what follows a break belongs to no step
+        assert prof.record.observed.num_steps == 5
+        assert prof.record.observed.num_samples == 40
+        assert prof.record.trials[0].step_s.high < 0.2
+
+    @pytest.mark.slow
+    def test_kill_9(self, tmp_path):
+        script = tmp_path / "killed.py"
+        script.write_text(
+            "import os, signal, sys\n"
+            f"sys.path.insert(0, {str(HERE)!r})\n"
+            "import loops\n"
+            "def each(number):\n"
+            "    if number == 600:\n"
+            "        os.kill(os.getpid(), signal.SIGKILL)\n"
+            "loops.watched('log', each=each, epochs=1000, profile=False)\n"
+        )
+        done = subprocess.run([sys.executable, script], cwd=tmp_path, check=False, timeout=120)
+        assert done.returncode == -signal.SIGKILL
+        record = read_record(tmp_path / "log")
+        assert record.state == "running"
+        assert 1 <= record.observed.num_steps <= 330
+        assert advise(record).recommended.batch_size == 8
+        assert [one.name for one in (tmp_path / "log").glob(".record*")] == []
+
+    @pytest.mark.slow
+    def test_a_million_steps_hold_constant_memory(self, tmp_path):
+        """The whole callback: steps, epochs, saves, scalars; not the core alone."""
+        code = (
+            "import gc, itertools, tracemalloc, torch\n"
+            "from batchadvisor import ProfilingCallback\n"
+            "from batchadvisor.probes.host import status_bytes\n"
+            "batch = torch.zeros(32, 2), torch.zeros(32)\n"
+            "short = torch.zeros(7, 2), torch.zeros(7)\n"
+            "with ProfilingCallback('log', profile=False, quiet=True, batch_size=32) as prof:\n"
+            "    def steps(num):\n"
+            "        for _ in range(num // 1000):\n"
+            "            epoch = itertools.chain(itertools.repeat(batch, 999), [short])\n"
+            "            for one in prof.watch(epoch):\n"
+            "                prof.step()\n"
+            "    def traced(num):\n"
+            "        tracemalloc.start(); steps(num); gc.collect()\n"
+            "        held = tracemalloc.get_traced_memory()[0]; tracemalloc.stop()\n"
+            "        return held\n"
+            "    steps(100_000)\n"
+            "    first, resident = traced(20_000), status_bytes('VmRSS')\n"
+            "    steps(860_000)\n"
+            "    last, grown = traced(20_000), status_bytes('VmRSS') - resident\n"
+            "print(last - first, grown)\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        held, grown = map(int, done.stdout.split())
+        assert held < 100_000
+        assert grown < 4_000_000
+        observed = read_record(tmp_path / "log").observed
+        assert (observed.num_steps, observed.num_epochs) == (1_000_000, 1000)
+        assert observed.num_samples == 1000 * (999 * 32 + 7)
+
+    def test_a_disk_that_is_full(self, tmp_path, monkeypatch, capfd):
+        def full(_):
+            raise OSError(28, "No space left on device")
+
+        with ProfilingCallback(tmp_path / "log", profile=False) as prof:
+            monkeypatch.setattr("os.fsync", full)
+            losses, _ = loops.train(prof)
+        assert losses == loops.train()[0]
+        assert "could not be written: No space left" in capfd.readouterr().err
