@@ -318,6 +318,7 @@ class Trial(Record, frozen=True, kw_only=True):
         input_wait_s: seconds per step spent waiting for the loader.
         samples_per_joule: samples over the energy that the device took for them.
         elapsed_s: wall time of the whole trial, warm-up and profile included.
+        ended_s: when it was over, in seconds since the search began.
         doubts: what may have disturbed the times.
         ranks: what each rank measured, where several ran the trial in lock-step; the trial's own
             times are those of the slowest rank, its memory that of the fullest.
@@ -345,6 +346,7 @@ class Trial(Record, frozen=True, kw_only=True):
     tail: TailCheck | None = None
     inputs: InputSize | None = None
     elapsed_s: float = 0.0
+    ended_s: float | None = None
     doubts: tuple[str, ...] = ()
     ranks: tuple[RankTrial, ...] = ()
     unavailable: dict[str, str] = {}

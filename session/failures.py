@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..advisor.facts import failed, ran
 from ..errors import BatchAdvisorError, RunError, ScriptError, UsageError
+from ..probes.device_faults import device_fault
 from ..probes.messages import CannotSteer, Ended, Raised
 from ..probes.placeholder import proposal
 from ..probes.supervisor import WorkerGone
@@ -33,6 +34,9 @@ def error_of(
         return kind(f"{message.reason}.", _sentence(message.remedy))
     if gone.outcome == "out_of_memory":
         return _out_of_memory(gone, options, batch_cap)
+    fault = _fault_of(gone.detail, options.device)
+    if fault is not None:
+        return fault
     if isinstance(message, Raised):
         if options.module and _is_no_module(message, script):
             return UsageError(
@@ -73,6 +77,10 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
         log: everything that the script printed.
     """
     bad = failed(record)
+    if bad and bad[-1] is record.trials[-1]:  # else it came back
+        fault = _fault_of(bad[-1].detail, record.device.kind if record.device else "")
+        if fault is not None:
+            return fault
     own = record.discovery.native_batch_size if record.discovery is not None else None
     raised = next(
         (one for one in bad if one.outcome == "exception" and one.batch_size == own), None
@@ -94,6 +102,12 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
     if last.outcome == "script_ended":
         return RunError(what, "Let it train longer: more epochs, or a larger step limit.")
     return RunError(what, f"Look at its output in {log}.")
+
+
+def _fault_of(detail: str, device: str) -> RunError | None:
+    """The error where the GPU failed, and not the script."""
+    fault = device_fault(detail) if not device.startswith("cpu") else None
+    return None if fault is None else RunError(f"{fault.what} ({detail}).", fault.remedy)
 
 
 def _out_of_memory(

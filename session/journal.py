@@ -35,19 +35,22 @@ class Journal:
 
     def change(self, **changes: Any) -> None:
         """Replaces fields of the record."""
-        now = time.monotonic()
-        search_s = 0.0 if self._search_started_s is None else now - self._search_started_s
         self.record = msgspec.structs.replace(
             self.record,
-            elapsed_s=self._elapsed_before_s + now - self._started_s,
-            search_s=self._search_before_s + search_s,
+            elapsed_s=self._elapsed_before_s + time.monotonic() - self._started_s,
+            search_s=self._search_s(),
             **changes,
         )
         if self._keep:
             self.store.save(self.record)
 
+    def _search_s(self) -> float:
+        begun = self._search_started_s
+        return self._search_before_s + (0.0 if begun is None else time.monotonic() - begun)
+
     def add_trial(self, trial: Trial) -> None:
         """A trial is over, whatever came of it."""
+        trial = msgspec.structs.replace(trial, ended_s=self._search_s())
         self.change(trials=(*self.record.trials, trial))
 
     def add_fault(self, fault: Fault) -> None:

@@ -15,12 +15,17 @@ def torchrun(num_ranks):
     return (*TORCHRUN, f"--nproc-per-node={num_ranks}")
 
 
-def run_ranks(num_ranks, *options, folder, script=TRAIN, **planted):
+def start_ranks(num_ranks, *options, folder, script=TRAIN, **planted):
     """`batchadvisor run --nproc-per-node N`; faults are planted through the environment."""
-    return driver.run(
+    return driver.start(
         "run", *QUICK, "--nproc-per-node", num_ranks, *options, script,
         folder=folder, variables=planted,
     )  # fmt: skip
+
+
+def run_ranks(num_ranks, *options, folder, script=TRAIN, **planted):
+    """The same, to its end."""
+    return start_ranks(num_ranks, *options, folder=folder, script=script, **planted).finish()
 
 
 def left_of(result):

@@ -1,10 +1,13 @@
 """A rank that fails: the window ends on all of them, soon, and the search goes on."""
 
+import os
+import socket
 import time
 
 import pytest
 
-from .jobs import left_of, run_ranks
+from ..end_to_end import driver
+from .jobs import QUICK, TRAIN, left_of, run_ranks
 
 pytestmark = pytest.mark.slow
 
@@ -42,6 +45,12 @@ class TestOtherFaults:
         assert trial.outcome in ("crashed", "out_of_memory"), trial  # SIGKILL may mean either
         assert trial.detail.startswith("rank 1: ")
         assert outcomes(found.record)[32].ran
+        # The next window begins soon, with a process group of its own on every rank.
+        after = found.record.trials[trial.ordinal + 1]
+        assert after.ran
+        began_s = after.ended_s - after.elapsed_s
+        busy = os.getloadavg()[0] > (os.cpu_count() or 1)  # starting processes takes its share
+        assert began_s - trial.ended_s < (60 if busy else 10)
 
     def test_an_exception_on_one_rank_keeps_what_was_measured(self, tmp_path):
         found = run_ranks(2, "--sizes", "32,256", folder=tmp_path, PLANT_RAISE="1:200")
@@ -62,3 +71,32 @@ class TestOtherFaults:
         assert trial.detail.startswith("rank 1: "), trial.detail
         assert time.monotonic() - started_s < 90
         assert outcomes(found.record)[32].ran
+
+    def test_another_world_size_than_the_launchers(self, tmp_path):
+        """The script makes a process group of one rank in each of two."""
+        found = run_ranks(2, "--sizes", "32", folder=tmp_path, PLANT_WORLD="alone")
+        assert found.code == 1, found
+        assert left_of(found) == []
+        assert "process group has 1 ranks and the launcher started 2" in found.error
+
+
+class TestPortInUse:
+    def test_the_jobs_own_address_is_refused_at_once(self, tmp_path):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = str(taken.getsockname()[1])
+            where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            rank = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
+            found = driver.run("run", *QUICK, TRAIN, folder=tmp_path, variables={**where, **rank})
+        found.assert_refused()
+        assert f"cannot listen on 127.0.0.1:{port}" in found.error
+        assert "MASTER_PORT" in found.error
+
+    def test_a_port_that_the_script_finds_taken_is_replaced(self, tmp_path):
+        """Somebody else takes the agreed port before the script's own process group does."""
+        taken = tmp_path / "taken"
+        found = run_ranks(2, "--sizes", "32", folder=tmp_path, PLANT_PORT=str(taken))
+        assert found.code == 0, found
+        assert left_of(found) == []
+        first, *_ = taken.read_text().split()
+        assert int(first) > 0
+        assert all(one.ran for one in found.record.trials)

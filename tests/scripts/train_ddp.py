@@ -1,11 +1,13 @@
 """An ordinary DDP script, as torchrun starts it; gloo on a CPU.
 
 Faults for the tests are planted through the environment: PLANT_OOM=RANK:SIZE, PLANT_RAISE,
-PLANT_KILL, PLANT_HANG likewise, PLANT_SLOW=RANK:SECONDS, PLANT_COST=FIXED_S:PER_SAMPLE_S.
+PLANT_KILL, PLANT_HANG likewise, PLANT_SLOW=RANK:SECONDS, PLANT_COST=FIXED_S:PER_SAMPLE_S,
+PLANT_PORT=FILE (rank 0 takes the port itself, once), PLANT_WORLD (each rank alone).
 """
 
 import os
 import signal
+import socket
 import time
 
 import torch
@@ -42,7 +44,15 @@ def faults(rank, size):
 
 def main():
     torch.manual_seed(0)
-    dist.init_process_group("gloo")
+    port = os.environ.get("PLANT_PORT")
+    if port and not os.path.exists(port) and os.environ["RANK"] == "0":
+        thief = socket.create_server(("", int(os.environ["MASTER_PORT"])))
+        with open(port, "w") as file:
+            file.write(os.environ["MASTER_PORT"])
+    if "PLANT_WORLD" in os.environ:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    else:
+        dist.init_process_group("gloo")
     rank = dist.get_rank()
     x = torch.randn(8000, 32)
     dataset = TensorDataset(x, (x[:, 0] > 0).long())

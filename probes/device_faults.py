@@ -1,0 +1,59 @@
+"""What CUDA says when it is the GPU itself that failed, and not the script on it.
+
+The texts are those of `cudaGetErrorString`, of NVML's `nvmlErrorString` and of torch, as they stand
+in reports of users; they were not provoked here.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class DeviceFault(msgspec.Struct, frozen=True):
+    """A failure of the device.
+
+    Attributes:
+        what: in a few words.
+        remedy: what to do.
+    """
+
+    what: str
+    remedy: str
+
+
+_TAKEN = DeviceFault(
+    "the GPU lets nobody else in: another process holds it, or its compute mode is exclusive",
+    "Look at nvidia-smi for the process and the compute mode (-q -d COMPUTE), or choose another "
+    "GPU with --device cuda:N.",
+)
+_GONE = DeviceFault(
+    "the GPU is gone: it fell off the bus, or the driver lost it",
+    "Look at nvidia-smi and the kernel's log (Xid); what was measured is kept.",
+)
+_MEMORY_BROKEN = DeviceFault(
+    "the GPU's memory has an error that cannot be corrected",
+    "Look at nvidia-smi -q -d ECC; the GPU has to be reset. What was measured is kept.",
+)
+_TEXTS = (
+    ("cuda-capable devices are busy or unavailable", _TAKEN),
+    ("cuda-capable device(s) is/are busy or unavailable", _TAKEN),
+    ("exclusive-thread device already in use", _TAKEN),
+    ("gpu is lost", _GONE),
+    ("fallen off the bus", _GONE),
+    ("unable to determine the device handle for gpu", _GONE),
+    ("no cuda-capable device is detected", _GONE),
+    ("no cuda gpus are available", _GONE),
+    ("uncorrectable ecc error", _MEMORY_BROKEN),
+)
+
+
+def device_fault(text: str) -> DeviceFault | None:
+    """What of the device failed, by an exception's own words; `None` where they say nothing of it.
+
+    >>> device_fault("CUDA error: all CUDA-capable devices are busy or unavailable").what[:7]
+    'the GPU'
+    >>> device_fault("CUDA error: device-side assert triggered") is None
+    True
+    """
+    lower = text.lower()
+    return next((fault for part, fault in _TEXTS if part in lower), None)
