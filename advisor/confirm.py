@@ -6,7 +6,7 @@ from collections import defaultdict
 from math import prod
 from statistics import median
 
-from ..records import RunRecord, Trial, TrialRequest
+from ..records import RunRecord, Trial, TrialRequest, Turns
 from .cost import Budget
 from .energy import thriftiest
 from .facts import (
@@ -22,8 +22,10 @@ from .facts import (
     undisturbed,
 )
 from .knee import fastest, knee
+from .rounds import ratio
 from .sizes import allowed, has_batch_norm
 from .tail import last_batch
+from .turns import comparison
 
 ROUNDS = 2
 """Each finalist is measured this often, in turn."""
@@ -65,9 +67,13 @@ def finalists(record: RunRecord) -> tuple[int, ...]:
 def ratio_to(record: RunRecord, size: int, other: int) -> tuple[float, float, float] | None:
     """Throughput of `size` over that of `other` in the confirmation: middle, low, high.
 
-    They were measured in turn in one process. Neighbouring trials are paired, so that slow drift
-    of the machine cancels out. Disturbed trials count only where there are no others.
+    They were measured in turn in one process: a step each where they could take turns; else
+    neighbouring trials are paired, so that slow drift of the machine cancels out. Disturbed
+    trials count only where there are no others.
     """
+    compared = ratio(_turns(record), size, other)
+    if compared is not None:
+        return compared.median, compared.low, compared.high
     series = confirmations(record)
     mine, theirs = undisturbed(_of(series, size)), undisturbed(_of(series, other))
     if not mine or not theirs or min(map(throughput, theirs)) <= 0:
@@ -94,7 +100,10 @@ def next_confirmation(record: RunRecord, budget: Budget) -> TrialRequest | None:
         return None
     series = confirmations(record)
     counts = {size: _rounds(series, size) for size in sizes}
-    rounds = ROUNDS if len(sizes) > 1 else 1
+    turns = _in_turn(record, sizes) if all(counts.values()) else None
+    if turns is not None and turns.turns is not None and budget.trial_s(turns) <= budget.left_s:
+        return turns
+    rounds = ROUNDS if len(sizes) > 1 and not _turns(record) else 1
     wanted = min(sizes, key=lambda size: (counts[size], sizes.index(size)))
     if counts[wanted] >= rounds:
         return None
@@ -113,6 +122,34 @@ def next_confirmation(record: RunRecord, budget: Budget) -> TrialRequest | None:
     if counts[wanted] and budget.trial_s(request) > budget.left_s:
         return None
     return request
+
+
+def _turns(record: RunRecord) -> list[Turns]:
+    """What the finalists measured in turn in the process of the confirmation."""
+    series = confirmations(record)
+    return [
+        one.turns
+        for one in record.trials
+        if one.ran
+        and one.turns is not None
+        and one.purpose == "confirm"
+        and series
+        and one.worker == series[-1].worker
+    ]
+
+
+def _in_turn(record: RunRecord, sizes: tuple[int, ...]) -> TrialRequest | None:
+    """The finalists in turn, where they may and have not yet."""
+    if any(set(sizes) <= set(one.sizes) for one in _turns(record)):
+        return None
+    return comparison(record, sizes, "finalists in turn", purpose="confirm")
+
+
+def _measured_enough(record: RunRecord, size: int, best: int) -> bool:
+    if ratio(_turns(record), size, best) is not None:
+        return True
+    series = confirmations(record)
+    return min(_rounds(series, one) for one in (size, best)) >= ROUNDS
 
 
 def _rounds(series: list[Trial], size: int) -> int:
@@ -153,12 +190,11 @@ def _after_rejections(record: RunRecord, size: int, best: int) -> int:
     known = sorted(set(best_timed(record)) | {best})
     drift = DRIFT if record.device is not None and record.device.kind == "cpu" else 0.0
     while size < best:
-        ratio = ratio_to(record, size, best)
-        series = confirmations(record)
-        if ratio is None or min(_rounds(series, one) for one in (size, best)) < ROUNDS:
+        found = ratio_to(record, size, best)
+        if found is None or not _measured_enough(record, size, best):
             return size  # not yet measured often enough to be turned down
         floor = 1 - record.goal.tolerance
-        if ratio[2] >= floor or ratio[0] + drift >= floor:
+        if found[2] >= floor or found[0] + drift >= floor:
             return size  # not every pair turns it down, or not clearly
         larger = [one for one in known if size < one <= best]
         step = allowed(record, size * STEP_UP, up=True)

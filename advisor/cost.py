@@ -5,7 +5,6 @@ from __future__ import annotations
 from ..records import RunRecord, TrialRequest
 from .facts import best_timed
 from .laws import fit_time
-from .rounds import reading_s
 
 TIMED_STEPS = 14
 """Steps of a timed trial, warm-up included, as a rule."""
@@ -43,9 +42,13 @@ class Budget:
 
     def trial_s(self, request: TrialRequest) -> float:
         """Estimated seconds of a trial."""
+        if request.turns is not None:
+            plan = request.turns
+            turns = zip(plan.sizes, plan.num_steps, strict=True)
+            return plan.num_rounds * sum(
+                (plan.num_warmup_steps + num) * self.step_s(size) for size, num in turns
+            )
         steps = FIT_STEPS if request.kind == "fit" else TIMED_STEPS
-        if request.round is not None:
-            return reading_s(self.step_s(request.batch_size))
         if request.profile:
             steps += PROFILED_STEPS
         setup_s = 0.0

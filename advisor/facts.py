@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import msgspec
 
-from ..records import Memory, RunRecord, Spread, Trial
+from ..records import Memory, Purpose, RunRecord, Spread, Trial, Turns
 from ..spread import inverse
 from .rounds import speeds
 
@@ -80,20 +78,13 @@ def throughput(trial: Trial) -> float:
 
 
 def best_timed(record: RunRecord) -> dict[int, Trial]:
-    """The trial that speaks for each size, of search and confirmation, in order of size.
-
-    Where sizes were compared in rounds, the confirmation counts as more of them.
-    """
-    trials = timed(record)
-    if any(one.round is not None for one in trials):
-        trials = [one for one in trials if one.purpose != "confirm"]
-        trials += _as_rounds(confirmations(record), max(one.round or 0 for one in trials) + 1)
-    return _compared(trials)
+    """The trial that speaks for each size, of search and confirmation, in order of size."""
+    return _compared(timed(record), turns_of(record))
 
 
 def was_compared(record: RunRecord, size: int) -> bool:
-    """Whether a size was part of a comparison in rounds."""
-    return any(one.round is not None and one.batch_size == size for one in timed(record))
+    """Whether a size took turns with others."""
+    return any(size in one.sizes for one in turns_of(record))
 
 
 def searched(record: RunRecord) -> dict[int, Trial]:
@@ -101,7 +92,7 @@ def searched(record: RunRecord) -> dict[int, Trial]:
 
     What the search found does not change while it is being confirmed.
     """
-    found = _compared(searched_trials(record))
+    found = _compared(searched_trials(record), turns_of(record, "search"))
     return {
         size: one
         for size, one in found.items()
@@ -110,29 +101,24 @@ def searched(record: RunRecord) -> dict[int, Trial]:
 
 
 def searched_trials(record: RunRecord) -> list[Trial]:
-    """The trials of the search that measured time."""
+    """The trials of the search that measured one size's time."""
     return [one for one in timed(record) if one.purpose == "search"]
 
 
-def _as_rounds(series: list[Trial], first: int) -> list[Trial]:
-    """The trials of the confirmation, where sizes took turns as well, with numbers of rounds."""
-    counts: Counter[int] = Counter()
-    found = []
-    for trial in series:
-        if trial.samples_per_s is not None:
-            found.append(msgspec.structs.replace(trial, round=first + counts[trial.batch_size]))
-            counts[trial.batch_size] += 1
-    return found
+def turns_of(record: RunRecord, purpose: Purpose | None = None) -> list[Turns]:
+    """What sizes measured that took turns, of one purpose or of all."""
+    return [
+        one.turns for one in ran(record) if one.turns is not None and purpose in (None, one.purpose)
+    ]
 
 
-def _compared(trials: list[Trial]) -> dict[int, Trial]:
-    """`fastest_of` the long trials; the times of sizes that were compared in rounds are those of
-    the comparison.
-    """
-    found = fastest_of([one for one in trials if one.round is None] or trials)
-    for size, rate in speeds(trials).items():
+def _compared(trials: list[Trial], turns: list[Turns]) -> dict[int, Trial]:
+    """`fastest_of` the trials of one size; where sizes took turns, with the times of these."""
+    found = fastest_of(trials)
+    micro_batches = next((one.micro_batches or 1 for one in found.values()), 1)
+    for size, rate in speeds(turns, micro_batches).items():
         if size in found:
-            per_step = size * (found[size].micro_batches or 1)
+            per_step = size * micro_batches
             found[size] = msgspec.structs.replace(
                 found[size], samples_per_s=rate, step_s=inverse(rate, per_step)
             )
@@ -229,7 +215,7 @@ def confirmations(record: RunRecord) -> list[Trial]:
     apart = record.discovery is not None and record.discovery.door == "template"
     series: list[Trial] = []
     for trial in record.trials:
-        if trial.purpose != "confirm" or not trial.ran:
+        if trial.purpose != "confirm" or not trial.ran or trial.kind == "turns":
             continue
         if series and series[-1].worker != trial.worker and not apart:
             series = []

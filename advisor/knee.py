@@ -14,8 +14,6 @@ from ..records import RunRecord, TimeLaw, Trial, TrialRequest
 from .cost import Budget
 from .energy import samples_per_joule
 from .facts import (
-    can_be_delivered,
-    fastest_of,
     known_bad,
     searched,
     searched_trials,
@@ -26,11 +24,11 @@ from .facts import (
 )
 from .laws import fit_time, knee_of
 from .memory_guard import largest_safe
-from .rounds import reading_s, rounds_of
 from .scaling import input_share
 from .sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
 from .tail import clean_from, has_harmful_tail
 from .thresholds import INPUT_SHARE
+from .turns import field, more_rounds, next_comparison
 
 GROWTH = 4.0
 NO_GAIN = 0.01
@@ -51,15 +49,11 @@ FALLING = 1.05
 DIP = 0.95
 """So is a throughput below this share of both its neighbours'."""
 MAX_AGAIN = 4
-FIELD = 0.5
-"""Sizes from this share of the best throughput on are compared in rounds."""
-ROUNDS = 5
-"""Rounds for each size of the field."""
-SMALLER_BESIDE = 1
-"""A size that is new in the field takes turns with so many smaller ones, and with a larger one."""
-READING_COST = 0.03
-"""One reading in a round may cost this share of the budget."""
-LAW_FROM = 0.6
+SAME = 0.005
+"""Sizes this close to the best are as good."""
+ENOUGH = 0.25
+"""The ratio of knee and best is known to this share of the tolerance, or time is up."""
+LAW_FROM = 0.5
 """The time law is taken from sizes with this share of the best throughput: small batches leave
 cores idle and follow another line."""
 SPEED_GOALS = ("throughput", "energy")
@@ -70,9 +64,10 @@ def next_size(record: RunRecord, budget: Budget) -> TrialRequest | str:
     """The next trial of the search, or why it is over."""
     return (
         _again(record)
-        or _compare(record)
+        or next_comparison(record)
         or _grow(record, budget)
         or _refine(record)
+        or _sharpen(record)
         or _clean(record)
         or "the knee is bracketed"
     )
@@ -125,18 +120,20 @@ def best_throughput(sizes: dict[int, Trial]) -> float:
     return max(map(throughput, sizes.values()))
 
 
-def plateau_end(sizes: dict[int, Trial], tolerance: float) -> int:
-    """The largest size within the tolerance of the best.
-
-    The curve is flat there, and which of its sizes reads highest is chance; where it ends is not.
-    """
-    floor = (1 - tolerance) * best_throughput(sizes)
-    return max(size for size, one in sizes.items() if throughput(one) >= floor)
+def best_size(sizes: dict[int, Trial]) -> int:
+    """The size with the highest median; of those that are as good, the smallest."""
+    floor = (1 - SAME) * best_throughput(sizes)
+    return min(size for size, one in sizes.items() if throughput(one) >= floor)
 
 
-def law_of(sizes: dict[int, Trial], tolerance: float) -> TimeLaw | str:
-    """The time law up to the end of the plateau: beyond it paging or caches take over."""
-    end = plateau_end(sizes, tolerance)
+def may_be_best(trial: Trial, top: float) -> bool:
+    """Whether the noise leaves it open that a size is the fastest."""
+    return trial.samples_per_s is not None and trial.samples_per_s.high >= top
+
+
+def law_of(sizes: dict[int, Trial]) -> TimeLaw | str:
+    """The time law up to the best size: beyond it paging or caches take over."""
+    end = best_size(sizes)
     floor = LAW_FROM * best_throughput(sizes)
     return fit_time(
         {
@@ -157,10 +154,10 @@ def _inside(record: RunRecord, sizes: dict[int, Trial]) -> list[int]:
     sound = smallest_sound(record)
     sizes = {size: one for size, one in sizes.items() if size >= sound} or sizes
     floor = (1 - tolerance) * best_throughput(sizes)
-    law = law_of(sizes, tolerance)
+    law = law_of(sizes)
     knee_by_law = None
     if not isinstance(law, str):
-        knee_by_law = knee_of(law, plateau_end(sizes, tolerance), tolerance) / CLOSE
+        knee_by_law = knee_of(law, best_size(sizes), tolerance) / CLOSE
 
     def is_inside(size: int, trial: Trial) -> bool:
         rate = trial.samples_per_s
@@ -190,76 +187,15 @@ def _again(record: RunRecord) -> TrialRequest | None:
     its throughput falls below that of both its neighbours. If it stays so, it is real.
     """
     sizes = searched(record)
-    counts = Counter(one.batch_size for one in searched_trials(record) if one.round is None)
+    counts = Counter(one.batch_size for one in searched_trials(record))
     suspects = [size for size, one in sizes.items() if one.doubts]
-    compared = set(_field(record))
+    compared = field(record)
     for size in dict.fromkeys([*suspects, *slower_than_larger(sizes, FALLING), *_dips(sizes)]):
         if size in compared:
             continue
         if counts[size] == 1 and sum(counts.values()) - len(counts) < MAX_AGAIN:
             return _timed(record, size, "timed again: something seems to have disturbed it")
     return None
-
-
-def _compare(record: RunRecord) -> TrialRequest | None:
-    """The next turn of a comparison in rounds; see rounds.py."""
-    field = _field(record)
-    rounds = rounds_of(searched_trials(record))
-    number = max(rounds, default=-1)
-    wanted = _taking_part(field, rounds, number)
-    done = {one.batch_size for one in rounds.get(number, ())}
-    if record.trials[-1].round != number or not wanted - done:  # that round is over
-        number, done = number + 1, set()
-        wanted = _taking_part(field, rounds, number)
-    # Up and down in turn: what steady drift adds in one round it takes in the next.
-    left = sorted(wanted - done, reverse=number % 2 == 1)
-    if not left:
-        return None
-    return TrialRequest(
-        batch_size=left[0],
-        kind="timed",
-        round=number,
-        reason=f"round {number + 1}: {', '.join(map(str, sorted(wanted)))} in turn",
-    )
-
-
-def _field(record: RunRecord) -> list[int]:
-    """The sizes that are compared in rounds: on a CPU those near the best, if a turn is cheap.
-
-    A GPU's clock is steadier, and throttling is seen. Through the template door each turn would
-    be a process of its own.
-    """
-    if record.device is None or record.device.kind != "cpu":
-        return []
-    if record.discovery is not None and record.discovery.door == "template":
-        return []
-    readings = fastest_of([one for one in searched_trials(record) if one.round is None])
-    floor = FIELD * max(map(throughput, readings.values()), default=0.0)
-    most_s = READING_COST * record.goal.budget_s
-    return [
-        size
-        for size, one in readings.items()
-        if one.step_s is not None
-        and throughput(one) >= floor
-        and reading_s(one.step_s.median) <= most_s
-        and not known_bad(record, size)
-        and can_be_delivered(record, size)
-    ]
-
-
-def _taking_part(field: list[int], rounds: dict[int, list[Trial]], number: int) -> set[int]:
-    """The sizes of a round: those with too few rounds behind them, and their neighbours."""
-    before = Counter(
-        one.batch_size for other, found in rounds.items() if other < number for one in found
-    )
-    wanted = {size for size in field if before[size] < ROUNDS}
-    beside = {
-        neighbour
-        for position, size in enumerate(field)
-        if size in wanted
-        for neighbour in field[max(0, position - SMALLER_BESIDE) : position + 2]
-    }
-    return beside if len(beside) > 1 else set()
 
 
 def _dips(sizes: dict[int, Trial]) -> list[int]:
@@ -335,6 +271,29 @@ def _refine(record: RunRecord) -> TrialRequest | None:
     return _timed(record, wanted, "close to the knee")
 
 
+def _sharpen(record: RunRecord) -> TrialRequest | None:
+    """More rounds of the sizes that the knee follows from."""
+    sizes = searched(record)
+    if not sizes:
+        return None
+    best = best_size(sizes)
+    if record.goal.kind in SPEED_GOALS:
+        top = best_throughput(sizes)
+        rivals = [one for one, trial in sizes.items() if may_be_best(trial, top)]
+        rivals.sort(key=lambda one: throughput(sizes[one]))
+        return more_rounds(record, rivals, rivals[-2], rivals[-1], NO_GAIN) if rivals[1:] else None
+    size = knee(record)
+    assert size is not None
+    top = best_throughput(sizes)
+    involved = {
+        one
+        for one, trial in sizes.items()
+        if (throughput(trial) >= LAW_FROM * top if one <= best else may_be_best(trial, top))
+    }
+    precision = ENOUGH * record.goal.tolerance
+    return more_rounds(record, involved | {size}, size, best, precision)
+
+
 def _beside_the_best(record: RunRecord, sizes: dict[int, Trial]) -> TrialRequest | None:
     """A size between the best and its neighbours, where they are far apart."""
     if len(sizes) - len(_ladder(sizes)) >= MAX_REFINEMENTS or not sizes:
@@ -359,18 +318,18 @@ def _at_the_law(record: RunRecord, inside: int) -> bool:
     tolerance = record.goal.tolerance
     rate = sizes[inside].samples_per_s
     floor = (1 - tolerance) * best_throughput(sizes)
-    law = law_of(sizes, tolerance)
+    law = law_of(sizes)
     if isinstance(law, str) or rate is None or rate.low >= floor:
         return False
-    return inside <= knee_of(law, plateau_end(sizes, tolerance), tolerance) * CLOSE
+    return inside <= knee_of(law, best_size(sizes), tolerance) * CLOSE
 
 
 def _between(record: RunRecord, sizes: dict[int, Trial], outside: int, inside: int) -> int:
     """Where a law puts the knee, if it agrees with the bracket; else the geometric middle."""
     tolerance = record.goal.tolerance
-    law = law_of(sizes, tolerance)
+    law = law_of(sizes)
     if not isinstance(law, str):
-        proposal = allowed(record, knee_of(law, plateau_end(sizes, tolerance), tolerance), up=True)
+        proposal = allowed(record, knee_of(law, best_size(sizes), tolerance), up=True)
         if outside * CLOSE <= proposal <= inside / CLOSE:
             return proposal
     return allowed(record, sqrt(inside * outside))
@@ -399,7 +358,7 @@ def _clean_below(record: RunRecord, sizes: dict[int, Trial], size: int) -> int |
 
     Taken where memory, the data or the largest size tried leave no larger one.
     """
-    law = law_of(sizes, record.goal.tolerance)
+    law = law_of(sizes)
     if isinstance(law, str) or record.discovery is None:
         return None
 

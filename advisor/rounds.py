@@ -1,20 +1,20 @@
-"""Sizes compared in rounds: what the machine does meanwhile hits all of them alike.
+"""Sizes that took turns, compared: what the machine does meanwhile hits all of them alike.
 
-A processor drifts by a fifth within seconds, and no counter shows it. Two sizes measured one
-after the other therefore differ by luck. In a round the sizes take short turns; a model of two
-effects, one of the size and one of the round, then takes the drift out:
+A processor that others share is slower by a fifth for seconds, and no counter shows it. Two
+sizes measured one after the other therefore differ by luck. Where they take turns, a model of two
+effects, one of the size and one of the round, takes the drift out:
 
     log throughput = size + round + rest
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from math import exp, log
 from statistics import fmean
 
-from ..records import Spread, Trial
+from ..records import Spread, Turns
 from ..spread import spread_of
 
 MAX_SWEEPS = 50
@@ -22,77 +22,75 @@ SETTLED = 1e-6
 """Alternations between the two effects end at a change this small; where all sizes are in all
 rounds at the second."""
 
-READING_STEPS = 6
-"""Steps of a turn, as a rule."""
-READING_S = 0.3
-"""A turn takes at least about so long."""
+Readings = list[dict[int, float]]
+"""A round each: size to log of samples per second."""
 
 
-def reading_s(step_s: float) -> float:
-    """Estimated seconds of a turn of a size with this step time."""
-    return max(READING_S, READING_STEPS * step_s)
-
-
-def speeds(trials: Iterable[Trial]) -> dict[int, Spread]:
+def speeds(turns: Iterable[Turns], micro_batches: int = 1) -> dict[int, Spread]:
     """Samples per second by size, the drift between rounds taken out.
 
     The level is that of an average round. The interval is the order-statistic one of what is
     left of each reading. Sizes that were never in one round with another are left out.
 
     Args:
-        trials: timed ones; those of no round, and disturbed ones that have others, are ignored.
+        micro_batches: batches per optimizer step.
     """
-    readings = _readings(trials)
+    readings = readings_of(turns, micro_batches)
     if not readings:
         return {}
     by_round = _effects(readings)
-    level = fmean(by_round.values())
+    level = fmean(by_round)
     left: defaultdict[int, list[float]] = defaultdict(list)
-    for number, found in readings.items():
+    for effect, found in zip(by_round, readings, strict=True):
         for size, value in found.items():
-            left[size].append(exp(value - by_round[number] + level))
+            left[size].append(exp(value - effect + level))
     spreads = {size: spread_of(values) for size, values in sorted(left.items())}
     return {size: one for size, one in spreads.items() if one is not None}
 
 
-def _effects(readings: dict[int, dict[int, float]]) -> dict[int, float]:
+def ratio(turns: Iterable[Turns], size: int, other: int) -> Spread | None:
+    """Throughput of `size` over that of `other`, from the rounds that had both."""
+    return spread_of(
+        [
+            exp(found[size] - found[other])
+            for found in readings_of(turns)
+            if size in found and other in found
+        ]
+    )
+
+
+def num_rounds(turns: Iterable[Turns]) -> Counter[int]:
+    """How many rounds each size has behind it."""
+    return Counter(size for found in readings_of(turns) for size in found)
+
+
+def readings_of(turns: Iterable[Turns], micro_batches: int = 1) -> Readings:
+    """The rounds that say something: those of more than one size."""
+    rounds = [
+        {
+            size: log(size * micro_batches / seconds)
+            for size, seconds in zip(one.sizes, row, strict=True)
+            if seconds is not None and seconds > 0
+        }
+        for one in turns
+        for row in one.step_s
+    ]
+    return [found for found in rounds if len(found) > 1]
+
+
+def _effects(readings: Readings) -> list[float]:
     """The effect of each round, by least squares: means of what the other effect leaves."""
-    by_round = {number: fmean(found.values()) for number, found in readings.items()}
+    by_round = [fmean(found.values()) for found in readings]
     for _ in range(MAX_SWEEPS):
         rest: defaultdict[int, list[float]] = defaultdict(list)
-        for number, found in readings.items():
+        for effect, found in zip(by_round, readings, strict=True):
             for size, value in found.items():
-                rest[size].append(value - by_round[number])
+                rest[size].append(value - effect)
         by_size = {size: fmean(values) for size, values in rest.items()}
         before = by_round
-        by_round = {
-            number: fmean([value - by_size[size] for size, value in found.items()])
-            for number, found in readings.items()
-        }
-        if max(abs(by_round[one] - before[one]) for one in by_round) < SETTLED:
+        by_round = [
+            fmean([value - by_size[size] for size, value in found.items()]) for found in readings
+        ]
+        if max(abs(one - two) for one, two in zip(by_round, before, strict=True)) < SETTLED:
             break
     return by_round
-
-
-def rounds_of(trials: Iterable[Trial]) -> dict[int, list[Trial]]:
-    """The trials of each round that measured time, in order."""
-    found: defaultdict[int, list[Trial]] = defaultdict(list)
-    for trial in trials:
-        if trial.round is not None and trial.ran and trial.samples_per_s is not None:
-            found[trial.round].append(trial)
-    return dict(found)
-
-
-def _readings(trials: Iterable[Trial]) -> dict[int, dict[int, float]]:
-    """Round to size to log of samples per second; rounds of one size say nothing."""
-    rounds = rounds_of(trials)
-    quiet = {one.batch_size for found in rounds.values() for one in found if not one.doubts}
-    readings = {
-        number: {
-            one.batch_size: log(one.samples_per_s.median)
-            for one in found
-            if one.samples_per_s is not None and not (one.doubts and one.batch_size in quiet)
-        }
-        for number, found in rounds.items()
-    }
-    return {number: found for number, found in readings.items() if len(found) > 1}

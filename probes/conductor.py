@@ -41,6 +41,7 @@ from .norms import RunningStatistics
 from .profiling import TraceProfiler, trace_path
 from .spread_model import probe_of_model
 from .swallowed import Witness
+from .turns import TurnsWindow
 from .window import Window, WindowProfiler
 
 PROGRESS_PERIOD_S = 0.2
@@ -60,6 +61,7 @@ class Conductor:
         no_input: why waiting for data cannot be seen; empty where it can.
         no_profile: why no trace would say anything; empty where it would.
         ask: told of every new size before its window opens.
+        resize: told of every new size while sizes take turns.
         parameters: what the optimizers train.
     """
 
@@ -71,7 +73,8 @@ class Conductor:
         self._touched = touched
         self._device: DeviceProbe | None = None
         self._device_type = "cpu"
-        self._window: Window | None = None
+        self._window: Window | TurnsWindow | None = None
+        self._size = 0
         self._run: RunTrial | None = None
         self._pairs: PairWindow | None = None
         self._agreement: Agreement | None = None
@@ -83,6 +86,7 @@ class Conductor:
         self.no_input = ""
         self.no_profile = ""
         self.ask: Callable[[int], None] = lambda _: None
+        self.resize: Callable[[int], None] = lambda _: None
         self.inputs: Callable[[], InputSize | None] = lambda: None
         self.parameters: Callable[[], list[torch.Tensor]] = list
 
@@ -141,6 +145,9 @@ class Conductor:
             self._next()
             return
         self._progress(window)
+        if window.size != self._size:
+            self._size = window.size
+            self.resize(window.size)
         window.resume()
 
     def no_step(self, num_fetches: int, witness: Witness) -> None:
@@ -193,11 +200,34 @@ class Conductor:
         assert self._device is not None
         self._run = message
         request = message.request
-        self.ask(request.batch_size)
+        if request.turns is None:
+            self.ask(request.batch_size)  # before peaks are reset: it may prepare data
+        self._window = window = self._window_for(message)
+        self._size = window.size
+        if request.turns is not None:
+            self.ask(window.size)
+        self._norms = RunningStatistics() if request.purpose == "tail" else None
+        self._cpu_use = host.CpuUse()
+        self._largest_so_far = max(self._largest_so_far, request.batch_size)
+        self._reported_phase = None
+        self._progress(window)
+        window.resume()
+
+    def _window_for(self, message: RunTrial) -> Window | TurnsWindow:
+        assert self._device is not None
+        request, agreement = message.request, self._agreement
+        if request.turns is not None:
+            return TurnsWindow(
+                request,
+                self._device,
+                seed=message.ordinal,
+                time_limit_s=message.time_limit_s,
+                agree=bool if agreement is None else agreement.agree,
+            )
         make: Callable[..., Window] = Window
-        if self._agreement is not None:
-            make = functools.partial(LockstepWindow, agree=self._agreement.agree)
-        self._window = make(
+        if agreement is not None:
+            make = functools.partial(LockstepWindow, agree=agreement.agree)
+        return make(
             request,
             self._device,
             profiler=self._profiler if request.profile and not self.no_profile else None,
@@ -207,12 +237,6 @@ class Conductor:
             time_limit_s=message.time_limit_s,
             shrinks=request.batch_size < self._largest_so_far,
         )
-        self._norms = RunningStatistics() if request.purpose == "tail" else None
-        self._cpu_use = host.CpuUse()
-        self._largest_so_far = max(self._largest_so_far, request.batch_size)
-        self._reported_phase = None
-        self._progress(self._window)
-        self._window.resume()
 
     def _open_pairs(self, order: RunPairs) -> None:
         assert self._device is not None
@@ -277,10 +301,10 @@ class Conductor:
             with_stack=self._order.with_stack,
         )
 
-    def _report(self, window: Window) -> None:
+    def _report(self, window: Window | TurnsWindow) -> None:
         assert self._run is not None
         alone = self._order.lockstep is None  # the other ranks are no strangers
-        doubt = self._cpu_use.doubt() if window.request.kind == "timed" and alone else None
+        doubt = self._cpu_use.doubt() if window.request.kind != "fit" and alone else None
         trial = window.result(
             self._run.ordinal, self._order.worker, doubts=(doubt,) if doubt else ()
         )
@@ -305,7 +329,7 @@ class Conductor:
             self._send(Touched(files=files))
         self._send(Result(trial=trial, steps=steps))
 
-    def _progress(self, window: Window) -> None:
+    def _progress(self, window: Window | TurnsWindow) -> None:
         now = time.monotonic()
         if window.phase == self._reported_phase and now - self._reported_s < PROGRESS_PERIOD_S:
             return
@@ -314,7 +338,7 @@ class Conductor:
         self._send(
             Progress(
                 phase=window.phase,
-                batch_size=window.request.batch_size,
+                batch_size=window.size,
                 num_steps=window.num_steps,
                 step_s=window.last_step_s,
             )

@@ -108,9 +108,8 @@ class LoaderHandle:
             return f"the loader has a batch sampler of its own ({type(native).__name__})"
         return ""
 
-    def ask(self, size: int) -> None:
-        """From the next batch on, a trial of this size begins."""
-        self.asked = size
+    def begin_trial(self) -> None:
+        """With the next batch a trial begins."""
         self.lengths.begin()
         self.worst_left = FIRST_BATCHES if self.worst_case and not self.why_unordered else 0
 

@@ -171,11 +171,17 @@ class Steering:
         return batch
 
     def ask(self, batch_size: int) -> None:
+        """A trial of this size begins; see `resize`."""
+        assert self._primary is not None
+        self._primary.begin_trial()
+        self.resize(batch_size)
+
+    def resize(self, batch_size: int) -> None:
         """From the next fetch on, the primary loader yields this size; others keep their ratio."""
         assert self._primary is not None
         for handle in self._handles:
             if handle is self._primary:
-                handle.ask(batch_size)
+                handle.asked = batch_size
             elif handle.trains and handle.native and self._primary.native:
                 handle.asked = max(1, round(handle.native * batch_size / self._primary.native))
 

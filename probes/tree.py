@@ -6,6 +6,7 @@ sizes and times finds what they left.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -34,6 +35,7 @@ class Tree:
     def __init__(self, folder: Path, ignore: tuple[Path, ...]) -> None:
         self._folder = folder.resolve()
         self._ignore = {str(one.resolve()) for one in ignore}
+        self._own = _redirections()
         self._before = self._list()
         self.complete = self._before is not None
 
@@ -73,9 +75,21 @@ class Tree:
                         found[one.path] = ()
                     else:
                         stat = one.stat(follow_symlinks=False)
+                        if (stat.st_dev, stat.st_ino) in self._own:
+                            continue
                         found[one.path] = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
                 except OSError:  # gone meanwhile
                     continue
                 if len(found) > MAX_ENTRIES or time.monotonic() > end_s:
                     return None
         return found
+
+
+def _redirections() -> set[tuple[int, int]]:
+    """Device and inode of the files that our own output goes to; the shell opened them for us."""
+    found = set()
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):
+            stat = os.fstat(descriptor)
+            found.add((stat.st_dev, stat.st_ino))
+    return found

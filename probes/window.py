@@ -5,7 +5,6 @@ and the profiler are handed in, so it can be driven by a fake clock.
 
     fit:    warm-up (2 steps) ── memory
     timed:  warm-up until settled ── timed until the interval is narrow ── memory ── profiled
-    round:  warm-up (2 steps) ── timed, briefly ── memory
 """
 
 from __future__ import annotations
@@ -28,10 +27,6 @@ SETTLED = 0.10
 FIT_STEPS = 2
 MIN_SAMPLES = 6
 MAX_SAMPLES = 30
-ROUND_WARMUP_STEPS = 2
-ROUND_SAMPLES = 4
-ROUND_S = 0.25
-"""A round's trial takes so many samples, and goes on for so long where steps are short."""
 MAX_STEPS_A_SAMPLE = 50
 """Very short steps are averaged in groups, up to so many, so that a sample is not all jitter."""
 
@@ -101,7 +96,7 @@ class Window:
         self._started_s = clock()
         self._phase_started_s = self._started_s
         self._warmups: list[float] = []
-        self._steps: list[_Step] = []
+        self._steps: list[Step] = []
         self._micro_batches: Counter[int] = Counter()
         self._arrived: Counter[tuple[int | None, str]] = Counter()
         self._memory: Memory | None = None
@@ -111,6 +106,11 @@ class Window:
         self._samples = 0
         self._micro = 0
         device.reset_peaks()
+
+    @property
+    def size(self) -> int:
+        """The size of the step that comes next."""
+        return self.request.batch_size
 
     @property
     def num_steps(self) -> int:
@@ -142,7 +142,7 @@ class Window:
     def boundary(self) -> bool:
         """A step ended, by the script's next fetch. True when the trial is complete."""
         end = self._device.mark()
-        step = _Step(self._step_started, end, self._wait_s, self._samples, self._micro)
+        step = Step(self._step_started, end, self._wait_s, self._samples, self._micro)
         if step.micro_batches:
             self._micro_batches[step.micro_batches] += 1
         if self.phase == "profiling":
@@ -159,7 +159,7 @@ class Window:
 
     # phases ----------------------------------------------------------------------------------
 
-    def _warmed_up(self, step: _Step) -> bool:
+    def _warmed_up(self, step: Step) -> bool:
         self._device.synchronize()
         self._warmups.append(self._device.elapsed_s(step.start, step.end) or 0.0)
         if self._reset_again:
@@ -180,8 +180,6 @@ class Window:
         return False
 
     def _settled(self) -> bool:
-        if self.request.round is not None:  # the size has been warm before
-            return len(self._warmups) >= ROUND_WARMUP_STEPS
         if len(self._warmups) < MIN_WARMUP_STEPS:
             return False
         before, last = self._warmups[-2:]
@@ -191,9 +189,6 @@ class Window:
         """Whether the timed steps so far will do."""
         num_samples, rest = divmod(len(self._steps), self._group)
         spent_s = self._clock() - self._phase_started_s
-        if self.request.round is not None:
-            brief = num_samples >= ROUND_SAMPLES and spent_s >= ROUND_S
-            return not rest and (brief or num_samples >= MAX_SAMPLES)
         if rest or num_samples < MIN_SAMPLES:
             return False
         if num_samples >= MAX_SAMPLES or spent_s >= self._time_limit_s:
@@ -260,12 +255,8 @@ class Window:
             for start in range(0, len(times) - group + 1, group)
         ]
 
-    def _elapsed_s(self, step: _Step) -> float | None:
-        if step.elapsed_s is None:
-            step.elapsed_s = self._device.elapsed_s(step.start, step.end)
-            if step.elapsed_s is not None:
-                step.start = step.end = None  # events of the device are freed
-        return step.elapsed_s
+    def _elapsed_s(self, step: Step) -> float | None:
+        return step.elapsed_s_on(self._device)
 
     def _usual_micro_batches(self) -> int:
         # A step that GradScaler skipped, or the first of an accumulation, counts differently.
@@ -298,7 +289,6 @@ class Window:
             batch_size=request.batch_size,
             kind=request.kind,
             purpose=request.purpose,
-            round=request.round,
             outcome="ok" if same else "wrong_size",
             detail="" if same else self._wrong_size(arrived),
             arrived_batch_size=arrived,
@@ -321,7 +311,7 @@ class Window:
         return f"asked for {self.request.batch_size}, {arrived} samples arrived"
 
 
-class _Step:
+class Step:
     """One optimizer step between two fetches."""
 
     __slots__ = ("elapsed_s", "end", "micro_batches", "num_samples", "start", "wait_s")
@@ -335,3 +325,11 @@ class _Step:
         self.wait_s = wait_s
         self.num_samples = num_samples
         self.micro_batches = micro_batches
+
+    def elapsed_s_on(self, device: WindowDevice) -> float | None:
+        """Its seconds; `None` while the device is not that far."""
+        if self.elapsed_s is None:
+            self.elapsed_s = device.elapsed_s(self.start, self.end)
+            if self.elapsed_s is not None:
+                self.start = self.end = None  # events of the device are freed
+        return self.elapsed_s

@@ -70,6 +70,7 @@ def steer(
     conductor = Conductor(channel, order, files.take)
     steering = _steering(conductor, order, started_s)
     conductor.ask = steering.ask
+    conductor.resize = steering.resize
     conductor.parameters = steering.parameters
     install(steering, files.saved)
     if order.door == "loader" and order.lockstep is None:

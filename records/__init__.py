@@ -89,6 +89,8 @@ from .trial import (
     Trial,
     TrialKind,
     TrialRequest,
+    Turns,
+    TurnsPlan,
 )
 
 __all__ = [
@@ -176,6 +178,8 @@ __all__ = [
     "Trial",
     "TrialKind",
     "TrialRequest",
+    "Turns",
+    "TurnsPlan",
     "TwinCheck",
     "Verdict",
     "Versions",

@@ -18,7 +18,7 @@ Outcome = Literal[
     "interrupted",  # Ctrl-C
 ]
 
-TrialKind = Literal["fit", "timed"]
+TrialKind = Literal["fit", "timed", "turns"]
 
 Purpose = Literal["search", "confirm", "tail"]
 
@@ -261,17 +261,45 @@ class TailCheck(Record, frozen=True, kw_only=True):
     running_var_after: float | None = None
 
 
-class TrialRequest(Record, frozen=True, kw_only=True):
-    """One size to run.
+class TurnsPlan(Record, frozen=True, kw_only=True):
+    """How sizes take turns, so that what the machine does meanwhile hits all of them alike.
 
     Attributes:
-        batch_size: samples per micro-batch of the primary loader.
-        kind: `fit` (two optimizer steps, memory only) or `timed`.
+        sizes: ascending; each has one turn a round.
+        num_steps: optimizer steps of a turn that count, by size.
+        num_warmup_steps: steps before them that do not.
+        num_rounds: of all sizes.
+    """
+
+    sizes: tuple[int, ...]
+    num_steps: tuple[int, ...]
+    num_warmup_steps: int = 1
+    num_rounds: int = 1
+
+
+class Turns(Record, frozen=True, kw_only=True):
+    """What sizes measured that took turns.
+
+    Attributes:
+        sizes: ascending.
+        step_s: seconds per optimizer step, mean of a turn; one row a round, one column a size.
+            `None` where a turn was not of the usual kind (a step that a scaler skipped).
+    """
+
+    sizes: tuple[int, ...]
+    step_s: tuple[tuple[float | None, ...], ...]
+
+
+class TrialRequest(Record, frozen=True, kw_only=True):
+    """One size to run, or several in turn.
+
+    Attributes:
+        batch_size: samples per micro-batch of the primary loader; the largest of several.
+        kind: `fit` (two optimizer steps, memory only), `timed`, or `turns`.
         purpose: why it runs; only `confirm` trials decide the recommendation.
         fresh_process: start a new worker for it.
         profile: whether a profiled window follows the timed one.
-        round: which round of a comparison it belongs to, from 0. Such a trial is brief: sizes
-            take turns, and what the machine does meanwhile hits all of them alike.
+        turns: the sizes and their turns, where the kind says so.
         reason: one line for people.
     """
 
@@ -280,7 +308,7 @@ class TrialRequest(Record, frozen=True, kw_only=True):
     purpose: Purpose = "search"
     fresh_process: bool = False
     profile: bool = False
-    round: int | None = None
+    turns: TurnsPlan | None = None
     reason: str = ""
 
 
@@ -306,14 +334,12 @@ class Trial(Record, frozen=True, kw_only=True):
     Attributes:
         ordinal: position in the record, from 0; `samples.jsonl` refers to it.
         worker: which worker process ran it, from 0.
-        round: the round of a comparison that it was part of; such a trial is brief and says
-            something only beside the others of its round.
         arrived_batch_size: the size that really reached the training loop.
         size_proof: `shape` (a tensor axis has that length), `indices` (so many samples were
             fetched from the dataset), `asked` (the script was started with it and nothing shows
             it), `` (nothing arrived).
         micro_batches: batches per optimizer step.
-        step_s: seconds per optimizer step, unprofiled; `None` for fit trials.
+        step_s: seconds per optimizer step, unprofiled; only of timed trials.
         samples_per_s: from the same steps.
         input_wait_s: seconds per step spent waiting for the loader.
         samples_per_joule: samples over the energy that the device took for them.
@@ -330,7 +356,6 @@ class Trial(Record, frozen=True, kw_only=True):
     kind: TrialKind
     purpose: Purpose
     outcome: Outcome
-    round: int | None = None
     detail: str = ""
     arrived_batch_size: int | None = None
     size_proof: Literal["shape", "indices", "asked", ""] = ""
@@ -345,6 +370,7 @@ class Trial(Record, frozen=True, kw_only=True):
     counters: Counters | None = None
     tail: TailCheck | None = None
     inputs: InputSize | None = None
+    turns: Turns | None = None
     elapsed_s: float = 0.0
     ended_s: float | None = None
     doubts: tuple[str, ...] = ()

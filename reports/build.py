@@ -162,7 +162,7 @@ def _size(row: SizeRow, record: RunRecord) -> Size:
         batch_size=row.batch_size,
         outcome=row.trial.outcome,
         detail=clean(row.trial.detail),
-        kind=row.trial.kind,
+        kind="fit" if row.trial.kind == "fit" else "timed",
         marks=row.marks,
         step_s=row.step_s,
         samples_per_s=row.samples_per_s,

@@ -185,8 +185,10 @@ def whole_seconds(seconds: float) -> str:
 
 def trial_line(trial: Trial) -> str:
     """One finished trial in one line."""
-    turn = "" if trial.round is None else f" (in turn, round {trial.round + 1})"
-    parts = [f"{WORDS[trial.purpose]} {trial.batch_size}{turn}"]
+    parts = [f"{WORDS[trial.purpose]} {trial.batch_size}"]
+    if trial.turns is not None:
+        sizes = ", ".join(map(str, trial.turns.sizes))
+        parts = [f"{WORDS[trial.purpose]} {sizes} in turn, {len(trial.turns.step_s)} rounds"]
     if trial.step_s is not None:
         value, half = measured(trial.step_s, 1e3)
         parts.append(f"{value} {half} ms")

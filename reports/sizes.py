@@ -86,7 +86,7 @@ def outcome_words(row: SizeRow, *, short: bool) -> str:
         if trial.outcome == "ok":
             return f"{trial.arrived_batch_size or 'nothing'} arrived"
         return OUTCOMES[trial.outcome][short]
-    words = "ok" if trial.kind == "timed" else "fit" if short else "fit only"
+    words = "ok" if trial.kind != "fit" else "fit" if short else "fit only"
     if row.failed_later is None:
         return words
     return f"{words}, then {OUTCOMES[row.failed_later.outcome][short]}"
@@ -126,13 +126,12 @@ def _watts(counters: Counters | None) -> float | None:
     return counters.power_w
 
 
-def _rank(trial: Trial) -> tuple[bool, bool, bool, bool, bool, float, int]:
+def _rank(trial: Trial) -> tuple[bool, bool, bool, bool, float, int]:
     """Which trial speaks for a size: as in the advice, the fastest that nothing disturbed."""
     timed = trial.kind == "timed" and trial.step_s is not None
     speed = trial.samples_per_s.median if trial.samples_per_s is not None else 0.0
     confirmed = trial.purpose == "confirm"
-    long = trial.round is None
-    return trial.ran, timed, long, confirmed, not trial.doubts, speed, trial.ordinal
+    return trial.ran, timed, confirmed, not trial.doubts, speed, trial.ordinal
 
 
 def _choices(advice: Advice) -> Iterable[Choice]:

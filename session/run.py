@@ -240,7 +240,6 @@ class Run:
             batch_size=request.batch_size,
             kind=request.kind,
             purpose=request.purpose,
-            round=request.round,
             outcome=gone.outcome,
             detail=gone.detail,
             elapsed_s=time.monotonic() - started_s,

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ...records import RankTrial, Trial
+from ...records import RankTrial, Trial, Turns
 
 
 def merged(parts: Sequence[Trial]) -> Trial:
@@ -36,6 +36,8 @@ def merged(parts: Sequence[Trial]) -> Trial:
         "doubts": tuple(dict.fromkeys(doubt for one in parts for doubt in one.doubts)),
         "ranks": tuple(rank_trial(number, one) for number, one in enumerate(parts)),
     }
+    if first.turns is not None:
+        changes["turns"] = _slowest_turns([one.turns for one in parts if one.turns is not None])
     if bad is not None:
         failed = parts[bad]
         changes |= {
@@ -47,6 +49,20 @@ def merged(parts: Sequence[Trial]) -> Trial:
     if broken is not None:
         changes["tail"] = broken.tail
     return msgspec.structs.replace(first, **changes)
+
+
+def _slowest_turns(parts: Sequence[Turns]) -> Turns:
+    """Each turn took as long as on the slowest rank."""
+
+    def slowest(turn: tuple[float | None, ...]) -> float | None:
+        known = [one for one in turn if one is not None]
+        return max(known) if len(known) == len(turn) else None
+
+    rows = zip(*(one.step_s for one in parts), strict=False)  # ranks end at the same round
+    return Turns(
+        sizes=parts[0].sizes,
+        step_s=tuple(tuple(map(slowest, zip(*row, strict=True))) for row in rows),
+    )
 
 
 def rank_trial(rank: int, part: Trial) -> RankTrial:

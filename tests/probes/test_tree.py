@@ -1,5 +1,6 @@
 """The working folder before and after."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,20 @@ def test_what_python_itself_leaves_is_left_out(here):
     found = Tree(here, ())
     Path("__pycache__").mkdir()
     Path("__pycache__/a.pyc").write_text("")
+    assert changes(found) == set()
+
+
+def test_where_our_own_output_goes_is_left_out(here):
+    """`batchadvisor run ... > log 2>&1`: the shell opened that file, not the script."""
+    with Path("log").open("wb") as log:
+        saved = os.dup(2)
+        try:
+            os.dup2(log.fileno(), 2)
+            found = Tree(here, ())
+            os.write(2, b"progress")
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
     assert changes(found) == set()
 
 

@@ -8,9 +8,6 @@ from batchadvisor.probes.window import (
     MAX_WARMUP_STEPS,
     MIN_SAMPLES,
     MIN_WARMUP_STEPS,
-    ROUND_S,
-    ROUND_SAMPLES,
-    ROUND_WARMUP_STEPS,
     Window,
 )
 from batchadvisor.records import Memory, Profile, TrialRequest
@@ -114,26 +111,6 @@ class Loop:
 def noisy(num=200):
     """Times that settle at once and never get narrow."""
     return [0.1, 0.1, 0.1] + [0.1, 0.2] * num
-
-
-class TestRound:
-    """A turn in a comparison is brief."""
-
-    REQUEST = TrialRequest(batch_size=8, kind="timed", round=3)
-
-    def test_two_warm_ups_and_four_samples(self):
-        loop = Loop(self.REQUEST)
-        trial = loop.run()
-        assert loop.num_steps == ROUND_WARMUP_STEPS + ROUND_SAMPLES == 6
-        assert (trial.round, trial.step_s.num_samples) == (3, 4)
-        assert trial.memory is not None
-
-    def test_short_steps_go_on_for_a_while(self):
-        trial = Loop(self.REQUEST).run(times=(0.02,))
-        assert trial.step_s.num_samples == pytest.approx(ROUND_S / 0.02, abs=1)
-
-    def test_noise_does_not_lengthen_it(self):
-        assert Loop(self.REQUEST).run(times=noisy()).step_s.num_samples == ROUND_SAMPLES
 
 
 class TestFit:

@@ -1,0 +1,145 @@
+"""Which sizes take turns, and for how long; what they measured is compared in rounds.py.
+
+On a CPU every size near the best is compared with its neighbours and with the best as soon as it
+was measured once. A GPU's clock is steadier, and throttling is seen. Where a size costs more than
+asking the loader for it (a process, a call of `fit`, a step built anew) nothing takes turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil
+
+from ..records import Purpose, RunRecord, TrialRequest, TurnsPlan
+from .facts import (
+    can_be_delivered,
+    fastest_of,
+    known_bad,
+    searched_trials,
+    throughput,
+    turns_of,
+)
+from .rounds import ratio
+
+FIELD = 0.5
+"""Sizes from this share of the best throughput on are compared."""
+ROUNDS = 12
+"""Rounds of one comparison."""
+MIN_ROUNDS = 4
+COMPARISON_SHARE = 0.1
+"""One comparison may cost this share of the budget."""
+ALL_SHARE = 0.5
+"""All together may cost this share."""
+TURN_S = 0.02
+"""Short steps are repeated until a turn takes about so long, so that it is not all jitter."""
+MAX_TURN_STEPS = 50
+WARMUP_STEPS = 1
+"""The first step after another size finds memory of another shape."""
+WORKERS_WARMUP_STEPS = 3
+"""Data workers have batches of the old size under way, which are dropped."""
+
+
+def next_comparison(record: RunRecord) -> TrialRequest | None:
+    """Sizes that have not taken turns yet, with their neighbours and the best."""
+    steps = field(record)
+    met = {size for one in turns_of(record, "search") for size in one.sizes}
+    new = [size for size in steps if size not in met]
+    if not new:
+        return None
+    ordered = list(steps)
+    beside = {
+        ordered[other]
+        for size in new
+        for other in range(len(ordered))
+        if abs(other - ordered.index(size)) <= 1
+    }
+    best = max(ordered, key=lambda size: size / steps[size])
+    together = sorted({*beside, best})
+    if len(together) < 2:
+        return None
+    return comparison(record, together, f"{', '.join(map(str, together))} in turn")
+
+
+def more_rounds(
+    record: RunRecord, sizes: Iterable[int], size: int, best: int, precision: float
+) -> TrialRequest | None:
+    """Another comparison of sizes that met before, while it is worth it.
+
+    Args:
+        size, best: their ratio is what has to be known.
+        precision: of the ratio, half-width of its interval, at which it is known.
+    """
+    if size == best or not ({size, best} <= set(field(record))):
+        return None
+    known = ratio(turns_of(record, "search"), size, best)
+    if known is not None and known.relative_half_width <= precision:
+        return None
+    spent_s = sum(one.elapsed_s for one in record.trials if one.kind == "turns")
+    request = comparison(record, sizes, f"{size} and {best} once more, in turn")
+    if request is None or spent_s + _round_s(record, request) > ALL_SHARE * record.goal.budget_s:
+        return None
+    return request
+
+
+def comparison(
+    record: RunRecord, sizes: Iterable[int], reason: str, purpose: Purpose = "search"
+) -> TrialRequest | None:
+    """A comparison of these sizes, as far as they may take turns; `None` if that is no two."""
+    steps = {size: seconds for size, seconds in field(record).items() if size in set(sizes)}
+    if len(steps) < 2:
+        return None
+    num_steps = tuple(
+        max(1, min(MAX_TURN_STEPS, ceil(TURN_S / seconds))) for seconds in steps.values()
+    )
+    warmup = _warmup_steps(record)
+    round_s = sum(
+        (warmup + num) * seconds for num, seconds in zip(num_steps, steps.values(), strict=True)
+    )
+    most = int(COMPARISON_SHARE * record.goal.budget_s / round_s)
+    return TrialRequest(
+        batch_size=max(steps),
+        kind="turns",
+        purpose=purpose,
+        turns=TurnsPlan(
+            sizes=tuple(steps),
+            num_steps=num_steps,
+            num_warmup_steps=warmup,
+            num_rounds=max(MIN_ROUNDS, min(ROUNDS, most)),
+        ),
+        reason=reason,
+    )
+
+
+def field(record: RunRecord) -> dict[int, float]:
+    """The sizes that may take turns, ascending, with the seconds of their optimizer step."""
+    if record.device is None or record.device.kind != "cpu":
+        return {}
+    if record.discovery is None or record.discovery.door != "loader":
+        return {}
+    measured = fastest_of(searched_trials(record))
+    floor = FIELD * max(map(throughput, measured.values()), default=0.0)
+    most_s = COMPARISON_SHARE * record.goal.budget_s / 2 / MIN_ROUNDS / (1 + _warmup_steps(record))
+    return {
+        size: one.step_s.median
+        for size, one in measured.items()
+        if one.step_s is not None
+        and throughput(one) >= floor
+        and one.step_s.median <= most_s
+        and not known_bad(record, size)
+        and can_be_delivered(record, size)
+    }
+
+
+def _warmup_steps(record: RunRecord) -> int:
+    assert record.discovery is not None
+    return WORKERS_WARMUP_STEPS if record.discovery.primary.num_workers else WARMUP_STEPS
+
+
+def _round_s(record: RunRecord, request: TrialRequest) -> float:
+    """Estimated seconds of a whole comparison."""
+    plan, steps = request.turns, field(record)
+    assert plan is not None
+    return plan.num_rounds * sum(
+        (plan.num_warmup_steps + num) * steps[size]
+        for size, num in zip(plan.sizes, plan.num_steps, strict=True)
+    )

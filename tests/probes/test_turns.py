@@ -1,0 +1,130 @@
+"""Sizes that take turns in one loop, driven by a clock and a device on paper."""
+
+from collections import Counter
+
+import pytest
+from batchadvisor.probes.turns import MIN_ROUNDS, TurnsWindow
+from batchadvisor.records import TrialRequest, TurnsPlan
+
+from .test_window import Device
+
+PLAN = TurnsPlan(sizes=(8, 32), num_steps=(3, 1), num_warmup_steps=2, num_rounds=4)
+
+
+class Loop:
+    """A training loop that takes what the window asks; a step takes `seconds` a sample."""
+
+    def __init__(self, plan=PLAN, *, seconds=0.01, limit_s=1000.0, seed=5, **options):
+        self.device = Device()
+        request = TrialRequest(batch_size=max(plan.sizes), kind="turns", turns=plan)
+        self.window = TurnsWindow(
+            request,
+            self.device,
+            seed=seed,
+            time_limit_s=limit_s,
+            clock=self.device.clock,
+            **options,
+        )
+        self.seconds = seconds
+        self.asked = []
+        self.window.resume()
+
+    def step(self, *, arrived=None, micro=1, slower=1.0):
+        size = self.window.size
+        self.asked.append(size)
+        for _ in range(micro):
+            self.window.arrived(arrived or size, "shape", 0.001, primary=True)
+        self.device.now += slower * self.seconds * size
+        complete = self.window.boundary()
+        if not complete:
+            self.window.resume()
+        return complete
+
+    def run(self):
+        for _ in range(3000):
+            if self.step():
+                return self.window.result(7, 2)
+        pytest.fail("the turns do not end")
+
+
+def test_every_size_has_its_turn_in_every_round():
+    loop = Loop()
+    trial = loop.run()
+    assert Counter(loop.asked) == {8: 4 * 5, 32: 4 * 3}
+    assert trial.ran
+    assert (trial.kind, trial.batch_size, trial.ordinal) == ("turns", 32, 7)
+    assert trial.turns.sizes == (8, 32)
+    assert len(trial.turns.step_s) == 4
+    for row in trial.turns.step_s:
+        assert row == pytest.approx((0.08, 0.32))
+    assert trial.step_s is trial.memory is None
+    assert "turns" in trial.unavailable["step_s"]
+
+
+def test_the_first_steps_after_another_size_do_not_count():
+    loop = Loop()
+    before = None
+    for _ in range(4 * 8):
+        fresh = loop.window.size != before
+        before = loop.window.size
+        loop.step(slower=50.0 if fresh else 1.0)
+    times = [one for row in loop.window.result(0, 0).turns.step_s for one in row]
+    assert max(times) == pytest.approx(0.32)
+
+
+def test_the_order_differs_between_rounds_and_not_between_ranks():
+    plan = TurnsPlan(sizes=(1, 2, 3), num_steps=(1, 1, 1), num_warmup_steps=0, num_rounds=9)
+    one, same, other = Loop(plan), Loop(plan), Loop(plan, seed=6)
+    for loop in (one, same, other):
+        loop.run()
+    assert one.asked == same.asked != other.asked
+    orders = {tuple(one.asked[start : start + 3]) for start in range(0, 27, 3)}
+    assert len(orders) > 2
+    assert all(set(order) == {1, 2, 3} for order in orders)
+
+
+def test_only_steps_that_count_are_kept():
+    loop = Loop()
+    loop.run()
+    kept = loop.window.samples()
+    assert len(kept) == 4 * (3 + 1)
+    assert {one.num_samples for one in kept} == {8, 32}
+    assert all(one.input_wait_s == 0.001 for one in kept)
+
+
+def test_time_ends_it_after_whole_rounds():
+    loop = Loop(limit_s=0.001)
+    assert len(loop.run().turns.step_s) == MIN_ROUNDS
+
+
+def test_another_size_than_asked_for_is_no_comparison():
+    loop = Loop()
+    loop.step(arrived=5)
+    trial = loop.run()
+    assert not trial.ran
+    assert trial.outcome == "wrong_size"
+    assert "5 samples arrived" in trial.detail
+
+
+def test_a_step_of_another_kind_leaves_its_turn_out():
+    """A scaler that skips a step makes the next one twice as long."""
+    loop = Loop(TurnsPlan(sizes=(8, 32), num_steps=(1, 1), num_warmup_steps=0, num_rounds=3))
+    loop.step(micro=2)
+    first = loop.asked[0]
+    turns = loop.run().turns
+    column = turns.sizes.index(first)
+    assert turns.step_s[0][column] is None
+    assert all(one is not None for row in turns.step_s[1:] for one in row)
+
+
+def test_ranks_end_together():
+    """The leading rank decides; the others ask at every step and follow."""
+    answers = []
+
+    def agree(decision):
+        answers.append(decision)
+        return len(answers) >= 10  # another rank leads and ends here
+
+    loop = Loop(agree=agree)
+    loop.run()
+    assert len(answers) == len(loop.asked) == 10
