@@ -451,7 +451,8 @@ class TestWorstCase:
         handle = steered(loader)
         handle.worst_case = True
         assert handle.why_unordered == ""
-        handle.ask(1)
+        handle.begin_trial()
+        handle.asked = 1
         found = Pass(loader, handle)
         assert [next(found).numel() for _ in range(6)] == [9, 9, 9, 9, 3, 9]
 
@@ -459,7 +460,8 @@ class TestWorstCase:
         loader = DataLoader(Stream(), batch_size=4)
         handle = steered(loader)
         handle.worst_case = True
-        handle.ask(5)
+        handle.begin_trial()
+        handle.asked = 5
         assert "iterable" in handle.why_unordered
         assert Pass(loader, handle).sizes(2) == [5, 5]
 
@@ -470,6 +472,7 @@ class TestWorstCase:
         loader = DataLoader(numbers(), batch_sampler=Own(SequentialSampler(range(100)), 4, False))
         handle = steered(loader)
         handle.worst_case = True
-        handle.ask(5)
+        handle.begin_trial()
+        handle.asked = 5
         assert "(Own)" in handle.why_unordered
         assert next(Pass(loader, handle))[0].tolist() == [0, 1, 2, 3, 4]
