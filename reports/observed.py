@@ -53,6 +53,8 @@ def rows(record: RunRecord, advice: Advice) -> list[tuple[str, str]]:
     chosen = advice.recommended
     trial = record.trials[chosen.trial] if chosen is not None else None
     said = {one.rule: one for one in advice.findings if one.rule.startswith(CALLBACK)}
+    doubts = [*record.doubts, *(trial.doubts if trial else ())]
+    warned = {one.message for one in problems(advice)}
     return [
         ("seen", _seen(observed) if observed is not None else ""),
         ("ended", record.stop_reason if record.state != "finished" else ""),
@@ -63,7 +65,7 @@ def rows(record: RunRecord, advice: Advice) -> list[tuple[str, str]]:
         ("last batch", _tail(advice)),
         ("to try", _labelled(said.get("callback.try"))),
         ("noise scale", _noise(observed, said.get("callback.noise_scale"))),
-        ("doubts", "; ".join([*record.doubts, *(trial.doubts if trial else ())])),
+        ("doubts", "; ".join(one for one in doubts if one not in warned)),
     ]
 
 

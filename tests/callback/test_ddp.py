@@ -16,12 +16,12 @@ HOW = ("plain", "watch")
 SCRIPT = Path(__file__).with_name("ddp_loop.py")
 
 
-def torchrun(folder, *hows):
+def torchrun(folder, *hows, script=SCRIPT):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command += ["--master-port", "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [*command, str(SCRIPT), str(folder), *hows],
+        [*command, str(script), str(folder), *hows],
         capture_output=True,
         text=True,
         check=False,

@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 
 import pytest
 import torch
 from batchadvisor import ProfilingCallback
 from batchadvisor.advisor.noise import MIN_STEPS, noise_interval, student_quantile
 from torch import nn
-from torch.func import functional_call, grad, vmap
 
-NUM_SAMPLES = 4096
+from . import noise_net
+from .noise_net import NUM_SAMPLES
+from .test_ddp import torchrun
+
 SMALL = 8
 PASSES = 4
 STEPS = 60
 REPETITIONS = 12
+DDP = Path(__file__).with_name("ddp_noise.py")
 
 
 @pytest.fixture(scope="module")
 def problem():
-    """A net with fixed weights, its data, and tr(Sigma)/|G|^2 from all per-sample gradients."""
-    generator = torch.Generator().manual_seed(7)
-    x = torch.randn(NUM_SAMPLES, 12, generator=generator)
-    y = x @ torch.randn(12, 1, generator=generator) + torch.randn(
-        NUM_SAMPLES, 1, generator=generator
-    )
-    torch.manual_seed(3)
-    net = nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 1))
-
-    def loss(parameters, one, target):
-        return nn.functional.mse_loss(functional_call(net, parameters, (one[None],)), target[None])
-
-    parameters = {name: one.detach() for name, one in net.named_parameters()}
-    single = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, x, y)
-    flat = torch.cat([one.reshape(NUM_SAMPLES, -1) for one in single.values()], dim=1).double()
-    mean = flat.mean(0)
-    truth = float(flat.var(0, correction=0).sum() / mean.square().sum())
-    return net, x, y, truth
+    """A net with fixed weights, its data, and the truth."""
+    return noise_net.problem()
 
 
 def measure(folder, problem, seed, *, factor=1.0, clip=None):
@@ -102,6 +91,30 @@ class TestCalibration:
         other = measure(tmp_path, problem, 0, factor=1024.0, clip=0.01)
         assert other.low == pytest.approx(repeated[0].low, rel=1e-3)
         assert other.high == pytest.approx(repeated[0].high, rel=1e-3)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    done = torchrun(folder, script=DDP)
+    assert done.returncode == 0, done.stderr
+    return [json.loads((folder / f"noise-{rank}.json").read_text()) for rank in (0, 1)]
+
+
+@pytest.mark.slow
+class TestRanks:
+    @pytest.mark.parametrize("passes", [1, 2])
+    def test_the_interval_holds_the_truth(self, problem, found, passes):
+        """Two ranks, with and without accumulation under `no_sync`; each rank by its own norms."""
+        truth = problem[3]
+        runs = [one for rank in found for one in rank if one[2] == 8 * 2 * passes]
+        assert len(runs) == 12
+        assert all(one[1] == 8 for one in runs)
+        assert {one[0] for one in runs} == {"ranks" if passes == 1 else "accumulation"}
+        inside = [low <= truth <= (high or truth) for *_, low, high in runs]
+        assert sum(inside) >= 10
+        bounded = [high / low for *_, low, high in runs if high is not None]
+        assert len(bounded) >= 6
 
 
 class TestFew:

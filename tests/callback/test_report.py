@@ -256,6 +256,14 @@ class TestText:
         )
         assert "ended        ValueError: mine" in self.text(failed)
 
+    def test_a_doubt_that_is_a_warning_is_said_once(self):
+        doubt = f"{SLOW_WINDOW}6.0 times as long as the others; its shares are the window's"
+        found = record(trial(0, 32, doubts=(doubt,)), doubts=("another one",))
+        warned = [one for one in advise(found).findings if one.message == doubt]
+        text = " ".join(self.text(found).split())
+        assert text.count("took 6.0 times") == max(1, len(warned))
+        assert "another one" in text
+
     def test_ascii(self):
         assert self.text(record(trial(0, 32)), encoding="ascii").isascii()
 
