@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..advisor.advise import advise
@@ -21,6 +23,8 @@ LISTING_SHARE = 0.05
 """Listing takes at most this share of the time, so that a run beside it is not disturbed."""
 RETRY_S = 10.0
 """An empty log directory is not walked more often than this."""
+SWITCH_S = 2e-4
+"""Threads take turns so often while a log directory is listed."""
 MAX_KEPT = 256
 """Entries that are kept after they were read; a record takes some 100 KiB, a summary less."""
 NUM_ROWS = 20
@@ -149,7 +153,8 @@ class Board:
         with self._listing:
             started_s = time.monotonic()
             if started_s - self._listed_s > self._fresh_s:
-                self._places = {one.entry.key: one for one in find(self._roots, self._heads)}
+                with _in_turn():
+                    self._places = {one.entry.key: one for one in find(self._roots, self._heads)}
                 self._listed_s = time.monotonic()
                 self._fresh_s = max(FRESH_S, (self._listed_s - started_s) / LISTING_SHARE)
                 self._active = self._active or bool(self._places)
@@ -160,6 +165,21 @@ class Board:
         if found is None:
             raise UsageError("there is no such run.", "Reload the page: it may have gone.")
         return found
+
+
+@contextlib.contextmanager
+def _in_turn() -> Iterator[None]:
+    """Thousands of short questions to the file system, while TensorBoard loads event files.
+
+    After each one the interpreter's lock is asked for again; whoever holds it may keep it for the
+    switch interval, 5 ms by default, and the listing would mostly wait.
+    """
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(min(before_s, SWITCH_S))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before_s)
 
 
 def _run(place: Place) -> Shown:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -57,10 +57,10 @@ def any_below(roots: Sequence[tuple[str, Path]]) -> bool:
     for _, root in roots:
         if _run_around(root) is not None:
             return True
-        for folder, files in _folders(root):
+        for _, files in _folders(root):
             if any(one.name.endswith(SURE_SUFFIXES) for one in files):
                 return True
-            if any(one.name == RECORD for one in files) and _is_record(folder / RECORD):
+            if any(one.name == RECORD and _is_record(one.path) for one in files):
                 return True
     return False
 
@@ -73,67 +73,79 @@ def _run_around(root: Path) -> Path | None:
 
 
 def _below(name: str, root: Path, heads: dict[tuple[str, int, int], bool]) -> list[Place]:
-    runs: list[tuple[Path, Path]] = []
-    traces: dict[Path, list[os.DirEntry[str]]] = {}
+    runs: dict[str, str] = {}
+    traces: dict[str, list[os.DirEntry[str]]] = {}
     for folder, files in _folders(root):
-        if any(one.name == RECORD for one in files) and _is_record(folder / RECORD):
-            runs.append((folder, folder / RECORD))
-        elif any(one.name == DEVICES for one in files) and _is_record(folder / DEVICES):
-            runs.append((folder, folder / DEVICES))
+        records = {one.name: one.path for one in files if one.name in (RECORD, DEVICES)}
+        for kind in (RECORD, DEVICES):
+            if kind in records and _is_record(records[kind]):
+                runs[folder] = records[kind]
+                break
         found = [
             one for one in files if one.name not in (RECORD, DEVICES) and _is_trace(one, heads)
         ]
         if found:
             traces[folder] = found
-    owned: dict[Path, list[os.DirEntry[str]]] = {folder: [] for folder, _ in runs}
+    owned: dict[str, list[os.DirEntry[str]]] = {folder: [] for folder in runs}
     places = []
     for folder, found in traces.items():
-        owner = next((one for one in (folder, *folder.parents) if one in owned), None)
+        owner = _owner(folder, owned)
         if owner is not None:
             owned[owner] += found
         else:
             places.append(_place(name, root, folder, found, None))
-    places += [_place(name, root, folder, owned[folder], record) for folder, record in runs]
+    places += [_place(name, root, folder, owned[folder], record) for folder, record in runs.items()]
     return [one for one in places if one is not None]
 
 
+def _owner(folder: str, runs: Container[str]) -> str | None:
+    """The run that a folder belongs to: itself or the nearest above it."""
+    while folder not in runs:
+        above = os.path.dirname(folder)  # noqa: PTH120  a Path a folder takes most of the time
+        if above == folder:
+            return None
+        folder = above
+    return folder
+
+
 def _place(
-    name: str, root: Path, folder: Path, found: Sequence[os.DirEntry[str]], record: Path | None
+    name: str, root: Path, folder: str, found: Sequence[os.DirEntry[str]], record: str | None
 ) -> Place | None:
     digest = hashlib.sha256()
     newest_s = 0.0
     traces, files = [], {}
-    parts_of = sorted(folder.glob(f"*/{RECORD}")) if _several(record) else []
+    several = _several(record)
+    parts_of = sorted(map(str, Path(folder).glob(f"*/{RECORD}"))) if several else []
     own = [*parts_of, *([record] if record is not None else [])]
-    for path in [*own, *sorted(Path(one.path) for one in found)]:
+    for path in [*own, *sorted(one.path for one in found)]:
         try:
-            state = path.stat()
+            state = os.stat(path)  # noqa: PTH116
         except OSError:
             if path == record:
                 return None
             continue  # gone since the folder was listed
-        digest.update(f"{_key(path)} {state.st_mtime_ns} {state.st_size}".encode())
+        key = _key(path)
+        digest.update(f"{key} {state.st_mtime_ns} {state.st_size}".encode())
         newest_s = max(newest_s, state.st_mtime)
         if path not in own:
-            key = _key(path)
-            files[key] = path
-            shown = clean_name(os.path.relpath(path, folder))
+            files[key] = Path(path)
+            shown = clean_name(path[len(folder) :].lstrip(os.sep))
             traces.append(TraceFile(key=key, path=shown, num_bytes=state.st_size))
     inner = os.path.relpath(folder, root)
     parts = [one for one in (name, "" if inner == "." else inner) if one]
     entry = Entry(
         key=_key(folder),
-        name=clean_name("/".join(parts) or folder.name or os.fspath(folder)),
-        kind="traces" if record is None else "devices" if _several(record) else "run",
+        name=clean_name("/".join(parts) or Path(folder).name or folder),
+        kind="traces" if record is None else "devices" if several else "run",
         version=digest.hexdigest()[:16],
         modified_s=newest_s,
         traces=tuple(traces),
     )
-    return Place(entry=entry, folder=folder, files=files)
+    return Place(entry=entry, folder=Path(folder), files=files)
 
 
-def _several(record: Path | None) -> bool:
-    return record is not None and record.name == DEVICES
+def _several(record: str | None) -> bool:
+    return record is not None and record.endswith(f"{os.sep}{DEVICES}")
 
 
 def clean_name(name: str) -> str:
@@ -145,31 +157,36 @@ def clean_name(name: str) -> str:
     return _UNPRINTABLE.sub("\ufffd", name)
 
 
-def _key(path: Path) -> str:
+def _key(path: str) -> str:
     return hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
 
 
-def _folders(root: Path) -> Iterator[tuple[Path, list[os.DirEntry[str]]]]:
+def _folders(root: Path) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
     """Every folder with its files. Links to folders are followed, each folder is seen once."""
     seen: set[tuple[int, int]] = set()
-    waiting = [root]
+    waiting: list[tuple[str, tuple[int, int] | None]] = [(os.fspath(root), None)]
     while waiting:
-        folder = waiting.pop()
+        folder, place = waiting.pop()
         try:
-            state = folder.stat()
-            listed = list(os.scandir(folder))
+            if place is None:
+                state = os.stat(folder)  # noqa: PTH116
+                place = (state.st_dev, state.st_ino)
+            if place in seen:
+                continue
+            with os.scandir(folder) as entries:
+                listed = list(entries)
         except OSError:
             continue
-        if (state.st_dev, state.st_ino) in seen:
-            continue
-        seen.add((state.st_dev, state.st_ino))
+        seen.add(place)
         files = []
         for one in listed:
             if one.name.startswith("."):
                 continue
             try:
                 if one.is_dir():
-                    waiting.append(folder / one.name)
+                    # A folder that is no link stands on its parent's device and costs no question.
+                    known = None if one.is_symlink() else (place[0], one.inode())
+                    waiting.append((one.path, known))
                 elif one.is_file():
                     files.append(one)
             except OSError:
@@ -188,18 +205,18 @@ def _is_trace(entry: os.DirEntry[str], heads: dict[tuple[str, int, int], bool]) 
         return False
     key = (entry.path, state.st_mtime_ns, state.st_size)
     if key not in heads:
-        heads[key] = _TRACE.search(_head(Path(entry.path))) is not None
+        heads[key] = _TRACE.search(_head(entry.path)) is not None
     return heads[key]
 
 
-def _is_record(path: Path) -> bool:
+def _is_record(path: str | Path) -> bool:
     """A record of ours begins with its schema's version; other people's record.json does not."""
     return _RECORD.search(_head(path)) is not None
 
 
-def _head(path: Path) -> bytes:
+def _head(path: str | Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
             packed = file.read(HEAD_BYTES)
     except OSError:
         return b""
