@@ -95,7 +95,7 @@ def add_table(page: Page, record: RunRecord, advice: Advice) -> None:
     if dropped:
         legend.append(f"no room for {', '.join(filter(None, dropped))}")
     if legend:
-        page.entry("; ".join(legend) + ".", style="dim", indent=INDENT)
+        page.entry("; ".join(legend).rstrip(".") + ".", style="dim", indent=INDENT)
     for text in empty_reasons(record, rows, shown):
         page.entry(text, style="dim", indent=INDENT)
 

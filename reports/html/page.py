@@ -26,8 +26,11 @@ UNUSED = {"title", "notes", "key"}
 """Of a chart: what the page shows beside it."""
 START = """
 (function () {
-  var data = JSON.parse(document.getElementById("charts").textContent);
-  BatchAdvisorCharts.enhance(data);
+  var start = function () {
+    BatchAdvisorCharts.enhance(JSON.parse(document.getElementById("charts").textContent));
+  };
+  // The drawings are on the screen before the live charts take any time.
+  requestAnimationFrame(function () { window.setTimeout(start); });
 })();
 """
 
