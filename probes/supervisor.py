@@ -49,6 +49,8 @@ GRACE_S = 0.5
 
 WAITED = "it waited for another rank"
 """What is said of a rank that hung inside a collective."""
+ENDED = "it was ended with the others"
+"""What is said of a rank that we ended because another one was over."""
 _COLLECTIVE = ("/torch/distributed/", "/torch/autograd/graph.py")
 """Where the main thread is while it waits: DDP's collectives run inside the backward pass."""
 
@@ -205,6 +207,11 @@ class Worker:
             message = self._receive(self._silence_s)
             if isinstance(message, PairsResult):
                 return message.pairs
+
+    @property
+    def ended(self) -> bool:
+        """Whether we ended it."""
+        return self._ended
 
     def check(self) -> None:
         """Takes what it said meanwhile, without waiting.

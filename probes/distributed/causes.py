@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..messages import Raised
-from ..supervisor import WAITED, WorkerGone
+from ..supervisor import ENDED, WAITED, WorkerGone
 
 _CONSEQUENCES = (
     "connection closed by peer",
@@ -31,7 +31,7 @@ def cause_of(gone: Mapping[int, WorkerGone]) -> tuple[int, WorkerGone]:
     """The rank that failed first in the order of causes, and how.
 
     A rank out of memory explains the others' broken connections and hangs; a crash explains
-    them too; a broken connection explains nothing.
+    them too; a broken connection explains nothing, nor does a rank that we ended ourselves.
     """
     return min(gone.items(), key=lambda one: (_class(one[1]), one[0]))
 
@@ -50,6 +50,8 @@ def port_was_taken(gone: WorkerGone) -> bool:
 def _class(gone: WorkerGone) -> int:
     if gone.outcome == "exception" and _is_consequence(gone):
         return len(_ORDER)
+    if gone.detail == ENDED:
+        return len(_ORDER) + 2
     if gone.outcome == "hung" and gone.detail.endswith(WAITED):
         return len(_ORDER) + 1
     return _ORDER.index(gone.outcome) if gone.outcome in _ORDER else len(_ORDER)

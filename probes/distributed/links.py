@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from ...records import DeviceInfo, Discovery, FileTouched, Parallelism, RankPairs, Trial
 from ..messages import Channel, ChannelClosedError, Message, Progress, RunPairs, RunTrial
-from ..supervisor import Worker, WorkerGone
+from ..supervisor import ENDED, Worker, WorkerGone
 from .messages import (
     Bye,
     Done,
@@ -176,7 +176,7 @@ class RemoteLink:
                 raise WorkerGone(message.outcome, message.detail, message.message)
             elif isinstance(message, Done):
                 self._alive = False
-                raise WorkerGone("crashed", "it was ended with the others")
+                raise WorkerGone("crashed", ENDED)
             else:
                 return message
 

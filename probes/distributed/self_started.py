@@ -25,7 +25,7 @@ from ..messages import (
     RunTrial,
 )
 from ..messages import Found as FoundMessage
-from ..supervisor import Worker, WorkerGone, over
+from ..supervisor import ENDED, Worker, WorkerGone, over
 from .group_worker import GroupWorker
 from .links import Found, Link, LocalLink
 from .meeting import new_token
@@ -85,14 +85,17 @@ class AttachedLink:
         try:
             self._channel.send(message)
         except ChannelClosedError:
-            raise _died() from None
+            raise self._died() from None
+
+    def _died(self) -> WorkerGone:
+        return WorkerGone("crashed", ENDED if self._worker.ended else "its process died")
 
     def _hear(self, silence_s: float, kind: type) -> Any:
         while True:
             try:
                 message = self.hearing.next(silence_s)
             except (ChannelClosedError, OSError):
-                raise _died() from None
+                raise self._died() from None
             except Silence as silence:
                 detail = f"nothing was heard for {silence.limit_s:.0f} s"
                 raise WorkerGone("hung", detail) from None
@@ -257,7 +260,3 @@ def _missing(world_size: int, ranks: list[int]) -> WorkerGone:
             "SCRIPT.",
         ),
     )
-
-
-def _died() -> WorkerGone:
-    return WorkerGone("crashed", "its process died")

@@ -14,7 +14,7 @@ from batchadvisor.probes.distributed.messages import Address, Join, send_join
 from batchadvisor.probes.distributed.ranks import Rank, detect_rank
 from batchadvisor.probes.distributed.referee import Referee
 from batchadvisor.probes.messages import Lockstep, Raised
-from batchadvisor.probes.supervisor import WAITED, WorkerGone
+from batchadvisor.probes.supervisor import ENDED, WAITED, WorkerGone
 
 OPEN_MPI = {
     "OMPI_COMM_WORLD_RANK": "1",
@@ -228,6 +228,11 @@ class TestCauses:
         waited = WorkerGone("hung", f"nothing was heard; {WAITED}")
         alone = WorkerGone("hung", "nothing was heard")
         assert cause_of({0: waited, 1: alone})[0] == 1
+
+    def test_who_was_ended_with_the_others_is_no_cause(self):
+        ended = WorkerGone("crashed", ENDED)
+        assert cause_of({0: ended, 1: WorkerGone("hung", "nothing was heard")})[0] == 1
+        assert cause_of({0: ended, 1: self.broken})[0] == 1
 
     def test_memory_explains_a_crash_elsewhere(self):
         found = cause_of({0: WorkerGone("crashed", ""), 1: WorkerGone("out_of_memory", "")})

@@ -1,5 +1,7 @@
 """Ranks that the script starts itself, through torch.multiprocessing."""
 
+import time
+
 import pytest
 from batchadvisor.probes.distributed.meeting import free_port
 
@@ -55,6 +57,22 @@ def test_a_rank_that_is_a_program_is_steered(tmp_path):
     assert [len(one.ranks) for one in job.communication] == [2]
     # Two processes in all, one after the other, had the second rank each time.
     assert found.record.num_workers_started == 2
+
+
+@pytest.mark.parametrize(
+    ("planted", "outcomes"),
+    [("oom", {"out_of_memory"}), ("kill", {"crashed"}), ("hang", {"hung"})],
+)
+def test_a_rank_that_is_a_program_fails_alone(planted, outcomes, tmp_path):
+    options = ("run", *QUICK, "--sizes", "32,256", "--timeout", "5s", PROGRAMS, free_port())
+    started_s = time.monotonic()
+    found = driver.run(*options, folder=tmp_path, variables={"PLANT": planted})
+    assert time.monotonic() - started_s < 120, "some wait was not bounded"
+    assert left_of(found) == []
+    trials = {one.batch_size: one for one in found.record.trials if one.purpose == "search"}
+    assert trials[32].ran
+    assert trials[256].outcome in outcomes, trials[256]
+    assert trials[256].detail.startswith("rank 1: ")
 
 
 def test_ranks_started_past_subprocess_are_refused_with_the_command(tmp_path):

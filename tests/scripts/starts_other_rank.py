@@ -4,8 +4,10 @@ With a second argument it does so past `subprocess`.
 """
 
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -28,6 +30,14 @@ model = DistributedDataParallel(nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(2):
     for x, y in DataLoader(data, batch_size=16):
+        if os.environ["RANK"] == "1" and len(x) >= 200:  # a fault of this rank alone
+            planted = os.environ.get("PLANT")
+            if planted == "oom":
+                raise torch.OutOfMemoryError("planted: out of memory")
+            if planted == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if planted == "hang":
+                time.sleep(3600)
         optimizer.zero_grad()
         nn.functional.mse_loss(model(x), y).backward()
         optimizer.step()
