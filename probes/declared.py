@@ -79,7 +79,7 @@ class Workload:
         """A function that makes one step of `size` samples.
 
         Raises:
-            WorkloadError: what `make` returned takes arguments.
+            WorkloadError: `make` returned no function, or one that takes arguments.
         """
         made = self._make(size)
         own = getattr(self._declared, "step", None)
@@ -87,6 +87,9 @@ class Workload:
             step: Callable[[], Any] = made
         elif callable(own) and getattr(own, "__func__", own) is not _plain(self._make):
             step = own
+        elif getattr(_plain(self._make), "__name__", "") == "make":
+            what = "nothing" if made is None else f"a value of type {type(made).__name__}"
+            raise WorkloadError(f"make({size}) returned {what}, and no step.")
         else:
             make = self._make
             return lambda: make(size)

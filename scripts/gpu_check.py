@@ -89,7 +89,7 @@ def _run(name: str, script: str, *options: str, limit_s: float = 120.0) -> Step:
     return Step(name, words, limit_s)
 
 
-DOCTOR = Step("doctor", ("-m", "batchadvisor", "doctor", "--json"), codes=(0, 1))
+DOCTOR = Step("doctor", ("-m", "batchadvisor", "doctor", "--json"), 60.0, (0, 1))
 GPU = ("--device", "cuda", "--memory-limit", "8GiB")
 MEMORY = ("--goal", "memory", "--budget", "60s")
 GPT, RESNET = "examples/char_gpt.py", "examples/resnet18_cifar10.py"
@@ -104,7 +104,7 @@ PARTS: dict[int, tuple[Step, ...]] = {
     ),
     1: (
         DOCTOR,
-        Step("tests", ("-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"), 300.0),
+        Step("tests", ("-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"), 220.0),
         Step(
             "callback-overhead",
             ("bench/callback_overhead.py", "--device", "cuda", "--seconds", "25", "--windows", "5",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from .driver import SCRIPTS, run
+from .driver import SCRIPTS, listing, run
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +56,24 @@ class TestBadUse:
         done = run("run", "-q", "--workload", script, folder=tmp_path)
         done.assert_refused()
         assert said in done.error
+
+    @pytest.mark.parametrize(
+        ("code", "said"),
+        [
+            ("def make(batch_size):\n    return 5\n", "a value of type int, and no step"),
+            (
+                "class workload:\n    def make(self, batch_size):\n        pass\n",
+                "returned nothing",
+            ),
+        ],
+    )
+    def test_a_make_that_makes_no_step(self, tmp_path, code, said):
+        (tmp_path / "bare.py").write_text(code)
+        done = run("run", "-q", "--workload", "bare.py", folder=tmp_path)
+        done.assert_refused()
+        assert said in done.error
+        assert "return step" in done.error
+        assert listing(tmp_path).keys() == {"bare.py"}
 
     def test_no_workload_in_it(self, tmp_path):
         (tmp_path / "empty.py").write_text("x = 1\n")
