@@ -14,6 +14,7 @@ pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).parents[1] / "scripts" / "planted.py"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "limit", "larger"),
     [

@@ -21,7 +21,7 @@ class Style:
         optimizers: name and text of the line of each.
         sampler, num_workers, drop_last, iterable: of the steered loader.
         source: text of the line that the change must name.
-        searches: for its size, as long as that takes; the others run listed sizes.
+        slow: left to the slow tests.
         written: what stands for the number in that line.
     """
 
@@ -31,7 +31,7 @@ class Style:
     loaders: tuple[str, ...]
     optimizers: tuple[tuple[str, str], ...]
     source: str
-    searches: bool = False
+    slow: bool = False
     arguments: tuple[str, ...] = ()
     edits: tuple[tuple[str, str], ...] = ()
     micro_batches: int = 1
@@ -78,7 +78,7 @@ STYLES = {
         loaders=("loader = DataLoader(",),
         optimizers=(("AdamW", "optimizer ="),),
         source="loader = DataLoader(",
-        searches=True,
+        slow=True,
     ),
     "iterable_workers": Style(
         options=(*LARGEST, "5,50"),
@@ -87,6 +87,7 @@ STYLES = {
         loaders=("loader = DataLoader(",),
         optimizers=(("Adam", "optimizer ="),),
         source="loader = DataLoader(",
+        slow=True,
         num_workers=2,
         iterable=True,
     ),
@@ -97,7 +98,7 @@ STYLES = {
         loaders=("loader = DataLoader(",),
         optimizers=(("AdamW", "optimizer ="),),
         source="loader = DataLoader(",
-        searches=True,
+        slow=True,
         sampler="WeightedRandomSampler",
         drop_last=True,
     ),
@@ -108,6 +109,7 @@ STYLES = {
         loaders=("loader = DataLoader(",),
         optimizers=(("Adam", "optimizer ="),),
         source="buckets = LengthBuckets(",
+        slow=True,
         sampler="LengthBuckets",
     ),
     "two_loaders": Style(
@@ -119,6 +121,7 @@ STYLES = {
         trains=(0, 1),
         optimizers=(("Adam", "optimizer ="),),
         source="    labelled = DataLoader(",
+        slow=True,
     ),
     "spawn_workers": Style(
         options=(*LARGEST, "5,50"),
@@ -144,7 +147,7 @@ STYLES = {
         loaders=("loader = DataLoader(",),
         optimizers=(("Adam", "optimizer ="),),
         source="loader = DataLoader(",
-        searches=True,
+        slow=True,
     ),
     "class_trainer": Style(
         options=(*LARGEST, "8,48"),

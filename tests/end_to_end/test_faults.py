@@ -184,6 +184,7 @@ class TestLoopsThatResist:
         assert crash.severity == "error"
         assert "drop_last=True" in crash.remedy
 
+    @pytest.mark.slow
     def test_the_second_loader_keeps_its_ratio(self, styled):
         log = styled("two_loaders").log.splitlines()
         seen = {tuple(map(int, one.split()[1:])) for one in log if one.startswith("seen ")}

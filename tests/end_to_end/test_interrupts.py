@@ -48,6 +48,7 @@ class TestCtrlC:
         assert done.record.state == "interrupted"
         assert not (tmp_path / "finally.txt").exists()
 
+    @pytest.mark.slow
     def test_in_a_trial_and_on_from_there(self, tmp_path):
         script = SCRIPTS / "input_bound.py"
         one = start("run", *OPTIONS, *SIZES, script, folder=tmp_path)

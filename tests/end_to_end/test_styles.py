@@ -10,7 +10,7 @@ from .styles import STYLES
 pytestmark = pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow) if one.searches else name
+        pytest.param(name, marks=pytest.mark.slow) if one.slow else name
         for name, one in STYLES.items()
     ],
 )

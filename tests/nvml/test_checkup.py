@@ -43,6 +43,7 @@ def test_this_machine(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_gpu_that_torch_cannot_use(stub_folder, tmp_path):
     """The stand-in's GPU is seen by NVML; a torch for the CPU alone says so."""
     import torch

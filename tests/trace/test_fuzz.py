@@ -18,7 +18,7 @@ from batchadvisor.probes.trace.metrics import analyse_file
 from batchadvisor.probes.trace.repair import repair
 from batchadvisor.probes.trace.summary import profile_of
 
-SECONDS = float(os.environ.get("BATCHADVISOR_FUZZ_SECONDS", "10"))
+SECONDS = float(os.environ.get("BATCHADVISOR_FUZZ_SECONDS", "4"))
 MOST_BYTES = 120_000
 BASES = (
     "small/cpu_torch213_dataloader.pt.trace.json.gz",
