@@ -152,6 +152,17 @@ def _within_limits(device: DeviceInfo) -> DeviceInfo:
     return msgspec.structs.replace(device, capacity_bytes=allowed, capacity_source=left[1])
 
 
+def rank_share(device: DeviceInfo, num_ranks: int) -> DeviceInfo:
+    """On a CPU the ranks of one host share its memory; a limit of the process is the rank's own."""
+    if device.kind != "cpu" or num_ranks < 2 or device.capacity_source.startswith("RLIMIT"):
+        return device
+    return msgspec.structs.replace(
+        device,
+        capacity_bytes=device.capacity_bytes // num_ranks,
+        capacity_source=f"a rank's share, 1 of {num_ranks}, of: {device.capacity_source}",
+    )
+
+
 def refuses_memory(error: BaseException) -> bool:
     """Whether an exception says that memory was refused, by any of the frameworks."""
     import sys

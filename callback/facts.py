@@ -44,6 +44,12 @@ class Facts:
     pipeline: Pipeline | None = None
     reasons: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def local_world_size(self) -> int:
+        """Ranks on this host; all of them where the launcher does not tell."""
+        told = os.environ.get("LOCAL_WORLD_SIZE", "")
+        return min(int(told), self.world_size) if told.isdecimal() else self.world_size
+
     def add_optimizer(self, optimizer: Any) -> None:
         """An optimizer of torch that trains, and the device of its parameters."""
         first = next((one for group in optimizer.param_groups for one in group["params"]), None)

@@ -36,7 +36,7 @@ from ..session.events import EventStore
 from ..session.store import RECORD, SAMPLES, RunStore
 from . import ledger
 from .core import NEVER, Core
-from .devices import HostProbe, MemoryProbe, TorchProbe, nvml_sampler
+from .devices import HostProbe, MemoryProbe, TorchProbe, nvml_sampler, rank_share
 from .facts import Facts, versions
 from .options import Options, folder_of, script
 from .tape import Tape
@@ -113,7 +113,7 @@ class Keeper:
         self._on_first_step(self)
         if self._probe is None:
             self._probe = TorchProbe(self.facts.device) if self.facts.device else HostProbe()
-        self._device = self._probe.info()
+        self._device = rank_share(self._probe.info(), self.facts.local_world_size)
         self._sampler = nvml_sampler(self._device)
         if self._sampler is not None:
             self._sampler.begin()

@@ -60,6 +60,12 @@ class TestTwoRanks:
         assert record.trials[0].tail.num_samples == 2
 
     @pytest.mark.parametrize("rank", [0, 1])
+    def test_the_ranks_share_the_memory_of_the_host(self, folder, rank):
+        device = read_record(folder / "log" / ("" if rank == 0 else f"rank-{rank:04d}")).device
+        assert device.capacity_source.startswith("a rank's share, 1 of 2, of: ")
+        assert device.capacity_bytes <= device.total_bytes // 2
+
+    @pytest.mark.parametrize("rank", [0, 1])
     def test_the_traces_of_all_ranks_lie_together(self, folder, rank):
         record_folder = folder / "log" / ("" if rank == 0 else f"rank-{rank:04d}")
         profile = read_record(record_folder).trials[0].profile
