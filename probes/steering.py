@@ -261,7 +261,8 @@ class Steering:
             text = f"; the script swallows {seen}" if seen else ""
             self._conductor.cannot_steer(
                 f"{num_fetches} batches were fetched and no optimizer made a step{text}",
-                "check that the script reaches optimizer.step() of a torch optimizer.",
+                "check that the script reaches optimizer.step() of a torch optimizer; updates made "
+                "by hand go through a declared workload (--workload).",
             )
 
     def _begin(self) -> None:
