@@ -23,7 +23,7 @@ from batchadvisor.probes.messages import StepSample, WorkOrder
 from batchadvisor.probes.nvml import devices
 from batchadvisor.probes.supervisor import Worker, WorkerGone
 from batchadvisor.probes.worker_start import Scratch, worker_environment
-from batchadvisor.records import Spread, Trial, TrialRequest
+from batchadvisor.records import Spread, Trial, TrialRequest, Turns, TurnsPlan
 from batchadvisor.session.run import CPU_PRECISION, GPU_PRECISION, MIN_SAMPLE_S
 from batchadvisor.session.target import choose_target
 
@@ -246,6 +246,21 @@ class Bench:
                 row |= _row(trial, steps)
                 row["setup_s"] = discovery.setup_s
         return {**row, "wall_s": time.monotonic() - start}
+
+    def in_turn(self, sizes: Sequence[int], num_rounds: int) -> Turns:
+        """Sizes in turn, a step each after one that does not count, in a process of their own.
+
+        Raises:
+            WorkerGone: it ended.
+        """
+        num_steps = (1,) * len(sizes)
+        plan = TurnsPlan(sizes=tuple(sizes), num_steps=num_steps, num_rounds=num_rounds)
+        request = TrialRequest(batch_size=max(sizes), kind="turns", turns=plan)
+        with self.worker() as worker:
+            worker.discover()
+            trial, _ = worker.run(request, 0, precision=0.0, time_limit_s=3600.0)
+        assert trial.turns is not None
+        return trial.turns
 
 
 def _row(trial: Trial, steps: Sequence[StepSample]) -> dict[str, Any]:

@@ -1,20 +1,21 @@
 """What steering costs: optimizer steps per second of a script alone and of the same one steered.
 
     python bench/steering_cost.py                     # a very cheap step and both examples
-    python bench/steering_cost.py my_script.py --pairs 40
+    python bench/steering_cost.py my_script.py --seconds 300
 
-Blocks of steps alternate: one process runs the script alone, with nothing but a hook that notes
-when each optimizer step ended; the next runs it in batchadvisor's own worker, at the script's own
-batch size, in timed windows one after the other. Both have the same hook, and the time between two
-steps is compared, for steps inside timed windows. What happens between windows (memory read and
-reset, the next request) is no part of it; the tool measures nothing there.
+Two processes live side by side and run in turn for a tenth of a second: one has the script alone,
+with nothing but a hook that notes when each optimizer step ended; the other has it in
+batchadvisor's own worker, at the script's own batch size, inside a window. Both have the same hook,
+and the time between two steps is compared, slice by slice (slices.py). What happens between windows
+(memory read and reset, the next request) is no part of it; the tool measures nothing there.
 
-A second part does the same for one fetch from a DataLoader with nothing to load.
+A second part compares one fetch from a DataLoader with nothing to load, in blocks of steps.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import subprocess
 import sys
@@ -28,13 +29,18 @@ from batchadvisor.records import Spread, TrialRequest
 from batchadvisor.session.run import MIN_SAMPLE_S
 from batchadvisor.spread import spread_of
 from common import EXAMPLES, HERE, RESULTS, Bench, Results, header, interval, say, table
+from slices import SKIPPED, Slices
 from stamped import read_stamps
 
 PLAIN = HERE.parent / "tests" / "scripts" / "plain.py"
 SCRIPTS = (PLAIN, EXAMPLES / "char_gpt.py", EXAMPLES / "resnet18_cifar10.py")
-SKIPPED = 20
-"""First steps of every process that do not count."""
+TRIMMED = 0.1
+"""Share of the ratios that is left out on either side."""
+SURE = 1.645
+"""Standard errors on either side of the mean, for 90 %."""
 TARGET = 0.01
+FEWEST = 20
+"""Pairs of slices below which nothing is said."""
 
 
 class Alternation:
@@ -73,8 +79,8 @@ class Alternation:
             )
         return self._noted()
 
-    def steered(self) -> tuple[list[float], list[int], list[float]]:
-        """The same under steering, which of them are inside windows, and the tool's own times."""
+    def steered(self) -> tuple[list[float], list[int]]:
+        """The same under steering, and which of them are inside windows."""
         self._stamps.unlink(missing_ok=True)
         self._bench.environment = self._environment()
         num_before = 0
@@ -85,7 +91,6 @@ class Alternation:
                 num_before = message.num_steps
 
         inside: list[int] = []
-        own: list[float] = []
         with self._bench.worker(progress) as worker:
             discovery, _ = worker.discover()
             request = TrialRequest(batch_size=discovery.native_batch_size, kind="timed")
@@ -101,12 +106,11 @@ class Alternation:
                 position += trial.num_warmup_steps
                 # The fetch before a window's first timed step still belongs to its warm-up.
                 inside += range(position + 1, position + len(steps))
-                own += [one.step_s for one in steps]
                 position += len(steps)
                 if len(inside) >= self._num_steps + SKIPPED:
                     break
         counted = [one for one in inside if one > SKIPPED]
-        return self._noted(), counted[: self._num_steps], own[: self._num_steps]
+        return self._noted(), counted[: self._num_steps]
 
     def _environment(self) -> dict[str, str]:
         return self._bench.environment | {"BENCH_STAMPS": str(self._stamps)}
@@ -124,15 +128,10 @@ def pairs_of(
     alternation: Alternation,
     num_pairs: int,
     *,
-    stamps: bool,
     data: dict[str, Any],
     results: Results,
 ) -> None:
-    """Measures pairs, in turn alone first and steered first; keeps them in `data` as it goes.
-
-    Args:
-        stamps: the program notes points in time, not durations.
-    """
+    """Measures blocks, in turn alone first and steered first; keeps them in `data` as it goes."""
     for number in range(num_pairs):
         row: dict[str, Any] = {}
         for kind in ("alone", "steered") if number % 2 == 0 else ("steered", "alone"):
@@ -140,11 +139,9 @@ def pairs_of(
                 noted = alternation.alone()
                 chosen = list(range(SKIPPED + 1, len(noted)))
             else:
-                noted, chosen, row["own_s"] = alternation.steered()
+                noted, chosen = alternation.steered()
                 chosen = [one for one in chosen if one < len(noted)]
-            row[f"{kind}_s"] = [
-                noted[one] - noted[one - 1] if stamps else noted[one] for one in chosen
-            ]
+            row[f"{kind}_s"] = [noted[one] for one in chosen]
         data["pairs"].append(row)
         results.save()
         alone, steered = (statistics.median(row[f"{one}_s"]) for one in ("alone", "steered"))
@@ -156,21 +153,37 @@ def pairs_of(
 
 def summary(pairs: Sequence[dict[str, Any]]) -> dict[str, Spread]:
     """Medians of the blocks, and their ratios and differences pair by pair."""
-    alone, steered, own = (
-        [statistics.median(one[kind]) for one in pairs]
-        for kind in ("alone_s", "steered_s", "own_s")
+    alone, steered = (
+        [statistics.median(one[kind]) for one in pairs] for kind in ("alone_s", "steered_s")
     )
     both = list(zip(alone, steered, strict=True))
     values = {
         "alone_s": alone,
         "steered_s": steered,
-        "own_s": own,
-        "cost": [two / one - 1 for one, two in both],
-        "own_bias": [two / one - 1 for one, two in zip(alone, own, strict=True)],
         "difference_s": [two - one for one, two in both],
     }
     found = {name: spread_of(some) for name, some in values.items()}
     return {name: one for name, one in found.items() if one is not None}
+
+
+def cost_of(pairs: Sequence[dict[str, Any]]) -> Spread:
+    """Steered over alone less one: trimmed mean of the slices' log ratios with its 90 % interval.
+
+    The standard error is that of a trimmed mean (Tukey and McLaughlin 1963): from the ratios drawn
+    in to the trimming points.
+    """
+    ratios = sorted(math.log(one["steered_s"] / one["alone_s"]) for one in pairs)
+    num, cut = len(ratios), int(TRIMMED * len(ratios))
+    middle = statistics.fmean(ratios[cut : num - cut])
+    drawn_in = [min(max(one, ratios[cut]), ratios[num - cut - 1]) for one in ratios]
+    error = statistics.stdev(drawn_in) / ((1 - 2 * TRIMMED) * math.sqrt(num))
+    return Spread(
+        median=math.expm1(middle),
+        low=math.expm1(middle - SURE * error),
+        high=math.expm1(middle + SURE * error),
+        num_samples=num,
+        confidence=0.9,
+    )
 
 
 def verdict(cost: Spread) -> str:
@@ -185,30 +198,32 @@ def report(data: dict[str, Any]) -> str:
     lines = header(data, "The cost of steering")
     rows, fetch_lines = [], []
     for one in data["scripts"]:
-        if not one["pairs"]:
+        if len(one["pairs"]) < FEWEST:
             continue
-        found = summary(one["pairs"])
-        one["summary"] = msgspec.to_builtins(found)
+        cost = cost_of(one["pairs"])
+        one["cost"] = msgspec.to_builtins(cost)
+        alone, steered = (
+            statistics.median(row[kind] for row in one["pairs"])
+            for kind in ("alone_s", "steered_s")
+        )
         rows.append(
             (
                 one["name"],
                 len(one["pairs"]),
-                interval(found["alone_s"], 1e3),
-                interval(found["steered_s"], 1e3),
-                interval(found["difference_s"], 1e6, 1),
-                interval(found["cost"], 100, 2),
-                verdict(found["cost"]),
-                interval(found["own_bias"], 100, 2),
+                f"{alone * 1e3:.3f}",
+                f"{steered * 1e3:.3f}",
+                interval(cost, 100, 2),
+                verdict(cost),
             )
         )
     if rows:
-        headings = ("script", "pairs", "alone ms", "steered ms", "more us", "cost %", "under 1 %?")
+        headings = ("script", "pairs", "alone ms", "steered ms", "cost %", "under 1 %?")
         lines += [
-            "Time between two optimizer steps: median of each block, then median over the blocks",
-            "with its order-statistic interval (90 % from five blocks on). 'more', 'cost' and",
-            "'own' are taken pair by pair; 'own' is what the tool says a step takes, over alone.",
+            "Time between two optimizer steps: medians of the slices. The cost is the mean of what",
+            f"neighbouring slices differ by, {TRIMMED:.0%} trimmed on either side, with its 90 %",
+            "interval.",
             "",
-            table((*headings, "own - 1 %"), rows),
+            table(headings, rows),
             "",
         ]
     fetch = data["fetch"]
@@ -239,12 +254,11 @@ def main() -> None:
         default=SCRIPTS,
         help="default: a cheap one and both examples",
     )
-    parser.add_argument("--pairs", type=int, default=20, help="of blocks (default %(default)s)")
     parser.add_argument(
-        "--steps", type=int, default=120, help="steps in a block (default %(default)s)"
+        "--seconds", type=float, default=240.0, help="for each script (default %(default)s)"
     )
     parser.add_argument(
-        "--fetch-pairs", type=int, default=10, help="for the fetch; 0 for none (%(default)s)"
+        "--fetch-pairs", type=int, default=10, help="of blocks; 0 for none (%(default)s)"
     )
     parser.add_argument("--device", default="auto", help="as batchadvisor run takes it")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
@@ -252,17 +266,20 @@ def main() -> None:
     options = parser.parse_args()
     results = Results(None if options.no_results else options.results, "steering-cost")
     data = results.data
-    data["settings"] = {"pairs": options.pairs, "steps": options.steps, "skipped": SKIPPED}
+    data["settings"] = {"seconds": options.seconds, "fetch_pairs": options.fetch_pairs}
     data["scripts"] = [{"name": one.name, "pairs": []} for one in options.scripts]
     data["fetch"] = {"name": "fetch", "pairs": []}
     try:
         for script, part in zip(options.scripts, data["scripts"], strict=True):
-            command = (HERE / "stamped.py", script.resolve())
-            with Alternation(command, options.steps, options.device) as blocks:
-                pairs_of(blocks, options.pairs, stamps=True, data=part, results=results)
+            with Slices(script, (), options.device) as slices:
+                part["pairs"] = slices.pairs(options.seconds)
+            results.save()
+            if len(part["pairs"]) >= FEWEST:
+                cost = cost_of(part["pairs"])
+                say(f"{script.name}: {interval(cost, 100, 2)} % in {len(part['pairs'])} pairs")
         with Alternation((HERE / "trivial_fetch.py",), 600, options.device) as blocks:
             part = data["fetch"]
-            pairs_of(blocks, options.fetch_pairs, stamps=False, data=part, results=results)
+            pairs_of(blocks, options.fetch_pairs, data=part, results=results)
         data["state"] = "finished"
     except KeyboardInterrupt:
         data["state"] = "interrupted"

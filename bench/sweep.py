@@ -8,7 +8,8 @@ Our options stand before the script, as for `batchadvisor run`; everything after
 The sweep measures every size of a grid (each 1.15 times the one before) in a fresh process, with
 the tool's own windows; runs and parts of the sweep alternate, and a sweep's sizes come in random
 order, so that slow drift of the machine hits everything alike. At the end the recommended sizes
-and the best of the grid are measured again, in turn, and compared pair by pair.
+and the best of the grid are measured again in one process, a step each in turn, and compared round by
+round.
 """
 
 from __future__ import annotations
@@ -122,14 +123,12 @@ class Sweep:
         self.data["best"], self.data["finalists"] = sorted(best), sizes
         if len(sizes) == 1:
             return
-        say(f"pairs: {', '.join(map(str, sizes))}, {self._options.pairs} times")
-        for number in range(self._options.pairs):
-            turn = number % len(sizes)
-            for size in sizes[turn:] + sizes[:turn]:
-                row = self._bench.measure(size, time_limit_s=self._time_limit_s)
-                self.data["pairs"].append({"round": number, **row})
-                self._results.save()
-            say(f"round {number + 1}/{self._options.pairs} of pairs done")
+        say(f"pairs: {', '.join(map(str, sizes))} in turn, {self._options.pairs} rounds")
+        turns = self._bench.in_turn(sizes, self._options.pairs)
+        self.data["pairs"] = [
+            dict(zip(map(str, turns.sizes), row, strict=True)) for row in turns.step_s
+        ]
+        self._results.save()
 
 
 def settings(options: argparse.Namespace) -> dict[str, Any]:
@@ -160,15 +159,15 @@ def call(command: list[str]) -> tuple[str, str, int]:
 
 
 def ratio_of(pairs: list[dict[str, Any]], size: int, other: int) -> Any:
-    """Throughput of one size over another's, round by round; `None` without a whole round."""
+    """Throughput of one size over another's, round by round; `None` without a whole round.
+
+    Args:
+        pairs: seconds of a step by size, one a round.
+    """
     if size == other:
         return spread_of([1.0])
-    by_round: dict[int, dict[int, float]] = {}
-    for row in pairs:
-        if row["samples_per_s"]:
-            by_round.setdefault(row["round"], {})[row["batch_size"]] = row["samples_per_s"]
-    rounds = [one for one in by_round.values() if size in one and other in one]
-    return spread_of([one[size] / one[other] for one in rounds])
+    rows = [(row.get(str(size)), row.get(str(other))) for row in pairs]
+    return spread_of([(size / one) / (other / two) for one, two in rows if one and two])
 
 
 def recommendations(data: dict[str, Any], smooth: dict[int, float]) -> list[str]:
@@ -248,7 +247,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="whole runs (default %(default)s)")
     parser.add_argument("--sweeps", type=int, default=2, help="(default %(default)s)")
     parser.add_argument(
-        "--pairs", type=int, default=6, help="rounds of the last comparison (default %(default)s)"
+        "--pairs", type=int, default=200, help="rounds of the last comparison (%(default)s)"
     )
     parser.add_argument("--device", default="auto", help="as batchadvisor run takes it")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")

@@ -125,14 +125,14 @@ PARTS: dict[int, tuple[Step, ...]] = {
     4: (
         Step(
             "steering-cost",
-            ("bench/steering_cost.py", "--pairs", "3", "--fetch-pairs", "2", "--device", "cuda",
+            ("bench/steering_cost.py", "--seconds", "60", "--fetch-pairs", "2", "--device", "cuda",
              "--results", "{out}"),
             180.0,
         ),
         Step(
             "sweep",
             ("bench/sweep.py", "--device", "cuda", "--repeats", "1", "--sweeps", "1", "--pairs",
-             "2", "--max", "512", "--budget", "40", "--results", "{out}", GPT),
+             "100", "--max", "512", "--budget", "40", "--results", "{out}", GPT),
             240.0,
         ),
     ),

@@ -1,0 +1,161 @@
+"""Two live processes of one script, alone and steered, that run in turn for a fraction of a second.
+
+Blocks that come one after the other differ by what the machine does meanwhile, which is far more
+than what is looked for. So both processes live all the time and are stopped and continued
+(SIGSTOP, SIGCONT) in short slices. A step counts when it lies within one slice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from batchadvisor.probes.supervisor import Worker, WorkerGone
+from batchadvisor.records import TrialRequest, TurnsPlan
+from common import HERE, Bench
+from stamped import CAPACITY, read_stamps
+
+SKIPPED = 20
+"""First steps of either process that do not count."""
+SLICE_S = 0.1
+STEPS_A_SLICE = 6
+"""A slice has room for about so many steps."""
+START_S = 300.0
+
+
+class Slices:
+    """One script in two processes.
+
+    Args:
+        script: path of the script.
+        arguments: its own.
+        device: as `batchadvisor run --device` takes it.
+
+    Attributes:
+        log: what the script printed, in either process.
+    """
+
+    def __init__(self, script: Path, arguments: Sequence[str], device: str) -> None:
+        self._open = ExitStack()
+        stamped = HERE / "stamped.py"
+        self._bench = self._open.enter_context(
+            Bench(stamped, (str(script.resolve()), *arguments), device)
+        )
+        self.log = self._bench.log
+        self._stamps = {one: self._bench.scratch.path / one for one in ("alone", "steered")}
+        self._groups: dict[str, int] = {}
+        self._over = ""
+
+    def __enter__(self) -> Slices:  # noqa: PYI034  Self needs Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for group in self._groups.values():
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+        self._open.close()
+
+    def pairs(self, seconds: float) -> list[dict[str, Any]]:
+        """Runs both for so long in all; seconds a step of each, slice by slice.
+
+        Raises:
+            RuntimeError: one of them did not come to train, or ended.
+        """
+        self._start()
+        step_s = statistics.median(self._steps("alone"))
+        slice_s = max(SLICE_S, (STEPS_A_SLICE + 1) * step_s)
+        for one in self._groups:
+            self._signal(one, signal.SIGSTOP)
+        turns: list[tuple[str, float, float]] = []
+        end = time.monotonic() + seconds
+        for number in itertools.count():
+            if time.monotonic() >= end:
+                break
+            for one in ("alone", "steered") if number % 2 else ("steered", "alone"):
+                start = time.perf_counter()
+                self._signal(one, signal.SIGCONT)
+                time.sleep(slice_s)
+                self._signal(one, signal.SIGSTOP)
+                turns.append((one, start, time.perf_counter()))
+        return self._paired(turns)
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        environment = self._bench.environment
+        with self.log.open("ab") as log:
+            alone = self._open.enter_context(
+                subprocess.Popen(
+                    [sys.executable, str(self._bench.script), *self._bench.arguments],
+                    env=environment | {"BENCH_STAMPS": str(self._stamps["alone"])},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            )
+        self._groups["alone"] = alone.pid
+        self._wait(lambda: len(self._steps("alone")) > SKIPPED)
+        self._signal("alone", signal.SIGSTOP)
+        self._bench.environment = environment | {"BENCH_STAMPS": str(self._stamps["steered"])}
+        worker = self._open.enter_context(self._bench.worker())
+        self._groups["steered"] = worker.pid
+        discovery, _ = worker.discover()
+        before = len(self._steps("steered"))
+        threading.Thread(
+            target=self._steer, args=(worker, discovery.native_batch_size), daemon=True
+        ).start()
+        self._wait(lambda: len(self._steps("steered")) > before + SKIPPED)
+
+    def _steer(self, worker: Worker, size: int) -> None:
+        """One window without an end, at the script's own size."""
+        plan = TurnsPlan(sizes=(size,), num_steps=(CAPACITY,), num_warmup_steps=0)
+        request = TrialRequest(batch_size=size, kind="turns", turns=plan)
+        try:
+            worker.run(request, 0, precision=0.0, time_limit_s=0.0)
+        except WorkerGone as gone:
+            self._over = gone.detail
+
+    def _wait(self, ready: Any) -> None:
+        end = time.monotonic() + START_S
+        while not ready():
+            if time.monotonic() > end or self._over:
+                lines = self.log.read_text(errors="replace").strip().splitlines()
+                msg = f"no steps: {self._over or (lines[-1] if lines else 'no output')}"
+                raise RuntimeError(msg)
+            time.sleep(0.05)
+
+    def _signal(self, one: str, number: int) -> None:
+        try:
+            os.killpg(self._groups[one], number)
+        except ProcessLookupError:
+            msg = f"the process that runs {one} has ended; give the script more steps"
+            raise RuntimeError(msg) from None
+
+    def _steps(self, one: str) -> list[float]:
+        noted = read_stamps(self._stamps[one])
+        return [after - before for before, after in itertools.pairwise(noted)]
+
+    def _paired(self, turns: list[tuple[str, float, float]]) -> list[dict[str, Any]]:
+        noted = {one: read_stamps(path) for one, path in self._stamps.items()}
+        found = []
+        for first, second in zip(turns[::2], turns[1::2], strict=True):
+            row: dict[str, Any] = {"first": first[0]}
+            for one, start, end in (first, second):
+                inside = noted[one][bisect_left(noted[one], start) : bisect_left(noted[one], end)]
+                if len(inside) > 1:
+                    row[f"{one}_s"] = (inside[-1] - inside[0]) / (len(inside) - 1)
+            if len(row) == 3:  # both had a whole step
+                found.append(row)
+        return found
