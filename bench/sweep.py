@@ -8,8 +8,7 @@ Our options stand before the script, as for `batchadvisor run`; everything after
 The sweep measures every size of a grid (each 1.15 times the one before) in a fresh process, with
 the tool's own windows; runs and parts of the sweep alternate, and a sweep's sizes come in random
 order, so that slow drift of the machine hits everything alike. At the end the recommended sizes
-and the best of the grid are measured again in one process, a step each in turn, and compared round by
-round.
+and the best of the grid are measured again in one process, a step each in turn.
 """
 
 from __future__ import annotations
