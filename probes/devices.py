@@ -50,6 +50,13 @@ def probe_for(device: torch.device, limit_bytes: int | None) -> DeviceProbe:
     return AcceleratorProbe(device, limit_bytes)
 
 
+def _within(limit_bytes: int | None, capacity: int, source: str) -> tuple[int, str]:
+    """What may be used, and who says so: a limit of the user's goes before a larger capacity."""
+    if limit_bytes is not None and limit_bytes < capacity:
+        return limit_bytes, "--memory-limit"
+    return capacity, source
+
+
 class CpuProbe:
     """A process on the CPU: the kernel's own peak of resident memory."""
 
@@ -62,9 +69,8 @@ class CpuProbe:
 
     def info(self) -> DeviceInfo:
         total = host.total_bytes() or 0
-        capacity, source = self._free or (total, "memory of the machine")
-        if self._limit_bytes is not None and self._limit_bytes < capacity:
-            capacity, source = self._limit_bytes, "--memory-limit"
+        free = self._free or (total, "memory of the machine")
+        capacity, source = _within(self._limit_bytes, *free)
         return DeviceInfo(
             kind="cpu",
             name=host.cpu_name(),
@@ -123,9 +129,8 @@ class CudaProbe:
         own = torch.cuda.memory_reserved(self._device)
         # The context and libraries of this process cannot be told from other processes without
         # NVML, so both count as taken.
-        capacity, source = free + own, "free memory of the device and what the allocator holds"
-        if self._limit_bytes is not None and self._limit_bytes < capacity:
-            capacity, source = self._limit_bytes, "--memory-limit"
+        source = "free memory of the device and what the allocator holds"
+        capacity, source = _within(self._limit_bytes, free + own, source)
         uuid = getattr(properties, "uuid", None)
         return DeviceInfo(
             kind="cuda",
@@ -185,9 +190,7 @@ class AcceleratorProbe:
 
     def info(self) -> DeviceInfo:
         total = self._call("recommended_max_memory") or host.total_bytes() or 0
-        capacity, source = total, "memory of the device"
-        if self._limit_bytes is not None and self._limit_bytes < capacity:
-            capacity, source = self._limit_bytes, "--memory-limit"
+        capacity, source = _within(self._limit_bytes, total, "memory of the device")
         return DeviceInfo(
             kind=self._device.type,
             name=self._device.type,

@@ -167,11 +167,6 @@ def _uneven_deal(pipeline: Pipeline, layout: Layout) -> int:
     return HARM if layout.last and layout.last[0] != layout.last[-1] else NO
 
 
-def _dispatched(pipeline: Pipeline, layout: Layout) -> int:
-    del pipeline
-    return _harm(layout.weight > HARMFUL_WEIGHT) if layout.is_short else NO
-
-
 def _gathered(pipeline: Pipeline, layout: Layout) -> int:
     del pipeline
     return HARM if layout.duplicates else NO
@@ -299,7 +294,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "accelerate.dispatch",
         lambda one: one.setup in ACCELERATE and dispatches(one),
-        _dispatched,
+        _short,
     ),
     Rule(
         "accelerate.gather-for-metrics",
