@@ -42,6 +42,8 @@ def compare_page(runs: Sequence[Run]) -> ComparePage:
 
 def _headline(runs: Sequence[Run]) -> str:
     """Which run is the fastest at its recommended size, if the intervals can tell."""
+    if len({record.script.path for _, record, _ in runs}) > 1:
+        return "Not comparable: different scripts; a sample of one is not a sample of another"
     speeds = [
         (advice.recommended.samples_per_s, clean(name), advice.recommended.batch_size)
         for name, _, advice in runs

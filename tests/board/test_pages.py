@@ -131,6 +131,14 @@ class TestCompare:
         page = compare_page([("a", *samples.cpu()), ("b", record, brief)])
         assert page.headline.startswith("Cannot tell")
 
+    def test_different_scripts_are_not_ranked(self):
+        record, advice = samples.gpu()
+        script = msgspec.structs.replace(record.script, path="another.py")
+        other = msgspec.structs.replace(record, script=script)
+        page = compare_page([("a", record, advice), ("b", other, advice)])
+        assert page.headline.startswith("Not comparable: different scripts")
+        assert any(one.startswith("Different scripts: ") for one in page.notes)
+
     def test_one_speed_alone(self):
         page = compare_page([("a", *samples.cpu()), ("b", *samples.nothing_fits())])
         assert page.headline.startswith("Fewer than two")
