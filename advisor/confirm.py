@@ -7,8 +7,9 @@ from math import prod
 from statistics import median
 
 from ..records import RunRecord, Trial, TrialRequest, Turns
+from . import clean_size
 from .cost import Budget
-from .energy import thriftiest
+from .energy import samples_per_joule, thriftiest
 from .facts import (
     best_timed,
     can_be_delivered,
@@ -41,20 +42,75 @@ STEP_UP = 1.3
 def finalists(record: RunRecord) -> tuple[int, ...]:
     """The recommended size first, then what it is compared with. Empty when nothing ran.
 
-    A size that turned out too slow in the confirmation makes way for the next larger one.
+    A size that turned out too slow in the confirmation makes way for the next larger one, and one
+    that was taken for the clean end of its epochs for the best.
     """
-    if record.goal.kind == "memory":
-        size = _largest_fitting(record)
-        return () if size is None else (size,)
-    best = thriftiest(record) if record.goal.kind == "energy" else fastest(record)
+    if record.goal.kind == "knee":
+        return _knee_finalists(record)
+    best = best_of(record)
     if best is None:
         return ()
+    size = _clean_instead(record, best)
+    if record.goal.kind == "memory":
+        return (size,)
+    if size != best:
+        return (size, best)
+    other = fastest(record) if record.goal.kind == "energy" else _runner_up(record, best)
+    return (best,) if other in (None, best) else (best, other)
+
+
+def best_of(record: RunRecord) -> int | None:
+    """The best size of a goal other than `knee`, however its epochs end."""
+    if record.goal.kind == "memory":
+        return max(_fitting(record), default=None)
+    return thriftiest(record) if record.goal.kind == "energy" else fastest(record)
+
+
+def passed_over(record: RunRecord) -> int | None:
+    """The best size where a clean one near it was taken instead; see clean_size.py."""
+    if record.goal.kind == "knee":
+        return None
+    best, proposed = best_of(record), finalists(record)
+    return best if proposed and proposed[0] != best else None
+
+
+def next_clean_size(record: RunRecord) -> TrialRequest | None:
+    """A clean size near the best to try when a search for speed is over."""
+    return clean_size.next_clean(record, best_of(record))
+
+
+def _clean_instead(record: RunRecord, best: int) -> int:
+    if record.goal.kind == "memory":
+        worth = {size: float(size) for size in _fitting(record)}
+    else:
+        worth = clean_size.worth_of(record)
+    size = clean_size.preferred(record, best, worth)
+    return best if size != best and _costs_too_much(record, size, best) else size
+
+
+def _costs_too_much(record: RunRecord, size: int, best: int) -> bool:
+    """Whether the confirmation says that a size costs more than the tolerance."""
+    if record.goal.kind == "memory" or not _measured_enough(record, size, best):
+        return False
+    floor = 1 - record.goal.tolerance
     if record.goal.kind == "energy":
-        quick = fastest(record)
-        return (best,) if quick in (None, best) else (best, quick)
-    if record.goal.kind == "throughput":
-        runner_up = _runner_up(record, best)
-        return (best,) if runner_up is None else (best, runner_up)
+        mine, theirs = (
+            [
+                value
+                for one in _of(confirmations(record), which)
+                if (value := samples_per_joule(one)) is not None
+            ]
+            for which in (size, best)
+        )
+        return bool(mine and theirs) and median(mine) < floor * median(theirs)
+    found = ratio_to(record, size, best)
+    return found is not None and found[2] < floor and found[0] + _drift(record) < floor
+
+
+def _knee_finalists(record: RunRecord) -> tuple[int, ...]:
+    best = fastest(record)
+    if best is None:
+        return ()
     size = knee(record)
     assert size is not None
     rival = best if size < best else _fastest_above(record, size)
@@ -188,7 +244,7 @@ def next_tail(record: RunRecord) -> TrialRequest | None:
 def _after_rejections(record: RunRecord, size: int, best: int) -> int:
     """Moves from the knee towards the fastest size while the confirmation rejects it."""
     known = sorted(set(best_timed(record)) | {best})
-    drift = DRIFT if record.device is not None and record.device.kind == "cpu" else 0.0
+    drift = _drift(record)
     while size < best:
         found = ratio_to(record, size, best)
         if found is None or not _measured_enough(record, size, best):
@@ -201,6 +257,10 @@ def _after_rejections(record: RunRecord, size: int, best: int) -> int:
         # A near neighbour that ran, else one between that will now be run.
         size = larger[0] if larger[0] <= size * 1.5 or not size < step < best else step
     return size
+
+
+def _drift(record: RunRecord) -> float:
+    return DRIFT if record.device is not None and record.device.kind == "cpu" else 0.0
 
 
 def _fastest_above(record: RunRecord, size: int) -> int | None:
@@ -216,11 +276,11 @@ def _runner_up(record: RunRecord, best: int) -> int | None:
     return max(others, key=lambda size: throughput(others[size]))
 
 
-def _largest_fitting(record: RunRecord) -> int | None:
-    """The largest size that ran, stayed below the target, and did not fail a confirmation."""
+def _fitting(record: RunRecord) -> set[int]:
+    """The sizes that ran, stayed below the target, and did not fail a confirmation."""
     target = target_bytes(record)
     memory = trusted_memory(record)
-    sizes = [
+    return {
         one.batch_size
         for one in ran(record)
         if not known_bad(record, one.batch_size)
@@ -230,5 +290,4 @@ def _largest_fitting(record: RunRecord) -> int | None:
             or one.batch_size not in memory
             or memory[one.batch_size].peak_bytes <= target
         )
-    ]
-    return max(sizes, default=None)
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..records import Choice, RunRecord
 from ..units import format_bytes, format_measured
-from .confirm import finalists, ratio_to
+from .confirm import finalists, passed_over, ratio_to
 from .energy import samples_per_joule, thriftiest, why_not
 from .facts import best_timed, failed, searched, smallest_bad, target_bytes, trusted_memory
 from .knee import fastest, tail_avoided
@@ -43,6 +43,9 @@ def reason(record: RunRecord, choice: Choice | None, native: Choice | None) -> s
 
 def _objective(record: RunRecord, choice: Choice) -> str:
     size, kind = choice.batch_size, record.goal.kind
+    avoided = passed_over(record)
+    if avoided is not None and avoided != size:
+        return _instead_of(record, size, avoided)
     if kind == "memory":
         target = target_bytes(record) or 0
         return (
@@ -68,6 +71,28 @@ def _objective(record: RunRecord, choice: Choice) -> str:
     if kind == "throughput":
         return "The fastest size that ran; of sizes that noise cannot tell apart the smallest."
     return _knee(record, size, best)
+
+
+def _instead_of(record: RunRecord, size: int, best: int) -> str:
+    """Why a clean size comes before the best one of its goal, and what that costs."""
+    kind, tolerance = record.goal.kind, record.goal.tolerance
+    end = f"and without its harmful last batch, which is worth up to {tolerance:.0%}"
+    if kind == "memory":
+        target = format_bytes(target_bytes(record) or 0)
+        return f"Next to {best}, the largest size that ran and stays below {target}, {end}."
+    if kind == "energy":
+        mine, theirs = (samples_per_joule(best_timed(record)[one]) or 0 for one in (size, best))
+        return (
+            f"Next to {best}, the size with the most samples per joule, {end}: {mine:.4g} "
+            f"instead of {theirs:.4g}."
+        )
+    ratio = ratio_to(record, size, best)
+    cost = (
+        f": {ratio[0]:.1%} of its throughput (measured in turn, {ratio[1]:.1%} to {ratio[2]:.1%})."
+        if ratio is not None
+        else "."
+    )
+    return f"Next to {best}, the fastest size that ran, {end}{cost}"
 
 
 def _knee(record: RunRecord, size: int, best: int | None) -> str:

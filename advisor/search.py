@@ -89,8 +89,10 @@ def _search(record: RunRecord, budget: Budget) -> TrialRequest | str:
     if first is not None:
         return first
     if record.goal.kind == "memory":
-        return largest.next_size(record, budget)
-    return knee.next_size(record, budget)
+        found = largest.next_size(record, budget)
+    else:
+        found = knee.next_size(record, budget)
+    return found if isinstance(found, TrialRequest) else confirm.next_clean_size(record) or found
 
 
 def _listed(record: RunRecord) -> TrialRequest | str:

@@ -1,0 +1,105 @@
+"""A size without a harmful short last batch, next to the best one of a goal.
+
+The goal `knee` has this rule inside its search (knee.py). Under the others a clean size that costs
+less than the tolerance of the goal takes the place of the best: of its throughput, of its samples
+per joule, or of the size itself where the largest is asked for. Only sizes that ran are taken; the
+search for speed tries one for that, the search for the largest has tried several near the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..records import RunRecord, TrialRequest
+from .energy import samples_per_joule
+from .facts import known_bad, searched, throughput
+from .laws import fit_time
+from .sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
+from .tail import has_harmful_tail, last_batch
+
+REACH = 1.34
+"""How many times as large, or as small, a clean size may be."""
+
+
+def preferred(record: RunRecord, best: int, worth: Mapping[int, float]) -> int:
+    """The best size, or the clean one near it that costs less than the tolerance.
+
+    Args:
+        worth: what the goal compares by, for every size that ran and may be recommended.
+    """
+    if not _harmful(record, best) or best not in worth:
+        return best
+    floor = (1 - record.goal.tolerance) * worth[best]
+    near = [
+        size
+        for size, value in worth.items()
+        if value >= floor and best / REACH <= size <= best * REACH and not _harmful(record, size)
+    ]
+    return max(near, key=lambda size: (worth[size], -size), default=best)
+
+
+def worth_of(record: RunRecord) -> dict[int, float]:
+    """Samples per joule under the goal `energy`, else samples per second, by size."""
+    sizes = searched(record)
+    if record.goal.kind != "energy":
+        return {size: throughput(one) for size, one in sizes.items()}
+    found = {size: samples_per_joule(one) for size, one in sizes.items()}
+    return {size: value for size, value in found.items() if value is not None}
+
+
+def next_clean(record: RunRecord, best: int | None) -> TrialRequest | None:
+    """A clean size near the best of a search for speed that is over, if none was tried yet.
+
+    Args:
+        best: the size of the goal, tail aside.
+    """
+    if record.goal.kind not in ("throughput", "energy") or record.goal.sizes or best is None:
+        return None
+    if not _harmful(record, best):
+        return None
+    near = _candidates(record, best)
+    tried = {one.batch_size for one in record.trials if one.purpose == "search"}
+    if not near or any(size in tried or known_bad(record, size) for size in near):
+        return None
+    return TrialRequest(
+        batch_size=near[0],
+        kind="timed",
+        profile=record.goal.profile,
+        reason=f"next to {best}, whose epochs end in a harmful short batch",
+    )
+
+
+def _candidates(record: RunRecord, best: int) -> list[int]:
+    """Clean round sizes near the best, the most promising first; none larger than what ran."""
+    tolerance = record.goal.tolerance
+    least = max(smallest_allowed(record), smallest_sound(record), round(best / REACH))
+    top = min(int(best * REACH), max(searched(record)), largest_allowed(record))
+    near = {allowed(record, one) for one in range(least, top + 1)} - {best}
+    clean = [one for one in near if least <= one <= top and not _harmful(record, one)]
+    rates = _predicted(record, {*clean, best})
+    if rates:
+        clean = [one for one in clean if rates[one] >= (1 - tolerance) * rates[best]]
+        top_rate = max((rates[one] for one in clean), default=1.0)
+
+    def order(size: int) -> tuple[float, ...]:
+        # In steps of a hundredth of the best: no law tells finer.
+        rate = round(rates[size] / top_rate, 2) if rates else 0.0
+        left = record.discovery is not None and bool(last_batch(record.discovery, size))
+        return (-rate, left, abs(size - best), size)
+
+    return sorted(clean, key=order)
+
+
+def _predicted(record: RunRecord, sizes: set[int]) -> dict[int, float]:
+    """Samples per second by the law of the timed sizes; empty where there is none."""
+    times = {
+        size: one.step_s.median for size, one in searched(record).items() if one.step_s is not None
+    }
+    law = fit_time(times)
+    if isinstance(law, str):
+        return {}
+    return {one: one / (law.fixed_s + law.slope_s * one) for one in sizes}
+
+
+def _harmful(record: RunRecord, size: int) -> bool:
+    return record.discovery is not None and has_harmful_tail(record.discovery, size)

@@ -1,0 +1,134 @@
+"""A clean size next to the best, under the goals that look for no knee."""
+
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.clean_size import next_clean, preferred, worth_of
+from batchadvisor.advisor.confirm import best_of, finalists, passed_over
+from batchadvisor.advisor.tail import has_harmful_tail
+from batchadvisor.records import Goal
+
+from .machine import GIB, Machine, discovery_of, numbered, record_of, trial_of
+from .test_energy import metered
+
+SAMPLES = 512 * 40 + 3
+"""512 leaves 3 over; 488 and 504 leave more than half a batch."""
+DATA = discovery_of(num_samples=SAMPLES)
+
+
+def sizes_of(*rates, goal="throughput", confirm=(), **changes):
+    """A record of these (size, samples per second) pairs."""
+    trials = [trial_of(size, size / rate, peak=GIB) for size, rate in rates]
+    trials += [
+        trial_of(size, size / rate, peak=GIB, purpose="confirm", worker=1) for size, rate in confirm
+    ]
+    return record_of(numbered(*trials), goal=Goal(kind=goal), discovery=DATA, **changes)
+
+
+def test_the_example():
+    assert has_harmful_tail(DATA, 512)
+    assert SAMPLES % 512 == 3
+    assert not has_harmful_tail(DATA, 488)
+
+
+class TestPreferred:
+    def test_within_the_tolerance(self):
+        record = sizes_of((64, 400), (488, 970), (512, 1000))
+        assert (best_of(record), finalists(record), passed_over(record)) == (512, (488, 512), 512)
+        advice = advise(record)
+        assert advice.recommended.batch_size == 488
+        assert advice.reason.startswith(
+            "Next to 512, the fastest size that ran, and without its harmful last batch"
+        )
+        assert advice.fastest.batch_size == 512
+
+    @pytest.mark.parametrize("rate", [940, 500])
+    def test_not_beyond_it(self, rate):
+        record = sizes_of((64, 400), (488, rate), (512, 1000))
+        assert finalists(record)[0] == 512
+        assert passed_over(record) is None
+
+    def test_not_far_away(self):
+        record = sizes_of((264, 990), (512, 1000))
+        assert not has_harmful_tail(DATA, 264)
+        assert finalists(record)[0] == 512
+
+    def test_a_clean_best_stays(self):
+        record = sizes_of((480, 999), (488, 1000), (512, 980))
+        assert finalists(record)[0] == best_of(record) in {480, 488}
+
+    def test_only_sizes_that_ran(self):
+        record = sizes_of((64, 400), (512, 1000))
+        assert preferred(record, 512, worth_of(record)) == 512
+        assert advise(record).recommended.batch_size == 512
+
+    @pytest.mark.parametrize(("rate", "chosen"), [(965, 488), (900, 512)])
+    def test_the_confirmation_has_the_last_word(self, rate, chosen):
+        """Measured in turn it may turn out to cost more than the search saw."""
+        confirm = ((488, rate), (512, 1000), (488, rate), (512, 1000))
+        record = sizes_of((64, 400), (488, 970), (512, 1000), confirm=confirm)
+        assert advise(record).recommended.batch_size == chosen
+
+    def test_energy(self):
+        trials = numbered(metered(64, 0.2, 300), metered(488, 0.5, 100), metered(512, 0.51, 100))
+        record = record_of(trials, goal=Goal(kind="energy"), discovery=DATA)
+        assert best_of(record) == 512
+        assert finalists(record) == (488, 512)
+        reason = advise(record).reason
+        assert "the size with the most samples per joule" in reason
+        assert "9.76 instead of 10.04" in reason
+
+    def test_memory(self):
+        """The largest has tried sizes near the limit; one of them may be clean."""
+        trials = [trial_of(size, peak=size * 2**20) for size in (64, 504, 512)]
+        record = record_of(numbered(*trials), goal=Goal(kind="memory"), discovery=DATA)
+        assert (finalists(record), passed_over(record)) == ((504,), 512)
+        assert advise(record).reason.startswith("Next to 512, the largest size that ran and stays")
+        near = [one for one in trials if one.batch_size != 504]
+        record = record_of(numbered(*near), goal=Goal(kind="memory"), discovery=DATA)
+        assert finalists(record) == (512,)
+
+
+class TestNext:
+    def test_the_nearest_that_promises_enough(self):
+        record = sizes_of((64, 400), (128, 600), (256, 800), (512, 1000))
+        asked = next_clean(record, 512)
+        assert asked.kind == "timed"
+        assert not has_harmful_tail(DATA, asked.batch_size)
+        assert asked.batch_size % 8 == 0
+        assert asked.batch_size < 512  # memory: none larger than what ran
+
+    def test_asked_once(self):
+        record = sizes_of((64, 400), (256, 800), (488, 700), (512, 1000))
+        assert next_clean(record, 512) is None
+
+    @pytest.mark.parametrize("kind", ["knee", "memory"])
+    def test_other_searches_have_their_own(self, kind):
+        assert next_clean(sizes_of((64, 400), (512, 1000), goal=kind), 512) is None
+
+    def test_listed_sizes_are_all(self):
+        record = record_of(
+            numbered(trial_of(512, 0.5)),
+            goal=Goal(kind="throughput", sizes=(512,)),
+            discovery=DATA,
+        )
+        assert next_clean(record, 512) is None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_whole_search(seed):
+    """On paper, over data sets of all lengths: finished, run, within the tolerance of the best."""
+    for extra in range(0, 500, 61):
+        discovery = discovery_of(num_samples=20_000 + extra + seed)
+        result = Machine(discovery=discovery, seed=seed).search(
+            Goal(kind="throughput", budget_s=1e9)
+        )
+        assert result.finished
+        ran = {one.batch_size for one in result.record.trials if one.ran}
+        assert result.size in ran
+        best = best_of(result.record)
+        worth = worth_of(result.record)
+        if result.size != best:
+            assert has_harmful_tail(discovery, best)
+            assert not has_harmful_tail(discovery, result.size)
+            assert worth[result.size] >= 0.95 * worth[best]
+            assert "harmful last batch" in result.advice.reason
