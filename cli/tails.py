@@ -25,8 +25,8 @@ SETUPS = (
     type=click.Choice(SETUPS),
     help="What joins the ranks (default: dataloader for one rank, ddp for several).",
 )
-@click.option("--global", "batch_is", flag_value="global", help="The size is that of all ranks.")
-@click.option("--per-rank", "batch_is", flag_value="per rank", help="The size is that of a rank.")
+@click.option("--global", "is_global", is_flag=True, help="The size is that of all ranks.")
+@click.option("--per-rank", "is_per_rank", is_flag=True, help="The size is that of a rank.")
 @click.option("--rank-batch-sizes", type=SIZES, help="A size for each rank: 96,32.")
 @click.option("--drop-last", is_flag=True, help="The loader drops a short batch.")
 @click.option("--accumulate", "micro_batches", type=int, default=1, help="Batches per step.")
@@ -79,6 +79,8 @@ def tails(
 
     width, _ = terminal()
     if explain is not None:
+        if sweep or facts["num_samples"] is not None or facts["batch_size"] is not None:
+            raise click.UsageError("--explain prints a page; leave the other options out.")
         if explain == "all":
             pages = session.catalogue()
             text = session.as_json(pages) if as_json else session.catalogue_text(pages, width=width)
@@ -113,6 +115,10 @@ def _pipeline(facts: dict[str, Any], *, sweep: bool, sizes: tuple[int, int, int]
         facts["batch_size"] = sizes[0] if sizes is not None else 64
     if facts["batch_size"] is None:
         raise click.UsageError("Missing option '--batch-size', or --sweep for many sizes.")
+    is_global, is_per_rank = facts.pop("is_global"), facts.pop("is_per_rank")
+    if is_global and is_per_rank:
+        raise click.UsageError("--global and --per-rank contradict each other; give one.")
+    facts["batch_is"] = "global" if is_global else "per rank" if is_per_rank else None
     values = {
         name: facts.pop(name)
         for name in ("batch_norm_values", "group_norm_values", "instance_norm_values")

@@ -108,8 +108,8 @@ class Layout(Record, frozen=True, kw_only=True):
         last: the same in the last micro-step of the epoch; empty if there is no step, or if the
             framework refuses to place the samples.
         full_samples, last_samples: all of them together.
-        weight: what a sample of a short last micro-step weighs against the others under a mean
-            loss; 1 where it is not short.
+        weight: what a sample of a short last micro-step weighs under a mean loss against one of
+            a full micro-step; 1 where it is not short.
         batches: micro-steps per epoch of each process.
         steps: optimizer steps per epoch of the process that makes the most.
         duplicates: samples that are drawn more than once, counted as often as they are too many.

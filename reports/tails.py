@@ -103,6 +103,8 @@ def _last(layout: Layout) -> str:
     placed = _sizes(layout.last, layout.last_samples)
     if not layout.last:
         placed = plural(layout.last_samples, "sample")
+    if max(layout.batches) == 1:
+        return f"{placed}; it is the only one of an epoch"
     weight = number(float(f"{layout.weight:.3g}"))
     return f"{placed}; each weighs {weight} times the others under a mean loss"
 

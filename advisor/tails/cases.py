@@ -285,7 +285,7 @@ CASES: tuple[Case, ...] = (
         "With several devices, use_distributed_sampler=True replaces the sampler: training is "
         "shuffled even with shuffle=False, and validation repeats samples to make ranks equal, "
         "so that the mean of 0..8 came out as 3.6 and not 4.0 (9 samples, B = 4, two ranks). "
-        "Prediction repeats nothing.",
+        "Prediction repeats nothing, and ignores drop_last=True: all samples are predicted.",
         "Validate on one device, or with metrics that count samples.",
         "validate",
         "drop",

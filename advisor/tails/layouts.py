@@ -6,7 +6,7 @@ Every formula is compared with the framework's own code by tests/tails and tests
 from __future__ import annotations
 
 from ...records import Layout, Pipeline
-from .pipeline import ACCELERATE, DDP, GLOBAL, batch_is, dispatches, sampler_of
+from .pipeline import ACCELERATE, DDP, GLOBAL, batch_is, dispatches, drops_last, sampler_of
 
 
 def chunks(num_samples: int, num_parts: int) -> tuple[int, ...]:
@@ -120,7 +120,7 @@ def _ranks(pipeline: Pipeline, num_samples: int, size: int) -> Layout:
     else:
         own = num_samples // ranks if pipeline.sampler_drop_last else -(-num_samples // ranks)
     whole, left = divmod(own, size)
-    drops = pipeline.drop_last
+    drops = drops_last(pipeline)
     batches = whole + (left > 0 and not drops)
     each = whole * size if drops else own
     distinct = each if sampler == "plain" else min(num_samples, each * ranks)
@@ -143,7 +143,7 @@ def _ranks(pipeline: Pipeline, num_samples: int, size: int) -> Layout:
 
 def _uneven(pipeline: Pipeline, num_samples: int, size: int, shares: tuple[int, ...]) -> Layout:
     """Ranks with shares of different lengths; nothing makes them equal."""
-    drops = pipeline.drop_last
+    drops = drops_last(pipeline)
     batches = tuple(one // size if drops else -(-one // size) for one in shares)
     most = max(batches)
     last = tuple(

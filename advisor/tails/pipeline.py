@@ -55,6 +55,13 @@ def dispatches(pipeline: Pipeline) -> bool:
     return pipeline.iterable
 
 
+def drops_last(pipeline: Pipeline) -> bool:
+    """Whether a short last batch is left out. Lightning never does that where it predicts."""
+    return pipeline.drop_last and not (
+        pipeline.setup == "lightning" and pipeline.stage == "predict"
+    )
+
+
 def refuse(pipeline: Pipeline) -> str:
     """Why a setup starts no training at all, whatever the tail; empty if it does."""
     setup, ranks, size = pipeline.setup, pipeline.num_ranks, pipeline.batch_size

@@ -68,6 +68,8 @@ def _count(value: int | None) -> int:
 
 def _short(pipeline: Pipeline, layout: Layout) -> int:
     del pipeline
+    if layout.is_short and max(layout.batches) == 1:
+        return SAID  # there are no other steps
     return _harm(layout.weight > HARMFUL_WEIGHT) if layout.is_short else NO
 
 
@@ -247,7 +249,11 @@ RULES: tuple[Rule, ...] = (
         ),
         _duplicates,
     ),
-    Rule("distributed.no-samples", lambda one: one.sampler_drop_last, _no_samples),
+    Rule(
+        "distributed.no-samples",
+        lambda one: one.sampler_drop_last or (one.setup == "lightning" and one.stage == "predict"),
+        _no_samples,
+    ),
     Rule(
         "ddp.no-sampler",
         lambda one: (

@@ -43,6 +43,13 @@ def _samples(count: int) -> str:
 
 def _short(pipeline: Pipeline, layout: Layout) -> Said:
     each = "" if pipeline.num_ranks == 1 else f" ({format_runs(layout.last)} by rank)"
+    if max(layout.batches) == 1:
+        all_ranks = "" if pipeline.num_ranks == 1 else ", that of all ranks,"
+        return _say(
+            f"the batch size{all_ranks} is larger than the data set: an epoch is one step of all "
+            f"{_samples(layout.last_samples)}{each}",
+            Evidence(metric="samples", value=layout.last_samples, threshold=layout.full_samples),
+        )
     weigh = "weighs" if layout.last_samples == 1 else "weigh"
     return _say(
         f"the {_samples(layout.last_samples)} of the epoch's last step{each} {weigh} "
@@ -132,10 +139,19 @@ def _duplicates(pipeline: Pipeline, layout: Layout) -> Said:
 
 def _no_samples(pipeline: Pipeline, layout: Layout) -> Said:
     del layout
+    evidence = Evidence(
+        metric="samples", value=pipeline.num_samples or 0, threshold=pipeline.num_ranks
+    )
+    if not pipeline.sampler_drop_last:
+        return _say(
+            f"{_samples(pipeline.num_samples or 0)} for {pipeline.num_ranks} ranks: Lightning's "
+            "predict raises AssertionError on a rank without a sample",
+            evidence,
+        )
     return _say(
         f"DistributedSampler(drop_last=True) leaves none of {_samples(pipeline.num_samples or 0)} "
         f"for {pipeline.num_ranks} ranks",
-        Evidence(metric="samples", value=pipeline.num_samples or 0, threshold=pipeline.num_ranks),
+        evidence,
     )
 
 

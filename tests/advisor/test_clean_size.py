@@ -48,7 +48,7 @@ class TestPreferred:
         assert passed_over(record) is None
 
     def test_not_far_away(self):
-        record = sizes_of((264, 990), (512, 1000))
+        record = sizes_of((264, 970), (512, 1000))
         assert not has_harmful_tail(DATA, 264)
         assert finalists(record)[0] == 512
 

@@ -78,6 +78,12 @@ def predict():
     return [one.tolist() for one in trainer_of().predict(Seen(), loader())]
 
 
+def predict_drop():
+    """Predictions of a loader that drops its last batch."""
+    dropping = DataLoader(torch.arange(9.0)[:, None], 4, drop_last=True)
+    return [one.tolist() for one in trainer_of().predict(Seen(), dropping)]
+
+
 def plain():
     model = Seen()
     trainer_of(use_distributed_sampler=False).fit(model, loader())
@@ -91,7 +97,7 @@ def accumulate():
     return model.gradients
 
 
-CASES = {one.__name__: one for one in (fit, validate, predict, plain, accumulate)}
+CASES = {one.__name__: one for one in (fit, validate, predict, predict_drop, plain, accumulate)}
 
 
 def main():

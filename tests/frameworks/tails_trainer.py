@@ -87,7 +87,27 @@ def batches(folder):
     return model.seen
 
 
-CASES = {one.__name__: one for one in (predictions, accumulate, batches)}
+LOADERS = [
+    (samples, size, drop)
+    for samples in (1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 23, 31)
+    for size in (1, 2, 3, 4, 5, 7, 8, 12, 16)
+    for drop in (False, True)
+]
+
+
+def loaders(folder):
+    """The batches of this rank in the training loaders of many pipelines."""
+    trainer, _, _ = trainer_of(folder, 1)
+    found = []
+    for samples, size, drop in LOADERS:
+        trainer.train_dataset = [{"x": float(one), "labels": 0.0} for one in range(samples)]
+        trainer._train_batch_size = size
+        trainer.args.dataloader_drop_last = drop
+        found.append([one["x"].tolist() for one in trainer.get_train_dataloader()])
+    return found
+
+
+CASES = {one.__name__: one for one in (predictions, accumulate, batches, loaders)}
 
 
 def main():

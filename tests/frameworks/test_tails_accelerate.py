@@ -152,11 +152,12 @@ def test_split():
 
 
 @pytest.mark.case(
-    "accelerate.dispatch", "16 pipelines through the dispatcher, two processes", "accelerate",
+    "accelerate.dispatch", "hundreds of pipelines through the dispatcher, two processes", "accelerate",
     "torch",
 )  # fmt: skip
 def test_dispatch(seen):
     ranks = [one["dispatched"] for one in seen]
+    assert len(DISPATCHED) > 200
     for (num_samples, size, drop), *real in zip(DISPATCHED, *ranks, strict=True):
         found = layout(num_samples, size, 2, iterable=True, drop_last=drop)
         assert_same(found, real, num_samples)

@@ -4,6 +4,9 @@ from pathlib import Path
 
 import batchadvisor
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 from ..needs import framework
 from ..tails.launch import launch
@@ -12,7 +15,16 @@ from ..tails.test_layouts import assert_same
 
 framework("lightning")
 
+from lightning.pytorch.trainer.connectors.data_connector import _get_distributed_sampler  # noqa: E402
+from lightning.pytorch.trainer.states import RunningStage  # noqa: E402
+from lightning.pytorch.utilities.data import _update_dataloader  # noqa: E402
+
 pytestmark = pytest.mark.frameworks
+STAGES = {
+    "train": RunningStage.TRAINING,
+    "validate": RunningStage.VALIDATING,
+    "predict": RunningStage.PREDICTING,
+}
 SCRIPT = Path(__file__).with_name("tails_lightning.py")
 FACTS = {"num_samples": 9, "batch_size": 4, "num_ranks": 2, "setup": "lightning"}
 
@@ -23,7 +35,7 @@ def seen(tmp_path_factory):
     return launch(
         SCRIPT,
         tmp_path_factory.mktemp("ranks"),
-        *("fit", "validate", "predict", "plain", "accumulate"),
+        *("fit", "validate", "predict", "predict_drop", "plain", "accumulate"),
         TORCHELASTIC_RUN_ID="tails",
         GROUP_RANK="0",
         LOCAL_WORLD_SIZE="2",
@@ -52,6 +64,46 @@ def test_sampler(seen):
     assert_same(predict.layout, predicted, 9)
     assert predict.layout.duplicates == 0
     assert case_of(predict, "lightning.sampler") is None
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@settings(max_examples=150)
+@given(st.integers(1, 120), st.integers(1, 20), st.integers(2, 6), st.booleans())
+def test_layouts(stage, num_samples, size, ranks, drops):
+    """The loaders that Lightning makes for each rank, without starting the ranks."""
+    facts = {"num_samples": num_samples, "batch_size": size, "num_ranks": ranks}
+    report = batchadvisor.tails(**facts, setup="lightning", stage=stage, drop_last=drops)
+    if stage == "predict" and num_samples < ranks:
+        with pytest.raises(AssertionError):
+            dealt(num_samples, size, ranks, stage, drops)
+        assert "raises AssertionError" in case_of(report, "distributed.no-samples").message
+        return
+    assert case_of(report, "distributed.no-samples") is None
+    assert_same(report.layout, dealt(num_samples, size, ranks, stage, drops), num_samples)
+
+
+def dealt(num_samples, size, ranks, stage, drops):
+    """The batches of each rank from the loader that Lightning makes."""
+    real = []
+    for rank in range(ranks):
+        loader = DataLoader(range(num_samples), size, drop_last=drops)
+        sampler = _get_distributed_sampler(
+            loader, shuffle=False, overfit_batches=0, mode=STAGES[stage], num_replicas=ranks,
+            rank=rank,
+        )  # fmt: skip
+        real.append(list(_update_dataloader(loader, sampler, STAGES[stage]).batch_sampler))
+    return real
+
+
+@pytest.mark.case(
+    "lightning.sampler", "predict with drop_last=True leaves nothing out", "lightning", "torch"
+)
+def test_predict_drops_nothing(seen):
+    predicted = [one["predict_drop"] for one in seen]
+    assert sorted(one for rank in predicted for batch in rank for one in batch) == list(range(9))
+    report = batchadvisor.tails(**FACTS, stage="predict", drop_last=True)
+    assert_same(report.layout, predicted, 9)
+    assert report.layout.dropped == 0
 
 
 @pytest.mark.case(

@@ -13,6 +13,8 @@ from ..tails.test_layouts import assert_same
 framework("transformers")
 framework("accelerate")
 
+from .tails_trainer import LOADERS  # noqa: E402
+
 pytestmark = pytest.mark.frameworks
 SCRIPT = Path(__file__).with_name("tails_trainer.py")
 
@@ -21,14 +23,14 @@ SCRIPT = Path(__file__).with_name("tails_trainer.py")
 def alone(tmp_path_factory):
     """What one process saw."""
     folder = tmp_path_factory.mktemp("alone")
-    return launch(SCRIPT, folder, "predictions", "accumulate", world=1)[0]
+    return launch(SCRIPT, folder, "predictions", "accumulate", "loaders", world=1)[0]
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory):
     """What two ranks saw."""
     folder = tmp_path_factory.mktemp("ranks")
-    return launch(SCRIPT, folder, "batches", ACCELERATE_USE_CPU="true")
+    return launch(SCRIPT, folder, "batches", "loaders", ACCELERATE_USE_CPU="true")
 
 
 @pytest.mark.case(
@@ -63,3 +65,19 @@ def test_even_batches(seen):
     report = batchadvisor.tails(num_samples=9, batch_size=4, num_ranks=2, setup="trainer")
     assert_same(report.layout, [one["batches"] for one in seen], 9)
     assert case_of(report, "accelerate.even-batches").message.startswith("7 of 9")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_layouts(alone, seen, ranks):
+    """Hundreds of training loaders as the Trainer makes them."""
+    assert len(LOADERS) > 200
+    found = [alone["loaders"]] if ranks == 1 else [one["loaders"] for one in seen]
+    for (num_samples, size, drop), *real in zip(LOADERS, *found, strict=True):
+        report = batchadvisor.tails(
+            num_samples=num_samples,
+            batch_size=size,
+            num_ranks=ranks,
+            setup="trainer",
+            drop_last=drop,
+        )
+        assert_same(report.layout, real, num_samples)

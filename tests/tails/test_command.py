@@ -41,6 +41,27 @@ class TestPlan:
         assert data["layout"]["last"] == [1]
         assert {"norm.one-value", "loader.short"} <= {one["id"] for one in data["findings"]}
 
+    def test_values_of_norm_layers(self):
+        """One sample is an error where it gives one value, and only there."""
+        facts = ("--samples", 9, "--batch-size", 4, "--json")
+        for option, size, fires in (
+            ("--batch-norm-values", 1, True),
+            ("--batch-norm-values", 64, False),
+            ("--group-norm-values", 1, True),
+            ("--group-norm-values", 2, False),
+            ("--instance-norm-values", 1, True),
+            ("--instance-norm-values", 2, False),
+        ):
+            data = json.loads(typed(*facts, option, size))
+            assert ("norm.one-value" in {one["id"] for one in data["findings"]}) is fires
+
+    def test_a_batch_larger_than_the_data(self):
+        """There is one step, and so there are no others to weigh less."""
+        text = typed("--samples", 10, "--batch-size", 64)
+        assert "an epoch is one step of all 10 samples" in text
+        assert "times the others" not in text
+        assert "all ranks" not in text
+
     def test_uneven_ranks(self):
         text = typed("--samples", 21, "--ranks", 2, "--rank-batch-sizes", "6,2")
         assert "batches of 6, 2 by rank" in text
@@ -111,6 +132,11 @@ class TestBadInput:
             (("--explain", "nothing"), "No case"),
             (("--explain", "accelerate"), "Did you mean"),
             (("--samples", 9, "--batch-size", 4, "--setup", "other"), "other"),
+            (("--samples", 9, "--batch-size", 4, "--global", "--per-rank"), "contradict"),
+            (("--samples", 9, "--batch-size", 4, "--explain", "3"), "leave the other options out"),
+            (("--sweep", "--explain", "3"), "leave the other options out"),
+            (("--samples", 9, "--batch-size", 4, "--batch-norm-values", 0), "at least 1"),
+            (("--samples", 9, "--batch-size", 4, "--ranks", 3, "--global"), "shared evenly"),
         ],
     )
     def test_one_clear_error(self, arguments, part):
