@@ -152,9 +152,11 @@ def test_split():
 
 
 @pytest.mark.case(
-    "accelerate.dispatch", "hundreds of pipelines through the dispatcher, two processes", "accelerate",
+    "accelerate.dispatch",
+    "hundreds of pipelines through the dispatcher, two processes",
+    "accelerate",
     "torch",
-)  # fmt: skip
+)
 def test_dispatch(seen):
     ranks = [one["dispatched"] for one in seen]
     assert len(DISPATCHED) > 200
