@@ -1,0 +1,190 @@
+"""Streams, data workers, what a loader says of itself, the longest samples first."""
+
+import pytest
+import torch
+from batchadvisor.probes.loaders import (
+    CycledDataset,
+    is_training_fetch,
+)
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    SequentialSampler,
+)
+
+from .loading import ByHalf, Pass, Stream, info_of, numbers, steered
+
+
+class TestIterable:
+    def test_it_goes_round(self):
+        loader = DataLoader(Stream(20), batch_size=8)
+        handle = steered(loader)
+        script = Pass(loader, handle)
+        assert script.sizes(1) == [8]
+        for size in (3, 50, 7):
+            handle.asked = size
+            assert script.sizes(3) == [size] * 3
+        assert handle.info().steered == "exact"
+
+    def test_native_pass_ends(self):
+        loader = DataLoader(Stream(20), batch_size=8)
+        handle = steered(loader)
+        assert [len(one) for one in Pass(loader, handle)] == [8, 8, 4]
+        assert isinstance(loader.dataset, Stream)
+
+    def test_with_workers(self):
+        loader = DataLoader(Stream(40), batch_size=4, num_workers=2)
+        handle = steered(loader)
+        script = Pass(loader, handle)
+        assert script.sizes(2) == [4, 4]
+        for size in (10, 3):
+            handle.asked = size
+            assert script.sizes(4) == [size] * 4
+
+    def test_the_promised_length_is_not_held_against_it(self):
+        """torch warns when an iterable dataset yields more than its length: warnings are errors."""
+        loader = DataLoader(Stream(20, promised=20), batch_size=8)
+        handle = steered(loader)
+        assert len(loader) == 3
+        script = Pass(loader, handle)
+        next(script)
+        handle.asked = 6
+        assert script.sizes(10) == [6] * 10
+
+    def test_empty_stream_ends(self):
+        loader = DataLoader(Stream(0), batch_size=8)
+        handle = steered(loader)
+        handle.asked = 4
+        with pytest.raises(StopIteration):
+            next(Pass(loader, handle))
+
+    def test_cycled_dataset_passes_everything_on(self):
+        inner = Stream(3, promised=3)
+        cycled = CycledDataset(inner)
+        iterator = iter(cycled)
+        assert [next(iterator) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+        assert len(cycled) == 3
+        cycled.num = 2
+        assert inner.num == 2
+        with pytest.raises(AttributeError):
+            _ = cycled.nothing
+
+
+class Slow(Dataset):
+    """Says which size each batch was fetched with, by its length."""
+
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, index):
+        return torch.tensor(index)
+
+
+class TestWorkers:
+    def test_prefetched_batches_of_an_older_size_are_dropped(self):
+        loader = DataLoader(Slow(), batch_size=8, num_workers=2, prefetch_factor=3)
+        handle = steered(loader)
+        script = Pass(loader, handle)
+        assert script.sizes(2) == [8, 8]
+        for size in (5, 40, 8, 3):
+            handle.asked = size
+            assert script.sizes(3) == [size] * 3
+
+    def test_persistent_workers(self):
+        loader = DataLoader(Slow(), batch_size=8, num_workers=1, persistent_workers=True)
+        handle = steered(loader)
+        assert sum(Pass(loader, handle).sizes(50)) == 400
+        handle.asked = 9
+        assert Pass(loader, handle).sizes(3) == [9] * 3
+
+    @pytest.mark.skipif(
+        "in_order" not in DataLoader.__init__.__code__.co_varnames, reason="needs torch 2.6"
+    )
+    def test_batches_out_of_order_are_told_by_their_shape(self):
+        loader = DataLoader(Slow(), batch_size=8, num_workers=2, in_order=False)
+        handle = steered(loader)
+        script = Pass(loader, handle)
+        assert script.sizes(2) == [8, 8]
+        handle.asked = 6
+        assert script.sizes(4) == [6] * 4
+
+
+class TestInfo:
+    def test_map_style(self):
+        loader = DataLoader(numbers(), batch_size=8, shuffle=True, drop_last=True)
+        info = info_of(loader)
+        assert (info.batch_size, info.num_samples, info.drop_last) == (8, 100, True)
+        assert (info.sampler, info.iterable, info.num_workers) == ("RandomSampler", False, 0)
+
+    def test_sampler_decides_the_epoch(self):
+        sampler = RandomSampler(range(100), num_samples=30)
+        info = info_of(DataLoader(numbers(), batch_size=8, sampler=sampler))
+        assert info.num_samples == 30
+
+    def test_batch_sampler(self):
+        info = info_of(DataLoader(numbers(), batch_sampler=ByHalf(100, 10)))
+        assert (info.batch_size, info.num_samples, info.sampler) == (10, 100, "ByHalf")
+        batches = BatchSampler(SequentialSampler(range(40)), 8, True)
+        info = info_of(DataLoader(numbers(), batch_sampler=batches))
+        assert (info.batch_size, info.num_samples, info.drop_last) == (8, 40, True)
+
+    @pytest.mark.parametrize(("promised", "num"), [(None, None), (20, 20)])
+    def test_iterable(self, promised, num):
+        info = info_of(DataLoader(Stream(20, promised), batch_size=8))
+        assert (info.num_samples, info.iterable) == (num, True)
+
+    def test_dataset_that_batches_itself(self):
+        loader = DataLoader(numbers(), batch_size=None)
+        handle = steered(loader)
+        assert handle.cannot_steer
+        assert handle.info().steered == "no: the dataset batches itself"
+        assert handle.info().batch_size is None
+
+    def test_a_loader_that_is_gone(self):
+        handle = steered(DataLoader(numbers(), batch_size=8))
+        info = handle.info()
+        assert (info.batch_size, info.num_samples, info.sampler) == (8, None, "?")
+
+
+class TestTrainingFetch:
+    def test_only_with_gradients(self):
+        assert is_training_fetch()
+        with torch.no_grad():
+            assert not is_training_fetch()
+        with torch.inference_mode():
+            assert not is_training_fetch()
+
+
+class TestWorstCase:
+    def test_the_longest_come_first(self):
+        loader = DataLoader([torch.zeros(n) for n in (3, 9, 5, 7)], batch_size=1)
+        handle = steered(loader)
+        handle.worst_case = True
+        assert handle.why_unordered == ""
+        handle.begin_trial()
+        handle.asked = 1
+        found = Pass(loader, handle)
+        assert [next(found).numel() for _ in range(6)] == [9, 9, 9, 9, 3, 9]
+
+    def test_a_stream_is_left_as_it_is(self):
+        loader = DataLoader(Stream(), batch_size=4)
+        handle = steered(loader)
+        handle.worst_case = True
+        handle.begin_trial()
+        handle.asked = 5
+        assert "iterable" in handle.why_unordered
+        assert Pass(loader, handle).sizes(2) == [5, 5]
+
+    def test_a_batch_sampler_of_its_own_is_left_as_it_is(self):
+        class Own(BatchSampler):
+            pass
+
+        loader = DataLoader(numbers(), batch_sampler=Own(SequentialSampler(range(100)), 4, False))
+        handle = steered(loader)
+        handle.worst_case = True
+        handle.begin_trial()
+        handle.asked = 5
+        assert "(Own)" in handle.why_unordered
+        assert next(Pass(loader, handle))[0].tolist() == [0, 1, 2, 3, 4]
