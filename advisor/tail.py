@@ -45,7 +45,7 @@ def _shared(pipeline: Pipeline, discovery: Discovery) -> Pipeline:
     loader, ranks = discovery.primary, discovery.num_ranks
     whole = loader.dataset_samples
     if discovery.door == "keras":
-        return msgspec.structs.replace(pipeline, setup=_KERAS[loader.sampler])
+        return msgspec.structs.replace(pipeline, setup=_KERAS.get(loader.sampler, "dataloader"))
     if discovery.num_replicas > 1:
         return msgspec.structs.replace(
             pipeline, setup="data-parallel", num_ranks=discovery.num_replicas

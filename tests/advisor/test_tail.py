@@ -7,8 +7,9 @@ from batchadvisor.advisor.tail import (
     last_batch,
     pipeline_of,
     tail_of,
+    unknown_reason,
 )
-from batchadvisor.advisor.tails.engine import MAX_CLEAN, NEAR, nearest_clean
+from batchadvisor.advisor.tails.engine import MAX_CLEAN, NEAR, nearest_clean, report_of
 from batchadvisor.advisor.tails.rules import HARMFUL_WEIGHT
 from batchadvisor.records import NormLayers, Pipeline
 from hypothesis import given
@@ -110,9 +111,54 @@ class TestRanks:
         assert tail.last_batch == 9
         assert has_harmful_tail(found, 64)
 
+    def test_accelerates_dispatcher(self):
+        found = self.ranks(
+            9, sampler="SequentialSampler", dataset_samples=9, even_batches=True,
+            split_batches=False, dispatch_batches=True,
+        )  # fmt: skip
+        assert pipeline_of(found, 4).setup == "accelerate"
+        assert tail_of(found, 4).last == (1, 1)
+
+    def test_keras_has_rules_of_its_own(self):
+        """BatchNormalization on one sample is no error there, and silent."""
+        norms = NormLayers(batch_norm=1)
+        for backend in ("torch", "tensorflow", "jax"):
+            loader = loader_of(9, sampler=f"Keras on {backend}")
+            found = discovery_of(loader=loader, door="keras", norm_layers=norms)
+            assert pipeline_of(found, 4).setup == f"keras-{backend}"
+            assert tail_of(found, 4).last_batch == 1
+            ids = {one.id for one in report_of(pipeline_of(found, 4)).findings}
+            assert "keras.one-sample" in ids
+            assert "norm.one-value" not in ids
+
     def test_a_sampler_of_the_scripts_own_is_not_guessed(self):
         found = self.ranks(9, sampler="MySampler", dataset_samples=17)
         assert pipeline_of(found, 4) == pipeline_of(self.ranks(9, ranks=1), 4)
+
+
+class TestNormLayers:
+    """What one sample gives to the layers decides what a last batch of one sample is."""
+
+    @pytest.mark.parametrize(
+        ("values", "fires"),
+        [(None, "norm.one-value"), (1, "norm.one-value"), (64, "norm.few-samples")],
+    )
+    def test_values_that_were_seen(self, values, fires):
+        norms = NormLayers(batch_norm=2, batch_norm_values=values)
+        found = discovery_of(loader=loader_of(9), norm_layers=norms)
+        ids = {one.id for one in report_of(pipeline_of(found, 4)).findings}
+        assert ids & {"norm.one-value", "norm.few-samples"} == {fires}
+
+    def test_the_plan_of_an_unknown_epoch_holds_what_was_seen(self):
+        norms = NormLayers(batch_norm=2, batch_norm_values=49)
+        loader = loader_of(None, iterable=True, num_workers=2, drop_last=True)
+        found = discovery_of(loader=loader, norm_layers=norms, micro_batches=3)
+        assert unknown_reason(found, 8).endswith(
+            "batchadvisor tails --samples N --batch-size 8 --iterable --workers 2 --drop-last "
+            "--accumulate 3 --batch-norm-values 49"
+        )
+        ranks = discovery_of(loader=loader, num_ranks=2, norm_layers=NormLayers())
+        assert "--setup ddp --ranks 2 --iterable" in unknown_reason(ranks, 8)
 
 
 class TestHarm:
