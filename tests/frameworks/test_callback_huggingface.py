@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from batchadvisor.advisor.advise import advise
 from batchadvisor.session.store import read_record
 from torch import nn
 
 from ..needs import framework
+from .watched import assert_failed, assert_found_out, assert_same_to_the_bit
 
 transformers = framework("transformers")
 pytestmark = [
@@ -104,10 +104,7 @@ def run(tmp_path_factory):
 
 class TestTrain:
     def test_the_training_is_the_same_to_the_bit(self, run):
-        plain, net = run[:2]
-        assert plain.losses == net.losses
-        pairs = zip(plain.state_dict().values(), net.state_dict().values(), strict=True)
-        assert all(torch.equal(a, b) for a, b in pairs)
+        assert_same_to_the_bit(*run[:2])
 
     def test_it_counts_what_the_loop_did(self, run):
         _, net, trainer, own, record = run
@@ -120,17 +117,9 @@ class TestTrain:
         assert observed.num_epochs == EPOCHS
 
     def test_what_it_found_out(self, run):
-        record = run[4]
-        found = record.discovery
-        assert (found.native_batch_size, found.micro_batches) == (BATCH, ACCUMULATE)
-        assert found.primary.num_samples == NUM_SAMPLES
-        assert found.norm_layers.batch_norm == 1
-        assert found.optimizers[0].name == "AdamW"
-        trial = record.trials[0]
-        assert 0 < trial.input_wait_s.median < trial.step_s.median
-        assert trial.profile.operators_pct > 0
-        assert trial.tail.num_samples == 4
-        assert advise(record).recommended.batch_size == BATCH
+        assert_found_out(
+            run[4], batch_size=BATCH, accumulate=ACCUMULATE, num_samples=NUM_SAMPLES, tail=4
+        )
 
     def test_the_loader_has_its_class_back(self, tmp_path):
         seen = []
@@ -162,10 +151,7 @@ def test_an_exception_passes_unchanged(tmp_path):
     with pytest.raises(ValueError, match="mine") as caught:
         trainer.train()
     assert caught.value is error
-    record = read_record(tmp_path / "log")
-    assert record.state == "failed"
-    assert record.faults[0].detail == "ValueError: mine"
-    assert record.observed.num_steps == 10
+    assert_failed(tmp_path / "log", "ValueError: mine", num_steps=10)
 
 
 def test_out_of_memory(tmp_path):
