@@ -134,7 +134,8 @@ def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
         said = _last_line(log)
         return UsageError(
             f"{script} ended with exit code 2 before training{': ' + said if said else ''}.",
-            f"Put the script's own arguments after its name: batchadvisor run {script} ARGUMENTS.",
+            "Our options stand before the script, its own after it: batchadvisor run "
+            f"OPTIONS {script} ARGUMENTS.",
         )
     if message.exit_code != 0:
         said = _last_line(log)
