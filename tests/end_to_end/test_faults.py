@@ -146,6 +146,7 @@ def resisting(tmp_path_factory):
 
 
 class TestLoopsThatResist:
+    @pytest.mark.slow
     def test_a_guard_on_the_size(self, resisting):
         """Only the script's own size makes steps; it is sent to the template door."""
         script = SCRIPTS / "size_guard.py"
@@ -161,6 +162,7 @@ class TestLoopsThatResist:
         assert any("batch 8 did not run" in one.message for one in done.advice.findings)
         assert done.left == []
 
+    @pytest.mark.slow
     def test_a_loop_that_swallows_exceptions(self, resisting):
         """It can swallow neither the end of a trial nor the end of the run."""
         done = resisting("swallows")
