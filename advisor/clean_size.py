@@ -1,9 +1,9 @@
 """A size without a harmful short last batch, next to the best one of a goal.
 
 The goal `knee` has this rule inside its search (knee.py). Under the others a clean size that costs
-less than the tolerance of the goal takes the place of the best: of its throughput, of its samples
-per joule, or of the size itself where the largest is asked for. Only sizes that ran are taken; the
-search for speed tries one for that, the search for the largest has tried several near the limit.
+little takes the place of the best: of its throughput, of its samples per joule, or of the size
+itself where the largest is asked for. Only sizes that ran are taken; the search for speed tries one
+for that, the search for the largest has tried several near the limit.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from .laws import fit_time
 from .sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
 from .tail import has_harmful_tail, last_batch
 
+SPEED_COST = 0.02
+"""Who asks for speed gives up no more of it than this; else the tolerance of the goal holds."""
 REACH = 1.34
 """How many times as large, or as small, a clean size may be."""
 
@@ -29,13 +31,19 @@ def preferred(record: RunRecord, best: int, worth: Mapping[int, float]) -> int:
     """
     if not _harmful(record, best) or best not in worth:
         return best
-    floor = (1 - record.goal.tolerance) * worth[best]
+    floor = (1 - cost_of(record)) * worth[best]
     near = [
         size
         for size, value in worth.items()
         if value >= floor and best / REACH <= size <= best * REACH and not _harmful(record, size)
     ]
     return max(near, key=lambda size: (worth[size], -size), default=best)
+
+
+def cost_of(record: RunRecord) -> float:
+    """The share of what the goal compares by that a clean size may cost."""
+    tolerance = record.goal.tolerance
+    return tolerance if record.goal.kind == "memory" else min(SPEED_COST, tolerance)
 
 
 def worth_of(record: RunRecord) -> dict[int, float]:
@@ -71,14 +79,14 @@ def next_clean(record: RunRecord, best: int | None) -> TrialRequest | None:
 
 def _candidates(record: RunRecord, best: int) -> list[int]:
     """Clean round sizes near the best, the most promising first; none larger than what ran."""
-    tolerance = record.goal.tolerance
+    cost = cost_of(record)
     least = max(smallest_allowed(record), smallest_sound(record), round(best / REACH))
     top = min(int(best * REACH), max(searched(record)), largest_allowed(record))
     near = {allowed(record, one) for one in range(least, top + 1)} - {best}
     clean = [one for one in near if least <= one <= top and not _harmful(record, one)]
     rates = _predicted(record, {*clean, best})
     if rates:
-        clean = [one for one in clean if rates[one] >= (1 - tolerance) * rates[best]]
+        clean = [one for one in clean if rates[one] >= (1 - cost) * rates[best]]
         top_rate = max((rates[one] for one in clean), default=1.0)
 
     def order(size: int) -> tuple[float, ...]:

@@ -92,7 +92,7 @@ def _costs_too_much(record: RunRecord, size: int, best: int) -> bool:
     """Whether the confirmation says that a size costs more than the tolerance."""
     if record.goal.kind == "memory" or not _measured_enough(record, size, best):
         return False
-    floor = 1 - record.goal.tolerance
+    floor = 1 - clean_size.cost_of(record)
     if record.goal.kind == "energy":
         mine, theirs = (
             [

@@ -44,12 +44,14 @@ BRACKET = 1.34
 TAIL_REACH = 1.34
 """How much larger a size without a harmful tail may be than the knee."""
 MAX_REFINEMENTS = 5
+COSTLY = 0.1
+"""Beyond a size that lost already, a trial may cost this share of the budget."""
 FALLING = 1.05
 """A step that takes this many times as long as one of a larger size is doubted."""
 DIP = 0.95
 """So is a throughput below this share of both its neighbours'."""
 MAX_AGAIN = 4
-SAME = 0.005
+SAME = 0.01
 """Sizes this close to the best are as good."""
 ENOUGH = 0.25
 """The ratio of knee and best is known to this share of the tolerance, or time is up."""
@@ -111,7 +113,7 @@ def fastest(record: RunRecord) -> int | None:
     best = max(sizes.values(), key=throughput)
     assert best.samples_per_s is not None
     half_width = best.samples_per_s.relative_half_width
-    floor = best.samples_per_s.median * (1 - min(0.02, max(0.005, half_width)))
+    floor = best.samples_per_s.median * (1 - min(SAME, max(SAME / 2, half_width)))
     return min(size for size, trial in sizes.items() if throughput(trial) >= floor)
 
 
@@ -223,7 +225,10 @@ def _grow(record: RunRecord, budget: Budget) -> TrialRequest | None:
         if size <= last * 1.1 or size > top or known_bad(record, size):
             continue
         request = _timed(record, size, f"x{size / last:.1f}: does a larger batch still pay?")
-        if budget.allows(request):
+        costly = budget.trial_s(request) > COSTLY * record.goal.budget_s
+        if budget.allows(request) and not (
+            costly and throughput(sizes[last]) < best_throughput(sizes)
+        ):
             return request
     return None
 
@@ -285,13 +290,16 @@ def _sharpen(record: RunRecord) -> TrialRequest | None:
     size = knee(record)
     assert size is not None
     top = best_throughput(sizes)
-    involved = {
-        one
-        for one, trial in sizes.items()
-        if (throughput(trial) >= LAW_FROM * top if one <= best else may_be_best(trial, top))
-    }
+    larger = [one for one, trial in sizes.items() if one > best and may_be_best(trial, top)]
+    smaller = [
+        one for one, trial in sizes.items() if one <= best and throughput(trial) >= LAW_FROM * top
+    ]
+    # Which size is the best decides as much as how near to it the knee is.
+    other = (
+        best if size < best else max(larger, key=lambda one: throughput(sizes[one]), default=best)
+    )
     precision = ENOUGH * record.goal.tolerance
-    return more_rounds(record, involved | {size}, size, best, precision)
+    return more_rounds(record, {*smaller, *larger, size}, size, other, precision)
 
 
 def _beside_the_best(record: RunRecord, sizes: dict[int, Trial]) -> TrialRequest | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..records import Choice, RunRecord
 from ..units import format_bytes, format_measured
+from . import clean_size
 from .confirm import finalists, passed_over, ratio_to
 from .energy import samples_per_joule, thriftiest, why_not
 from .facts import best_timed, failed, searched, smallest_bad, target_bytes, trusted_memory
@@ -75,8 +76,8 @@ def _objective(record: RunRecord, choice: Choice) -> str:
 
 def _instead_of(record: RunRecord, size: int, best: int) -> str:
     """Why a clean size comes before the best one of its goal, and what that costs."""
-    kind, tolerance = record.goal.kind, record.goal.tolerance
-    end = f"and without its harmful last batch, which is worth up to {tolerance:.0%}"
+    kind, cost = record.goal.kind, clean_size.cost_of(record)
+    end = f"and without its harmful last batch, which is worth up to {cost:.0%}"
     if kind == "memory":
         target = format_bytes(target_bytes(record) or 0)
         return f"Next to {best}, the largest size that ran and stays below {target}, {end}."

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import signal
 import statistics
 import subprocess
 import sys
@@ -264,6 +265,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--no-results", action="store_true", help="print only")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the stopped process goes as well
     results = Results(None if options.no_results else options.results, "steering-cost")
     data = results.data
     data["settings"] = {"seconds": options.seconds, "fetch_pairs": options.fetch_pairs}

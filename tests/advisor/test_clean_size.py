@@ -31,8 +31,8 @@ def test_the_example():
 
 
 class TestPreferred:
-    def test_within_the_tolerance(self):
-        record = sizes_of((64, 400), (488, 970), (512, 1000))
+    def test_at_little_cost(self):
+        record = sizes_of((64, 400), (488, 985), (512, 1000))
         assert (best_of(record), finalists(record), passed_over(record)) == (512, (488, 512), 512)
         advice = advise(record)
         assert advice.recommended.batch_size == 488
@@ -41,19 +41,19 @@ class TestPreferred:
         )
         assert advice.fastest.batch_size == 512
 
-    @pytest.mark.parametrize("rate", [940, 500])
+    @pytest.mark.parametrize("rate", [975, 500])
     def test_not_beyond_it(self, rate):
         record = sizes_of((64, 400), (488, rate), (512, 1000))
         assert finalists(record)[0] == 512
         assert passed_over(record) is None
 
     def test_not_far_away(self):
-        record = sizes_of((264, 970), (512, 1000))
+        record = sizes_of((264, 985), (512, 1000))
         assert not has_harmful_tail(DATA, 264)
         assert finalists(record)[0] == 512
 
     def test_a_clean_best_stays(self):
-        record = sizes_of((480, 999), (488, 1000), (512, 980))
+        record = sizes_of((480, 999), (488, 1000), (512, 985))
         assert finalists(record)[0] == best_of(record) in {480, 488}
 
     def test_only_sizes_that_ran(self):
@@ -61,21 +61,21 @@ class TestPreferred:
         assert preferred(record, 512, worth_of(record)) == 512
         assert advise(record).recommended.batch_size == 512
 
-    @pytest.mark.parametrize(("rate", "chosen"), [(965, 488), (900, 512)])
+    @pytest.mark.parametrize(("rate", "chosen"), [(982, 488), (900, 512)])
     def test_the_confirmation_has_the_last_word(self, rate, chosen):
         """Measured in turn it may turn out to cost more than the search saw."""
         confirm = ((488, rate), (512, 1000), (488, rate), (512, 1000))
-        record = sizes_of((64, 400), (488, 970), (512, 1000), confirm=confirm)
+        record = sizes_of((64, 400), (488, 985), (512, 1000), confirm=confirm)
         assert advise(record).recommended.batch_size == chosen
 
     def test_energy(self):
-        trials = numbered(metered(64, 0.2, 300), metered(488, 0.5, 100), metered(512, 0.51, 100))
+        trials = numbered(metered(64, 0.2, 300), metered(488, 0.493, 100), metered(512, 0.51, 100))
         record = record_of(trials, goal=Goal(kind="energy"), discovery=DATA)
         assert best_of(record) == 512
         assert finalists(record) == (488, 512)
         reason = advise(record).reason
         assert "the size with the most samples per joule" in reason
-        assert "9.76 instead of 10.04" in reason
+        assert "9.899 instead of 10.04" in reason
 
     def test_memory(self):
         """The largest has tried sizes near the limit; one of them may be clean."""
@@ -116,7 +116,7 @@ class TestNext:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_whole_search(seed):
-    """On paper, over data sets of all lengths: finished, run, within the tolerance of the best."""
+    """On paper, over data sets of all lengths: finished, run, close to the best."""
     for extra in range(0, 500, 61):
         discovery = discovery_of(num_samples=20_000 + extra + seed)
         result = Machine(discovery=discovery, seed=seed).search(
@@ -130,5 +130,5 @@ def test_a_whole_search(seed):
         if result.size != best:
             assert has_harmful_tail(discovery, best)
             assert not has_harmful_tail(discovery, result.size)
-            assert worth[result.size] >= 0.95 * worth[best]
+            assert worth[result.size] >= 0.98 * worth[best]
             assert "harmful last batch" in result.advice.reason
