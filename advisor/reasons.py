@@ -76,8 +76,8 @@ def _objective(record: RunRecord, choice: Choice) -> str:
 
 def _instead_of(record: RunRecord, size: int, best: int) -> str:
     """Why a clean size comes before the best one of its goal, and what that costs."""
-    kind, cost = record.goal.kind, clean_size.cost_of(record)
-    end = f"and without its harmful last batch, which is worth up to {cost:.0%}"
+    kind, most = record.goal.kind, clean_size.cost_of(record)
+    end = f"and without its harmful last batch, which is worth up to {most:.0%}"
     if kind == "memory":
         target = format_bytes(target_bytes(record) or 0)
         return f"Next to {best}, the largest size that ran and stays below {target}, {end}."
