@@ -11,8 +11,11 @@ else the machine does meets all of them alike: one process alone while the other
 processes without synchronisation, both with DistributedDataParallel. The second kind is what the
 law calls one device: it takes Tcomp with all ranks busy, since they share the host's caches and
 memory. The first shows what that sharing costs, which is no part of the law. Both processes have
-one thread. `epochs` in the result are medians over the blocks with their 90 % intervals, the
-speed-ups those of the blocks' ratios; the times of all steps are kept.
+one thread.
+
+Prediction and measurement are launches of their own, between which a machine that others share
+changes its speed by more than either's interval. So they are repeated in turn, and the result is
+the median over the repetitions with its 90 % interval; the times of all steps are kept.
 """
 
 from __future__ import annotations
@@ -37,6 +40,9 @@ from batchadvisor.spread import spread_of
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 NUM_SAMPLES = 16384
+
+Repetition = tuple[dict[str, float], dict[str, list[list[float]]]]
+"""What the law said, and the seconds of each step by kind and block."""
 
 SCRIPT = """
 import json, os, sys, time
@@ -112,10 +118,16 @@ def main() -> None:
         folder = Path(name)
         script = folder / "train.py"
         script.write_text(SCRIPT.replace("NUM_SAMPLES", str(NUM_SAMPLES)))
-        for size in options.sizes:
-            predicted = _predicted(script, folder, size, options.budget)
-            times = _times(script, folder, size, options)
-            rows.append(_row(size, predicted, times))
+        found: dict[int, list[Repetition]] = {size: [] for size in options.sizes}
+        for number in range(options.repeats):
+            for size in options.sizes:
+                predicted = _predicted(
+                    script, folder / f"run-{size}-{number}", size, options.budget
+                )
+                found[size].append((predicted, _times(script, folder, size, options)))
+            print(f"repetition {number + 1} of {options.repeats}", file=sys.stderr, flush=True)
+        for size, repetitions in found.items():
+            rows.append(_row(size, repetitions))
             print(_line(rows[-1]), flush=True)
     _save(rows)
 
@@ -125,14 +137,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--sizes", type=lambda text: [int(one) for one in text.split(",")], default=[16, 64, 256]
     )
-    parser.add_argument("--blocks", type=int, default=15, help="blocks of each kind, in turn")
+    parser.add_argument("--repeats", type=int, default=5, help="of prediction and measurement")
+    parser.add_argument("--blocks", type=int, default=6, help="blocks of each kind, in turn")
     parser.add_argument("--steps", type=int, default=10, help="timed steps of each block")
-    parser.add_argument("--budget", default="40s")
+    parser.add_argument("--budget", default="20s")
     return parser.parse_args()
 
 
-def _predicted(script: Path, folder: Path, size: int, budget: str) -> dict[str, Spread]:
-    out = folder / f"run-{size}"
+def _predicted(script: Path, out: Path, size: int, budget: str) -> dict[str, float]:
+    """Seconds an epoch on one and on two, and the speed-up, by the law."""
     command = [
         *(sys.executable, "-m", "batchadvisor", "run", "--nproc-per-node", "2"),
         *("--device", "cpu", "-q", "--no-profile", "--sizes", str(size), "--budget", budget),
@@ -142,10 +155,11 @@ def _predicted(script: Path, folder: Path, size: int, budget: str) -> dict[str, 
     scaling = scaling_of(read_record(out), size)
     assert scaling is not None, f"no pairs at {size}"
     points = {one.world_size: one for one in scaling.points}
-    one, two = points[1].epoch_s, points[2].epoch_s
+    one, two, speedup = points[1].epoch_s, points[2].epoch_s, points[2].speedup
     assert one is not None
     assert two is not None
-    return {"one": one, "two": two, "speedup": points[2].speedup}
+    assert speedup is not None
+    return {"one": one.median, "two": two.median, "speedup": speedup.median}
 
 
 def _times(
@@ -167,21 +181,29 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def _row(
-    size: int, predicted: dict[str, Spread], times: dict[str, list[list[float]]]
-) -> dict[str, Any]:
+def _measured(size: int, times: dict[str, list[list[float]]]) -> dict[str, float]:
+    """The same from the steps of one launch: medians over its blocks, and of the blocks' ratios."""
     step_s = {kind: [median(block) for block in blocks] for kind, blocks in times.items()}
     one, two = -(-NUM_SAMPLES // size), -(-NUM_SAMPLES // (2 * size))
-    measured = {
-        "one": [steps * one for steps in step_s["busy"]],
-        "one_alone": [steps * one for steps in step_s["alone"]],
-        "two": [steps * two for steps in step_s["together"]],
+    ratios = {
+        kind: median(
+            one * single / (two * both)
+            for single, both in zip(step_s[kind], step_s["together"], strict=True)
+        )
+        for kind in ("busy", "alone")
     }
-    pairs = list(zip(measured["one"], measured["one_alone"], measured["two"], strict=True))
-    measured["speedup"] = [busy / both for busy, _, both in pairs]
-    measured["speedup_over_alone"] = [alone / both for _, alone, both in pairs]
-    found = {name: _plain(spread_of(values)) for name, values in measured.items()}
-    said = {name: _plain(spread) for name, spread in predicted.items()}
+    return {
+        "one": one * median(step_s["busy"]),
+        "one_alone": one * median(step_s["alone"]),
+        "two": two * median(step_s["together"]),
+        "speedup": ratios["busy"],
+        "speedup_over_alone": ratios["alone"],
+    }
+
+
+def _row(size: int, repetitions: list[Repetition]) -> dict[str, Any]:
+    said = _spreads([predicted for predicted, _ in repetitions])
+    found = _spreads([_measured(size, times) for _, times in repetitions])
     return {
         "batch_size": size,
         "predicted": said,
@@ -191,15 +213,25 @@ def _row(
             and found[name]["low"] <= said[name]["high"]
             for name in said
         },
-        "step_s": {
-            kind: [[round(step, 6) for step in block] for block in blocks]
-            for kind, blocks in times.items()
-        },
+        "repetitions": [
+            {
+                "predicted": predicted,
+                "step_s": {
+                    kind: [[round(step, 6) for step in block] for block in blocks]
+                    for kind, blocks in times.items()
+                },
+            }
+            for predicted, times in repetitions
+        ],
     }
 
 
+def _spreads(rows: list[dict[str, float]]) -> dict[str, dict[str, float]]:
+    return {name: _plain(spread_of([row[name] for row in rows])) for name in rows[0]}
+
+
 def _plain(one: Spread | None) -> dict[str, float]:
-    assert one is not None, "too few blocks for an interval"
+    assert one is not None
     return {"median": one.median, "low": one.low, "high": one.high}
 
 
