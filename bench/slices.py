@@ -106,6 +106,7 @@ class Slices:
                 )
             )
         self._groups["alone"] = alone.pid
+        self._alone = alone
         self._wait(lambda: len(self._steps("alone")) > SKIPPED)
         self._signal("alone", signal.SIGSTOP)
         self._bench.environment = environment | {"BENCH_STAMPS": str(self._stamps["steered"])}
@@ -139,9 +140,12 @@ class Slices:
     def _signal(self, one: str, number: int) -> None:
         try:
             os.killpg(self._groups[one], number)
+            over = one == "alone" and self._alone.poll() is not None
         except ProcessLookupError:
+            over = True
+        if over:
             msg = f"the process that runs {one} has ended; give the script more steps"
-            raise RuntimeError(msg) from None
+            raise RuntimeError(msg)
 
     def _steps(self, one: str) -> list[float]:
         noted = read_stamps(self._stamps[one])

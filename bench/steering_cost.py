@@ -1,6 +1,6 @@
 """What steering costs: optimizer steps per second of a script alone and of the same one steered.
 
-    python bench/steering_cost.py                     # a very cheap step and both examples
+    python bench/steering_cost.py                     # both examples
     python bench/steering_cost.py my_script.py --seconds 300
 
 Two processes live side by side and run in turn for a tenth of a second: one has the script alone,
@@ -33,8 +33,7 @@ from common import EXAMPLES, HERE, RESULTS, Bench, Results, header, interval, sa
 from slices import SKIPPED, Slices
 from stamped import read_stamps
 
-PLAIN = HERE.parent / "tests" / "scripts" / "plain.py"
-SCRIPTS = (PLAIN, EXAMPLES / "char_gpt.py", EXAMPLES / "resnet18_cifar10.py")
+SCRIPTS = (EXAMPLES / "char_gpt.py", EXAMPLES / "resnet18_cifar10.py")
 TRIMMED = 0.1
 """Share of the ratios that is left out on either side."""
 SURE = 1.645
@@ -253,7 +252,7 @@ def main() -> None:
         nargs="*",
         type=Path,
         default=SCRIPTS,
-        help="default: a cheap one and both examples",
+        help="default: both examples",
     )
     parser.add_argument(
         "--seconds", type=float, default=240.0, help="for each script (default %(default)s)"

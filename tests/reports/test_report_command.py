@@ -68,13 +68,13 @@ class TestFormats:
 
     def test_without_a_name_it_stands_beside_the_record(self, folder):
         assert report(folder)[0] == 0
-        assert "Use batch size 64" in (folder / "report.html").read_text()
+        assert "Use batch size 40" in (folder / "report.html").read_text()
         assert report(folder / "record.json")[0] == 0  # ours: written anew
 
     def test_json_on_stdout(self, folder):
         code, text = report(folder, "--json")
         assert code == 0
-        assert json.loads(text)["advice"]["recommended"]["batch_size"] == 64
+        assert json.loads(text)["advice"]["recommended"]["batch_size"] == 40
         assert not (folder / "report.html").exists()
 
     def test_the_schema_needs_no_record(self):
@@ -108,7 +108,7 @@ class TestComparison:
         code, text = report(folder, other, "--json")
         data = json.loads(text)
         assert data["kind"] == "comparison"
-        assert data["before"]["advice"]["recommended"]["batch_size"] == 64
+        assert data["before"]["advice"]["recommended"]["batch_size"] == 40
 
     def test_with_itself_nothing_can_be_told(self, folder):
         data = json.loads(report(folder, folder, "--json")[1])
@@ -167,7 +167,7 @@ class TestOtherRecords:
         assert report(folder, "-o", tmp_path / "r.md")[0] == 0
         text = (tmp_path / "r.md").read_text()
         assert f"The record has schema {newer}" in text
-        assert "Use batch size 64" in text
+        assert "Use batch size 40" in text
 
     def test_another_major_version_is_refused(self, folder):
         code, text = report(changed(folder, schema_version="9.0"))
@@ -215,7 +215,7 @@ class TestOutput:
         assert "--force" in text
         assert path.read_text() == "# mine\n"
         assert report(folder, "-o", path, "--force")[0] == 0
-        assert "batch size 64" in path.read_text()
+        assert "batch size 40" in path.read_text()
 
     def test_a_folder_that_is_not_there(self, folder, tmp_path):
         code, text = report(folder, "-o", tmp_path / "no" / "r.html")
