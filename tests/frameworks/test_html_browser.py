@@ -172,7 +172,8 @@ def test_hovering_shows_the_records_numbers(visit, files):
         assert legend["batch size"] == str(size)
         value, half = numbers(legend["measured"].replace("±", " "))
         assert value == pytest.approx(own.samples_per_s.median, rel=0.03)
-        assert half == pytest.approx((own.samples_per_s.high - own.samples_per_s.low) / 2, rel=0.6)
+        wide = (own.samples_per_s.high - own.samples_per_s.low) / 2
+        assert 0.9 * wide <= half <= 2 * wide  # one digit, rounded up
         assert min(rates) <= own.samples_per_s.median <= max(rates)
         # the cursors of all charts over sizes move together
         linked = one.legend(memory)
