@@ -114,6 +114,9 @@ def write_run_events(
 
     text = render(report_of(record, folder)).removeprefix(MARK).strip() + NOTE
     steps = _steps(read_samples(folder)) if record.observed is None else {}
+    for trial in record.trials:
+        if trial.turns is not None:  # steps of several sizes
+            steps.pop(trial.ordinal, None)
     (files or EventFiles(folder / TRACES)).update(record, advice, text=text, steps=steps)
 
 

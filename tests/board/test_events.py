@@ -208,16 +208,18 @@ class TestLive:
 
     def test_steps_are_written_once_and_go_on_counting(self, live):
         whole, store, until = live
-        size = 8
-        again = [one for one in whole.trials if one.batch_size == size][:2]
+        size = 64
+        again = [one for one in whole.trials if one.batch_size == size and one.turns is None][:2]
         assert len(again) == 2
         for number, trial in enumerate(again):
             rows = [{"trial": trial.ordinal, "step_s": 0.001, "input_wait_s": 0.0}] * (3 + number)
             store.append(rows)
             until(trial.ordinal + 1)
+        turns = next(one for one in whole.trials if one.turns and one.batch_size == size)
+        store.append([{"trial": turns.ordinal, "step_s": 9.9, "input_wait_s": 0.0}])
         reader = until(again[-1].ordinal + 1, "interrupted")
         points = reader.Tensors(f"batch_size={size:04d}", "steps/step time (ms)")
-        assert [one.step for one in points] == list(range(7))
+        assert [one.step for one in points] == list(range(7)), "steps of several sizes have none"
 
     def test_a_torn_file_is_harmless(self, live, caplog):
         whole, store, until = live
