@@ -37,6 +37,8 @@ CHECKED_FLAGS = ("--keep-effective-batch", "--stacks", "--no-profile")
 END_S = 30.0
 """A run that was interrupted gets so long to save and leave."""
 CHECK_BUDGET_S = 30.0
+RELAY_S = 5.0
+"""What a run that ended said last is waited for so long."""
 
 
 def run_devices(
@@ -97,6 +99,7 @@ class _Run:
             one.name: DeviceRun(device=one.name, model=one.model) for one in self._devices
         }
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._relays: dict[str, threading.Thread] = {}
         self._state = "running"
         self._started_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
 
@@ -192,7 +195,9 @@ class _Run:
             preexec_fn=pin,  # noqa: PLW1509  nothing of ours runs between fork and exec but this
         )
         self._children[name] = child
-        threading.Thread(target=self._relay, args=(child, name, log), daemon=True).start()
+        relay = threading.Thread(target=self._relay, args=(child, name, log), daemon=True)
+        self._relays[name] = relay
+        relay.start()
         return child
 
     def _memory(self, device: Device) -> list[str]:
@@ -211,6 +216,7 @@ class _Run:
                 self._display.note(f"{name}: {text.removeprefix('batchadvisor: ')}")
 
     def _errors(self, name: str) -> str:
+        self._relays[name].join(RELAY_S)  # its last words may still be on their way to the log
         with contextlib.suppress(OSError):
             lines = (self._folder / f"{name}.log").read_text(errors="replace").splitlines()
             return next((one for one in reversed(lines) if one.startswith("Error: ")), "")
