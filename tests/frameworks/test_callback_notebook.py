@@ -61,6 +61,7 @@ with ProfilingCallback("other", profile=False) as prof:
 """
 INTERRUPTED = """
 import os
+import time
 from pathlib import Path
 
 with ProfilingCallback("stopped", profile=False) as prof:
@@ -69,6 +70,7 @@ with ProfilingCallback("stopped", profile=False) as prof:
             model(x).sum().backward()
             optimizer.step()
             prof.step()
+            time.sleep(0.02)  # the interrupt comes here, and not in a fetch
         Path("pid.draft").write_text(str(os.getpid()))
         Path("pid.draft").replace("pid")
 """
