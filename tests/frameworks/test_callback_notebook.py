@@ -210,6 +210,9 @@ def test_notebook_launcher_with_two_processes(notebook):
         assert (observed.rank, observed.world_size) == (rank, 2)
         assert (observed.num_steps, observed.num_samples) == (21, 168)
         assert record.trials[0].profile.operators_pct > 0
-        assert observed.noise_scale.source == "ranks"
+        if observed.noise_scale is not None:
+            assert observed.noise_scale.source == "ranks"
+        else:  # twenty steps of one rank may be too few
+            assert "do not differ measurably" in observed.unavailable["noise_scale"]
     said = "".join(one.text for one in outputs[6] if one.output_type == "stream")
     assert said.count("Batch size 8 as it ran") == 1
