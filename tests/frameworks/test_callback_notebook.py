@@ -213,6 +213,6 @@ def test_notebook_launcher_with_two_processes(notebook):
         if observed.noise_scale is not None:
             assert observed.noise_scale.source == "ranks"
         else:  # twenty steps of one rank may be too few
-            assert "do not differ measurably" in observed.unavailable["noise_scale"]
+            assert observed.unavailable["noise_scale"]
     said = "".join(one.text for one in outputs[6] if one.output_type == "stream")
     assert said.count("Batch size 8 as it ran") == 1
