@@ -88,7 +88,9 @@ class Sweep:
         size = found["advice"]["recommended"]["batch_size"]
         row = {"wall_s": wall_s, "recommended": size, "started_at_s": time.time() - wall_s}
         row |= {key: found["advice"][key] for key in ("headline", "sureness")}
-        self.data["runs"].append(row | {"record": found["record"]})
+        record = found["record"]
+        record["command"] = [one.replace(folder, "FOLDER") for one in record["command"]]
+        self.data["runs"].append(row | {"record": record})
         self._results.save()
         say(f"run {number + 1}/{options.repeats}: recommends {size} after {wall_s:.0f} s")
 

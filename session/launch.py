@@ -62,7 +62,7 @@ def as_typed(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[
     Args:
         arguments: of this process, from the verb on.
 
-    >>> as_typed(["run", "train.py"], {EXIT_CODE: "/tmp/file", "WORLD_SIZE": "2"})
+    >>> as_typed(["run", "train.py"], {EXIT_CODE: "codes", "WORLD_SIZE": "2"})
     ('batchadvisor', 'run', '--nproc-per-node', '2', 'train.py')
     """
     verb, *others = arguments
