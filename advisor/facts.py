@@ -20,12 +20,25 @@ def timed(record: RunRecord) -> list[Trial]:
 
 
 def failed(record: RunRecord) -> list[Trial]:
-    """Trials that did not run, Ctrl-C and tails left out."""
+    """Trials that did not run; Ctrl-C, tails and comparisons that the script cut short left out."""
     return [
         one
         for one in record.trials
-        if not one.ran and one.purpose != "tail" and one.outcome != "interrupted"
+        if not one.ran
+        and one.purpose != "tail"
+        and one.outcome != "interrupted"
+        and not _cut_short(one)
     ]
+
+
+def too_short_for_turns(record: RunRecord) -> bool:
+    """Whether the script ended before a comparison of its sizes did."""
+    return any(_cut_short(one) for one in record.trials)
+
+
+def _cut_short(trial: Trial) -> bool:
+    """A comparison that was given up; each of its sizes ran before."""
+    return trial.kind == "turns" and trial.outcome == "script_ended"
 
 
 def smallest_bad(record: RunRecord) -> int | None:

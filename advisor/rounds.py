@@ -9,7 +9,7 @@ effects, one of the size and one of the round, takes the drift out:
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from math import exp, log
 from statistics import fmean
@@ -57,11 +57,6 @@ def ratio(turns: Iterable[Turns], size: int, other: int) -> Spread | None:
             if size in found and other in found
         ]
     )
-
-
-def num_rounds(turns: Iterable[Turns]) -> Counter[int]:
-    """How many rounds each size has behind it."""
-    return Counter(size for found in readings_of(turns) for size in found)
 
 
 def readings_of(turns: Iterable[Turns], micro_batches: int = 1) -> Readings:

@@ -2,7 +2,8 @@
 
 On a CPU every size near the best is compared with its neighbours and with the best as soon as it
 was measured once. A GPU's clock is steadier, and throttling is seen. Where a size costs more than
-asking the loader for it (a process, a call of `fit`, a step built anew) nothing takes turns.
+asking the loader for it (a process, a call of `fit`, a step built anew) nothing takes turns, nor in
+a script that ends too soon.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from .facts import (
     known_bad,
     searched_trials,
     throughput,
+    too_short_for_turns,
     turns_of,
 )
 from .rounds import ratio
@@ -115,6 +117,8 @@ def field(record: RunRecord) -> dict[int, float]:
     if record.device is None or record.device.kind != "cpu":
         return {}
     if record.discovery is None or record.discovery.door != "loader":
+        return {}
+    if too_short_for_turns(record):
         return {}
     measured = fastest_of(searched_trials(record))
     floor = FIELD * max(map(throughput, measured.values()), default=0.0)

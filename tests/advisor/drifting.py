@@ -73,6 +73,8 @@ class DriftingMachine(Machine):
             return super()._run(request, worker, ordinal, rng)
         start_s = self.speed.now_s
         size = request.batch_size
+        if self.outcome(request, worker) is not None:
+            return super()._run(request, worker, ordinal, rng)
         if request.turns is not None:
             return self._take_turns(request, ordinal=ordinal, worker=worker)
         for _ in range(4):

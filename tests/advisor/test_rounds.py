@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from batchadvisor.advisor.facts import best_timed, searched
-from batchadvisor.advisor.rounds import num_rounds, ratio, speeds
+from batchadvisor.advisor.rounds import ratio, speeds
 from batchadvisor.records import Goal, Turns
 
 from .drifting import BEST, DriftingMachine, throughput
@@ -57,7 +57,7 @@ class TestSpeeds:
 
     def test_a_turn_that_says_nothing_is_left_out(self):
         turns = Turns(sizes=(8, 32), step_s=((0.02, None), (0.02, 0.06), (0.02, 0.06)))
-        assert num_rounds([turns]) == {8: 2, 32: 2}
+        assert {size: one.num_samples for size, one in speeds([turns]).items()} == {8: 2, 32: 2}
 
     def test_without_rounds_there_is_nothing(self):
         assert speeds([]) == {}
@@ -131,3 +131,15 @@ class TestSearch:
         slow = DriftingMachine(seed=0, discovery=discovery_of(native=8, door="template"))
         record = slow.search(Goal(budget_s=600)).record
         assert all(one.turns is None for one in record.trials)
+
+    def test_a_script_too_short_for_turns_is_searched_and_confirmed_without(self):
+        short = DriftingMachine(
+            seed=0, outcome=lambda request, worker: request.turns and "script_ended"
+        )
+        found = short.search(Goal())
+        assert found.finished
+        assert found.advice.sureness == "confirmed"
+        assert [one.outcome for one in found.record.trials if one.kind == "turns"] == [
+            "script_ended"
+        ], "asked for once, not again"
+        assert not [one for one in found.advice.findings if one.rule == "trial.script_ended"]
