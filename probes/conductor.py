@@ -15,7 +15,16 @@ from typing import Any
 import msgspec
 import torch
 
-from ..records import Discovery, Door, FileTouched, InputSize, Parallelism, TailCheck, Trial
+from ..records import (
+    Discovery,
+    Door,
+    FileTouched,
+    InputSize,
+    Parallelism,
+    TailCheck,
+    Trial,
+    trial_of,
+)
 from . import host
 from .devices import DeviceProbe
 from .distributed.lockstep import Agreement, LockstepWindow, SteadyProfiler
@@ -162,12 +171,10 @@ class Conductor:
         request = self._run.request
         kept = f": the script swallows {witness.seen}" if witness.seen else ""
         self._finish(
-            Trial(
+            trial_of(
+                request,
                 ordinal=self._run.ordinal,
                 worker=self._order.worker,
-                batch_size=request.batch_size,
-                kind=request.kind,
-                purpose=request.purpose,
                 outcome="out_of_memory" if witness.out_of_memory else "no_step",
                 detail=f"{num_fetches} batches of {request.batch_size} samples went into the "
                 f"loop and no optimizer stepped{kept}",

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from ..records import Trial, TrialRequest, Turns, TurnsPlan
+from ..records import Trial, TrialRequest, Turns, TurnsPlan, trial_of
 from .messages import Phase, StepSample
 from .window import Step, WindowDevice
 
@@ -125,16 +125,14 @@ class TurnsWindow:
         request = self.request
         wrong = self._wrong.most_common(1)
         reason = "sizes that took turns stand in `turns`"
-        return Trial(
+        return trial_of(
+            request,
             ordinal=ordinal,
             worker=worker,
-            batch_size=request.batch_size,
-            kind=request.kind,
-            purpose=request.purpose,
             outcome="wrong_size" if wrong else "ok",
             detail=f"asked for {wrong[0][0][0]}, {wrong[0][0][1]} samples arrived" if wrong else "",
             arrived_batch_size=wrong[0][0][1] if wrong else request.batch_size,
-            size_proof=self._proof,  # type: ignore[arg-type]
+            size_proof=self._proof,
             micro_batches=self._usual_micro_batches(),
             num_warmup_steps=self._plan.num_warmup_steps,
             turns=Turns(sizes=self._plan.sizes, step_s=tuple(self._rows())),

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any, Protocol
 
-from ..records import Memory, Profile, Trial, TrialRequest
+from ..records import Memory, Profile, Trial, TrialRequest, trial_of
 from ..spread import inverse, spread_of
 from .messages import Phase, StepSample
 
@@ -283,16 +283,14 @@ class Window:
             reason = "a fit trial makes two steps and measures memory only"
             unavailable = dict.fromkeys(("step_s", "samples_per_s", "input_wait_s"), reason)
         same = arrived == request.batch_size
-        return Trial(
+        return trial_of(
+            request,
             ordinal=ordinal,
             worker=worker,
-            batch_size=request.batch_size,
-            kind=request.kind,
-            purpose=request.purpose,
             outcome="ok" if same else "wrong_size",
             detail="" if same else self._wrong_size(arrived),
             arrived_batch_size=arrived,
-            size_proof=proof,  # type: ignore[arg-type]
+            size_proof=proof,
             micro_batches=usual,
             num_warmup_steps=len(self._warmups),
             step_s=step_s,

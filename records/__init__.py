@@ -91,6 +91,7 @@ from .trial import (
     TrialRequest,
     Turns,
     TurnsPlan,
+    trial_of,
 )
 
 __all__ = [
@@ -183,4 +184,5 @@ __all__ = [
     "TwinCheck",
     "Verdict",
     "Versions",
+    "trial_of",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from .base import Record, Spread
 
@@ -381,3 +381,22 @@ class Trial(Record, frozen=True, kw_only=True):
     def ran(self) -> bool:
         """Whether the asked size arrived and an optimizer step was made with it."""
         return self.outcome == "ok" and self.arrived_batch_size == self.batch_size
+
+
+def trial_of(
+    request: TrialRequest, *, ordinal: int, worker: int, outcome: Outcome, **measured: Any
+) -> Trial:
+    """What became of a request.
+
+    Args:
+        measured: the other fields of `Trial`.
+    """
+    return Trial(
+        ordinal=ordinal,
+        worker=worker,
+        batch_size=request.batch_size,
+        kind=request.kind,
+        purpose=request.purpose,
+        outcome=outcome,
+        **measured,
+    )

@@ -26,6 +26,7 @@ from ..records import (
     TailCheck,
     Trial,
     TrialRequest,
+    trial_of,
 )
 from ..units import format_seconds
 from .communication import measure_communication
@@ -234,12 +235,10 @@ class Run:
             tail = TailCheck(
                 num_samples=request.batch_size, outcome=gone.outcome, detail=gone.detail
             )
-        return Trial(
+        return trial_of(
+            request,
             ordinal=ordinal,
             worker=self.journal.record.num_workers_started - 1,
-            batch_size=request.batch_size,
-            kind=request.kind,
-            purpose=request.purpose,
             outcome=gone.outcome,
             detail=gone.detail,
             elapsed_s=time.monotonic() - started_s,
