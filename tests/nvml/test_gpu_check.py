@@ -162,7 +162,7 @@ def test_parts_are_short_and_their_commands_exist(monkeypatch):
 
 def test_torch_is_never_carried(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "scripts")
-    gpu_check = importlib.import_module("gpu_check")
+    machine = importlib.import_module("gpu_check_machine")
     names = {
         "torch-2.11.0-cp311-linux_x86_64.whl": False,
         "nvidia_cublas_cu12-12.8-py3-none-any.whl": False,
@@ -171,7 +171,7 @@ def test_torch_is_never_carried(monkeypatch):
         "msgspec-0.19-cp311-linux_x86_64.whl": True,
     }
     for name, carried in names.items():
-        assert (gpu_check.NOT_CARRIED.match(name) is None) is carried, name
+        assert (machine.NOT_CARRIED.match(name) is None) is carried, name
 
 
 def documents():
