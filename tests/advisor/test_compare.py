@@ -4,54 +4,26 @@ import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.compare import MEMORY_NOISE, compare
-from batchadvisor.records import (
-    DeviceInfo,
-    Goal,
-    Memory,
-    RunRecord,
-    ScriptInfo,
-    Spread,
-    Trial,
-    Versions,
-)
+from batchadvisor.records import DeviceInfo, ScriptInfo, Versions
+
+from .machine import exactly, numbered, record_of, trial_of
 
 
 def record(rates, *, relative=0.01, num_samples=30, peak=1000, name="A", torch="2.9"):
-    trials = []
-    for ordinal, (size, rate) in enumerate(rates.items()):
-        spread = Spread(
-            median=rate,
-            low=rate * (1 - relative),
-            high=rate * (1 + relative),
-            num_samples=num_samples,
-            confidence=0.9,
+    trials = (
+        trial_of(
+            size,
+            size / rate,
+            peak=peak * size,
+            samples_per_s=exactly(rate, relative, num_samples),
         )
-        trials.append(
-            Trial(
-                ordinal=ordinal,
-                worker=0,
-                batch_size=size,
-                kind="timed",
-                purpose="search",
-                outcome="ok",
-                arrived_batch_size=size,
-                step_s=msgspec.structs.replace(spread, median=size / rate),
-                samples_per_s=spread,
-                memory=Memory(peak_bytes=peak * size, peak_source="made up"),
-            )
-        )
-    return RunRecord(
-        state="finished",
-        started_at="",
-        command=(),
-        script=ScriptInfo(path="t.py"),
-        goal=Goal(),
-        device=DeviceInfo(
-            kind="cuda", name=name, total_bytes=10**9, capacity_bytes=10**9, capacity_source=""
-        ),
-        versions=Versions(batchadvisor="0", python="3", torch=torch),
-        trials=tuple(trials),
+        for size, rate in rates.items()
     )
+    device = DeviceInfo(
+        kind="cuda", name=name, total_bytes=10**9, capacity_bytes=10**9, capacity_source=""
+    )
+    versions = Versions(batchadvisor="0", python="3", torch=torch)
+    return record_of(numbered(*trials), device=device, versions=versions)
 
 
 def held(one, two):
@@ -123,9 +95,9 @@ def test_another_script_is_named_and_other_arguments_are_not_another_script():
     one = record({8: 1.0})
     other = msgspec.structs.replace(one, script=ScriptInfo(path="u.py"))
     assert not held(one, other).same_script
-    tuned = msgspec.structs.replace(one, script=ScriptInfo(path="t.py", arguments=("--amp",)))
+    tuned = msgspec.structs.replace(one, script=ScriptInfo(path="train.py", arguments=("--amp",)))
     assert held(one, tuned).same_script
-    assert held(one, tuned).differs == (("script", "t.py", "t.py --amp"),)
+    assert held(one, tuned).differs == (("script", "train.py", "train.py --amp"),)
 
 
 def test_sizes_of_one_run_are_listed_and_nothing_is_made_up():
