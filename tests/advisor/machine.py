@@ -9,6 +9,7 @@ from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.search import Done, next_trial
 from batchadvisor.records import (
     Advice,
+    Counters,
     DeviceInfo,
     Discovery,
     Goal,
@@ -127,6 +128,12 @@ def trial_of(size, step_s=None, *, ordinal=0, peak=None, wait_s=0.0, half_width=
         values["samples_per_s"] = inverse(values["step_s"], size)
         values["input_wait_s"] = exactly(wait_s)
     return Trial(**{**values, **changes})
+
+
+def metered(size, step_s, power_w, **changes):
+    """A timed trial with the driver's counters."""
+    counters = Counters(num_samples=9, window_s=2.0, power_w=power_w, energy_j=2 * power_w)
+    return trial_of(size, step_s, counters=counters, **changes)
 
 
 def failure_of(size, outcome="out_of_memory", **changes):

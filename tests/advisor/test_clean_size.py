@@ -1,4 +1,4 @@
-"""A clean size next to the best, under the goals that look for no knee."""
+"""A clean size next to the best."""
 
 import pytest
 from batchadvisor.advisor.advise import advise
@@ -7,8 +7,7 @@ from batchadvisor.advisor.confirm import best_of, finalists, passed_over
 from batchadvisor.advisor.tail import has_harmful_tail
 from batchadvisor.records import Goal
 
-from .machine import GIB, Machine, discovery_of, numbered, record_of, trial_of
-from .test_energy import metered
+from .machine import GIB, Machine, discovery_of, metered, numbered, record_of, trial_of
 
 SAMPLES = 512 * 40 + 3
 """512 leaves 3 over; 488 and 504 leave more than half a batch."""
@@ -112,6 +111,26 @@ class TestNext:
             discovery=DATA,
         )
         assert next_clean(record, 512) is None
+
+
+class TestKnee:
+    def test_a_clean_size_above_is_taken_and_said(self):
+        """152 leaves 25 samples; 192 leaves 129 and is within the tolerance."""
+        discovery = discovery_of(native=8, num_samples=15681)
+        result = Machine(noise=0.0, discovery=discovery).search()
+        assert (15681 % 152, 15681 % result.size) == (25, 129)
+        assert "Next to 152" in result.advice.reason
+        assert "without its harmful last batch" in result.advice.reason
+
+    def test_a_clean_size_below_is_tried_where_none_above_is_left(self):
+        """88 leaves 33 samples, 96 too, 104 and 112 a single one: each less than half a batch."""
+        discovery = discovery_of(native=8, num_samples=11649)
+        machine = Machine(noise=0.0, discovery=discovery, time_s=lambda size: 0.005 + 0.0005 * size)
+        result = machine.search(Goal(max_batch=128))
+        (asked,) = (one for one in result.requests if one.reason.startswith("next to 88"))
+        assert asked.batch_size == result.size == 80
+        assert not has_harmful_tail(discovery, 80)
+        assert has_harmful_tail(discovery, 88)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -16,14 +16,9 @@ from batchadvisor.errors import UsageError
 from batchadvisor.records import Counters, Goal
 from batchadvisor.session.options import check_energy, check_energy_device
 
-from .machine import numbered, record_of, trial_of
+from .machine import metered, numbered, record_of, trial_of
 
 ENERGY = Goal(kind="energy")
-
-
-def metered(size, step_s, power_w, **rest):
-    counters = Counters(num_samples=9, window_s=2.0, power_w=power_w, energy_j=2 * power_w)
-    return trial_of(size, step_s, counters=counters, **rest)
 
 
 def ladder():

@@ -1,0 +1,114 @@
+"""The search under what a goal and a script ask for: sizes, limits, effective batch, last steps."""
+
+import msgspec
+import pytest
+from batchadvisor.advisor.search import Done, expected_steps, next_trial
+from batchadvisor.records import Goal, NormLayers
+
+from .machine import GIB, Machine, discovery_of, loader_of, record_of
+from .random_machines import random_machine
+
+
+class TestGoals:
+    def test_sizes_are_tried_exactly(self):
+        result = Machine().search(Goal(sizes=(48, 7, 48, 100)))
+        assert result.tried == [7, 48, 100]
+        assert result.size in (7, 48, 100)
+        assert result.stop.reason == "all sizes of --sizes were tried"
+
+    def test_sizes_above_one_that_failed_are_left_out(self):
+        machine = Machine(memory=lambda size: 10 * GIB * size)
+        result = machine.search(Goal(sizes=(4, 16, 64)))
+        assert result.tried == [4, 16]
+        assert result.size == 4
+
+    def test_sizes_all_too_large(self):
+        result = Machine(memory=lambda size: 10 * GIB * size).search(Goal(sizes=(16, 64)))
+        assert result.size is None
+        assert result.tried == [16]
+
+    @pytest.mark.parametrize(("native", "micro"), [(16, 4), (12, 1), (7, 1), (60, 2)])
+    def test_keep_effective_batch_tries_divisors(self, native, micro):
+        whole = native * micro
+        for seed in range(5):
+            machine = random_machine(seed)
+            machine.discovery = discovery_of(native=native, micro_batches=micro)
+            for kind in ("knee", "throughput", "memory"):
+                result = machine.search(Goal(kind=kind, keep_effective_batch=True))
+                sizes = {one.batch_size for one in result.requests if one.purpose != "tail"}
+                assert [one for one in sizes if whole % one] == []
+                assert result.finished
+                if result.size is not None:
+                    assert result.advice.training.effective_after == whole
+
+    def test_start(self):
+        result = Machine().search(Goal(start=20))
+        assert result.tried[0] == 20
+        assert 8 not in result.tried[:1]
+
+    def test_max_batch_below_the_own_size(self):
+        result = Machine(discovery=discovery_of(native=32)).search(Goal(max_batch=10))
+        assert max(result.tried) == 10
+        assert result.size <= 10
+
+    def test_small_data(self):
+        """No size above the data, and none that makes no step under drop_last."""
+        loader = loader_of(37, batch_size=8, drop_last=True)
+        result = Machine(discovery=discovery_of(native=8, loader=loader)).search()
+        assert max(result.tried) <= 37
+        assert result.size <= 37
+
+    def test_batch_norm_is_not_run_with_one_sample(self):
+        discovery = discovery_of(native=8, norm_layers=NormLayers(batch_norm=2))
+        machine = Machine(time_s=lambda size: 0.001 * size, discovery=discovery)
+        result = machine.search()
+        assert min(one.batch_size for one in result.requests if one.purpose == "search") == 2
+        # The smallest size is as fast as any, yet 8 is the least for steady statistics.
+        assert result.size == 8
+
+    def test_profile_is_asked_for_in_the_search_alone(self):
+        requests = Machine().search().requests
+        assert {one.profile for one in requests if one.purpose == "search"} == {True}
+        assert {one.profile for one in requests if one.purpose != "search"} == {False}
+        assert not any(one.profile for one in Machine().search(Goal(profile=False)).requests)
+
+    def test_confirmation_runs_in_one_fresh_process_in_turn(self):
+        result = Machine(noise=0.002).search()
+        series = [one for one in result.requests if one.purpose == "confirm"]
+        assert [one.fresh_process for one in series] == [True] + [False] * (len(series) - 1)
+        sizes = [one.batch_size for one in series]
+        assert sizes == [result.size, max(sizes)] * 2
+        tail = result.requests[-1]
+        assert (tail.purpose, tail.batch_size) == ("tail", 15625 % result.size)
+
+    @pytest.mark.parametrize(
+        ("norms", "iterable", "length", "asked"),
+        [
+            (NormLayers(batch_norm=1), True, None, 1),
+            (NormLayers(layer_norm=1), True, None, None),
+            (NormLayers(batch_norm=1), False, 16_000_000_000, None),
+        ],
+    )
+    def test_one_sample_is_tried_where_batch_norm_could_meet_it(
+        self, norms, iterable, length, asked
+    ):
+        loader = loader_of(length, iterable=iterable, batch_size=8)
+        discovery = discovery_of(native=8, loader=loader, norm_layers=norms)
+        requests = Machine(noise=0.0, discovery=discovery).search(Goal(sizes=(8, 64))).requests
+        tails = [one.batch_size for one in requests if one.purpose == "tail"]
+        assert tails == ([] if asked is None else [asked])
+
+    def test_expected_steps(self):
+        assert expected_steps(record_of(goal=Goal(sizes=(1, 2, 3))))[0] == 3
+        for kind in ("knee", "throughput", "memory"):
+            goal = Goal(kind=kind)
+            _, steps = expected_steps(record_of(goal=goal))
+            real = sum(
+                3 if one.kind == "fit" else 14
+                for one in Machine().search(msgspec.structs.replace(goal, budget_s=1e9)).requests
+            )
+            assert real / 4 <= steps <= real * 4
+
+    def test_done_at_once_when_all_is_measured(self):
+        result = Machine().search()
+        assert isinstance(next_trial(result.record), Done)
