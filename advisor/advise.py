@@ -247,15 +247,11 @@ def _tail(
         largest_run = max((one.batch_size for one in ran(record)), default=1)
         cap = min(cap, max(memory_law.largest_estimate, largest_run))
 
-    def predicted(batch_size: int) -> float:
-        assert time_law is not None
-        return batch_size / (time_law.fixed_s + time_law.slope_s * batch_size)
-
     tail = tail_of(
         record.discovery,
         size,
         largest=cap,
-        predict=predicted if time_law is not None else None,
+        predict=None if time_law is None else time_law.samples_per_s,
     )
     if isinstance(tail, str):
         unavailable["tail"] = tail

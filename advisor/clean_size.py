@@ -1,26 +1,28 @@
 """A size without a harmful short last batch, next to the best one of a goal.
 
-The goal `knee` has this rule inside its search (knee.py). Under the others a clean size that costs
-little takes the place of the best: of its throughput, of its samples per joule, or of the size
-itself where the largest is asked for. Only sizes that ran are taken; the search for speed tries one
-for that, the search for the largest has tried several near the limit.
+Under the goal `knee` a clean size within the tolerance takes the place of the smallest such size
+(knee.py chooses it). Under the others a clean size that costs little takes the place of the best:
+of its throughput, of its samples per joule, or of the size itself where the largest is asked for.
+Only sizes that ran are taken; the searches for speed try one for that, the search for the largest
+has tried several near the limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..records import RunRecord, TrialRequest
+from ..records import RunRecord, Trial, TrialRequest
 from .energy import samples_per_joule
 from .facts import known_bad, searched, throughput
+from .knee import best_throughput, knee, law_of
 from .laws import fit_time
+from .requests import timed_request
 from .sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
-from .tail import has_harmful_tail, last_batch
+from .tail import REACH, clean_from, harmful, last_batch
 
+_REASON = "next to {}, whose epochs end in a harmful short batch"
 SPEED_COST = 0.02
 """Who asks for speed gives up no more of it than this; else the tolerance of the goal holds."""
-REACH = 1.34
-"""How many times as large, or as small, a clean size may be."""
 
 
 def preferred(record: RunRecord, best: int, worth: Mapping[int, float]) -> int:
@@ -29,13 +31,13 @@ def preferred(record: RunRecord, best: int, worth: Mapping[int, float]) -> int:
     Args:
         worth: what the goal compares by, for every size that ran and may be recommended.
     """
-    if not _harmful(record, best) or best not in worth:
+    if not harmful(record, best) or best not in worth:
         return best
     floor = (1 - cost_of(record)) * worth[best]
     near = [
         size
         for size, value in worth.items()
-        if value >= floor and best / REACH <= size <= best * REACH and not _harmful(record, size)
+        if value >= floor and best / REACH <= size <= best * REACH and not harmful(record, size)
     ]
     return max(near, key=lambda size: (worth[size], -size), default=best)
 
@@ -63,18 +65,47 @@ def next_clean(record: RunRecord, best: int | None) -> TrialRequest | None:
     """
     if record.goal.kind not in ("throughput", "energy") or record.goal.sizes or best is None:
         return None
-    if not _harmful(record, best):
+    if not harmful(record, best):
         return None
     near = _candidates(record, best)
     tried = {one.batch_size for one in record.trials if one.purpose == "search"}
     if not near or any(size in tried or known_bad(record, size) for size in near):
         return None
-    return TrialRequest(
-        batch_size=near[0],
-        kind="timed",
-        profile=record.goal.profile,
-        reason=f"next to {best}, whose epochs end in a harmful short batch",
-    )
+    return timed_request(record, near[0], _REASON.format(best))
+
+
+def next_to_knee(record: RunRecord) -> TrialRequest | None:
+    """A clean size beside the knee to try, where its epoch would end in a harmful short batch."""
+    size = knee(record)
+    if record.goal.kind != "knee" or size is None or not harmful(record, size):
+        return None
+    assert record.discovery is not None
+    sizes = searched(record)
+    top = int(min(max(sizes), size * REACH, largest_allowed(record)))
+    # Round sizes only: one that kernels dislike would cost more than the tail.
+    near = dict.fromkeys(allowed(record, one) for one in range(size + 1, top + 1))
+    wanted = clean_from(record.discovery, (one for one in near if size < one <= top))
+    if wanted is None:
+        wanted = _clean_below(record, sizes, size)
+    if wanted is None or wanted in sizes or known_bad(record, wanted):
+        return None
+    return timed_request(record, wanted, _REASON.format(size))
+
+
+def _clean_below(record: RunRecord, sizes: dict[int, Trial], size: int) -> int | None:
+    """A smaller clean size that the law puts within the tolerance; the best first.
+
+    Taken where memory, the data or the largest size tried leave no larger one.
+    """
+    law = law_of(sizes)
+    if isinstance(law, str) or record.discovery is None:
+        return None
+
+    floor = (1 - record.goal.tolerance) * best_throughput(sizes)
+    least = max(smallest_allowed(record), smallest_sound(record), int(size / REACH))
+    near = dict.fromkeys(allowed(record, one) for one in range(size - 1, least - 1, -1))
+    fast = (one for one in near if least <= one < size and law.samples_per_s(one) >= floor)
+    return clean_from(record.discovery, fast)
 
 
 def _candidates(record: RunRecord, best: int) -> list[int]:
@@ -83,7 +114,7 @@ def _candidates(record: RunRecord, best: int) -> list[int]:
     least = max(smallest_allowed(record), smallest_sound(record), round(best / REACH))
     top = min(int(best * REACH), max(searched(record)), largest_allowed(record))
     near = {allowed(record, one) for one in range(least, top + 1)} - {best}
-    clean = [one for one in near if least <= one <= top and not _harmful(record, one)]
+    clean = [one for one in near if least <= one <= top and not harmful(record, one)]
     rates = _predicted(record, {*clean, best})
     if rates:
         clean = [one for one in clean if rates[one] >= (1 - cost) * rates[best]]
@@ -106,8 +137,4 @@ def _predicted(record: RunRecord, sizes: set[int]) -> dict[int, float]:
     law = fit_time(times)
     if isinstance(law, str):
         return {}
-    return {one: one / (law.fixed_s + law.slope_s * one) for one in sizes}
-
-
-def _harmful(record: RunRecord, size: int) -> bool:
-    return record.discovery is not None and has_harmful_tail(record.discovery, size)
+    return {one: law.samples_per_s(one) for one in sizes}

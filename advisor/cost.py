@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..records import RunRecord, TrialRequest
+from collections.abc import Callable
+
+from ..records import RunRecord, TrialRequest, TurnsPlan
 from .facts import best_timed
 from .laws import fit_time
 
@@ -13,6 +15,17 @@ PROFILED_STEPS = 5
 FIT_STEPS = 3
 RESERVE_TRIALS = 4
 """Timed trials that are kept back for the confirmation."""
+
+
+def turns_s(plan: TurnsPlan, step_s: Callable[[int], float]) -> float:
+    """Estimated seconds of sizes that take turns.
+
+    Args:
+        step_s: seconds of an optimizer step by size.
+    """
+    turns = zip(plan.sizes, plan.num_steps, strict=True)
+    round_s = sum((plan.num_warmup_steps + num) * step_s(size) for size, num in turns)
+    return plan.num_rounds * round_s
 
 
 class Budget:
@@ -31,7 +44,7 @@ class Budget:
     def step_s(self, size: int) -> float:
         """Estimated seconds per step: the law, else in proportion to a measured size."""
         if not isinstance(self._law, str):
-            return self._law.fixed_s + self._law.slope_s * size
+            return self._law.step_s(size)
         if self._times:
             nearest = min(self._times, key=lambda one: (abs(one - size), one))
             return self._times[nearest] * max(1.0, size / nearest)
@@ -43,11 +56,7 @@ class Budget:
     def trial_s(self, request: TrialRequest) -> float:
         """Estimated seconds of a trial."""
         if request.turns is not None:
-            plan = request.turns
-            turns = zip(plan.sizes, plan.num_steps, strict=True)
-            return plan.num_rounds * sum(
-                (plan.num_warmup_steps + num) * self.step_s(size) for size, num in turns
-            )
+            return turns_s(request.turns, self.step_s)
         steps = FIT_STEPS if request.kind == "fit" else TIMED_STEPS
         if request.profile:
             steps += PROFILED_STEPS

@@ -27,18 +27,13 @@ def failed(record: RunRecord) -> list[Trial]:
         if not one.ran
         and one.purpose != "tail"
         and one.outcome != "interrupted"
-        and not _cut_short(one)
+        and not one.cut_short
     ]
 
 
 def too_short_for_turns(record: RunRecord) -> bool:
     """Whether the script ended before a comparison of its sizes did."""
-    return any(_cut_short(one) for one in record.trials)
-
-
-def _cut_short(trial: Trial) -> bool:
-    """A comparison that was given up; each of its sizes ran before."""
-    return trial.kind == "turns" and trial.outcome == "script_ended"
+    return any(one.cut_short for one in record.trials)
 
 
 def smallest_bad(record: RunRecord) -> int | None:

@@ -17,8 +17,8 @@ from .facts import (
     undisturbed,
     why_unordered,
 )
-from .knee import slower_than_larger
 from .sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
+from .suspects import slower_than_larger
 from .tail_findings import tail_findings
 
 _NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)?")

@@ -6,6 +6,7 @@ from ..records import RunRecord, TrialRequest
 from .cost import Budget
 from .facts import ran, smallest_bad, target_bytes, trusted_memory
 from .fit_plan import Seen, next_fit
+from .requests import fit_request
 from .sizes import effective_batch, largest_allowed
 
 CPU_UNCERTAINTY = 0.02
@@ -33,7 +34,7 @@ def next_size(record: RunRecord, budget: Budget) -> TrialRequest | str:
         size = _divisor(record, size, last)
     if size in sizes or 0 < size <= last or (seen.refused is not None and size >= seen.refused):
         return "the largest size is bracketed"
-    request = TrialRequest(batch_size=size, kind="fit", reason="does it fit?")
+    request = fit_request(size, "does it fit?")
     # Fits are not timed, so what the next one will take is a guess; what was spent is not.
     spent = record.search_s >= record.goal.budget_s or not budget.allows(request)
     return "the budget is spent" if spent else request

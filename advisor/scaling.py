@@ -102,7 +102,7 @@ def _fixed_share(
     By the law, give or take its largest miss; without one by the smallest and the largest size.
     """
     if law is not None:
-        share = law.fixed_s / (law.fixed_s + law.slope_s * batch_size)
+        share = law.fixed_share(batch_size)
         return max(share - law.residual, 0.0), share, min(share + law.residual, 1.0)
     times = {size: one.step_s for size, one in sizes.items() if one.step_s is not None}
     small, large = min(times), max(times)

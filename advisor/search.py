@@ -13,10 +13,11 @@ from __future__ import annotations
 import msgspec
 
 from ..records import RunRecord, TrialRequest
-from . import confirm, knee, largest
+from . import confirm, knee_search, largest
 from .cost import FIT_STEPS, RESERVE_TRIALS, TIMED_STEPS, Budget
 from .energy import energy_measured, why_not
 from .facts import failed, ran, searched, smallest_bad
+from .requests import fit_request, timed_request
 from .sizes import allowed, largest_allowed, smallest_allowed
 
 MAX_OTHER_FAILURES = 2
@@ -91,7 +92,7 @@ def _search(record: RunRecord, budget: Budget) -> TrialRequest | str:
     if record.goal.kind == "memory":
         found = largest.next_size(record, budget)
     else:
-        found = knee.next_size(record, budget)
+        found = knee_search.next_size(record, budget)
     return found if isinstance(found, TrialRequest) else confirm.next_clean_size(record) or found
 
 
@@ -100,7 +101,7 @@ def _listed(record: RunRecord) -> TrialRequest | str:
     refused = [one.batch_size for one in failed(record) if one.outcome == "out_of_memory"]
     for size in sorted(set(record.goal.sizes)):
         if size not in tried and (not refused or size < min(refused)):
-            return _timed(record, size, "asked for by --sizes")
+            return timed_request(record, size, "asked for by --sizes")
     return "all sizes of --sizes were tried"
 
 
@@ -114,8 +115,9 @@ def _first(record: RunRecord) -> TrialRequest | None:
     bad = min((one.batch_size for one in failures), default=None)
     if bad is not None and not ran(record):
         if failures[-1].outcome != "out_of_memory" and bad != native:
-            return _timed(record, native, f"the script's own size: {bad} failed otherwise")
-        return _timed(record, allowed(record, max(1, bad // 4)), f"below {bad}, which failed")
+            return timed_request(record, native, f"the script's own size: {bad} failed otherwise")
+        smaller = allowed(record, max(1, bad // 4))
+        return timed_request(record, smaller, f"below {bad}, which failed")
     bad = smallest_bad(record)
     seen = {*searched(record), *(one.batch_size for one in failures)}
     wanted = [(start, "the script's own size" if start == native else "asked for by --start")]
@@ -127,10 +129,6 @@ def _first(record: RunRecord) -> TrialRequest | None:
     for size, reason in wanted:
         if size not in seen and (bad is None or size < bad):
             if record.goal.kind == "memory":
-                return TrialRequest(batch_size=size, kind="fit", reason=reason)
-            return _timed(record, size, reason)
+                return fit_request(size, reason)
+            return timed_request(record, size, reason)
     return None
-
-
-def _timed(record: RunRecord, size: int, reason: str) -> TrialRequest:
-    return TrialRequest(batch_size=size, kind="timed", profile=record.goal.profile, reason=reason)

@@ -6,10 +6,21 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from ..records import CleanSize, Discovery, Layout, ModelFacts, Pipeline, Setup, Tail
+from ..records import (
+    CleanSize,
+    Discovery,
+    Layout,
+    ModelFacts,
+    Pipeline,
+    RunRecord,
+    Setup,
+    Tail,
+)
 from .tails.engine import is_clean, nearest_clean, sweep
 from .tails.layouts import layout_of
 
+REACH = 1.34
+"""How many times as large, or as small, a size without a harmful tail may be that is preferred."""
 SCRIPTS_OWN = frozenset(("accumulation.tail",))
 """Cases that depend on how the script's loop divides its loss, which nobody saw."""
 
@@ -206,6 +217,11 @@ def has_harmful_tail(discovery: Discovery, batch_size: int) -> bool:
     (row,) = sweep(pipeline, [pipeline.batch_size])
     ids = tuple(one for one in row.ids if one not in SCRIPTS_OWN)
     return not is_clean(msgspec.structs.replace(row, ids=ids))
+
+
+def harmful(record: RunRecord, batch_size: int) -> bool:
+    """The same of a record; nothing is known to do harm before the loop is found."""
+    return record.discovery is not None and has_harmful_tail(record.discovery, batch_size)
 
 
 def clean_from(discovery: Discovery, sizes: Iterable[int]) -> int | None:

@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import ceil
 
+import msgspec
+
 from ..records import Purpose, RunRecord, TrialRequest, TurnsPlan
+from .cost import turns_s
 from .facts import (
     can_be_delivered,
     fastest_of,
@@ -78,9 +81,10 @@ def more_rounds(
         return None
     spent_s = sum(one.elapsed_s for one in record.trials if one.kind == "turns")
     request = comparison(record, sizes, f"{size} and {best} once more, in turn")
-    if request is None or spent_s + _round_s(record, request) > ALL_SHARE * record.goal.budget_s:
+    if request is None or request.turns is None:
         return None
-    return request
+    cost_s = turns_s(request.turns, field(record).__getitem__)
+    return request if spent_s + cost_s <= ALL_SHARE * record.goal.budget_s else None
 
 
 def comparison(
@@ -90,24 +94,20 @@ def comparison(
     steps = {size: seconds for size, seconds in field(record).items() if size in set(sizes)}
     if len(steps) < 2:
         return None
-    num_steps = tuple(
-        max(1, min(MAX_TURN_STEPS, ceil(TURN_S / seconds))) for seconds in steps.values()
+    plan = TurnsPlan(
+        sizes=tuple(steps),
+        num_steps=tuple(
+            max(1, min(MAX_TURN_STEPS, ceil(TURN_S / seconds))) for seconds in steps.values()
+        ),
+        num_warmup_steps=_warmup_steps(record),
     )
-    warmup = _warmup_steps(record)
-    round_s = sum(
-        (warmup + num) * seconds for num, seconds in zip(num_steps, steps.values(), strict=True)
-    )
-    most = int(COMPARISON_SHARE * record.goal.budget_s / round_s)
+    most = int(COMPARISON_SHARE * record.goal.budget_s / turns_s(plan, steps.__getitem__))
+    rounds = max(MIN_ROUNDS, min(ROUNDS, most))
     return TrialRequest(
         batch_size=max(steps),
         kind="turns",
         purpose=purpose,
-        turns=TurnsPlan(
-            sizes=tuple(steps),
-            num_steps=num_steps,
-            num_warmup_steps=warmup,
-            num_rounds=max(MIN_ROUNDS, min(ROUNDS, most)),
-        ),
+        turns=msgspec.structs.replace(plan, num_rounds=rounds),
         reason=reason,
     )
 
@@ -137,13 +137,3 @@ def field(record: RunRecord) -> dict[int, float]:
 def _warmup_steps(record: RunRecord) -> int:
     assert record.discovery is not None
     return WORKERS_WARMUP_STEPS if record.discovery.primary.num_workers else WARMUP_STEPS
-
-
-def _round_s(record: RunRecord, request: TrialRequest) -> float:
-    """Estimated seconds of a whole comparison."""
-    plan, steps = request.turns, field(record)
-    assert plan is not None
-    return plan.num_rounds * sum(
-        (plan.num_warmup_steps + num) * steps[size]
-        for size, num in zip(plan.sizes, plan.num_steps, strict=True)
-    )

@@ -145,6 +145,18 @@ class TimeLaw(Record, frozen=True, kw_only=True):
     residual: float
     sizes: tuple[int, ...]
 
+    def step_s(self, batch_size: float) -> float:
+        """Predicted seconds per step."""
+        return self.fixed_s + self.slope_s * batch_size
+
+    def samples_per_s(self, batch_size: float) -> float:
+        """Predicted samples per second."""
+        return batch_size / self.step_s(batch_size)
+
+    def fixed_share(self, batch_size: float) -> float:
+        """The part of a predicted step that the batch does not change, 0..1."""
+        return self.fixed_s / self.step_s(batch_size)
+
 
 class Verdict(Record, frozen=True, kw_only=True):
     """What limits the step at one size.

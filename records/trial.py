@@ -382,6 +382,14 @@ class Trial(Record, frozen=True, kw_only=True):
         """Whether the asked size arrived and an optimizer step was made with it."""
         return self.outcome == "ok" and self.arrived_batch_size == self.batch_size
 
+    @property
+    def cut_short(self) -> bool:
+        """Whether this was a comparison that the end of the script cut short.
+
+        It says nothing about its sizes, each of which ran before.
+        """
+        return self.kind == "turns" and self.outcome == "script_ended"
+
 
 def trial_of(
     request: TrialRequest, *, ordinal: int, worker: int, outcome: Outcome, **measured: Any
