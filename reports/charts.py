@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..records import Advice, MemoryLaw, RunRecord, TimeLaw
+from ..records import Advice, MemoryLaw, RunRecord
 from ..units import GIB, MIB
 from .breakdown import step_time
 from .chart import BATCH, Band, Chart, Mark, MarkKind, Series, rounded, short
@@ -44,7 +44,7 @@ def throughput(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
     series = [_rates(x, known)]
     if law is not None:
         start = min(law.sizes)
-        values = tuple(rounded(_law_rate(law, one)) if one >= start else None for one in x)
+        values = tuple(rounded(law.samples_per_s(one)) if one >= start else None for one in x)
         series.append(
             Series(key="time_law", label="law of step time", kind="estimate", color=8,
                    values=values)
@@ -228,10 +228,6 @@ def _memory_law(law: MemoryLaw, x: Sequence[float], scale: float) -> Series:
             for one in x
         ),
     )
-
-
-def _law_rate(law: TimeLaw, size: float) -> float:
-    return size / (law.fixed_s + law.slope_s * size)
 
 
 def _grid(sizes: Sequence[int], ends: Sequence[int]) -> list[float]:

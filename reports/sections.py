@@ -303,7 +303,7 @@ def _time_law(advice: Advice) -> str:
     law, choice = advice.time_law, advice.recommended
     if law is None or choice is None:
         return ""
-    share = law.fixed_s / (law.fixed_s + law.slope_s * choice.batch_size)
+    share = law.fixed_share(choice.batch_size)
     if share < FIXED_SHARE:
         return ""
     return (

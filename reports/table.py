@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -37,6 +37,7 @@ LEGEND = {
     "operators_pct": "ops: share of the time inside CPU operators",
     "input": "input: share of the step spent waiting for the loader",
 }
+IN_TURN = ", without the machine's drift where sizes took turns"
 GPU_SHARES = {
     "busy_pct": "busy",
     "sm_efficiency_pct": "SM",
@@ -87,7 +88,7 @@ def add_table(page: Page, record: RunRecord, advice: Advice) -> None:
     for position, row in enumerate(rows):
         page.line(_line(columns, [one.cells[position] for one in columns], _style(row)))
     shown = {one.key for one in columns}
-    legend = [text for key, text in LEGEND.items() if key in shown]
+    legend = legend_of(record, shown)
     if short:
         words = {"largest": "largest that ran", "yours": "as the script is"}
         marks = dict.fromkeys(mark for row in rows for mark in row.marks)
@@ -98,6 +99,14 @@ def add_table(page: Page, record: RunRecord, advice: Advice) -> None:
         page.entry("; ".join(legend).rstrip(".") + ".", style="dim", indent=INDENT)
     for text in empty_reasons(record, rows, shown):
         page.entry(text, style="dim", indent=INDENT)
+
+
+def legend_of(record: RunRecord, shown: Container[str]) -> list[str]:
+    """What the columns mean that are shown."""
+    legend = {key: text for key, text in LEGEND.items() if key in shown}
+    if "samples±" in legend and any(one.turns is not None for one in record.trials):
+        legend["samples±"] += IN_TURN
+    return list(legend.values())
 
 
 def _fitting(

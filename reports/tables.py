@@ -8,7 +8,7 @@ from ..records import Advice, RunRecord
 from ..units import format_seconds
 from .report import Column, Row, RowState, Table
 from .sizes import SizeRow
-from .table import LEGEND, empty_reasons, size_columns
+from .table import empty_reasons, legend_of, size_columns
 from .wording import clean, percent
 
 MAX_HOT = 10
@@ -32,7 +32,7 @@ def sizes_table(record: RunRecord, rows: Sequence[SizeRow]) -> Table:
             else:
                 cells[position].append(text.strip())
     shown = {one.key for one in found}
-    legend = [text for key, text in LEGEND.items() if key in shown]
+    legend = legend_of(record, shown)
     notes = ["; ".join(legend) + "."] if legend else []
     notes += empty_reasons(record, rows, shown)
     details = [row for row in rows if not row.trial.ran and row.trial.detail]

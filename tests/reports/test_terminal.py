@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from batchadvisor.records import Fault, FileTouched, Finding, Goal, RunRecord, ScriptInfo
+from batchadvisor.records import Fault, FileTouched, Finding, Goal, RunRecord, ScriptInfo, Turns
 from batchadvisor.reports.terminal import render
 from rich.cells import cell_len
 
@@ -147,6 +147,31 @@ def test_a_size_that_failed_after_it_ran_says_so():
     record = msgspec.structs.replace(record, trials=(*record.trials, late))
     assert "ok, then out of memory  fastest" in shown((record, advice), 150)
     assert "ok, then OOM" in shown((record, advice), 80)
+
+
+def test_sizes_that_took_turns_are_said_to_be_without_drift():
+    record, advice = samples.cpu()
+    usual = shown((record, advice))
+    turns = Turns(sizes=(16, 64), step_s=((0.1, 0.2), (0.1, 0.2)))
+    last = builders.failed(len(record.trials), 64, "ok", "", kind="turns", turns=turns)
+    compared = shown((msgspec.structs.replace(record, trials=(*record.trials, last)), advice))
+    assert "±: half the interval of the median;" in usual
+    assert "the median, without the machine's drift where sizes took turns;" in compared
+
+
+def test_a_comparison_that_the_script_cut_short_says_nothing_of_its_sizes():
+    record, advice = samples.cpu()
+    largest = max(one.batch_size for one in record.trials if one.ran)
+    short = builders.failed(
+        len(record.trials), largest, "script_ended", "it ended", kind="turns", purpose="search"
+    )
+    with_it = msgspec.structs.replace(record, trials=(*record.trials, short))
+    rows = [
+        [line for line in shown(one).splitlines() if line.split()[:1] == [str(largest)]]
+        for one in ((record, advice), (with_it, advice))
+    ]
+    assert rows[0]
+    assert rows[0] == rows[1]
 
 
 def test_a_confirmed_trial_stands_for_its_size_and_tails_have_no_row():
