@@ -9,11 +9,12 @@ from typing import Any
 import click
 
 from .common import goal_of, goal_options, print_answer, terminal
+from .types import PLACE
 
 
 @click.command(short_help="Advise again from a record, also under another goal.")
 @goal_options
-@click.argument("record", type=click.Path(path_type=Path))
+@click.argument("record", type=PLACE)
 def advise(record: Path, as_json: bool, **options: Any) -> None:
     """Advise again from RECORD, a run's folder or its record.json. Needs no torch.
 

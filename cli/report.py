@@ -9,7 +9,7 @@ import click
 
 from ..errors import UsageError
 from .common import goal_of, goal_options
-from .types import PATH
+from .types import PLACE
 
 
 def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -25,7 +25,7 @@ def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> No
 @click.option(
     "-o",
     "--output",
-    type=PATH,
+    type=PLACE,
     help="File to write; its suffix chooses: .html, .md or .json (default: report.html, or "
     "comparison.html, in the last record's folder).",
 )
@@ -38,7 +38,7 @@ def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> No
     callback=_print_schema,
     help="Print the JSON Schema of the JSON and stop.",
 )
-@click.argument("records", metavar="RECORD [RECORD_B]", nargs=-1, required=True, type=PATH)
+@click.argument("records", metavar="RECORD [RECORD_B]", nargs=-1, required=True, type=PLACE)
 def report(
     records: tuple[Path, ...], output: Path | None, force: bool, as_json: bool, **options: Any
 ) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import UsageError
 from .common import INTERRUPTED, goal_of, goal_options, print_answer, terminal
-from .types import BYTES, SECONDS, SIZE, Schedule, Sizes
+from .types import BYTES, PLACE, SECONDS, SIZE, Schedule, Sizes
 
 if TYPE_CHECKING:
     from ..records import Goal
@@ -59,8 +58,8 @@ if TYPE_CHECKING:
     help="WAIT,WARMUP,ACTIVE steps of the profiled window (default 0,1,3).",
 )
 @click.option("--stacks", is_flag=True, help="Record Python stacks in the traces.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder for the run.")
-@click.option("--resume", type=click.Path(path_type=Path), help="Go on with the run in a folder.")
+@click.option("-o", "--output", type=PLACE, help="Folder for the run.")
+@click.option("--resume", type=PLACE, help="Go on with the run in a folder.")
 @click.option(
     "--timeout",
     type=SECONDS,

@@ -1,7 +1,8 @@
-"""What options take: durations, bytes, shares, lists of sizes."""
+"""What options take: durations, bytes, shares, lists of sizes, places."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,22 @@ class Schedule(ParamType):
         return steps
 
 
+class Place(click.Path):
+    """A path, there or not; one that cannot even be looked for is refused here."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = super().convert(value, param, ctx)
+        try:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                path.stat()
+        except OSError as error:
+            self.fail(f"{path}: {error.strerror or error}", param, ctx)
+        return path
+
+
 SECONDS = Parsed("duration", "parse_seconds")
 BYTES = Parsed("bytes", "parse_bytes")
 SHARE = Parsed("share", "parse_share")
@@ -93,3 +110,4 @@ SIZE = click.IntRange(min=1)
 SIZES = Sizes()
 RANGE = Range()
 PATH = click.Path(path_type=Path)
+PLACE = Place()

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .types import PATH
+from .types import PLACE
 
 
 @click.command(short_help="Show runs and traces in TensorBoard, at our tab.")
@@ -21,7 +21,7 @@ from .types import PATH
     "reads all of them at start; its pages need the internet in the browser.",
 )
 @click.option("--debug", is_flag=True, help="Show our own traceback on errors.")
-@click.argument("logdir", required=False, type=PATH)
+@click.argument("logdir", required=False, type=PLACE)
 def view(logdir: Path | None, port: int | None, tab: Any, debug: bool) -> None:
     """Show LOGDIR in TensorBoard: a run, a folder of runs, or traces of any script.
 

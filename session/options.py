@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -59,12 +60,17 @@ def check_script(script: str) -> None:
         UsageError: no file, a folder, not Python.
     """
     path = Path(script)
-    if path.is_dir():
+    try:
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UsageError(f"there is no file {script}.", "Check the path.") from error
+    except (ValueError, OSError) as error:
+        msg = f"cannot read {script}: {getattr(error, 'strerror', None) or error}."
+        raise UsageError(msg, "Check the path.") from error
+    if is_folder:
         inner = path / "__main__.py"
         remedy = f"Name the script in it{', for example ' + str(inner) if inner.exists() else ''}."
         raise UsageError(f"{script} is a folder, not a script.", remedy)
-    if not path.exists():
-        raise UsageError(f"there is no file {script}.", "Check the path.")
     try:
         ast.parse(path.read_bytes(), filename=script)
     except SyntaxError as error:

@@ -149,6 +149,7 @@ class TestTheScriptsOwn:
         assert done.discovery.native_batch_size == size
 
 
+LONG = "x" * 300
 WRONG = {
     "no script": ([], "Missing argument"),
     "no file": (["nothere.py"], "there is no file nothere.py"),
@@ -186,6 +187,9 @@ WRONG = {
     "no GPU": (["--device", "cuda", "plain.py"], "--device cuda"),
     "no such GPU": (["--device", "cuda:77", "plain.py"], "--device cuda:77"),
     "no such device": (["--device", "nonsense", "plain.py"], "--device nonsense"),
+    "a name too long": ([LONG], "File name too long"),
+    "an output too long": (["-o", LONG, "plain.py"], "File name too long"),
+    "a run too long": (["--resume", LONG, "plain.py"], "File name too long"),
     "output is a file": (["-o", "plain.py", "plain.py"], "cannot write into plain.py"),
     "output below a file": (["-o", "plain.py/x/y", "plain.py"], "cannot write into plain.py/x/y"),
     "output holds a run": (["-o", "run", "plain.py"], "run holds a run already"),
@@ -230,6 +234,12 @@ class TestWrongUse:
         done = run("walk", EXAMPLES / "char_gpt.py", folder=tmp_path)
         done.assert_refused()
         assert "'walk'" in done.error
+
+    @pytest.mark.parametrize("verb", ["advise", "report", "analyze", "view"])
+    def test_what_nobody_can_look_at(self, tmp_path, verb):
+        done = run(verb, LONG, folder=tmp_path)
+        done.assert_refused()
+        assert "File name too long" in done.error
 
     def test_a_limit_below_the_model(self, tmp_path):
         script = SCRIPTS / "memory_hungry.py"
