@@ -32,7 +32,7 @@ def advise(record: Path, as_json: bool, **options: Any) -> None:
         several = several.under(lambda one: goal_of(options, one))
         width, color = terminal()
         click.echo(answer(several, width=width, color=color, as_json=as_json))
-        sys.exit(0 if several.answers else 1)
+        sys.exit(0 if several.recommends else 1)
     found = read_record(record)
     folder = record if record.is_dir() else record.parent
     goal = goal_of(options, found.goal)

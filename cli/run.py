@@ -154,7 +154,7 @@ def _on_several_devices(
     click.echo(several.answer(outcome, width=width, color=color, as_json=as_json))
     if outcome.record.state == "interrupted":
         return INTERRUPTED
-    return 0 if outcome.answers else 1
+    return 0 if outcome.recommends else 1
 
 
 def _launch(script: str, arguments: tuple[str, ...], options: dict[str, Any]) -> int:

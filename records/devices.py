@@ -32,7 +32,7 @@ class DeviceRun(Record, frozen=True, kw_only=True):
     """One device of a run on several.
 
     Attributes:
-        device: as asked for: `cuda:0`, `cpu:1@0.4`; unique in the run.
+        device: its name: `cuda-0`, `cpu-1-at-0.4`; unique in the run.
         model: devices with the same text are twins.
         folder: of its record, relative to this one's; that of its twin where it has none itself.
         twin_of: the device whose record it shares.

@@ -82,7 +82,8 @@ class Distribution(Record, frozen=True, kw_only=True):
     """A job of several ranks.
 
     Attributes:
-        launcher: who started the ranks: `torchrun`, `mpirun`, `srun`, the script itself.
+        launcher: who started the ranks: `torchrun`, `mpirun`, `srun`, the script itself; `none`
+            for parallelism inside a single process.
         communication: paired steps, one entry a batch size.
     """
 

@@ -119,7 +119,8 @@ class Discovery(Record, frozen=True, kw_only=True):
         compiled: whether a module of this process went through torch.compile.
         door: how the sizes reach the script; behind all but `loader` there is one LoaderInfo, of
             what yields the batches, and `native_batch_size` is the size of the first process.
-        unavailable: under `worst_case`, why trials could not begin with the longest samples.
+        unavailable: why something is not known, `norm_values` for example; under `worst_case`, why
+            trials could not begin with the longest samples.
     """
 
     loaders: tuple[LoaderInfo, ...]

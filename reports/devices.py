@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 
 from ..records import Advice, DeviceRun, DevicesRecord, RunRecord
@@ -50,10 +51,11 @@ def render(
         for line in notes:
             page.entry(line)
     page.blank()
-    page.entry(f"Wrote {folder}", indent=0)
+    page.whole(folder, label="Wrote ", indent=0)
     first = next((one.folder for one in good), None)
     if first is not None:
-        page.entry(f"Next: batchadvisor advise {folder}/{first}", indent=0)
+        command = f"batchadvisor advise {shlex.quote(f'{folder}/{first}')}"
+        page.whole(command, label="Next: ", indent=0)
     return page.render(color=color)
 
 

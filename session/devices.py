@@ -16,6 +16,7 @@ import threading
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -29,7 +30,7 @@ from .device_choice import Device
 from .devices_outcome import Outcome, twin_check
 from .display import Display
 from .options import without
-from .store import DEVICES, read_record
+from .store import DEVICES, RunStore, read_record
 
 CHECKED = ("--sizes", "--start", "--max-batch", "--budget", "--profile-schedule")
 CHECKED_FLAGS = ("--keep-effective-batch", "--stacks", "--no-profile")
@@ -59,12 +60,12 @@ def run_devices(
 
     Raises:
         RunError: nothing was measured on any device.
-        UsageError: the folder holds a run already.
+        UsageError: the folder holds a run already, or cannot be written.
     """
     if (folder / DEVICES).exists():
         raise UsageError(f"{folder} holds a run already.", "Choose another folder.")
-    folder.mkdir(parents=True, exist_ok=True)
-    return _Run(found, options, script, folder, display=display, limit=memory_limit_bytes).all()
+    with contextlib.closing(RunStore(folder)):  # nobody else writes into it meanwhile
+        return _Run(found, options, script, folder, display=display, limit=memory_limit_bytes).all()
 
 
 def check_options(options: Sequence[str], size: int) -> list[str]:
@@ -120,12 +121,14 @@ class _Run:
         finally:
             self._kill()
         outcome = self._outcome()
-        if not outcome.answers:
+        if not outcome.answers and self._state == "finished":
             self._state = "failed"
             self._save()
-            errors = [one.error for one in self._runs.values() if one.error]
-            if self._state != "interrupted" and errors:
-                raise RunError(f"no device could be measured. {errors[0].removeprefix('Error: ')}")
+            said = next((one.error for one in self._runs.values() if one.error), "")
+            raise RunError(
+                f"no device could be measured. {said.removeprefix('Error: ')}".strip(),
+                "" if said else f"Look at the logs in {self._folder}.",
+            )
         self._save()
         return self._outcome()
 
@@ -207,18 +210,18 @@ class _Run:
             return []
         return ["--memory-limit", str(free[0] // len(self._devices))]
 
-    def _relay(self, child: subprocess.Popen[bytes], name: str, log: object) -> None:
+    def _relay(self, child: subprocess.Popen[bytes], name: str, log: BinaryIO) -> None:
         assert child.stderr is not None
-        with contextlib.closing(log) as file:  # type: ignore[type-var]
+        with log, child.stderr:
             for line in child.stderr:
-                file.write(line)  # type: ignore[attr-defined]
+                log.write(line)
                 text = line.decode(errors="replace").rstrip()
                 self._display.note(f"{name}: {text.removeprefix('batchadvisor: ')}")
 
     def _errors(self, name: str) -> str:
         self._relays[name].join(RELAY_S)  # its last words may still be on their way to the log
         with contextlib.suppress(OSError):
-            lines = (self._folder / f"{name}.log").read_text(errors="replace").splitlines()
+            lines = (self._folder / f"{name}.log").read_text("utf-8", "replace").splitlines()
             return next((one for one in reversed(lines) if one.startswith("Error: ")), "")
         return ""
 

@@ -26,6 +26,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
     answers: dict[str, tuple[RunRecord, Advice]]
 
+    @property
+    def recommends(self) -> bool:
+        """Whether there is a size to use on any device."""
+        return any(advice.recommended is not None for _, advice in self.answers.values())
+
     def under(self, goal_of: Callable[[Goal], Goal]) -> Outcome:
         """The same measurements under another goal.
 

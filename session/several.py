@@ -15,6 +15,7 @@ from .devices import run_devices
 from .devices_outcome import Outcome
 from .display import Display
 from .options import check_script, run_folder, without
+from .store import DEVICES
 
 WITH_VALUE = ("--gpus", "--device", "--output", "-o")
 """Options that each device's own run gets anew."""
@@ -73,7 +74,7 @@ def answer(outcome: Outcome, *, width: int, color: bool, as_json: bool) -> str:
     """The table, or everything as JSON."""
     if as_json:
         data = {
-            "devices_path": str(outcome.folder / "devices.json"),
+            "devices_path": str(outcome.folder / DEVICES),
             "devices": outcome.record,
             "answers": {
                 name: {"record": record, "advice": advice}

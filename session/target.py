@@ -11,7 +11,7 @@ from ..probes import host
 from ..probes.duty import cores_for
 from ..probes.nvml import NvmlDevice, devices, nvml_unavailable
 
-_LOGICAL_CPU = re.compile(r"cpu(:(?P<cores>[0-9]+))?(@(?P<share>[0-9.]+))?")
+_LOGICAL_CPU = re.compile(r"cpu(:(?P<cores>[0-9]+))?(@(?P<share>[0-9]*\.?[0-9]+))?")
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):

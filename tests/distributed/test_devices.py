@@ -87,6 +87,13 @@ class TestRefused:
             (("--device", f"cpu:{CORES},cpu:1"), "cores or more"),
             (("--device", "cpu,cpu"), "names none"),
             (("--device", "cpu:1,cpu:1@7"), "cpu:CORES@SHARE"),
+            (("--device", "cpu:1@0.1.2"), "cpu:CORES@SHARE"),
+            (("--device", "cpu:1@."), "cpu:CORES@SHARE"),
+            pytest.param(
+                ("--device", "cpu:1,cpu:1", "-o", SCRIPTS / "plain.py/out"),
+                "cannot write into",
+                marks=needs_two_cores,
+            ),
             (("--device", "cpu:1,cpu:1", "--resume", "out"), "--resume"),
             (("--device", "cpu:1,cpu:1", "--nproc-per-node", "2"), "--nproc-per-node"),
         ],

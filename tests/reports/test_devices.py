@@ -71,6 +71,14 @@ def test_a_device_that_failed_says_why(answer):
     assert "interrupted" in text
 
 
+def test_the_next_command_can_be_copied(answer):
+    """Quoted for a shell, and whole in a narrow terminal."""
+    record = DevicesRecord(state="finished", started_at="", command=(), devices=(FIRST,))
+    folder = f"a folder/{'long-' * 12}name"
+    text = render(record, {"cuda-0": answer}, folder=folder, width=60, color=False)
+    assert text.endswith(f"Wrote {folder}\nNext: batchadvisor advise '{folder}/cuda-0'\n")
+
+
 def test_the_record_round_trips():
     weak = DeviceRun(device="cuda-1", model="T4", check=check("weak", 40, 100))
     record = DevicesRecord(state="finished", started_at="", command=("a",), devices=(FIRST, weak))

@@ -1,0 +1,52 @@
+"""A run on several devices that measured nothing: what is said, and what stands on disk."""
+
+import msgspec
+import pytest
+from batchadvisor.errors import RunError, UsageError
+from batchadvisor.records import DevicesRecord
+from batchadvisor.reports.progress import NullDisplay
+from batchadvisor.session import devices
+from batchadvisor.session.device_choice import Device
+from batchadvisor.session.store import DEVICES, RunStore
+
+ONE = (Device(name="cpu-1", option="cpu:1", model="CPU, 1 core"),)
+
+
+def run(folder, options):
+    script = ("train.py",)
+    return devices.run_devices(ONE, options, script, folder, NullDisplay(), memory_limit_bytes=1)
+
+
+def state_of(folder):
+    return msgspec.json.decode((folder / DEVICES).read_bytes(), type=DevicesRecord).state
+
+
+def test_a_run_that_says_nothing(tmp_path):
+    """It ends well and leaves no record: then the logs are all there is."""
+    with pytest.raises(RunError, match="no device could be measured") as caught:
+        run(tmp_path / "out", ["run", "--help"])
+    assert str(tmp_path / "out") in caught.value.remedy
+    assert state_of(tmp_path / "out") == "failed"
+
+
+def test_what_a_run_said_is_passed_on(tmp_path):
+    with pytest.raises(RunError, match=r"no device could be measured\. No such command 'walk'"):
+        run(tmp_path / "out", ["walk"])
+
+
+def test_an_interrupt_before_anything_is_measured_is_no_failure(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(devices._Run, "_probe", interrupted)
+    outcome = run(tmp_path / "out", ["run"])
+    assert outcome.record.state == state_of(tmp_path / "out") == "interrupted"
+    assert not outcome.recommends
+
+
+def test_a_folder_that_another_run_writes_into(tmp_path):
+    store = RunStore(tmp_path / "out")
+    with pytest.raises(UsageError, match="another run is writing"):
+        run(tmp_path / "out", ["run"])
+    store.close()
+    assert [one.name for one in tmp_path.iterdir()] == ["out"]
