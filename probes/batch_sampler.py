@@ -7,15 +7,35 @@ from collections import deque
 from collections.abc import Iterator
 from copy import deepcopy
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from torch.utils.data import BatchSampler
 
-if TYPE_CHECKING:
-    from .loaders import LoaderHandle
+from .lengths import LongestFirst
 
 _MAX_SKIPPED = 1000
 """Batches of another size that a resized batch sampler may yield in a row."""
+
+
+class Demand(Protocol):
+    """What is asked of a loader at the moment.
+
+    Attributes:
+        asked: the batch size; `None` while the script gets what it asked for itself.
+        cap: a bound on the script's own batches.
+        approximate: batches of the script's own batch sampler are flattened and cut again.
+        worst_left: batches still to come that hold the longest samples.
+        longest: these samples, once they were looked for.
+    """
+
+    asked: int | None
+    cap: int | None
+    approximate: bool
+    worst_left: int
+    longest: LongestFirst | None
+
+    def longest_first(self, indices: Iterator[Any]) -> LongestFirst | None:
+        """Looks for the longest samples."""
 
 
 class SteeredBatchSampler(BatchSampler):
@@ -26,7 +46,7 @@ class SteeredBatchSampler(BatchSampler):
     """
 
     _native: Any
-    _handle: LoaderHandle
+    _handle: Demand
 
     @property
     def native(self) -> Any:
@@ -34,7 +54,7 @@ class SteeredBatchSampler(BatchSampler):
         return self._native
 
     @property
-    def handle(self) -> LoaderHandle:
+    def handle(self) -> Demand:
         """Whose sizes it takes."""
         return self._handle
 
@@ -57,7 +77,7 @@ class SteeredBatchSampler(BatchSampler):
         return steered(deepcopy(self._native, memo), self._handle)
 
 
-def steered(native: Any, handle: LoaderHandle) -> SteeredBatchSampler:
+def steered(native: Any, handle: Demand) -> SteeredBatchSampler:
     """A stand-in for a batch sampler of the script's."""
 
     def make(cls: Any, *args: Any, **named: Any) -> SteeredBatchSampler:
@@ -71,7 +91,7 @@ def steered(native: Any, handle: LoaderHandle) -> SteeredBatchSampler:
     return _filled(type("SteeredBatchSampler", (SteeredBatchSampler,), members), native, handle)
 
 
-def _filled(kind: Any, native: Any, handle: LoaderHandle) -> SteeredBatchSampler:
+def _filled(kind: Any, native: Any, handle: Demand) -> SteeredBatchSampler:
     # Past __init__: a framework may have wrapped it to remember its arguments.
     one: SteeredBatchSampler = object.__new__(kind)
     one.__dict__.update(_native=native, _handle=handle)
@@ -85,7 +105,7 @@ def _itself(native: Any) -> Any:
 class Issues(Iterator[list[Any]]):
     """One pass over the index batches; remembers what it issued and under which size."""
 
-    def __init__(self, native: Any, handle: LoaderHandle) -> None:
+    def __init__(self, native: Any, handle: Demand) -> None:
         self._native = native
         self._handle = handle
         # Started here, as the loader would: it may draw from the random generator.

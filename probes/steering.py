@@ -121,6 +121,7 @@ class Steering:
         if isinstance(loader.batch_sampler, SteeredBatchSampler):
             # A framework wraps a loader of the script's: its line is the one to change.
             original = loader.batch_sampler.handle
+            assert isinstance(original, LoaderHandle)
             place, source = original.place, original.source
         handle = LoaderHandle(loader, len(self._handles), place, source, self._batch_cap)
         handle.worst_case = self.worst_case

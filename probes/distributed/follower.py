@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -30,13 +29,12 @@ from .messages import (
     ResultThere,
     Spawn,
     channel_over,
-    send_join,
+    dial,
     to_follower,
 )
 from .ranks import Rank
 
 PROGRESS_PERIOD_S = 1.0
-CONNECT_S = 30.0
 
 
 def follow(rank: Rank, environment: Mapping[str, str]) -> None:
@@ -46,25 +44,19 @@ def follow(rank: Rank, environment: Mapping[str, str]) -> None:
         RunError: rank 0 was not found, or refused this rank.
     """
     address = look_up(rank, environment)
+    join = Join(
+        token=address.token,
+        role="supervisor",
+        rank=rank.rank,
+        world_size=rank.world_size,
+        local_rank=rank.local_rank,
+        host=os.uname().nodename,
+    )
     try:
-        connection = socket.create_connection((address.host, address.port), CONNECT_S)
+        connection = dial(address.host, address.port, join)
     except OSError as error:
         msg = f"rank {rank.rank} cannot reach rank 0 at {address.host}:{address.port}: {error}."
         raise RunError(msg, "Check that the hosts can reach each other.") from error
-    connection.settimeout(None)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    send_join(
-        connection,
-        Join(
-            token=address.token,
-            role="supervisor",
-            rank=rank.rank,
-            world_size=rank.world_size,
-            local_rank=rank.local_rank,
-            host=os.uname().nodename,
-        ),
-    )
     follower = Follower(rank, channel_over(connection))
     try:
         follower.serve()

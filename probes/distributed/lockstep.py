@@ -6,7 +6,6 @@ a measured step begins on all of them together; the wait is outside the measured
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +13,7 @@ from typing import Any
 from ...records import Memory, Profile
 from ..messages import Lockstep
 from ..window import Window, WindowProfiler
-from .messages import Join, send_join
-
-CONNECT_S = 30.0
+from .messages import Join, dial
 
 
 class Agreement:
@@ -31,19 +28,15 @@ class Agreement:
 
     def __init__(self, order: Lockstep) -> None:
         self._leads = order.rank == 0
-        self._connection = socket.create_connection((order.host, order.port), CONNECT_S)
-        self._connection.settimeout(None)  # the supervisors bound every wait: by silence
-        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        send_join(
-            self._connection,
-            Join(
-                token=order.token,
-                role="child",
-                rank=order.rank,
-                world_size=order.world_size,
-                generation=order.generation,
-            ),
+        join = Join(
+            token=order.token,
+            role="child",
+            rank=order.rank,
+            world_size=order.world_size,
+            generation=order.generation,
         )
+        # No time limit: the supervisors bound every wait, by silence.
+        self._connection = dial(order.host, order.port, join)
 
     def close(self) -> None:
         """Hangs up."""

@@ -26,6 +26,7 @@ from ..messages import (
     CannotSteer,
     Channel,
     Ended,
+    Lockstep,
     Message,
     Progress,
     Raised,
@@ -34,6 +35,7 @@ from ..messages import (
     WorkOrder,
 )
 
+CONNECT_S = 30.0
 MAX_FIRST_LINE = 4096
 
 
@@ -124,9 +126,35 @@ from_follower: msgspec.json.Decoder[FromFollower] = msgspec.json.Decoder(FromFol
 _join: msgspec.json.Decoder[Join] = msgspec.json.Decoder(Join)
 
 
-def send_join(connection: socket.socket, join: Join) -> None:
-    """The first line."""
+def dial(host: str, port: int, join: Join) -> socket.socket:
+    """A connection of one rank, its first line sent.
+
+    Raises:
+        OSError: nobody answers there.
+    """
+    connection = socket.create_connection((host, port), CONNECT_S)
+    connection.settimeout(None)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.sendall(msgspec.json.encode(join) + b"\n")
+    return connection
+
+
+def dial_supervisor(lockstep: Lockstep) -> Channel:
+    """The line to the supervisor of a rank that the script started itself.
+
+    Raises:
+        OSError: it does not answer.
+    """
+    join = Join(
+        token=lockstep.token,
+        role="supervisor",
+        rank=lockstep.rank,
+        world_size=lockstep.world_size,
+        local_rank=lockstep.rank,
+        host=os.uname().nodename,
+    )
+    return channel_over(dial(lockstep.host, lockstep.port, join))
 
 
 def read_join(connection: socket.socket, timeout_s: float) -> Join | None:

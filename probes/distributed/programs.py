@@ -2,19 +2,15 @@
 
 The script is one rank, or none, and starts the others with `subprocess` and an environment that
 names their rank. Such a program finds the hook of `start_hook/` in its PYTHONPATH; the hook
-replaces it by `main` of this module, in the same process, which runs the same script, steered.
+replaces it by `main` of program_rank.py, in the same process, which runs the same script, steered.
 """
 
 from __future__ import annotations
 
-import faulthandler
 import functools
 import inspect
 import os
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +19,6 @@ import msgspec
 
 from ..messages import Channel, Lockstep, Spawning, WorkOrder, decode_to_worker
 from .ranks import detect_rank
-from .spawned import connect
 from .start_hook import sitecustomize as hook
 
 PLAN = "ranks.json"
@@ -134,27 +129,3 @@ class _Starter:
             self._join(msgspec.structs.replace(plan.lockstep, rank=number))
         self._world_size = world_size
         return True
-
-
-def main() -> None:
-    """Runs one rank, steered; called by the hook with the plan, then what is to be run."""
-    from ..worker import become_the_script, die_with_parent, run_script, steer
-
-    started_s = time.monotonic()
-    die_with_parent()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
-    plan, kind, script, *arguments = sys.argv[1:]
-    number, _, path = plan.partition(":")
-    order = msgspec.json.decode(Path(path).read_bytes(), type=WorkOrder)
-    assert order.lockstep is not None
-    lockstep = msgspec.structs.replace(order.lockstep, rank=int(number))
-    order = msgspec.structs.replace(
-        order,
-        lockstep=lockstep,
-        script=script,
-        arguments=tuple(arguments),
-        module=kind == "module",
-    )
-    become_the_script(order)
-    channel = connect(lockstep)
-    steer(order, channel, started_s, lambda steering: run_script(order, steering))

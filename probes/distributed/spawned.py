@@ -11,7 +11,6 @@ import faulthandler
 import functools
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -20,10 +19,9 @@ from typing import Any
 import msgspec
 import torch.multiprocessing
 
-from ..messages import Channel, Lockstep, Spawning, WorkOrder, decode_to_worker
-from .messages import Join, channel_over, send_join
-
-CONNECT_S = 30.0
+from ..messages import Channel, Spawning, WorkOrder, decode_to_worker
+from ..steered import steer
+from .messages import dial_supervisor
 
 
 class SteeredRank:
@@ -46,9 +44,7 @@ class SteeredRank:
         assert order.lockstep is not None
         lockstep = msgspec.structs.replace(order.lockstep, rank=index)
         order = msgspec.structs.replace(order, lockstep=lockstep)
-        from ..worker import steer
-
-        steer(order, connect(lockstep), started_s, lambda _: self.function(index, *args))
+        steer(order, dial_supervisor(lockstep), started_s, lambda _: self.function(index, *args))
 
 
 def steer_spawned(channel: Channel) -> None:
@@ -75,26 +71,3 @@ def steer_spawned(channel: Channel) -> None:
 
     module.start_processes = start_processes  # type: ignore[attr-defined]
     torch.multiprocessing.start_processes = start_processes  # type: ignore[attr-defined]
-
-
-def connect(lockstep: Lockstep) -> Channel:
-    """One rank's line to the supervisor.
-
-    Raises:
-        OSError: it does not answer.
-    """
-    connection = socket.create_connection((lockstep.host, lockstep.port), CONNECT_S)
-    connection.settimeout(None)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    send_join(
-        connection,
-        Join(
-            token=lockstep.token,
-            role="supervisor",
-            rank=lockstep.rank,
-            world_size=lockstep.world_size,
-            local_rank=lockstep.rank,
-            host=os.uname().nodename,
-        ),
-    )
-    return channel_over(connection)

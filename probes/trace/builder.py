@@ -14,27 +14,11 @@ import numpy.typing as npt
 
 from . import events as vocabulary
 from .columns import Activities, Ranges
+from .event import Event
 from .lenient import lenient_args
 from .times import nanoseconds
 
-_NOTHING = msgspec.Raw(b"{}")
-_MISSING_TIME = msgspec.Raw(b"null")
 _MOST_INT64 = 2**63 - 1
-
-
-class Event(msgspec.Struct, gc=False):
-    """One event; numbers and arguments stay text until it is known that they matter."""
-
-    ph: str = ""
-    cat: str = ""
-    name: str = ""
-    pid: Any = None
-    tid: Any = None
-    ts: msgspec.Raw = _MISSING_TIME
-    dur: msgspec.Raw = _MISSING_TIME
-    args: msgspec.Raw = _NOTHING
-
-
 _Int: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-if TYPE_CHECKING:
-    from .builder import Event
+from .event import Event
 
 _Args = TypeVar("_Args", bound=msgspec.Struct)
 _NUMBERS_AS_TEXT = json.JSONDecoder(strict=False, parse_float=str)
@@ -33,8 +32,6 @@ def lenient_args(text: bytes, kind: type[_Args]) -> _Args:
 
 def lenient_event(text: bytes) -> Event:
     """An event from whatever the text holds; what has the wrong type is left out."""
-    from .builder import Event
-
     try:
         found = _NUMBERS_AS_TEXT.decode(text.decode("utf-8", "replace"))
     except (ValueError, RecursionError):

@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 
 from ...errors import UsageError
-from .builder import Builder, Event
+from .builder import Builder
 from .chunks import MOST_UNBROKEN, Chunks
 from .columns import DeviceProperties, Losses, Trace
+from .event import Event
 from .lenient import lenient_event
 from .recovery import find_events
 

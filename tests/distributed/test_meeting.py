@@ -10,7 +10,7 @@ from batchadvisor.probes.distributed.group import RankGroup
 from batchadvisor.probes.distributed.group_worker import rank_environment
 from batchadvisor.probes.distributed.lockstep import Agreement
 from batchadvisor.probes.distributed.meeting import free_port, look_up, publish
-from batchadvisor.probes.distributed.messages import Address, Join, send_join
+from batchadvisor.probes.distributed.messages import Address, Join, dial
 from batchadvisor.probes.distributed.ranks import Rank, detect_rank
 from batchadvisor.probes.distributed.referee import Referee
 from batchadvisor.probes.messages import Lockstep, Raised
@@ -114,8 +114,8 @@ class TestGroup:
         def go():
             address = look_up(rank(1), {})
             values = {"token": address.token, "rank": 1, "world_size": 2, **changes}
-            self.connection = socket.create_connection((address.host, address.port))
-            send_join(self.connection, Join(role="supervisor", **values))
+            join = Join(role="supervisor", **values)
+            self.connection = dial(address.host, address.port, join)
 
         thread = threading.Thread(target=go)
         thread.start()

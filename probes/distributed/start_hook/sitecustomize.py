@@ -18,7 +18,7 @@ VARIABLE = "BATCHADVISOR_STEERED_RANK"
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
 _CODE = (
     "import sys; sys.path[:] = [one for one in sys.path if one]; "
-    "from batchadvisor.probes.distributed.programs import main; main()"
+    "from batchadvisor.probes.distributed.program_rank import main; main()"
 )
 
 

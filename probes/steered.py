@@ -1,0 +1,216 @@
+"""The script in this process, steered: in our worker, or in a rank that the script started."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import runpy
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .messages import CannotSteer, Channel, Ended, Raised, Touched, WorkOrder
+
+_PR_SET_PDEATHSIG = 1
+
+
+def steer(
+    order: WorkOrder, channel: Channel, started_s: float, run: Callable[[Any], None]
+) -> NoReturn:
+    """Runs the script in this process, steered, until the supervisor ends it.
+
+    Args:
+        run: the script, given what goes between it and torch.
+    """
+    from .conductor import Conductor
+    from .devices import lift_process_memory_limit
+    from .effects import FileWatch
+    from .keras_fit import KerasDoor
+    from .patches import install
+
+    files = FileWatch(ignore=(order.run_folder + os.sep, order.scratch_folder + os.sep))
+    conductor = Conductor(channel, order, files.take)
+    steering = _steering(conductor, order, started_s)
+    conductor.ask = steering.ask
+    conductor.resize = steering.resize
+    conductor.parameters = steering.parameters
+    install(steering, files.saved)
+    if order.door == "loader" and order.lockstep is None:
+        from .distributed.programs import steer_programs
+
+        steer_programs(channel, order, lambda: conductor.has_loop, conductor.join)
+    keras = KerasDoor(conductor, steering, order, started_s)
+    keras.install()
+    _limit_memory(order)
+    files.install()
+
+    message: Raised | Ended | CannotSteer
+    try:
+        run(steering)
+        message = _ended(0, steering)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)  # noqa: T201  as Python itself does
+        message = _ended(code, steering)
+    except BaseException as error:  # noqa: BLE001
+        lift_process_memory_limit()
+        message = _raised(error, steering)
+    if isinstance(message, Ended) and not (message.exit_code or message.num_steps):
+        message = _without_fit() if keras.imported else message
+    _say(channel, message, files.take())
+    # The supervisor ends the process group, so that no exit hook of the script runs.
+    while True:
+        time.sleep(3600)
+
+
+def _say(channel: Channel, message: Raised | Ended | CannotSteer, touched: Any) -> None:
+    """The last words of a script that is over, and the files it touched."""
+    _flush_streams()
+    if touched:
+        channel.send(Touched(files=touched))
+    channel.send(message)
+
+
+def _steering(conductor: Any, order: WorkOrder, started_s: float) -> Any:
+    """What goes between the script and torch, by the door that was asked for."""
+    if order.door == "template":
+        from .template import TemplateSteering
+
+        return TemplateSteering(conductor, order, started_s)
+    if order.door == "workload":
+        from .workload import WorkloadSteering
+
+        return WorkloadSteering(conductor, order, started_s)
+    from .steering import Steering
+
+    steering = Steering(
+        conductor,
+        loader=order.loader,
+        batch_cap=order.batch_cap,
+        arguments=order.arguments,
+        started_s=started_s,
+    )
+    steering.worst_case = order.worst_case
+    conductor.inputs = steering.inputs
+    return steering
+
+
+def become_the_script(order: WorkOrder) -> None:
+    """sys.argv and sys.path[0] as `python script.py` would set them; its cores, if it has few."""
+    if order.cores:
+        os.sched_setaffinity(0, order.cores)  # before torch counts them for its threads
+    if order.module:
+        sys.argv = [order.script, *order.arguments]
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    else:
+        sys.argv = [order.script, *order.arguments]
+        sys.path.insert(0, str(Path(order.script).resolve().parent))
+
+
+def run_script(order: WorkOrder, steering: Any) -> None:
+    """Runs what the order names as `__main__`."""
+    if order.door == "workload":
+        steering.run()
+        return
+    if order.module:
+        runpy.run_module(order.script, run_name="__main__", alter_sys=True)
+        return
+    # As plain python does it, spawned data workers included: they import __main__ from its file.
+    runpy.run_path(order.script, run_name="__main__")
+
+
+def _ended(code: int, steering: Any) -> Ended:
+    return Ended(
+        exit_code=code,
+        num_steps=steering.num_steps,
+        num_fetches=steering.num_fetches,
+        num_loaders=steering.num_loaders,
+    )
+
+
+def _without_fit() -> CannotSteer:
+    return CannotSteer(
+        reason="the script imports Keras, and ended without a call of Model.fit",
+        remedy="let it call fit; a loop of its own goes through a declared workload (--workload).",
+    )
+
+
+def _raised(error: BaseException, steering: Any) -> Raised:
+    from .faults import is_out_of_memory, memory_is_short, raised_by_us, script_traceback
+
+    refused = is_out_of_memory(error, short=memory_is_short())
+
+    if raised_by_us(error):
+        import traceback
+
+        return Raised(
+            kind="batchadvisor",
+            text=f"{type(error).__name__}: {error}",
+            traceback="".join(traceback.format_exception(error)),
+            out_of_memory=refused,
+            num_steps=steering.num_steps,
+        )
+    text = script_traceback(error)
+    print(text, file=sys.stderr, end="")  # noqa: T201  into the script's own log
+    return Raised(
+        kind=type(error).__name__,
+        text=str(error),
+        traceback=text,
+        out_of_memory=refused,
+        num_steps=steering.num_steps,
+        peak_bytes=_peak_bytes(),
+    )
+
+
+def _peak_bytes() -> int | None:
+    import torch
+
+    from .host import status_bytes
+
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return int(torch.cuda.max_memory_reserved())
+    return status_bytes("VmHWM")
+
+
+def _on_the_cpu(order: WorkOrder) -> bool:
+    """Drivers of accelerators map far more than they use; the kernel's limit would hit them."""
+    import torch
+
+    accelerator = getattr(torch, "accelerator", None)
+    return order.device == "cpu" or accelerator is None or not accelerator.is_available()
+
+
+def _limit_memory(order: WorkOrder) -> None:
+    from .devices import limit_process_memory
+
+    if order.data_limit_bytes is not None and _on_the_cpu(order):
+        limit_process_memory(order.data_limit_bytes)
+    if order.memory_limit_bytes is not None:
+        _limit_gpu_memory(order.memory_limit_bytes)
+
+
+def _limit_gpu_memory(limit_bytes: int) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        return
+    for index in range(torch.cuda.device_count()):
+        total = torch.cuda.get_device_properties(index).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), index)
+
+
+def die_with_parent() -> None:
+    """If the supervisor is killed, so are we (Linux)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _flush_streams() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
