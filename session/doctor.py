@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,7 @@ def checkup_text(found: Checkup, *, width: int) -> str:
     """What `doctor` prints."""
     from ..reports.checkup import render
 
-    return render(found, width=width)
+    return render(found, width=width, encoding=sys.stdout.encoding or "ascii")
 
 
 def checkup_json(found: Checkup) -> str:

@@ -16,9 +16,9 @@ LEFT, RIGHT, TOP, BOTTOM = 50, 12, 12, 40
 CHARACTER = 6.2
 """About the width of a character of the labels."""
 BAR = 0.7
+"""Share of its place that a bar takes."""
 ROOM, ROOM_FOR_NAMES = 1.08, 1.16
 """The top of the y axis over the largest value."""
-"""Share of its place that a bar takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,6 +116,12 @@ class TestShown:
         assert text.endswith("batchadvisor run works here.")
         assert max(map(len, text.splitlines())) <= 60
 
+    def test_what_others_said_is_made_harmless(self):
+        """Names of devices and words of exceptions come from outside."""
+        odd = Check(name="GPU", state="broken", detail="a\x1b[31mb ±1", remedy="→ look\n\x07")
+        text = render(Checkup(checks=(odd,)), encoding="ascii")
+        assert text.startswith("!!  GPU  ab +-1\n         -> -> look \\x07\n")
+
     def test_what_is_needed_and_broken(self):
         broken = Check(name="torch", state="broken", detail="no", needed=True)
         found = Checkup(checks=(broken, *self.CHECKS[1:]))
