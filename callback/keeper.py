@@ -18,7 +18,6 @@ from typing import Any
 
 import msgspec
 
-from ..advisor.noise import noise_interval
 from ..errors import BatchAdvisorError
 from ..records import (
     Counters,
@@ -26,7 +25,6 @@ from ..records import (
     Fault,
     Goal,
     Memory,
-    NoiseScale,
     Profile,
     RunRecord,
     RunState,
@@ -38,6 +36,7 @@ from . import ledger
 from .core import NEVER, Core
 from .devices import HostProbe, MemoryProbe, TorchProbe, nvml_sampler, rank_share
 from .facts import Facts, versions
+from .noise_scale import noise_scale_of
 from .options import Options, folder_of, script
 from .tape import Tape
 from .windows import Windows
@@ -95,6 +94,7 @@ class Keeper:
         self._setup_s = 0.0
         self._period_s = FIRST_SAVE_S
         self._scalars: Any = None
+        self._event_problem = ""
         self._profiles: dict[int, Profile] = {}
         self._started_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self._started_s = time.monotonic()
@@ -169,8 +169,16 @@ class Keeper:
             self._append()
         except (OSError, BatchAdvisorError) as error:
             self._doubt(f"the record could not be written: {_why(error)}")
+        self._tell_of_events()
         if self.updated is not None:
             self.updated()
+
+    def _tell_of_events(self) -> None:
+        """They cost no record; that there are none, or no more, is said once."""
+        problem = self.store.problem if isinstance(self.store, EventStore) else ""
+        if problem != self._event_problem:
+            self._event_problem = problem
+            self._say(f"event files for TensorBoard: {problem}")
 
     def _measure(self) -> None:
         core, probe = self.core, self._probe
@@ -232,6 +240,14 @@ class Keeper:
         tail_error: str = "",
     ) -> RunRecord:
         """Stops everything that runs, reads the traces, writes the last record."""
+        try:
+            return self._finished(state, reason, faults=faults, tail_error=tail_error)
+        finally:
+            self._let_go()
+
+    def _finished(
+        self, state: RunState, reason: str, *, faults: tuple[Fault, ...], tail_error: str
+    ) -> RunRecord:
         if self.windows is not None:
             self.windows.abandon("the run was over before its profiled window was")
             self.core.timing = True
@@ -247,13 +263,19 @@ class Keeper:
             self.store.save(record)
         except (OSError, BatchAdvisorError) as error:
             self._doubt(f"the record could not be written: {_why(error)}")
+        self._tell_of_events()
+        return record
+
+    def _let_go(self) -> None:
+        """Also where the last record could not be made: another run may want the folder."""
         self.store.close()
-        if self._scalars is not None:
-            self._scalars.close()
-            self._scalars = None
+        if self._sampler is not None:
+            self._sampler.stop()
         if self.noise is not None:
             self.noise.close()
-        return record
+        if self._scalars is not None:
+            self._scalars.close()
+        self._sampler = self._scalars = None
 
     def _read_traces(self) -> None:
         """Repairs, packs and reads the traces; a second or so each, so it waits for the end."""
@@ -295,7 +317,7 @@ class Keeper:
                 placed = self._placed(one)
                 profiles[size] = msgspec.structs.replace(placed, unavailable={"*": unread})
         no_profile = windows.reason if windows is not None else self.no_windows
-        noise, reasons = self._noise_scale()
+        noise, reasons = noise_scale_of(self.noise, wanted=self.options.noise_scale)
         return RunRecord(
             state=state,
             started_at=self._started_at,
@@ -330,38 +352,6 @@ class Keeper:
                 reasons=reasons,
             ),
         )
-
-    def _noise_scale(self) -> tuple[NoiseScale | None, dict[str, str]]:
-        meter = self.noise
-        if meter is None:
-            wanted = self.options.noise_scale
-            reason = "this loop has no gradients of torch" if wanted else "noise_scale=False"
-            return None, {"noise_scale": reason}
-        if meter.unavailable:
-            return None, {"noise_scale": meter.unavailable}
-        pairs = meter.found()
-        if pairs is None:
-            return None, {
-                "noise_scale": "no step had two gradients of equal size: accumulation or several "
-                "ranks are needed"
-            }
-        large = pairs.small_batch * pairs.multiple
-        found = noise_interval(pairs.squares, pairs.small_batch, large)
-        if isinstance(found, str):
-            return None, {"noise_scale": found}
-        low, high = found
-        noise = NoiseScale(
-            source="ranks" if meter.ranks == pairs.multiple else "accumulation",
-            small_batch=pairs.small_batch,
-            large_batch=large,
-            num_measured=len(pairs.squares),
-            first_step=pairs.first_step,
-            last_step=pairs.last_step,
-            low=low,
-            high=high,
-            unavailable={} if high is not None else {"high": "the noise leaves a lower bound only"},
-        )
-        return noise, {}
 
     def _doubt(self, text: str) -> None:
         if text not in self.doubts:

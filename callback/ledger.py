@@ -184,6 +184,9 @@ def observed_of(
     unavailable = dict(reasons)
     if core.num_unsized:
         unavailable["num_samples"] = NO_SIZE
+    if core.num_other_sizes:
+        num = core.num_other_sizes
+        unavailable["sizes"] = f"{num} micro-batches of further sizes are not listed"
     if not core.num_tokens:
         unavailable["num_tokens"] = "the loop did not count tokens"
     sizes = sorted(core.sizes.items(), key=lambda one: -one[1])

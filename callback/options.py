@@ -71,8 +71,9 @@ def options_of(logdir: str | Path | None, given: dict[str, Any]) -> Options:
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             msg = f"{name}={value!r}: it counts steps or samples."
             raise UsageError(msg, "Give a whole number from 1 on.")
-    if not 0 <= options.margin < 1:
-        msg = f"margin={options.margin!r} is no share of the memory."
+    margin: Any = options.margin
+    if not isinstance(margin, (int, float)) or isinstance(margin, bool) or not 0 <= margin < 1:
+        msg = f"margin={margin!r} is no share of the memory."
         raise UsageError(msg, "Give 0.05 for five percent.")
     return options
 
@@ -110,4 +111,5 @@ def _parent_started_s() -> float:
         )
         return boot + int(words[19]) / os.sysconf("SC_CLK_TCK")
     except (OSError, StopIteration, ValueError, IndexError):
+        # Not Linux: ranks that come here in the same minute agree all the same.
         return time.time() // 60 * 60

@@ -218,6 +218,8 @@ class Watched(Iterable[T]):
         return len(self._loader)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
+        if "_loader" not in vars(self):  # a copy that has nothing yet
+            raise AttributeError(name)
         return getattr(self._loader, name)
 
 

@@ -138,9 +138,7 @@ class Windows:
                     self._kept_since_s = time.perf_counter()
                 return
             self._unguard()
-            self.step_s[self._batch_size] = (
-                ended_s - self._kept_since_s
-            ) / self._options.profile_steps
+            step_s = (ended_s - self._kept_since_s) / self._options.profile_steps
             profile = self._profiler.finish()
         except Exception as error:  # noqa: BLE001
             self.abandon(f"the profiler failed: {type(error).__name__}: {error}")
@@ -148,6 +146,7 @@ class Windows:
             return
         self._profiler = None
         self.found[self._batch_size] = profile
+        self.step_s[self._batch_size] = step_s
         self.reason = ""
         every, began = self._options.profile_every, self.began
         more = every is not None and len(began) < self._options.max_profiles

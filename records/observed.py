@@ -52,7 +52,7 @@ class Observed(Record, frozen=True, kw_only=True):
         num_samples: samples in all micro-batches; `None` where a batch does not tell its size.
         num_tokens: `None` where the loop did not say.
         sizes: micro-batches by their size, the most frequent first; at most 64 sizes are told
-            apart.
+            apart, and `unavailable` counts the rest.
         profiled_steps: first step of each profiled window.
         held_bytes: memory that stays allocated between two steps (weights, optimizer, gradients).
         noise_scale: opt-in, see the struct.

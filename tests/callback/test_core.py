@@ -8,6 +8,8 @@ import tracemalloc
 
 import pytest
 from batchadvisor.callback.core import MAX_KINDS, NEVER, Core
+from batchadvisor.callback.facts import Facts
+from batchadvisor.callback.ledger import observed_of
 from batchadvisor.callback.reservoir import Reservoir
 
 MS = 1_000_000
@@ -244,6 +246,9 @@ class TestConstantMemory:
         core.on_run_end()
         assert len(core.sizes) == len(core.kinds) == MAX_KINDS
         assert core.num_other_sizes == 300 - MAX_KINDS
+        told = {"profiled": (), "held_bytes": None, "noise": None, "reasons": {}}
+        observed = observed_of(core, Facts(framework="plain"), **told)
+        assert observed.unavailable["sizes"].startswith("236 micro-batches of further sizes")
         assert core.num_samples == sum(range(1, 301))
 
 

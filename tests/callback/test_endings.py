@@ -131,6 +131,16 @@ class TestEndings:
         assert prof.record.observed.num_samples == 40
         assert prof.record.trials[0].step_s.high < 0.2
 
+    def test_what_follows_a_pause_is_in_no_step(self, tmp_path):
+        with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
+            for place, _ in enumerate(prof.watch(loops.data())):
+                prof.step()
+                if place in (5, 8):
+                    prof.pause()
+                    time.sleep(0.3)  # a validation
+        assert prof.record.observed.num_steps == 13
+        assert prof.record.trials[0].step_s.high < 0.2
+
     @pytest.mark.slow
     def test_kill_9(self, tmp_path):
         script = tmp_path / "killed.py"
@@ -186,6 +196,20 @@ class TestEndings:
         observed = read_record(tmp_path / "log").observed
         assert (observed.num_steps, observed.num_epochs) == (1_000_000, 1000)
         assert observed.num_samples == 1000 * (999 * 32 + 7)
+
+    def test_a_record_that_cannot_be_finished(self, tmp_path, monkeypatch, capfd):
+        """Said, and everything is let go: the folder is free for another run."""
+
+        def broken():
+            raise RuntimeError("the device is gone")
+
+        with ProfilingCallback(tmp_path, profile=False) as prof:
+            loops.train(prof)
+            monkeypatch.setattr(prof._watch.keeper, "_measure", broken)
+        assert "could not be finished: RuntimeError: the device is gone" in capfd.readouterr().err
+        assert prof.record.state == "failed"
+        _, _, again = loops.watched(tmp_path, profile=False, quiet=True)
+        assert again.record.state == "finished"
 
     def test_a_disk_that_is_full(self, tmp_path, monkeypatch, capfd):
         def full(_):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import random
@@ -17,6 +18,7 @@ import torch
 from batchadvisor import ProfilingCallback
 from batchadvisor.advisor.advise import advise
 from batchadvisor.errors import UsageError
+from batchadvisor.probes.profiling import TraceProfiler
 from batchadvisor.session.store import read_record, read_samples
 
 from . import loops
@@ -174,6 +176,8 @@ class TestTheUsersOwn:
             seen = prof.watch(loader)
             assert len(seen) == len(loader)
             assert seen.dataset is loader.dataset
+            assert copy.copy(seen).dataset is loader.dataset
+            assert not hasattr(seen, "nonsense")
             assert sum(len(x) for x, _ in seen) == 100
         assert prof.record.observed.num_steps == 0
 
@@ -214,6 +218,20 @@ class TestProfilers:
         assert record.observed.profiled_steps == (5, 11, 17)
         assert len(list((tmp_path / "traces" / "batch_size=0008").glob("*.json*"))) == 3
         assert record.trials[0].profile.num_steps == 1
+
+    def test_a_window_whose_trace_cannot_be_written(self, tmp_path, monkeypatch):
+        """No profile, the reason, and nothing of its times."""
+
+        def full(_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(TraceProfiler, "finish", full)
+        _, _, prof = loops.watched(tmp_path, profile_after=3, quiet=True)
+        assert prof._watch.keeper.windows.step_s == {}
+        trial = prof.record.trials[0]
+        assert "No space left" in trial.unavailable["profile"]
+        assert not [one for one in trial.doubts if "profiled" in one]
+        assert not torch.autograd._profiler_enabled()
 
     def test_a_run_that_is_over_in_its_window(self, tmp_path):
         with ProfilingCallback(tmp_path, profile_after=2, profile_steps=50, quiet=True) as prof:
@@ -300,6 +318,7 @@ class TestOptions:
             ({"profile_every": -1}, "profile_every=-1"),
             ({"batch_size": "8"}, "batch_size='8'"),
             ({"margin": 5}, "margin=5"),
+            ({"margin": "5%"}, "margin='5%'"),
         ],
     )
     def test_bad_ones_are_refused(self, options, part, tmp_path):
@@ -342,6 +361,17 @@ class TestEventFiles:
         assert value == pytest.approx(record.trials[0].samples_per_s.median, rel=1e-6)
         (text,) = reader.Tensors("traces", "advice")[-1].tensor_proto.string_val
         assert b"Batch size 8 as it ran" in text
+
+    def test_where_they_cannot_be_written(self, tmp_path, capfd):
+        """The record is there, and the reason is said once."""
+        (tmp_path / "traces").write_text("no folder")
+        _, _, prof = loops.watched(tmp_path, profile=False)
+        said = capfd.readouterr().err
+        assert said.count("event files for TensorBoard: ") == 1
+        assert "traces" in said
+        assert read_record(tmp_path) == prof.record
+        assert prof.record.state == "finished"
+        assert prof.record.doubts == ()
 
     def test_without_scalars_there_are_none(self, tmp_path):
         loops.watched(tmp_path, quiet=True, profile=False, scalars=False)
