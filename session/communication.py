@@ -9,7 +9,7 @@ import msgspec
 from ..advisor.advise import advise
 from ..advisor.distribution import sizes_to_pair
 from ..errors import BatchAdvisorError
-from ..probes.distributed.group_worker import GroupWorker
+from ..probes.distributed.ranked_worker import RankedWorker
 from ..probes.supervisor import WorkerGone
 from ..records import Communication
 from .display import Display
@@ -57,7 +57,7 @@ def measure_communication(workers: Workers, journal: Journal, display: Display) 
 def _pairs(workers: Workers, size: int, limit_s: float) -> Communication:
     try:
         worker = workers.current or workers.start()
-        assert isinstance(worker, GroupWorker)
+        assert isinstance(worker, RankedWorker)
         return Communication(
             batch_size=size, micro_batches=1, ranks=worker.run_pairs(size, limit_s)
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ..errors import UsageError
 from ..probes.distributed.group import RankGroup
-from ..probes.distributed.group_worker import GroupWorker
+from ..probes.distributed.ranked_worker import RankedWorker
 from ..probes.distributed.ranks import Rank, detect_rank
 from ..probes.nvml import devices
 from ..probes.supervisor import Worker
@@ -76,9 +76,9 @@ def rank_target(device: str, memory_limit_bytes: int | None, rank: Rank) -> Targ
     return Target(device=target.device, data_limit_bytes=limit // rank.local_world_size)
 
 
-def distribution_of(worker: Worker | GroupWorker) -> Distribution | None:
+def distribution_of(worker: Worker | RankedWorker) -> Distribution | None:
     """What the record says of the ranks, or of parallelism inside a single process."""
-    if isinstance(worker, GroupWorker):
+    if isinstance(worker, RankedWorker):
         job = worker.job
         return Distribution(
             world_size=job.world_size,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,6 +12,7 @@ from ..advisor.facts import failed, ran
 from ..errors import BatchAdvisorError
 from ..probes.distributed.group import RankGroup
 from ..probes.distributed.group_worker import GroupWorker
+from ..probes.distributed.ranked_worker import RankedWorker
 from ..probes.distributed.self_started import SelfStarted
 from ..probes.duty import DutyCycle
 from ..probes.messages import Progress, WorkOrder
@@ -26,7 +28,7 @@ from .options import RunOptions
 from .ranks import distribution_of
 from .target import Target
 
-AnyWorker = Worker | GroupWorker
+AnyWorker = Worker | RankedWorker
 """One process, or one on every rank."""
 DISCOVERY_SILENCE = 10.0
 """Before the loop is found a script may be silent this many times longer: data, downloads."""
@@ -151,7 +153,7 @@ class Workers:
         options = self._options
         number = self._journal.record.num_workers_started
         self._journal.change(num_workers_started=number + 1)
-        start = Worker if self._group is None else self._group.start
+        start = Worker if self._group is None else functools.partial(GroupWorker, self._group)
         self.current = start(
             self._order(number),
             log=self._journal.store.log_path,

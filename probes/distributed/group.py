@@ -12,21 +12,16 @@ from __future__ import annotations
 import os
 import queue
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
-from typing import TypeVar
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from ...errors import RunError, UsageError
-from ..messages import Lockstep, Progress, WorkOrder
-from .group_worker import GroupWorker
+from ..messages import Lockstep
 from .links import RemoteLink
 from .meeting import MEETING_S, host_for, new_token, publish
 from .messages import Join, channel_over
 from .ranks import Rank
 from .referee import Referee
-
-T = TypeVar("T")
 
 
 class RankGroup:
@@ -37,6 +32,9 @@ class RankGroup:
         environment: the variables that the launcher set.
         meeting_s: longest wait for the other ranks.
 
+    Attributes:
+        pool: a thread for each rank.
+
     Raises:
         RunError: not all ranks came.
         UsageError: they do not belong to the same job.
@@ -46,6 +44,7 @@ class RankGroup:
         self, rank: Rank, environment: Mapping[str, str], *, meeting_s: float = MEETING_S
     ) -> None:
         self.rank = rank
+        self.pool = ThreadPoolExecutor(rank.world_size, thread_name_prefix="rank")
         self._environment = environment
         self._generation = -1
         self.referee = Referee(host_for(rank, environment), new_token(), rank.world_size)
@@ -56,7 +55,6 @@ class RankGroup:
         except BaseException:
             self.close()
             raise
-        self._pool = ThreadPoolExecutor(rank.world_size, thread_name_prefix="rank")
 
     @property
     def lost(self) -> list[int]:
@@ -69,36 +67,6 @@ class RankGroup:
         return here | {
             number: (one.join.host, one.join.local_rank) for number, one in self._remote.items()
         }
-
-    def start(
-        self,
-        order: WorkOrder,
-        *,
-        log: Path,
-        environment: dict[str, str],
-        silence_s: float,
-        setup_s: float,
-        on_progress: Callable[[Progress], None],
-    ) -> GroupWorker:
-        """Starts the script on every rank.
-
-        Raises:
-            RunError: a rank's supervisor is gone.
-        """
-        if self.lost:
-            raise RunError(
-                f"rank {self.lost[0]} is gone: its batchadvisor process ended.",
-                "Look at the launcher's output; what was measured is kept.",
-            )
-        return GroupWorker(
-            self,
-            order,
-            log=log,
-            environment=environment,
-            silence_s=silence_s,
-            setup_s=setup_s,
-            on_progress=on_progress,
-        )
 
     def links(self) -> list[RemoteLink]:
         """The other ranks, in order."""
@@ -123,17 +91,12 @@ class RankGroup:
             generation=self._generation,
         )
 
-    def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Runs a call beside others; one at a time a rank."""
-        return self._pool.submit(call)
-
     def close(self) -> None:
         """Lets the other supervisors go; all ranks meet here before any leaves."""
         for one in self.links():
             one.say_goodbye()
         self.referee.close()
-        if hasattr(self, "_pool"):
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        self.pool.shutdown(wait=False, cancel_futures=True)
 
     def master_address(self) -> str:
         """Where the script's own process group meets."""

@@ -26,10 +26,10 @@ from ..messages import (
 )
 from ..messages import Found as FoundMessage
 from ..supervisor import ENDED, Worker, WorkerGone, over
-from .group_worker import GroupWorker
 from .links import Found, Link, LocalLink
 from .meeting import new_token
 from .messages import channel_over
+from .ranked_worker import RankedWorker
 from .ranks import Rank
 from .referee import Referee
 
@@ -105,7 +105,7 @@ class AttachedLink:
                 return message
 
 
-class SelfStarted(GroupWorker):
+class SelfStarted(RankedWorker):
     """The ranks of one process of the script; to the session it looks like one worker.
 
     Args:
@@ -124,23 +124,17 @@ class SelfStarted(GroupWorker):
         setup_s: float,
         on_progress: Callable[[Progress], None],
     ) -> None:
-        self._worker = worker
-        self._own_rank = own_rank
-        self._plain = worker.order
-        self.log = worker.log
-        self._ended = False
-        self._busy = set()
-        self.ranks = ()
-        self.parallelism = None
-        self._job = Rank(
+        job = Rank(
             rank=0,
             world_size=world_size,
             local_rank=0,
             local_world_size=world_size,
             launcher=LAUNCHER,
         )
-        self._group = self  # type: ignore[assignment]  # it has no other supervisors
-        self._pool = ThreadPoolExecutor(world_size, thread_name_prefix="rank")
+        pool = ThreadPoolExecutor(world_size, thread_name_prefix="rank")
+        super().__init__(job, worker.order, worker.log, pool)
+        self._worker = worker
+        self._own_rank = own_rank
         self._referee = Referee("127.0.0.1", new_token(), world_size)
         self._attached: list[AttachedLink] = []
         address = self._referee.address
@@ -168,23 +162,6 @@ class SelfStarted(GroupWorker):
                 worker.order, lockstep=msgspec.structs.replace(plan, rank=own_rank)
             )
 
-    # what GroupWorker asks of its group ---------------------------------------------------------
-
-    @property
-    def rank(self) -> Rank:
-        """The job, as rank 0 has it."""
-        return self._job
-
-    def submit(self, call: Callable[[], Any]) -> Any:
-        """Runs a call beside others."""
-        return self._pool.submit(call)
-
-    def hosts(self) -> dict[int, tuple[str, int]]:
-        """Host name and local rank of each rank."""
-        return {one.rank: (os.uname().nodename, one.rank) for one in self._links()}
-
-    # what differs from a group ------------------------------------------------------------------
-
     @property
     def pid(self) -> int:
         """Of the process that started the ranks."""
@@ -201,6 +178,9 @@ class SelfStarted(GroupWorker):
         told = (file for one in self._attached for file in one.hearing.files)
         return [*self._worker.files, *told]
 
+    def _hosts(self) -> dict[int, tuple[str, int]]:
+        return {one.rank: (os.uname().nodename, one.rank) for one in self._links()}
+
     def _links(self) -> list[Link]:
         links: list[Link] = list(self._attached)
         if self._own_rank is not None:
@@ -214,15 +194,15 @@ class SelfStarted(GroupWorker):
 
     def _end_all(self) -> None:
         self._worker.kill_all()
-        super()._wait_for_busy()
+        self._wait_for_busy()
         self._worker.end()
         for one in self._attached:
             one.end()
         self._referee.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _start(self) -> None:
-        """Ranks start only with their script; there is no other port to try."""
+    def _start_again(self) -> bool:
+        return False  # ranks start only with their script; there is no other port to try
 
     def _wait(self, world_size: int, end_s: float) -> None:
         found: dict[int, AttachedLink] = {}

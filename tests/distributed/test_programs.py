@@ -79,7 +79,7 @@ class TestHook:
         for one in (room, room.parent, room.parent.parent):
             (one / "__init__.py").touch()
         shows = f"def main():\n    {SHOW}\n"
-        (room / "programs.py").write_text(shows)
+        (room / "program_rank.py").write_text(shows)
         words = [one.format(tmp_path) for one in words]
         seen = python(*words, path=[HOOK, tmp_path], **{VARIABLE: "1:/plan"})
         environment, path, arguments = json.loads(seen)

@@ -1,0 +1,217 @@
+"""The script on all ranks of a job, whoever started them: to the session it is one worker."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from ...records import (
+    DeviceInfo,
+    Discovery,
+    FileTouched,
+    Parallelism,
+    RankInfo,
+    RankPairs,
+    Trial,
+    TrialRequest,
+    Versions,
+)
+from ..messages import RunPairs, RunTrial, StepSample, WorkOrder
+from ..supervisor import WorkerGone
+from .causes import cause_of, port_was_taken, with_rank
+from .links import END_S, Found, Link
+from .merging import merged
+from .ranks import Rank
+
+GRACE_S = 3.0
+"""After one rank failed the others have so long to say how they fared."""
+MAX_PORTS = 3
+"""Ports that are tried in turn where somebody else takes them first."""
+
+T = TypeVar("T")
+
+
+class RankedWorker(ABC):
+    """The script on every rank.
+
+    Args:
+        job: as rank 0 has it.
+        order: what the script was told.
+        log: where its output goes.
+        pool: with a thread for each rank.
+
+    Attributes:
+        job, order, log: as above.
+        ranks, parallelism: what all ranks found, after `discover`.
+    """
+
+    def __init__(self, job: Rank, order: WorkOrder, log: Path, pool: ThreadPoolExecutor) -> None:
+        self.job = job
+        self.order = order
+        self.log = log
+        self.ranks: tuple[RankInfo, ...] = ()
+        self.parallelism: Parallelism | None = None
+        self._pool = pool
+        self._busy: set[Future[Any]] = set()
+        self._ended = False
+
+    # what depends on who started them ---------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def pid(self) -> int:
+        """Of the process that stands for the script."""
+
+    @property
+    @abstractmethod
+    def versions(self) -> Versions | None:
+        """Of that process."""
+
+    @property
+    @abstractmethod
+    def files(self) -> list[FileTouched]:
+        """What the script touched, on any rank."""
+
+    @abstractmethod
+    def _links(self) -> list[Link]:
+        """All ranks, in order."""
+
+    @abstractmethod
+    def _hosts(self) -> dict[int, tuple[str, int]]:
+        """Host name and local rank of each rank."""
+
+    @abstractmethod
+    def _start_again(self) -> bool:
+        """Starts the script anew on another port, where that can be done."""
+
+    @abstractmethod
+    def _kill_all(self) -> None:
+        """Ends the script's processes, without waiting."""
+
+    @abstractmethod
+    def _end_all(self) -> None:
+        """Ends them and keeps what they said about files."""
+
+    # what a worker does -----------------------------------------------------------------------
+
+    def discover(self) -> tuple[Discovery, DeviceInfo]:
+        """Waits until the training loop is found on every rank.
+
+        Raises:
+            WorkerGone: it was not; the rank that failed by itself is named.
+        """
+        for attempt in range(MAX_PORTS):
+            try:
+                found = self._all(lambda link: link.discover())
+            except WorkerGone as gone:
+                again = port_was_taken(gone) and attempt < MAX_PORTS - 1 and not self._ended
+                if again and self._start_again():
+                    continue
+                raise
+            break
+        self._note(found)
+        first = found[0]
+        return first.discovery, self._shared(first.device)
+
+    def run(
+        self,
+        request: TrialRequest,
+        ordinal: int,
+        *,
+        precision: float,
+        time_limit_s: float,
+        min_sample_s: float = 0.0,
+    ) -> tuple[Trial, tuple[StepSample, ...]]:
+        """Runs one size on every rank.
+
+        Raises:
+            WorkerGone: a rank is over, and so are all.
+        """
+        order = RunTrial(
+            request=request,
+            ordinal=ordinal,
+            precision=precision,
+            min_sample_s=min_sample_s,
+            time_limit_s=time_limit_s,
+        )
+        parts = self._all(lambda link: link.run(order))
+        return merged([trial for trial, _ in parts]), parts[0][1]
+
+    def run_pairs(self, batch_size: int, time_limit_s: float) -> tuple[RankPairs, ...]:
+        """Runs paired steps on every rank.
+
+        Raises:
+            WorkerGone: a rank is over, and so are all.
+        """
+        order = RunPairs(batch_size=batch_size, time_limit_s=time_limit_s)
+        return tuple(self._all(lambda link: link.run_pairs(order)))
+
+    def end(self) -> None:
+        """Ends the script on every rank."""
+        if not self._ended:
+            self._ended = True
+            self._end_all()
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _all(self, call: Callable[[Link], T]) -> list[T]:
+        """Calls all ranks at once; the first that is over ends all, within a bounded time."""
+        links = self._links()
+        futures = [self._pool.submit(lambda link=link: call(link)) for link in links]  # type: ignore[misc]
+        self._busy = set(futures)
+        waiting = wait(futures, return_when=FIRST_EXCEPTION).not_done
+        if waiting:
+            wait(waiting, timeout=GRACE_S)
+            self._kill_all()
+            wait(waiting, timeout=END_S)
+        self._busy = set()
+        gone: dict[int, WorkerGone] = {}
+        for link, future in zip(links, futures, strict=True):
+            if not future.done():
+                gone[link.rank] = WorkerGone("hung", "it could not be ended")
+                continue
+            error = future.exception()
+            if isinstance(error, WorkerGone):
+                gone[link.rank] = error
+            elif error is not None:
+                raise error
+        if gone:
+            raise with_rank(*cause_of(gone))
+        return [future.result() for future in futures]
+
+    def _wait_for_busy(self) -> None:
+        """Interrupted in the middle of a call: its threads come first."""
+        if self._busy:
+            wait(self._busy, timeout=END_S)
+            self._busy = set()
+
+    def _note(self, found: list[Found]) -> None:
+        hosts = self._hosts()
+        self.parallelism = found[0].parallelism
+        self.ranks = tuple(
+            RankInfo(
+                rank=number,
+                local_rank=hosts[number][1],
+                host=hosts[number][0],
+                device=one.discovery.parameter_device,
+                device_name=one.device.name,
+                capacity_bytes=self._shared(one.device).capacity_bytes,
+            )
+            for number, one in enumerate(found)
+        )
+
+    def _shared(self, device: DeviceInfo) -> DeviceInfo:
+        """On a CPU the ranks of one host share its memory."""
+        num = self.job.local_world_size
+        if device.kind != "cpu" or num == 1 or device.limit_bytes is not None:
+            return device
+        return msgspec.structs.replace(
+            device,
+            capacity_bytes=device.capacity_bytes // num,
+            capacity_source=f"a rank's share, 1 of {num}, of: {device.capacity_source}",
+        )
