@@ -80,7 +80,6 @@ class LongestFirst:
     """
 
     def __init__(self, dataset: Any, indices: Iterator[Any]) -> None:
-        self.num_seen = 0
         self.indices = self._scan(dataset, indices)
 
     def _scan(self, dataset: Any, indices: Iterator[Any]) -> list[Any]:
@@ -90,7 +89,6 @@ class LongestFirst:
             found.append((elements(dataset[index]), index))
             if time.monotonic() > end_s:
                 break
-        self.num_seen = len(found)
         found.sort(key=lambda one: -one[0])
         return [index for _, index in found]
 

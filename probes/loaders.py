@@ -49,7 +49,6 @@ class LoaderHandle:
         self.native: int | None = None
         self.arrived: int | None = None
         self.proof: str = ""
-        self.num_yielded = 0
         self.lengths = Lengths()
         self.worst_case = False
         self.worst_left = 0
@@ -159,7 +158,6 @@ class LoaderHandle:
 
     def _note(self, batch: Any, issue: tuple[int | None, int] | None) -> None:
         """Remembers the size of a batch on its way to the script."""
-        self.num_yielded += 1
         by_index = issue[1] if issue is not None and not self.iterable else None
         if self.asked is None:
             expected = by_index or self.batch_size

@@ -55,6 +55,12 @@ def lenient_event(text: bytes) -> Event:
     )
 
 
+def whole_number(value: object) -> int | None:
+    """A whole number that 64 bits hold, not below 0; `None` for anything else."""
+    plain = isinstance(value, int) and not isinstance(value, bool)
+    return int(value) if plain and 0 <= int(value) < 2**63 else None  # type: ignore[call-overload]
+
+
 def _text(value: object) -> str:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 

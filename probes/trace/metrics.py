@@ -19,6 +19,7 @@ from .columns import Ranges, Trace
 from .devices import Device, NameFlags
 from .gaps import HostCalls, blocking_calls
 from .intervals import IntervalSet
+from .lenient import whole_number
 from .reader import read_trace
 from .results import DeviceMetrics, StepMetrics, TraceMetrics, WindowSource
 from .steps import UNKNOWN, HostSteps, host_steps, launch_starts
@@ -131,8 +132,8 @@ class Analysis:
             input_wait_s=self._input_wait(start, end),
             synchronize_s=self._waited(self.synchronize, start, end, "synchronize_s"),
             device_wait_s=self._waited(self.waits, start, end, "device_wait_s"),
-            rank=_whole(trace.distributed.get("rank")),
-            world_size=_whole(trace.distributed.get("world_size")),
+            rank=whole_number(trace.distributed.get("rank")),
+            world_size=whole_number(trace.distributed.get("world_size")),
             num_unlaunched=int((self.launched == UNKNOWN).sum()),
             losses=trace.losses,
             unavailable=self.unavailable,
@@ -225,8 +226,3 @@ class Analysis:
             np.concatenate(occupancy),
             self.trace.names,
         )
-
-
-def _whole(value: object) -> int | None:
-    plain = isinstance(value, int) and not isinstance(value, bool)
-    return int(value) if plain and 0 <= int(value) < 2**63 else None  # type: ignore[call-overload]

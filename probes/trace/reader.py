@@ -19,7 +19,7 @@ from .builder import Builder
 from .chunks import MOST_UNBROKEN, Chunks
 from .columns import DeviceProperties, Losses, Trace
 from .event import Event
-from .lenient import lenient_event
+from .lenient import lenient_event, whole_number
 from .recovery import find_events
 
 _MOST_METADATA = 16 << 20
@@ -84,7 +84,7 @@ class _Reader:
             num_complete=builder.num_complete,
             devices=_devices(metadata),
             distributed=_distributed(metadata),
-            base_time_ns=_whole(metadata.get("baseTimeNanoseconds")) or 0,
+            base_time_ns=whole_number(metadata.get("baseTimeNanoseconds")) or 0,
             losses=Losses(
                 num_lost=self.num_lost + builder.num_broken,
                 num_mended=self.num_mended,
@@ -135,7 +135,7 @@ def _devices(metadata: dict[str, Any]) -> dict[int, DeviceProperties]:
     listed = metadata.get("deviceProperties") or metadata.get("computeProperties")
     found = {}
     for entry in listed if isinstance(listed, list) else []:
-        number = _whole(entry.get("id")) if isinstance(entry, dict) else None
+        number = whole_number(entry.get("id")) if isinstance(entry, dict) else None
         if number is None:
             continue
         major = _first(entry, "computeMajor", "major")
@@ -160,15 +160,10 @@ def _devices(metadata: dict[str, Any]) -> dict[int, DeviceProperties]:
 def _first(entry: dict[str, Any], *keys: str) -> int | None:
     """The first of the keys that holds a whole number."""
     for key in keys:
-        number = _whole(entry.get(key))
+        number = whole_number(entry.get(key))
         if number is not None:
             return number
     return None
-
-
-def _whole(value: object) -> int | None:
-    plain = isinstance(value, int) and not isinstance(value, bool)
-    return int(value) if plain and 0 <= int(value) < 2**63 else None  # type: ignore[call-overload]
 
 
 def _distributed(metadata: dict[str, Any]) -> dict[str, object]:

@@ -62,15 +62,12 @@ def _parents(starts: Ints, ends: Ints, threads: npt.NDArray[np.int32]) -> npt.ND
     return parents
 
 
-def operator_table(
-    operators: Ranges, names: tuple[str, ...], limit: int | None = None
-) -> tuple[OperatorTime, ...]:
+def operator_table(operators: Ranges, names: tuple[str, ...]) -> tuple[OperatorTime, ...]:
     """CPU operators by self time, the most expensive first; ties by name.
 
     Args:
         operators: the ranges to count.
         names: texts of the ranges' `name`.
-        limit: rows of the table.
     """
     if len(operators) == 0:
         return ()
@@ -80,7 +77,7 @@ def operator_table(
     rows = sorted(np.flatnonzero(calls).tolist(), key=lambda i: (-int(self_ns[i]), names[i]))
     return tuple(
         OperatorTime(name=names[i], num_calls=int(calls[i]), self_s=int(self_ns[i]) / 1e9)
-        for i in rows[:limit]
+        for i in rows
     )
 
 
@@ -89,7 +86,6 @@ def kernel_table(
     duration: Ints,
     occupancy: Floats,
     names: tuple[str, ...],
-    limit: int | None = None,
 ) -> tuple[KernelTime, ...]:
     """GPU kernels by total time, the most expensive first; ties by name.
 
@@ -98,7 +94,6 @@ def kernel_table(
         duration: of each kernel, nanoseconds.
         occupancy: achieved occupancy of each kernel, percent, NaN if unknown.
         names: texts.
-        limit: rows of the table.
     """
     total = np.zeros(len(names), np.int64)
     np.add.at(total, name, duration)
@@ -114,5 +109,5 @@ def kernel_table(
             total_s=int(total[i]) / 1e9,
             occupancy_pct=float(weighted[i] / weight[i]) if weight[i] > 0 else None,
         )
-        for i in rows[:limit]
+        for i in rows
     )

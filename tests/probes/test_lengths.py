@@ -51,7 +51,7 @@ class TestLongestFirst:
     def test_order(self):
         longest = LongestFirst(DATASET, iter(range(5)))
         assert longest.batch(3) == [1, 3, 4]
-        assert longest.num_seen == 5
+        assert longest.batch(5) == [1, 3, 4, 2, 0]
 
     def test_more_than_there_are(self):
         longest = LongestFirst(DATASET, iter(range(2)))
