@@ -204,10 +204,10 @@ def _limit_gpu_memory(limit_bytes: int) -> None:
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), index)
 
 
-def die_with_parent() -> None:
-    """If the supervisor is killed, so are we (Linux)."""
+def die_with_parent(by: int = signal.SIGKILL) -> None:
+    """If the process that started us is killed, so are we, by this signal (Linux)."""
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
 
 
 def _flush_streams() -> None:

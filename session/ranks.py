@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 from collections.abc import Iterator
@@ -13,11 +12,10 @@ from ..probes.distributed.group import RankGroup
 from ..probes.distributed.ranked_worker import RankedWorker
 from ..probes.distributed.ranks import Rank, detect_rank
 from ..probes.nvml import devices
+from ..probes.steered import die_with_parent
 from ..probes.supervisor import Worker
 from ..records import Distribution
 from .target import Target, choose_target
-
-_PR_SET_PDEATHSIG = 1
 
 
 def own_rank() -> Rank | None:
@@ -33,7 +31,7 @@ def follow(rank: Rank) -> None:
     """
     from ..probes.distributed.follower import follow
 
-    _end_with_the_launcher()
+    die_with_parent(signal.SIGTERM)  # a launcher that is killed cannot end its ranks
     follow(rank, os.environ)
 
 
@@ -43,18 +41,12 @@ def lead(rank: Rank | None) -> Iterator[RankGroup | None]:
     if rank is None:
         yield None
         return
-    _end_with_the_launcher()
+    die_with_parent(signal.SIGTERM)  # a launcher that is killed cannot end its ranks
     group = RankGroup(rank, os.environ)
     try:
         yield group
     finally:
         group.close()
-
-
-def _end_with_the_launcher() -> None:
-    """A launcher that is killed cannot end its ranks: they end as on Ctrl-C (Linux)."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def rank_target(device: str, memory_limit_bytes: int | None, rank: Rank) -> Target:
