@@ -80,8 +80,11 @@ class TraceProfiler:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         # Not named like a trace until it is whole.
         draft = self._path.with_name(f".draft-{self._path.name}")
-        self._profiler.export_chrome_trace(str(draft))
-        draft.replace(self._path)
+        try:
+            self._profiler.export_chrome_trace(str(draft))
+            draft.replace(self._path)
+        finally:
+            draft.unlink(missing_ok=True)
         return Profile(trace=str(self._path.relative_to(self._run_folder)), num_steps=self._active)
 
     def abandon(self) -> None:

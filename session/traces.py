@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import shutil
 from pathlib import Path
 
@@ -37,8 +36,11 @@ def with_profile(trial: Trial, folder: Path) -> Trial:
 def _pack(path: Path) -> Path:
     packed = path.with_name(path.name + ".gz")
     draft = path.with_name(f".draft-{packed.name}")
-    with path.open("rb") as source, gzip.open(draft, "wb", compresslevel=5) as target:
-        shutil.copyfileobj(source, target, 1 << 20)
-    os.replace(draft, packed)  # noqa: PTH105
+    try:
+        with path.open("rb") as source, gzip.open(draft, "wb", compresslevel=5) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        draft.replace(packed)
+    finally:
+        draft.unlink(missing_ok=True)
     path.unlink()
     return packed

@@ -1,0 +1,52 @@
+"""A trace that cannot be kept: the reason is in the trial, and no draft stays."""
+
+import gzip
+
+import pytest
+import torch
+from batchadvisor.probes.profiling import TraceProfiler
+from batchadvisor.records import Trial
+from batchadvisor.session.traces import with_profile
+
+NAME = "w0t0.1700000000000.pt.trace.json"
+
+
+def trial_of(profile):
+    return Trial(
+        ordinal=0, worker=0, batch_size=8, kind="timed", purpose="search", outcome="ok",
+        profile=profile,
+    )  # fmt: skip
+
+
+def window(path):
+    """A profiler whose steps are over."""
+    profiler = TraceProfiler(path, path.parent, "cpu", (0, 1, 1), with_stack=False)
+    profiler.start()
+    assert not profiler.step()
+    torch.ones(8).sum()
+    assert profiler.step()
+    return profiler
+
+
+def test_it_is_packed(tmp_path):
+    profile = window(tmp_path / NAME).finish()
+    found = with_profile(trial_of(profile), tmp_path).profile
+    assert found.trace == f"{NAME}.gz"
+    assert [one.name for one in tmp_path.iterdir()] == [f"{NAME}.gz"]
+    assert b"traceEvents" in gzip.decompress((tmp_path / found.trace).read_bytes())
+
+
+def test_one_that_cannot_be_packed(tmp_path):
+    profile = window(tmp_path / NAME).finish()
+    (tmp_path / f"{NAME}.gz").mkdir()
+    found = with_profile(trial_of(profile), tmp_path).profile
+    assert found.trace == NAME
+    assert "could not be read: " in found.unavailable["*"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == [NAME, f"{NAME}.gz"]
+
+
+def test_one_that_cannot_be_written(tmp_path):
+    (tmp_path / NAME).mkdir()
+    with pytest.raises(IsADirectoryError):
+        window(tmp_path / NAME).finish()
+    assert [one.name for one in tmp_path.iterdir()] == [NAME]
