@@ -30,7 +30,7 @@ from .device_choice import Device
 from .devices_outcome import Outcome, twin_check
 from .display import Display
 from .options import without
-from .store import DEVICES, RunStore, read_record
+from .store import DEVICES, RunStore, read_record, write_whole
 
 CHECKED = ("--sizes", "--start", "--max-batch", "--budget", "--profile-schedule")
 CHECKED_FLAGS = ("--keep-effective-batch", "--stacks", "--no-profile")
@@ -262,9 +262,14 @@ class _Run:
         )
 
     def _save(self) -> None:
-        draft = self._folder / f".{DEVICES}.{os.getpid()}"
-        draft.write_bytes(msgspec.json.format(msgspec.json.encode(self._record()), indent=1))
-        draft.replace(self._folder / DEVICES)
+        data = msgspec.json.format(msgspec.json.encode(self._record()), indent=1)
+        try:
+            write_whole(self._folder / DEVICES, data)
+        except OSError as error:
+            what = f"cannot write into {self._folder}: {error.strerror or error}."
+            raise RunError(
+                what, "Make room; each device's own record has what it measured."
+            ) from error
 
     def _interrupt(self) -> None:
         for child in self._children.values():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import msgspec
 from ..errors import RunError, UsageError
 from ..records import SCHEMA_VERSION, Goal, RunRecord
 from ..reports.report import ComparisonReport, Report
-from .store import DEVICES, read_record, read_samples
+from .store import DEVICES, read_record, read_samples, write_whole
 
 SUFFIXES = {".html": "HTML", ".htm": "HTML", ".md": "Markdown", ".json": "JSON"}
 OURS = ("<!doctype html>\n<!-- batchadvisor report -->", "<!-- batchadvisor report -->",
@@ -112,15 +111,11 @@ def write_report(report: Report | ComparisonReport, path: Path) -> None:
         RunError: it cannot be written.
     """
     text = rendered(report, SUFFIXES[path.suffix.lower()])
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
+        write_whole(path, text.encode())
     except OSError as error:
         msg = f"cannot write {path}: {error.strerror or error}."
         raise RunError(msg, "Name another file with -o.") from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def rendered(report: Report | ComparisonReport, kind: str) -> str:

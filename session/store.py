@@ -94,21 +94,11 @@ class RunStore:
         Raises:
             RunError: it cannot be written; the one before stays.
         """
-        draft = self.folder / f".{RECORD}.{os.getpid()}"
         data = msgspec.json.format(msgspec.json.encode(record), indent=1)
         try:
-            with draft.open("wb") as file:
-                file.write(data + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self.record_path)
+            write_whole(self.record_path, data + b"\n")
         except OSError as error:
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
             raise self._cannot_write(error) from error
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
 
     def append(self, rows: Sequence[Any]) -> None:
         """Adds lines to `samples.jsonl`; a cut last line of an earlier run does no harm.
@@ -148,6 +138,25 @@ class RunStore:
                 one.rmdir()
             except OSError:
                 return
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file whole or not at all.
+
+    Raises:
+        OSError: it cannot be written; what was there before stays.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
 
 
 def _unlock(lock: int | None) -> None:

@@ -44,6 +44,16 @@ def test_an_interrupt_before_anything_is_measured_is_no_failure(tmp_path, monkey
     assert not outcome.recommends
 
 
+def test_a_full_disk_is_one_clear_error(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(RunError, match=r"cannot write into .*: No space left on device"):
+        run(tmp_path / "out", ["run"])
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 def test_a_folder_that_another_run_writes_into(tmp_path):
     store = RunStore(tmp_path / "out")
     with pytest.raises(UsageError, match="another run is writing"):
