@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-from ..records import Advice, DeviceInfo, Goal, RunRecord
+from ..records import Advice, DeviceInfo, Finding, Goal, RunRecord
 from ..units import format_bytes, format_seconds
 from . import sections
 from .distribution import add_distribution
@@ -68,7 +68,14 @@ def render(
 def sureness(record: RunRecord, advice: Advice) -> str:
     """How sure the answer is; a live function was measured in one process throughout."""
     text = SURENESS[advice.sureness]
-    return text.replace("a fresh process", "the same process") if _live(record) else text
+    if _live(record):
+        text = text.replace("a fresh process", "the same process")
+    noise = _noise(advice)
+    return f"{text}; {noise.message}" if noise is not None else text
+
+
+def _noise(advice: Advice) -> Finding | None:
+    return next((one for one in advice.findings if one.rule == "noise"), None)
 
 
 def _live(record: RunRecord) -> bool:
@@ -81,7 +88,8 @@ def _answer(page: Page, record: RunRecord, advice: Advice) -> None:
     if advice.reason:
         page.entry(advice.reason, indent=0)
     if good:
-        style = "" if advice.sureness == "confirmed" else "yellow"
+        sure = advice.sureness == "confirmed" and _noise(advice) is None
+        style = "" if sure else "yellow"
         page.entry(sureness(record, advice) + ".", label="Sureness: ", style=style, indent=0)
     if advice.change:
         _change(page, advice.change)

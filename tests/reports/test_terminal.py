@@ -181,6 +181,15 @@ def test_a_confirmed_trial_stands_for_its_size_and_tails_have_no_row():
     assert "188" in lines[0]  # confirmed: 188.0 ms; searched: 188.9 ms
 
 
+def test_a_noisy_machine_stands_beside_the_sureness():
+    record, advice = samples.cpu()
+    noise = Finding(rule="noise", severity="warning", message="step times vary by ±41%")
+    noisy = msgspec.structs.replace(advice, findings=(*advice.findings, noise))
+    sure = "Sureness: confirmed, measured again in a fresh process"
+    assert f"{sure}.\n" in shown((record, advice))
+    assert f"{sure}; step times vary by ±41%.\n" in shown((record, noisy))
+
+
 def test_an_empty_record_can_be_shown():
     record = RunRecord(
         state="failed",
