@@ -363,7 +363,8 @@ def main() -> None:
     parser.add_argument("--update-readme", action="store_true", help="measures nothing")
     given = parser.parse_args()
     if given.update_readme:
-        README.write_text(with_table(README.read_text(), committed(given.results)))
+        readme = with_table(README.read_text(encoding="utf-8"), committed(given.results))
+        README.write_text(readme, encoding="utf-8")
         return
     torch.set_num_threads(1)
     results = Results(None if given.no_results else given.results, "callback-overhead")

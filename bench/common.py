@@ -113,7 +113,7 @@ class Results:
         self.save()
         print(text)
         if self._path is not None:
-            self._path.with_suffix(".txt").write_text(text + "\n")
+            self._path.with_suffix(".txt").write_text(text + "\n", encoding="utf-8")
             say(f"wrote {self._path} and .txt")
 
 

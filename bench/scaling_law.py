@@ -271,7 +271,7 @@ def _save(rows: list[dict[str, Any]]) -> None:
     }
     path = RESULTS / "scaling_law.json"
     path.write_text(json.dumps(data) + "\n")
-    (RESULTS / "scaling_law.txt").write_text("\n".join(map(_line, rows)) + "\n")
+    (RESULTS / "scaling_law.txt").write_text("\n".join(map(_line, rows)) + "\n", encoding="utf-8")
     print(f"Wrote {path}")
 
 

@@ -128,7 +128,7 @@ def main() -> None:
     text = text_of(result)
     print(text)
     (options.output / "verdicts.json").write_text(json.dumps(result, indent=1) + "\n")
-    (options.output / "verdicts.txt").write_text(text)
+    (options.output / "verdicts.txt").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ class Part:
         }
         record = out / "run" / "record.json"
         if record.exists():
-            rows = compare(json.loads(record.read_text()))
+            rows = compare(json.loads(record.read_bytes()))
             (out / "comparison.json").write_text(json.dumps(rows, indent=1) + "\n")
         self.manifest["steps"].append(entry)
         print(f"  exit code {code} after {entry['seconds']} s", file=sys.stderr, flush=True)
