@@ -169,26 +169,27 @@ def main() -> None:
             for reader in options.readers
             if reader != "HolisticTraceAnalysis" or importlib.util.find_spec("hta")
         ]
-    print(f"{TRACE} x {options.times}: {size / 1e6:.0f} MB of JSON")
+    name = f"{TRACE} x {options.times}" if options.file is None else options.file.name
+    print(f"{name}: {size / 1e6:.0f} MB of JSON")
     print(f"{'reader':24}{'CPU s':>8}{'wall s':>8}{'peak MB':>9}{'CPU x':>7}{'memory x':>10}")
     base = next((row for row in rows if row["reader"] == "batchadvisor" and "cpu_s" in row), None)
     for row in rows:
         if "error" in row:
             print(f"{row['reader']:24}{row['error']}")
             continue
-        ratios = (row["cpu_s"] / base["cpu_s"], row["peak_rss_bytes"] / base["peak_rss_bytes"])
         peak = row["peak_rss_bytes"] / 1e6
-        print(
-            f"{row['reader']:24}{row['cpu_s']:8.1f}{row['wall_s']:8.1f}{peak:9.0f}"
-            f"{ratios[0]:7.1f}{ratios[1]:10.1f}"
-        )
+        ratios = f"{'-':>7}{'-':>10}"
+        if base is not None:
+            cpu, memory = (row[one] / base[one] for one in ("cpu_s", "peak_rss_bytes"))
+            ratios = f"{cpu:7.1f}{memory:10.1f}"
+        print(f"{row['reader']:24}{row['cpu_s']:8.1f}{row['wall_s']:8.1f}{peak:9.0f}{ratios}")
     if not options.no_results:
         target = HERE / "results" / f"trace_reader_{platform.machine()}.json"
         target.parent.mkdir(exist_ok=True)
         packages = ("msgspec", "numpy", "torch-tb-profiler", "HolisticTraceAnalysis", "pandas")
         record = {
-            "trace": TRACE,
-            "times": options.times,
+            "trace": TRACE if options.file is None else options.file.name,
+            "times": options.times if options.file is None else 1,
             "json_bytes": size,
             "date": time.strftime("%Y-%m-%d"),
             "python": platform.python_version(),
