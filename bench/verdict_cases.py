@@ -16,11 +16,8 @@ from batchadvisor.advisor.advise import advise
 from batchadvisor.probes.trace.summary import summarise
 from batchadvisor.records import (
     DeviceInfo,
-    Discovery,
     Goal,
-    LoaderInfo,
     OperatorTime,
-    OptimizerInfo,
     Profile,
     RunRecord,
     ScriptInfo,
@@ -28,6 +25,7 @@ from batchadvisor.records import (
     Trial,
 )
 from batchadvisor.spread import inverse
+from synthetic_records import discovery
 from synthetic_steps import Played, Step, savings, simulate
 
 DOMINATES = 0.20
@@ -109,25 +107,14 @@ def spread(value: float, noise: float, rng: random.Random) -> Spread:
 
 def record_of(trials: list[Trial], native: int, workers: int, kind: str) -> RunRecord:
     """The record of a run that measured these."""
-    loader = LoaderInfo(
-        ordinal=0, place=None, batch_size=native, num_samples=10**6, drop_last=False,
-        num_workers=workers, sampler="RandomSampler", iterable=False, steered="exact", trains=True,
-    )  # fmt: skip
-    optimizer = OptimizerInfo(
-        ordinal=0, place=None, name="SGD", learning_rate=0.1, num_parameters=1, trains=True
-    )
-    discovery = Discovery(
-        loaders=(loader,), optimizers=(optimizer,), primary_loader=0, native_batch_size=native,
-        micro_batches=1, parameter_device=kind, num_parameters=1, norm_layers=None, setup_s=1.0,
-        native_step_s=1.0,
-    )  # fmt: skip
     device = DeviceInfo(
         kind=kind, name="on paper", total_bytes=2**34, capacity_bytes=2**34,
         capacity_source="on paper",
     )  # fmt: skip
     return RunRecord(
         state="finished", started_at="", command=(), script=ScriptInfo(path="on paper"),
-        goal=Goal(kind="throughput"), device=device, discovery=discovery, trials=tuple(trials),
+        goal=Goal(kind="throughput"), device=device, trials=tuple(trials),
+        discovery=discovery(native, 10**6, optimizer="SGD", num_workers=workers, device=kind),
     )  # fmt: skip
 
 
