@@ -10,7 +10,8 @@ import msgspec
 from batchadvisor.records import Turns
 from batchadvisor.spread import inverse, spread_of
 
-from .machine import GIB, MAX_TRIALS, Machine, exactly, trial_of
+from ..on_paper import GIB, exactly, trial_of
+from .machine import MAX_TRIALS, Machine
 
 RELATIVE = {
     1: 0.2, 2: 0.32, 4: 0.453, 8: 0.611, 16: 0.805, 24: 0.895, 32: 0.945, 40: 0.965, 48: 0.985,

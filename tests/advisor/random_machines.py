@@ -4,7 +4,8 @@ import random
 
 from batchadvisor.advisor.facts import target_bytes, trusted_memory
 
-from .machine import GIB, Machine, discovery_of
+from ..on_paper import GIB, discovery_of
+from .machine import Machine
 
 MANY_TRIALS = 22
 """No search takes more trials, confirmation and tail included."""

@@ -15,16 +15,8 @@ from batchadvisor.records import (
     Trial,
 )
 
-from .machine import (
-    GIB,
-    Machine,
-    discovery_of,
-    failure_of,
-    loader_of,
-    numbered,
-    record_of,
-    trial_of,
-)
+from ..on_paper import GIB, discovery_of, failure_of, loader_of, numbered, record_of, trial_of
+from .machine import Machine
 
 # samples/s: 40, 80, 200, 210
 STEPS = {4: 0.1, 8: 0.1, 32: 0.16, 64: 0.3048}

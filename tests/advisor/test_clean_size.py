@@ -7,7 +7,8 @@ from batchadvisor.advisor.confirm import best_of, finalists, passed_over
 from batchadvisor.advisor.tail import has_harmful_tail
 from batchadvisor.records import Goal
 
-from .machine import GIB, Machine, discovery_of, metered, numbered, record_of, trial_of
+from ..on_paper import GIB, discovery_of, metered, numbered, record_of, trial_of
+from .machine import Machine
 
 SAMPLES = 512 * 40 + 3
 """512 leaves 3 over; 488 and 504 leave more than half a batch."""

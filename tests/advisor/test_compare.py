@@ -6,7 +6,7 @@ from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.compare import MEMORY_NOISE, compare
 from batchadvisor.records import DeviceInfo, ScriptInfo, Versions
 
-from .machine import exactly, numbered, record_of, trial_of
+from ..on_paper import exactly, numbered, record_of, trial_of
 
 
 def record(rates, *, relative=0.01, num_samples=30, peak=1000, name="A", torch="2.9"):

@@ -14,17 +14,14 @@ from batchadvisor.advisor.distribution import (
 )
 from batchadvisor.records import (
     Communication,
-    Discovery,
     Distribution,
-    Goal,
-    LoaderInfo,
     Parallelism,
     RankPairs,
-    RunRecord,
-    ScriptInfo,
     Spread,
 )
 from batchadvisor.spread import spread_of
+
+from ..on_paper import discovery_of, loader_of, record_of
 
 
 def spread(median, half=0.0):
@@ -34,14 +31,7 @@ def spread(median, half=0.0):
 
 
 def discovery(sampler="DistributedSampler", num_samples=10_000):
-    loader = LoaderInfo(
-        ordinal=0, place=None, batch_size=64, num_samples=num_samples, drop_last=False,
-        num_workers=0, sampler=sampler, iterable=False, steered="exact", trains=True,
-    )  # fmt: skip
-    return Discovery(
-        loaders=(loader,), optimizers=(), primary_loader=0, native_batch_size=64, micro_batches=1,
-        parameter_device="cpu", num_parameters=1, norm_layers=None, setup_s=1, native_step_s=0.1,
-    )  # fmt: skip
+    return discovery_of(64, loader=loader_of(num_samples, batch_size=64, sampler=sampler))
 
 
 def pairs(rank, compute_s, sync_s, *, seed=0, noise=0.01, exposed_s=None, num=20):
@@ -62,11 +52,7 @@ def record(*communication, world_size=2, **changes):
         parallelism=Parallelism(shapes=("DistributedDataParallel",), world_size=world_size),
         communication=communication,
     )
-    made = RunRecord(
-        state="finished", started_at="2026-11-21T10:00:00+00:00", command=("batchadvisor",),
-        script=ScriptInfo(path="train.py"), goal=Goal(), discovery=discovery(), distribution=found,
-    )  # fmt: skip
-    return msgspec.structs.replace(made, **changes)
+    return record_of(**{"discovery": discovery(), "distribution": found, **changes})
 
 
 def at(size, compute_s, sync_s, **named):

@@ -7,7 +7,7 @@ from batchadvisor.advisor.facts import confirmations
 from batchadvisor.advisor.search import Done, next_trial
 from batchadvisor.records import Goal, TrialRequest
 
-from .machine import discovery_of, loader_of, numbered, record_of, trial_of
+from ..on_paper import discovery_of, loader_of, numbered, record_of, trial_of
 
 
 def confirmed(door, **changes):

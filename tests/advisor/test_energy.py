@@ -16,7 +16,7 @@ from batchadvisor.errors import UsageError
 from batchadvisor.records import Counters, Goal
 from batchadvisor.session.options import check_energy, check_energy_device
 
-from .machine import metered, numbered, record_of, trial_of
+from ..on_paper import metered, numbered, record_of, trial_of
 
 ENERGY = Goal(kind="energy")
 

@@ -9,7 +9,7 @@ from batchadvisor.advisor.sizes import SMALL_BATCH_NORM
 from batchadvisor.advisor.tail import tail_of
 from batchadvisor.records import Goal, InputSize, Memory, NormLayers, Profile, TailCheck
 
-from .machine import GIB, discovery_of, failure_of, loader_of, numbered, record_of, trial_of
+from ..on_paper import GIB, discovery_of, failure_of, loader_of, numbered, record_of, trial_of
 
 
 def findings(*trials, size=64, loader=None, norms=None, check=None, **changes):

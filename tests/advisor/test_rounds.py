@@ -6,8 +6,8 @@ from batchadvisor.advisor.facts import best_timed, searched
 from batchadvisor.advisor.rounds import ratio, speeds
 from batchadvisor.records import Goal, Turns
 
+from ..on_paper import discovery_of, numbered, record_of, trial_of
 from .drifting import BEST, DriftingMachine, throughput
-from .machine import discovery_of, numbered, record_of, trial_of
 
 TRUE = {8: 400.0, 32: 600.0, 64: 700.0}
 

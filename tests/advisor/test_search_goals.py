@@ -5,7 +5,8 @@ import pytest
 from batchadvisor.advisor.search import Done, expected_steps, next_trial
 from batchadvisor.records import Goal, NormLayers
 
-from .machine import GIB, Machine, discovery_of, loader_of, record_of
+from ..on_paper import GIB, discovery_of, loader_of, record_of
+from .machine import Machine
 from .random_machines import random_machine
 
 

@@ -4,7 +4,8 @@ import pytest
 from batchadvisor.advisor.search import next_trial
 from batchadvisor.records import Goal
 
-from .machine import GIB, Machine, discovery_of, numbered, record_of, trial_of
+from ..on_paper import GIB, discovery_of, numbered, record_of, trial_of
+from .machine import Machine
 from .random_machines import laws_hold
 
 

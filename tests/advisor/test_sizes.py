@@ -14,7 +14,7 @@ from batchadvisor.records import Goal, NormLayers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .machine import discovery_of, loader_of, record_of
+from ..on_paper import discovery_of, loader_of, record_of
 
 
 class TestRounding:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from .machine import discovery_of, loader_of
+from ..on_paper import discovery_of, loader_of
 
 
 def discovery(num_samples, *, drop_last=False, micro_batches=1, **changes):

@@ -4,7 +4,7 @@ import pytest
 from batchadvisor.advisor.training import LINEAR, SQUARE_ROOT, UNKNOWN, training_of
 from batchadvisor.records import OptimizerInfo
 
-from .machine import discovery_of, loader_of
+from ..on_paper import discovery_of, loader_of
 
 
 def optimizer(name, rate=0.1, *, trains=True, ordinal=0):

@@ -14,7 +14,7 @@ from batchadvisor.advisor.thresholds import (
 from batchadvisor.advisor.verdict import verdict_at
 from batchadvisor.records import Profile, TimeLaw
 
-from .machine import discovery_of, failure_of, loader_of, record_of, trial_of
+from ..on_paper import discovery_of, failure_of, loader_of, record_of, trial_of
 
 
 def law(fixed_s, slope_s):

@@ -11,7 +11,7 @@ from batchadvisor.records import IdleShares, Profile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .machine import failure_of, numbered, record_of, trial_of
+from ..on_paper import failure_of, numbered, record_of, trial_of
 
 IDLE = ("input", "synchronize", "launch", "call", "host", "launch_latency", "dependency",
         "unknown", "tail")  # fmt: skip

@@ -9,112 +9,59 @@ from batchadvisor.advisor.observed import SLOW_WINDOW, Headroom, headroom
 from batchadvisor.callback.display import in_notebook
 from batchadvisor.records import (
     DeviceInfo,
-    Discovery,
     Fault,
     Goal,
-    LoaderInfo,
     Memory,
     NoiseScale,
     Observed,
     OperatorTime,
-    OptimizerInfo,
     Profile,
-    RunRecord,
-    ScriptInfo,
-    Spread,
-    Trial,
 )
 from batchadvisor.reports.observed import render
 from batchadvisor.reports.observed_html import render as render_html
 
-GIB = 2**30
+from ..on_paper import GIB, discovery_of, exactly, loader_of, record_of, trial_of
 
 
 def spread(value):
-    return Spread(median=value, low=value * 0.99, high=value * 1.01, num_samples=99, confidence=0.9)
+    return exactly(value, 0.01, num_samples=99)
 
 
 def trial(ordinal, size, *, peak_gib=4.0, allocated_gib=None, step_s=0.1, **changes):
-    memory = Memory(
-        peak_bytes=int(peak_gib * GIB),
-        peak_source="test",
-        allocated_bytes=None if allocated_gib is None else int(allocated_gib * GIB),
-    )
-    fields = {
-        "ordinal": ordinal,
-        "worker": 0,
-        "batch_size": size,
-        "kind": "timed",
-        "purpose": "search",
-        "outcome": "ok",
-        "arrived_batch_size": size,
-        "size_proof": "shape",
-        "micro_batches": 1,
-        "step_s": spread(step_s),
+    values = {
+        "num_samples": 99,
         "samples_per_s": spread(size / step_s),
         "input_wait_s": spread(step_s / 100),
-        "memory": memory,
+        "memory": Memory(
+            peak_bytes=int(peak_gib * GIB),
+            peak_source="test",
+            allocated_bytes=None if allocated_gib is None else int(allocated_gib * GIB),
+        ),
     }
-    return Trial(**{**fields, **changes})
+    return trial_of(size, step_s, ordinal=ordinal, **{**values, **changes})
 
 
 def record(*trials, held_gib=None, noise=None, num_samples=1000, world_size=1, **changes):
-    loader = LoaderInfo(
-        ordinal=0,
-        place=None,
-        batch_size=trials[0].batch_size,
-        num_samples=num_samples,
-        drop_last=False,
-        num_workers=2,
-        sampler="RandomSampler",
-        iterable=False,
-        steered="no: a callback only watches",
-        trains=True,
-    )
-    discovery = Discovery(
-        loaders=(loader,),
-        optimizers=(
-            OptimizerInfo(
-                ordinal=0, place=None, name="SGD", learning_rate=0.1, num_parameters=5, trains=True
-            ),
-        ),
-        primary_loader=0,
-        native_batch_size=trials[0].batch_size,
-        micro_batches=1,
-        parameter_device="cuda:0",
-        num_parameters=5,
-        norm_layers=None,
-        setup_s=1.0,
-        native_step_s=0.1,
-    )
-    device = DeviceInfo(
-        kind="cuda",
-        name="a GPU",
-        total_bytes=16 * GIB,
-        capacity_bytes=16 * GIB,
-        capacity_source="test",
+    size = trials[0].batch_size
+    loader = loader_of(
+        num_samples, place=None, batch_size=size, steered="no: a callback only watches"
     )
     observed = Observed(
         framework="plain",
         world_size=world_size,
         num_steps=500,
         num_micro_batches=500,
-        num_samples=500 * trials[0].batch_size,
+        num_samples=500 * size,
         held_bytes=None if held_gib is None else int(held_gib * GIB),
         noise_scale=noise,
     )
-    fields = {
-        "state": "finished",
-        "started_at": "2026-11-21T00:00:00+00:00",
-        "command": ("train.py",),
-        "script": ScriptInfo(path="train.py"),
+    values = {
         "goal": Goal(margin=0.0),
-        "device": device,
-        "discovery": discovery,
-        "trials": trials,
+        "capacity": 16 * GIB,
+        "discovery": discovery_of(size, loader=loader, norm_layers=None),
         "observed": observed,
     }
-    return RunRecord(**{**fields, **changes})
+    return record_of(trials, **{**values, **changes})
 
 
 def rule(advice, name):

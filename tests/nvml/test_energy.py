@@ -7,26 +7,13 @@ import time
 
 import msgspec
 import pytest
-from batchadvisor.records import Spread, Trial
+from batchadvisor.records import Trial
 from batchadvisor.session.counters import GpuWatch
 from batchadvisor.session.store import RunStore
 
+from ..on_paper import trial_of
 
-def steady(value):
-    return Spread(median=value, low=value, high=value, num_samples=9, confidence=0.9)
-
-
-TRIAL = Trial(
-    ordinal=0,
-    worker=0,
-    batch_size=32,
-    kind="timed",
-    purpose="search",
-    outcome="ok",
-    arrived_batch_size=32,
-    step_s=steady(0.1),
-    samples_per_s=steady(320.0),
-)
+TRIAL = trial_of(32, 0.1, half_width=0.0)
 
 
 @pytest.fixture

@@ -2,59 +2,34 @@
 
 from __future__ import annotations
 
-from batchadvisor.records import (
-    Choice,
-    Goal,
-    Memory,
-    RunRecord,
-    ScriptInfo,
-    Spread,
-    Trial,
-    Versions,
-)
+from batchadvisor.records import Choice, Memory, Versions
 
+from .. import on_paper
 from ..needs import bench
+from ..on_paper import exactly, failure_of, trial_of
 
 
-def spread(median, relative=0.004, num_samples=30):
-    return Spread(
-        median=median,
-        low=median * (1 - relative),
-        high=median * (1 + relative),
-        num_samples=num_samples,
-        confidence=0.9,
-    )
+def spread(median, relative=0.004):
+    return exactly(median, relative, num_samples=30)
 
 
 def timed(ordinal, batch_size, step_s, peak_bytes, *, relative=0.004, profile=None, **rest):
     values = {
-        "worker": 0,
-        "kind": "timed",
-        "purpose": "search",
-        "outcome": "ok",
-        "arrived_batch_size": batch_size,
-        "size_proof": "shape",
-        "micro_batches": 1,
+        "half_width": relative,
+        "num_samples": 30,
         "num_warmup_steps": 5,
-        "step_s": spread(step_s, relative),
         "samples_per_s": spread(batch_size / step_s, relative),
         "input_wait_s": spread(step_s * 0.02, 0.1),
         "memory": Memory(peak_bytes=int(peak_bytes), peak_source="synthetic"),
         "profile": profile,
         "elapsed_s": 4.0,
     }
-    return Trial(ordinal=ordinal, batch_size=batch_size, **{**values, **rest})
+    return trial_of(batch_size, step_s, ordinal=ordinal, **{**values, **rest})
 
 
 def failed(ordinal, batch_size, outcome, detail, **rest):
-    values = {"worker": 0, "kind": "timed", "purpose": "search"}
-    return Trial(
-        ordinal=ordinal,
-        batch_size=batch_size,
-        outcome=outcome,
-        detail=detail,
-        **{**values, **rest},
-    )
+    values = {"kind": "timed", "detail": detail, **rest}
+    return failure_of(batch_size, outcome, ordinal=ordinal, **values)
 
 
 def choice(trial, num_samples=None):
@@ -87,15 +62,11 @@ def discovery(native, num_samples, optimizer="SGD", rate=0.1, device="cpu"):
 def record_of(**rest):
     values = {
         "schema_version": "1.0",
-        "state": "finished",
         "started_at": "2000-01-01T00:00:00+00:00",
-        "command": ("batchadvisor", "run", "train.py"),
-        "script": ScriptInfo(path="train.py"),
-        "goal": Goal(),
         "versions": Versions(batchadvisor="0.1.0", python="3.11.7", torch="2.9.0"),
         "stop_reason": "all is measured",
         "num_workers_started": 2,
         "elapsed_s": 95.0,
         "search_s": 80.0,
     }
-    return RunRecord(**{**values, **rest})
+    return on_paper.record_of(**{**values, **rest})

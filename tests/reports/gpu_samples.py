@@ -11,17 +11,16 @@ from batchadvisor.records import (
     Fault,
     FileTouched,
     Finding,
-    Memory,
     MemoryLaw,
     Profile,
     Tail,
     Training,
-    Trial,
     Verdict,
     Versions,
 )
 from batchadvisor.units import GIB
 
+from ..on_paper import trial_of
 from .builders import choice, discovery, failed, record_of, timed
 
 SYNTHETIC_GPU = "Synthetic GPU 80GB"
@@ -84,16 +83,7 @@ def gpu():
             **energy(256, 0.0704, 610),
         ),
         failed(4, 512, "out_of_memory", "CUDA out of memory. Tried to allocate 12.25 GiB."),
-        Trial(
-            ordinal=5,
-            worker=1,
-            batch_size=384,
-            kind="fit",
-            purpose="search",
-            outcome="ok",
-            arrived_batch_size=384,
-            memory=Memory(peak_bytes=int(73.9 * GIB), peak_source="synthetic"),
-        ),
+        trial_of(384, ordinal=5, worker=1, peak=73.9 * GIB),
         timed(
             6,
             128,

@@ -5,15 +5,17 @@ from pathlib import Path
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.records import DeviceRun, DevicesRecord, Spread, TwinCheck
+from batchadvisor.records import DeviceRun, DevicesRecord, TwinCheck
 from batchadvisor.reports.devices import render
 from batchadvisor.session.store import read_record
+
+from ..on_paper import exactly
 
 DATA = Path(__file__).parents[1] / "data/records"
 
 
 def spread(median):
-    return Spread(median=median, low=median * 0.9, high=median * 1.1, num_samples=9, confidence=0.9)
+    return exactly(median, 0.1)
 
 
 @pytest.fixture(scope="module")
