@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from ..errors import RunError, UsageError
 from .board import Board
+from .readers import Readers
 from .store import RECORD, TRACES
 
 RUNS = Path("batchadvisor-runs")
@@ -37,8 +38,17 @@ class Viewing:
         notes: what to tell the user.
     """
 
-    def __init__(self, server: Any, logdir: Path, *, profiler_tab: bool, notes: list[str]) -> None:
+    def __init__(
+        self,
+        server: Any,
+        logdir: Path,
+        *,
+        profiler_tab: bool,
+        notes: list[str],
+        readers: Readers | None = None,
+    ) -> None:
         self._server = server
+        self._readers = readers
         self._ended = threading.Event()
         self.logdir = logdir
         self.profiler_tab = profiler_tab
@@ -63,6 +73,8 @@ class Viewing:
             self._server.shutdown()
             self._server.server_close()
             thread.join(timeout=5)
+            if self._readers is not None:
+                self._readers.end()
 
     def stop(self) -> None:
         """Ends `serve`, from another thread."""
@@ -88,9 +100,14 @@ def view(
     _check_port(port)
     notes: list[str] = []
     with_profiler = _with_profiler(chosen, profiler_tab, notes)
-    return Viewing(
-        _server(chosen, port, with_profiler), chosen, profiler_tab=with_profiler, notes=notes
+    readers = Readers() if with_profiler else None
+    plugins = _plugins(with_profiler=with_profiler)
+    server = (
+        _server(chosen, port, plugins)
+        if readers is None
+        else readers.apart(lambda: _server(chosen, port, plugins))
     )
+    return Viewing(server, chosen, profiler_tab=with_profiler, notes=notes, readers=readers)
 
 
 def _check_port(port: int | None) -> None:
@@ -203,10 +220,10 @@ def _plugins(*, with_profiler: bool) -> list[Any]:
     return plugins
 
 
-def _server(logdir: Path, port: int | None, with_profiler: bool) -> Any:
+def _server(logdir: Path, port: int | None, plugins: list[Any]) -> Any:
     from tensorboard import program
 
-    board = program.TensorBoard(plugins=_plugins(with_profiler=with_profiler))
+    board = program.TensorBoard(plugins=plugins)
     board.configure(
         argv=("",),
         logdir=os.fspath(logdir.resolve()),

@@ -1,5 +1,6 @@
 """`batchadvisor view`, started as a user does."""
 
+import contextlib
 import json
 import os
 import re
@@ -8,7 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 from batchadvisor.errors import UsageError
@@ -40,6 +43,17 @@ def failing(work, *arguments):
     return done.returncode, done.stderr
 
 
+def group(number):
+    """The processes of a group that have not ended."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, of = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(of) == number and state != "Z":
+                found.append(int(stat.parent.name))
+    return found
+
+
 class TestServe:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_it_serves_until_it_is_ended(self, work, number):
@@ -66,6 +80,35 @@ class TestServe:
         with socket.socket() as again:
             again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             again.bind(("127.0.0.1", port))
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("when", ["the plugin starts a process", "it serves"])
+    def test_ctrl_c_reaches_no_process_of_the_profiler_plugin(self, work, when):
+        """A terminal sends it to the whole group, also to one process a trace."""
+        for size in range(16, 22):
+            trace = f"batchadvisor-runs/new/traces/batch_size={size:04}/w0.1.pt.trace.json.gz"
+            zoo.cpu_trace(work / trace)
+        with subprocess.Popen(
+            [*COMMAND, "--port", "0", "--pytorch-profiler-tab", "on"], cwd=work,
+            env=zoo.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        ) as process:  # fmt: skip
+            if when == "it serves":
+                while "Ctrl-C ends it." not in process.stdout.readline():
+                    pass
+            else:
+                end_s = time.monotonic() + 60
+                while len(group(process.pid)) < 5 and time.monotonic() < end_s:
+                    time.sleep(0.02)
+            assert len(group(process.pid)) > 1, "nothing was started"
+            os.killpg(process.pid, signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        assert errors.strip() in ("", "Interrupted.")
+        assert process.returncode in (0, 130)
+        end_s = time.monotonic() + 10
+        while group(process.pid) and time.monotonic() < end_s:  # the resource tracker goes last
+            time.sleep(0.05)
+        assert group(process.pid) == []
 
     def test_a_taken_port(self, work):
         with socket.socket() as taken:
