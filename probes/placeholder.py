@@ -83,7 +83,7 @@ def source_of(
 ) -> tuple[int | None, BatchSizeSource | None]:
     """The script's own size, where its text says one, and the place that sets it."""
     flag = _flag_of_placeholder(arguments)
-    script = _file_of(script, module=module)
+    script = source_file(script, module=module)
     tree = _tree(script)
     if tree is None or flag is None:
         return None, None
@@ -127,7 +127,7 @@ def _flag_of_placeholder(arguments: Sequence[str]) -> str | None:
 
 def _size_flags(script: str, *, module: bool) -> set[str]:
     """All spellings of the options of the script that are named like a batch size."""
-    tree = _tree(_file_of(script, module=module))
+    tree = _tree(source_file(script, module=module))
     found: set[str] = set()
     for _, flags, _ in _options(tree) if tree is not None else ():
         if any(map(_is_named_like_a_size, flags)):
@@ -156,7 +156,7 @@ def _option_of(script: str, *, module: bool) -> tuple[str, ...] | None:
 
     Where a configurator overrides plain assignments (`exec` of a file), `--NAME=VALUE` is it.
     """
-    tree = _tree(_file_of(script, module=module))
+    tree = _tree(source_file(script, module=module))
     if tree is None:
         return None
     for _, flags, _ in _options(tree):
@@ -221,7 +221,7 @@ def _size(node: ast.expr) -> int:
     return node.value
 
 
-def _file_of(script: str, *, module: bool) -> str:
+def source_file(script: str, *, module: bool) -> str:
     """The source of a script, or of a module below the working folder; nothing is imported."""
     if not module:
         return script

@@ -146,10 +146,16 @@ class Discovery(Record, frozen=True, kw_only=True):
 
 
 class ScriptInfo(Record, frozen=True, kw_only=True):
-    """The command that was probed."""
+    """The command that was probed.
+
+    Attributes:
+        digest: of the script's text (SHA-256, its first 16 hexadecimal digits), by which a run is
+            known again from another folder; `None` where the text is not at hand.
+    """
 
     path: str
     arguments: tuple[str, ...] = ()
+    digest: str | None = None
 
 
 class FileTouched(Record, frozen=True, kw_only=True):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import hashlib
+import shlex
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +13,8 @@ import msgspec
 
 from ..advisor.energy import energy_measured, why_not
 from ..errors import UsageError
+from ..probes.declared import path_of
+from ..probes.placeholder import source_file
 from ..records import Door, Goal, RunRecord
 from .live import LiveStep
 
@@ -80,6 +84,38 @@ def check_script(script: str) -> None:
     except (ValueError, OSError) as error:
         msg = f"cannot read {script}: {error}."
         raise UsageError(msg, "Give a Python source file.") from error
+
+
+def check_same_script(options: RunOptions, resumed: RunRecord) -> None:
+    """What was measured of one script says nothing about another, nor about other arguments.
+
+    Raises:
+        UsageError: the record is of another script, of another text of it, or of other arguments.
+    """
+    run = f"{options.resume} is a run of {resumed.script.path}"
+    own = digest_of(options)
+    if None in (own, resumed.script.digest):
+        same = Path(resumed.script.path).resolve() == Path(options.script).resolve()
+    else:
+        same = Path(resumed.script.path).name == Path(options.script).name
+        if same and own != resumed.script.digest:
+            msg = f"{run}, whose text was another."
+            raise UsageError(msg, "Resume it with the script as it was, or begin a run without it.")
+    if not same:
+        raise UsageError(f"{run}.", "Resume it with that script.")
+    if resumed.script.arguments != options.arguments:
+        typed = shlex.join(resumed.script.arguments) or "no arguments"
+        raise UsageError(f"{run} with {typed}.", "Resume it with the same.")
+
+
+def digest_of(options: RunOptions) -> str | None:
+    """Of the script's text; a module is looked for below the working folder."""
+    spec = path_of(options.script) if options.door == "workload" else options.script
+    try:
+        text = Path(source_file(spec, module=options.module)).read_bytes()
+    except OSError:
+        return None
+    return hashlib.sha256(text).hexdigest()[:16]
 
 
 def check_goal(goal: Goal) -> None:

@@ -35,7 +35,15 @@ from .events import EventStore
 from .failures import nothing_fits
 from .journal import Journal
 from .local import LocalWorkers
-from .options import RunOptions, check_energy_device, check_goal, check_script, run_folder
+from .options import (
+    RunOptions,
+    check_energy_device,
+    check_goal,
+    check_same_script,
+    check_script,
+    digest_of,
+    run_folder,
+)
 from .ranks import rank_target
 from .store import read_record
 from .target import Target, choose_target
@@ -275,7 +283,9 @@ def _first_record(options: RunOptions, resumed: RunRecord | None) -> RunRecord:
         state="running",
         started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         command=options.command,
-        script=ScriptInfo(path=options.script, arguments=options.arguments),
+        script=ScriptInfo(
+            path=options.script, arguments=options.arguments, digest=digest_of(options)
+        ),
         goal=options.goal,
     )
 
@@ -285,9 +295,7 @@ def _folder(options: RunOptions, resumed: RunRecord | None) -> Path:
         if resumed.observed is not None:
             msg = f"{options.resume} is the record of a callback, not of a run."
             raise UsageError(msg, "Only a run can be resumed; start one without --resume.")
-        if Path(resumed.script.path).resolve() != Path(options.script).resolve():
-            msg = f"{options.resume} is a run of {resumed.script.path}."
-            raise UsageError(msg, "Resume it with that script.")
+        check_same_script(options, resumed)
         return options.resume if options.resume.is_dir() else options.resume.parent
     if options.output is None:
         return run_folder(options.script, time.strftime("%Y%m%d-%H%M%S"))

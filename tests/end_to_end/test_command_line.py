@@ -1,6 +1,8 @@
 """What may stand on the command line: places, modules, the script's own arguments, wrong use."""
 
+import hashlib
 import shlex
+import shutil
 
 import pytest
 from batchadvisor.probes.nvml import devices
@@ -194,6 +196,10 @@ WRONG = {
     "output below a file": (["-o", "plain.py/x/y", "plain.py"], "cannot write into plain.py/x/y"),
     "output holds a run": (["-o", "run", "plain.py"], "run holds a run already"),
     "another script's run": (["--resume", "run", "plain.py"], "run is a run of other.py"),
+    "a run of another text": (["--resume", "changed", "plain.py"], "whose text was another"),
+    "a run of its namesake": (["--resume", "changed", "folder/plain.py"], "whose text was another"),
+    "a run of other arguments": (["--resume", "same", "plain.py", "--x", "2"], "with --x 1"),
+    "a run of arguments": (["--resume", "same", "plain.py"], "with --x 1"),
 }
 
 
@@ -209,6 +215,12 @@ class TestWrongUse:
             ' "script": {"path": "other.py"}, "goal": {}}'
         )
         (tmp_path / "run" / "record.json").write_text(text)
+        shutil.copy(tmp_path / "plain.py", tmp_path / "folder")
+        own = hashlib.sha256(TRAINS.encode()).hexdigest()[:16]
+        for name, digest in (("changed", "0" * 16), ("same", own)):
+            script = f'"path": "plain.py", "arguments": ["--x", "1"], "digest": "{digest}"'
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "record.json").write_text(text.replace('"path": "other.py"', script))
         return tmp_path
 
     @pytest.mark.parametrize("case", WRONG)
