@@ -7,15 +7,17 @@ At TensorBoard's start nothing is read.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from tensorboard.plugins import base_plugin
 from werkzeug.wrappers import Request, Response
+from werkzeug.wsgi import FileWrapper
 
 from .errors import BatchAdvisorError, UsageError
 from .reports import board as render
@@ -146,17 +148,12 @@ class BatchAdvisorPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # has no 
         except OSError as error:
             raise UsageError(f"the trace cannot be read: {error.strerror}.") from error
 
-        def pieces() -> Iterator[bytes]:
-            with file:
-                while piece := file.read(PIECE_BYTES):
-                    yield piece
-
         name = _UNSAFE.sub("_", path.name)
         return Response(
-            pieces(),
+            FileWrapper(file, PIECE_BYTES),  # closes it, read or not
             mimetype=OTHER_TYPE,
             headers={
-                "Content-Length": str(path.stat().st_size),
+                "Content-Length": str(os.fstat(file.fileno()).st_size),
                 "Content-Disposition": f'attachment; filename="{name}"',
                 **_headers(),
             },

@@ -4,10 +4,14 @@ import gzip
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.session.store import read_record
+from batchadvisor.tensorboard_plugin import BatchAdvisorPlugin
+from tensorboard.plugins.base_plugin import TBContext
+from werkzeug.test import Client
 
 from . import zoo
 from .zoo import PLUGIN
@@ -27,6 +31,14 @@ class Tags(HTMLParser):
 
     def handle_data(self, data):
         self.text += data
+
+
+def target_of(descriptor):
+    """What an open descriptor leads to; empty where it is closed already."""
+    try:
+        return str(descriptor.readlink())
+    except OSError:
+        return ""
 
 
 class TestTab:
@@ -202,6 +214,20 @@ class TestTraces:
         on_disk = [one.read_bytes() for one in (logdir / "foreign").glob("*.json*")]
         assert sorted(bodies) == sorted(on_disk)
         assert any(b"traceEvents" in gzip.decompress(one) for one in bodies if one[:1] == b"\x1f")
+
+    def test_a_trace_that_nobody_reads_is_closed(self, logdir):
+        """HEAD: the headers alone, and no file of it stays open."""
+        plugin = BatchAdvisorPlugin(TBContext(logdir=str(logdir)))
+        apps = plugin.get_plugin_apps()
+        (entry,) = (one for one in plugin._board.entries() if one.name == "foreign")
+        app = Client(apps["/trace/*"])
+        for trace in entry.traces:
+            answer = app.head(f"/data/plugin/batch_advisor/trace/{entry.key}/{trace.key}/x")
+            assert int(answer.headers["Content-Length"]) == trace.num_bytes
+            assert answer.data == b""
+            answer.close()
+            held = map(target_of, Path("/proc/self/fd").iterdir())
+            assert [one for one in held if "foreign" in one] == []
 
 
 class TestCompare:
