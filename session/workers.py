@@ -162,8 +162,6 @@ class Workers:
             setup_s=options.silence_s * DISCOVERY_SILENCE,
             on_progress=self._on_progress,
         )
-        if self._target.share < 1:
-            self._duty = DutyCycle(self.current.pid, self._target.share)
         return self.current
 
     def _self_started(self, worker: Worker, starting: RanksStarting) -> AnyWorker:
@@ -215,6 +213,8 @@ class Workers:
             self.watch = GpuWatch.for_device(device)
         if self.watch is not None:
             self.watch.follow(worker.pid)
+        if self._target.share < 1:  # from here on it is measured; nobody waits for a slow start
+            self._duty = DutyCycle(worker.pid, self._target.share)
 
     def _smaller_or_raise(self, worker: AnyWorker, gone: WorkerGone) -> None:
         """After memory was refused the batches are cut smaller; anything else ends the run."""

@@ -11,11 +11,15 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from . import parallel
 from .proofs import Watch
 
 # A shell that starts something in the background has it ignore SIGINT, and so its children, which
 # tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+if parallel.IN_PARALLEL:  # pytest-xdist sets a width, which every command in a test would take
+    os.environ.pop("COLUMNS", None)
 
 # The same examples every time, and none fails because the machine is busy.
 settings.register_profile("steady", deadline=None, derandomize=True)
@@ -59,18 +63,40 @@ def write(tmp_path):
     return write
 
 
+def pytest_configure(config):
+    """The proofs of tails watch how their tests come out; see proofs.py."""
+    config.stash[_PROOFS] = Watch()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Which files stay together where several tests run at once; see parallel.py."""
+    by_file = config.getoption("dist") == "loadfile"
+    return parallel.scheduler(config, log) if by_file else None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Lets the proofs of tails see how their tests came out; see proofs.py."""
+    """Lets the proofs of tails see how their tests came out."""
     report = yield
-    item.config.stash.setdefault(_PROOFS, Watch()).saw(item, report)
+    item.config.stash[_PROOFS].saw(item, report)
     return report
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    """What a process of pytest-xdist saw, once it is over."""
+    node.config.stash[_PROOFS].take(getattr(node, "workeroutput", {}).get("proofs", []))
 
 
 def pytest_sessionfinish(session):
     """Fails a session whose proofs differ from the stored ones."""
-    watch = session.config.stash.get(_PROOFS, None)
-    different = watch.finish() if watch is not None else []
+    watch = session.config.stash[_PROOFS]
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:  # of pytest-xdist; who started this process compares
+        output["proofs"] = watch.told()
+        return
+    different = watch.finish()
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
     for line in different if terminal is not None else []:
         terminal.write_line(f"\nproofs of tails: {line}")

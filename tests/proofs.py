@@ -55,8 +55,21 @@ class Watch:
         for mark in marks:
             key = (mark.args[0], mark.args[1], test_name(item))
             how = self._how(item, report, read=mark.kwargs.get("read", False))
-            if how is not None and self.seen.get(key, {}).get("how") != "failed":
-                self.seen[key] = {"how": how, "versions": versions(mark.args[2:])}
+            if how is not None:
+                self._note(key, how, versions(mark.args[2:]))
+
+    def told(self):
+        """All that was seen, for the process that started this one."""
+        return [[list(key), one["how"], one["versions"]] for key, one in self.seen.items()]
+
+    def take(self, told):
+        """Adds what another process saw."""
+        for key, how, found in told:
+            self._note(tuple(key), how, found)
+
+    def _note(self, key, how, found):
+        if self.seen.get(key, {}).get("how") != "failed":
+            self.seen[key] = {"how": how, "versions": found}
 
     @staticmethod
     def _how(item, report, *, read):

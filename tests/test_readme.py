@@ -78,59 +78,83 @@ def test_every_option_of_the_readme_exists() -> None:
     assert not missing
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's folder with the scripts that the README's commands name."""
-    base = tmp_path_factory.mktemp("readme")
+def _lines() -> list[str]:
+    blocks = re.findall(r"```bash\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines() if line.strip()]
+    assert lines
+    return lines
+
+
+def _commands() -> list[str]:
+    """The lines of the blocks of bash, but for the two that install; the gate runs these."""
+    return [one for one in _lines() if not one.startswith("python3 ")]
+
+
+FIRST = "batchadvisor run model.py"
+"""The run that others look at."""
+RUNS = [one for one in _commands() if one.startswith("batchadvisor run ") and one != FIRST]
+LOOKS = [one for one in _commands() if one not in RUNS and one != FIRST]
+QUICK = ("--budget", "5s", "--no-profile", "--goal", "memory", "--sizes", "8,16")
+"""That they run is what is asked here; searches are tested elsewhere."""
+SERVERS = {
+    "batchadvisor view": ("data/plugin/batch_advisor/entries", '"kind":"run"'),
+    "tensorboard --logdir": ("data/plugin/pytorch_profiler/runs", "batch_size=0016"),
+}
+"""How commands begin that serve until they are ended; an address, and what it answers with."""
+
+
+def _fill(folder: Path) -> Path:
+    """Makes it a user's folder, with the scripts that the README's commands name."""
     scripts = ROOT / "tests/scripts"
-    shutil.copy(scripts / "plain.py", base / "model.py")
-    shutil.copy(scripts / "argparse_validate_first.py", base / "train.py")
-    shutil.copy(scripts / "train_ddp.py", base / "train_ddp.py")
-    shutil.copy(scripts / "no_loader.py", base / "gpt.py")
-    (base / "bench.py").write_text(_python("# bench.py"))
-    (base / "package").mkdir()
-    (base / "package/__init__.py").touch()
-    shutil.copy(scripts / "argparse_validate_first.py", base / "package/train.py")
-    return base
+    shutil.copy(scripts / "plain.py", folder / "model.py")
+    shutil.copy(scripts / "argparse_validate_first.py", folder / "train.py")
+    shutil.copy(scripts / "train_ddp.py", folder / "train_ddp.py")
+    shutil.copy(scripts / "no_loader.py", folder / "gpt.py")
+    (folder / "bench.py").write_text(_python("# bench.py"))
+    (folder / "package").mkdir()
+    (folder / "package/__init__.py").touch()
+    shutil.copy(scripts / "argparse_validate_first.py", folder / "package/train.py")
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return _fill(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder after the first run, and the second."""
+    folder = _fill(tmp_path_factory.mktemp("readme"))
+    assert FIRST in _commands()
+    _run_well(FIRST, folder, "-o", "batchadvisor-runs/model", "--budget", "8s")
+    runs = folder / "batchadvisor-runs"
+    shutil.copytree(runs / "model", runs / "model-after")
+    return folder
 
 
 @pytest.mark.slow
-def test_the_commands_run(folder: Path) -> None:
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    ran = 0
-    for line in _commands():
-        command = shlex.split(line, comments=True)
-        if command[0] == "python3":
-            continue  # the two commands that install; the gate runs them in a fresh clone
-        if command[0] == "tensorboard":
-            path, words = "data/plugin/pytorch_profiler/runs", "batch_size=0016"
-            _serve([*command, "--host", "127.0.0.1"], folder, environment, path, words)
-            ran += 1
-            continue
-        if command[:2] == ["batchadvisor", "view"]:
-            path, words = "data/plugin/batch_advisor/entries", '"kind":"run"'
-            _serve(command, folder, environment, path, words)
-            ran += 1
-            continue
-        assert command[0] == "batchadvisor", line
-        if "batchadvisor-runs/model-after" in command:  # the second run of the user's
-            runs = folder / "batchadvisor-runs"
-            shutil.copytree(runs / "model", runs / "model-after", dirs_exist_ok=True)
-        if command[1] == "run":
-            extra = ["--budget", "5s", "--no-profile"] if "train" in line else ["--budget", "8s"]
-            command[2:2] = extra
-            if line == "batchadvisor run model.py":
-                command[2:2] = ["-o", "batchadvisor-runs/model"]
-        done = _run(command, folder, environment)
-        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-        assert done.stdout.strip(), line
-        ran += 1
-    assert ran >= 7
+@pytest.mark.parametrize("line", RUNS)
+def test_a_command_that_runs(folder: Path, line: str) -> None:
+    _run_well(line, folder, *([] if "--dry-run" in line else QUICK))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", LOOKS)
+def test_a_command_that_looks_at_it(probed: Path, line: str) -> None:
+    command = shlex.split(line, comments=True)
+    server = next((one for one in SERVERS if line.startswith(one)), None)
+    if server is None:
+        assert command[0] == "batchadvisor"
+        _run_well(line, probed)
+        return
+    host = ["--host", "127.0.0.1"] if command[0] == "tensorboard" else []
+    _serve([*command, *host], probed, *SERVERS[server])
 
 
 def test_the_gate_runs_the_two_commands_that_install() -> None:
     gate = (ROOT / ".ci/run").read_text()
-    installing = [one for one in _commands() if one.startswith("python3 -m venv")]
+    installing = [one for one in _lines() if one.startswith("python3 -m venv")]
     assert len(installing) == 2
     assert "python3 -m venv .venv &&" in gate, "the gate takes the commands from the README"
 
@@ -164,13 +188,6 @@ def _python(start: str) -> str:
     return str(found)
 
 
-def _commands() -> list[str]:
-    blocks = re.findall(r"```bash\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines() if line.strip()]
-    assert lines
-    return lines
-
-
 def _put(text: str, name: str, content: str) -> str:
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     head, _, tail = text.partition(begin)
@@ -179,9 +196,21 @@ def _put(text: str, name: str, content: str) -> str:
     return f"{head}{begin}\n```text\n{content}\n```\n{end}{tail}"
 
 
-def _serve(
-    command: list[str], folder: Path, environment: dict[str, str], path: str, words: str
-) -> None:
+def _environment() -> dict[str, str]:
+    """In which the commands of this environment are found by their names."""
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def _run_well(line: str, folder: Path, *options: str) -> None:
+    """Runs a command of the README, with options after its verb."""
+    command = shlex.split(line, comments=True)
+    command[2:2] = options
+    done = _run(command, folder, _environment())
+    assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    assert done.stdout.strip(), line
+
+
+def _serve(command: list[str], folder: Path, path: str, words: str) -> None:
     """Starts a TensorBoard and waits until an address of it answers with the words."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -189,7 +218,7 @@ def _serve(
     server = subprocess.Popen(
         [*command, "--port", str(port)],
         cwd=folder,
-        env=environment,
+        env=_environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 
-AT_ONCE = min(2, os.cpu_count() or 1)
+from ..parallel import IN_PARALLEL
+
+AT_ONCE = 1 if IN_PARALLEL else min(2, os.cpu_count() or 1)
 
 
 class Ahead:

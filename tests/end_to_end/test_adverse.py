@@ -1,5 +1,6 @@
 """Scripts and machines that behave badly: each leaves a valid record, and nothing else."""
 
+import functools
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from batchadvisor.session.store import read_record
 
+from .ahead import Ahead, names_asked_for
 from .driver import SCRIPTS, listing, run, start
 
 pytestmark = pytest.mark.slow
@@ -74,25 +76,38 @@ def script_with(prelude, folder):
     return path.name
 
 
+@pytest.fixture(scope="module")
+def adverse(request, tmp_path_factory):
+    """The run of a script with a prelude, by its name."""
+
+    def start(what):
+        folder = tmp_path_factory.mktemp("adverse")
+        name = script_with(PRELUDES[what], folder)
+        return functools.partial(run, "run", *OPTIONS, name, folder=folder)
+
+    ahead = Ahead(names_asked_for(request.session, "what", PRELUDES), start)
+    yield ahead
+    ahead.close()
+
+
 @pytest.mark.parametrize("what", PRELUDES)
-def test_a_script_that(what, tmp_path):
-    done = run("run", *OPTIONS, script_with(PRELUDES[what], tmp_path), folder=tmp_path)
+def test_a_script_that(adverse, what):
+    done = adverse(what)
     assert done.code == 0, done
     assert done.left == []
     assert done.record.state == "finished"
     search = [one for one in done.record.trials if one.purpose == "search"]
     assert [(one.batch_size, one.outcome) for one in search] == [(8, "ok"), (24, "ok")]
     assert done.advice.recommended.batch_size == 24
-    there = {one.name for one in tmp_path.iterdir()} - {"out", "train.py"}
+    there = {one.name for one in done.folder.iterdir()} - {"out", "train.py"}
     assert there == ({"elsewhere"} if what == "changes directory" else set())
 
 
-def test_a_change_of_directory_leaves_the_place_right(tmp_path):
+def test_a_change_of_directory_leaves_the_place_right(adverse):
     """The line to change is named as it is seen from where the command was typed."""
-    name = script_with(PRELUDES["changes directory"], tmp_path)
-    done = run("run", *OPTIONS, name, folder=tmp_path)
+    done = adverse("changes directory")
     file = done.advice.change.split(":")[0]
-    assert (tmp_path / file).samefile(tmp_path / name)
+    assert (done.folder / file).samefile(done.folder / "train.py")
     assert {one.path for one in done.record.files} == {"elsewhere"}
 
 
@@ -265,9 +280,9 @@ def test_closed_standard_streams(tmp_path, closing):
     assert {one.outcome for one in done.record.trials} == {"ok"}
 
 
-def test_json_stays_json_whatever_the_script_prints(tmp_path):
-    done = run("run", *OPTIONS, script_with(PRELUDES["prints 100 MB"], tmp_path), folder=tmp_path)
+def test_json_stays_json_whatever_the_script_prints(adverse):
+    done = adverse("prints 100 MB")
     assert set(json.loads(done.stdout)) >= {"record", "advice"}
     assert len(done.stdout) < 1_000_000
-    there = {one.split("/")[0] for one in listing(tmp_path / "out")}
+    there = {one.split("/")[0] for one in listing(done.folder / "out")}
     assert there - {"traces"} == {"record.json", "samples.jsonl", "script.log"}

@@ -133,13 +133,12 @@ def test_memory_is_refused_to_a_size(tmp_path):
         "    loss.backward()\n"
         "    optimizer.step()\n"
     )
-    limit = ("--memory-limit", "600MiB", "--start", "4")
+    limit = ("--memory-limit", "600MiB", "--sizes", "4,16,400")
     done = run("run", *OPTIONS, *limit, "hungry.py", "{batch_size}x1", folder=tmp_path)
     assert done.code == 0, done
     outcomes = {one.batch_size: one.outcome for one in search(done.record)}
-    assert outcomes[4] == "ok"
-    assert all(outcome in ("ok", "out_of_memory") for outcome in outcomes.values())
-    assert done.advice.recommended.batch_size >= 16
+    assert outcomes == {4: "ok", 16: "ok", 400: "out_of_memory"}
+    assert done.advice.recommended.batch_size == 16
     assert done.left == []
 
 
