@@ -29,7 +29,9 @@ def advise(record: Path, as_json: bool, **options: Any) -> None:
     if several is not None:
         from ..session.several import answer
 
-        several = several.under(lambda one: goal_of(options, one))
+        for one, _ in several.answers.values():
+            check_energy(one, goal_of(options, one.goal))
+        several = several.under(lambda goal: goal_of(options, goal))
         width, color = terminal()
         click.echo(answer(several, width=width, color=color, as_json=as_json))
         sys.exit(0 if several.recommends else 1)

@@ -1,14 +1,20 @@
 """A run on several devices that measured nothing: what is said, and what stands on disk."""
 
+import shutil
+from pathlib import Path
+
 import msgspec
 import pytest
+from batchadvisor.cli import cli
 from batchadvisor.errors import RunError, UsageError
-from batchadvisor.records import DevicesRecord
+from batchadvisor.records import DeviceRun, DevicesRecord
 from batchadvisor.reports.progress import NullDisplay
 from batchadvisor.session import devices
 from batchadvisor.session.device_choice import Device
-from batchadvisor.session.store import DEVICES, RunStore
+from batchadvisor.session.store import DEVICES, RECORD, RunStore, read_record
+from click.testing import CliRunner
 
+DATA = Path(__file__).parents[1] / "data/records"
 ONE = (Device(name="cpu-1", option="cpu:1", model="CPU, 1 core"),)
 
 
@@ -52,6 +58,41 @@ def test_a_full_disk_is_one_clear_error(tmp_path, monkeypatch):
     with pytest.raises(RunError, match=r"cannot write into .*: No space left on device"):
         run(tmp_path / "out", ["run"])
     assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """A stored run on two devices, both of which measured no energy."""
+    names = ("cpu-1", "cpu-1-no-2")
+    for name in names:
+        (tmp_path / name).mkdir()
+        shutil.copy(DATA / "char_gpt_cpu.json", tmp_path / name / RECORD)
+    runs = tuple(DeviceRun(device=one, model="CPU", folder=one) for one in names)
+    record = DevicesRecord(state="finished", started_at="", command=("x",), devices=runs)
+    (tmp_path / DEVICES).write_bytes(msgspec.json.encode(record))
+    return tmp_path
+
+
+class TestAdvise:
+    def test_another_goal(self, stored):
+        done = CliRunner().invoke(cli, ["advise", "--goal", "throughput", str(stored)])
+        assert done.exit_code == 0
+        assert done.stdout.startswith("Batch size by device: cpu-1 64, cpu-1-no-2 64")
+
+    def test_energy_that_nobody_measured(self, stored):
+        done = CliRunner().invoke(cli, ["advise", "--goal", "energy", str(stored)])
+        assert isinstance(done.exception, UsageError)
+        assert "--goal energy cannot be answered" in str(done.exception)
+
+    def test_no_size_is_no_answer(self, stored):
+        """Three bytes to use: nothing that ran may be recommended."""
+        for path in stored.glob(f"*/{RECORD}"):
+            record = read_record(path)
+            device = msgspec.structs.replace(record.device, capacity_bytes=3)
+            path.write_bytes(msgspec.json.encode(msgspec.structs.replace(record, device=device)))
+        done = CliRunner().invoke(cli, ["advise", str(stored)])
+        assert done.exit_code == 1
+        assert done.stdout.startswith("No device has an answer")
 
 
 def test_a_folder_that_another_run_writes_into(tmp_path):
