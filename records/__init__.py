@@ -43,6 +43,7 @@ from .distribution import (
 )
 from .goal import Goal, GoalKind
 from .observed import NoiseScale, Observed, SizeSeen
+from .request import Purpose, TrialKind, TrialRequest, TurnsPlan
 from .run import DeviceInfo, Fault, RunRecord, RunState, Versions
 from .script import (
     BatchSizeSource,
@@ -83,14 +84,10 @@ from .trial import (
     OperatorTime,
     Outcome,
     Profile,
-    Purpose,
     RankTrial,
     TailCheck,
     Trial,
-    TrialKind,
-    TrialRequest,
     Turns,
-    TurnsPlan,
     trial_of,
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from .base import Record, Spread
+from .request import Purpose, TrialKind, TrialRequest
 
 Outcome = Literal[
     "ok",
@@ -17,10 +18,6 @@ Outcome = Literal[
     "script_ended",  # the script finished before the window was complete
     "interrupted",  # Ctrl-C
 ]
-
-TrialKind = Literal["fit", "timed", "turns"]
-
-Purpose = Literal["search", "confirm", "tail"]
 
 
 class DeviceMemory(Record, frozen=True, kw_only=True):
@@ -261,22 +258,6 @@ class TailCheck(Record, frozen=True, kw_only=True):
     running_var_after: float | None = None
 
 
-class TurnsPlan(Record, frozen=True, kw_only=True):
-    """How sizes take turns, so that what the machine does meanwhile hits all of them alike.
-
-    Attributes:
-        sizes: ascending; each has one turn a round.
-        num_steps: optimizer steps of a turn that count, by size.
-        num_warmup_steps: steps before them that do not.
-        num_rounds: of all sizes.
-    """
-
-    sizes: tuple[int, ...]
-    num_steps: tuple[int, ...]
-    num_warmup_steps: int = 1
-    num_rounds: int = 1
-
-
 class Turns(Record, frozen=True, kw_only=True):
     """What sizes measured that took turns.
 
@@ -288,28 +269,6 @@ class Turns(Record, frozen=True, kw_only=True):
 
     sizes: tuple[int, ...]
     step_s: tuple[tuple[float | None, ...], ...]
-
-
-class TrialRequest(Record, frozen=True, kw_only=True):
-    """One size to run, or several in turn.
-
-    Attributes:
-        batch_size: samples per micro-batch of the primary loader; the largest of several.
-        kind: `fit` (two optimizer steps, memory only), `timed`, or `turns`.
-        purpose: why it runs; only `confirm` trials decide the recommendation.
-        fresh_process: start a new worker for it.
-        profile: whether a profiled window follows the timed one.
-        turns: the sizes and their turns, where the kind says so.
-        reason: one line for people.
-    """
-
-    batch_size: int
-    kind: TrialKind
-    purpose: Purpose = "search"
-    fresh_process: bool = False
-    profile: bool = False
-    turns: TurnsPlan | None = None
-    reason: str = ""
 
 
 class RankTrial(Record, frozen=True, kw_only=True):
