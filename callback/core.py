@@ -138,21 +138,16 @@ class Core:
             self._begin_ns = now
         return now
 
-    def on_microbatch(
-        self, num_samples: int | None, wait_ns: int = 0, num_tokens: int | None = None
-    ) -> None:
+    def on_microbatch(self, num_samples: int | None, wait_ns: int = 0) -> None:
         """A micro-batch arrived.
 
         Args:
             num_samples: in it; `None` where it does not tell.
             wait_ns: how long the loop waited for it.
-            num_tokens: in it, if the loop counts them.
         """
         self.num_micro_batches += 1
         self._wait_ns += wait_ns
         self._micro += 1
-        if num_tokens is not None:
-            self.num_tokens += num_tokens
         if num_samples is None:
             self.num_unsized += 1
             self._even = False

@@ -276,6 +276,18 @@ class TestSizes:
         assert "batch_size=" in prof.record.observed.unavailable["num_samples"]
         assert prof.advice.recommended is None
 
+    def test_tokens_are_counted(self, tmp_path):
+        with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
+            for batch in prof.watch([torch.ones(4, 3)] * 10):
+                prof.step(num_tokens=batch.numel())
+        assert prof.record.observed.num_tokens == 120
+        assert "40 samples, 120 tokens" in str(prof)
+
+    def test_tokens_that_nobody_counts(self, run):
+        observed = run[2].record.observed
+        assert observed.num_tokens is None
+        assert "num_tokens" in observed.unavailable
+
 
 class TestFolders:
     def test_an_earlier_record_is_kept(self, tmp_path):
