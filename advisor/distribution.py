@@ -252,23 +252,27 @@ def _point(
         step, low, high = law(pairs.compute, pairs.sync, measured, world_size)
     shape = {"num_samples": one.num_samples, "confidence": one.confidence}
     epoch = None
+    fewer = float(world_size)
     if num_samples is not None:
+        # Whole steps: where the ranks share out little data, more of them save no step.
         steps = ceil(num_samples / (world_size * per_step))
+        fewer = ceil(num_samples / per_step) / steps
         epoch = Spread(median=steps * step, low=steps * low, high=steps * high, **shape)  # type: ignore[arg-type]
     # Both steps hold the same Tcomp: the speed-up's interval is Tsync's, at the median Tcomp.
     return ScalingPoint(
         world_size=world_size,
         epoch_s=epoch,
-        speedup=_speedup(pairs, measured, world_size),
+        speedup=_speedup(pairs, measured, world_size, fewer),
         confidence="measured" if world_size == measured else "estimate",
     )
 
 
-def _speedup(pairs: _Pairs, measured: int, world_size: int) -> Spread:
+def _speedup(pairs: _Pairs, measured: int, world_size: int, fewer: float) -> Spread:
+    """One device's epoch over theirs, which has `fewer` times less steps."""
     ring = ((world_size - 1) / world_size) / ((measured - 1) / measured)
 
     def of(compute: float, sync: float) -> float:
-        return world_size * compute / (compute + ring * max(0.0, sync))
+        return fewer * compute / (compute + ring * max(0.0, sync))
 
     compute, sync = pairs.compute, pairs.sync
     return Spread(

@@ -100,7 +100,8 @@ class ScalingPoint(Record, frozen=True, kw_only=True):
 
     Attributes:
         epoch_s: seconds of the training steps of one epoch.
-        speedup: over one device.
+        speedup: one device's epoch over theirs, in whole steps where its length is known; else
+            samples per second over one device's.
     """
 
     world_size: int

@@ -107,6 +107,15 @@ class TestScaling:
         for one in scaling.points:
             assert one.epoch_s.low <= one.epoch_s.median <= one.epoch_s.high
 
+    def test_the_speed_up_is_that_of_the_epochs(self):
+        """Also where more ranks than batches share the data: a step cannot be halved."""
+        points = scaling_of(record(at(4000, 0.020, 0.010)), 4000).points
+        one = points[0].epoch_s.median
+        assert [point.speedup.median for point in points] == pytest.approx(
+            [one / point.epoch_s.median for point in points], rel=0.02
+        )
+        assert points[-1].speedup.median < points[-1].world_size / 10
+
     def test_an_accumulated_step_holds_more_samples(self):
         one = msgspec.structs.replace(at(100, 0.020, 0.010), micro_batches=4)
         scaling = scaling_of(record(one), 100)
