@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
 
@@ -109,9 +110,16 @@ def trace_names(reports: Sequence[TraceReport]) -> list[str]:
     paths = [PurePath(one.trace) for one in reports]
     short = [one.name for one in paths]
     folders = {one.parent for one in paths}
-    if len(folders) == len(set(paths)) == len({one.name for one in folders}) > 1:
-        short = [one.parent.name for one in paths]  # a run's traces: a folder for each size
-    elif len(set(short)) < len(set(paths)):
+    if len(folders) == len({one.name for one in folders}) > 1:
+        # A run's traces: a folder for each size, with more than one where it was timed again.
+        alone = Counter(one.parent for one in set(paths))
+        short = [
+            one.parent.name
+            if alone[one.parent] == 1
+            else f"{one.parent.name}/{one.name.partition('.')[0]}"
+            for one in paths
+        ]
+    if len(set(short)) < len(set(paths)):
         short = [f"{one.parent.name}/{one.name}" for one in paths]
     names = []
     for one, name in zip(reports, short, strict=True):

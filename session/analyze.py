@@ -18,6 +18,7 @@ from ..probes.trace.reader import read_trace
 from ..probes.trace.results import DeviceMetrics, StepMetrics, TraceMetrics
 from ..probes.trace.summary import profile_of
 from ..records import Analysis, StepTimes, TraceReport, Verdict
+from .store import RECORD
 
 SUFFIXES = (".json", ".json.gz")
 GRAPH_KERNELS = 2.0
@@ -104,7 +105,10 @@ def _files(paths: Sequence[Path]) -> tuple[list[Path], set[Path]]:
             files += sorted(
                 one
                 for one in path.rglob("*")
-                if one.name.endswith(SUFFIXES) and not one.name.startswith(".") and _is_file(one)
+                if one.name.endswith(SUFFIXES)
+                and one.name != RECORD
+                and not one.name.startswith(".")
+                and _is_file(one)
             )
         else:
             files.append(path)

@@ -205,12 +205,13 @@ class TestSeveral:
         (tmp_path / "deep").mkdir()
         save(tmp_path / "deep/one.json", training())
         save(tmp_path / "two.json", training(kernel_us=10))
-        (tmp_path / "record.json").write_text("{}")
+        (tmp_path / "record.json").write_text("{}")  # a run's own, beside its traces
+        (tmp_path / "config.json").write_text("{}")
         (tmp_path / ".draft-x.json").write_text("half")
         text, found = run(tmp_path)
         assert [one.verdict.limit for one in found.traces] == ["saturated", "host"]
-        assert list(found.skipped) == [str(tmp_path / "record.json")]
-        assert "Left out, no traces: record.json." in text
+        assert list(found.skipped) == [str(tmp_path / "config.json")]
+        assert "Left out, no traces: config.json." in text
         assert "does not state its rank" in text
 
     def test_the_same_file_twice_is_read_once(self, tmp_path):

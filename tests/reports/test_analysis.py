@@ -129,6 +129,11 @@ def test_names_of_a_runs_traces():
     )
     text = shown(Analysis(traces=traces))
     assert "batch_size=0016\n" in text
+    again = report(0, trace="traces/batch_size=0016/w0t2.18.json.gz")  # a size timed twice
+    text = shown(Analysis(traces=(*traces, again)))
+    assert "batch_size=0016/w0t0 " in text
+    assert "batch_size=0016/w0t2 " in text
+    assert "batch_size=0064 " in text
     same = tuple(report(0, trace=f"{name}/t.json") for name in ("a", "b"))
     assert "  a  " in shown(Analysis(traces=same))
     deep = tuple(report(0, trace=name) for name in ("a/t.json", "a/u.json", "b/t.json"))
