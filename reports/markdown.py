@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from .report import ComparisonReport, Fact, Report, Table
+from .wording import NOT_ACCURACY
 
 MARK = "<!-- batchadvisor report -->"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$@!&:])")
@@ -95,6 +96,7 @@ def _explained(report: Report) -> list[str]:
             lines += [f"#### {title}", "", *_facts(facts), ""]
     if report.training:
         lines += ["#### What it does to the training", "", *_facts(report.training), ""]
+        lines += [NOT_ACCURACY, ""]
     if report.tail is not None:
         lines += ["#### Last batch of the epoch", ""]
         lines += [part for text in report.tail.texts for part in (paragraph(text), "")]

@@ -35,6 +35,7 @@ _PLAIN = {
     "\N{NO-BREAK SPACE}": " ",
 }
 MAX_TEXT = 500
+NOT_ACCURACY = "Speed was measured, not accuracy: a trained model was not compared."
 
 
 def clean(text: str, encoding: str = "utf-8", *, limit: int = MAX_TEXT) -> str:
