@@ -154,7 +154,7 @@ def _given_option(arguments: Sequence[str], known: set[str]) -> tuple[str, ...] 
 def _option_of(script: str, *, module: bool) -> tuple[str, ...] | None:
     """The words that set the batch size of the script, by an option that is named like it.
 
-    Where a configurator overrides plain assignments (`exec` of a file), `--NAME=VALUE` is it.
+    Where a configurator overrides plain assignments, `--NAME=VALUE` is it.
     """
     tree = _tree(source_file(script, module=module))
     if tree is None:
@@ -163,7 +163,7 @@ def _option_of(script: str, *, module: bool) -> tuple[str, ...] | None:
         for flag in sorted(flags, key=len, reverse=True):
             if _is_named_like_a_size(flag):
                 return flag, PLACEHOLDER
-    if not _executes_a_file(tree):
+    if not _has_a_configurator(tree):
         return None
     for name, _ in _assignments(tree):
         if _NAMED_LIKE_A_SIZE.fullmatch(name):
@@ -180,12 +180,26 @@ def _assignments(tree: ast.Module) -> Iterator[tuple[str, ast.Constant]]:
                     yield target.id, node.value
 
 
-def _executes_a_file(tree: ast.Module) -> bool:
-    """Whether the script executes a file that overrides its variables from the command line."""
-    return any(
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "exec"
-        for node in ast.walk(tree)
-    )
+def _has_a_configurator(tree: ast.Module) -> bool:
+    """Whether variables are overridden from the command line.
+
+    By a file that the script executes, or by the script itself: `globals()[key] = value`.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _is_name(node.func, "exec"):
+            return True
+        if (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.ctx, ast.Store)
+            and isinstance(node.value, ast.Call)
+            and _is_name(node.value.func, "globals")
+        ):
+            return True
+    return False
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def _options(tree: ast.Module) -> Iterator[tuple[ast.Call, set[str], str | None]]:

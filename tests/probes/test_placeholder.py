@@ -11,6 +11,12 @@ from batchadvisor.probes.placeholder import (
 )
 
 ARGPARSE = 'parser.add_argument("-b", "--batch-size", type=int, default=24)\n'
+OVERRIDDEN = """\
+batch_size = 12
+for one in sys.argv[1:]:
+    key, value = one[2:].split("=")
+    globals()[key] = int(value)
+"""
 CONFIGURED = "lr = 0.1\nbatch_size = 12\nexec(open('configurator.py').read())\n"
 
 
@@ -60,6 +66,7 @@ def test_a_command_can_be_typed():
         (ARGPARSE, ("-b", "32", "--lr", "1"), "run train.py -b {batch_size} --lr 1 "),
         (ARGPARSE, ("--batch-size=32",), "run train.py --batch-size={batch_size} "),
         (CONFIGURED, (), "run train.py --batch_size={batch_size} "),
+        (OVERRIDDEN, (), "run train.py --batch_size={batch_size} "),
         ("pass\n", ("--per_device_train_batch_size", "4"), "_batch_size {batch_size} "),
     ],
 )
@@ -68,7 +75,7 @@ def test_the_proposal(script, text, arguments, said):
 
 
 def test_the_proposal_where_nothing_sets_it(script):
-    text = proposal(script("batch_size = 12\n"), ())
+    text = proposal(script("batch_size = 12\nprint(globals()['batch_size'])\n"), ())
     assert text.startswith("No option of the script was found")
     assert "batchadvisor run train.py --batch-size {batch_size} " in text
 
