@@ -10,6 +10,7 @@ import contextlib
 import os
 import time
 from pathlib import Path
+from typing import Literal
 
 from ..records import FileTouched
 from .call_site import shown_path
@@ -49,11 +50,12 @@ class Tree:
             before, after = self._before.get(path), now.get(path)
             shown = shown_path(path)
             if after is None:
-                found.append(FileTouched(path=shown, action="remove"))
+                found.append(FileTouched(path=shown, action="remove", listed=True))
             elif before is None:
-                found.append(FileTouched(path=shown, action="write" if after else "mkdir"))
+                action: Literal["write", "mkdir"] = "write" if after else "mkdir"
+                found.append(FileTouched(path=shown, action=action, listed=True))
             elif before != after:
-                found.append(FileTouched(path=shown, action="write"))
+                found.append(FileTouched(path=shown, action="write", listed=True))
         return found
 
     def _list(self) -> dict[str, tuple[int, ...]] | None:

@@ -159,7 +159,13 @@ class ScriptInfo(Record, frozen=True, kw_only=True):
 
 
 class FileTouched(Record, frozen=True, kw_only=True):
-    """A file or folder that the script itself opened for writing, made, renamed or removed."""
+    """A file or folder that the script itself opened for writing, made, renamed or removed.
+
+    Attributes:
+        listed: only a listing of the working folder before and after shows the change; the
+            script's databases and child processes make such, and so may other programs.
+    """
 
     path: str
     action: Literal["write", "mkdir", "rename", "remove", "save (not written)"]
+    listed: bool = False

@@ -103,7 +103,10 @@ def build_report(
             for one in record.faults
         ),
         estimates=_facts(sections.estimate_rows(advice)),
-        files=_facts((one.action, one.path) for one in record.files),
+        files=_facts(
+            (one.action, f"{one.path} (or another program did)" if one.listed else one.path)
+            for one in record.files
+        ),
         identity=_facts(identity(record)),
         advice=advice,
     )

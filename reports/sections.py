@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..records import Advice, Choice, Finding, RunRecord, Tail, TailCheck, Training
+from ..records import Advice, Choice, FileTouched, Finding, RunRecord, Tail, TailCheck, Training
 from ..units import format_bytes, format_runs, format_seconds
 from .larger import larger_text
 from .layout import Page
 from .wording import (
+    NOT_ACCURACY,
     bytes_per_sample,
     evidence_text,
     measured_seconds,
@@ -19,8 +20,8 @@ from .wording import (
 )
 
 MAX_FILES = 10
+LISTED = "By the script's databases or child processes, or by another program."
 SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
-NOT_ACCURACY = "Speed was measured, not accuracy: a trained model was not compared."
 FIXED_SHARE = 0.02
 """A fixed cost per step below this share of the step is not worth a line."""
 
@@ -318,21 +319,30 @@ def _fit(sizes: tuple[int, ...], residual: float) -> str:
 
 
 def add_touched(page: Page, record: RunRecord) -> None:
-    """Files that the script itself touched while it was probed."""
-    touched = [one for one in record.files if one.action != "save (not written)"]
-    saves = [one for one in record.files if one.action == "save (not written)"]
-    if not touched and not saves:
-        return
-    page.heading("What the script itself did to files")
-    width = max((len(one.action) for one in touched), default=0) + 2
-    for one in touched[:MAX_FILES]:
-        page.whole(one.path, label=one.action.ljust(width), label_style="dim")
-    if len(touched) > MAX_FILES:
-        page.entry(f"and {len(touched) - MAX_FILES} more, see the record")
+    """Files that the script itself touched while it was probed, and what else changed meanwhile."""
+    told = [one for one in record.files if not one.listed]
+    touched = [one for one in told if one.action != "save (not written)"]
+    saves = [one for one in told if one.action == "save (not written)"]
+    if told:
+        page.heading("What the script itself did to files")
+    _add_files(page, touched)
     if saves:
         names = ", ".join(one.path for one in saves[:3])
         more = f" and {len(saves) - 3} more" if len(saves) > 3 else ""
         page.entry(f"Saves not written: {names}{more}.")
+    listed = [one for one in record.files if one.listed]
+    if listed:
+        page.heading("What else changed in the working folder meanwhile")
+        _add_files(page, listed)
+        page.entry(LISTED)
+
+
+def _add_files(page: Page, files: Sequence[FileTouched]) -> None:
+    width = max((len(one.action) for one in files), default=0) + 2
+    for one in files[:MAX_FILES]:
+        page.whole(one.path, label=one.action.ljust(width), label_style="dim")
+    if len(files) > MAX_FILES:
+        page.entry(f"and {len(files) - MAX_FILES} more, see the record")
 
 
 def add_ending(

@@ -124,6 +124,10 @@ def check_goal(goal: Goal) -> None:
     Raises:
         UsageError: they do.
     """
+    if goal.budget_s <= 0:
+        raise UsageError(
+            "a budget of 0 leaves no time for any trial.", "Give --budget some seconds."
+        )
     if goal.sizes and goal.start:
         raise _contradiction("--sizes", "--start")
     if goal.sizes and goal.max_batch:

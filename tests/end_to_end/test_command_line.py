@@ -167,6 +167,7 @@ WRONG = {
     "start -1": (["--start", "-1", "plain.py"], "-1 is not in the range"),
     "loader -1": (["--loader", "-1", "plain.py"], "-1 is not in the range"),
     "budget": (["--budget", "soon", "plain.py"], "'soon' is not a duration"),
+    "no budget": (["--budget", "0", "plain.py"], "no time for any trial"),
     "budget below 0": (["--budget", "-5s", "plain.py"], "'-5s' is not a duration"),
     "timeout": (["--timeout", "1 day", "plain.py"], "'1 day' is not a duration"),
     "no timeout": (["--timeout", "0s", "plain.py"], "--timeout"),

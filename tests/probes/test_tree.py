@@ -35,6 +35,7 @@ def test_new_changed_and_gone(here):
         ("new", "mkdir"),
         ("new/file.db", "write"),
     }
+    assert all(one.listed for one in found.changes()), "nobody saw the script do it"
 
 
 def test_nothing_happened(here):

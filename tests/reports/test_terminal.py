@@ -209,3 +209,16 @@ def test_many_files_are_counted():
     assert "out/sample_09.png" in text
     assert "out/sample_10.png" not in text
     assert "and 4 more, see the record" in text
+
+
+def test_what_only_a_listing_shows_is_not_laid_at_the_scripts_door():
+    record, advice = samples.cpu()
+    told = FileTouched(path="out/model.db", action="write")
+    listed = FileTouched(path="notes.txt", action="write", listed=True)
+    text = shown((msgspec.structs.replace(record, files=(told, listed)), advice))
+    own, _, other = text.partition("What else changed in the working folder meanwhile")
+    assert "What the script itself did to files\n  write  out/model.db\n" in own
+    assert "notes.txt" not in own
+    assert other.startswith("\n  write  notes.txt\n  By the script's databases")
+    alone = shown((msgspec.structs.replace(record, files=(listed,)), advice))
+    assert "What the script itself did" not in alone
