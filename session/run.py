@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -45,7 +46,7 @@ from .options import (
     run_folder,
 )
 from .ranks import rank_target
-from .store import read_record
+from .store import RECORD, read_record
 from .target import Target, choose_target
 from .template import TemplateWorkers, runs_only_as_written
 from .traces import with_profile
@@ -299,7 +300,7 @@ def _folder(options: RunOptions, resumed: RunRecord | None) -> Path:
         return options.resume if options.resume.is_dir() else options.resume.parent
     if options.output is None:
         return run_folder(options.script, time.strftime("%Y%m%d-%H%M%S"))
-    if (options.output / "record.json").exists():
+    if os.path.exists(options.output / RECORD):  # noqa: PTH110  what cannot be asked is said later
         msg = f"{options.output} holds a run already."
         raise UsageError(msg, "Choose another folder, or go on with --resume.")
     return options.output

@@ -38,10 +38,10 @@ class RunStore:
         self.folder = folder
         self._made: list[Path] = []
         missing = folder
-        while not missing.exists():
-            self._made.append(missing)
-            missing = missing.parent
         try:
+            while not missing.exists():
+                self._made.append(missing)
+                missing = missing.parent
             folder.mkdir(parents=True, exist_ok=True)
             probe = folder / f".writable-{os.getpid()}"
             probe.touch()
@@ -170,8 +170,8 @@ def read_record(path: Path) -> RunRecord:
     Raises:
         UsageError: there is none, or it is not one that this version reads.
     """
-    file = path / RECORD if path.is_dir() else path
     try:
+        file = path / RECORD if path.is_dir() else path
         data = file.read_bytes()
     except OSError as error:
         msg = f"cannot read a record from {path}: {error.strerror or error}."

@@ -288,6 +288,13 @@ class TestStore:
             RunStore(tmp_path / "file" / "run")
         assert [one.name for one in tmp_path.iterdir()] == ["file"]
 
+    def test_a_name_too_long(self, tmp_path):
+        with pytest.raises(UsageError, match=r"cannot write into .*: File name too long"):
+            RunStore(tmp_path / ("x" * 300) / "run")
+        with pytest.raises(UsageError, match=r"cannot read a record from .*: File name too long"):
+            read_record(tmp_path / ("x" * 300))
+        assert list(tmp_path.iterdir()) == []
+
 
 class TestGolden:
     """Records as they were written; they stay readable, and advice can be made from them."""
