@@ -94,7 +94,7 @@ FIRST = "batchadvisor run model.py"
 """The run that others look at."""
 RUNS = [one for one in _commands() if one.startswith("batchadvisor run ") and one != FIRST]
 LOOKS = [one for one in _commands() if one not in RUNS and one != FIRST]
-QUICK = ("--budget", "5s", "--no-profile", "--goal", "memory", "--sizes", "8,16")
+SHORT = ("--budget", "5s", "--goal", "memory", "--sizes", "8,16")
 """That they run is what is asked here; searches are tested elsewhere."""
 SERVERS = {
     "batchadvisor view": ("data/plugin/batch_advisor/entries", '"kind":"run"'),
@@ -127,7 +127,8 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's folder after the first run, and the second."""
     folder = _fill(tmp_path_factory.mktemp("readme"))
     assert FIRST in _commands()
-    _run_well(FIRST, folder, "-o", "batchadvisor-runs/model", "--budget", "8s")
+    options = ("-o", "batchadvisor-runs/model", *SHORT)  # with traces, which commands look at
+    _run_well(FIRST, folder, *options)
     runs = folder / "batchadvisor-runs"
     shutil.copytree(runs / "model", runs / "model-after")
     return folder
@@ -136,7 +137,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("line", RUNS)
 def test_a_command_that_runs(folder: Path, line: str) -> None:
-    _run_well(line, folder, *([] if "--dry-run" in line else QUICK))
+    _run_well(line, folder, *([] if "--dry-run" in line else ["--no-profile", *SHORT]))
 
 
 @pytest.mark.slow

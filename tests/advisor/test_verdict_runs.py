@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "planted.py"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "limit", "larger"),
     [

@@ -59,6 +59,7 @@ def test_a_limit_within_the_error_is_open(bench, mean, word):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_short_run(bench, tmp_path):
     """Measures, writes, and its results make the table."""
     options = ["--seconds", "0.5", "--only", "1", "--windows", "1", "--results", str(tmp_path)]

@@ -47,7 +47,7 @@ def test_lock_step_and_a_single_process_agree(tmp_path):
     for num in (1, 2):
         folder = tmp_path / str(num)
         folder.mkdir()
-        options = ("--json", "--max-batch", "1024", "--budget", "40s")
+        options = ("--json", "--max-batch", "1024", "--budget", "25s")
         jobs[num] = start_ranks(num, *options, folder=folder, PLANT_COST="0.03:0.0005")
     found = {num: job.finish() for num, job in jobs.items()}
     assert {num: one.code for num, one in found.items()} == {1: 0, 2: 0}, found
