@@ -39,7 +39,7 @@ from typing import Any
 import torch
 from batchadvisor import ProfilingCallback
 from batchadvisor.spread import spread_of
-from common import HERE, RESULTS, Results, header, say, table
+from common import HERE, RESULTS, Results, header, say, table, trimmed_mean
 from torch import nn
 
 TARGETS_MS = (1.0, 5.0, 50.0)
@@ -169,21 +169,12 @@ def continuous(work: Work, seconds: float, num: int, seed: int) -> dict[str, Any
 
 
 def ratios(logs: Sequence[float]) -> dict[str, Any]:
-    """Relative cost from logarithms of ratios: trimmed mean, standard error, and what is behind.
-
-    The standard error of a trimmed mean by the Winsorized variance (Tukey and McLaughlin 1963,
-    Sankhya A 25).
-    """
-    ordered = sorted(logs)
-    num, left_out = len(ordered), int(TRIMMED * len(ordered))
-    kept = ordered[left_out : num - left_out]
-    low, high = kept[0], kept[-1]
-    winsorized = [min(max(one, low), high) for one in logs]
-    share = len(kept) / num
-    whole = 20
+    """Relative cost from logarithms of ratios: trimmed mean, standard error, and what is behind."""
+    num, whole = len(logs), 20
+    mean, error = trimmed_mean(logs, TRIMMED)
     return {
-        "mean": expm1(statistics.fmean(kept)),
-        "standard_error": statistics.stdev(winsorized) / (share * sqrt(num)),
+        "mean": expm1(mean),
+        "standard_error": error,
         "turns": num,
         "untrimmed_mean": expm1(statistics.fmean(logs)),
         "untrimmed_standard_error": statistics.stdev(logs) / sqrt(num),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import re
 import shlex
+import statistics
 import sys
 import tempfile
 import time
@@ -153,6 +155,20 @@ def interval(spread: Spread | None, scale: float = 1.0, digits: int = 3, unit: s
         f"{one * scale:.{digits}f}{unit}" for one in (spread.median, spread.low, spread.high)
     )
     return middle if spread.num_samples == 1 else f"{middle} [{low}, {high}]"
+
+
+def trimmed_mean(values: Sequence[float], share: float) -> tuple[float, float]:
+    """The mean without `share` of the values at each end, and its standard error.
+
+    By the Winsorized variance (Tukey and McLaughlin 1963, Sankhya A 25): from the values drawn in
+    to the trimming points.
+    """
+    ordered = sorted(values)
+    num, cut = len(ordered), int(share * len(ordered))
+    kept = ordered[cut : num - cut]
+    drawn_in = [min(max(one, kept[0]), kept[-1]) for one in ordered]
+    error = statistics.stdev(drawn_in) / (len(kept) / num * math.sqrt(num))
+    return statistics.fmean(kept), error
 
 
 # one size in a fresh process -----------------------------------------------------------------

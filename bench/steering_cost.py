@@ -29,7 +29,18 @@ from batchadvisor.probes.supervisor import WorkerGone
 from batchadvisor.records import Spread, TrialRequest
 from batchadvisor.session.run import MIN_SAMPLE_S
 from batchadvisor.spread import spread_of
-from common import EXAMPLES, HERE, RESULTS, Bench, Results, header, interval, say, table
+from common import (
+    EXAMPLES,
+    HERE,
+    RESULTS,
+    Bench,
+    Results,
+    header,
+    interval,
+    say,
+    table,
+    trimmed_mean,
+)
 from slices import SKIPPED, Slices
 from stamped import read_stamps
 
@@ -167,21 +178,14 @@ def summary(pairs: Sequence[dict[str, Any]]) -> dict[str, Spread]:
 
 
 def cost_of(pairs: Sequence[dict[str, Any]]) -> Spread:
-    """Steered over alone less one: trimmed mean of the slices' log ratios with its 90 % interval.
-
-    The standard error is that of a trimmed mean (Tukey and McLaughlin 1963): from the ratios drawn
-    in to the trimming points.
-    """
-    ratios = sorted(math.log(one["steered_s"] / one["alone_s"]) for one in pairs)
-    num, cut = len(ratios), int(TRIMMED * len(ratios))
-    middle = statistics.fmean(ratios[cut : num - cut])
-    drawn_in = [min(max(one, ratios[cut]), ratios[num - cut - 1]) for one in ratios]
-    error = statistics.stdev(drawn_in) / ((1 - 2 * TRIMMED) * math.sqrt(num))
+    """Steered over alone less one: trimmed mean of the log ratios with its 90 % interval."""
+    ratios = [math.log(one["steered_s"] / one["alone_s"]) for one in pairs]
+    middle, error = trimmed_mean(ratios, TRIMMED)
     return Spread(
         median=math.expm1(middle),
         low=math.expm1(middle - SURE * error),
         high=math.expm1(middle + SURE * error),
-        num_samples=num,
+        num_samples=len(ratios),
         confidence=0.9,
     )
 
