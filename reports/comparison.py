@@ -19,6 +19,7 @@ DRIFT = (
     "The intervals are those within each run; what changes from run to run, such as clocks and "
     "neighbours on the machine, is not in them."
 )
+RANKS = "ranks"
 SAID = ("script", "device", "capacity")
 """What a caution of its own tells."""
 OVERLAID = ("throughput", "memory", "shares", "energy")
@@ -68,10 +69,20 @@ def _headline(comparison: Comparison, before: Report, after: Report) -> str:
         return f"Not comparable: two scripts{where}; a sample of one is not a sample of the other"
     if not comparison.same_device:
         return f"Two devices: {_ratio(found)} samples per second ({at})"
+    ranks = _ranks(comparison)
+    if ranks is not None:
+        before_and_after = "{} before, {} after".format(*ranks)
+        return f"Ranks, {before_and_after}: {_ratio(found)} samples per second for each rank ({at})"
     if found.change == "cannot tell":
         return f"Cannot tell: {_ratio(found)} samples per second ({at})"
     word = WORDS["samples_per_s"][found.change].capitalize()
     return f"{word}: {_ratio(found)} samples per second ({at})"
+
+
+def _ranks(comparison: Comparison) -> tuple[str, str] | None:
+    """How many ranks each run had, where they are not the same number."""
+    pairs = (pair for label, *pair in comparison.differs if label == RANKS)
+    return next(((one or "1", two or "1") for one, two in pairs), None)
 
 
 def _cautions(comparison: Comparison, before: Report, after: Report) -> tuple[str, ...]:
@@ -91,8 +102,16 @@ def _cautions(comparison: Comparison, before: Report, after: Report) -> tuple[st
     others = [
         label
         for label, _, _ in comparison.differs
-        if label not in SAID or (label == "script" and comparison.same_script)
+        if label not in (*SAID, RANKS) or (label == "script" and comparison.same_script)
     ]
+    ranks = _ranks(comparison)
+    if ranks is not None:
+        cautions.append(
+            "Samples per second, batch sizes and memory are those of one rank, of {} in the first "
+            "run and of {} in the second: all ranks together make so many times more.".format(
+                *ranks
+            )
+        )
     if others:
         cautions.append(f"Not the same in both runs: {', '.join(others)}.")
     for which, report in (("first", before), ("second", after)):

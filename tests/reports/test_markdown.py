@@ -5,7 +5,7 @@ import re
 import msgspec
 import pytest
 from batchadvisor.advisor.compare import compare
-from batchadvisor.records import Finding
+from batchadvisor.records import Distribution, Finding
 from batchadvisor.reports.build import build_report
 from batchadvisor.reports.comparison import build_comparison
 from batchadvisor.reports.markdown import code, escape, render
@@ -25,6 +25,17 @@ def comparison(first, second):
 @pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
 def test_whole_text(sample):
     agrees(f"{sample.__name__}.md", render(build_report(*sample())))
+
+
+def test_runs_of_different_numbers_of_ranks_are_not_called_slower():
+    one, advice = samples.cpu()
+    ranks = Distribution(world_size=2, launcher="torchrun", ranks=())
+    job = msgspec.structs.replace(one, distribution=ranks)
+    text = render(comparison((one, advice), (job, advice)))
+    assert "### Ranks, 1 before, 2 after: x1.00 (" in text
+    assert "samples per second for each rank" in text
+    assert "those of one rank, of 1 in the first run and of 2 in the second" in text
+    assert "Not the same in both runs" not in text
 
 
 def test_whole_comparison():
