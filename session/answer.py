@@ -100,10 +100,12 @@ def discovery_text(discovery: Discovery, device: DeviceInfo) -> str:
     steers = discovery.door == "loader"
     lines += [_loader(one, discovery) if steers else _batches(one) for one in discovery.loaders]
     lines += [_optimizer(one) for one in discovery.optimizers]
-    samples = discovery.native_batch_size * discovery.micro_batches
+    ranks = discovery.num_ranks
+    samples = discovery.native_batch_size * discovery.micro_batches * ranks
+    each = f"{ranks} ranks x " if ranks > 1 else ""
     lines.append(
-        f"Step: {discovery.micro_batches} x {discovery.native_batch_size} = {samples} samples; "
-        f"{discovery.num_parameters:,} parameters on {discovery.parameter_device}"
+        f"Step: {each}{discovery.micro_batches} x {discovery.native_batch_size} = {samples} "
+        f"samples; {discovery.num_parameters:,} parameters on {discovery.parameter_device}"
     )
     if steers:
         steered = f"Loader {discovery.primary_loader} would be steered; --loader N takes another."

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from ..advisor.facts import failed, ran
 from ..errors import BatchAdvisorError, RunError, ScriptError, UsageError
 from ..probes.device_faults import device_fault
 from ..probes.messages import CannotSteer, Ended, Raised
-from ..probes.placeholder import proposal
+from ..probes.placeholder import command, proposal
 from ..probes.supervisor import WorkerGone
 from ..records import RunRecord
 from ..units import format_bytes
 from .options import RunOptions
 
 LOG_TAIL_BYTES = 20_000
+_LAUNCHERS_OWN = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
 
 
 def error_of(
@@ -51,11 +60,13 @@ def error_of(
                 "This is a fault of the tool; please report it with the traceback.",
                 message.traceback,
             )
-        return ScriptError(
-            f"{script} raised {gone.detail}.",
-            f"Mend the script; run alone it fails too. Its output is in {log}.",
-            message.traceback,
-        )
+        remedy = f"Mend the script; run alone it fails too. Its output is in {log}."
+        if _lacks_a_launcher(message):
+            start = command(
+                script, options.arguments, module=options.module, options=("--nproc-per-node", "2")
+            )
+            remedy = f"It expects to be a rank of a job. Start it as one: {start}"
+        return ScriptError(f"{script} raised {gone.detail}.", remedy, message.traceback)
     if isinstance(message, Ended):
         return _ended(message, options, log)
     if gone.outcome == "hung":
@@ -67,6 +78,15 @@ def error_of(
         f"{script}: {gone.detail}, before the training loop was reached.",
         f"Look at its output in {log}.",
     )
+
+
+def _lacks_a_launcher(message: Raised) -> bool:
+    """Whether a script looked in vain for what torchrun would have put into its environment."""
+    if "RANK" in os.environ:
+        return False
+    if message.kind == "KeyError":
+        return message.text.strip("'") in _LAUNCHERS_OWN
+    return any(f"environment variable {name} expected" in message.text for name in _LAUNCHERS_OWN)
 
 
 def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAdvisorError | None:

@@ -29,6 +29,7 @@ from ..records import (
     TrialRequest,
     trial_of,
 )
+from ..reports.wording import plural
 from ..units import format_seconds
 from .communication import measure_communication
 from .display import Display
@@ -317,6 +318,6 @@ def _plan(record: RunRecord) -> str:
     elif door != "loader" and primary is not None:
         where = f"sizes get in {primary.steered}; "
     return (
-        f"{where}about {num_sizes} sizes and {num_steps} optimizer steps, "
+        f"{where}about {plural(num_sizes, 'size')} and {plural(num_steps, 'optimizer step')}, "
         f"at most {format_seconds(record.goal.budget_s)}"
     )

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.records import Distribution, Goal, RankInfo, RunRecord, ScriptInfo
-from batchadvisor.session.answer import next_command
+from batchadvisor.session.answer import discovery_text, next_command
+
+from ..on_paper import discovery_of, record_of
 
 
 @pytest.mark.parametrize(
@@ -75,3 +77,12 @@ def test_no_command_goes_on_with_a_live_function():
     )
     command = next_command(record, advise(record), Path("out"))
     assert command == "batchadvisor advise --goal memory out"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [(1, "Step: 4 x 8 = 32 samples; "), (2, "Step: 2 ranks x 4 x 8 = 64 samples; ")],
+)
+def test_a_dry_run_counts_the_samples_of_all_ranks(ranks, said):
+    found = discovery_of(micro_batches=4, num_ranks=ranks)
+    assert said in discovery_text(found, record_of().device)
