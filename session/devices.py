@@ -130,7 +130,7 @@ class _Run:
                 "" if said else f"Look at the logs in {self._folder}.",
             )
         self._save()
-        return self._outcome()
+        return outcome
 
     # inside ----------------------------------------------------------------------------------
 
