@@ -67,10 +67,13 @@ class Budget:
         return steps * self.step_s(request.batch_size) + setup_s
 
     def reserve_s(self) -> float:
-        """Seconds kept back for confirming what was found, at the largest size so far."""
+        """Seconds kept back for confirming what was found: the two best sizes so far."""
         if not self._times or self._record.discovery is None:
             return 0.0
-        finalists = sorted(self._times)[-2:]
+        if self._record.goal.kind == "memory":
+            finalists = sorted(self._times)[-2:]
+        else:
+            finalists = sorted(self._times, key=lambda one: one / self._times[one])[-2:]
         trials = RESERVE_TRIALS / 2 * sum(self.step_s(one) for one in finalists) * TIMED_STEPS
         apart = self._record.discovery.door == "template"
         return self._record.discovery.setup_s * (RESERVE_TRIALS if apart else 1) + trials

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from math import exp, log
+from statistics import fmean
+
 import msgspec
 
 from ..records import Memory, Purpose, RunRecord, Spread, Trial, Turns
-from ..spread import inverse
+from ..spread import inverse, scaled
 from .rounds import speeds
 
 
@@ -121,15 +124,26 @@ def turns_of(record: RunRecord, purpose: Purpose | None = None) -> list[Turns]:
 
 
 def _compared(trials: list[Trial], turns: list[Turns]) -> dict[int, Trial]:
-    """`fastest_of` the trials of one size; where sizes took turns, with the times of these."""
+    """`fastest_of` the trials of one size; where sizes took turns, with the times of these.
+
+    By then the machine may be faster or slower. So that they can stand beside sizes that took no
+    turns, their common level is that of their own trials.
+    """
     found = fastest_of(trials)
     micro_batches = next((one.micro_batches or 1 for one in found.values()), 1)
-    for size, rate in speeds(turns, micro_batches).items():
-        if size in found:
-            per_step = size * micro_batches
-            found[size] = msgspec.structs.replace(
-                found[size], samples_per_s=rate, step_s=inverse(rate, per_step)
-            )
+    rates = {size: one for size, one in speeds(turns, micro_batches).items() if size in found}
+    if not rates:
+        return found
+    level = fmean(
+        log(throughput(one) / rates[one.batch_size].median)
+        for one in undisturbed([one for one in trials if one.batch_size in rates])
+    )
+    for size, rate in rates.items():
+        samples_per_s = scaled(rate, exp(level))
+        step_s = inverse(samples_per_s, size * micro_batches)
+        found[size] = msgspec.structs.replace(
+            found[size], samples_per_s=samples_per_s, step_s=step_s
+        )
     return found
 
 

@@ -46,6 +46,8 @@ BRACKET = 1.34
 MAX_REFINEMENTS = 5
 COSTLY = 0.1
 """Beyond a size that lost already, a trial may cost this share of the budget."""
+TOO_COSTLY = 0.25
+"""So much no step up may cost: a smaller one leaves time to compare what it found."""
 ENOUGH = 0.25
 """The ratio of knee and best is known to this share of the tolerance, or time is up."""
 SPEED_GOALS = ("throughput", "energy")
@@ -80,10 +82,9 @@ def _grow(record: RunRecord, budget: Budget) -> TrialRequest | None:
         if size <= last * 1.1 or size > top or known_bad(record, size):
             continue
         request = timed_request(record, size, f"x{size / last:.1f}: does a larger batch still pay?")
-        costly = budget.trial_s(request) > COSTLY * record.goal.budget_s
-        if budget.allows(request) and not (
-            costly and throughput(sizes[last]) < best_throughput(sizes)
-        ):
+        share = budget.trial_s(request) / record.goal.budget_s
+        lost = throughput(sizes[last]) < best_throughput(sizes)
+        if share <= (COSTLY if lost else TOO_COSTLY) and budget.allows(request):
             return request
     return None
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 import msgspec
-from batchadvisor.records import Turns
+from batchadvisor.records import Goal, Turns
+from batchadvisor.session.run import BUDGET_SHARE, MAX_TIMED_S
 from batchadvisor.spread import inverse, spread_of
 
 from ..on_paper import GIB, exactly, trial_of
@@ -67,6 +68,7 @@ class DriftingMachine(Machine):
     def search(self, goal=None, stop_after=4 * MAX_TRIALS):
         """Runs the whole search; turns make many trials."""
         self.speed = Speed(self.seed)
+        self.budget_s = (goal or Goal()).budget_s
         return super().search(goal, stop_after)
 
     def _run(self, request, worker, ordinal, rng):
@@ -81,8 +83,8 @@ class DriftingMachine(Machine):
         for _ in range(4):
             self._step(size)
         group = max(1, math.ceil(0.01 / self.time_s(size)))
-        times = []
-        while not self._enough(times):
+        times, timed_s = [], self.speed.now_s
+        while not self._enough(times, self.speed.now_s - timed_s):
             times.append(fmean(self._step(size) for _ in range(group)))
         step_s = spread_of(times)
         trial = trial_of(
@@ -126,8 +128,8 @@ class DriftingMachine(Machine):
             **where,
         )
 
-    @staticmethod
-    def _enough(times):
-        return len(times) >= 30 or (
-            len(times) >= 6 and spread_of(times).relative_half_width <= 0.05
-        )
+    def _enough(self, times, spent_s):
+        if len(times) < 6 or len(times) >= 30:
+            return len(times) >= 30
+        late = spent_s >= min(MAX_TIMED_S, self.budget_s * BUDGET_SHARE)
+        return late or spread_of(times).relative_half_width <= 0.05

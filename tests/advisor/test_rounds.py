@@ -83,6 +83,14 @@ class TestFacts:
         assert rate == pytest.approx(600 / 700, rel=1e-6)
         assert found[32].step_s.median == pytest.approx(32 / found[32].samples_per_s.median)
 
+    def test_a_machine_that_is_slower_by_then_changes_no_order(self):
+        """Sizes that take turns stay beside those that took none."""
+        alone = trial_of(1, 1 / 90)
+        long = [trial_of(size, size / TRUE[size]) for size in TRUE]
+        found = searched(cpu([alone, *long, in_turn(rounds([2.0, 2.2, 1.9]))]))
+        rates = {size: one.samples_per_s.median for size, one in found.items()}
+        assert rates == pytest.approx({1: 90.0, **TRUE})
+
     def test_the_confirmation_counts_as_more_rounds(self):
         long = [trial_of(size, size / TRUE[size]) for size in TRUE]
         again = in_turn(rounds([1.2, 1.1], (32, 64)), purpose="confirm", worker=1)

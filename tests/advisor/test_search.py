@@ -2,9 +2,11 @@
 
 import msgspec
 import pytest
+from batchadvisor.advisor.cost import Budget
 from batchadvisor.advisor.search import next_trial
 from batchadvisor.records import Goal
 
+from ..on_paper import numbered, record_of, trial_of
 from .machine import Machine
 from .random_machines import laws_hold, random_machine
 
@@ -74,3 +76,30 @@ class TestRandomMachines:
             for one in result.record.trials
         }
         assert rates[result.size] >= 0.97 * max(rates.values())
+
+
+class TestCost:
+    """What a search for speed spends its budget on."""
+
+    def test_no_step_up_takes_most_of_it(self):
+        for budget_s in (30.0, 60.0, 120.0, 240.0):
+            machine = Machine(time_s=lambda size: 0.05 + 0.002 * size, noise=0.0)
+            grown = [
+                one
+                for one in machine.search(Goal(kind="throughput", budget_s=budget_s)).requests
+                if one.reason.startswith("x")
+            ]
+            assert grown
+            assert all(14 * machine.time_s(one.batch_size) <= 0.26 * budget_s for one in grown), (
+                budget_s
+            )
+
+    def test_nothing_is_kept_back_for_sizes_that_lost(self):
+        """The best two are confirmed, however large the largest."""
+        good = [trial_of(size, size / 600) for size in (32, 64)]
+        slow = trial_of(1024, 20.0)
+        before, after = (
+            Budget(record_of(numbered(*trials))).reserve_s() for trials in (good, [*good, slow])
+        )
+        assert before > 0
+        assert after < 10.0
