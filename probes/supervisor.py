@@ -295,7 +295,7 @@ class Worker:
         return WorkerGone(*outcome_of_exit(status, killed_for_memory=by_kernel, last_words=said))
 
     def _hung(self, silence_s: float) -> WorkerGone:
-        before = self.log.stat().st_size
+        before = _size_of(self.log)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGUSR1)  # faulthandler writes all stacks into the log
             time.sleep(GRACE_S)
@@ -311,6 +311,13 @@ class Worker:
         except subprocess.TimeoutExpired:
             # It closed the pipe and lives on: not one of the ways a worker ends.
             return -signal.SIGABRT
+
+
+def _size_of(log: Path) -> int:
+    """Bytes in the log; 0 once somebody removed it."""
+    with contextlib.suppress(OSError):
+        return log.stat().st_size
+    return 0
 
 
 def _end_of(log: Path, num_bytes: int = 4000) -> str:

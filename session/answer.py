@@ -8,8 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..records import Advice, DeviceInfo, Discovery, LoaderInfo, OptimizerInfo, RunRecord
-from ..units import format_bytes
+from ..records import Advice, DeviceInfo, Discovery, RunRecord
 from .launch import OPTION
 from .options import without
 from .store import LOG, RECORD, SAMPLES, TRACES
@@ -88,67 +87,14 @@ def answer_json(record: RunRecord, advice: Advice, folder: Path) -> str:
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
 
 
+def discovery_text(discovery: Discovery, device: DeviceInfo) -> str:
+    """What `--dry-run` prints."""
+    from ..reports.discovery import render
+
+    return render(discovery, device, encoding=sys.stdout.encoding or "ascii")
+
+
 def discovery_json(discovery: Discovery, device: DeviceInfo) -> str:
     """What `--dry-run --json` prints."""
     data = {"discovery": discovery, "device": device}
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
-
-
-def discovery_text(discovery: Discovery, device: DeviceInfo) -> str:
-    """What `--dry-run` prints."""
-    lines = [f"Device: {device.name} ({device.kind}), {format_bytes(device.capacity_bytes)} to use"]
-    steers = discovery.door == "loader"
-    lines += [_loader(one, discovery) if steers else _batches(one) for one in discovery.loaders]
-    lines += [_optimizer(one) for one in discovery.optimizers]
-    ranks = discovery.num_ranks
-    samples = discovery.native_batch_size * discovery.micro_batches * ranks
-    each = f"{ranks} ranks x " if ranks > 1 else ""
-    lines.append(
-        f"Step: {each}{discovery.micro_batches} x {discovery.native_batch_size} = {samples} "
-        f"samples; {discovery.num_parameters:,} parameters on {discovery.parameter_device}"
-    )
-    if steers:
-        steered = f"Loader {discovery.primary_loader} would be steered; --loader N takes another."
-        lines.append(steered)
-    return "\n".join(lines)
-
-
-def _batches(loader: LoaderInfo) -> str:
-    """What yields the batches behind another door than a DataLoader's."""
-    where = f" {loader.place}" if loader.place is not None else ""
-    text = f"Batches{where}: of {loader.batch_size}, sizes get in {loader.steered}"
-    if loader.num_samples is not None:
-        text += f"; {loader.num_samples} samples an epoch"
-    return text + _source_line(loader)
-
-
-def _source_line(loader: LoaderInfo) -> str:
-    if not loader.trains or loader.source is None:
-        return ""
-    return f"\n    its size is set at {loader.source.place}: {loader.source.before}"
-
-
-def _loader(loader: LoaderInfo, discovery: Discovery) -> str:
-    size = loader.batch_size if loader.batch_size is not None else "?"
-    samples = "unknown length" if loader.num_samples is None else f"{loader.num_samples} samples"
-    role = (
-        "steered"
-        if loader.ordinal == discovery.primary_loader
-        else "trains"
-        if loader.trains
-        else "left alone"
-    )
-    text = (
-        f"Loader {loader.ordinal} ({role}): {loader.place}  batch_size={size}, {samples}, "
-        f"{loader.sampler}, num_workers={loader.num_workers}, drop_last={loader.drop_last}"
-    )
-    return text + _source_line(loader)
-
-
-def _optimizer(optimizer: OptimizerInfo) -> str:
-    role = "steps" if optimizer.trains else "does not step"
-    rate = "?" if optimizer.learning_rate is None else f"{optimizer.learning_rate:g}"
-    return (
-        f"Optimizer {optimizer.ordinal} ({role}): {optimizer.place}  {optimizer.name}, "
-        f"lr={rate}, {optimizer.num_parameters:,} parameters"
-    )

@@ -120,11 +120,10 @@ def _reasons(measured: Sequence[Measured]) -> tuple[str, ...]:
     """Why values are missing or wrong, each reason once, with what it is about."""
     reasons: dict[str, dict[str, None]] = {}
     for one in measured:
-        if one.profile is None:
-            continue
-        for field, why in one.profile.unavailable.items():
-            name = field.removesuffix("_pct").replace("_", " ")
-            reasons.setdefault(why, {})[name if field != "*" else "all"] = None
-        if one.profile.losses:
+        for part in (one.profile, one.counters):
+            for field, why in part.unavailable.items() if part is not None else ():
+                name = field.removesuffix("_pct").replace("_", " ")
+                reasons.setdefault(why, {})[name if field != "*" else "all"] = None
+        if one.profile is not None and one.profile.losses:
             reasons.setdefault(one.profile.losses, {})[one.name] = None
     return tuple(clean(f"{', '.join(names)}: {why}.") for why, names in reasons.items())

@@ -60,6 +60,11 @@ class TestSummary:
             "8, 9: the trace is damaged: 3 events.",
         )
 
+    def test_why_a_counter_is_missing_is_said_too(self):
+        counters = Counters(power_w=300.0, unavailable={"sm_active_pct": "the driver refuses GPM"})
+        table = summary([Measured(name="8", counters=counters)], "")
+        assert table.notes == ("sm active: the driver refuses GPM.",)
+
     def test_nothing_known(self):
         assert summary([Measured(name="8", profile=Profile())], "") is None
         assert summary([], "") is None

@@ -86,3 +86,10 @@ def test_no_command_goes_on_with_a_live_function():
 def test_a_dry_run_counts_the_samples_of_all_ranks(ranks, said):
     found = discovery_of(micro_batches=4, num_ranks=ranks)
     assert said in discovery_text(found, record_of().device)
+
+
+def test_what_a_dry_run_shows_of_the_script_obeys_no_terminal():
+    text = discovery_text(discovery_of(sampler="\x1b[31mMine\x07"), record_of().device)
+    assert "Mine" in text
+    assert "\x1b" not in text
+    assert "\x07" not in text
