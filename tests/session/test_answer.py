@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.records import Distribution, Goal, RankInfo, RunRecord, ScriptInfo
@@ -89,7 +90,10 @@ def test_a_dry_run_counts_the_samples_of_all_ranks(ranks, said):
 
 
 def test_what_a_dry_run_shows_of_the_script_obeys_no_terminal():
-    text = discovery_text(discovery_of(sampler="\x1b[31mMine\x07"), record_of().device)
+    found = discovery_of()
+    loader = msgspec.structs.replace(found.loaders[0], sampler="\x1b[31mMine\x07")
+    found = msgspec.structs.replace(found, loaders=(loader,))
+    text = discovery_text(found, record_of().device)
     assert "Mine" in text
     assert "\x1b" not in text
     assert "\x07" not in text
