@@ -37,6 +37,7 @@ def launch(
     Raises:
         UsageError: this process is a rank itself, or there is no such script.
         RunError: the launcher failed before rank 0 could say anything.
+        KeyboardInterrupt: it was interrupted by then.
     """
     if own_rank() is not None:
         msg = f"{OPTION} inside a rank: a launcher has started this process already."
@@ -47,7 +48,12 @@ def launch(
     with tempfile.TemporaryDirectory(prefix="ba-launch-") as folder:
         exit_code = Path(folder) / "exit_code"
         own = without(command[: len(command) - len(words)], with_value=(OPTION,), flags=())
-        code = _run(num_ranks, [*own, *words], Path(folder), exit_code)
+        try:
+            code = _run(num_ranks, [*own, *words], Path(folder), exit_code)
+        except KeyboardInterrupt:
+            with contextlib.suppress(OSError, ValueError):
+                return int(exit_code.read_text())
+            raise  # no rank had begun
         with contextlib.suppress(OSError, ValueError):
             return int(exit_code.read_text())
     raise RunError(
@@ -101,8 +107,8 @@ def _run(num_ranks: int, command: list[str], folder: Path, exit_code: Path) -> i
     except KeyboardInterrupt:
         _interrupt(process, exit_code)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(END_S)
-        return -signal.SIGKILL
+            process.wait(END_S)
+        raise
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

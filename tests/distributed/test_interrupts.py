@@ -31,6 +31,16 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path):
     assert "batchadvisor run --resume out --nproc-per-node 2 -q" in found.stdout
 
 
+def test_ctrl_c_before_a_rank_has_begun(tmp_path):
+    started = driver.start("run", *QUICK, "--nproc-per-node", "2", TRAIN, folder=tmp_path)
+    started.wait_for(lambda: len(started.processes()) > 1, "the launcher")
+    started.press_ctrl_c()
+    found = started.finish()
+    assert (found.code, found.stderr.strip()) == (130, "Interrupted.")
+    assert found.stdout == ""
+    assert left_of(found) == []
+
+
 def test_a_rank_whose_supervisor_is_killed(tmp_path):
     started = start(tmp_path)
     ranks = {}
