@@ -301,6 +301,8 @@ class TestFolders:
     def test_one_is_made(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", ["some/train.py", "--lr", "1"])
+        main = sys.modules["__main__"]  # has no file where pytest itself was started otherwise
+        monkeypatch.setattr(main, "__file__", "some/train.py", raising=False)
         _, _, prof = loops.watched(None, epochs=1, profile=False, quiet=True)
         (folder,) = (tmp_path / "batchadvisor-runs").iterdir()
         assert folder.name.startswith("train-")

@@ -58,16 +58,16 @@ def mirrored_report(num_samples, size=8, model=NORM):
     "keras.one-sample", "a batch of one on torch, tensorflow and jax", "keras", "tensorflow-cpu",
     "jax", "torch",
 )  # fmt: skip
-def test_one_sample(tensorflow, jax, torch):
-    for one in (tensorflow, jax, torch):
-        assert one["one_sample"]["ratio"] == pytest.approx([0.9] * 4, rel=1e-5)
-    for name in ("tensorflow", "jax", "torch"):
-        report = batchadvisor.tails(num_samples=9, batch_size=4, setup=f"keras-{name}", model=NORM)
-        assert report.layout.last == (1,)
-        assert "without an error" in case_of(report, "keras.one-sample").message
-        assert case_of(report, "norm.one-value") is None
-        two = batchadvisor.tails(num_samples=10, batch_size=4, setup=f"keras-{name}", model=NORM)
-        assert case_of(two, "keras.one-sample") is None
+@pytest.mark.parametrize("name", ["tensorflow", "jax", "torch"])
+def test_one_sample(request, name):
+    ratio = request.getfixturevalue(name)["one_sample"]["ratio"]
+    assert ratio == pytest.approx([0.9] * 4, rel=1e-5)
+    report = batchadvisor.tails(num_samples=9, batch_size=4, setup=f"keras-{name}", model=NORM)
+    assert report.layout.last == (1,)
+    assert "without an error" in case_of(report, "keras.one-sample").message
+    assert case_of(report, "norm.one-value") is None
+    two = batchadvisor.tails(num_samples=10, batch_size=4, setup=f"keras-{name}", model=NORM)
+    assert case_of(two, "keras.one-sample") is None
 
 
 @pytest.mark.case(
