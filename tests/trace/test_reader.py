@@ -300,7 +300,7 @@ class TestRefusals:
             (b"{}", "no list `traceEvents`"),
             (b'{"schemaVersion": 1}', "no list `traceEvents`"),
             (b"PK\x03\x04....", "no JSON"),
-            (gzip.compress(b"hello"), "no JSON"),
+            (gzip.compress(b"hello", mtime=0), "no JSON"),
             (b"\x1f\x8b", "cannot be read"),
             (b'{"traceEvents": [{"ph": "X", "na', "no readable event"),
         ],
