@@ -145,6 +145,15 @@ def ratio_to(record: RunRecord, size: int, other: int) -> tuple[float, float, fl
     return middle, min(every), max(every)
 
 
+def num_comparisons(record: RunRecord, size: int, other: int) -> int:
+    """How many readings of each `ratio_to` rests on."""
+    compared = ratio(_turns(record), size, other)
+    if compared is not None:
+        return compared.num_samples
+    series = confirmations(record)
+    return min(len(undisturbed(_of(series, one))) for one in (size, other))
+
+
 def _of(series: list[Trial], size: int) -> list[Trial]:
     return [one for one in series if one.batch_size == size]
 

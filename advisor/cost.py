@@ -13,6 +13,8 @@ TIMED_STEPS = 14
 PROFILED_STEPS = 5
 """Steps of a profiled window with the profiler's own work, as a rule."""
 FIT_STEPS = 3
+BUDGET_SPENT = "the budget is spent"
+"""Why a search that its budget cut short is over."""
 RESERVE_TRIALS = 4
 """Timed trials that are kept back for the confirmation."""
 

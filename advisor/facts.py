@@ -11,6 +11,9 @@ from ..records import Memory, Purpose, RunRecord, Spread, Trial, Turns
 from ..spread import inverse, scaled
 from .rounds import speeds
 
+WANDERING = 0.15
+"""Logs of the speed of a whole machine wander by about so much within a run; see `_compared`."""
+
 
 def ran(record: RunRecord) -> list[Trial]:
     """Trials in which the asked size arrived and the optimizer stepped; tails left out."""
@@ -126,8 +129,8 @@ def turns_of(record: RunRecord, purpose: Purpose | None = None) -> list[Turns]:
 def _compared(trials: list[Trial], turns: list[Turns]) -> dict[int, Trial]:
     """`fastest_of` the trials of one size; where sizes took turns, with the times of these.
 
-    By then the machine may be faster or slower. So that they can stand beside sizes that took no
-    turns, their common level is that of their own trials.
+    By then the machine may be faster or slower for good. Then their common level is that of their
+    own trials, so that they can stand beside sizes that took no turns.
     """
     found = fastest_of(trials)
     micro_batches = next((one.micro_batches or 1 for one in found.values()), 1)
@@ -139,7 +142,7 @@ def _compared(trials: list[Trial], turns: list[Turns]) -> dict[int, Trial]:
         for one in undisturbed([one for one in trials if one.batch_size in rates])
     )
     for size, rate in rates.items():
-        samples_per_s = scaled(rate, exp(level))
+        samples_per_s = scaled(rate, exp(level)) if abs(level) > WANDERING else rate
         step_s = inverse(samples_per_s, size * micro_batches)
         found[size] = msgspec.structs.replace(
             found[size], samples_per_s=samples_per_s, step_s=step_s

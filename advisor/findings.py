@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ..records import Evidence, Finding, RunRecord, Tail, TailCheck
 from ..units import format_bytes
+from .cost import BUDGET_SPENT
 from .facts import (
     confirmations,
     failed,
@@ -133,6 +134,37 @@ def _refused(record: RunRecord) -> list[Finding]:
     ]
 
 
+def _cut_short(record: RunRecord) -> list[Finding]:
+    """The budget ended the search, so that what was not tried may be better."""
+    if record.stop_reason != BUDGET_SPENT or record.goal.sizes:
+        return []
+    sizes = sorted({one.batch_size for one in ran(record)})
+    tried = ", ".join(map(str, sizes))
+    return [
+        Finding(
+            rule="search.cut_short",
+            severity="warning",
+            message=f"the budget ended the search: other sizes than {tried} may be better",
+            evidence=(Evidence(metric="budget, s", value=record.goal.budget_s),),
+            remedy="go on with --resume and a larger --budget.",
+        )
+    ]
+
+
+def _ended(record: RunRecord) -> list[Finding]:
+    return [
+        Finding(
+            rule="trial.script_ended",
+            severity="warning",
+            message=f"{one.detail}, before the window at batch {one.batch_size} was complete",
+            evidence=(Evidence(metric="batch size", value=one.batch_size),),
+            remedy="let it train longer for this run: more epochs, or a larger step limit.",
+        )
+        for one in failed(record)
+        if one.outcome == "script_ended"
+    ]
+
+
 def _broken(record: RunRecord) -> list[Finding]:
     return [
         Finding(
@@ -143,7 +175,7 @@ def _broken(record: RunRecord) -> list[Finding]:
             remedy="its output and traceback are in the run's log; larger sizes were left out.",
         )
         for one in failed(record)
-        if one.outcome != "out_of_memory"
+        if one.outcome not in ("out_of_memory", "script_ended")
     ]
 
 
@@ -287,12 +319,20 @@ def _varying_inputs(record: RunRecord) -> list[Finding]:
             rule="inputs.vary",
             severity="warning",
             message=message,
-            evidence=(Evidence(metric="longest batch over a usual one", value=round(widening, 3)),),
+            evidence=(Evidence(metric="longest batch over a usual one", value=round(widening, 3)),)
+            if widening > 1
+            else (),
             remedy="keep some memory free, or cut the longest samples."
-            if unordered
+            if unordered or not _can_be_ordered(record)
             else "run with --worst-case, which begins every trial with the longest samples.",
         ),
     ]
+
+
+def _can_be_ordered(record: RunRecord) -> bool:
+    """Whether `--worst-case` could choose the samples of the loader that trains."""
+    found = record.discovery
+    return found is not None and found.door == "loader" and not found.primary.iterable
 
 
 def _worst_case_not_kept(why: str) -> list[Finding]:
@@ -314,6 +354,8 @@ def _worst_case_not_kept(why: str) -> list[Finding]:
 _RULES: tuple[Callable[[RunRecord], list[Finding]], ...] = (
     _refused,
     _broken,
+    _ended,
+    _cut_short,
     _doubts,
     _falling,
     _bounded,

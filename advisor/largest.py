@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..records import RunRecord, TrialRequest
-from .cost import Budget
+from .cost import BUDGET_SPENT, Budget
 from .facts import ran, smallest_bad, target_bytes, trusted_memory
 from .fit_plan import Seen, next_fit
 from .requests import fit_request
@@ -37,7 +37,7 @@ def next_size(record: RunRecord, budget: Budget) -> TrialRequest | str:
     request = fit_request(size, "does it fit?")
     # Fits are not timed, so what the next one will take is a guess; what was spent is not.
     spent = record.search_s >= record.goal.budget_s or not budget.allows(request)
-    return "the budget is spent" if spent else request
+    return BUDGET_SPENT if spent else request
 
 
 def seen_so_far(record: RunRecord) -> Seen | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..records import Choice, RunRecord
 from ..units import format_bytes, format_measured
 from . import clean_size
-from .confirm import finalists, passed_over, ratio_to
+from .confirm import finalists, num_comparisons, passed_over, ratio_to
 from .energy import samples_per_joule, thriftiest, why_not
 from .facts import best_timed, failed, searched, smallest_bad, target_bytes, trusted_memory
 from .knee import fastest, tail_avoided
@@ -51,7 +51,7 @@ def _objective(record: RunRecord, choice: Choice) -> str:
         target = target_bytes(record) or 0
         return (
             f"The largest size that ran and stays below {format_bytes(target)} "
-            f"(capacity less {record.goal.margin:.0%})."
+            f"(capacity less {_percent(record.goal.margin)})."
         )
     best = fastest(record)
     own = record.discovery.native_batch_size if record.discovery is not None else None
@@ -88,41 +88,59 @@ def _instead_of(record: RunRecord, size: int, best: int) -> str:
             f"instead of {theirs:.4g}."
         )
     ratio = ratio_to(record, size, best)
-    cost = (
-        f": {ratio[0]:.1%} of its throughput (measured in turn, {ratio[1]:.1%} to {ratio[2]:.1%})."
-        if ratio is not None
-        else "."
-    )
-    return f"Next to {best}, the fastest size that ran, {end}{cost}"
+    once = num_comparisons(record, size, best) == 1
+    cost = f": {_of(ratio, 'its throughput', once=once)}" if ratio is not None else ""
+    return f"Next to {best}, the fastest size that ran, {end}{cost}."
 
 
 def _knee(record: RunRecord, size: int, best: int | None) -> str:
-    tolerance = record.goal.tolerance
+    """Which sentence holds, and how the size fared beside its rival in the fresh process."""
     rival = next((one for one in finalists(record) if one != size), best)
     ratio = ratio_to(record, size, rival) if rival not in (None, size) else None
-    shown = (
-        f": {ratio[0]:.1%} of the throughput of {rival} (measured in turn, "
-        f"{ratio[1]:.1%} to {ratio[2]:.1%})."
-        if ratio is not None
-        else "."
+    why = _why_the_knee(record, size, best)
+    if ratio is None or rival is None:
+        return f"{why}."
+    once = num_comparisons(record, size, rival) == 1
+    shown = _of(ratio, f"the throughput of {rival}", once=once)
+    if ratio[2] >= 1 - record.goal.tolerance:
+        return f"{why}: {shown}."
+    # Had it been compared often enough, it would have been turned down.
+    return (
+        f"By the search {why[0].lower()}{why[1:]}. In the fresh process it reached {shown}: too "
+        "few comparisons to tell; run again with a larger --budget."
     )
+
+
+def _why_the_knee(record: RunRecord, size: int, best: int | None) -> str:
+    tolerance = record.goal.tolerance
     if best is not None and size > best:
         return (
             f"Next to {best}, the fastest of the search, and without its short last batch; "
-            f"within {tolerance:.0%} of the best{shown}"
+            f"within {tolerance:.0%} of the best"
         )
     if best == size:
         return (
             f"The smallest size within {tolerance:.0%} of the best throughput, and the fastest "
-            f"of the search{shown}"
+            "of the search"
         )
     avoided = tail_avoided(record)
     if avoided is not None and avoided < size:
         return (
             f"Next to {avoided}, the smallest size within {tolerance:.0%} of the best, and without "
-            f"its harmful last batch{shown}"
+            "its harmful last batch"
         )
-    return f"The smallest size that reaches {1 - tolerance:.0%} of the best{shown}"
+    return f"The smallest size that reaches {1 - tolerance:.0%} of the best"
+
+
+def _of(ratio: tuple[float, float, float], what: str, *, once: bool) -> str:
+    """A ratio of the confirmation in words."""
+    middle, low, high = ratio
+    how = "one comparison" if once else f"measured in turn, {low:.1%} to {high:.1%}"
+    return f"{middle:.1%} of {what} ({how})"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g}%"
 
 
 def _against_native(choice: Choice, native: Choice) -> str:
@@ -151,7 +169,7 @@ def _why_nothing(record: RunRecord) -> str:
         smallest = min(peaks)
         return (
             f"Every size that ran takes more than {format_bytes(target)} (capacity less "
-            f"{record.goal.margin:.0%}): batch {smallest} took "
+            f"{_percent(record.goal.margin)}): batch {smallest} took "
             f"{format_bytes(peaks[smallest].peak_bytes)}."
         )
     bad = smallest_bad(record)

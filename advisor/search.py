@@ -14,7 +14,7 @@ import msgspec
 
 from ..records import RunRecord, TrialRequest
 from . import confirm, knee_search, largest
-from .cost import FIT_STEPS, RESERVE_TRIALS, TIMED_STEPS, Budget
+from .cost import BUDGET_SPENT, FIT_STEPS, RESERVE_TRIALS, TIMED_STEPS, Budget
 from .energy import energy_measured, why_not
 from .facts import failed, ran, searched, smallest_bad
 from .requests import fit_request, timed_request
@@ -50,7 +50,7 @@ def next_trial(record: RunRecord) -> TrialRequest | Done:
     if last is not None:
         return last
     if out_of_time:
-        return Done("the budget is spent")
+        return Done(BUDGET_SPENT)
     return Done(request if isinstance(request, str) else "all is measured")
 
 

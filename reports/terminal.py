@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-from ..records import Advice, DeviceInfo, Finding, Goal, RunRecord
+from ..records import Advice, DeviceInfo, Goal, RunRecord
 from ..units import format_bytes, format_seconds
 from . import sections
 from .distribution import add_distribution
@@ -21,6 +21,8 @@ SURENESS = {
     "partial": "partial, the measurement ended early and nothing was confirmed",
     "none": "none",
 }
+LESS_SURE = ("search.cut_short", "confirm.differs", "noise")
+"""Findings that stand beside how sure the answer is."""
 GOALS = {
     "knee": "knee: the smallest size within {tolerance:.0%} of the best throughput",
     "throughput": "throughput: the fastest size",
@@ -70,12 +72,12 @@ def sureness(record: RunRecord, advice: Advice) -> str:
     text = SURENESS[advice.sureness]
     if _live(record):
         text = text.replace("a fresh process", "the same process")
-    noise = _noise(advice)
-    return f"{text}; {noise.message}" if noise is not None else text
+    return "; ".join([text, *_buts(advice)])
 
 
-def _noise(advice: Advice) -> Finding | None:
-    return next((one for one in advice.findings if one.rule == "noise"), None)
+def _buts(advice: Advice) -> list[str]:
+    """What makes the answer less sure than the word says."""
+    return [one.message for one in advice.findings if one.rule in LESS_SURE]
 
 
 def _live(record: RunRecord) -> bool:
@@ -88,7 +90,7 @@ def _answer(page: Page, record: RunRecord, advice: Advice) -> None:
     if advice.reason:
         page.entry(advice.reason, indent=0)
     if good:
-        sure = advice.sureness == "confirmed" and _noise(advice) is None
+        sure = advice.sureness == "confirmed" and not _buts(advice)
         style = "" if sure else "yellow"
         page.entry(sureness(record, advice) + ".", label="Sureness: ", style=style, indent=0)
     if advice.change:

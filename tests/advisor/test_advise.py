@@ -61,6 +61,20 @@ class TestChoice:
         assert advice.recommended.batch_size == 64
         assert "the fastest of the search" in advice.reason
 
+    def test_one_comparison_is_called_one(self):
+        advice = advise(record_of(numbered(*search_of(), *CONFIRMED[:2])))
+        assert "95.3% of the throughput of 64 (one comparison)." in advice.reason
+
+    def test_one_comparison_against_it_is_no_reason_for_it(self):
+        """The budget allowed no second one, which might have turned the size down."""
+        series = (confirm(32, 0.32), confirm(64, 0.3048))
+        advice = advise(record_of(numbered(*search_of(), *series)))
+        assert advice.recommended.batch_size == 32
+        assert advice.reason.startswith(
+            "By the search the smallest size that reaches 95% of the best. In the fresh process it "
+            "reached 47.6% of the throughput of 64 (one comparison): too few comparisons to tell"
+        )
+
     def test_a_size_over_the_margin_is_not_taken(self):
         """It ran, yet in the fresh process it left less than the margin free."""
         series = (confirm(32, 0.16, peak=0.96 * 80 * GIB), confirm(64, 0.3, peak=0.97 * 80 * GIB))

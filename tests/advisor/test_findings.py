@@ -251,6 +251,19 @@ class TestVaryingInputs:
         record = msgspec.structs.replace(record, discovery=found)
         assert "inputs.unordered" in {one.rule for one in advise(record).findings}
 
+    def test_an_order_that_nobody_can_choose_is_not_recommended(self):
+        record = self.record(10.0, 10.0, 1000.0)
+        remedies = []
+        for iterable in (False, True):
+            found = record.discovery
+            loader = msgspec.structs.replace(found.primary, iterable=iterable)
+            found = msgspec.structs.replace(found, loaders=(loader,), primary_loader=0)
+            changed = msgspec.structs.replace(record, discovery=found)
+            remedies += [
+                one.remedy for one in advise(changed).findings if one.rule == "inputs.vary"
+            ]
+        assert ["--worst-case" in one for one in remedies] == [True, False]
+
     def test_it_is_said_how_much(self):
         (found,) = (
             one
@@ -258,3 +271,23 @@ class TestVaryingInputs:
             if one.rule == "inputs.vary"
         )
         assert "20% more of the memory is left free" in found.message
+
+
+class TestCutShort:
+    @pytest.mark.parametrize(
+        ("reason", "goal", "fires"),
+        [
+            ("the budget is spent", Goal(), True),
+            ("the knee is bracketed", Goal(), False),
+            ("the budget is spent", Goal(sizes=(64,)), False),
+        ],
+    )
+    def test_by_the_budget(self, reason, goal, fires):
+        found = findings(stop_reason=reason, goal=goal)
+        assert ("search.cut_short" in found) is fires
+
+    def test_a_script_that_ends_is_told_to_train_longer(self):
+        ended = failure_of(8, "script_ended", detail="the script ended after 60 optimizer steps")
+        found = findings(trial_of(64, 0.1), ended)
+        assert "more epochs" in found["trial.script_ended"].remedy
+        assert "60 optimizer steps" in found["trial.script_ended"].message

@@ -190,6 +190,14 @@ def test_a_noisy_machine_stands_beside_the_sureness():
     assert f"{sure}; step times vary by ±41%.\n" in shown((record, noisy))
 
 
+def test_a_search_that_was_cut_short_stands_beside_the_sureness():
+    record, advice = samples.cpu()
+    short = Finding(rule="search.cut_short", severity="warning", message="the budget ended it")
+    findings = (*advice.findings, short)
+    text = shown((record, msgspec.structs.replace(advice, findings=findings)))
+    assert "measured again in a fresh process; the budget ended it.\n" in text
+
+
 def test_an_empty_record_can_be_shown():
     record = RunRecord(
         state="failed",
