@@ -56,6 +56,7 @@ from .script import (
     ScriptInfo,
     SourceLine,
 )
+from .split import CapSource, SplitKind, SplitOption, SplitPlan, SplitShare
 from .tails import (
     BatchIs,
     Case,
@@ -98,6 +99,7 @@ __all__ = [
     "BatchIs",
     "BatchSizeSource",
     "Breakdown",
+    "CapSource",
     "Case",
     "Change",
     "Check",
@@ -162,6 +164,10 @@ __all__ = [
     "Severity",
     "SizeSeen",
     "SourceLine",
+    "SplitKind",
+    "SplitOption",
+    "SplitPlan",
+    "SplitShare",
     "Spread",
     "Stage",
     "StepTimes",

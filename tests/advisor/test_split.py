@@ -1,0 +1,286 @@
+"""Sizes for devices of unlike speed: exact, within bounds, and what is said of them."""
+
+import itertools
+import random
+
+import msgspec
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.split import allocate, plan_split, proportional
+from batchadvisor.advisor.split_times import interpolated
+from batchadvisor.records import DeviceRun, DevicesRecord, SplitPlan, TwinCheck
+
+from .. import on_paper
+from ..on_paper import GIB, exactly, failure_of, numbered, record_of, trial_of
+
+SIZES = (8, 16, 32, 64, 128, 256)
+
+
+def accumulating(fixed, slope, cap):
+    """Step times of a device that accumulates above its cap."""
+    return lambda size: -(-size // cap) * fixed + slope * size
+
+
+def answer_of(fixed_s, slope_s, sizes=SIZES, *, recommend=None, fails=(), kind="cuda", **discovery):
+    """A device whose steps take fixed + slope x size, by formula."""
+    trials = numbered(
+        *(trial_of(size, fixed_s + slope_s * size, peak=GIB + size * 2**20) for size in sizes),
+        *map(failure_of, fails),
+    )
+    record = record_of(trials, capacity=2 * GIB, discovery=on_paper.discovery_of(**discovery))
+    record = msgspec.structs.replace(
+        record, device=msgspec.structs.replace(record.device, kind=kind)
+    )
+    advice = advise(record)
+    if recommend is not None:
+        chosen = next(one for one in advice.sizes if one.batch_size == recommend)
+        advice = msgspec.structs.replace(advice, recommended=chosen)
+    return record, advice
+
+
+def plan_of(answers, runs=None, **options):
+    runs = runs or [DeviceRun(device=one, model=one, folder=one) for one in answers]
+    record = DevicesRecord(state="finished", started_at="", command=(), devices=tuple(runs))
+    return plan_split(record, answers, **options)
+
+
+def sizes_of(plan):
+    return {one.device: one.batch_size for one in plan.shares}
+
+
+@pytest.fixture(scope="module")
+def unlike():
+    return {
+        "fast": answer_of(0.012, 0.0005, recommend=128),
+        "middle": answer_of(0.014, 0.0011, recommend=64),
+        "slow": answer_of(0.018, 0.0034, recommend=64),
+    }
+
+
+class TestAllocate:
+    def test_the_worked_example(self):
+        """Three GPUs of about 12 + 0.5 b, 14 + 1.1 b and 18 + 3.4 b ms share 256 samples."""
+        times = [accumulating(12, 0.5, 512), accumulating(14, 1.1, 192), accumulating(18, 3.4, 96)]
+        sizes = allocate(256, times, [512, 192, 96], smallest=1)
+        assert sizes == (162, 72, 22)
+        assert max(time(size) for time, size in zip(times, sizes, strict=True)) == pytest.approx(
+            93.2
+        )
+
+    def test_against_every_other_split(self):
+        """400 random cases: no other sizes within the caps have a shorter slowest step."""
+        chance = random.Random(7)
+        held = 0
+        for _ in range(400):
+            count = chance.randint(1, 4)
+            portion = chance.choice([1, 1, 2, 4])
+            times = [
+                accumulating(chance.uniform(0, 20), chance.uniform(0.1, 4), chance.randint(2, 12))
+                for _ in range(count)
+            ]
+            caps = [chance.randint(0, 20) for _ in range(count)]
+            smallest = chance.choice([0, portion])
+            total = portion * chance.randint(1, 24 // portion)
+            sizes = allocate(total, times, caps, granularity=portion, smallest=smallest)
+            ranges = [range(smallest, cap + 1, portion) for cap in caps]
+            possible = [
+                max(time(size) for time, size in zip(times, found, strict=True))
+                for found in itertools.product(*ranges)
+                if sum(found) == total
+            ]
+            if not possible:
+                assert sizes is None
+                continue
+            held += 1
+            assert sum(sizes) == total
+            assert all(
+                size <= cap and size % portion == 0 for size, cap in zip(sizes, caps, strict=True)
+            )
+            slowest = max(time(size) for time, size in zip(times, sizes, strict=True))
+            assert slowest == pytest.approx(min(possible), rel=1e-12)
+        assert held > 150
+
+    @pytest.mark.parametrize("count", [2, 3, 5])
+    def test_equal_devices_get_equal_shares(self, count):
+        times = [lambda size: 3 + 0.25 * size] * count
+        assert allocate(48 * count, times, [999] * count, granularity=8) == (48,) * count
+        assert max(allocate(48 * count + 1, times, [999] * count)) == 49
+
+    def test_what_does_not_fit(self):
+        assert allocate(10, [float, float], [4, 5]) is None
+        assert allocate(1, [float, float], [4, 5], smallest=1) is None
+        with pytest.raises(ValueError, match="multiples of 8"):
+            allocate(12, [float], [99], granularity=8)
+
+    def test_proportional_shares_sum_up(self):
+        assert proportional(256, [1 / 0.5, 1 / 1.1, 1 / 3.4]) == (160, 73, 23)
+
+
+class TestTimes:
+    def test_between_measured_sizes(self):
+        at = interpolated({8: 1.0, 16: 2.0, 32: 1.5})
+        assert [at(size) for size in (1, 8, 12, 16, 24, 32, 64)] == [1, 1, 1.5, 2, 2, 2, 2]
+
+    def test_by_the_law(self, unlike):
+        plan = plan_of(unlike)
+        assert {one.time_source for one in plan.shares} == {"time law"}
+        for share, (fixed, slope) in zip(
+            plan.shares, [(0.012, 0.0005), (0.014, 0.0011), (0.018, 0.0034)], strict=True
+        ):
+            assert share.predicted_step_s == pytest.approx(fixed + slope * share.batch_size)
+
+
+class TestPlan:
+    def test_numbers(self, unlike):
+        plan = plan_of(unlike)
+        assert isinstance(plan, SplitPlan)
+        assert plan.global_batch == sum(sizes_of(plan).values()) == 256
+        assert plan.global_batch_source == "the sum of the recommended sizes"
+        assert plan.granularity == 4  # 16 portions a device of 8 would be more than there are
+        assert sizes_of(plan) == {"fast": 164, "middle": 72, "slow": 20}
+        assert plan.predicted_step_s == pytest.approx(0.094)
+        assert plan.predicted_samples_per_s == pytest.approx(256 / 0.094)
+        assert plan.spread_pct == pytest.approx(100 * (1 - 86 / 94))
+        assert [one.gradient_weight for one in plan.shares] == pytest.approx(
+            [164 * 3 / 256, 72 * 3 / 256, 20 * 3 / 256]
+        )
+        assert sum(one.gradient_weight for one in plan.shares) == pytest.approx(3)
+        assert "synchronisation" in plan.unavailable
+
+    def test_what_else_could_be_done(self, unlike):
+        plan = plan_of(unlike)
+        kinds = [one.kind for one in plan.options]
+        assert kinds == ["plan", "equal shares", "in proportion to speed", *["fastest only"] * 2]
+        by_kind = {one.kind: one for one in plan.options[:3]}
+        equal = by_kind["equal shares"]
+        assert equal.batch_sizes == (86, 85, 85)
+        assert equal.step_s == pytest.approx(0.018 + 0.0034 * 85)
+        assert equal.samples_per_s == pytest.approx(256 / equal.step_s)
+        proportion = by_kind["in proportion to speed"]
+        assert sum(proportion.batch_sizes) == 256
+        assert plan.predicted_step_s < proportion.step_s < equal.step_s
+        alone, two = plan.options[3:]
+        assert (alone.devices, alone.batch_sizes) == (("fast",), (256,))
+        assert alone.step_s == pytest.approx(0.14)
+        assert two.devices == ("fast", "middle")
+        assert plan.remarks == ()  # without the slow one it takes 0.106 s
+
+    def test_a_size_that_ran_is_marked(self, unlike):
+        """Of the two equal devices both get what they were measured at."""
+        plan = plan_of({"a": unlike["fast"], "b": unlike["fast"]})
+        assert sizes_of(plan) == {"a": 128, "b": 128}
+        assert all(one.step_s.median == pytest.approx(0.076) for one in plan.shares)
+        assert all(one.step_s is None for one in plan_of(unlike).shares[:2])
+        assert plan.spread_pct == 0
+
+    def test_leaving_the_slowest_out(self, unlike):
+        crawl = answer_of(0.2, 0.01, recommend=8)
+        plan = plan_of({"fast": unlike["fast"], "crawl": crawl})
+        assert plan.remarks[0].startswith("Without crawl the others are predicted to do x")
+        near = answer_of(0.07, 0.0012, recommend=8)
+        (remark,) = plan_of({"fast": unlike["fast"], "near": near}).remarks
+        assert remark.startswith("Leaving near out is predicted to cost only ")
+
+    def test_never_above_a_cap(self):
+        """The fast device could do more than ever ran on it; what failed is a bound as well."""
+        fast = answer_of(0.001, 0.0001, fails=[300], recommend=256)
+        slow = answer_of(0.001, 0.01, recommend=256)
+        plan = plan_of({"fast": fast, "slow": slow})
+        share = plan.shares[0]
+        assert (share.batch_size, share.largest, share.largest_source) == (
+            296,  # a multiple of 8 below 300
+            299,
+            "memory law",
+        )
+        equal, alone = plan.options[1], plan.options[-1]
+        assert equal.step_s is not None
+        assert (alone.global_batch, alone.batch_sizes) == (296, (296,))
+
+    def test_an_option_that_does_not_fit_says_so(self, unlike):
+        small = answer_of(0.02, 0.002, sizes=(2, 4, 8, 16), recommend=16, fails=[20])
+        plan = plan_of({"fast": unlike["fast"], "small": small})
+        assert sizes_of(plan)["small"] <= 16
+        equal = plan.options[1]
+        assert equal.step_s is None
+        assert equal.unavailable["step_s"] == "small may get 16 at most"
+
+    def test_another_global_batch(self, unlike):
+        plan = plan_of(unlike, global_batch=100)
+        assert (plan.global_batch, plan.global_batch_source) == (100, "as asked")
+        assert sum(sizes_of(plan).values()) == 100
+        assert "cannot be split over 3 devices" in plan_of(unlike, global_batch=9999)
+
+    def test_more_than_the_data_set(self):
+        few = {name: answer_of(0.01, 0.001, recommend=64, num_samples=100) for name in "ab"}
+        assert plan_of(few) == "a step of 128 samples is more than the 100 of the data set"
+
+
+class TestTwins:
+    def runs(self, verdict, ratio=None, **changes):
+        check = TwinCheck(
+            twin="a", batch_size=128, verdict=verdict, ratio=ratio,
+            samples_per_s=exactly(128 / 0.08), **changes,
+        )  # fmt: skip
+        return [
+            DeviceRun(device="a", model="T", folder="a"),
+            DeviceRun(device="b", model="T", folder="a", twin_of="a", check=check),
+        ]
+
+    def answers(self, unlike):
+        return {"a": unlike["fast"], "b": unlike["fast"]}
+
+    def test_equal_is_taken_as_equal(self, unlike):
+        plan = plan_of(self.answers(unlike), self.runs("equal", exactly(0.98)))
+        assert sizes_of(plan) == {"a": 128, "b": 128}
+        twin = plan.shares[1]
+        assert (twin.twin_of, twin.speed_ratio, twin.largest_source) == ("a", 1, "memory law")
+        assert twin.step_s.median == pytest.approx(0.08)  # its own, of the check
+
+    def test_else_the_measured_ratio_scales_its_law(self, unlike):
+        plan = plan_of(self.answers(unlike), self.runs("cannot tell", exactly(0.5)))
+        one, twin = plan.shares
+        assert twin.predicted_step_s == pytest.approx((0.012 + 0.0005 * twin.batch_size) / 0.5)
+        assert one.batch_size > twin.batch_size
+
+    def test_without_a_ratio_it_is_left_out(self, unlike):
+        runs = self.runs("cannot tell", unavailable={"ratio": "the size did not run on both"})
+        reason = plan_of(self.answers(unlike), runs)
+        assert "b: it could not be compared with a: the size did not run on both" in reason
+
+
+class TestLeftOut:
+    def test_what_is_missing_is_named(self, unlike):
+        runs = [DeviceRun(device=one, model=one, folder=one) for one in unlike]
+        runs.append(DeviceRun(device="dead", model="x", error="Error: no power."))
+        plan = plan_of(unlike, runs)
+        assert plan.left_out == {"dead": "no power."}
+        assert "dead" not in sizes_of(plan)
+
+    def test_one_timed_size_is_no_law(self, unlike):
+        lone = answer_of(0.01, 0.001, sizes=(32,))
+        plan = plan_of({**unlike, "lone": lone})
+        assert "fewer than two timed sizes" in plan.left_out["lone"]
+
+    def test_two_timed_sizes_are_joined(self, unlike):
+        pair = answer_of(0.01, 0.001, sizes=(32, 64), kind="cpu")
+        plan = plan_of({"fast": unlike["fast"], "pair": pair})
+        share = plan.shares[1]
+        assert (share.time_source, share.largest, share.largest_source) == (
+            "interpolated",
+            64,
+            "ran",
+        )
+        assert plan.granularity == 1
+
+    def test_accumulation(self, unlike):
+        record, advice = unlike["fast"]
+        trials = tuple(msgspec.structs.replace(one, micro_batches=2) for one in record.trials)
+        plan = plan_of({**unlike, "more": (msgspec.structs.replace(record, trials=trials), advice)})
+        assert "accumulate" in plan.left_out["more"]
+
+    def test_one_device_has_no_plan(self, unlike):
+        assert plan_of({"fast": unlike["fast"]}) == "the run was on one device"
+
+    def test_it_can_be_stored(self, unlike):
+        plan = plan_of(unlike)
+        assert msgspec.json.decode(msgspec.json.encode(plan), type=SplitPlan) == plan
