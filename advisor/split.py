@@ -182,6 +182,7 @@ def _share(one: Member, size: int, weight: float) -> SplitShare:
         twin_of=one.twin_of,
         speed_ratio=one.speed_ratio,
         largest=one.largest,
+        largest_ran=one.largest_ran,
         largest_source=one.largest_source,
         gradient_weight=weight,
     )

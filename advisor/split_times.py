@@ -31,6 +31,7 @@ class Member:
     time_source: Literal["time law", "interpolated"]
     measured: Mapping[int, Spread]
     largest: int
+    largest_ran: int
     largest_source: CapSource
     twin_of: str | None
     speed_ratio: float
@@ -74,6 +75,7 @@ def member_of(one: DeviceRun, answer: tuple[RunRecord, Advice] | None) -> Member
         time_source="interpolated" if advice.time_law is None else "time law",
         measured=times if one.twin_of is None else _checked(one),
         largest=largest,
+        largest_ran=max(size.batch_size for size in advice.sizes),
         largest_source="twin" if one.twin_of is not None and source == "ran" else source,
         twin_of=one.twin_of,
         speed_ratio=ratio,

@@ -21,6 +21,7 @@ class SplitShare(Record, frozen=True, kw_only=True):
         twin_of: the device whose times and limit stand for this one's.
         speed_ratio: to that twin; 1 where the two are equal.
         largest: the most that this device may get.
+        largest_ran: the largest size that ran on it, or on its twin.
         largest_source: `ran`: that size ran here; `twin`: it is the twin's; `memory law`: a
             larger one that the law of peak memory says fits, which never ran.
         gradient_weight: batch_size x ranks / global batch: DistributedDataParallel divides the sum
@@ -36,6 +37,7 @@ class SplitShare(Record, frozen=True, kw_only=True):
     twin_of: str | None = None
     speed_ratio: float = 1.0
     largest: int
+    largest_ran: int
     largest_source: CapSource
     gradient_weight: float
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from ..records import Advice, DeviceRun, DevicesRecord, RunRecord
+from ..records import Advice, DeviceRun, DevicesRecord, RunRecord, SplitPlan
 from ..units import format_bytes
+from . import split as split_text
 from .layout import Page
 from .wording import measured
 
@@ -21,12 +22,14 @@ def render(
     width: int,
     color: bool,
     encoding: str = "utf-8",
+    split: SplitPlan | str | None = None,
 ) -> str:
     """A row a device, what the twins showed, where the whole answers are.
 
     Args:
         answers: record and advice by device, where there are any.
         folder: of the run.
+        split: the plan for all devices together, or why there is none.
     """
     page = Page(width, encoding)
     good = [one for one in record.devices if _size(answers.get(one.device)) is not None]
@@ -44,6 +47,8 @@ def render(
     together = together_text(answers)
     if together:
         page.entry(together)
+    if split is not None and len(record.devices) > 1:
+        split_text.entries(page, split, folder)
     notes = [line for one in record.devices for line in device_notes(one)]
     if notes:
         page.blank()

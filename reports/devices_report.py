@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from ..records import Advice, DevicesRecord, RunRecord
+from ..records import Advice, DevicesRecord, RunRecord, SplitPlan
+from . import split as split_text
 from .build import UNFINISHED, build_report
 from .devices import HEADER, device_notes, device_row, headline, rates, together_text
 from .report import Column, Fact, Finding, Report, Row, RowState, Table
@@ -21,12 +22,14 @@ def build_devices_report(
     record: DevicesRecord,
     answers: Answers,
     samples: Mapping[str, Sequence[Mapping[str, Any]]],
+    split: SplitPlan | str | None = None,
 ) -> Report:
     """One report for all devices; a twin that shares its record has a row and no section.
 
     Args:
         answers: record and advice by device; at least one.
         samples: rows of the `samples.jsonl` of each device.
+        split: the plan for all devices together, or why there is none.
     """
     own = [one.device for one in record.devices if one.twin_of is None and one.device in answers]
     own = own or list(answers)
@@ -34,6 +37,7 @@ def build_devices_report(
     parts = [(name, *answers[name], samples.get(name, ())) for name in own]
     report = build_report(*answers[first], devices=parts)
     alone = len(own) == 1
+    several = len(record.devices) > 1
     whose = f"What limits the step, the training and the last batch are those of {first}."
     notices = [UNFINISHED[record.state]] if record.state in UNFINISHED else []
     notices += [text for text in report.notices if text not in UNFINISHED.values()]
@@ -48,6 +52,7 @@ def build_devices_report(
         notices=tuple(notices if alone else [*notices, clean(whose)]),
         circumstances=_circumstances(record, report),
         tables=(_table(record, answers), *report.tables),
+        split=split_text.section(split) if split is not None and several else None,
         findings=(*_twins(record), *_findings(own, answers, report)),
         identity=(
             Fact(label="command", text=clean(" ".join(record.command))),

@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Sequence
 
-from .report import ComparisonReport, Fact, Report, Table
+from .report import ComparisonReport, Fact, Report, SplitSection, Table
 from .wording import NOT_ACCURACY
 
 MARK = "<!-- batchadvisor report -->"
@@ -66,6 +66,7 @@ def _run(report: Report) -> list[str]:
     lines += [*_facts(report.circumstances), ""]
     for table in report.tables:
         lines += [f"#### {escape(table.title)}", "", *_table(table)]
+    lines += _split(report.split) if report.split is not None else []
     for device in report.devices:
         title = device.name if len(report.devices) > 1 else "Sizes"
         lines += [f"#### {escape(title)}", ""]
@@ -77,6 +78,18 @@ def _run(report: Report) -> list[str]:
         if device.hot is not None:
             lines += _folded(device.hot.title, _table(device.hot))
     lines += _folded("This run", _facts(report.identity))
+    return lines
+
+
+def _split(section: SplitSection) -> list[str]:
+    lines = ["#### Split plan", ""]
+    lines += _table(section.shares) if section.shares is not None else []
+    lines += [part for text in section.texts for part in (paragraph(text), "")]
+    lines += _table(section.options) if section.options is not None else []
+    if section.snippet:
+        # No line of it begins with backticks: names stand in comments.
+        code = ["```python", *section.snippet.rstrip().splitlines(), "```"]
+        lines += _folded("Sampler and loss weight to paste", code)
     return lines
 
 

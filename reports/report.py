@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from ..records import Advice, Outcome, Record, RunState, Spread
+from ..records import Advice, Outcome, Record, RunState, SplitPlan, Spread
 from .chart import Chart
 
 REPORT_VERSION = "1.0"
@@ -161,6 +161,41 @@ class TailSection(Record, frozen=True, kw_only=True):
     ranks: tuple[RankBlocks, ...] = ()
 
 
+class SplitBar(Record, frozen=True, kw_only=True):
+    """A device in a step: its samples, and how long it is predicted to work."""
+
+    device: str
+    batch_size: int
+    step_s: float
+
+
+class SplitGroup(Record, frozen=True, kw_only=True):
+    """One way to divide a step, to draw: the slowest device sets the pace."""
+
+    title: str
+    step_s: float
+    bars: tuple[SplitBar, ...]
+
+
+class SplitSection(Record, frozen=True, kw_only=True):
+    """One global batch over unlike devices; sentences alone where there is no plan.
+
+    Attributes:
+        shares: a row a device, in the order of ranks.
+        options: a row for each way to divide a step.
+        groups: what is drawn.
+        snippet: Python code to paste.
+        plan: in base units.
+    """
+
+    texts: tuple[str, ...]
+    shares: Table | None = None
+    options: Table | None = None
+    groups: tuple[SplitGroup, ...] = ()
+    snippet: str = ""
+    plan: SplitPlan | None = None
+
+
 class Report(Record, frozen=True, kw_only=True, tag_field="kind", tag="run"):
     """One run, as people and machines read it.
 
@@ -168,7 +203,8 @@ class Report(Record, frozen=True, kw_only=True, tag_field="kind", tag="run"):
         notices: what to know before anything else is believed.
         circumstances: device, goal, run; one line each.
         overview: charts of several devices or ranks in one; empty with one device.
-        tables: further tables, such as the split of a batch over devices.
+        tables: further tables, such as the devices of a run on several.
+        split: of a global batch over several devices.
         watched: what a callback saw of a training that was not steered.
         distribution: ranks and what communication costs, for a job of several.
         limit, tail: `None` where nothing is recommended.
@@ -188,6 +224,7 @@ class Report(Record, frozen=True, kw_only=True, tag_field="kind", tag="run"):
     devices: tuple[DeviceSection, ...]
     overview: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
+    split: SplitSection | None = None
     watched: tuple[Fact, ...] = ()
     distribution: tuple[Fact, ...] = ()
     training: tuple[Fact, ...] = ()

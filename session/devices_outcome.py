@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 
 from ..advisor.advise import advise
+from ..advisor.split import plan_split
 from ..advisor.twins import compare, ratio_of
 from ..errors import BatchAdvisorError
-from ..records import Advice, DevicesRecord, Goal, RunRecord, Spread, TwinCheck
+from ..records import Advice, DevicesRecord, Goal, RunRecord, SplitPlan, Spread, TwinCheck
 from .store import DEVICES, read_record
 
 
@@ -30,6 +31,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     def recommends(self) -> bool:
         """Whether there is a size to use on any device."""
         return any(advice.recommended is not None for _, advice in self.answers.values())
+
+    @property
+    def split(self) -> SplitPlan | str:
+        """One global batch over all devices, or the reason why there is no plan."""
+        return plan_split(self.record, self.answers)
 
     def under(self, goal_of: Callable[[Goal], Goal]) -> Outcome:
         """The same measurements under another goal.

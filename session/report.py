@@ -59,7 +59,7 @@ def devices_report_of(folder: Path) -> Report | None:
         for one in found.record.devices
         if one.device in found.answers
     }
-    return build_devices_report(found.record, found.answers, samples)
+    return build_devices_report(found.record, found.answers, samples, found.split)
 
 
 def comparison_of(

@@ -72,7 +72,9 @@ def run(
 
 def answer(outcome: Outcome, *, width: int, color: bool, as_json: bool) -> str:
     """The table, or everything as JSON."""
+    split = outcome.split
     if as_json:
+        known = not isinstance(split, str)
         data = {
             "devices_path": str(outcome.folder / DEVICES),
             "devices": outcome.record,
@@ -80,6 +82,8 @@ def answer(outcome: Outcome, *, width: int, color: bool, as_json: bool) -> str:
                 name: {"record": record, "advice": advice}
                 for name, (record, advice) in outcome.answers.items()
             },
+            "split": split if known else None,
+            "unavailable": {} if known else {"split": split},
         }
         return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
     from ..reports.devices import render
@@ -91,4 +95,5 @@ def answer(outcome: Outcome, *, width: int, color: bool, as_json: bool) -> str:
         width=width,
         color=color,
         encoding=sys.stdout.encoding or "ascii",
+        split=split,
     )

@@ -20,6 +20,7 @@ from ..report import ComparisonReport, DeviceSection, Report
 from . import ASSETS, asset
 from .blocks import WIDTH as BLOCKS_WIDTH
 from .blocks import picture
+from .split_bars import bars
 from .svg import HEIGHT, WIDTH, shapes
 
 UNUSED = {"title", "notes", "key"}
@@ -121,6 +122,7 @@ def environment(*first: Path) -> jinja2.Environment:
     helpers: dict[str, Any] = {
         "shapes": shapes,
         "blocks": picture,
+        "split_bars": bars,
         "own_charts": own_charts,
         "chart_width": WIDTH,
         "chart_height": HEIGHT,

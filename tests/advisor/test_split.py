@@ -5,43 +5,17 @@ import random
 
 import msgspec
 import pytest
-from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.split import allocate, plan_split, proportional
+from batchadvisor.advisor.split import allocate, proportional
 from batchadvisor.advisor.split_times import interpolated
-from batchadvisor.records import DeviceRun, DevicesRecord, SplitPlan, TwinCheck
+from batchadvisor.records import DeviceRun, SplitPlan, TwinCheck
 
-from .. import on_paper
-from ..on_paper import GIB, exactly, failure_of, numbered, record_of, trial_of
-
-SIZES = (8, 16, 32, 64, 128, 256)
+from ..on_paper import exactly
+from ..splits import answer_of, plan_of, three
 
 
 def accumulating(fixed, slope, cap):
     """Step times of a device that accumulates above its cap."""
     return lambda size: -(-size // cap) * fixed + slope * size
-
-
-def answer_of(fixed_s, slope_s, sizes=SIZES, *, recommend=None, fails=(), kind="cuda", **discovery):
-    """A device whose steps take fixed + slope x size, by formula."""
-    trials = numbered(
-        *(trial_of(size, fixed_s + slope_s * size, peak=GIB + size * 2**20) for size in sizes),
-        *map(failure_of, fails),
-    )
-    record = record_of(trials, capacity=2 * GIB, discovery=on_paper.discovery_of(**discovery))
-    record = msgspec.structs.replace(
-        record, device=msgspec.structs.replace(record.device, kind=kind)
-    )
-    advice = advise(record)
-    if recommend is not None:
-        chosen = next(one for one in advice.sizes if one.batch_size == recommend)
-        advice = msgspec.structs.replace(advice, recommended=chosen)
-    return record, advice
-
-
-def plan_of(answers, runs=None, **options):
-    runs = runs or [DeviceRun(device=one, model=one, folder=one) for one in answers]
-    record = DevicesRecord(state="finished", started_at="", command=(), devices=tuple(runs))
-    return plan_split(record, answers, **options)
 
 
 def sizes_of(plan):
@@ -50,11 +24,7 @@ def sizes_of(plan):
 
 @pytest.fixture(scope="module")
 def unlike():
-    return {
-        "fast": answer_of(0.012, 0.0005, recommend=128),
-        "middle": answer_of(0.014, 0.0011, recommend=64),
-        "slow": answer_of(0.018, 0.0034, recommend=64),
-    }
+    return three()
 
 
 class TestAllocate:

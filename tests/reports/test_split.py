@@ -1,0 +1,185 @@
+"""The split plan where people read it, and its snippet at work."""
+
+import msgspec
+import pytest
+import torch
+from batchadvisor.records import DeviceRun
+from batchadvisor.reports.devices import render
+from batchadvisor.reports.devices_report import build_devices_report
+from batchadvisor.reports.html.page import render as html
+from batchadvisor.reports.html.split_bars import bars
+from batchadvisor.reports.markdown import render as markdown
+from batchadvisor.reports.report import Report
+from batchadvisor.reports.split_snippet import IN_THE_LOOP, snippet
+
+from ..splits import answer_of, devices_of, plan_of, three
+from .golden import agrees
+
+
+@pytest.fixture(scope="module")
+def answers():
+    return three()
+
+
+@pytest.fixture(scope="module")
+def report(answers):
+    return build_devices_report(devices_of(answers), answers, {}, plan_of(answers))
+
+
+def terminal(answers, runs=None, width=100):
+    record = devices_of(answers, runs)
+    split = plan_of(answers, runs)
+    return render(record, answers, folder="out", width=width, color=False, split=split)
+
+
+class TestTexts:
+    @pytest.mark.parametrize("width", [100, 60])
+    def test_terminal(self, answers, width):
+        agrees(f"split-{width}.txt", terminal(answers, width=width))
+
+    def test_markdown(self, report):
+        text = markdown(report)
+        start = text.index("#### Split plan")
+        agrees("split.md", text[start : text.index("\n#### ", start + 1) + 1])
+
+    def test_the_page_draws_it(self, report):
+        page = html(report)
+        assert "<h2>Split plan</h2>" in page
+        assert "as planned: 94 ms a step (estimate)" in page
+        assert "class SplitSampler(Sampler):" in page
+        assert "fast: 164 samples, predicted 94 ms" in page
+
+    def test_bars_are_as_long_as_the_steps(self, report):
+        _, shapes = bars(report.split)
+        drawn = [one for one in shapes if one.attributes["class"] == "block full"]
+        times = [one.step_s for group in report.split.groups for one in group.bars]
+        assert len(drawn) == len(times) == 9
+        scale = [
+            float(one.attributes["width"]) / time for one, time in zip(drawn, times, strict=True)
+        ]
+        assert scale == pytest.approx([scale[0]] * 9, rel=0.01)
+        ends = [float(one.attributes["x"]) + float(one.attributes["width"]) for one in shapes
+                if one.tag == "rect"]  # fmt: skip
+        assert max(ends) <= 900
+
+    def test_json_holds_the_plan(self, report, answers):
+        again = msgspec.json.decode(msgspec.json.encode(report), type=Report)
+        assert again.split == report.split
+        assert again.split.plan == plan_of(answers)
+
+    def test_names_cannot_leave_their_comment(self, answers):
+        name = "x\nimport os  # </script>```"
+        plan = plan_of({name: answers["fast"], "slow": answers["slow"]})
+        lines = snippet(plan).splitlines()
+        assert [one for one in lines if "import os" in one] == [
+            "# rank 0: x import os  # </script>```"
+        ]
+
+    def test_why_there_is_none(self, answers):
+        runs = [
+            DeviceRun(device="fast", model="x", folder="fast"),
+            DeviceRun(device="dead", model="y", error="Error: no power."),
+        ]
+        one = {"fast": answers["fast"]}
+        text = terminal(one, runs)
+        assert "Not available: a split needs two devices" in text
+        assert "dead: no power." in text
+        report = build_devices_report(devices_of(one, runs), one, {}, plan_of(one, runs))
+        assert report.split.plan is None
+        assert "Not available" in markdown(report)
+        assert "Not available" in html(report)
+
+    def test_one_device_has_no_plan(self, answers):
+        one = {"fast": answers["fast"]}
+        assert "Split plan" not in terminal(one)
+        report = build_devices_report(devices_of(one), one, {}, plan_of(one))
+        assert report.split is None
+        assert "Split plan" not in markdown(report) + html(report)
+
+    def test_what_the_end_of_an_epoch_loses(self):
+        few = {name: answer_of(0.01, 0.001, recommend=32, num_samples=100) for name in "ab"}
+        assert "An epoch has 1 step; its last 36 of 100 samples are left out" in terminal(few)
+
+
+@pytest.fixture(scope="module")
+def plan(answers):
+    return plan_of({one: answers[one] for one in ("fast", "slow")}, global_batch=40)
+
+
+@pytest.fixture(scope="module")
+def data():
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(130, 4, generator=generator, dtype=torch.float64)
+    return torch.utils.data.TensorDataset(torch.arange(130), inputs, inputs.sin().sum(1))
+
+
+@pytest.fixture(scope="module")
+def ranks(plan, data):
+    """What the snippet defines on each rank, and the lines for the loop."""
+    setup, loop = snippet(plan).split(IN_THE_LOOP)
+    spaces = []
+    for rank in range(2):
+        space = {"dataset": data, "rank": rank}
+        exec(setup, space)
+        spaces.append(space)
+    return spaces, loop
+
+
+class TestSnippet:
+    """Two ranks in one process, each with the loader that the snippet makes."""
+
+    def batches(self, ranks):
+        return [list(space["loader"]) for space in ranks[0]]
+
+    def test_sizes_are_as_planned(self, plan, ranks):
+        sizes = [one.batch_size for one in plan.shares]
+        assert sizes[0] > sizes[1] > 0
+        for size, own in zip(sizes, self.batches(ranks), strict=True):
+            assert [len(batch[0]) for batch in own] == [size] * 3
+
+    def test_every_sample_is_used_once_but_for_the_short_step(self, ranks):
+        """Disjoint; 120 of 130 in an epoch, and others are left out in the next."""
+        left = []
+        for epoch in range(2):
+            for space in ranks[0]:
+                space["sampler"].set_epoch(epoch)
+            used = [
+                int(index) for own in self.batches(ranks) for batch in own for index in batch[0]
+            ]
+            assert len(used) == len(set(used)) == 120
+            left.append(set(range(130)) - set(used))
+        assert left[0] != left[1]
+
+    def test_all_are_used_where_the_steps_come_out_even(self, ranks):
+        used = [
+            index
+            for space in ranks[0]
+            for batch in space["SplitSampler"](120, space["rank"])
+            for index in batch
+        ]
+        assert sorted(used) == list(range(120))
+
+    def test_gradients_are_those_of_the_global_batch(self, ranks):
+        """The mean over ranks, as DistributedDataParallel takes it, of weighted gradients."""
+        spaces, loop = ranks
+        net = torch.nn.Sequential(
+            torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)
+        ).double()
+
+        def gradient(batch, space=None):
+            net.zero_grad()
+            _, inputs, targets = batch
+            loss = (net(inputs).squeeze(1) - targets).square().mean()
+            if space is not None:
+                space["loss"] = loss
+                exec(loop, space)
+                loss = space["loss"]
+            loss.backward()
+            return torch.cat([one.grad.flatten().clone() for one in net.parameters()])
+
+        for one, other in zip(*self.batches(ranks), strict=True):
+            whole = gradient([torch.cat(pair) for pair in zip(one, other, strict=True)])
+            weighted = [gradient(*pair) for pair in zip((one, other), spaces, strict=True)]
+            assert torch.allclose(sum(weighted) / 2, whole, rtol=1e-12, atol=1e-14)
+            plain = [gradient(batch) for batch in (one, other)]
+            assert not torch.allclose(sum(plain) / 2, whole, rtol=1e-3)
