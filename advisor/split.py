@@ -25,6 +25,8 @@ from .split_times import Member, member_of
 
 COSTS_LITTLE = 0.05
 """Leaving the slowest device out is worth a remark if it costs less than this share."""
+BALANCED = 0.05
+"""Step times that differ by less are called balanced."""
 MULTIPLES = (8, 4, 2)
 """Sizes that tensor cores like, where there is room for them."""
 PORTIONS = 16
@@ -128,7 +130,7 @@ def plan_split(
         spread_pct=100 * (1 - min(plan.step_times_s) / plan.step_s),
         num_samples=num_samples,
         options=options,
-        remarks=_remarks(options),
+        remarks=(*_held(members, sizes, portion), *_remarks(options)),
         left_out=left_out,
         unavailable={"synchronisation": NO_SYNCHRONISATION},
     )
@@ -252,6 +254,37 @@ def _option(kind: SplitKind, members: Sequence[Member], sizes: tuple[int, ...]) 
         step_s=max(times),
         samples_per_s=sum(sizes) / max(times),
     )
+
+
+def _held(members: Sequence[Member], sizes: tuple[int, ...], portion: int) -> tuple[str, ...]:
+    """Devices that would be given more if they might: then the plan is not balanced."""
+    pace = max(one.step_s(size) for one, size in zip(members, sizes, strict=True))
+    held = [
+        one
+        for one, size in zip(members, sizes, strict=True)
+        if size + portion > one.largest and one.step_s(size) < pace * (1 - BALANCED)
+    ]
+    if not held:
+        return ()
+    names = ", ".join(f"{one.device} ({one.largest})" for one in held)
+    text = f"Held by the most that may be given: {names}; larger sizes that ran there would help."
+    within = min(one.step_s(one.largest) for one in held)
+    fits = [_most(one, within) for one in members]
+    if all(fits):
+        text += f" A global batch of about {sum(fits)} would be balanced."
+    return (text,)
+
+
+def _most(one: Member, within_s: float) -> int:
+    """The largest size that is done in time, 0 if none is."""
+    low, high = 0, one.largest
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one.step_s(middle) <= within_s:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _remarks(options: Sequence[SplitOption]) -> tuple[str, ...]:

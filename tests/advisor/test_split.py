@@ -166,6 +166,18 @@ class TestPlan:
         assert equal.step_s is not None
         assert (alone.global_batch, alone.batch_sizes) == (296, (296,))
 
+    def test_a_plan_that_is_held_by_a_cap_says_so(self):
+        fast = answer_of(0.001, 0.0001, sizes=(16, 32, 64), fails=[65], recommend=64)
+        slow = answer_of(0.001, 0.001, sizes=(16, 32, 64), fails=[65], recommend=64)
+        plan = plan_of({"fast": fast, "slow": slow})
+        assert sizes_of(plan) == {"fast": 64, "slow": 64}
+        assert plan.remarks[0].startswith("Held by the most that may be given: fast (64);")
+        assert plan.remarks[0].endswith("A global batch of about 70 would be balanced.")
+        balanced = plan_of({"fast": fast, "slow": slow}, global_batch=70)
+        assert sizes_of(balanced) == {"fast": 64, "slow": 6}
+        assert balanced.spread_pct < 6
+        assert not any("Held" in one for one in balanced.remarks)
+
     def test_an_option_that_does_not_fit_says_so(self, unlike):
         small = answer_of(0.02, 0.002, sizes=(2, 4, 8, 16), recommend=16, fails=[20])
         plan = plan_of({"fast": unlike["fast"], "small": small})
