@@ -1,5 +1,6 @@
 """A run on several devices that measured nothing: what is said, and what stands on disk."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import msgspec
 import pytest
 from batchadvisor.cli import cli
 from batchadvisor.errors import RunError, UsageError
-from batchadvisor.records import DeviceRun, DevicesRecord
+from batchadvisor.records import DeviceRun, DevicesRecord, SplitPlan
 from batchadvisor.reports.progress import NullDisplay
 from batchadvisor.session import devices
 from batchadvisor.session.device_choice import Device
@@ -78,6 +79,23 @@ class TestAdvise:
         done = CliRunner().invoke(cli, ["advise", "--goal", "throughput", str(stored)])
         assert done.exit_code == 0
         assert done.stdout.startswith("Batch size by device: cpu-1 64, cpu-1-no-2 64")
+
+    def test_the_json_has_the_split_plan(self, stored):
+        done = CliRunner().invoke(cli, ["advise", "--goal", "throughput", "--json", str(stored)])
+        data = json.loads(done.stdout)
+        plan = msgspec.convert(data["split"], SplitPlan)
+        assert [(one.device, one.batch_size) for one in plan.shares] == [
+            ("cpu-1", 64),
+            ("cpu-1-no-2", 64),
+        ]
+        assert plan.global_batch == 128
+        assert data["unavailable"] == {}
+
+    def test_the_json_says_why_there_is_no_plan(self, stored):
+        (stored / "cpu-1-no-2" / RECORD).unlink()
+        data = json.loads(CliRunner().invoke(cli, ["advise", "--json", str(stored)]).stdout)
+        assert data["split"] is None
+        assert "a split needs two devices" in data["unavailable"]["split"]
 
     def test_energy_that_nobody_measured(self, stored):
         done = CliRunner().invoke(cli, ["advise", "--goal", "energy", str(stored)])
