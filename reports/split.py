@@ -14,7 +14,7 @@ from .wording import clean, measured, pad_digits, plural
 
 TITLE = "Split plan"
 SHARES = ("device", "batch", "predicted ms", "measured ms", "weight", "at most")
-OPTIONS = ("a step divided", "batch", "step ms", "samples/s", "of the plan")
+OPTIONS = ("division (estimates)", "batch", "step ms", "samples/s", "of the plan")
 DIGITS = 0.03
 """As if known to 3 %: three digits."""
 LEFT = {SHARES[0], OPTIONS[0], OPTIONS[1], SHARES[5]}

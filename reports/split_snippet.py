@@ -11,6 +11,7 @@ _CODE = '''import torch
 from torch.utils.data import DataLoader, Sampler
 
 SIZES = {sizes}  # per-rank batch sizes; their sum is the global batch
+# Exactly these ranks, in this order:
 {ranks}
 
 
