@@ -271,7 +271,7 @@ def _held(members: Sequence[Member], sizes: tuple[int, ...], portion: int) -> tu
     within = min(one.step_s(one.largest) for one in held)
     fits = [_most(one, within) for one in members]
     if all(fits):
-        text += f" A global batch of about {sum(fits)} would be balanced."
+        text += f" A global batch of about {sum(fits)} (advise --global-batch) would be balanced."
     return (text,)
 
 

@@ -8,14 +8,21 @@ from typing import Any
 
 import click
 
+from ..errors import UsageError
 from .common import goal_of, goal_options, print_answer, terminal
 from .types import PLACE
 
 
 @click.command(short_help="Advise again from a record, also under another goal.")
 @goal_options
+@click.option(
+    "--global-batch",
+    type=click.IntRange(1),
+    help="Of a run on several devices: the samples of a step that are split over them (default "
+    "the sum of the recommended sizes).",
+)
 @click.argument("record", type=PLACE)
-def advise(record: Path, as_json: bool, **options: Any) -> None:
+def advise(record: Path, as_json: bool, global_batch: int | None, **options: Any) -> None:
     """Advise again from RECORD, a run's folder or its record.json. Needs no torch.
 
     The folder of a run on several devices gives a row for each.
@@ -31,10 +38,13 @@ def advise(record: Path, as_json: bool, **options: Any) -> None:
 
         for one, _ in several.answers.values():
             check_energy(one, goal_of(options, one.goal))
-        several = several.under(lambda goal: goal_of(options, goal))
+        several = several.under(lambda goal: goal_of(options, goal), global_batch=global_batch)
         width, color = terminal()
         click.echo(answer(several, width=width, color=color, as_json=as_json))
         sys.exit(0 if several.recommends else 1)
+    if global_batch is not None:
+        msg = f"--global-batch is for a run on several devices, and {record} is one on one device."
+        raise UsageError(msg, "Leave it out, or name the folder of a run with --gpus.")
     found = read_record(record)
     folder = record if record.is_dir() else record.parent
     goal = goal_of(options, found.goal)

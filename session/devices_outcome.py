@@ -21,11 +21,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         answers: record and advice by the name of the device, where there are any.
+        global_batch: samples of all devices in a step that are to be split; `None` for the sum of
+            the recommended sizes.
     """
 
     record: DevicesRecord
     folder: Path
     answers: dict[str, tuple[RunRecord, Advice]]
+    global_batch: int | None = None
 
     @property
     def recommends(self) -> bool:
@@ -35,19 +38,20 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def split(self) -> SplitPlan | str:
         """One global batch over all devices, or the reason why there is no plan."""
-        return plan_split(self.record, self.answers)
+        return plan_split(self.record, self.answers, self.global_batch)
 
-    def under(self, goal_of: Callable[[Goal], Goal]) -> Outcome:
+    def under(self, goal_of: Callable[[Goal], Goal], *, global_batch: int | None = None) -> Outcome:
         """The same measurements under another goal.
 
         Args:
             goal_of: the goal to ask, given that of a device's run.
+            global_batch: what to split over the devices.
         """
         answers = {
             name: (record, advise(record, goal_of(record.goal)))
             for name, (record, _) in self.answers.items()
         }
-        return msgspec.structs.replace(self, answers=answers)
+        return msgspec.structs.replace(self, answers=answers, global_batch=global_batch)
 
 
 def read_devices(folder: Path) -> Outcome | None:

@@ -91,6 +91,16 @@ class TestAdvise:
         assert plan.global_batch == 128
         assert data["unavailable"] == {}
 
+    def test_a_global_batch_of_ones_own_is_split(self, stored):
+        words = ["advise", "--global-batch", "96", "--json", str(stored)]
+        data = json.loads(CliRunner().invoke(cli, words).stdout)
+        plan = msgspec.convert(data["split"], SplitPlan)
+        assert plan.global_batch == sum(one.batch_size for one in plan.shares) == 96
+        assert plan.global_batch_source == "as asked"
+        alone = CliRunner().invoke(cli, ["advise", "--global-batch", "96", str(stored / "cpu-1")])
+        assert isinstance(alone.exception, UsageError)
+        assert "is for a run on several devices" in str(alone.exception)
+
     def test_the_json_says_why_there_is_no_plan(self, stored):
         (stored / "cpu-1-no-2" / RECORD).unlink()
         data = json.loads(CliRunner().invoke(cli, ["advise", "--json", str(stored)]).stdout)
