@@ -172,7 +172,9 @@ class TestPlan:
         plan = plan_of({"fast": fast, "slow": slow})
         assert sizes_of(plan) == {"fast": 64, "slow": 64}
         assert plan.remarks[0].startswith("Held by the most that may be given: fast (64);")
-        assert plan.remarks[0].endswith("A global batch of about 70 (advise --global-batch) would be balanced.")
+        assert plan.remarks[0].endswith(
+            "A global batch of about 70 (advise --global-batch) would be balanced."
+        )
         balanced = plan_of({"fast": fast, "slow": slow}, global_batch=70)
         assert sizes_of(balanced) == {"fast": 64, "slow": 6}
         assert balanced.spread_pct < 6
