@@ -22,9 +22,8 @@ def probed(tmp_path_factory):
     return get
 
 
-@pytest.mark.parametrize(
-    "name", ["char_gpt", pytest.param("resnet18_cifar10", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["char_gpt", "resnet18_cifar10"])
 class TestExamples:
     def test_a_sound_answer(self, probed, name):
         done = probed(name)

@@ -1,5 +1,7 @@
 """A probed script leaves what it made before and during its first steps, and that is listed."""
 
+import pytest
+
 from .driver import SCRIPTS, listing, run
 
 
@@ -22,14 +24,16 @@ def test_a_trainer_that_leaves_traces(styled):
     }  # fmt: skip
 
 
-def test_only_the_run_folder_is_new(styled):
-    for name in ("plain", "spawn_workers", "gan"):
-        result = styled(name)
-        there = {one.name for one in result.folder.iterdir()}
-        assert there == {"out", f"{name}.py"}
-        files = {one.name for one in result.run_folder.iterdir()}
-        assert files - {"traces"} == {"record.json", "samples.jsonl", "script.log"}
-        assert list(result.run_folder.rglob(".*")) == []
+@pytest.mark.parametrize(
+    "name", ["plain", "spawn_workers", pytest.param("gan", marks=pytest.mark.slow)]
+)
+def test_only_the_run_folder_is_new(styled, name):
+    result = styled(name)
+    there = {one.name for one in result.folder.iterdir()}
+    assert there == {"out", f"{name}.py"}
+    files = {one.name for one in result.run_folder.iterdir()}
+    assert files - {"traces"} == {"record.json", "samples.jsonl", "script.log"}
+    assert list(result.run_folder.rglob(".*")) == []
 
 
 WRITES_IN_C = """
