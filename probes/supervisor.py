@@ -283,7 +283,8 @@ class Worker:
             raise self._over(last.message) from None
 
     def _over(self, message: Raised | Ended | CannotSteer) -> WorkerGone:
-        self.end()
+        if self.order.lockstep is None:  # of several ranks none is ended before all were heard
+            self.end()
         return over(message)
 
     def _died(self) -> WorkerGone:

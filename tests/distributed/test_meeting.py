@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from types import SimpleNamespace
 
 import pytest
 from batchadvisor.errors import RunError, UsageError
@@ -14,7 +15,7 @@ from batchadvisor.probes.distributed.messages import Address, Join, dial
 from batchadvisor.probes.distributed.ranks import Rank, detect_rank
 from batchadvisor.probes.distributed.referee import Referee
 from batchadvisor.probes.messages import Lockstep, Raised
-from batchadvisor.probes.supervisor import ENDED, WAITED, WorkerGone
+from batchadvisor.probes.supervisor import ENDED, WAITED, Worker, WorkerGone
 
 OPEN_MPI = {
     "OMPI_COMM_WORLD_RANK": "1",
@@ -255,3 +256,18 @@ def test_a_rank_gets_a_fresh_port_and_the_usual_names():
     assert (found["RANK"], found["WORLD_SIZE"], found["LOCAL_RANK"]) == ("1", "2", "1")
     assert found["HOME"] == "/root"
     assert base["MASTER_PORT"] == "29500"
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_last_words_of_one_rank_end_no_other(ranks, monkeypatch):
+    """Else a rank whose connection broke would be heard, and the one that died be ended by us."""
+    ended = []
+    monkeypatch.setattr(Worker, "end", lambda one: ended.append(one.order))
+    worker = object.__new__(Worker)
+    lockstep = Lockstep(rank=0, world_size=ranks, host="", port=0, token="", generation=0)
+    worker.order = SimpleNamespace(lockstep=lockstep if ranks > 1 else None)
+    said = Raised(
+        kind="RuntimeError", text="connection closed by peer", traceback="", out_of_memory=False
+    )
+    assert worker._over(said).outcome == "exception"
+    assert len(ended) == (ranks == 1)
