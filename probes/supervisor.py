@@ -114,6 +114,7 @@ class Worker:
         self._oom_kills = host.num_oom_kills()
         self._shared_memory = shared_memory.files()
         self._ended = False
+        self._killed = False
         their_read, our_write = os.pipe()
         our_read, their_write = os.pipe()
         with log.open("ab") as output:
@@ -210,8 +211,8 @@ class Worker:
 
     @property
     def ended(self) -> bool:
-        """Whether we ended it."""
-        return self._ended
+        """Whether we ended it, or are about to."""
+        return self._ended or self._killed
 
     def check(self) -> None:
         """Takes what it said meanwhile, without waiting.
@@ -241,13 +242,15 @@ class Worker:
         """Kills the process and its descendants; `end` sweeps what they leave."""
         if self._ended:
             return
+        self._killed = self._process.poll() is None
         for pid in [*host.descendants(self.pid), self.pid]:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
     def kill(self) -> None:
         """Kills the process group only; whoever waits for the process hears that it died."""
-        if not self._ended and self._process.returncode is None:
+        if not self._ended and self._process.poll() is None:
+            self._killed = True
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
 
@@ -290,6 +293,8 @@ class Worker:
     def _died(self) -> WorkerGone:
         status = self._wait(5.0)
         self.end()
+        if self._killed:
+            return WorkerGone("crashed", ENDED)
         kills = host.num_oom_kills()
         by_kernel = None if kills is None or self._oom_kills is None else kills > self._oom_kills
         said = _end_of(self.log)
