@@ -56,7 +56,18 @@ def finalists(record: RunRecord) -> tuple[int, ...]:
     if size != best:
         return (size, best)
     other = fastest(record) if record.goal.kind == "energy" else _runner_up(record, best)
-    return (best,) if other in (None, best) else (best, other)
+    if other is None or other == best:
+        return (best,)
+    return (other, best) if _was_slower(record, best, other) else (best, other)
+
+
+def _was_slower(record: RunRecord, best: int, other: int) -> bool:
+    """Whether the fresh process clearly found the runner-up faster than the best of the search."""
+    if record.goal.kind != "throughput" or not _measured_enough(record, best, other):
+        return False
+    found = ratio_to(record, best, other)
+    floor = 1 - clean_size.SPEED_COST  # less is not worth a change of mind
+    return found is not None and found[2] < floor and found[0] + _drift(record) < floor
 
 
 def best_of(record: RunRecord) -> int | None:
@@ -70,8 +81,8 @@ def passed_over(record: RunRecord) -> int | None:
     """The best size where a clean one near it was taken instead; see clean_size.py."""
     if record.goal.kind == "knee":
         return None
-    best, proposed = best_of(record), finalists(record)
-    return best if proposed and proposed[0] != best else None
+    best = best_of(record)
+    return best if best is not None and _clean_instead(record, best) != best else None
 
 
 def next_clean_size(record: RunRecord) -> TrialRequest | None:

@@ -17,6 +17,8 @@ from .thresholds import INPUT_SHARE
 
 SAME = 0.01
 """Sizes this close to the best are as good."""
+UNSURE = 0.05
+"""A size whose interval begins so much below that of another is not called the fastest."""
 CLOSE = 1.15
 """A law's proposal this close to a measured size says nothing new."""
 LAW_FROM = 0.5
@@ -49,9 +51,15 @@ def tail_avoided(record: RunRecord) -> int | None:
 
 
 def fastest(record: RunRecord) -> int | None:
-    """The best size of what the search found."""
+    """The best size of what the search found, of those that are surely fast.
+
+    One that was timed once, by itself, may have had luck: its interval begins far below others'.
+    """
     sizes = searched(record)
-    return best_size(sizes) if sizes else None
+    lows = {size: one.samples_per_s.low for size, one in sizes.items() if one.samples_per_s}
+    floor = (1 - UNSURE) * max(lows.values(), default=0.0)
+    sure = {size: sizes[size] for size, low in lows.items() if low >= floor}
+    return best_size(sure) if sure else None
 
 
 def inside(record: RunRecord, sizes: dict[int, Trial]) -> list[int]:

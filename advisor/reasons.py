@@ -69,6 +69,10 @@ def _objective(record: RunRecord, choice: Choice) -> str:
             return f"{text} It is the fastest as well."
         other = samples_per_joule(best_timed(record)[best])
         return text + (f" The fastest, {best}, reaches {other:.4g}." if other else "")
+    if kind == "throughput" and best is not None and best != size:
+        ratio = ratio_to(record, best, size)
+        shown = "" if ratio is None else f", by {1 / ratio[0] - 1:.0%}"
+        return f"Faster than {best}, the fastest of the search, in the fresh process{shown}."
     if kind == "throughput":
         return "The fastest size that ran; of sizes that noise cannot tell apart the smallest."
     return _knee(record, size, best)

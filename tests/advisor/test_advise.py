@@ -75,6 +75,18 @@ class TestChoice:
             "reached 47.6% of the throughput of 64 (one comparison): too few comparisons to tell"
         )
 
+    def test_the_fastest_of_the_search_may_lose_in_the_fresh_process(self):
+        """64 is twice as slow as 32 there, both times: its speed in the search was luck."""
+        goal = Goal(kind="throughput")
+        series = (confirm(64, 0.64), confirm(32, 0.16), confirm(64, 0.64), confirm(32, 0.16))
+        advice = advise(record_of(numbered(*search_of(), *series), goal=goal))
+        assert advice.recommended.batch_size == 32
+        assert advice.reason.startswith(
+            "Faster than 64, the fastest of the search, in the fresh process, by 100%."
+        )
+        once = advise(record_of(numbered(*search_of(), *series[:2]), goal=goal))
+        assert once.recommended.batch_size == 64
+
     def test_a_size_over_the_margin_is_not_taken(self):
         """It ran, yet in the fresh process it left less than the margin free."""
         series = (confirm(32, 0.16, peak=0.96 * 80 * GIB), confirm(64, 0.3, peak=0.97 * 80 * GIB))

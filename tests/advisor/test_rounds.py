@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 from batchadvisor.advisor.facts import best_timed, searched
+from batchadvisor.advisor.knee import fastest
 from batchadvisor.advisor.rounds import ratio, speeds
-from batchadvisor.records import Goal, Turns
+from batchadvisor.records import Goal, Spread, Turns
 
 from ..on_paper import discovery_of, numbered, record_of, trial_of
 from .drifting import BEST, DriftingMachine, throughput
@@ -97,6 +98,19 @@ class TestFacts:
         record = cpu([*long, in_turn(rounds([1.0])), again])
         assert best_timed(record)[32].samples_per_s.num_samples == 3
         assert searched(record)[32].samples_per_s.num_samples == 1
+
+
+def test_luck_of_a_size_that_was_timed_alone_makes_it_not_the_fastest():
+    sure = [trial_of(size, size / TRUE[size]) for size in TRUE]
+    rates = (
+        Spread(median=720.0, low=low, high=800.0, num_samples=6, confidence=0.9)
+        for low in (500.0, 690.0)
+    )
+    lucky, fast = (
+        msgspec.structs.replace(trial_of(512, 512 / 720), samples_per_s=one) for one in rates
+    )
+    assert fastest(cpu([*sure, lucky])) == 64
+    assert fastest(cpu([*sure, fast])) == 512
 
 
 @pytest.fixture(scope="module")
