@@ -134,19 +134,22 @@ def _refused(record: RunRecord) -> list[Finding]:
     ]
 
 
-def _cut_short(record: RunRecord) -> list[Finding]:
+def _out_of_budget(record: RunRecord) -> list[Finding]:
     """The budget ended the search, so that what was not tried may be better."""
     if record.stop_reason != BUDGET_SPENT or record.goal.sizes:
         return []
     sizes = sorted({one.batch_size for one in ran(record)})
     tried = ", ".join(map(str, sizes))
+    live = record.discovery is not None and record.discovery.door == "live"
     return [
         Finding(
             rule="search.cut_short",
             severity="warning",
             message=f"the budget ended the search: other sizes than {tried} may be better",
             evidence=(Evidence(metric="budget, s", value=record.goal.budget_s),),
-            remedy="go on with --resume and a larger --budget.",
+            remedy="probe again with a larger budget_s."
+            if live
+            else "go on with --resume and a larger --budget.",
         )
     ]
 
@@ -355,7 +358,7 @@ _RULES: tuple[Callable[[RunRecord], list[Finding]], ...] = (
     _refused,
     _broken,
     _ended,
-    _cut_short,
+    _out_of_budget,
     _doubts,
     _falling,
     _bounded,

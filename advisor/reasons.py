@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..records import Choice, RunRecord
 from ..units import format_bytes, format_measured
 from . import clean_size
-from .confirm import finalists, num_comparisons, passed_over, ratio_to
+from .confirm import DRIFT, ROUNDS, finalists, num_comparisons, passed_over, ratio_to
 from .energy import samples_per_joule, thriftiest, why_not
 from .facts import best_timed, failed, searched, smallest_bad, target_bytes, trusted_memory
 from .knee import fastest, tail_avoided
@@ -70,9 +70,10 @@ def _objective(record: RunRecord, choice: Choice) -> str:
         other = samples_per_joule(best_timed(record)[best])
         return text + (f" The fastest, {best}, reaches {other:.4g}." if other else "")
     if kind == "throughput" and best is not None and best != size:
-        ratio = ratio_to(record, best, size)
-        shown = "" if ratio is None else f", by {1 / ratio[0] - 1:.0%}"
-        return f"Faster than {best}, the fastest of the search, in the fresh process{shown}."
+        ratio = ratio_to(record, size, best)
+        assert ratio is not None  # it is what turned the other down
+        shown = _of(ratio, f"the throughput of {best}", once=False)
+        return f"Faster in the fresh process than the fastest of the search: {shown}."
     if kind == "throughput":
         return "The fastest size that ran; of sizes that noise cannot tell apart the smallest."
     return _knee(record, size, best)
@@ -108,11 +109,12 @@ def _knee(record: RunRecord, size: int, best: int | None) -> str:
     shown = _of(ratio, f"the throughput of {rival}", once=once)
     if ratio[2] >= 1 - record.goal.tolerance:
         return f"{why}: {shown}."
-    # Had it been compared often enough, it would have been turned down.
-    return (
-        f"By the search {why[0].lower()}{why[1:]}. In the fresh process it reached {shown}: too "
-        "few comparisons to tell; run again with a larger --budget."
-    )
+    if num_comparisons(record, size, rival) < ROUNDS:
+        doubt = "too few comparisons to tell; run again with a larger --budget"
+    else:
+        doubt = f"a drifting machine may move that by {DRIFT:.0%}; measure on a quieter one"
+    found = f"By the search {why[0].lower()}{why[1:]}"
+    return f"{found}. In the fresh process it reached {shown}: {doubt}."
 
 
 def _why_the_knee(record: RunRecord, size: int, best: int | None) -> str:

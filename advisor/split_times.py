@@ -9,6 +9,7 @@ from typing import Literal
 
 from ..records import Advice, CapSource, DeviceRun, RunRecord, Spread
 from ..spread import inverse
+from .facts import failed
 
 FARTHEST = 2
 """A size that never ran may be at most so many times the largest that did."""
@@ -146,8 +147,7 @@ def _largest(
     law, goal = advice.memory_law, record.goal
     if law is None or goal.sizes:
         return ran, "ran"
-    failed = [one.batch_size for one in record.trials if one.outcome != "ok"]
-    above = [size - 1 for size in failed if size > ran]
+    above = [one.batch_size - 1 for one in failed(record) if one.batch_size > ran]
     bounds = [law.largest_estimate, FARTHEST * ran, goal.max_batch or FARTHEST * ran, *above]
     estimate = min(bounds)
     return (estimate, "memory law") if estimate > ran else (ran, "ran")

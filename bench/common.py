@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 from batchadvisor.probes import host
-from batchadvisor.probes.messages import StepSample, WorkOrder
+from batchadvisor.probes.messages import RunTrial, StepSample, WorkOrder
 from batchadvisor.probes.nvml import devices
 from batchadvisor.probes.supervisor import Worker, WorkerGone
 from batchadvisor.probes.worker_start import Scratch, worker_environment
@@ -249,13 +249,15 @@ class Bench:
         with self.worker() as worker:
             try:
                 discovery, device = worker.discover()
-                trial, steps = worker.run(
-                    request,
-                    0,
-                    precision=CPU_PRECISION if device.kind == "cpu" else GPU_PRECISION,
+                precision = CPU_PRECISION if device.kind == "cpu" else GPU_PRECISION
+                order = RunTrial(
+                    request=request,
+                    ordinal=0,
+                    precision=precision,
                     min_sample_s=MIN_SAMPLE_S,
                     time_limit_s=time_limit_s,
                 )
+                trial, steps = worker.run(order)
             except WorkerGone as gone:
                 row |= {"outcome": gone.outcome, "detail": gone.detail, "samples_per_s": None}
             else:
@@ -274,7 +276,8 @@ class Bench:
         request = TrialRequest(batch_size=max(sizes), kind="turns", turns=plan)
         with self.worker() as worker:
             worker.discover()
-            trial, _ = worker.run(request, 0, precision=0.0, time_limit_s=3600.0)
+            order = RunTrial(request=request, ordinal=0, precision=0.0, time_limit_s=3600.0)
+            trial, _ = worker.run(order)
         assert trial.turns is not None
         return trial.turns
 

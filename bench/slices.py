@@ -21,6 +21,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from batchadvisor.probes.messages import RunTrial
 from batchadvisor.probes.supervisor import Worker, WorkerGone
 from batchadvisor.records import TrialRequest, TurnsPlan
 from common import HERE, Bench
@@ -124,7 +125,7 @@ class Slices:
         plan = TurnsPlan(sizes=(size,), num_steps=(CAPACITY,), num_warmup_steps=0)
         request = TrialRequest(batch_size=size, kind="turns", turns=plan)
         try:
-            worker.run(request, 0, precision=0.0, time_limit_s=0.0)
+            worker.run(RunTrial(request=request, ordinal=0, precision=0.0, time_limit_s=0.0))
         except WorkerGone as gone:
             self._over = gone.detail
 

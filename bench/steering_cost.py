@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from batchadvisor.probes.messages import RunTrial
 from batchadvisor.probes.supervisor import WorkerGone
 from batchadvisor.records import Spread, TrialRequest
 from batchadvisor.session.run import MIN_SAMPLE_S
@@ -107,13 +108,14 @@ class Alternation:
             request = TrialRequest(batch_size=discovery.native_batch_size, kind="timed")
             position = num_before
             for ordinal in range(10_000):
-                trial, steps = worker.run(
-                    request,
-                    ordinal,
+                order = RunTrial(
+                    request=request,
+                    ordinal=ordinal,
                     precision=0.0,  # never narrow enough: the window is as long as it can be
                     min_sample_s=MIN_SAMPLE_S,
                     time_limit_s=60.0,
                 )
+                trial, steps = worker.run(order)
                 position += trial.num_warmup_steps
                 # The fetch before a window's first timed step still belongs to its warm-up.
                 inside += range(position + 1, position + len(steps))

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from batchadvisor.probes.messages import RunTrial
 from batchadvisor.probes.supervisor import WorkerGone
 from batchadvisor.records import TrialRequest, Turns, TurnsPlan
 from common import RESULTS, Bench, Results, header, say, slug, table
@@ -43,7 +44,10 @@ def measure(bench: Bench, sizes: tuple[int, ...], seconds: float, data: dict[str
                     num_rounds=ROUND_STEPS // length,
                 )
                 request = TrialRequest(batch_size=max(sizes), kind="turns", turns=plan)
-                trial, _ = worker.run(request, ordinal, precision=0.0, time_limit_s=600.0)
+                order = RunTrial(
+                    request=request, ordinal=ordinal, precision=0.0, time_limit_s=600.0
+                )
+                trial, _ = worker.run(order)
                 assert trial.turns is not None
                 part = data["lengths"][str(length)]
                 part["rows"] += trial.turns.step_s

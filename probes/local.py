@@ -30,7 +30,7 @@ from .declared import Workload, WorkloadError
 from .devices import DeviceProbe, probe_for
 from .faults import is_out_of_memory, script_traceback
 from .inputs import AS_ASKED, ModelInputs
-from .messages import CannotSteer, Message, Phase, Progress, Raised, StepSample, WorkOrder
+from .messages import CannotSteer, Message, Phase, Progress, Raised, RunTrial, StepSample, WorkOrder
 from .norm_inputs import NormInputs
 from .optimizers import optimizer_info
 from .profiling import TraceProfiler, trace_path
@@ -100,21 +100,14 @@ class LocalWorker:
             gone = self._gone(error)
         raise gone
 
-    def run(
-        self,
-        request: TrialRequest,
-        ordinal: int,
-        *,
-        precision: float,
-        time_limit_s: float,
-        min_sample_s: float = 0.0,
-    ) -> tuple[Trial, tuple[StepSample, ...]]:
+    def run(self, order: RunTrial) -> tuple[Trial, tuple[StepSample, ...]]:
         """Runs one size.
 
         Raises:
             WorkerGone: the step raised.
         """
         assert self._device is not None
+        request, ordinal = order.request, order.ordinal
         window: Window | None = None
         use = host.CpuUse()
         try:
@@ -123,9 +116,9 @@ class LocalWorker:
                 request,
                 self._device,
                 profiler=(lambda: self._profiler(request, ordinal)) if request.profile else None,
-                precision=precision,
-                min_sample_s=min_sample_s,
-                time_limit_s=time_limit_s,
+                precision=order.precision,
+                min_sample_s=order.min_sample_s,
+                time_limit_s=order.time_limit_s,
                 shrinks=request.batch_size < self._largest,
             )
             self._largest = max(self._largest, request.batch_size)

@@ -102,7 +102,7 @@ class RunTrial(Message, frozen=True, kw_only=True):
     request: TrialRequest
     ordinal: int
     precision: float
-    min_sample_s: float
+    min_sample_s: float = 0.0
     time_limit_s: float
 
 

@@ -18,7 +18,6 @@ from ..records import (
     Parallelism,
     RankPairs,
     Trial,
-    TrialRequest,
     Versions,
 )
 from . import host, shared_memory
@@ -164,34 +163,19 @@ class Worker:
                 self.parallelism = message.parallelism
                 return message.discovery, message.device
 
-    def run(
-        self,
-        request: TrialRequest,
-        ordinal: int,
-        *,
-        precision: float,
-        time_limit_s: float,
-        min_sample_s: float = 0.0,
-    ) -> tuple[Trial, tuple[StepSample, ...]]:
+    def run(self, order: RunTrial) -> tuple[Trial, tuple[StepSample, ...]]:
         """Runs one size.
 
         Raises:
             WorkerGone: the process is over; the caller makes the trial's record from it.
         """
-        run = RunTrial(
-            request=request,
-            ordinal=ordinal,
-            precision=precision,
-            min_sample_s=min_sample_s,
-            time_limit_s=time_limit_s,
-        )
         try:
-            self._channel.send(run)
+            self._channel.send(order)
         except ChannelClosedError:
             raise self._died() from None
         while True:
             message = self._receive(self._silence_s)
-            if isinstance(message, Result) and message.trial.ordinal == ordinal:
+            if isinstance(message, Result) and message.trial.ordinal == order.ordinal:
                 return message.trial, message.steps
 
     def run_pairs(self, batch_size: int, time_limit_s: float) -> RankPairs:

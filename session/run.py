@@ -16,7 +16,7 @@ from ..advisor.search import Done, expected_steps, next_trial
 from ..errors import BatchAdvisorError, RunError, UsageError
 from ..probes.declared import path_of
 from ..probes.distributed.group import RankGroup
-from ..probes.messages import Raised
+from ..probes.messages import Raised, RunTrial
 from ..probes.supervisor import WorkerGone
 from ..records import (
     Advice,
@@ -222,13 +222,14 @@ class Run:
         goal = self.journal.record.goal
         device = self.journal.record.device
         on_cpu = device is None or device.kind == "cpu"
-        trial, steps = worker.run(
-            request,
-            ordinal,
+        order = RunTrial(
+            request=request,
+            ordinal=ordinal,
             precision=CPU_PRECISION if on_cpu else GPU_PRECISION,
             min_sample_s=0.0 if goal.kind == "memory" or self.workers.brief else MIN_SAMPLE_S,
             time_limit_s=max(1.0, min(MAX_TIMED_S, goal.budget_s * BUDGET_SHARE)),
         )
+        trial, steps = worker.run(order)
         self._store.append([{"trial": ordinal, **msgspec.to_builtins(one)} for one in steps])
         if self.workers.watch is not None:
             trial = self.workers.watch.into(trial, self._store)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -24,12 +23,10 @@ from .messages import (
     End,
     FoundThere,
     Gone,
-    Join,
     PairsThere,
     ResultThere,
     Spawn,
-    channel_over,
-    dial,
+    dial_supervisor,
     to_follower,
 )
 from .ranks import Rank
@@ -44,20 +41,17 @@ def follow(rank: Rank, environment: Mapping[str, str]) -> None:
         RunError: rank 0 was not found, or refused this rank.
     """
     address = look_up(rank, environment)
-    join = Join(
-        token=address.token,
-        role="supervisor",
-        rank=rank.rank,
-        world_size=rank.world_size,
-        local_rank=rank.local_rank,
-        host=os.uname().nodename,
-    )
     try:
-        connection = dial(address.host, address.port, join)
+        channel = dial_supervisor(
+            address,
+            rank=rank.rank,
+            world_size=rank.world_size,
+            local_rank=rank.local_rank,
+        )
     except OSError as error:
         msg = f"rank {rank.rank} cannot reach rank 0 at {address.host}:{address.port}: {error}."
         raise RunError(msg, "Check that the hosts can reach each other.") from error
-    follower = Follower(rank, channel_over(connection))
+    follower = Follower(rank, channel)
     try:
         follower.serve()
     finally:
@@ -145,13 +139,7 @@ class Follower:
         )
 
     def _ran(self, worker: Worker, order: RunTrial) -> Message:
-        trial, _ = worker.run(
-            order.request,
-            order.ordinal,
-            precision=order.precision,
-            min_sample_s=order.min_sample_s,
-            time_limit_s=order.time_limit_s,
-        )
+        trial, _ = worker.run(order)
         return ResultThere(trial=trial)
 
     def _start(self, call: Callable[[], Message]) -> None:

@@ -64,13 +64,7 @@ class LocalLink:
 
     def run(self, order: RunTrial) -> tuple[Trial, Any]:
         """This rank's part of a trial."""
-        return self.worker.run(
-            order.request,
-            order.ordinal,
-            precision=order.precision,
-            min_sample_s=order.min_sample_s,
-            time_limit_s=order.time_limit_s,
-        )
+        return self.worker.run(order)
 
     def run_pairs(self, order: RunPairs) -> RankPairs:
         """This rank's part of the paired steps."""

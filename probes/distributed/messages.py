@@ -140,21 +140,33 @@ def dial(host: str, port: int, join: Join) -> socket.socket:
     return connection
 
 
-def dial_supervisor(lockstep: Lockstep) -> Channel:
-    """The line to the supervisor of a rank that the script started itself.
+def dial_supervisor(
+    address: Address | Lockstep, *, rank: int, world_size: int, local_rank: int
+) -> Channel:
+    """A rank's line to the supervisor of rank 0.
+
+    Args:
+        address: where it listens, and the job's token.
 
     Raises:
         OSError: it does not answer.
     """
     join = Join(
-        token=lockstep.token,
+        token=address.token,
         role="supervisor",
-        rank=lockstep.rank,
-        world_size=lockstep.world_size,
-        local_rank=lockstep.rank,
+        rank=rank,
+        world_size=world_size,
+        local_rank=local_rank,
         host=os.uname().nodename,
     )
-    return channel_over(dial(lockstep.host, lockstep.port, join))
+    return channel_over(dial(address.host, address.port, join))
+
+
+def dial_starter(lockstep: Lockstep) -> Channel:
+    """The same of a rank that the script started itself, on one host with all others."""
+    return dial_supervisor(
+        lockstep, rank=lockstep.rank, world_size=lockstep.world_size, local_rank=lockstep.rank
+    )
 
 
 def read_join(connection: socket.socket, timeout_s: float) -> Join | None:

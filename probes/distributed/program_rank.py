@@ -12,7 +12,7 @@ import msgspec
 
 from ..messages import WorkOrder
 from ..steered import become_the_script, die_with_parent, run_script, steer
-from .messages import dial_supervisor
+from .messages import dial_starter
 
 
 def main() -> None:
@@ -33,5 +33,5 @@ def main() -> None:
         module=kind == "module",
     )
     become_the_script(order)
-    channel = dial_supervisor(lockstep)
+    channel = dial_starter(lockstep)
     steer(order, channel, started_s, lambda steering: run_script(order, steering))

@@ -18,7 +18,6 @@ from ...records import (
     RankInfo,
     RankPairs,
     Trial,
-    TrialRequest,
     Versions,
 )
 from ..messages import RunPairs, RunTrial, StepSample, WorkOrder
@@ -118,27 +117,12 @@ class RankedWorker(ABC):
         first = found[0]
         return first.discovery, self._shared(first.device)
 
-    def run(
-        self,
-        request: TrialRequest,
-        ordinal: int,
-        *,
-        precision: float,
-        time_limit_s: float,
-        min_sample_s: float = 0.0,
-    ) -> tuple[Trial, tuple[StepSample, ...]]:
+    def run(self, order: RunTrial) -> tuple[Trial, tuple[StepSample, ...]]:
         """Runs one size on every rank.
 
         Raises:
             WorkerGone: a rank is over, and so are all.
         """
-        order = RunTrial(
-            request=request,
-            ordinal=ordinal,
-            precision=precision,
-            min_sample_s=min_sample_s,
-            time_limit_s=time_limit_s,
-        )
         parts = self._all(lambda link: link.run(order))
         return merged([trial for trial, _ in parts]), parts[0][1]
 

@@ -21,7 +21,7 @@ import torch.multiprocessing
 
 from ..messages import Channel, Spawning, WorkOrder, decode_to_worker
 from ..steered import steer
-from .messages import dial_supervisor
+from .messages import dial_starter
 
 
 class SteeredRank:
@@ -44,7 +44,7 @@ class SteeredRank:
         assert order.lockstep is not None
         lockstep = msgspec.structs.replace(order.lockstep, rank=index)
         order = msgspec.structs.replace(order, lockstep=lockstep)
-        steer(order, dial_supervisor(lockstep), started_s, lambda _: self.function(index, *args))
+        steer(order, dial_starter(lockstep), started_s, lambda _: self.function(index, *args))
 
 
 def steer_spawned(channel: Channel) -> None:
