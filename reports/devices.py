@@ -108,7 +108,7 @@ def together_text(answers: Mapping[str, tuple[RunRecord, Advice]]) -> str:
         return ""
     return (
         f"With equal shares {slowest} sets the pace: {equal / whole:.0%} of what the devices "
-        "can do together; shares in proportion to their speed lose less."
+        "can do together; unequal shares lose less (split plan)."
     )
 
 

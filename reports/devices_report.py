@@ -90,7 +90,7 @@ def _table(record: DevicesRecord, answers: Answers) -> Table:
     notes = []
     if several:
         columns.append(Column(title="share", unit="%"))
-        notes = ["share: of each step's samples, in proportion to the measured speed; an estimate."]
+        notes = ["share: of the samples per second of all devices, each at its own size."]
     return Table(title="Devices", columns=tuple(columns), rows=tuple(rows), notes=tuple(notes))
 
 
