@@ -1,8 +1,10 @@
-"""Two live processes of one script, alone and steered, that run in turn for a fraction of a second.
+"""Two live processes of one script that run in turn for a fraction of a second.
 
 Blocks that come one after the other differ by what the machine does meanwhile, which is far more
 than what is looked for. So both processes live all the time and are stopped and continued
-(SIGSTOP, SIGCONT) in short slices. A step counts when it lies within one slice.
+(SIGSTOP, SIGCONT) in short slices. A step counts when it lies within one slice. Two processes of
+the same program differ for as long as they live (where their memory lies), so that one pair of them
+says little, however long it runs.
 """
 
 from __future__ import annotations
@@ -42,20 +44,25 @@ class Slices:
         script: path of the script.
         arguments: its own.
         device: as `batchadvisor run --device` takes it.
+        steered: whether the second process is steered; else it runs alone like the first.
 
     Attributes:
         log: what the script printed, in either process.
     """
 
-    def __init__(self, script: Path, arguments: Sequence[str], device: str) -> None:
+    def __init__(
+        self, script: Path, arguments: Sequence[str], device: str, *, steered: bool
+    ) -> None:
+        self._steered = steered
         self._open = ExitStack()
         stamped = HERE / "stamped.py"
         self._bench = self._open.enter_context(
             Bench(stamped, (str(script.resolve()), *arguments), device)
         )
         self.log = self._bench.log
-        self._stamps = {one: self._bench.scratch.path / one for one in ("alone", "steered")}
+        self._stamps = {one: self._bench.scratch.path / one for one in ("first", "second")}
         self._groups: dict[str, int] = {}
+        self._alone: list[subprocess.Popen[bytes]] = []
         self._over = ""
 
     def __enter__(self) -> Slices:  # noqa: PYI034  Self needs Python 3.11
@@ -68,22 +75,22 @@ class Slices:
         self._open.close()
 
     def pairs(self, seconds: float) -> list[dict[str, Any]]:
-        """Runs both for so long in all; seconds a step of each, slice by slice.
+        """Runs both for so long in all, or until the script ends; seconds a step, slice by slice.
 
         Raises:
-            RuntimeError: one of them did not come to train, or ended.
+            RuntimeError: one of them did not come to train.
         """
         self._start()
-        step_s = statistics.median(self._steps("alone"))
+        step_s = statistics.median(self._steps("first"))
         slice_s = max(SLICE_S, (STEPS_A_SLICE + 1) * step_s)
         for one in self._groups:
             self._signal(one, signal.SIGSTOP)
         turns: list[tuple[str, float, float]] = []
         end = time.monotonic() + seconds
         for number in itertools.count():
-            if time.monotonic() >= end:
+            if time.monotonic() >= end or self._over:
                 break
-            for one in ("alone", "steered") if number % 2 else ("steered", "alone"):
+            for one in ("first", "second") if number % 2 else ("second", "first"):
                 start = time.perf_counter()
                 self._signal(one, signal.SIGCONT)
                 time.sleep(slice_s)
@@ -94,31 +101,36 @@ class Slices:
     # inside ----------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        environment = self._bench.environment
+        self._start_alone("first")
+        self._signal("first", signal.SIGSTOP)
+        if not self._steered:
+            self._start_alone("second")
+            return
+        self._bench.environment |= {"BENCH_STAMPS": str(self._stamps["second"])}
+        worker = self._open.enter_context(self._bench.worker())
+        self._groups["second"] = worker.pid
+        discovery, _ = worker.discover()
+        before = len(self._steps("second"))
+        threading.Thread(
+            target=self._steer, args=(worker, discovery.native_batch_size), daemon=True
+        ).start()
+        self._wait(lambda: len(self._steps("second")) > before + SKIPPED)
+
+    def _start_alone(self, one: str) -> None:
         with self.log.open("ab") as log:
-            alone = self._open.enter_context(
+            process = self._open.enter_context(
                 subprocess.Popen(
                     [sys.executable, str(self._bench.script), *self._bench.arguments],
-                    env=environment | {"BENCH_STAMPS": str(self._stamps["alone"])},
+                    env=self._bench.environment | {"BENCH_STAMPS": str(self._stamps[one])},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
                 )
             )
-        self._groups["alone"] = alone.pid
-        self._alone = alone
-        self._wait(lambda: len(self._steps("alone")) > SKIPPED)
-        self._signal("alone", signal.SIGSTOP)
-        self._bench.environment = environment | {"BENCH_STAMPS": str(self._stamps["steered"])}
-        worker = self._open.enter_context(self._bench.worker())
-        self._groups["steered"] = worker.pid
-        discovery, _ = worker.discover()
-        before = len(self._steps("steered"))
-        threading.Thread(
-            target=self._steer, args=(worker, discovery.native_batch_size), daemon=True
-        ).start()
-        self._wait(lambda: len(self._steps("steered")) > before + SKIPPED)
+        self._groups[one] = process.pid
+        self._alone.append(process)
+        self._wait(lambda: len(self._steps(one)) > SKIPPED)
 
     def _steer(self, worker: Worker, size: int) -> None:
         """One window without an end, at the script's own size."""
@@ -128,6 +140,8 @@ class Slices:
             worker.run(RunTrial(request=request, ordinal=0, precision=0.0, time_limit_s=0.0))
         except WorkerGone as gone:
             self._over = gone.detail
+        except OSError:
+            self._over = "the worker was closed"  # at the end, by `__exit__`
 
     def _wait(self, ready: Any) -> None:
         end = time.monotonic() + START_S
@@ -139,14 +153,10 @@ class Slices:
             time.sleep(0.05)
 
     def _signal(self, one: str, number: int) -> None:
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self._groups[one], number)
-            over = one == "alone" and self._alone.poll() is not None
-        except ProcessLookupError:
-            over = True
-        if over:
-            msg = f"the process that runs {one} has ended; give the script more steps"
-            raise RuntimeError(msg)
+        if any(process.poll() is not None for process in self._alone):
+            self._over = self._over or "the script has ended"
 
     def _steps(self, one: str) -> list[float]:
         noted = read_stamps(self._stamps[one])
@@ -156,7 +166,7 @@ class Slices:
         noted = {one: read_stamps(path) for one, path in self._stamps.items()}
         found = []
         for first, second in zip(turns[::2], turns[1::2], strict=True):
-            row: dict[str, Any] = {"first": first[0]}
+            row: dict[str, Any] = {"led": first[0]}
             for one, start, end in (first, second):
                 inside = noted[one][bisect_left(noted[one], start) : bisect_left(noted[one], end)]
                 if len(inside) > 1:
