@@ -24,21 +24,20 @@ from ..records import (
     Verdict,
 )
 from ..spread import inverse
-from .confirm import finalists
+from .confirm import finalists, own_instead
 from .distribution import num_ranks, scaling_of
 from .distribution_findings import distribution_findings
 from .energy import samples_per_joule
 from .facts import (
     best_timed,
-    can_be_delivered,
     confirmations,
-    known_bad,
     pooled,
     ran,
     smallest_bad,
     target_bytes,
     trusted_memory,
     undisturbed,
+    usable,
     was_compared,
 )
 from .findings import by_severity, findings_of
@@ -47,8 +46,8 @@ from .laws import fit_memory, fit_time
 from .observed import with_observed
 from .reasons import change, headline, reason
 from .sizes import largest_allowed
-from .tail import tail_of
-from .training import training_of
+from .tail import own_samples, tail_of
+from .training import training_of, with_steps_seen
 from .verdict import verdict_at
 
 
@@ -61,6 +60,7 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
     another = goal is not None and goal != record.goal
     if goal is not None:
         record = _under(record, goal)
+    record = with_steps_seen(record)
     unavailable: dict[str, str] = {}
     time_law = _time_law(record, unavailable)
     memory_law = _memory_law(record, unavailable)
@@ -80,7 +80,10 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         else None
     )
     training = None
-    if record.discovery is not None and chosen is not None:
+    unknown = record.discovery.why_steps_unknown if record.discovery is not None else ""
+    if unknown:
+        unavailable["training"] = unknown
+    elif record.discovery is not None and chosen is not None:
         training = training_of(
             record.discovery,
             chosen,
@@ -100,7 +103,7 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         sizes=tuple(
             _choice(record, size) for size in sorted({one.batch_size for one in ran(record)})
         ),
-        change=change(record, chosen, training.micro_batches if training else 1),
+        change=change(record, chosen, None if training is None else training.micro_batches),
         verdict=verdict,
         training=training,
         tail=tail,
@@ -129,29 +132,17 @@ def _choose(record: RunRecord, *, another: bool) -> int | None:
     Args:
         another: the goal is not the one that was confirmed; its size was measured once.
     """
-    target = target_bytes(record)
-    memory = trusted_memory(record)
     confirmed = {one.batch_size for one in confirmations(record)}
     proposed = finalists(record)
-    runs = {one.batch_size for one in ran(record)}
-
-    def fits(size: int) -> bool:
-        return (
-            size in runs
-            and can_be_delivered(record, size)
-            and not known_bad(record, size)
-            and (target is None or size not in memory or memory[size].peak_bytes <= target)
-        )
-
+    runs = {one.batch_size for one in ran(record) if usable(record, one.batch_size)}
     for size in proposed:
-        if fits(size) and (size in confirmed or not confirmed or another):
-            return size
+        if size in runs and (size in confirmed or not confirmed or another):
+            return own_instead(record, size) if confirmed and not another else size
     if record.goal.kind == "energy" and not proposed:
         return None
-    left = [size for size in best_timed(record) if fits(size)]
     if record.goal.kind == "memory":
-        left = [size for size in runs if fits(size)]
-        return max(left, default=None)
+        return max(runs, default=None)
+    left = [size for size in best_timed(record) if size in runs]
     return max(left, key=lambda size: _throughput(record, size), default=None)
 
 
@@ -182,7 +173,7 @@ def _choice(record: RunRecord, size: int) -> Choice:
         samples_per_s=samples_per_s,
         step_s=pooled(speaks, "step_s"),
         peak_bytes=None if memory is None else memory.peak_bytes,
-        epoch_s=_epoch(record, samples_per_s),
+        epoch_s=_epoch(record, samples_per_s, trials[-1].arrived_share),
         samples_per_joule=_per_joule(trials),
     )
 
@@ -196,12 +187,16 @@ def _optional(record: RunRecord, size: int | None) -> Choice | None:
     return None if size is None else _choice(record, size)
 
 
-def _epoch(record: RunRecord, samples_per_s: Spread | None) -> Spread | None:
-    """Seconds for the samples of one epoch at this rate; training steps only."""
+def _epoch(record: RunRecord, samples_per_s: Spread | None, arrive: float) -> Spread | None:
+    """Seconds for a process's samples of one epoch at this rate; training steps only.
+
+    Args:
+        arrive: share of the samples that a collate function does not leave out.
+    """
     if record.discovery is None or samples_per_s is None:
         return None
-    num_samples = record.discovery.primary.num_samples
-    return None if num_samples is None else inverse(samples_per_s, num_samples)
+    num_samples = own_samples(record.discovery)
+    return None if num_samples is None else inverse(samples_per_s, num_samples * arrive)
 
 
 def _time_law(record: RunRecord, unavailable: dict[str, str]) -> TimeLaw | None:
@@ -259,13 +254,19 @@ def _tail(
     return tail
 
 
+_NOT_EXECUTED = ("interrupted", "script_ended")
+"""Ends of a tail's trial that say nothing about a step of its length."""
+
+
 def _tail_check(record: RunRecord, tail: Tail | None) -> TailCheck | None:
     """What a step of the last batch's length did; where that is unknown, one of a single sample."""
     wanted = 1 if tail is None else tail.last_batch
     for trial in reversed(record.trials):
         if trial.purpose != "tail" and tail is None:
             continue
-        if wanted and trial.tail is not None and trial.tail.num_samples == wanted:
+        if trial.tail is None or trial.tail.outcome in _NOT_EXECUTED:
+            continue
+        if wanted and trial.tail.num_samples == wanted:
             return trial.tail
     return None
 

@@ -15,7 +15,6 @@ from .thresholds import (
     LOSS_SHARE,
     OPERATORS_PCT,
     OUTSIDE_SHARE,
-    PAYING_GAIN,
     SATURATED_GAIN,
     SATURATED_SHARE,
 )
@@ -86,7 +85,7 @@ def _host(profile: Profile | None, scaling: Scaling) -> _Rule | None:
 
 
 def _rising(scaling: Scaling) -> _Rule | None:
-    if scaling.gain is None or scaling.gain < PAYING_GAIN or scaling.fixed_share is not None:
+    if scaling.fixed_share is not None or not scaling.pays:
         return None
     return _Rule("host", "throughput still rises with the batch here")
 

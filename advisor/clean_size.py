@@ -13,9 +13,9 @@ from collections.abc import Mapping
 
 from ..records import RunRecord, Trial, TrialRequest
 from .energy import samples_per_joule
-from .facts import known_bad, searched, throughput
-from .knee import best_throughput, knee, law_of
-from .laws import fit_time
+from .facts import ruled_out, searched, throughput
+from .knee import knee, plateau, sure
+from .laws import fit_time, interpolated
 from .requests import timed_request
 from .sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
 from .tail import REACH, clean_from, harmful, last_batch
@@ -69,7 +69,7 @@ def next_clean(record: RunRecord, best: int | None) -> TrialRequest | None:
         return None
     near = _candidates(record, best)
     tried = {one.batch_size for one in record.trials if one.purpose == "search"}
-    if not near or any(size in tried or known_bad(record, size) for size in near):
+    if not near or any(size in tried or ruled_out(record, size) for size in near):
         return None
     return timed_request(record, near[0], _REASON.format(best))
 
@@ -87,24 +87,24 @@ def next_to_knee(record: RunRecord) -> TrialRequest | None:
     wanted = clean_from(record.discovery, (one for one in near if size < one <= top))
     if wanted is None:
         wanted = _clean_below(record, sizes, size)
-    if wanted is None or wanted in sizes or known_bad(record, wanted):
+    if wanted is None or wanted in sizes or ruled_out(record, wanted):
         return None
     return timed_request(record, wanted, _REASON.format(size))
 
 
 def _clean_below(record: RunRecord, sizes: dict[int, Trial], size: int) -> int | None:
-    """A smaller clean size that the law puts within the tolerance; the best first.
+    """A smaller clean size that the sizes beside it put within the tolerance; the largest first.
 
     Taken where memory, the data or the largest size tried leave no larger one.
     """
-    law = law_of(sizes)
-    if isinstance(law, str) or record.discovery is None:
+    sizes = sure(sizes)
+    if record.discovery is None or len(sizes) < 2:
         return None
-
-    floor = (1 - record.goal.tolerance) * best_throughput(sizes)
+    step_s = interpolated({one: one / throughput(trial) for one, trial in sizes.items()})
+    floor = (1 - record.goal.tolerance) * plateau(sizes)
     least = max(smallest_allowed(record), smallest_sound(record), int(size / REACH))
     near = dict.fromkeys(allowed(record, one) for one in range(size - 1, least - 1, -1))
-    fast = (one for one in near if least <= one < size and law.samples_per_s(one) >= floor)
+    fast = (one for one in near if least <= one < size and one / step_s(one) >= floor)
     return clean_from(record.discovery, fast)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from ..records import Advice, Change, Choice, Comparison, Difference, RunRecord, Spread
-from .facts import best_timed, trusted_memory
+from .facts import best_timed, throughput, timed, trusted_memory, undisturbed
 
 MEMORY_NOISE = 0.02
 """Peaks that differ by less are not said to differ: they hold no interval of their own."""
@@ -19,8 +21,10 @@ def compare(
     """Throughput and memory of two runs, size by size and at what each recommends.
 
     The intervals are those within each run. What changes from run to run (clocks, neighbours on
-    the machine) is not in them.
+    the machine) is not in them; how much that may be, the readings tell that each run took of one
+    size at several moments.
     """
+    moved = max((one for one in map(_moved, (before, after)) if one is not None), default=None)
     rates_before, rates_after = _rates(before, advice_before), _rates(after, advice_after)
     peaks_before = {size: one.peak_bytes for size, one in trusted_memory(before).items()}
     peaks_after = {size: one.peak_bytes for size, one in trusted_memory(after).items()}
@@ -29,18 +33,29 @@ def compare(
     sizes = []
     for size in sorted(every_before & every_after):
         if size in rates_before and size in rates_after:
-            sizes.append(_rate(size, rates_before[size], size, rates_after[size]))
+            sizes.append(_rate((size, size), rates_before[size], rates_after[size], moved))
         if size in peaks_before and size in peaks_after:
             sizes.append(_peak(size, peaks_before[size], peaks_after[size]))
     return Comparison(
-        recommended=_recommended(advice_before.recommended, advice_after.recommended),
+        recommended=_recommended(advice_before.recommended, advice_after.recommended, moved),
         sizes=tuple(sizes),
         only_before=tuple(sorted(every_before - every_after)),
         only_after=tuple(sorted(every_after - every_before)),
         differs=_differs(before, after),
         same_device=_device(before) == _device(after),
         same_script=before.script.path == after.script.path,
+        moved=moved,
     )
+
+
+def _moved(record: RunRecord) -> float | None:
+    """The largest ratio of two readings of one size, each of a trial of its own."""
+    readings: defaultdict[int, list[float]] = defaultdict(list)
+    for trial in undisturbed(timed(record)):
+        if throughput(trial) > 0:
+            readings[trial.batch_size].append(throughput(trial))
+    pairs = [max(one) / min(one) for one in readings.values() if len(one) > 1]
+    return max(pairs, default=None)
 
 
 def _rates(record: RunRecord, advice: Advice) -> dict[int, Spread]:
@@ -52,26 +67,30 @@ def _rates(record: RunRecord, advice: Advice) -> dict[int, Spread]:
     return {size: one for size, one in found.items() if one is not None}
 
 
-def _recommended(before: Choice | None, after: Choice | None) -> Difference | None:
+def _recommended(
+    before: Choice | None, after: Choice | None, moved: float | None
+) -> Difference | None:
     if before is None or after is None:
         return None
     if before.samples_per_s is None or after.samples_per_s is None:
         return None
-    return _rate(before.batch_size, before.samples_per_s, after.batch_size, after.samples_per_s)
+    sizes = (before.batch_size, after.batch_size)
+    return _rate(sizes, before.samples_per_s, after.samples_per_s, moved)
 
 
-def _rate(size: int, before: Spread, size_after: int, after: Spread) -> Difference:
+def _rate(sizes: tuple[int, int], before: Spread, after: Spread, moved: float | None) -> Difference:
+    beyond = moved or 1.0
     change: Change = "cannot tell"
     ratio = low = high = None
     if before.low > 0 and before.median > 0:
         ratio = after.median / before.median
         low, high = after.low / before.high, after.high / before.low
-        if min(before.num_samples, after.num_samples) > 1:  # one value alone has no interval
-            change = "more" if low > 1 else "less" if high < 1 else "cannot tell"
+        if before.is_interval and after.is_interval:
+            change = "more" if low > beyond else "less" if high * beyond < 1 else "cannot tell"
     return Difference(
         quantity="samples_per_s",
-        batch_before=size,
-        batch_after=size_after,
+        batch_before=sizes[0],
+        batch_after=sizes[1],
         before=before,
         after=after,
         ratio=ratio,

@@ -12,15 +12,13 @@ from .cost import Budget
 from .energy import samples_per_joule, thriftiest
 from .facts import (
     best_timed,
-    can_be_delivered,
     confirmations,
-    known_bad,
     ran,
+    ruled_out,
     searched,
-    target_bytes,
     throughput,
-    trusted_memory,
     undisturbed,
+    usable,
 )
 from .knee import fastest, knee
 from .rounds import ratio
@@ -263,7 +261,7 @@ def next_tail(record: RunRecord) -> TrialRequest | None:
 
 def _after_rejections(record: RunRecord, size: int, best: int) -> int:
     """Moves from the knee towards the fastest size while the confirmation rejects it."""
-    known = sorted(set(best_timed(record)) | {best})
+    known = sorted({best, *(one for one in best_timed(record) if usable(record, one))})
     drift = _drift(record)
     while size < best:
         found = ratio_to(record, size, best)
@@ -275,8 +273,23 @@ def _after_rejections(record: RunRecord, size: int, best: int) -> int:
         larger = [one for one in known if size < one <= best]
         step = allowed(record, size * STEP_UP, up=True)
         # A near neighbour that ran, else one between that will now be run.
-        size = larger[0] if larger[0] <= size * 1.5 or not size < step < best else step
+        between = size < step < best and not ruled_out(record, step)
+        size = step if between and larger[0] > size * 1.5 else larger[0]
     return size
+
+
+def own_instead(record: RunRecord, size: int) -> int:
+    """The script's own size where the fresh process clearly prefers it to a smaller knee.
+
+    A single comparison moves no search, but a change that it speaks against is none to recommend.
+    """
+    own = record.discovery.native_batch_size if record.discovery is not None else size
+    if record.goal.kind != "knee" or own <= size or not usable(record, own):
+        return size
+    found = ratio_to(record, size, own)
+    floor = 1 - record.goal.tolerance
+    worse = found is not None and found[2] < floor and found[0] + _drift(record) < floor
+    return own if worse else size
 
 
 def _drift(record: RunRecord) -> float:
@@ -298,16 +311,4 @@ def _runner_up(record: RunRecord, best: int) -> int | None:
 
 def _fitting(record: RunRecord) -> set[int]:
     """The sizes that ran, stayed below the target, and did not fail a confirmation."""
-    target = target_bytes(record)
-    memory = trusted_memory(record)
-    return {
-        one.batch_size
-        for one in ran(record)
-        if not known_bad(record, one.batch_size)
-        and can_be_delivered(record, one.batch_size)
-        and (
-            target is None
-            or one.batch_size not in memory
-            or memory[one.batch_size].peak_bytes <= target
-        )
-    }
+    return {one.batch_size for one in ran(record) if usable(record, one.batch_size)}

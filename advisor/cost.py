@@ -23,7 +23,7 @@ def turns_s(plan: TurnsPlan, step_s: Callable[[int], float]) -> float:
     """Estimated seconds of sizes that take turns.
 
     Args:
-        step_s: seconds of an optimizer step by size.
+        step_s: seconds of what lies between two changes of size, by size.
     """
     turns = zip(plan.sizes, plan.num_steps, strict=True)
     round_s = sum((plan.num_warmup_steps + num) * step_s(size) for size, num in turns)
@@ -44,14 +44,19 @@ class Budget:
         self.left_s = record.goal.budget_s - record.search_s
 
     def step_s(self, size: int) -> float:
-        """Estimated seconds per step: the law, else in proportion to a measured size."""
+        """Estimated seconds per counted step: as many optimizer steps as a pool has batches for."""
+        discovery = self._record.discovery
+        return self._one_step_s(size) * (discovery.pool if discovery is not None else 1)
+
+    def _one_step_s(self, size: int) -> float:
+        """The law, else in proportion to a measured size."""
         if not isinstance(self._law, str):
             return self._law.step_s(size)
         if self._times:
             nearest = min(self._times, key=lambda one: (abs(one - size), one))
             return self._times[nearest] * max(1.0, size / nearest)
         discovery = self._record.discovery
-        if discovery is None:
+        if discovery is None or discovery.native_step_s is None:
             return 0.0
         return discovery.native_step_s * max(1.0, size / max(1, discovery.native_batch_size))
 

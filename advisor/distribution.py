@@ -59,7 +59,9 @@ def scaling_of(record: RunRecord, batch_size: int | None = None) -> Scaling | No
     found = record.distribution
     if found is None or found.world_size < 2:
         return None
-    usable = [one for one in found.communication if _pairs(one) is not None]
+    # Of a job some of whose ranks are missing nobody knows which was the slowest.
+    whole = [one for one in found.communication if len(one.ranks) == found.world_size]
+    usable = [one for one in whole if _pairs(one) is not None]
     if not usable:
         return None
     chosen = next(

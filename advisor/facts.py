@@ -70,6 +70,22 @@ def known_bad(record: RunRecord, size: int) -> bool:
     )
 
 
+def over_target(record: RunRecord, size: int) -> bool:
+    """Whether a size is known to take more memory than a recommended one may."""
+    target, memory = target_bytes(record), trusted_memory(record).get(size)
+    return target is not None and memory is not None and memory.peak_bytes > target
+
+
+def ruled_out(record: RunRecord, size: int) -> bool:
+    """Whether a size can be neither recommended nor tried again."""
+    return known_bad(record, size) or over_target(record, size)
+
+
+def usable(record: RunRecord, size: int) -> bool:
+    """Whether a size that ran may be recommended."""
+    return not ruled_out(record, size) and can_be_delivered(record, size)
+
+
 def undisturbed(trials: list[Trial]) -> list[Trial]:
     """Those without doubts, or all where each has one."""
     return [one for one in trials if not one.doubts] or trials
@@ -102,16 +118,13 @@ def was_compared(record: RunRecord, size: int) -> bool:
 
 
 def searched(record: RunRecord) -> dict[int, Trial]:
-    """The same of the search alone, without sizes refused since or larger than the data.
+    """The same of the search alone, without sizes that may not be recommended.
 
-    What the search found does not change while it is being confirmed.
+    What the search found does not change while it is being confirmed, except for sizes that are
+    refused by then or turn out to take too much memory.
     """
     found = _compared(searched_trials(record), turns_of(record, "search"))
-    return {
-        size: one
-        for size, one in found.items()
-        if not known_bad(record, size) and can_be_delivered(record, size)
-    }
+    return {size: one for size, one in found.items() if usable(record, size)}
 
 
 def searched_trials(record: RunRecord) -> list[Trial]:
@@ -133,8 +146,16 @@ def _compared(trials: list[Trial], turns: list[Turns]) -> dict[int, Trial]:
     own trials, so that they can stand beside sizes that took no turns.
     """
     found = fastest_of(trials)
-    micro_batches = next((one.micro_batches or 1 for one in found.values()), 1)
-    rates = {size: one for size, one in speeds(turns, micro_batches).items() if size in found}
+    # A script that accumulates up to a number of samples takes fewer batches of a larger size.
+    met = {size for one in turns for size in one.sizes}
+    micro_batches = next(
+        (one.micro_batches or 1 for one in found.values() if one.batch_size in met), 1
+    )
+    rates = {
+        size: scaled(one, found[size].arrived_share)
+        for size, one in speeds(turns, micro_batches).items()
+        if size in found
+    }
     if not rates:
         return found
     level = fmean(
@@ -143,7 +164,8 @@ def _compared(trials: list[Trial], turns: list[Turns]) -> dict[int, Trial]:
     )
     for size, rate in rates.items():
         samples_per_s = scaled(rate, exp(level)) if abs(level) > WANDERING else rate
-        step_s = inverse(samples_per_s, size * micro_batches)
+        per_step = size * (found[size].micro_batches or 1) * found[size].arrived_share
+        step_s = inverse(samples_per_s, per_step)
         found[size] = msgspec.structs.replace(
             found[size], samples_per_s=samples_per_s, step_s=step_s
         )
@@ -160,7 +182,8 @@ def trusted_memory(record: RunRecord) -> dict[int, Memory]:
     """Peak memory by size, in order of size.
 
     In one process a size that comes after a larger one sees what that one left behind (heap,
-    cached blocks), so readings without such a predecessor are preferred.
+    cached blocks), so readings without such a predecessor are preferred. A backend without
+    counters reads 0; that is no reading.
     """
     clean: dict[int, Memory] = {}
     other: dict[int, Memory] = {}
@@ -169,6 +192,8 @@ def trusted_memory(record: RunRecord) -> dict[int, Memory]:
         before = largest.get(trial.worker, 0)
         largest[trial.worker] = max(before, trial.batch_size)
         if not trial.ran or trial.memory is None or trial.purpose == "tail":
+            continue
+        if trial.memory.peak_bytes <= 0:
             continue
         if trial.batch_size < before:
             other[trial.batch_size] = trial.memory

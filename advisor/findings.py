@@ -7,17 +7,18 @@ from collections.abc import Callable
 
 from ..records import Evidence, Finding, RunRecord, Tail, TailCheck
 from ..units import format_bytes
+from . import batch_findings
 from .cost import BUDGET_SPENT
 from .facts import (
     confirmations,
     failed,
-    input_widening,
     pooled,
     ran,
     searched,
+    smallest_bad,
     undisturbed,
-    why_unordered,
 )
+from .knee import fastest, uncompared
 from .sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
 from .suspects import slower_than_larger
 from .tail_findings import tail_findings
@@ -41,7 +42,7 @@ def findings_of(
         found += _noise(record, batch_size)
         found += _disagreement(record, batch_size)
         found += _retries(record, batch_size)
-    for rule in _RULES:
+    for rule in (*_RULES, *batch_findings.RULES):
         found += rule(record)
     return by_severity(found)
 
@@ -169,13 +170,17 @@ def _ended(record: RunRecord) -> list[Finding]:
 
 
 def _broken(record: RunRecord) -> list[Finding]:
+    bad = smallest_bad(record)
+    log = "its output and traceback are in the run's log"
     return [
         Finding(
             rule=f"trial.{one.outcome}",
             severity="warning",
             message=f"batch {one.batch_size} did not run: {one.detail}",
             evidence=(Evidence(metric="batch size", value=one.batch_size),),
-            remedy="its output and traceback are in the run's log; larger sizes were left out.",
+            remedy=f"{log}; larger sizes were left out."
+            if bad is not None and bad <= one.batch_size
+            else f"{log}.",
         )
         for one in failed(record)
         if one.outcome not in ("out_of_memory", "script_ended")
@@ -241,43 +246,20 @@ def _falling(record: RunRecord) -> list[Finding]:
     ]
 
 
-def _approximate(record: RunRecord) -> list[Finding]:
-    if record.discovery is None or record.discovery.primary.steered != "approximate":
+def _not_compared(record: RunRecord) -> list[Finding]:
+    """Sizes above the fastest of the table that are not called the fastest."""
+    sizes = uncompared(record)
+    if not sizes:
         return []
+    listed = ", ".join(map(str, sizes))
     return [
         Finding(
-            rule="steering.approximate",
-            severity="warning",
-            message=f"the batch sampler {record.discovery.primary.sampler} does not follow its "
-            "batch_size; its batches were flattened and cut again, its grouping is lost",
-            remedy="treat times and memory as estimates if it groups by length.",
-        )
-    ]
-
-
-def _by_index(record: RunRecord) -> list[Finding]:
-    if not any(one.size_proof == "indices" for one in ran(record)):
-        return []
-    return [
-        Finding(
-            rule="steering.indices",
+            rule="turns.left_out",
             severity="info",
-            message="no tensor of the batch carries its size; it was proved by the number of "
-            "samples fetched from the dataset",
-        )
-    ]
-
-
-def _as_asked(record: RunRecord) -> list[Finding]:
-    if not any(one.size_proof == "asked" for one in ran(record)):
-        return []
-    return [
-        Finding(
-            rule="door.as_asked",
-            severity="info",
-            message="no loader and no tensor shows the batch size; the sizes are those that were "
-            "asked for",
-            remedy="a size that the script ignores would look as fast at every value.",
+            message=f"batch {listed} read faster than {fastest(record)} but did not take turns "
+            "with it: the machine may have been faster at that moment",
+            evidence=tuple(Evidence(metric="batch size", value=size) for size in sizes),
+            remedy="run again with a larger --budget, which lets longer steps take turns.",
         )
     ]
 
@@ -301,59 +283,6 @@ def _damaged(record: RunRecord) -> list[Finding]:
     ]
 
 
-def _varying_inputs(record: RunRecord) -> list[Finding]:
-    """The peak depends on the longest batch; a short window may not have seen it."""
-    seen = [one.inputs for one in ran(record) if one.inputs is not None]
-    unordered = why_unordered(record)
-    if not seen:
-        return _worst_case_not_kept(unordered)
-    low, high = min(one.smallest for one in seen), max(one.largest for one in seen)
-    words = f"batches varied from {low:.0f} to {high:.0f} elements a sample, padding included"
-    if record.goal.worst_case and not unordered:
-        words += "; every trial began with the longest samples"
-        return [Finding(rule="inputs.vary", severity="info", message=words)]
-    widening = input_widening(record)
-    message = f"{words}; the longest batch of an epoch may need more memory than any trial saw"
-    if widening > 1:
-        message += f", so {1 - 1 / widening:.0%} more of the memory is left free"
-    return [
-        *_worst_case_not_kept(unordered),
-        Finding(
-            rule="inputs.vary",
-            severity="warning",
-            message=message,
-            evidence=(Evidence(metric="longest batch over a usual one", value=round(widening, 3)),)
-            if widening > 1
-            else (),
-            remedy="keep some memory free, or cut the longest samples."
-            if unordered or not _can_be_ordered(record)
-            else "run with --worst-case, which begins every trial with the longest samples.",
-        ),
-    ]
-
-
-def _can_be_ordered(record: RunRecord) -> bool:
-    """Whether `--worst-case` could choose the samples of the loader that trains."""
-    found = record.discovery
-    return found is not None and found.door == "loader" and not found.primary.iterable
-
-
-def _worst_case_not_kept(why: str) -> list[Finding]:
-    """`--worst-case` was asked for, and the samples came as they do."""
-    if not why:
-        return []
-    return [
-        Finding(
-            rule="inputs.unordered",
-            severity="warning",
-            message=f"--worst-case had no effect: {why}; trials did not begin with the longest "
-            "samples",
-            remedy="leave memory free for them (--memory-margin), or sort the data by length, "
-            "the longest first, for this run.",
-        )
-    ]
-
-
 _RULES: tuple[Callable[[RunRecord], list[Finding]], ...] = (
     _refused,
     _broken,
@@ -361,10 +290,7 @@ _RULES: tuple[Callable[[RunRecord], list[Finding]], ...] = (
     _out_of_budget,
     _doubts,
     _falling,
+    _not_compared,
     _bounded,
-    _approximate,
-    _varying_inputs,
-    _by_index,
-    _as_asked,
     _damaged,
 )

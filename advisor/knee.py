@@ -7,28 +7,52 @@ sizes are measured for that, knee_search.py says.
 
 from __future__ import annotations
 
+from math import exp, fsum
+
 from ..records import RunRecord, TimeLaw, Trial
-from .facts import searched, throughput
-from .laws import fit_time, knee_of
+from .facts import WANDERING, searched, throughput, turns_of
+from .laws import fit_time, size_at
 from .scaling import input_share
 from .sizes import smallest_sound
 from .tail import REACH, harmful
 from .thresholds import INPUT_SHARE
+from .turns import field
 
 SAME = 0.01
 """Sizes this close to the best are as good."""
 UNSURE = 0.05
-"""A size whose interval begins so much below that of another is not called the fastest."""
+"""A size whose interval begins so much below that of another may have had luck; see `sure`."""
+SURE = 0.005
+"""Intervals narrower than this count as this wide: two windows differ by more."""
 CLOSE = 1.15
-"""A law's proposal this close to a measured size says nothing new."""
+"""A law's proposal this close to a measured size says nothing new; nor does a size that falls
+short of the law's knee by less lie outside."""
 LAW_FROM = 0.5
 """The time law is taken from sizes with this share of the best throughput: small batches leave
 cores idle and follow another line."""
 
 
+def judged(record: RunRecord) -> dict[int, Trial]:
+    """What the search found, without sizes that could not be compared with the others in turn.
+
+    The time of such a one was taken while the machine had a speed that the others never met: those
+    that the budget left no time for say nothing, those whose steps are too long to take turns only
+    where they are faster by more than the machine wanders. Where nothing else is left, all are
+    judged.
+    """
+    sizes = searched(record)
+    met = {size for one in turns_of(record, "search") for size in one.sizes} & sizes.keys()
+    if not met:
+        return sizes
+    clearly = exp(WANDERING) * best_throughput({size: sizes[size] for size in met})
+    long = {size for size, one in sizes.items() if size > max(met) and throughput(one) < clearly}
+    unmet = (set(field(record)) | long) - met
+    return {size: one for size, one in sizes.items() if size not in unmet} or sizes
+
+
 def knee(record: RunRecord) -> int | None:
     """The size that ran and is the knee by what the search found."""
-    sizes = searched(record)
+    sizes = judged(record)
     if not sizes:
         return None
     within = inside(record, sizes)
@@ -43,7 +67,7 @@ def knee(record: RunRecord) -> int | None:
 
 def tail_avoided(record: RunRecord) -> int | None:
     """The smaller size that `knee` passed over for the end of its epoch, if it did."""
-    sizes, chosen = searched(record), knee(record)
+    sizes, chosen = judged(record), knee(record)
     if chosen is None:
         return None
     smallest = min(inside(record, sizes))
@@ -51,15 +75,31 @@ def tail_avoided(record: RunRecord) -> int | None:
 
 
 def fastest(record: RunRecord) -> int | None:
-    """The best size of what the search found, of those that are surely fast.
+    """The best size of what the search found, of those that are surely fast."""
+    sizes = sure(judged(record))
+    return best_size(sizes) if sizes else None
 
-    One that was timed once, by itself, may have had luck: its interval begins far below others'.
+
+def uncompared(record: RunRecord) -> list[int]:
+    """The sizes that read faster than the fastest and were not judged, as nothing met them."""
+    sizes, best = searched(record), fastest(record)
+    if best is None:
+        return []
+    unmet = sizes.keys() - judged(record).keys()
+    return sorted(size for size in unmet if throughput(sizes[size]) > throughput(sizes[best]))
+
+
+def sure(sizes: dict[int, Trial]) -> dict[int, Trial]:
+    """The sizes without those that only luck may have made the fastest.
+
+    One that was timed once, by itself, may reach the highest median with an interval that begins
+    far below others'. Slower sizes stay, however wide their intervals.
     """
-    sizes = searched(record)
     lows = {size: one.samples_per_s.low for size, one in sizes.items() if one.samples_per_s}
     floor = (1 - UNSURE) * max(lows.values(), default=0.0)
-    sure = {size: sizes[size] for size, low in lows.items() if low >= floor}
-    return best_size(sure) if sure else None
+    fast = {size for size, low in lows.items() if low >= floor}
+    top = max((throughput(sizes[size]) for size in fast), default=0.0)
+    return {size: one for size, one in sizes.items() if size in fast or throughput(one) <= top}
 
 
 def inside(record: RunRecord, sizes: dict[int, Trial]) -> list[int]:
@@ -70,19 +110,16 @@ def inside(record: RunRecord, sizes: dict[int, Trial]) -> list[int]:
     """
     tolerance = record.goal.tolerance
     sound = smallest_sound(record)
-    sizes = {size: one for size, one in sizes.items() if size >= sound} or sizes
-    floor = (1 - tolerance) * best_throughput(sizes)
-    law = law_of(sizes)
-    knee_by_law = None
-    if not isinstance(law, str):
-        knee_by_law = knee_of(law, best_size(sizes), tolerance) / CLOSE
+    sizes = sure({size: one for size, one in sizes.items() if size >= sound} or sizes)
+    floor = (1 - tolerance) * plateau(sizes)
+    by_law = knee_by_law(sizes, tolerance)
 
     def is_inside(size: int, trial: Trial) -> bool:
         rate = trial.samples_per_s
         assert rate is not None
-        if knee_by_law is None or not rate.low < floor <= rate.high:
+        if by_law is None or not rate.low < floor <= rate.high:
             return rate.median >= floor
-        return size >= knee_by_law
+        return size >= by_law / CLOSE
 
     best = max(sizes, key=lambda size: throughput(sizes[size]))
     return [size for size, trial in sizes.items() if size == best or is_inside(size, trial)]
@@ -104,6 +141,32 @@ def best_size(sizes: dict[int, Trial]) -> int:
 def best_throughput(sizes: dict[int, Trial]) -> float:
     """The highest median, samples per second."""
     return max(map(throughput, sizes.values()))
+
+
+def plateau(sizes: dict[int, Trial]) -> float:
+    """The best throughput, samples per second: mean of those that may be it, the surer the more.
+
+    The highest median alone would be too high by luck, the more so the more sizes are as good.
+    Weights are the inverse squares of the intervals' half-widths.
+    """
+    top = best_throughput(sizes)
+    rates = [
+        one.samples_per_s
+        for one in sizes.values()
+        if one.samples_per_s is not None and may_be_best(one, top)
+    ]
+    weights = [max(SURE, one.relative_half_width) ** -2 for one in rates]
+    pairs = zip(rates, weights, strict=True)
+    return fsum(rate.median * weight for rate, weight in pairs) / fsum(weights)
+
+
+def knee_by_law(sizes: dict[int, Trial], tolerance: float) -> float | None:
+    """The size at which the time law comes within the tolerance of the best, if there is one."""
+    sizes = sure(sizes)
+    law = law_of(sizes)
+    if isinstance(law, str):
+        return None
+    return size_at(law, (1 - tolerance) * plateau(sizes))
 
 
 def may_be_best(trial: Trial, top: float) -> bool:

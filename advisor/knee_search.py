@@ -7,10 +7,10 @@ from math import sqrt
 
 from ..records import RunRecord, Trial, TrialRequest
 from .clean_size import next_to_knee
-from .cost import Budget
+from .cost import BUDGET_SPENT, Budget
 from .energy import samples_per_joule
 from .facts import (
-    known_bad,
+    ruled_out,
     searched,
     smallest_bad,
     target_bytes,
@@ -24,11 +24,10 @@ from .knee import (
     best_throughput,
     inside,
     knee,
-    law_of,
+    knee_by_law,
     may_be_best,
 )
-from .laws import knee_of
-from .memory_guard import largest_safe
+from .memory_guard import LEAST_STEP, largest_safe, room_ends
 from .requests import timed_request
 from .sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
 from .suspects import again
@@ -63,30 +62,52 @@ def next_size(record: RunRecord, budget: Budget) -> TrialRequest | str:
         or _refine(record)
         or _sharpen(record)
         or next_to_knee(record)
-        or "the knee is bracketed"
+        or _why_over(record)
     )
 
 
+def _why_over(record: RunRecord) -> str:
+    """Why nothing is left to do, of what is affordable."""
+    sizes = searched(record)
+    last, worth = max(sizes, default=0), _worth(record)
+    paid = bool(sizes) and _growth_pays(record, sizes)
+    if paid and worth(sizes[last]) >= max(map(worth, sizes.values())):
+        ends = room_ends(record)
+        if _steps_up(record):
+            return BUDGET_SPENT
+        if ends is not None and ends <= last * LEAST_STEP < largest_allowed(record):
+            return "memory allows no larger size"
+    return "the knee is bracketed"
+
+
 def _grow(record: RunRecord, budget: Budget) -> TrialRequest | None:
+    """The longest step up that leaves time for what comes after it."""
+    sizes = searched(record)
+    for request in _steps_up(record):
+        share = budget.trial_s(request) / record.goal.budget_s
+        lost = throughput(sizes[max(sizes)]) < best_throughput(sizes)
+        if share <= (COSTLY if lost else TOO_COSTLY) and budget.allows(request):
+            return request
+    return None
+
+
+def _steps_up(record: RunRecord) -> list[TrialRequest]:
+    """Steps to larger sizes within memory and data, the longest first, while they pay."""
     sizes = searched(record)
     if not sizes or not _growth_pays(record, sizes):
-        return None
+        return []
     last = max(sizes)
     top = largest_allowed(record)
     limit = target_bytes(record)
     if limit is not None:
         safe = largest_safe(trusted_memory(record), limit, smallest_bad(record))
         top = min(top, safe) if safe is not None else top
-    for factor in (GROWTH, 2.0, 1.5):
-        size = allowed(record, min(top, last * factor))
-        if size <= last * 1.1 or size > top or known_bad(record, size):
-            continue
-        request = timed_request(record, size, f"x{size / last:.1f}: does a larger batch still pay?")
-        share = budget.trial_s(request) / record.goal.budget_s
-        lost = throughput(sizes[last]) < best_throughput(sizes)
-        if share <= (COSTLY if lost else TOO_COSTLY) and budget.allows(request):
-            return request
-    return None
+    steps = [allowed(record, min(top, last * factor)) for factor in (GROWTH, 2.0, 1.5)]
+    return [
+        timed_request(record, size, f"x{size / last:.1f}: does a larger batch still pay?")
+        for size in steps
+        if last * LEAST_STEP < size <= top and not ruled_out(record, size)
+    ]
 
 
 def _growth_pays(record: RunRecord, sizes: dict[int, Trial]) -> bool:
@@ -121,13 +142,13 @@ def _refine(record: RunRecord) -> TrialRequest | None:
     outside = max((size for size in sizes if size < first), default=None)
     if outside is None:
         wanted = allowed(record, max(least, first // 4)) if first > least else first
-    elif first <= outside * BRACKET or first - outside <= 1 or _at_the_law(record, first):
+    elif first <= outside * BRACKET or first - outside <= 1:
         return None
     else:
         wanted = _between(record, sizes, outside, first)
         if not outside < wanted < first:
             return None
-    if wanted in sizes or known_bad(record, wanted):
+    if wanted in sizes or ruled_out(record, wanted):
         return None
     return timed_request(record, wanted, "close to the knee")
 
@@ -171,31 +192,18 @@ def _beside_the_best(record: RunRecord, sizes: dict[int, Trial]) -> TrialRequest
     for other in (*smaller, *larger):
         wanted = allowed(record, sqrt(other * best))
         apart = max(other, best) > BESIDE * min(other, best)
-        if apart and wanted not in sizes and not known_bad(record, wanted):
+        if apart and wanted not in sizes and not ruled_out(record, wanted):
             return timed_request(
                 record, wanted, f"between {min(other, best)} and {max(other, best)}"
             )
     return None
 
 
-def _at_the_law(record: RunRecord, size: int) -> bool:
-    """Whether a size is inside by the law and too close to the threshold to be told by times."""
-    sizes = searched(record)
-    tolerance = record.goal.tolerance
-    rate = sizes[size].samples_per_s
-    floor = (1 - tolerance) * best_throughput(sizes)
-    law = law_of(sizes)
-    if isinstance(law, str) or rate is None or rate.low >= floor:
-        return False
-    return size <= knee_of(law, best_size(sizes), tolerance) * CLOSE
-
-
 def _between(record: RunRecord, sizes: dict[int, Trial], outside: int, inside: int) -> int:
     """Where a law puts the knee, if it agrees with the bracket; else the geometric middle."""
-    tolerance = record.goal.tolerance
-    law = law_of(sizes)
-    if not isinstance(law, str):
-        proposal = allowed(record, knee_of(law, best_size(sizes), tolerance), up=True)
+    by_law = knee_by_law(sizes, record.goal.tolerance)
+    if by_law is not None:
+        proposal = allowed(record, by_law, up=True)
         if outside * CLOSE <= proposal <= inside / CLOSE:
             return proposal
     return allowed(record, sqrt(inside * outside))

@@ -31,7 +31,7 @@ def next_size(record: RunRecord, budget: Budget) -> TrialRequest | str:
         return wanted
     size = min(wanted, top)
     if record.goal.keep_effective_batch:
-        size = _divisor(record, size, last)
+        size = _divisor(record, size, last, top)
     if size in sizes or 0 < size <= last or (seen.refused is not None and size >= seen.refused):
         return "the largest size is bracketed"
     request = fit_request(size, "does it fit?")
@@ -46,8 +46,7 @@ def seen_so_far(record: RunRecord) -> Seen | None:
     sizes = {one.batch_size for one in ran(record)}
     if not sizes or target is None or record.device is None:
         return None
-    # A backend without counters reads nothing; that is no reading of 0.
-    memory = {size: one for size, one in trusted_memory(record).items() if one.peak_bytes > 0}
+    memory = trusted_memory(record)
     searches = [one for one in record.trials if one.purpose == "search"]
     cpu = record.device.kind == "cpu"
     return Seen(
@@ -60,9 +59,9 @@ def seen_so_far(record: RunRecord) -> Seen | None:
     )
 
 
-def _divisor(record: RunRecord, size: int, last: int) -> int:
-    """The divisor of the kept batch below a size, or the next one above what ran."""
+def _divisor(record: RunRecord, size: int, last: int, top: int) -> int:
+    """The divisor of the kept batch below a size, or the next one above what ran, within bounds."""
     whole = effective_batch(record)
-    divisors = [one for one in range(1, whole + 1) if whole % one == 0]
+    divisors = [one for one in range(1, min(whole, top) + 1) if whole % one == 0]
     below = [one for one in divisors if last < one <= size]
     return below[-1] if below else next((one for one in divisors if one > last), last)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from ..records import MemoryLaw, TimeLaw
@@ -128,13 +129,31 @@ def fit_time(times: Mapping[int, float]) -> TimeLaw | str:
     return TimeLaw(fixed_s=fixed, slope_s=slope, residual=miss, sizes=tuple(b for b, _ in points))
 
 
-def knee_of(law: TimeLaw, largest: int, tolerance: float) -> float:
-    """The size at which a time law reaches (1 - tolerance) of its throughput at `largest`.
+def size_at(law: TimeLaw, samples_per_s: float) -> float | None:
+    """The size, at least 1, at which a time law reaches a throughput; `None` if it never does.
 
-    With t(B) = a + b B the throughput is B / (a + b B); setting it to (1 - tol) of the value at
-    B_max gives B = (1 - tol) a / (a / B_max + tol b).
+    With t(B) = a + b B the throughput is R = B / (a + b B), which gives B = a R / (1 - b R).
     """
-    fixed, slope = law.fixed_s, law.slope_s
-    if fixed <= 0:
-        return 1.0
-    return max(1.0, (1 - tolerance) * fixed / (fixed / largest + tolerance * slope))
+    rest = 1 - law.slope_s * samples_per_s
+    return max(1.0, law.fixed_s * samples_per_s / rest) if rest > 0 else None
+
+
+def interpolated(times: Mapping[int, float]) -> Callable[[int], float]:
+    """Seconds per step by size, straight lines between measured sizes, never falling.
+
+    Below the smallest size its own time is taken, which is an upper bound; nothing is said above
+    the largest, and its time is given there.
+    """
+    sizes = sorted(times)
+    seconds: list[float] = []
+    for size in sizes:
+        seconds.append(max(times[size], seconds[-1] if seconds else 0.0))
+
+    def at(size: int) -> float:
+        place = bisect_right(sizes, size)
+        if place == 0 or place == len(sizes):
+            return seconds[max(0, place - 1)]
+        part = (size - sizes[place - 1]) / (sizes[place] - sizes[place - 1])
+        return seconds[place - 1] + part * (seconds[place] - seconds[place - 1])
+
+    return at

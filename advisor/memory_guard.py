@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..records import Memory
+from ..records import Memory, RunRecord
+from .facts import target_bytes, trusted_memory
 from .laws import last_slope, slopes_agree
 
 SLOPE_SAFETY = 1.1
 """The last slope is taken this much steeper, for jumps of workspaces and fragmentation."""
+LEAST_STEP = 1.1
+"""A size larger by no more tells nothing new."""
 GROWTH_CAP = 4.0
 TRUSTED_CAP = 16.0
 """The growth allowed once two successive slopes agree."""
+
+
+def room_ends(record: RunRecord) -> int | None:
+    """The largest size that memory leaves room for, as far as that is known."""
+    refused = [one.batch_size for one in record.trials if one.outcome == "out_of_memory"]
+    target = target_bytes(record)
+    safe = None if target is None else largest_safe(trusted_memory(record), target, None)
+    return min([*(one - 1 for one in refused), *([] if safe is None else [safe])], default=None)
 
 
 def largest_safe(
@@ -20,15 +31,19 @@ def largest_safe(
     """The largest size that can be expected to stay below the target, `None` without readings.
 
     Guarded secant: next = B + (target - M) / (1.1 x last slope), at most x4, or x16 where two
-    slopes agree. While the peak still
-    lies on a floor that the batch does not set, the slope says nothing; then the size is doubled,
-    or grown as far as the peak would fit if it grew in proportion.
+    slopes agree. B is the largest size within the target; one above the target bounds the next and
+    lends its slope. While the peak still lies on a floor that the batch does not set, the slope
+    says nothing; then the size is doubled, or grown as far as the peak would fit if it grew in
+    proportion.
     """
     peaks = {size: one.peak_bytes for size, one in memory.items()}
     if not peaks:
         return None
-    largest = max(peaks)
-    left = target_bytes - peaks[largest]
+    within = [size for size, peak in peaks.items() if peak <= target_bytes]
+    largest = max(within, default=min(peaks) - 1)
+    over = min((size for size in peaks if size > largest), default=None)
+    peaks = {size: peak for size, peak in peaks.items() if over is None or size <= over}
+    left = target_bytes - peaks.get(largest, target_bytes)
     if left <= 0:
         safe = float(largest)
     else:
@@ -41,6 +56,4 @@ def largest_safe(
         else:
             # On the floor: the slope beyond it is unknown, and may be steep.
             safe = min(cap, max(proportional, largest * 2.0))
-    if smallest_bad is not None:
-        safe = min(safe, smallest_bad - 1)
-    return int(safe)
+    return min([int(safe), *(one - 1 for one in (over, smallest_bad) if one is not None)])

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from ..records import Choice, RunRecord
-from ..units import format_bytes, format_measured
+from ..units import format_bytes, format_measured, format_share
 from . import clean_size
 from .confirm import DRIFT, ROUNDS, finalists, num_comparisons, passed_over, ratio_to
 from .energy import samples_per_joule, thriftiest, why_not
-from .facts import best_timed, failed, searched, smallest_bad, target_bytes, trusted_memory
-from .knee import fastest, tail_avoided
+from .facts import (
+    best_timed,
+    can_be_delivered,
+    confirmations,
+    failed,
+    input_widening,
+    known_bad,
+    over_target,
+    ran,
+    searched,
+    smallest_bad,
+    target_bytes,
+    trusted_memory,
+)
+from .knee import fastest, knee, tail_avoided
 from .scaling import input_share
+from .sizes import smallest_sound
+from .tail import harmful
 from .thresholds import INPUT_SHARE
 
 
@@ -20,11 +35,11 @@ def headline(choice: Choice | None) -> str:
     words = [f"Use batch size {choice.batch_size}"]
     if choice.samples_per_s is not None:
         rate = choice.samples_per_s
-        value = format_measured(rate.median, rate.relative_half_width)
-        half = rate.relative_half_width
-        words.append(
-            f"{value} samples/s ±{half:.0%}" if half >= 0.095 else f"{value} samples/s ±{half:.1%}"
-        )
+        half = rate.relative_half_width if rate.is_interval else 1.0
+        text = f"{format_measured(rate.median, half)} samples/s"
+        if rate.is_interval:
+            text += f" ±{half:.0%}" if half >= 0.095 else f" ±{half:.1%}"
+        words.append(text)
     if choice.peak_bytes is not None:
         words.append(f"peak {format_bytes(choice.peak_bytes)}")
     return ": ".join([words[0], ", ".join(words[1:])]) if words[1:] else words[0]
@@ -39,7 +54,20 @@ def reason(record: RunRecord, choice: Choice | None, native: Choice | None) -> s
         parts.append(_against_native(choice, native))
     elif native is not None:
         parts.append("This is the size the script has already.")
-    return " ".join(parts)
+    parts.append(_left_out(record, native))
+    return " ".join(one for one in parts if one)
+
+
+def _left_out(record: RunRecord, native: Choice | None) -> str:
+    """The sizes that ran and take too much memory; where the largest is sought only the own."""
+    own = None if native is None else native.batch_size
+    over = {one.batch_size for one in ran(record) if over_target(record, one.batch_size)}
+    if record.goal.kind == "memory":
+        over &= {own}
+    if not over:
+        return ""
+    names = [f"the script's own {one}" if one == own else str(one) for one in sorted(over)]
+    return f"Left out, for taking more than {_limit(record)}: {', '.join(names)}."
 
 
 def _objective(record: RunRecord, choice: Choice) -> str:
@@ -48,20 +76,16 @@ def _objective(record: RunRecord, choice: Choice) -> str:
     if avoided is not None and avoided != size:
         return _instead_of(record, size, avoided)
     if kind == "memory":
-        target = target_bytes(record) or 0
-        return (
-            f"The largest size that ran and stays below {format_bytes(target)} "
-            f"(capacity less {_percent(record.goal.margin)})."
-        )
+        return f"The {_largest(record, size)}."
     best = fastest(record)
     own = record.discovery.native_batch_size if record.discovery is not None else None
     sizes = searched(record)
     if kind == "knee" and size == own and size in sizes:
         share = input_share(sizes[size])
-        if share >= INPUT_SHARE:
+        if share >= INPUT_SHARE and not _surely_slower(record, size):
             return (
-                f"The step waits {share:.0%} of its time for the DataLoader, so no batch size "
-                "gains anything: mend the loader first."
+                f"The step waits {share:.0%} of its time for the DataLoader, and no batch size "
+                "that ran is much faster: mend the loader first."
             )
     if kind == "energy":
         text = f"The size with the most samples per joule: {choice.samples_per_joule or 0:.4g}."
@@ -70,22 +94,42 @@ def _objective(record: RunRecord, choice: Choice) -> str:
         other = samples_per_joule(best_timed(record)[best])
         return text + (f" The fastest, {best}, reaches {other:.4g}." if other else "")
     if kind == "throughput" and best is not None and best != size:
-        ratio = ratio_to(record, size, best)
-        assert ratio is not None  # it is what turned the other down
-        shown = _of(ratio, f"the throughput of {best}", once=False)
-        return f"Faster in the fresh process than the fastest of the search: {shown}."
+        return _other_than_the_fastest(record, size, best)
     if kind == "throughput":
         return "The fastest size that ran; of sizes that noise cannot tell apart the smallest."
     return _knee(record, size, best)
 
 
+def _surely_slower(record: RunRecord, size: int) -> bool:
+    """Whether another size that ran is faster by more than the tolerance, fit to use or not."""
+    rates = {other: one.samples_per_s for other, one in best_timed(record).items()}
+    mine, floor = rates.get(size), 1 - record.goal.tolerance
+    return mine is not None and any(
+        one is not None and mine.high < floor * one.low for one in rates.values()
+    )
+
+
+def _other_than_the_fastest(record: RunRecord, size: int, best: int) -> str:
+    """Why a size comes before the fastest of the search."""
+    ratio = ratio_to(record, size, best)
+    if ratio is not None:
+        shown = _of(ratio, f"the throughput of {best}", once=False)
+        return f"Faster in the fresh process than the fastest of the search: {shown}."
+    confirmed = {one.batch_size for one in confirmations(record)}
+    if size in confirmed and best not in confirmed:
+        return (
+            f"The fastest of the sizes that ran again in a fresh process; {best}, the fastest of "
+            "the search, did not."
+        )
+    return f"The fastest size that can be recommended; {best}, the fastest of the search, cannot."
+
+
 def _instead_of(record: RunRecord, size: int, best: int) -> str:
     """Why a clean size comes before the best one of its goal, and what that costs."""
     kind, most = record.goal.kind, clean_size.cost_of(record)
-    end = f"and without its harmful last batch, which is worth up to {most:.0%}"
+    end = f"and without its harmful last batch, which is worth up to {format_share(most)}"
     if kind == "memory":
-        target = format_bytes(target_bytes(record) or 0)
-        return f"Next to {best}, the largest size that ran and stays below {target}, {end}."
+        return f"Next to {best}, the {_largest(record, best)}, {end}."
     if kind == "energy":
         mine, theirs = (samples_per_joule(best_timed(record)[one]) or 0 for one in (size, best))
         return (
@@ -100,16 +144,20 @@ def _instead_of(record: RunRecord, size: int, best: int) -> str:
 
 def _knee(record: RunRecord, size: int, best: int | None) -> str:
     """Which sentence holds, and how the size fared beside its rival in the fresh process."""
-    rival = next((one for one in finalists(record) if one != size), best)
-    ratio = ratio_to(record, size, rival) if rival not in (None, size) else None
+    others = [one for one in (*finalists(record), best) if one is not None and one != size]
+    rival = next((one for one in others if ratio_to(record, size, one) is not None), None)
+    ratio = None if rival is None else ratio_to(record, size, rival)
     why = _why_the_knee(record, size, best)
     if ratio is None or rival is None:
         return f"{why}."
     once = num_comparisons(record, size, rival) == 1
     shown = _of(ratio, f"the throughput of {rival}", once=once)
-    if ratio[2] >= 1 - record.goal.tolerance:
+    floor = 1 - record.goal.tolerance
+    if ratio[0] >= floor:
         return f"{why}: {shown}."
-    if num_comparisons(record, size, rival) < ROUNDS:
+    if ratio[2] >= floor:
+        doubt = "the noise does not tell whether that is less"
+    elif num_comparisons(record, size, rival) < ROUNDS:
         doubt = "too few comparisons to tell; run again with a larger --budget"
     else:
         doubt = f"a drifting machine may move that by {DRIFT:.0%}; measure on a quieter one"
@@ -118,24 +166,36 @@ def _knee(record: RunRecord, size: int, best: int | None) -> str:
 
 
 def _why_the_knee(record: RunRecord, size: int, best: int | None) -> str:
-    tolerance = record.goal.tolerance
-    if best is not None and size > best:
+    tolerance = format_share(record.goal.tolerance)
+    if best is not None and size > best and size != knee(record):
+        return _moved_by_the_confirmation(record, size, best)
+    if best is not None and best < smallest_sound(record) <= size:
+        return f"The fastest of the search, {best}, is too small for BatchNorm's statistics"
+    if best is not None and size > best and harmful(record, best):
         return (
             f"Next to {best}, the fastest of the search, and without its short last batch; "
-            f"within {tolerance:.0%} of the best"
+            f"within {tolerance} of the best"
         )
     if best == size:
         return (
-            f"The smallest size within {tolerance:.0%} of the best throughput, and the fastest "
+            f"The smallest size within {tolerance} of the best throughput, and the fastest "
             "of the search"
         )
     avoided = tail_avoided(record)
     if avoided is not None and avoided < size:
         return (
-            f"Next to {avoided}, the smallest size within {tolerance:.0%} of the best, and without "
+            f"Next to {avoided}, the smallest size within {tolerance} of the best, and without "
             "its harmful last batch"
         )
-    return f"The smallest size that reaches {1 - tolerance:.0%} of the best"
+    return f"The smallest size that reaches {format_share(1 - record.goal.tolerance)} of the best"
+
+
+def _moved_by_the_confirmation(record: RunRecord, size: int, best: int) -> str:
+    """Why a size comes before a smaller one, the fastest of the search."""
+    found = ratio_to(record, size, best)
+    if found is not None and found[0] > 1:
+        return f"Faster in the fresh process than {best}, the fastest of the search"
+    return f"Taken for {best}, the fastest of the search, which the fresh process turned down"
 
 
 def _of(ratio: tuple[float, float, float], what: str, *, once: bool) -> str:
@@ -145,14 +205,33 @@ def _of(ratio: tuple[float, float, float], what: str, *, once: bool) -> str:
     return f"{middle:.1%} of {what} ({how})"
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.4g}%"
+def _largest(record: RunRecord, size: int) -> str:
+    """What is known of the largest size: that it ran, and below what it stays."""
+    if target_bytes(record) is None:
+        return "largest size that ran (how much memory there is was not found)"
+    if size not in trusted_memory(record):
+        return "largest size that ran (its memory was not measured)"
+    return f"largest size that ran and stays below {_limit(record)}"
+
+
+def _limit(record: RunRecord) -> str:
+    """What a size may take, and how that follows from the capacity."""
+    less = f"capacity less {format_share(record.goal.margin)}"
+    widening = input_widening(record)
+    if widening > 1:
+        less += f", and {1 - 1 / widening:.0%} of that kept for longer batches"
+    return f"{format_bytes(target_bytes(record) or 0)} ({less})"
 
 
 def _against_native(choice: Choice, native: Choice) -> str:
     if choice.samples_per_s is None or native.samples_per_s is None:
         return ""
     ratio = choice.samples_per_s.median / native.samples_per_s.median
+    if not (choice.samples_per_s.is_interval and native.samples_per_s.is_interval):
+        return (
+            f"x{ratio:.2f} the samples per second of the script's own {native.batch_size}; how "
+            "much of that is noise one value alone does not tell."
+        )
     low = choice.samples_per_s.low / native.samples_per_s.high
     high = choice.samples_per_s.high / native.samples_per_s.low
     if low <= 1 <= high:
@@ -168,15 +247,28 @@ def _against_native(choice: Choice, native: Choice) -> str:
 
 def _why_nothing(record: RunRecord) -> str:
     if record.goal.kind == "energy" and best_timed(record) and thriftiest(record) is None:
-        return f"{why_not(record)}. --goal throughput needs none.".capitalize()
+        why = why_not(record)  # names and numbers of the driver keep their capitals
+        return f"{why[:1].upper()}{why[1:]}. --goal throughput needs none."
     target = target_bytes(record)
     peaks = trusted_memory(record)
     if target is not None and peaks and all(one.peak_bytes > target for one in peaks.values()):
         smallest = min(peaks)
         return (
-            f"Every size that ran takes more than {format_bytes(target)} (capacity less "
-            f"{_percent(record.goal.margin)}): batch {smallest} took "
+            f"Every size that ran takes more than {_limit(record)}: batch {smallest} took "
             f"{format_bytes(peaks[smallest].peak_bytes)}."
+        )
+    sizes = {one.batch_size for one in ran(record)}
+    if sizes and record.discovery and not any(can_be_delivered(record, one) for one in sizes):
+        return (
+            f"The data set has {record.discovery.primary.num_samples} samples, so that the "
+            f"script's own loader never yields a batch of {min(sizes)} or more."
+        )
+    untimed = sizes - best_timed(record).keys()
+    fit = [size for size in untimed if not known_bad(record, size)]
+    if fit and record.goal.kind != "memory":
+        return (
+            f"Sizes up to {max(fit)} ran and none of them was timed, which --goal "
+            f"{record.goal.kind} needs. --goal memory does not."
         )
     bad = smallest_bad(record)
     if bad is not None:
@@ -190,13 +282,18 @@ def _why_nothing(record: RunRecord) -> str:
     return record.stop_reason or "Nothing was measured."
 
 
-def change(record: RunRecord, size: int | None, micro_batches: int) -> str:
-    """The line to change, as the user would find it."""
+def change(record: RunRecord, size: int | None, micro_batches: int | None) -> str:
+    """The line to change, as the user would find it.
+
+    Args:
+        micro_batches: that the advice accumulates over; `None` leaves the script's own.
+    """
     if record.discovery is None or size is None:
         return ""
     loader = record.discovery.primary
     native = record.discovery.native_batch_size
-    if size == native and micro_batches == record.discovery.micro_batches:
+    same = micro_batches in (None, record.discovery.micro_batches)
+    if size == native and same:
         return "nothing to change"
     source = loader.source
     if source is None and record.discovery.door == "template":
@@ -210,6 +307,6 @@ def change(record: RunRecord, size: int | None, micro_batches: int) -> str:
         text = f"{source.place}  {source.before} → {source.template.format(size)}"
         if source.option is not None and not source.before.startswith(source.option):
             text += f"   (or on the command line: {source.option} {size})"
-    if micro_batches != record.discovery.micro_batches:
+    if not same:
         text += f"; accumulate over {micro_batches} micro-batches"
     return text

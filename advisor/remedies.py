@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..records import Limit, Profile
+from ..records import Helps, Limit, Profile
 
 SHORT_KERNELS_PCT = 30.0
 """Share of the kernels' time in kernels below 10 us from which on fusing them pays."""
@@ -44,12 +44,18 @@ _FIXED: dict[Limit, str] = {
 }
 
 
+LOADING: dict[Helps, str] = {
+    "does not help": "a larger batch does not help, its loading takes longer in proportion.",
+    "helps": "a larger batch helps as well: by the timed sizes its wait does not grow in "
+    "proportion.",
+    "unknown": "whether a larger batch helps the timed sizes leave open.",
+}
+"""How the remedy for a slow loader ends."""
+
+
 def _input(num_workers: int | None) -> str:
     more = "more workers (num_workers)" if num_workers != 0 else "workers (num_workers=4 or more)"
-    return (
-        f"{more}, pin_memory=True, persistent_workers=True, cheaper or cached preprocessing; a "
-        "larger batch does not help, its loading takes longer in proportion."
-    )
+    return f"{more}, pin_memory=True, persistent_workers=True, cheaper or cached preprocessing"
 
 
 def _host(profile: Profile | None) -> str:

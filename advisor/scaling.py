@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from math import log
+from math import inf, log
 
 from ..records import Record, RunRecord, TimeLaw, Trial
-from .facts import best_timed
+from .facts import best_timed, trusted_memory
+from .memory_guard import LEAST_STEP, room_ends
+from .thresholds import PAYING_GAIN, SATURATED_GAIN
 
 MEMORY_REACH = 4
 """A size that ran out of memory forbids growth from sizes down to this part of it."""
@@ -20,20 +22,33 @@ class Scaling(Record, frozen=True, kw_only=True):
     """What two or more sizes say about the step at one of them.
 
     Attributes:
-        gain, gain_high: marginal gain around the size, and its upper end by the intervals.
+        gain: marginal gain around the size, with its range by the intervals.
         fixed_share: part of the step that the batch does not change, 0..1, with its range.
-        at_memory_limit: a size not much larger ran out of memory.
+        at_memory_limit: a size not much larger ran out of memory, or would take too much.
         contradicted: a larger batch took much less time than a smaller one; then the times say
             nothing about the rest.
     """
 
     gain: float | None = None
+    gain_low: float | None = None
     gain_high: float | None = None
     fixed_share: float | None = None
     fixed_low: float | None = None
     fixed_high: float | None = None
     at_memory_limit: bool = False
     contradicted: bool = False
+
+    @property
+    def pays(self) -> bool:
+        """Whether a larger batch clearly pays by the timed sizes, the noise taken into account."""
+        return self.gain_low is not None and self.gain_low >= PAYING_GAIN
+
+    @property
+    def may_pay(self) -> bool:
+        """Whether the timed sizes speak for a larger batch, surely but little or much in doubt."""
+        if self.gain is None or self.gain_low is None:
+            return False
+        return self.gain >= PAYING_GAIN or self.gain_low >= SATURATED_GAIN
 
 
 def scaling_at(record: RunRecord, batch_size: int, law: TimeLaw | None) -> Scaling:
@@ -44,8 +59,9 @@ def scaling_at(record: RunRecord, batch_size: int, law: TimeLaw | None) -> Scali
     gain = marginal_gain(sizes, batch_size)
     fixed = _fixed_share(sizes, batch_size, law)
     return Scaling(
-        gain=None if gain is None else gain[0],
-        gain_high=None if gain is None else gain[1],
+        gain=None if gain is None else gain[1],
+        gain_low=None if gain is None else gain[0],
+        gain_high=None if gain is None else gain[2],
         fixed_share=None if fixed is None else fixed[1],
         fixed_low=None if fixed is None else fixed[0],
         fixed_high=None if fixed is None else fixed[2],
@@ -66,11 +82,11 @@ def _contradicted(sizes: dict[int, Trial]) -> bool:
     return False
 
 
-def marginal_gain(sizes: dict[int, Trial], batch_size: int) -> tuple[float, float] | None:
-    """d ln(samples/s) / d ln(batch) around a size, and its upper end by the intervals.
+def marginal_gain(sizes: dict[int, Trial], batch_size: int) -> tuple[float, float, float] | None:
+    """Low, middle and high of d ln(samples/s) / d ln(batch) around a size, by the intervals.
 
     Taken to the nearest larger size that ran at least 1.3 times as large, else from the nearest
-    smaller one. 1: a larger batch is free. 0: it buys nothing.
+    smaller one. 1: a larger batch is free. 0: it buys nothing. Without intervals it has no ends.
     """
     larger = [one for one in sizes if one >= batch_size * 1.3]
     smaller = [one for one in sizes if one * 1.3 <= batch_size]
@@ -84,7 +100,10 @@ def marginal_gain(sizes: dict[int, Trial], batch_size: int) -> tuple[float, floa
     if one is None or two is None:
         return None
     ratio = log(high / low)
-    return log(two.median / one.median) / ratio, log(two.high / one.low) / ratio
+    middle = log(two.median / one.median) / ratio
+    if not (one.is_interval and two.is_interval):
+        return -inf, middle, inf
+    return log(two.low / one.high) / ratio, middle, log(two.high / one.low) / ratio
 
 
 def input_share(trial: Trial) -> float:
@@ -108,6 +127,8 @@ def _fixed_share(
     small, large = min(times), max(times)
     if large < WIDE_RATIO * small or batch_size not in times:
         return None
+    if not (times[small].is_interval and times[large].is_interval):
+        return None
 
     def share_of(at_small: float, at_large: float) -> float:
         slope = max(at_large - at_small, 0.0) / (large - small)
@@ -124,4 +145,7 @@ def _fixed_share(
 
 def _at_the_limit(record: RunRecord, batch_size: int) -> bool:
     refused = [one.batch_size for one in record.trials if one.outcome == "out_of_memory"]
-    return bool(refused) and min(refused) <= batch_size * MEMORY_REACH
+    if refused and min(refused) <= batch_size * MEMORY_REACH:
+        return True
+    ends = room_ends(record) if batch_size in trusted_memory(record) else None
+    return ends is not None and ends < batch_size * LEAST_STEP

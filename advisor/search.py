@@ -16,7 +16,7 @@ from ..records import RunRecord, TrialRequest
 from . import confirm, knee_search, largest
 from .cost import BUDGET_SPENT, FIT_STEPS, RESERVE_TRIALS, TIMED_STEPS, Budget
 from .energy import energy_measured, why_not
-from .facts import failed, ran, searched, smallest_bad
+from .facts import failed, over_target, ran, searched, searched_trials, smallest_bad
 from .requests import fit_request, timed_request
 from .sizes import allowed, largest_allowed, smallest_allowed
 
@@ -56,10 +56,12 @@ def next_trial(record: RunRecord) -> TrialRequest | Done:
 
 def expected_steps(record: RunRecord) -> tuple[int, int]:
     """Roughly how many sizes and optimizer steps a search takes, said before it starts."""
+    found = record.discovery
+    each = 1 if found is None else found.pool * found.steps_per_batch
     if record.goal.kind == "memory":
-        return FIT_SIZES, FIT_SIZES * FIT_STEPS
+        return FIT_SIZES, FIT_SIZES * FIT_STEPS * each
     sizes = len(record.goal.sizes) or TIMED_SIZES
-    return sizes, (sizes + RESERVE_TRIALS) * TIMED_STEPS
+    return sizes, (sizes + RESERVE_TRIALS) * TIMED_STEPS * each
 
 
 def _must_stop(record: RunRecord) -> str | None:
@@ -108,9 +110,8 @@ def _listed(record: RunRecord) -> TrialRequest | str:
 def _first(record: RunRecord) -> TrialRequest | None:
     """The sizes that every search begins with, smallest first."""
     assert record.discovery is not None
-    top = largest_allowed(record)
-    native = min(top, record.discovery.native_batch_size)
-    start = min(top, record.goal.start) if record.goal.start else native
+    native = _bounded(record, record.discovery.native_batch_size)
+    start = _bounded(record, record.goal.start) if record.goal.start else native
     failures = failed(record)
     bad = min((one.batch_size for one in failures), default=None)
     if bad is not None and not ran(record):
@@ -118,11 +119,19 @@ def _first(record: RunRecord) -> TrialRequest | None:
             return timed_request(record, native, f"the script's own size: {bad} failed otherwise")
         smaller = allowed(record, max(1, bad // 4))
         return timed_request(record, smaller, f"below {bad}, which failed")
-    bad = smallest_bad(record)
-    seen = {*searched(record), *(one.batch_size for one in failures)}
+    timed = {one.batch_size for one in searched_trials(record)}
+    seen = {*timed, *(one.batch_size for one in failures)}
+    least = smallest_allowed(record)
+    over = [one for one in timed if over_target(record, one)]
+    if record.goal.kind != "memory" and over and not searched(record):
+        smaller = allowed(record, max(least, min(seen) // 4))
+        if smaller not in seen:
+            return timed_request(record, smaller, f"below {min(over)}: that takes too much memory")
+    refused = smallest_bad(record)
+    bad = min([*over, *([] if refused is None else [refused])], default=None)
     wanted = [(start, "the script's own size" if start == native else "asked for by --start")]
     if record.goal.kind == "knee" and not record.goal.start and native >= 4:
-        small = max(smallest_allowed(record), native // 8)
+        small = max(least, native // 8)
         wanted.insert(0, (allowed(record, small), "a small size, for the fixed cost"))
     if record.goal.kind == "memory":  # two steps are enough to see the memory
         seen |= {one.batch_size for one in ran(record)}
@@ -132,3 +141,10 @@ def _first(record: RunRecord) -> TrialRequest | None:
                 return fit_request(size, reason)
             return timed_request(record, size, reason)
     return None
+
+
+def _bounded(record: RunRecord, size: int) -> int:
+    """A size that was not rounded, within bounds; what keeps the effective batch divides it."""
+    if record.goal.keep_effective_batch:
+        return allowed(record, size)
+    return min(largest_allowed(record), size)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from ..records import RunRecord
-
-SMALL_BATCH_NORM = 8
-"""Below this, batch statistics are noisy (Wu and He 2018, arXiv 1803.08494, figure 1)."""
-
+from .tail import own_samples
+from .tails.rules import SMALL_BATCH_NORM
 
 MIN_STEPS_AN_EPOCH = 10
 """Fewer optimizer steps an epoch make a poor training; sizes are kept below that."""
@@ -52,11 +50,13 @@ def bound_by_steps(record: RunRecord) -> int | None:
     does not hold where the largest size is asked for, or `--max-batch` names one.
     """
     discovery = record.discovery
-    if discovery is None or discovery.primary.num_samples is None:
+    if discovery is None or record.goal.kind == "memory" or record.goal.max_batch is not None:
         return None
-    if record.goal.kind == "memory" or record.goal.max_batch is not None:
+    num_samples = own_samples(discovery)
+    if num_samples is None:
         return None
-    most = discovery.primary.num_samples // (MIN_STEPS_AN_EPOCH * discovery.micro_batches)
+    steps = num_samples * discovery.steps_per_batch
+    most = steps // (MIN_STEPS_AN_EPOCH * discovery.micro_batches)
     return max(most, discovery.native_batch_size)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from ..records import Advice, CapSource, DeviceRun, RunRecord, Spread
 from ..spread import inverse
-from .facts import failed
+from .facts import failed, known_bad, target_bytes
+from .laws import interpolated
 
 FARTHEST = 2
 """A size that never ran may be at most so many times the largest that did."""
@@ -84,27 +86,6 @@ def member_of(one: DeviceRun, answer: tuple[RunRecord, Advice] | None) -> Member
     )
 
 
-def interpolated(times: Mapping[int, float]) -> Callable[[int], float]:
-    """Seconds per step by size, straight lines between measured sizes, never falling.
-
-    Below the smallest size its own time is taken, which is an upper bound; nothing is said above
-    the largest, and its time is given there.
-    """
-    sizes = sorted(times)
-    seconds: list[float] = []
-    for size in sizes:
-        seconds.append(max(times[size], seconds[-1] if seconds else 0.0))
-
-    def at(size: int) -> float:
-        place = bisect_right(sizes, size)
-        if place == 0 or place == len(sizes):
-            return seconds[max(0, place - 1)]
-        part = (size - sizes[place - 1]) / (sizes[place] - sizes[place - 1])
-        return seconds[place - 1] + part * (seconds[place] - seconds[place - 1])
-
-    return at
-
-
 def _step_time(advice: Advice, times: Mapping[int, float]) -> Callable[[int], float] | str:
     law = advice.time_law
     if law is not None:
@@ -136,18 +117,32 @@ def _checked(one: DeviceRun) -> dict[int, Spread]:
 def _largest(
     record: RunRecord, advice: Advice, times: Mapping[int, Spread]
 ) -> tuple[int, CapSource]:
-    """The largest size that ran; above it what the law of memory allows, if time has a law too.
+    """The largest size that ran and may be advised; above it what the law of memory allows, if
+    time has a law too.
 
-    The estimate keeps below every size that failed, below the user's own bound, and within
-    `FARTHEST` times what ran.
+    The estimate keeps below every size that failed or took too much, below the user's own bound,
+    and within `FARTHEST` times what ran.
     """
-    ran = max(one.batch_size for one in advice.sizes)
-    if advice.time_law is None:
-        return max(size for size in times), "ran"  # lines between points end at the last point
-    law, goal = advice.memory_law, record.goal
+    usable = _usable(record, advice)
+    if advice.time_law is None:  # lines between points end at the last point
+        return max((size for size in usable if size in times), default=0), "ran"
+    ran = max(usable, default=0)
+    law, goal = advice.memory_law, advice.goal
     if law is None or goal.sizes:
         return ran, "ran"
-    above = [one.batch_size - 1 for one in failed(record) if one.batch_size > ran]
+    tried = {one.batch_size for one in failed(record)} | {one.batch_size for one in advice.sizes}
+    above = [size - 1 for size in tried if size > ran]
     bounds = [law.largest_estimate, FARTHEST * ran, goal.max_batch or FARTHEST * ran, *above]
     estimate = min(bounds)
     return (estimate, "memory law") if estimate > ran else (ran, "ran")
+
+
+def _usable(record: RunRecord, advice: Advice) -> list[int]:
+    """Sizes that ran and that the advice does not refuse: none failed, none takes too much."""
+    target = target_bytes(msgspec.structs.replace(record, goal=advice.goal))
+    return [
+        one.batch_size
+        for one in advice.sizes
+        if not known_bad(record, one.batch_size)
+        and (target is None or one.peak_bytes is None or one.peak_bytes <= target)
+    ]

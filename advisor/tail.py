@@ -35,7 +35,7 @@ def pipeline_of(discovery: Discovery, batch_size: int) -> Pipeline:
         drop_last=loader.drop_last,
         iterable=loader.iterable,
         num_workers=loader.num_workers,
-        micro_batches=discovery.micro_batches,
+        micro_batches=1 if discovery.why_steps_unknown else discovery.micro_batches,
         model=ModelFacts(
             batch_norm=None if norms is None else norms.batch_norm,
             sync_batch_norm=None if norms is None else norms.sync_batch_norm,
@@ -148,6 +148,15 @@ def layout_at(discovery: Discovery, batch_size: int) -> Layout | None:
     return None if isinstance(found, str) else found
 
 
+def own_samples(discovery: Discovery) -> int | None:
+    """Samples that a process draws in an epoch: its own part of them where ranks share them.
+
+    It is the number of batches of one sample each.
+    """
+    layout = layout_at(discovery, 1)
+    return discovery.primary.num_samples if layout is None else max(layout.batches)
+
+
 def last_batch(discovery: Discovery, batch_size: int) -> int | None:
     """Samples that this process gets in a short last batch: 0 without one, `None` if unknown.
 
@@ -182,6 +191,7 @@ def tail_of(
     if isinstance(layout, str):
         return layout
     several = pipeline.num_ranks > 1
+    known = not discovery.why_steps_unknown
     clean: tuple[CleanSize, ...] = ()
     if layout.is_short or layout.dropped or layout.duplicates:
         clean = nearest_clean(pipeline, largest=largest, predict=predict)
@@ -189,7 +199,8 @@ def tail_of(
         num_samples=pipeline.num_samples or 0,
         batch_size=batch_size,
         drop_last=pipeline.drop_last,
-        steps_per_epoch=layout.steps,
+        steps_per_epoch=layout.steps * (discovery.steps_per_batch if known else 1),
+        steps_known=known,
         last_batch=last_batch(discovery, batch_size) or 0,
         dropped=layout.dropped,
         weight=layout.weight,

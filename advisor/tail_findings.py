@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..records import (
     Discovery,
     Evidence,
@@ -12,9 +14,11 @@ from ..records import (
     TailCheck,
     TailFinding,
 )
-from .sizes import MIN_STEPS_AN_EPOCH, SMALL_BATCH_NORM
+from .facts import ran
+from .sizes import MIN_STEPS_AN_EPOCH
 from .tail import SCRIPTS_OWN, layout_at, pipeline_of
 from .tails.engine import findings
+from .tails.rules import SMALL_BATCH_NORM
 
 SEVERITY = {
     "error": "error",
@@ -34,7 +38,7 @@ def tail_findings(
     discovery = record.discovery
     norms = discovery.norm_layers if discovery is not None else None
     if tail is not None and discovery is not None:
-        found += _foreseen(discovery, batch_size, tail, check)
+        found += _foreseen(discovery, batch_size, _near_by(record, tail), check)
         if tail.drop_last and tail.dropped and tail.steps_per_epoch:
             found.append(_dropped(tail))
         found += _few_steps(tail)
@@ -49,7 +53,7 @@ def _executed(tail: Tail | None, check: TailCheck) -> list[Finding]:
     evidence = (Evidence(metric="samples in the last batch", value=check.num_samples),)
     remedy = "DataLoader(..., drop_last=True), or a size that divides the data."
     found = []
-    if check.outcome not in ("ok", "interrupted"):
+    if check.outcome != "ok":
         message = (
             f"the last batch of the epoch has {samples}, and a step of that size failed: "
             if tail is not None
@@ -83,23 +87,23 @@ def _executed(tail: Tail | None, check: TailCheck) -> list[Finding]:
 
 
 def _foreseen(
-    discovery: Discovery, batch_size: int, tail: Tail, check: TailCheck | None
+    discovery: Discovery, batch_size: int, near_by: str, check: TailCheck | None
 ) -> list[Finding]:
     """The harmful cases of the engine; what was executed and failed is not foretold as well."""
     layout = layout_at(discovery, batch_size)
     if layout is None:
         return []
-    crashed = check is not None and check.outcome not in ("ok", "interrupted")
+    crashed = check is not None and check.outcome != "ok"
     norms = discovery.norm_layers
     known = norms is not None and (norms.batch_norm_values is not None or not norms.batch_norm)
     return [
-        _finding(one, tail, check, known=known)
+        _finding(one, near_by, check, known=known)
         for one in findings(pipeline_of(discovery, batch_size), layout)
         if one.harmful and not (crashed and one.id == "norm.one-value")
     ]
 
 
-def _finding(one: TailFinding, tail: Tail, check: TailCheck | None, *, known: bool) -> Finding:
+def _finding(one: TailFinding, near_by: str, check: TailCheck | None, *, known: bool) -> Finding:
     message, severity = one.message, SEVERITY[one.severity]
     if one.id == "norm.one-value":
         # Where no step showed which layers see maps of one value, it is a guess until executed.
@@ -115,7 +119,7 @@ def _finding(one: TailFinding, tail: Tail, check: TailCheck | None, *, known: bo
         severity=severity,  # type: ignore[arg-type]
         message=message,
         evidence=one.evidence,
-        remedy=_remedy(one, tail),
+        remedy=_remedy(one, near_by),
     )
 
 
@@ -127,16 +131,32 @@ def _moved(check: TailCheck) -> str:
     return f"; {steps} moved a running variance from {before:.4g} to {after:.4g}"
 
 
-def _remedy(one: TailFinding, tail: Tail) -> str:
+def _near_by(record: RunRecord, tail: Tail) -> str:
+    """The clean sizes near by, and which of them did not run; empty without any."""
+    if not tail.nearest_clean:
+        return ""
+    tried = {one.batch_size for one in ran(record)}
+    new = [size for size in tail.nearest_clean if size not in tried]
+    text = f"or a nearby size without a harmful tail: {_listed(tail.nearest_clean)}"
+    if not new:
+        return text
+    which = "" if len(new) == len(tail.nearest_clean) else f"{_listed(new)} "
+    return f"{text} ({which}not measured)"
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return ", ".join(map(str, sizes))
+
+
+def _remedy(one: TailFinding, near_by: str) -> str:
     """The first fix, the sizes near by, and where all fixes stand."""
     parts = []
     if one.fixes:
         first = one.fixes[0]
         code = first.snippet if "\n" not in first.snippet else ""
         parts.append(f"{code} ({first.title})" if code else first.title)
-    if tail.nearest_clean:
-        sizes = ", ".join(map(str, tail.nearest_clean))
-        parts.append(f"or a nearby size without a harmful tail: {sizes} (not measured)")
+    if near_by:
+        parts.append(near_by)
     parts.append(f"batchadvisor tails --explain {one.id}")
     return "; ".join(parts)
 
@@ -152,7 +172,7 @@ def _dropped(tail: Tail) -> Finding:
 
 
 def _few_steps(tail: Tail) -> list[Finding]:
-    if not 0 < tail.steps_per_epoch < MIN_STEPS_AN_EPOCH:
+    if not tail.steps_known or not 0 < tail.steps_per_epoch < MIN_STEPS_AN_EPOCH:
         return []
     return [
         Finding(

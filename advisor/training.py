@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from math import sqrt
 
-from ..records import Discovery, OptimizerInfo, Training
-from .tail import tail_of
+import msgspec
+
+from ..records import Discovery, OptimizerInfo, RunRecord, Training
+from .tail import layout_at
 
 LINEAR = (
     "scale the learning rate in proportion to the effective batch, with a warm-up",
@@ -18,6 +20,35 @@ SQUARE_ROOT = (
 UNKNOWN = ("no rule is known for this optimizer", "")
 _LINEAR_FOR = ("SGD",)
 _SQUARE_ROOT_FOR = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "SparseAdam")
+
+
+def with_steps_seen(record: RunRecord) -> RunRecord:
+    """The record, whose steps per batch are unknown where its trials saw other ones.
+
+    A script may cut each batch into parts of a fixed size: a larger one has more steps then.
+    """
+    found = record.discovery
+    if found is None or found.why_steps_unknown:
+        return record
+    seen = {
+        one.batch_size: one.steps_per_batch
+        for one in record.trials
+        if one.ran and one.purpose != "tail" and one.steps_per_batch is not None
+    }
+    others = {size: num for size, num in seen.items() if num != found.steps_per_batch}
+    if not others:
+        return record
+    size, num = max(others.items())
+    why = (
+        f"optimizer steps on each batch: {num} at {size}, {found.steps_per_batch} at "
+        f"{found.native_batch_size}"
+        if num
+        else f"batches of {size} had optimizer steps, and not as many for each"
+    )
+    unknown = {**found.unavailable, "optimizer_steps": why}
+    return msgspec.structs.replace(
+        record, discovery=msgspec.structs.replace(found, unavailable=unknown)
+    )
 
 
 def training_of(
@@ -46,6 +77,7 @@ def training_of(
         learning_rate_suggested=suggested,
         rule=rule,
         rule_source=source,
+        steps_per_batch=discovery.steps_per_batch,
     )
 
 
@@ -65,8 +97,7 @@ def _rate(
 
 
 def _steps(discovery: Discovery, batch_size: int, micro_batches: int) -> int | None:
-    tail = tail_of(discovery, batch_size)
-    if isinstance(tail, str):
+    layout = layout_at(discovery, batch_size)
+    if layout is None:
         return None
-    batches = tail.num_samples // batch_size + (1 if tail.last_batch else 0)
-    return -(-batches // micro_batches)
+    return -(-max(layout.batches) // micro_batches) * discovery.steps_per_batch

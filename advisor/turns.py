@@ -16,13 +16,12 @@ import msgspec
 from ..records import Purpose, RunRecord, TrialRequest, TurnsPlan
 from .cost import turns_s
 from .facts import (
-    can_be_delivered,
     fastest_of,
-    known_bad,
     searched_trials,
     throughput,
     too_short_for_turns,
     turns_of,
+    usable,
 )
 from .rounds import ratio
 
@@ -113,24 +112,30 @@ def comparison(
 
 
 def field(record: RunRecord) -> dict[int, float]:
-    """The sizes that may take turns, ascending, with the seconds of their optimizer step."""
+    """The sizes that may take turns, ascending, with the seconds of a counted step.
+
+    Where batches are fetched in pools, that is as many optimizer steps as a pool has batches for.
+    """
     if record.device is None or record.device.kind != "cpu":
         return {}
     if record.discovery is None or record.discovery.door != "loader":
         return {}
     if too_short_for_turns(record):
         return {}
-    measured = fastest_of(searched_trials(record))
+    measured = {
+        size: one
+        for size, one in fastest_of(searched_trials(record)).items()
+        if usable(record, size)
+    }
     floor = FIELD * max(map(throughput, measured.values()), default=0.0)
     most_s = COMPARISON_SHARE * record.goal.budget_s / 2 / MIN_ROUNDS / (1 + _warmup_steps(record))
+    pool = record.discovery.pool
     return {
-        size: one.step_s.median
+        size: pool * one.step_s.median
         for size, one in measured.items()
         if one.step_s is not None
         and throughput(one) >= floor
-        and one.step_s.median <= most_s
-        and not known_bad(record, size)
-        and can_be_delivered(record, size)
+        and pool * one.step_s.median <= most_s
     }
 
 

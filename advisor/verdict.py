@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import msgspec
 
-from ..records import Evidence, Limit, Profile, RunRecord, TimeLaw, Trial, Verdict
+from ..records import Evidence, Helps, Limit, Profile, RunRecord, TimeLaw, Trial, Verdict
 from .by_times import by_times
 from .facts import best_timed
 from .limits import Losses, losses_of, message_of
-from .remedies import remedy_of
+from .remedies import LOADING, remedy_of
 from .scaling import Scaling, input_share, scaling_at
 from .thresholds import (
     COMPUTE_SHARE,
     FILLED_PCT,
     HELPFUL_GAIN,
     LOSS_SHARE,
-    PAYING_GAIN,
     SATURATED_GAIN,
 )
 
@@ -92,7 +91,7 @@ def _without_loader(found: Verdict, scaling: Scaling) -> Verdict:
         found,
         message=f"{found.message}, or for the DataLoader: the trace holds no host activity",
         remedy=f"profile with CPU activity as well; if it is not the DataLoader: {found.remedy}",
-        larger_batch="helps" if _pays(scaling) else "unknown",
+        larger_batch="helps" if scaling.pays else "unknown",
         gain_at_most=None,
     )
 
@@ -156,8 +155,9 @@ def _by_losses(losses: Losses, profile: Profile | None, num_workers: int | None)
 
 def _with_scaling(found: Verdict, losses: Losses | None, scaling: Scaling) -> Verdict:
     """The verdict with what a larger batch can do, and the memory that forbids it."""
-    pays = _pays(scaling)
-    if pays and scaling.at_memory_limit and found.limit in ("host", "small kernels"):
+    if found.limit == "input":
+        return _with_loader(found, losses, scaling)
+    if scaling.pays and scaling.at_memory_limit and found.limit in ("host", "small kernels"):
         found = msgspec.structs.replace(
             found,
             limit="memory",
@@ -170,20 +170,19 @@ def _with_scaling(found: Verdict, losses: Losses | None, scaling: Scaling) -> Ve
     if losses is not None and (not blind or scaling.fixed_high is None):
         bounds.append(losses.gain_at_most())
     if scaling.fixed_high is not None:
-        bounds.append(1 / max(1 - scaling.fixed_high, 0.01))
+        bounds.append(_bound(scaling.fixed_high))
         blind = False
-    if found.limit == "cannot tell" or (found.limit == "input" and not bounds):
-        helps = "does not help" if found.limit == "input" else "unknown"
-        return msgspec.structs.replace(found, larger_batch=helps)
+    if found.limit == "cannot tell":
+        return msgspec.structs.replace(found, larger_batch="unknown")
     most = min(bounds, default=None)
     flat = scaling.gain_high is not None and scaling.gain_high < SATURATED_GAIN
     if found.limit == "saturated" and blind and not flat:
-        helps = "helps" if pays else "unknown"
-    elif found.limit in ("input", "copies", "saturated"):
+        helps = "helps" if scaling.pays else "unknown"
+    elif found.limit in ("copies", "saturated"):
         helps = "does not help"
     elif most is None or (found.limit == "communication" and most >= HELPFUL_GAIN):
         # Gradients are as large at any size, what all-to-all sends is not.
-        helps = "helps" if pays else "unknown"
+        helps = "helps" if scaling.pays else "unknown"
     else:
         helps = "helps" if most >= HELPFUL_GAIN else "does not help"
     return msgspec.structs.replace(
@@ -193,8 +192,32 @@ def _with_scaling(found: Verdict, losses: Losses | None, scaling: Scaling) -> Ve
     )
 
 
-def _pays(scaling: Scaling) -> bool:
-    return scaling.gain is not None and scaling.gain >= PAYING_GAIN
+def _with_loader(found: Verdict, losses: Losses | None, scaling: Scaling) -> Verdict:
+    """A step that waits for its loader, the longer the more samples unless sizes speak against it.
+
+    The bound of the gain goes by the same: what a trace lost beside loading, or the fixed part of
+    the step.
+    """
+    most = None
+    if scaling.may_pay:
+        helps: Helps = "helps" if scaling.pays else "unknown"
+        if scaling.fixed_high is not None:
+            most = _bound(scaling.fixed_high)
+    else:
+        helps = "does not help"
+        if losses is not None and losses.unfilled is not None:
+            most = losses.gain_at_most()
+    return msgspec.structs.replace(
+        found,
+        remedy=f"{found.remedy}; {LOADING[helps]}",
+        larger_batch=helps,
+        gain_at_most=None if most is None else round(most, 3),
+    )
+
+
+def _bound(fixed: float) -> float:
+    """The gain of a batch without end over a step of which so much does not grow with it."""
+    return 1 / max(1 - fixed, 0.01)
 
 
 def _profile(record: RunRecord, batch_size: int, trial: Trial) -> Profile | None:

@@ -146,8 +146,9 @@ CASES: tuple[Case, ...] = (
         "error",
         "Ranks make different numbers of steps",
         "The rank with more batches waits in an all_reduce that the others never enter. If they "
-        "have exited, gloo raises 'Connection closed by peer' at once; if they live, it waits for "
-        "the timeout: 30 minutes by default for gloo, 10 for NCCL's watchdog.",
+        "have exited, gloo raises 'Connection closed by peer' (or 'reset by peer') at once; if "
+        "they live, it waits for the timeout, by default 30 minutes for gloo and 10 for NCCL's "
+        "watchdog.",
         "Give every rank the same number of batches, or join the uneven ones.",
         "drop",
         "join",

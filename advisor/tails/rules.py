@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...records import Layout, Pipeline
-from ..sizes import SMALL_BATCH_NORM
 from .pipeline import ACCELERATE, DDP, KERAS, dispatches, sampler_of
 
+SMALL_BATCH_NORM = 8
+"""Below this, batch statistics are noisy (Wu and He 2018, arXiv 1803.08494, figure 1)."""
 HARMFUL_WEIGHT = 2.0
 """A sample of the last batch that weighs this many times the others makes the tail harmful."""
 HARMFUL_SHARE = 0.05
@@ -40,9 +41,7 @@ def rules_for(pipeline: Pipeline) -> tuple[Rule, ...]:
 
 def smallest_part(layout: Layout) -> int:
     """Samples of the rank that has the fewest in the last step, those without any left out."""
-    last = layout.last
-    least = last[-1] if last else 0  # shares only fall from rank to rank
-    return least or min((one for one in last if one), default=0)
+    return min(filter(None, layout.last), default=0)
 
 
 def _harm(bad: bool) -> int:

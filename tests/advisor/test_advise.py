@@ -13,9 +13,19 @@ from batchadvisor.records import (
     SourceLine,
     TailCheck,
     Trial,
+    Turns,
 )
 
-from ..on_paper import GIB, discovery_of, failure_of, loader_of, numbered, record_of, trial_of
+from ..on_paper import (
+    GIB,
+    discovery_of,
+    exactly,
+    failure_of,
+    loader_of,
+    numbered,
+    record_of,
+    trial_of,
+)
 from .machine import Machine
 
 # samples/s: 40, 80, 200, 210
@@ -47,6 +57,78 @@ class TestChoice:
             "8 (x2.45 to x2.55)."
         )
         assert advice.recommended.epoch_s.median == pytest.approx(15625 / 200)
+
+    def test_an_epoch_whose_samples_do_not_all_arrive(self):
+        left = {"mean_arrived": 24.0}  # of 32
+        turns = Turns(sizes=(8, 32), step_s=((0.1, 0.16),) * 9)
+        trials = [
+            *search_of(),
+            trial_of(32, 0.16, samples_per_s=exactly(24 / 0.16), **left),
+            trial_of(32, kind="turns", turns=turns),
+        ]
+        choice = advise(record_of(numbered(*trials[:2], *trials[4:]))).sizes[-1]
+        assert choice.samples_per_s.median == pytest.approx(24 / 0.16, rel=0.01)
+        assert choice.step_s.median == pytest.approx(0.16, rel=0.01)
+        assert choice.epoch_s.median == pytest.approx(15625 / 32 * 0.16, rel=0.01)
+
+    def test_steps_that_nobody_could_count(self):
+        """What depends on their number is not known; the size and its times are."""
+        unknown = {"optimizer_steps": "not as many for each"}
+        discovery = discovery_of(micro_batches=3, unavailable=unknown)
+        advice = advise(record_of(numbered(*search_of()), discovery=discovery))
+        assert advice.recommended.batch_size == 32
+        assert advice.training is None
+        assert advice.unavailable["training"] == "not as many for each"
+        assert advice.change.endswith("batch_size=8 → 32")
+
+    @pytest.mark.parametrize(
+        ("seen", "why"),
+        [
+            ((4, 4), None),
+            ((None, None), None),
+            ((4, 16), "optimizer steps on each batch: 16 at 32, 4 at 8"),
+            ((4, 0), "batches of 32 had optimizer steps, and not as many for each"),
+        ],
+    )
+    def test_steps_that_change_with_the_size(self, seen, why):
+        """A script that cuts each batch into parts of eight makes more steps on a larger one."""
+        trials = [
+            trial_of(size, 0.1 + size / 1000, steps_per_batch=num)
+            for size, num in zip((8, 32), seen, strict=True)
+        ]
+        discovery = discovery_of(steps_per_batch=4)
+        advice = advise(record_of(numbered(*trials), discovery=discovery))
+        assert advice.unavailable.get("training") == why
+        assert (advice.training is None) is bool(why)
+        assert advice.tail.steps_known is not bool(why)
+        batches = -(-15625 // advice.recommended.batch_size)
+        assert advice.tail.steps_per_epoch == batches * (1 if why else 4)
+
+    def test_one_value_alone_has_no_interval(self):
+        steps = {8: 0.1, 32: 0.37}
+        trials = [trial_of(size, s, half_width=0.0, num_samples=1) for size, s in steps.items()]
+        advice = advise(record_of(numbered(*trials)))
+        assert advice.headline == "Use batch size 32: 86 samples/s"
+        assert advice.reason.endswith(
+            "x1.08 the samples per second of the script's own 8; how much of that is noise one "
+            "value alone does not tell."
+        )
+        assert advice.verdict.limit == "cannot tell"
+
+    def test_a_slow_loader_is_said_only_of_what_ran(self):
+        """A larger batch is not ruled out where the sizes below gained by growing."""
+        trials = numbered(trial_of(8, 1.0, wait_s=0.4), trial_of(32, 1.02, wait_s=0.4))
+        advice = advise(record_of(trials, discovery=discovery_of(native=32)))
+        assert "no batch size that ran is much faster" in advice.reason
+        assert (advice.verdict.limit, advice.verdict.larger_batch) == ("input", "helps")
+
+    def test_an_epoch_is_that_of_one_rank(self):
+        sharded = loader_of(
+            1000, sampler="BatchSamplerShard", dataset_samples=1000, even_batches=True
+        )
+        discovery = discovery_of(loader=sharded, num_ranks=4)
+        advice = advise(record_of([trial_of(8, 0.1)], discovery=discovery))
+        assert advice.recommended.epoch_s.median == pytest.approx(250 / 80)
 
     def test_measured_once_and_partial(self):
         record = record_of(numbered(*search_of()))
@@ -159,6 +241,20 @@ class TestNothing:
     def test_another_failure(self):
         advice = advise(record_of(numbered(failure_of(8, "exception"))))
         assert advice.reason == "Batch 8 failed: exception on paper"
+
+    @pytest.mark.parametrize("kind", ["knee", "throughput", "energy"])
+    def test_sizes_that_were_not_timed_fit_all_the_same(self, kind):
+        fits = [trial_of(size, peak=size * GIB) for size in (8, 16, 64)]
+        record = record_of(numbered(*fits, failure_of(80)), goal=Goal(kind="memory"))
+        assert advise(record).recommended.batch_size == 64
+        assert advise(record, Goal(kind=kind)).reason == (
+            f"Sizes up to 64 ran and none of them was timed, which --goal {kind} needs. "
+            "--goal memory does not."
+        )
+
+    def test_a_size_that_failed_since_is_no_size_without_a_time(self):
+        trials = (trial_of(8, peak=GIB), failure_of(8, purpose="confirm", worker=1))
+        assert advise(record_of(numbered(*trials))).reason.startswith("Nothing fits")
 
     def test_a_fault_before_any_trial(self):
         fault = Fault(outcome="hung", detail="nothing was heard", worker=0)

@@ -2,9 +2,11 @@
 
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.clean_size import next_clean, preferred, worth_of
+from batchadvisor.advisor.clean_size import next_clean, next_to_knee, preferred, worth_of
 from batchadvisor.advisor.confirm import best_of, finalists, passed_over
-from batchadvisor.advisor.tail import has_harmful_tail
+from batchadvisor.advisor.facts import searched
+from batchadvisor.advisor.knee import knee, law_of
+from batchadvisor.advisor.tail import harmful, has_harmful_tail
 from batchadvisor.records import Goal
 
 from ..on_paper import GIB, discovery_of, metered, numbered, record_of, trial_of
@@ -132,6 +134,24 @@ class TestKnee:
         assert asked.batch_size == result.size == 80
         assert not has_harmful_tail(discovery, 80)
         assert has_harmful_tail(discovery, 88)
+
+    def test_so_it_is_where_no_law_of_step_times_is_trusted(self):
+        """550 leaves one sample for BatchNorm; sizes of half the best throughput lie close by."""
+        sizes = (
+            (3, 1_740),
+            (24, 13_000),
+            (96, 39_000),
+            (384, 74_500),
+            (456, 79_000),
+            (550, 83_200),
+        )
+        trials = numbered(*(trial_of(size, size / rate) for size, rate in sizes))
+        record = record_of(trials, discovery=discovery_of(native=24, num_samples=5501))
+        assert isinstance(law_of(searched(record)), str)
+        assert knee(record) == 550
+        asked = next_to_knee(record)
+        assert asked.batch_size == 520
+        assert not harmful(record, 520)
 
 
 @pytest.mark.parametrize("seed", range(8))

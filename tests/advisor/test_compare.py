@@ -50,6 +50,23 @@ def test_the_interval_of_the_ratio_holds_every_pair():
     assert found.ratio_high == pytest.approx(150 * 1.05 / (100 * 0.9))
 
 
+@pytest.mark.parametrize(("after", "change"), [(130, "cannot tell"), (200, "more"), (60, "less")])
+def test_what_one_run_moved_by_is_no_change_between_two(after, change):
+    trials = numbered(
+        trial_of(8, 8 / 100, samples_per_s=exactly(100.0, 0.01)),
+        trial_of(8, 8 / 120, samples_per_s=exactly(120.0, 0.01), worker=1, purpose="confirm"),
+    )
+    moved, steady = record_of(trials, device=record({}).device), record({8: float(after)})
+    found = held(moved, steady)
+    assert found.moved == pytest.approx(1.2)
+    assert rates(found)[8].change == change
+    assert held(steady, moved).moved == found.moved
+
+
+def test_without_a_second_reading_it_is_not_known_what_moves():
+    assert held(record({8: 100.0}), record({8: 100.0})).moved is None
+
+
 def test_it_reads_the_same_from_either_side():
     one, two = record({8: 100.0, 16: 150.0}), record({8: 140.0, 16: 149.0})
     there, back = rates(held(one, two)), rates(held(two, one))

@@ -143,6 +143,10 @@ class TestScaling:
         scaling = scaling_of(record(Communication(batch_size=9, micro_batches=1, ranks=ranks)), 9)
         assert scaling.wire_s.median == pytest.approx(0.010)
 
+    def test_of_a_job_with_a_rank_missing_nothing_is_said(self):
+        found = Communication(batch_size=9, micro_batches=1, ranks=(pairs(0, 0.02, 0.06),))
+        assert scaling_of(record(found), 9) is None
+
     def test_a_straggler_is_named_and_the_waits_are_split(self):
         ranks = (pairs(0, 0.02, 0.06), pairs(1, 0.07, 0.01, seed=1))
         scaling = scaling_of(record(Communication(batch_size=9, micro_batches=1, ranks=ranks)), 9)

@@ -48,6 +48,14 @@ class TestCost:
         budget = Budget(record)
         assert budget.trial_s(fresh) - budget.trial_s(request) == pytest.approx(7.0 - setup_s)
 
+    def test_a_pool_is_trained_on_before_the_size_changes(self):
+        request = TrialRequest(batch_size=8, kind="timed")
+        one, eight = (
+            Budget(record_of([trial_of(8, 0.1)], discovery=discovery_of(native=8, pool=pool)))
+            for pool in (1, 8)
+        )
+        assert eight.trial_s(request) == pytest.approx(8 * one.trial_s(request))
+
 
 class TestWords:
     @pytest.mark.parametrize(("proof", "fires"), [("asked", True), ("shape", False)])

@@ -99,3 +99,5 @@ class TestWrongUse:
         record = record_of((trial_of(8, 0.1, counters=counters),))
         assert not energy_measured(record)
         assert why_not(record) == "no energy was measured: the GPU has no energy counter"
+        said = advise(msgspec.structs.replace(record, goal=ENERGY)).reason
+        assert said.startswith("No energy was measured: the GPU has no energy counter.")

@@ -5,11 +5,11 @@ import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.facts import target_bytes
 from batchadvisor.advisor.findings import WIDE_INTERVAL, findings_of
-from batchadvisor.advisor.sizes import SMALL_BATCH_NORM
 from batchadvisor.advisor.tail import tail_of
-from batchadvisor.records import Goal, InputSize, Memory, NormLayers, Profile, TailCheck
+from batchadvisor.advisor.tails.rules import SMALL_BATCH_NORM
+from batchadvisor.records import Goal, InputSize, Memory, NormLayers, Profile, TailCheck, Turns
 
-from ..on_paper import GIB, discovery_of, failure_of, loader_of, numbered, record_of, trial_of
+from ..on_paper import CPU, GIB, discovery_of, failure_of, loader_of, numbered, record_of, trial_of
 
 
 def findings(*trials, size=64, loader=None, norms=None, check=None, **changes):
@@ -34,7 +34,7 @@ def test_nothing_to_say():
 class TestTail:
     @pytest.mark.parametrize(
         ("outcome", "fires"),
-        [("ok", False), ("interrupted", False), ("exception", True), ("out_of_memory", True)],
+        [("ok", False), ("exception", True), ("out_of_memory", True)],
     )
     def test_crash(self, outcome, fires):
         check = TailCheck(num_samples=40, outcome=outcome, detail="ValueError: one value")
@@ -43,6 +43,22 @@ class TestTail:
         if fires:
             assert "ValueError: one value" in found["tail.crash"].message
             assert found["tail.crash"].severity == "error"
+
+    @pytest.mark.parametrize("outcome", ["interrupted", "script_ended"])
+    def test_a_step_that_was_cut_short_was_not_executed(self, outcome):
+        check = TailCheck(num_samples=1, outcome=outcome, detail="the script finished")
+        discovery = discovery_of(
+            loader=loader_of(801), norm_layers=NormLayers(batch_norm=1, batch_norm_values=1)
+        )
+        trials = numbered(
+            trial_of(8, 0.1), trial_of(1, purpose="tail", outcome=outcome, tail=check)
+        )
+        advice = advise(record_of(trials, discovery=discovery))
+        assert advice.tail_check is None
+        found = {one.rule: one for one in advice.findings}
+        assert "tail.crash" not in found
+        assert found["tails.norm.one-value"].severity == "error"
+        assert "not executed here" in found["tails.norm.one-value"].message
 
     @pytest.mark.parametrize("num", [0, 2])
     def test_nan(self, num):
@@ -62,6 +78,15 @@ class TestTail:
         if fires:
             assert "drop_last=True" in found["tails.loader.short"].remedy
             assert "not measured" in found["tails.loader.short"].remedy
+
+    def test_sizes_near_by_that_ran_are_not_called_unmeasured(self):
+        first, *others = tail_of(discovery_of(native=64, loader=loader_of(6401)), 64).nearest_clean
+        found = findings(trial_of(64, 0.1), trial_of(first, 0.1), loader=loader_of(6401))
+        listed = ", ".join(map(str, others))
+        assert f": {first}, {listed} ({listed} not measured);" in found["tails.loader.short"].remedy
+        every = [trial_of(size, 0.1) for size in (64, first, *others)]
+        remedy = findings(*every, loader=loader_of(6401))["tails.loader.short"].remedy
+        assert f"{first}, {listed}; " in remedy
 
     @pytest.mark.parametrize(("left", "fires"), [(0, False), (31, True)])
     def test_dropped(self, left, fires):
@@ -137,6 +162,11 @@ class TestMeasurement:
         assert found[f"trial.{outcome}"].message == f"batch 128 did not run: {outcome} on paper"
         assert "memory.refused" not in found
 
+    @pytest.mark.parametrize(("size", "left_out"), [(32, False), (128, True)])
+    def test_larger_sizes_are_left_out_unless_one_ran(self, size, left_out):
+        found = findings(trial_of(64, 0.1), failure_of(size, "exception"))
+        assert ("larger sizes were left out" in found["trial.exception"].remedy) is left_out
+
     def test_interrupted_is_no_failure(self):
         assert findings(trial_of(64, 0.1), failure_of(128, "interrupted")) == {}
 
@@ -163,6 +193,21 @@ class TestMeasurement:
     def test_a_step_slower_than_a_larger_one(self, step_s, fires):
         found = findings(trial_of(32, step_s), trial_of(64, 0.2))
         assert ("time.falls" in found) is fires
+
+    @pytest.mark.parametrize(("rate", "fires"), [(430, False), (500, True), (600, False)])
+    def test_a_faster_reading_that_nothing_was_compared_with(self, rate, fires):
+        """Below the fastest there is nothing to say, and one much faster is the fastest."""
+        turns = Turns(sizes=(16, 32), step_s=((0.04, 0.0725),) * 12)
+        found = findings(
+            trial_of(16, 0.04),
+            trial_of(32, 32 / 440),
+            trial_of(32, kind="turns", turns=turns),
+            trial_of(512, 512 / rate),
+            device=CPU,
+        )
+        assert ("turns.left_out" in found) is fires
+        if fires:
+            assert found["turns.left_out"].message.startswith("batch 512 read faster than 32 but")
 
 
 class TestBound:
@@ -191,10 +236,24 @@ class TestSteering:
         found = findings(loader=loader_of(6400, steered=steered, sampler="ByLength"))
         assert ("steering.approximate" in found) is (steered == "approximate")
 
+    @pytest.mark.parametrize(("elsewhere", "fires"), [(0.0, False), (0.01, False), (2.1, True)])
+    def test_steps_of_other_tasks(self, elsewhere, fires):
+        found = findings(trial_of(64, 0.1, steps_elsewhere=elsewhere))
+        assert ("steps.mixed" in found) is fires
+        assert not fires or "holds 2.1 more on average" in found["steps.mixed"].message
+
     @pytest.mark.parametrize("proof", ["shape", "indices"])
     def test_proof_by_indices(self, proof):
         found = findings(trial_of(64, 0.1, size_proof=proof))
         assert ("steering.indices" in found) is (proof == "indices")
+
+    def test_samples_left_out(self):
+        """Said once, at its worst."""
+        left = {"size_proof": "indices", "mean_arrived": 63.14}
+        found = findings(trial_of(16, 0.05, mean_arrived=15.9), trial_of(64, 0.1, **left))
+        assert "steering.indices" not in found
+        said = "leaves samples out: 63.1 of 64 arrived on average"
+        assert said in found["samples.left_out"].message
 
 
 def test_no_size_was_chosen():

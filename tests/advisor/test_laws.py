@@ -8,9 +8,9 @@ from batchadvisor.advisor.laws import (
     above_floor,
     fit_memory,
     fit_time,
-    knee_of,
     last_slope,
     line_through,
+    size_at,
     slopes_agree,
 )
 from batchadvisor.advisor.memory_guard import GROWTH_CAP, TRUSTED_CAP, largest_safe
@@ -160,6 +160,13 @@ class TestLargestSafe:
     def test_full(self):
         assert largest_safe(memory_of({8: 1000}), 1000, None) == 8
 
+    def test_below_a_size_over_the_target(self):
+        """It bounds, its slope counts, and the largest size within the target is the base."""
+        assert largest_safe(memory_of({32: 420, 128: 1380}), 1000, None) == 32 + int(580 / 11)
+        assert largest_safe(memory_of({8: 990, 128: 1001}), 1000, None) == 16
+        assert largest_safe(memory_of({8: 990, 10: 1001}), 1000, None) == 9
+        assert largest_safe(memory_of({8: 1001, 16: 2000}), 1000, None) == 7
+
     def test_below_a_failure(self):
         assert largest_safe(memory_of({8: 10}), 1000, 12) == 11
 
@@ -207,24 +214,18 @@ class TestTime:
         assert small_bend.residual <= MAX_TIME_RESIDUAL
 
 
-class TestKnee:
-    def test_formula(self):
-        """At the knee the throughput is (1 - tolerance) of that at the largest size."""
-        for fixed_s, slope_s, largest, tolerance in (
-            (0.1, 0.01, 256, 0.05),
-            (0.001, 0.01, 64, 0.1),
-            (5.0, 0.001, 1024, 0.02),
-        ):
-            knee = knee_of(law(fixed_s, slope_s), largest, tolerance)
-            rate = [b / (fixed_s + slope_s * b) for b in (knee, largest)]
-            assert knee == 1.0 or rate[0] == pytest.approx((1 - tolerance) * rate[1])
+class TestSizeAt:
+    @given(st.floats(1e-4, 10), st.floats(1e-5, 1), st.floats(0.01, 0.99))
+    def test_its_throughput_is_the_one_asked_for(self, fixed_s, slope_s, share):
+        found = law(fixed_s, slope_s)
+        rate = share / slope_s
+        size = size_at(found, rate)
+        assert size == 1.0 or size / (fixed_s + slope_s * size) == pytest.approx(rate)
+        assert size > 1.0 or 1 / (fixed_s + slope_s) >= rate * (1 - 1e-9)
 
     def test_no_fixed_cost(self):
-        assert knee_of(law(0.0, 0.01), 256, 0.05) == 1.0
+        assert size_at(law(0.0, 0.01), 95.0) == 1.0
 
-    @given(st.floats(1e-4, 10), st.floats(1e-5, 1), st.integers(2, 10**5), st.floats(0.001, 0.5))
-    def test_bounds_and_order(self, fixed_s, slope_s, largest, tolerance):
-        knee = knee_of(law(fixed_s, slope_s), largest, tolerance)
-        assert 1.0 <= knee <= largest
-        assert knee_of(law(fixed_s, slope_s), largest, tolerance / 2) >= knee
-        assert knee_of(law(fixed_s * 2, slope_s), largest, tolerance) >= knee
+    def test_a_rate_that_no_size_reaches(self):
+        assert size_at(law(0.1, 0.01), 100.0) is None
+        assert size_at(law(0.1, 0.01), 120.0) is None

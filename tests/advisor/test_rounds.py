@@ -84,6 +84,14 @@ class TestFacts:
         assert rate == pytest.approx(600 / 700, rel=1e-6)
         assert found[32].step_s.median == pytest.approx(32 / found[32].samples_per_s.median)
 
+    def test_a_size_that_took_no_turns_has_another_number_of_batches_a_step(self):
+        """Accumulation up to 32 samples: four batches of 8, one of 32 and of 64."""
+        alone = trial_of(8, 4 * 8 / TRUE[8], micro_batches=4)
+        long = [trial_of(size, size / TRUE[size]) for size in (32, 64)]
+        found = searched(cpu([alone, *long, in_turn(rounds([1.0] * 3, (32, 64)))]))
+        assert found[64].step_s.median == pytest.approx(64 / TRUE[64])
+        assert found[64].samples_per_s.median == pytest.approx(TRUE[64])
+
     def test_a_machine_that_is_slower_by_then_changes_no_order(self):
         """Sizes that take turns stay beside those that took none."""
         alone = trial_of(1, 1 / 90)

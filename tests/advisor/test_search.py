@@ -2,11 +2,12 @@
 
 import msgspec
 import pytest
-from batchadvisor.advisor.cost import Budget
+from batchadvisor.advisor.cost import BUDGET_SPENT, Budget
+from batchadvisor.advisor.knee_search import next_size
 from batchadvisor.advisor.search import next_trial
 from batchadvisor.records import Goal
 
-from ..on_paper import numbered, record_of, trial_of
+from ..on_paper import discovery_of, numbered, record_of, trial_of
 from .machine import Machine
 from .random_machines import laws_hold, random_machine
 
@@ -93,6 +94,28 @@ class TestCost:
             assert all(14 * machine.time_s(one.batch_size) <= 0.26 * budget_s for one in grown), (
                 budget_s
             )
+
+    @pytest.mark.parametrize("kind", ["knee", "throughput"])
+    def test_growth_that_was_too_dear_is_no_end_of_its_own(self, kind):
+        """A step of seconds that still pays; the next one up would take all that is left."""
+        machine = Machine(
+            time_s=lambda size: 2 + 0.05 * size, discovery=discovery_of(native=16), noise=0.0
+        )
+        result = machine.search(Goal(kind=kind, budget_s=400))
+        assert max(result.tried) <= 48
+        assert result.stop.reason == BUDGET_SPENT
+        assert "search.cut_short" in {one.rule for one in result.advice.findings}
+        more = machine.search(Goal(kind=kind, budget_s=1e9))
+        assert more.stop.reason == "the knee is bracketed"
+
+    @pytest.mark.parametrize(
+        ("last_s", "why"), [(1.4, BUDGET_SPENT), (1.64, "the knee is bracketed")]
+    )
+    def test_a_size_that_lost_already_is_the_end(self, last_s, why):
+        """32 is the fastest or slower than 16; either way the next step up is too dear."""
+        trials = [trial_of(8, 0.8), trial_of(16, 0.8), trial_of(32, last_s)]
+        record = record_of(numbered(*trials), goal=Goal(kind="throughput", budget_s=60))
+        assert next_size(record, Budget(record)) == why
 
     def test_nothing_is_kept_back_for_sizes_that_lost(self):
         """The best two are confirmed, however large the largest."""

@@ -28,6 +28,14 @@ class TestGoals:
         assert result.size is None
         assert result.tried == [16]
 
+    def test_sizes_above_the_data_are_said_to_be_so(self):
+        loader = loader_of(4001, batch_size=16)
+        discovery = discovery_of(native=16, loader=loader)
+        result = Machine(memory=lambda _: GIB, discovery=discovery).search(Goal(sizes=(5000, 6000)))
+        assert result.size is None
+        assert result.advice.reason.startswith("The data set has 4001 samples")
+        assert "a batch of 5000 or more" in result.advice.reason
+
     @pytest.mark.parametrize(("native", "micro"), [(16, 4), (12, 1), (7, 1), (60, 2)])
     def test_keep_effective_batch_tries_divisors(self, native, micro):
         whole = native * micro
@@ -41,6 +49,16 @@ class TestGoals:
                 assert result.finished
                 if result.size is not None:
                     assert result.advice.training.effective_after == whole
+
+    @pytest.mark.parametrize("bound", [{"max_batch": 10}, {"start": 10}])
+    @pytest.mark.parametrize("kind", ["knee", "throughput", "memory"])
+    def test_keep_effective_batch_within_a_bound_that_is_no_divisor(self, kind, bound):
+        machine = Machine(discovery=discovery_of(native=16))
+        result = machine.search(Goal(kind=kind, keep_effective_batch=True, **bound))
+        sizes = {one.batch_size for one in result.requests if one.purpose != "tail"}
+        assert [one for one in sizes if 16 % one or one > bound.get("max_batch", 16)] == []
+        assert result.finished
+        assert result.advice.training.effective_after == 16
 
     def test_start(self):
         result = Machine().search(Goal(start=20))

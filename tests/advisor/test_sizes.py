@@ -60,6 +60,13 @@ class TestAllowed:
         if bound is not None:
             assert largest_allowed(record_of(discovery=discovery)) == bound
 
+    def test_ten_steps_of_each_rank_are_kept(self):
+        loader = loader_of(
+            1000, sampler="BatchSamplerShard", dataset_samples=1000, even_batches=True
+        )
+        discovery = discovery_of(loader=loader, num_ranks=4)
+        assert bound_by_steps(record_of(discovery=discovery)) == 25
+
     @pytest.mark.parametrize("goal", [Goal(kind="memory"), Goal(max_batch=900)])
     def test_fewer_steps_where_asked(self, goal):
         record = record_of(discovery=discovery_of(8, 1000), goal=goal)

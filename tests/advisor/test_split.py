@@ -5,11 +5,12 @@ import random
 
 import msgspec
 import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.laws import interpolated
 from batchadvisor.advisor.split import allocate, proportional
-from batchadvisor.advisor.split_times import interpolated
 from batchadvisor.records import DeviceRun, SplitPlan, TwinCheck
 
-from ..on_paper import exactly
+from ..on_paper import GIB, exactly, failure_of, numbered, record_of, trial_of
 from ..splits import answer_of, plan_of, three
 
 
@@ -165,6 +166,27 @@ class TestPlan:
         equal, alone = plan.options[1], plan.options[-1]
         assert equal.step_s is not None
         assert (alone.global_batch, alone.batch_sizes) == (296, (296,))
+
+    @pytest.mark.parametrize(
+        ("peaks", "failures", "largest"),
+        [
+            ({}, (), 64),
+            ({}, (failure_of(64, purpose="confirm", worker=1),), 32),
+            ({64: 1.95 * GIB}, (), 32),
+            ({32: 1.95 * GIB, 64: 1.96 * GIB}, (), 16),
+        ],
+        ids=["all", "refused since", "over the margin", "two over it"],
+    )
+    def test_a_size_that_the_advice_refuses_is_given_to_nobody(self, peaks, failures, largest):
+        trials = [
+            trial_of(size, 0.05 + 0.01 * size, peak=peaks.get(size, GIB))
+            for size in (8, 16, 32, 64)
+        ]
+        record = record_of(numbered(*trials, *failures), capacity=2 * GIB)
+        slow = answer_of(0.15, 0.03, sizes=(8, 16, 32), recommend=8)
+        plan = plan_of({"one": (record, advise(record)), "slow": slow}, global_batch=24)
+        share = plan.shares[0]
+        assert (share.largest, share.largest_ran, share.largest_source) == (largest, 64, "ran")
 
     def test_a_plan_that_is_held_by_a_cap_says_so(self):
         fast = answer_of(0.001, 0.0001, sizes=(16, 32, 64), fails=[65], recommend=64)

@@ -5,6 +5,7 @@ from batchadvisor.advisor.tail import (
     clean_from,
     has_harmful_tail,
     last_batch,
+    own_samples,
     pipeline_of,
     tail_of,
     unknown_reason,
@@ -53,6 +54,16 @@ class TestAgainstDataLoader:
         tail = tail_of(discovery(num_samples, micro_batches=micro), size)
         assert tail.steps_per_epoch == steps
 
+    def test_several_steps_on_a_batch(self):
+        tail = tail_of(discovery_of(8, 100, steps_per_batch=4), 30)
+        assert (tail.steps_per_epoch, tail.last_batch, tail.steps_known) == (16, 10, True)
+
+    def test_nobody_knows_how_many(self):
+        """Batches are counted then."""
+        unknown = {"optimizer_steps": "not as many for each"}
+        tail = tail_of(discovery_of(8, 100, 3, unavailable=unknown), 30)
+        assert (tail.steps_per_epoch, tail.steps_known) == (4, False)
+
 
 class TestUnknown:
     def test_no_length(self):
@@ -70,6 +81,20 @@ class TestUnknown:
         assert "--samples 100 --batch-size 8 --iterable --workers 2" in reason
         assert last_batch(several, 8) is None
         assert last_batch(discovery(100, iterable=True, num_workers=1), 8) == 4
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "changes"),
+    [
+        (101, {}),
+        (101, {"drop_last": True}),
+        (101, {"micro_batches": 4}),
+        (101, {"iterable": True, "num_workers": 2}),
+        (None, {}),
+    ],
+)
+def test_one_process_draws_all_samples(num_samples, changes):
+    assert own_samples(discovery(num_samples, **changes)) == num_samples
 
 
 class TestRanks:
@@ -110,6 +135,22 @@ class TestRanks:
         assert tail.last == (2, 2, 2, 2, 1, 0, 0, 0)
         assert tail.last_batch == 9
         assert has_harmful_tail(found, 64)
+
+    @pytest.mark.parametrize(
+        ("num_samples", "own", "changes"),
+        [
+            (26, 26, {"sampler": "DistributedSampler"}),
+            (101, 101, {"sampler": "RandomSampler"}),
+            (101, 26, {"sampler": "BatchSamplerShard", "even_batches": True}),
+            (101, 26, {"sampler": "Shard", "even_batches": True, "split_batches": True}),
+            (101, 101, {"sampler": "RandomSampler", "ranks": 1, "replicas": 4}),
+            (101, 101, {"sampler": "OfTheScript"}),
+        ],
+        ids=["distributed", "none", "shards", "split", "replicas", "unknown"],
+    )
+    def test_samples_of_a_process(self, num_samples, own, changes):
+        found = self.ranks(num_samples, dataset_samples=101, **{"ranks": 4, **changes})
+        assert own_samples(found) == own
 
     def test_accelerates_dispatcher(self):
         found = self.ranks(

@@ -64,6 +64,27 @@ class TestCounts:
         found = training(32, loader=loader_of(1000, drop_last=True))
         assert (found.steps_before, found.steps_after) == (125, 31)
 
+    def test_ranks_share_an_epoch(self):
+        """Each rank makes the steps of its own part, whatever the loader's length speaks of."""
+        sampled = loader_of(250, sampler="DistributedSampler", dataset_samples=1000)
+        sharded = loader_of(
+            1000, sampler="BatchSamplerShard", dataset_samples=1000, even_batches=True
+        )
+        for loader in (sampled, sharded):
+            found = training(20, loader=loader, num_ranks=4)
+            assert (found.steps_before, found.steps_after) == (32, 13)
+
+    def test_several_steps_on_a_batch(self):
+        """The batch is what each of them may see a part of; the steps are counted."""
+        found = training(32, num_samples=1000, steps_per_batch=4)
+        assert (found.effective_before, found.effective_after) == (8, 32)
+        assert (found.steps_before, found.steps_after) == (500, 128)
+        assert found.steps_per_batch == 4
+
+    def test_a_pool_is_no_accumulation(self):
+        found = training(32, num_samples=1000, pool=8)
+        assert (found.effective_after, found.steps_after, found.micro_batches) == (32, 32, 1)
+
     def test_unknown_length(self):
         found = training(32, loader=loader_of(None))
         assert (found.steps_before, found.steps_after) == (None, None)

@@ -14,7 +14,7 @@ from batchadvisor.advisor.thresholds import (
 from batchadvisor.advisor.verdict import verdict_at
 from batchadvisor.records import Profile, TimeLaw
 
-from ..on_paper import discovery_of, failure_of, loader_of, record_of, trial_of
+from ..on_paper import GIB, discovery_of, failure_of, loader_of, record_of, trial_of
 
 
 def law(fixed_s, slope_s):
@@ -56,6 +56,33 @@ class TestInput:
     def test_it_comes_before_the_others(self):
         found = verdict(*pair(0.0, wait_s=0.05), of=law(1.0, 0.001))
         assert found.limit == "input"
+
+    @pytest.mark.parametrize(
+        ("gain", "half_width", "helps", "words"),
+        [
+            (0.0, 0.01, "does not help", "in proportion"),
+            (0.05, 0.01, "does not help", "in proportion"),
+            (0.2, 0.01, "unknown", "leave open"),
+            (0.98, 0.01, "helps", "helps as well"),
+            (0.4, 0.1, "unknown", "leave open"),
+            (0.0, 0.5, "does not help", "in proportion"),
+        ],
+    )
+    def test_the_timed_sizes_say_whether_a_larger_batch_helps(self, gain, half_width, helps, words):
+        found = verdict(*pair(gain, half_width, wait_s=0.05))
+        assert (found.limit, found.larger_batch) == ("input", helps)
+        assert words in found.remedy
+
+    def test_the_bound_does_not_contradict_the_sizes(self):
+        """Over sizes wide apart the fixed part of the step is known as well."""
+        gains = verdict(trial_of(8, 1.0, wait_s=0.4), trial_of(32, 1.02, wait_s=0.4), size=32)
+        assert (gains.larger_batch, gains.gain_at_most) == ("helps", 100)
+        none = verdict(
+            trial_of(8, 1.0, wait_s=0.4, half_width=0.5),
+            trial_of(32, 3.9, wait_s=2, half_width=0.5),
+            size=32,
+        )
+        assert (none.larger_batch, none.gain_at_most) == ("does not help", None)
 
     def test_share(self):
         assert input_share(trial_of(16, 1.0, wait_s=0.25)) == 0.25
@@ -129,22 +156,46 @@ class TestGain:
         assert verdict(*pair(0.0)).limit == "saturated"
         assert verdict(*pair(0.0, half_width=0.06)).limit == "cannot tell"
 
+    def test_noise_speaks_against_a_gain(self):
+        assert verdict(*pair(0.4, half_width=0.02)).larger_batch == "helps"
+        noisy = verdict(*pair(0.4, half_width=0.04))
+        assert (noisy.limit, noisy.larger_batch) == ("cannot tell", "unknown")
+
+    @pytest.mark.parametrize("gain", [0.0, 0.5, 1.0])
+    def test_one_value_alone_has_no_interval(self, gain):
+        trials = (
+            trial_of(16, 0.1, half_width=0.0, num_samples=1),
+            trial_of(128, 0.1 * 8 ** (1 - gain), ordinal=1, half_width=0.0, num_samples=1),
+        )
+        found = verdict(*trials)
+        assert (found.limit, found.larger_batch, found.gain_at_most) == (
+            "cannot tell", "unknown", None
+        )  # fmt: skip
+
     @pytest.mark.parametrize(("bad", "limit"), [(64, "memory"), (65, "host")])
     def test_at_the_limit_of_the_memory(self, bad, limit):
         found = verdict(*pair(0.9), failure_of(bad, ordinal=2))
         assert found.limit == limit
         assert "still rises" in found.message
 
+    @pytest.mark.parametrize(("peak", "limit"), [(74, "memory"), (40, "host"), (None, "host")])
+    def test_where_the_margin_leaves_no_larger_size(self, peak, limit):
+        """Nothing ran out of memory: the search stops before that."""
+        small, large = (trial_of(8, 0.1, peak=16 * GIB), trial_of(16, 0.11, ordinal=1))
+        if peak is not None:
+            large = trial_of(16, 0.11, ordinal=1, peak=peak * GIB)
+        assert verdict(small, large, size=16).limit == limit
+
     def test_marginal_gain(self):
         sizes = {8: trial_of(8, 0.1), 16: trial_of(16, 0.1), 32: trial_of(32, 0.2)}
-        assert marginal_gain(sizes, 8)[0] == pytest.approx(1.0)
-        assert marginal_gain(sizes, 16)[0] == pytest.approx(0.0)
-        assert marginal_gain(sizes, 32)[0] == pytest.approx(0.0)
+        assert marginal_gain(sizes, 8)[1] == pytest.approx(1.0)
+        assert marginal_gain(sizes, 16)[1] == pytest.approx(0.0)
+        assert marginal_gain(sizes, 32)[1] == pytest.approx(0.0)
         assert marginal_gain({8: sizes[8]}, 8) is None
 
     def test_neighbours_that_are_too_close_are_passed_over(self):
         sizes = {16: trial_of(16, 0.1), 20: trial_of(20, 0.5), 64: trial_of(64, 0.1)}
-        gain, _ = marginal_gain(sizes, 16)
+        _, gain, _ = marginal_gain(sizes, 16)
         assert gain == pytest.approx(log(4) / log(4))
 
 

@@ -148,6 +148,14 @@ class TestLargerBatch:
         assert found.larger_batch == helps
         assert found.gain_at_most == pytest.approx(most, abs=1e-3)
 
+    def test_the_timed_sizes_come_before_the_bound_of_a_loader_in_proportion(self):
+        scaling = Scaling(
+            gain=0.9, gain_low=0.8, gain_high=1.0, fixed_low=0.7, fixed_share=0.75, fixed_high=0.8
+        )
+        found = verdict_of(profile_of(input=50.0), scaling=scaling)
+        assert (found.limit, found.larger_batch) == ("input", "helps")
+        assert found.gain_at_most == pytest.approx(5)
+
     def test_two_bounds_the_tighter_one_holds(self):
         found = verdict_of(
             profile_of(host=50.0), scaling=Scaling(fixed_low=0.1, fixed_share=0.2, fixed_high=0.25)
@@ -155,7 +163,9 @@ class TestLargerBatch:
         assert found.gain_at_most == pytest.approx(1 / 0.75, abs=1e-3)
 
     def test_a_gain_that_was_measured(self):
-        found = verdict_of(profile_of(comm=40.0), scaling=Scaling(gain=0.5, gain_high=0.6))
+        found = verdict_of(
+            profile_of(comm=40.0), scaling=Scaling(gain=0.5, gain_low=0.4, gain_high=0.6)
+        )
         assert found.larger_batch == "helps"
 
     @pytest.mark.parametrize(

@@ -1,0 +1,151 @@
+"""Memory that may be used: sizes that take more decide nothing, and what is said of it."""
+
+import dataclasses
+
+import msgspec
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.confirm import finalists
+from batchadvisor.advisor.turns import field
+from batchadvisor.records import Goal, InputSize, Observed
+
+from ..on_paper import GIB, discovery_of, metered, numbered, record_of, trial_of
+from .machine import Machine
+
+LARGEST = Goal(kind="memory")
+
+
+class TestOverTheTarget:
+    """80 GiB less 5 % are 76 GiB."""
+
+    def machine(self, fixed_gib, **changes):
+        return Machine(
+            time_s=lambda size: 0.1 + 0.001 * size,
+            memory=lambda size: int((fixed_gib + size) * GIB),
+            discovery=discovery_of(native=64),
+            noise=0.0,
+            **changes,
+        )
+
+    @pytest.mark.parametrize("kind", ["knee", "throughput"])
+    def test_the_script_s_own_size_is(self, kind):
+        """64 takes 78 GiB: the search goes on below it, and confirms what it recommends."""
+        result = self.machine(14).search(Goal(kind=kind, budget_s=1000))
+        assert 48 <= result.size <= 62
+        assert result.advice.sureness == "confirmed"
+        assert len(result.tried) == len(set(result.tried)) <= 8
+        confirmed = {one.batch_size for one in result.requests if one.purpose == "confirm"}
+        assert 64 not in confirmed
+        assert result.advice.reason.endswith(
+            "Left out, for taking more than 76.00 GiB (capacity less 5%): the script's own 64."
+        )
+
+    @pytest.mark.parametrize(("kind", "tried"), [("knee", [8, 2]), ("throughput", [64, 16, 4])])
+    def test_every_size_is_until_a_small_one(self, kind, tried):
+        """Nothing larger than a size over the target is tried, and no size twice."""
+        machine = self.machine(70, real_capacity=200 * GIB)
+        result = machine.search(Goal(kind=kind, budget_s=1000))
+        assert result.tried[: len(tried)] == tried
+        assert len(result.tried) == len(set(result.tried))
+        assert max(result.tried[1:]) < tried[0]
+        assert 4 <= result.size <= 6
+
+    @pytest.mark.parametrize("kind", ["knee", "throughput"])
+    def test_every_size_is(self, kind):
+        """Down to one sample, then the search ends."""
+        result = self.machine(77, real_capacity=200 * GIB).search(Goal(kind=kind, budget_s=1000))
+        assert (result.size, result.tried[-1]) == (None, 1)
+        assert result.advice.reason.startswith("Every size that ran takes more than 76.00 GiB")
+
+    def test_it_is_no_finalist(self):
+        trials = numbered(
+            trial_of(8, 0.1, peak=GIB),
+            trial_of(32, 0.2, peak=40 * GIB),
+            trial_of(64, 0.3, peak=78 * GIB),
+        )
+        record = record_of(trials, goal=Goal(kind="throughput"))
+        assert finalists(record) == (32, 8)
+        reason = advise(record).reason
+        assert reason.startswith("The fastest size that ran;")
+        assert reason.endswith(" (capacity less 5%): 64.")
+
+    def test_the_thriftiest_of_the_others_is_taken(self):
+        trials = numbered(
+            metered(8, 0.1, 100, peak=10 * GIB),
+            metered(32, 0.2, 300, peak=20 * GIB),
+            metered(64, 0.25, 100, peak=79 * GIB),
+        )
+        assert advise(record_of(trials, goal=Goal(kind="energy"))).recommended.batch_size == 8
+
+    def test_a_faster_one_is_not_denied(self):
+        """The loader takes 40 % of the own step, and 32 is four times as fast."""
+        trials = numbered(trial_of(8, 0.1, wait_s=0.04), trial_of(32, 0.1, peak=78 * GIB))
+        reason = advise(record_of(trials)).reason
+        assert "much faster" not in reason
+        assert reason.endswith(": 32.")
+        alone = advise(record_of(trials[:1])).reason
+        assert "no batch size that ran is much faster" in alone
+
+    def test_it_takes_no_turns(self):
+        """On a CPU what may not be recommended is not compared either."""
+        trials = numbered(
+            *(trial_of(size, size / 600, peak=peak) for size, peak in ((8, GIB), (16, 78 * GIB)))
+        )
+        record = record_of(trials)
+        record = msgspec.structs.replace(
+            record, device=msgspec.structs.replace(record.device, kind="cpu")
+        )
+        assert list(field(record)) == [8]
+
+
+class TestTheGuardEndsGrowth:
+    """Growth that pays, and no size runs out of memory."""
+
+    @pytest.mark.parametrize("kind", ["knee", "throughput"])
+    def test_it_is_said_and_no_larger_batch_is_asked_for(self, kind):
+        machine = Machine(
+            time_s=lambda size: 0.1 + 0.0005 * size,
+            memory=lambda size: int((2 + 0.6 * size) * GIB),
+            discovery=discovery_of(native=16, num_samples=12_000),
+            noise=0.0,
+        )
+        result = machine.search(Goal(kind=kind, budget_s=1000))
+        assert (result.size, result.num_refused) == (120, 0)
+        assert result.stop.reason == "memory allows no larger size"
+        assert result.advice.verdict.limit == "memory"
+        roomy = dataclasses.replace(machine, memory=lambda size: GIB)
+        assert roomy.search(Goal(kind=kind, budget_s=1000)).stop.reason == "the knee is bracketed"
+
+
+class TestUnknown:
+    def test_a_peak_of_0_is_no_reading(self):
+        """A backend without counters; the callback's headroom divides by the peak."""
+        record = record_of([trial_of(8, 0.1, peak=0)], observed=Observed(framework="keras"))
+        advice = advise(record)
+        assert advice.recommended.peak_bytes is None
+        assert "peak" not in advice.headline
+
+    def test_a_size_of_unknown_memory_is_not_said_to_stay_below(self):
+        record = record_of(numbered(trial_of(8), trial_of(64)), goal=LARGEST)
+        assert advise(record).reason.startswith(
+            "The largest size that ran (its memory was not measured)."
+        )
+
+    def test_a_device_of_unknown_memory(self):
+        record = record_of([trial_of(8, peak=GIB)], goal=LARGEST)
+        reason = advise(msgspec.structs.replace(record, device=None)).reason
+        assert reason.startswith("The largest size that ran (how much memory there is was not")
+
+
+class TestLongerBatches:
+    def test_the_room_kept_for_them_is_named(self):
+        """76 GiB are left by the margin, and of them 10/14 as a batch may be that much longer."""
+        lengths = {8: 100, 16: 100, 64: 140}
+        trials = [
+            trial_of(
+                size, peak=GIB * size / 4, inputs=InputSize(num_batches=5, smallest=10, largest=one)
+            )
+            for size, one in lengths.items()
+        ]
+        reason = advise(record_of(numbered(*trials), goal=LARGEST)).reason
+        assert "stays below 54.29 GiB (capacity less 5%, and 29% of that kept for longer " in reason
