@@ -84,16 +84,27 @@ def format_seconds(seconds: float) -> str:
 
     >>> format_seconds(0.0123), format_seconds(4.2), format_seconds(75), format_seconds(9000)
     ('12.3 ms', '4.2 s', '1 min 15 s', '2 h 30 min')
+    >>> format_seconds(0.9997), format_seconds(59.97)  # as they are once rounded
+    ('1.0 s', '1 min')
     """
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{seconds * 1e3:.3g} ms"
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def format_share(share: float) -> str:
+    """A share that somebody chose, in percent, with all its digits up to four.
+
+    >>> format_share(0.05), format_share(0.005), format_share(0.125), format_share(1 - 0.001)
+    ('5%', '0.5%', '12.5%', '99.9%')
+    """
+    return f"{100 * share:.4g}%"
 
 
 def format_measured(value: float, relative_error: float) -> str:

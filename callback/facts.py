@@ -54,7 +54,9 @@ class Facts:
         """An optimizer of torch that trains, and the device of its parameters."""
         first = next((one for group in optimizer.param_groups for one in group["params"]), None)
         self.optimizers = (*self.optimizers, optimizer_info(optimizer, len(self.optimizers)))
-        self.num_parameters = sum(one.num_parameters for one in self.optimizers)
+        counts = [one.num_parameters for one in self.optimizers if one.num_parameters is not None]
+        # A sum that leaves out one whose number nobody knows would be too low.
+        self.num_parameters = sum(counts) if len(counts) == len(self.optimizers) else None
         if first is not None and self.device is None:
             self.device = str(first.device)
 

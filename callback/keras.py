@@ -251,7 +251,7 @@ def _add_model(facts: Facts, model: Any, optimizer: Any) -> None:
                 name=type(optimizer).__name__,
                 # A schedule has no single rate; asking for its present one runs it.
                 learning_rate=None if callable(rate) else float(optimizer.learning_rate),
-                num_parameters=facts.num_parameters or 0,
+                num_parameters=facts.num_parameters,
                 trains=True,
             ),
         )

@@ -233,10 +233,10 @@ def discovery_of(core: Core, facts: Facts, setup_s: float) -> Discovery | None:
         native_batch_size=size,
         micro_batches=micro,
         parameter_device=facts.device or "unknown",
-        num_parameters=facts.num_parameters or 0,
+        num_parameters=facts.num_parameters,
         norm_layers=facts.norm_layers,
         setup_s=setup_s,
-        native_step_s=times[0][0] / 1e9 if times else 0.0,
+        native_step_s=times[0][0] / 1e9 if times else None,
         unavailable=reasons,
     )
 

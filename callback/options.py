@@ -103,7 +103,8 @@ def _parent_started_s() -> float:
     import os
 
     try:
-        words = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
+        text = Path(f"/proc/{os.getppid()}/stat").read_text(errors="replace")
+        words = text.rpartition(")")[2].split()
         boot = next(
             int(line.split()[1])
             for line in Path("/proc/stat").read_text().splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import NoReturn
@@ -12,7 +13,7 @@ from .. import __version__
 from ..errors import BatchAdvisorError, ScriptError
 from .advise import advise
 from .analyze import analyze
-from .common import INTERRUPTED
+from .common import INTERRUPTED, Debug
 from .doctor import doctor
 from .report import report
 from .run import run
@@ -21,6 +22,8 @@ from .view import view
 
 __all__ = ["cli", "main"]
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""Why standard output may take no more."""
 VERBS = (run, advise, analyze, report, tails, view, doctor)
 
 
@@ -65,7 +68,6 @@ def _open_standard_streams() -> None:
 
 def _main() -> NoReturn:
     """Every error is one line of what, why and what to do."""
-    debug = "--debug" in sys.argv
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Exit as error:
@@ -76,20 +78,30 @@ def _main() -> NoReturn:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # Whoever read our output has enough; Python's own last flush must not complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read our output has enough
+        _close_output()
+        sys.exit(1)
+    except OSError as error:
+        if Debug.wanted or error.filename is not None or error.errno not in FULL:
+            raise
+        _close_output()
+        click.echo(f"Error: the answer cannot be written: {error.strerror}.", err=True)
         sys.exit(1)
     except KeyboardInterrupt:
-        if debug:
+        if Debug.wanted:
             raise
         click.echo("Interrupted.", err=True)
         sys.exit(INTERRUPTED)
     except BatchAdvisorError as error:
-        if debug:
+        if Debug.wanted:
             raise
         if isinstance(error, ScriptError) and error.script_traceback:
             click.echo(error.script_traceback, err=True)
         click.echo(f"Error: {error}", err=True)
         sys.exit(error.exit_code)
     sys.exit(code or 0)
+
+
+def _close_output() -> None:
+    """Python's own last flush must not complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .common import terminal
+from .common import debug_option, terminal
 from .types import PATH
 
 
@@ -14,16 +14,13 @@ from .types import PATH
 @click.option("--kernels", type=click.IntRange(min=1), help="Show so many kernels by time.")
 @click.option("--steps", is_flag=True, help="Show each step.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
-@click.option("--debug", is_flag=True, help="Show our own traceback on errors.")
+@debug_option
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH)
-def analyze(
-    traces: tuple[Path, ...], kernels: int | None, steps: bool, as_json: bool, debug: bool
-) -> None:
+def analyze(traces: tuple[Path, ...], kernels: int | None, steps: bool, as_json: bool) -> None:
     """Say what limits the steps of TRACE: files of torch.profiler, or folders of them.
 
     Traces of several ranks of one job are taken together. Needs no torch.
     """
-    del debug  # `main` looks for it
     from ..session import analyze as session
 
     found = session.analyze(traces, num_kernels=kernels or 10)

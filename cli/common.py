@@ -18,6 +18,27 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it (128 + SIGINT)."""
 
 
+class Debug:
+    """Whether our own traceback is wanted; a script may take a `--debug` of its own."""
+
+    wanted = False
+
+
+def _want_debug(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    del context, parameter
+    Debug.wanted = value
+
+
+debug_option = click.option(
+    "--debug",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_want_debug,
+    help="Show our own traceback on errors.",
+)
+
+
 def goal_options(function: Any) -> Any:
     for option in reversed(
         [
@@ -42,7 +63,7 @@ def goal_options(function: Any) -> Any:
                 help="Throughput that a smaller size may cost under --goal knee (default 5%).",
             ),
             click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout."),
-            click.option("--debug", is_flag=True, help="Show our own traceback on errors."),
+            debug_option,
         ]
     ):
         function = option(function)
@@ -61,7 +82,7 @@ def goal_of(options: dict[str, Any], base: Goal | None = None) -> Goal:
         "budget_s": options.get("budget"),
         "max_batch": options.get("max_batch"),
         "start": options.get("start"),
-        "sizes": options.get("sizes") or None,
+        "sizes": tuple(dict.fromkeys(options.get("sizes") or ())) or None,
         "profile": False if options.get("no_profile") else None,
         "keep_effective_batch": options.get("keep_effective_batch") or None,
         "worst_case": options.get("worst_case") or None,

@@ -6,23 +6,20 @@ import sys
 
 import click
 
-from .common import terminal
+from .common import debug_option, terminal
 
 
 @click.command(short_help="Say what a run finds on this machine, and what is missing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
-@click.option("--debug", is_flag=True, help="Show our own traceback on errors.")
-def doctor(*, as_json: bool, debug: bool) -> None:
+@debug_option
+def doctor(*, as_json: bool) -> None:
     """Say what is there for a run, what is not, and why: torch, driver, counters, memory, tools.
 
     Exit code 1 when `batchadvisor run` would not work here.
     """
-    from pathlib import Path
-
     from ..session.doctor import checkup, checkup_json, checkup_text
 
-    del debug  # `main` looks for it
-    found = checkup(Path.cwd())
+    found = checkup()
     click.echo(checkup_json(found) if as_json else checkup_text(found, width=terminal()[0]))
     if not found.works:
         sys.exit(1)

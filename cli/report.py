@@ -62,7 +62,7 @@ def report(
         return
     session.write_report(found, path)
     click.echo(f"Wrote report  {path} ({path.stat().st_size / 1000:.0f} kB)")
-    click.echo(f"Next: {session.next_command(found, records, path)}")
+    click.echo(f"Next: {session.next_command(found, records, path, _typed(options))}")
 
 
 def _default(records: tuple[Path, ...]) -> Path:
@@ -92,6 +92,15 @@ def _one(record: Any, folder: Path, options: dict[str, Any]) -> Any:
     goal = goal_of(options, record.goal)
     check_energy(record, goal)
     return session.report_of(record, folder, None if goal == record.goal else goal)
+
+
+def _typed(options: dict[str, Any]) -> list[str]:
+    """The options of the goal that were given, as words of a command."""
+    words = ["--goal", options["goal"]] if options["goal"] is not None else []
+    for name in ("tolerance", "memory_margin"):
+        if options[name] is not None:
+            words += [f"--{name.replace('_', '-')}", f"{options[name]:.6g}"]
+    return words
 
 
 def _refuse_goal(options: dict[str, Any], why: str) -> None:

@@ -95,6 +95,7 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     from ..session.launch import leave_pid
 
     _end_like_ctrl_c()
+    _check_text([_working_folder(), *sys.argv[1:]])
     if options["gpus"] is not None or "," in options["device"]:
         sys.exit(_on_several_devices(script, arguments, as_json=as_json, options=options))
     rank = ranks.own_rank()
@@ -104,8 +105,8 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     if rank is not None and rank.rank > 0:
         ranks.follow(rank)
         return
-    leave_pid()
     with ranks.lead(rank) as group:
+        leave_pid()
         _run(script, arguments, group, as_json=as_json, options=options)
 
 
@@ -118,7 +119,6 @@ def _run(
 
     goal = goal_of(options)
     _check_pairs(options)
-    _check_text([script, *arguments])
     settings = _run_options(script, arguments, goal, options)
     spent_s = 0.0
     if options["resume"] is not None:
@@ -147,9 +147,8 @@ def _on_several_devices(
 
     goal = goal_of(options)
     _check_pairs(options)
-    _check_text([script, *arguments])
     display: Any = NullDisplay() if options["quiet"] else ProgressDisplay(goal.budget_s)
-    outcome = several.run(script, arguments, sys.argv[1:], options, display)
+    outcome = several.run(script, arguments, sys.argv[1:], options, display, goal=goal)
     width, color = terminal()
     click.echo(several.answer(outcome, width=width, color=color, as_json=as_json))
     if outcome.record.state == "interrupted":
@@ -191,6 +190,14 @@ def _check_door(arguments: tuple[str, ...], options: dict[str, Any], *, ranks: b
             "--workload take one process.",
             "Leave the ranks out, or the other door.",
         )
+
+
+def _working_folder() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except OSError as error:
+        msg = f"the working folder cannot be found: {error.strerror}."
+        raise UsageError(msg, "Change to one that exists.") from error
 
 
 def _check_text(words: list[str]) -> None:
@@ -237,7 +244,6 @@ def _print_discovery(discovery: Any, device: Any, *, as_json: bool) -> None:
 
 def _end_like_ctrl_c() -> None:
     """A polite kill and a closed terminal keep what was measured, as Ctrl-C does."""
-    import signal
+    from ..probes.interrupts import like_ctrl_c
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+    like_ctrl_c()

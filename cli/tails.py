@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .common import terminal
+from .common import debug_option, terminal
 from .types import RANGE, SIZES
 
 SETUPS = (
@@ -58,7 +58,7 @@ SETUPS = (
 @click.option("--all", "every", is_flag=True, help="Show the sizes with a harmful tail too.")
 @click.option("--explain", metavar="ID", help="Explain a case by id or number; `all` lists them.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
-@click.option("--debug", is_flag=True, help="Show our own traceback on errors.")
+@debug_option
 def tails(
     *,
     explain: str | None,
@@ -66,7 +66,6 @@ def tails(
     sizes: tuple[int, int, int] | None,
     every: bool,
     as_json: bool,
-    debug: bool,
     **facts: Any,
 ) -> None:
     """Say what the last batch of an epoch will do to a training, from numbers alone.
@@ -74,7 +73,6 @@ def tails(
     Steps per epoch, samples of each rank in the last step, what is repeated or left out, and what
     that does: errors, NaN, samples that weigh too much, idle devices.
     """
-    del debug  # `main` looks for it
     from ..session import tails as session
 
     width, _ = terminal()

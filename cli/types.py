@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 else:
     ParamType = click.ParamType  # generic since click 8.2
 
+LARGEST = 2**31 - 1
+"""No batch is larger: beyond, numbers of samples do not fit into what counts them."""
+
 
 class Parsed(ParamType):
     """A value that `units` parses."""
@@ -45,7 +48,7 @@ class Sizes(ParamType):
             sizes = tuple(int(one) for one in value.split(",") if one.strip())
         except ValueError:
             sizes = ()
-        if not sizes or min(sizes) < 1:
+        if not sizes or not 1 <= min(sizes) <= max(sizes) <= LARGEST:
             self.fail(f"{value!r} is not a list of sizes: write 32,64,128", param, ctx)
         return sizes
 
@@ -84,7 +87,8 @@ class Schedule(ParamType):
         except ValueError:
             steps = ()
         if not is_schedule(steps):
-            self.fail(f"{value!r} is not WAIT,WARMUP,ACTIVE with ACTIVE at least 1", param, ctx)
+            msg = f"{value!r} is not WAIT,WARMUP,ACTIVE with ACTIVE at least 1, 100 steps at most"
+            self.fail(msg, param, ctx)
         return steps
 
 
@@ -107,7 +111,7 @@ class Place(click.Path):
 SECONDS = Parsed("duration", "parse_seconds")
 BYTES = Parsed("bytes", "parse_bytes")
 SHARE = Parsed("share", "parse_share")
-SIZE = click.IntRange(min=1)
+SIZE = click.IntRange(1, LARGEST)
 SIZES = Sizes()
 RANGE = Range()
 PATH = click.Path(path_type=Path)

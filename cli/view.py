@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from .common import debug_option
 from .types import PLACE
 
 
@@ -20,15 +21,14 @@ from .types import PLACE
     help="The tab of torch-tb-profiler: auto adds it only while the traces are small, since it "
     "reads all of them at start; its pages need the internet in the browser.",
 )
-@click.option("--debug", is_flag=True, help="Show our own traceback on errors.")
+@debug_option
 @click.argument("logdir", required=False, type=PLACE)
-def view(logdir: Path | None, port: int | None, tab: Any, debug: bool) -> None:
+def view(logdir: Path | None, port: int | None, tab: Any) -> None:
     """Show LOGDIR in TensorBoard: a run, a folder of runs, or traces of any script.
 
     Without LOGDIR all runs below batchadvisor-runs are there, and the tab opens the newest.
     TensorBoard listens on 127.0.0.1 only; Ctrl-C ends it.
     """
-    del debug  # `main` looks for it
     from ..session import view as session
 
     viewing = session.view(logdir, port=port, profiler_tab=tab)

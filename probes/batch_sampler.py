@@ -69,6 +69,14 @@ class SteeredBatchSampler(BatchSampler):
             raise AttributeError(name)
         return getattr(self._native, name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._native, name, value)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """The script's own class, for its `isinstance`; `type` tells what this is."""
+        return type(self._native)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process gets the script's own: it has no handle, or makes its own."""
         return _itself, (self._native,)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 from ..records import BatchSizeSource, SourceLine
+from .call_site import source_text
 
 _KEYWORDS = ("batch_size", "batch_sampler")
 _SETTINGS = ("per_device_train_batch_size", "train_batch_size", "batch_size")
@@ -28,7 +28,7 @@ def find_batch_size_source(
         arguments: the script's command line, where an option may set it.
     """
     try:
-        text = Path(place.file).read_text(encoding="utf-8")
+        text = source_text(place)
         tree = ast.parse(text)
     except (OSError, SyntaxError, ValueError):
         return None

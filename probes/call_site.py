@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -42,6 +43,25 @@ def is_users(filename: str) -> bool:
     )
 
 
+_started_in: list[str] = []
+"""The folder in which the command was typed, once the script may leave it; else the present one."""
+
+
+def start_here() -> None:
+    """From now on paths are seen from the present folder, wherever the script goes."""
+    with contextlib.suppress(OSError):
+        _started_in[:] = [os.getcwd()]  # noqa: PTH109
+
+
+def source_text(place: SourceLine) -> str:
+    """The text of the file that a place names, from wherever the script is by now.
+
+    Raises:
+        OSError, ValueError: it cannot be read.
+    """
+    return Path(*_started_in, place.file).read_text(encoding="utf-8")
+
+
 def user_call_site() -> SourceLine | None:
     """The line of the script that is being executed, as a path relative to the working folder."""
     frame: FrameType | None = sys._getframe(1)
@@ -54,10 +74,12 @@ def user_call_site() -> SourceLine | None:
 
 
 def shown_path(path: str) -> str:
-    """A path as a person would type it: relative when it is below the working folder."""
+    """A path as a person would type it: relative when it is below the working folder.
+
+    It is text that a record can hold: bytes of a name that are not UTF-8 are written as escapes.
+    """
     full = os.path.abspath(path)  # noqa: PTH100  links stay as the user named them
-    try:
-        here = os.getcwd() + os.sep  # noqa: PTH109
-    except OSError:
-        return full
-    return full.removeprefix(here)
+    with contextlib.suppress(OSError):
+        folder = _started_in[0] if _started_in else os.getcwd()  # noqa: PTH109
+        full = full.removeprefix(folder + os.sep)
+    return full.encode("utf-8", "backslashreplace").decode()

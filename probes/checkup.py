@@ -38,7 +38,7 @@ def checks(folder: Path) -> tuple[Check, ...]:
     gpus = devices()
     found = [_python(), *_torch(gpus), *_nvidia(gpus), *_memory()]
     found += [_writable("working folder", folder, needed=True)]
-    found += [_writable("temporary folder", Path(tempfile.gettempdir()), needed=True)]
+    found += [_temporary()]
     found += [_shared_memory(), _compiler(), *_packages()]
     return tuple(found)
 
@@ -260,6 +260,17 @@ def _writable(name: str, folder: Path, *, needed: bool) -> Check:
         return Check(name=name, state="broken", detail=detail, remedy=remedy, needed=needed)
     detail = f"{folder}, {format_bytes(free)} free"
     return Check(name=name, state="ok", detail=detail, needed=needed)
+
+
+def _temporary() -> Check:
+    name = "temporary folder"
+    try:
+        folder = Path(tempfile.gettempdir())
+    except OSError as error:  # none of those that Python tries can be written
+        remedy = "Set TMPDIR to a folder that can be written."
+        detail = error.strerror or str(error)
+        return Check(name=name, state="broken", detail=detail, remedy=remedy, needed=True)
+    return _writable(name, folder, needed=True)
 
 
 def _shared_memory() -> Check:

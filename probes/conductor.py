@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from ..records import (
 )
 from . import host
 from .devices import DeviceProbe
+from .discovery import parts_of, usual_steps
 from .distributed.lockstep import Agreement, LockstepWindow, SteadyProfiler
 from .distributed.pairs import PairWindow
 from .distributed.shapes import ddp_modules, recognise
@@ -69,6 +71,7 @@ class Conductor:
     Attributes:
         no_input: why waiting for data cannot be seen; empty where it can.
         no_profile: why no trace would say anything; empty where it would.
+        num_ahead: steps that the script makes with batches it took before a size was asked for.
         ask: told of every new size before its window opens.
         resize: told of every new size while sizes take turns.
         parameters: what the optimizers train.
@@ -84,6 +87,9 @@ class Conductor:
         self._device_type = "cpu"
         self._window: Window | TurnsWindow | None = None
         self._size = 0
+        self._num_batches = 0
+        self._steps_a_cycle = 1
+        self._steps_seen: Counter[int] = Counter()
         self._run: RunTrial | None = None
         self._pairs: PairWindow | None = None
         self._agreement: Agreement | None = None
@@ -92,8 +98,10 @@ class Conductor:
         self._cpu_use = host.CpuUse()
         self._reported_s = 0.0
         self._reported_phase: Phase | None = None
+        self._num_steps = self._num_elsewhere = 0
         self.no_input = ""
         self.no_profile = ""
+        self.num_ahead = 0
         self.ask: Callable[[int], None] = lambda _: None
         self.resize: Callable[[int], None] = lambda _: None
         self.inputs: Callable[[], InputSize | None] = lambda: None
@@ -138,18 +146,29 @@ class Conductor:
 
     def arrived(self, num_samples: int | None, proof: str, wait_s: float, *, primary: bool) -> None:
         """A batch went to the script."""
+        self._num_batches += primary
         if self._window is not None:
             self._window.arrived(num_samples, proof, wait_s, primary=primary)
 
-    def boundary(self) -> None:
-        """An optimizer step is complete and the script fetches the next batch."""
+    def boundary(self, num_steps: int = 1) -> None:
+        """An optimizer step is complete and the script fetches the next batch.
+
+        Args:
+            num_steps: made since the boundary before; several where a pool of batches was fetched,
+                or where each batch is stepped on more than once. 0: no rhythm was found in them.
+        """
+        parts = parts_of(self._num_batches, num_steps) if num_steps else 1
+        if self._num_batches:
+            self._steps_seen[num_steps // parts] += 1
+        self._num_batches, self._steps_a_cycle = 0, num_steps
         if self._pairs is not None:
-            self._pair_boundary(self._pairs)
+            self._pair_boundary(self._pairs, parts)
             return
         window = self._window
         if window is None:
             return
-        if window.boundary():
+        self._num_steps += parts
+        if window.boundary(parts):
             self._report(window)
             self._next()
             return
@@ -158,6 +177,10 @@ class Conductor:
             self._size = window.size
             self.resize(window.size)
         window.resume()
+
+    def stepped_elsewhere(self) -> None:
+        """An optimizer stepped on a batch of another loader, whose size is the script's own."""
+        self._num_elsewhere += 1
 
     def no_step(self, num_fetches: int, witness: Witness) -> None:
         """Batches of the asked size flow and no optimizer steps.
@@ -213,10 +236,12 @@ class Conductor:
         self._size = window.size
         if request.turns is not None:
             self.ask(window.size)
+        self._steps_seen.clear()
         self._norms = RunningStatistics() if request.purpose == "tail" else None
         self._cpu_use = host.CpuUse()
         self._largest_so_far = max(self._largest_so_far, request.batch_size)
         self._reported_phase = None
+        self._num_steps = self._num_elsewhere = 0
         self._progress(window)
         window.resume()
 
@@ -229,6 +254,7 @@ class Conductor:
                 self._device,
                 seed=message.ordinal,
                 time_limit_s=message.time_limit_s,
+                num_ahead=self.num_ahead,
                 agree=bool if agreement is None else agreement.agree,
             )
         make: Callable[..., Window] = Window
@@ -243,6 +269,7 @@ class Conductor:
             min_sample_s=message.min_sample_s,
             time_limit_s=message.time_limit_s,
             shrinks=request.batch_size < self._largest_so_far,
+            num_ahead=self.num_ahead,
         )
 
     def _open_pairs(self, order: RunPairs) -> None:
@@ -259,8 +286,8 @@ class Conductor:
         )
         self._pairs.resume()
 
-    def _pair_boundary(self, pairs: PairWindow) -> None:
-        if not pairs.boundary():
+    def _pair_boundary(self, pairs: PairWindow, parts: int) -> None:
+        if not pairs.boundary(parts):
             self._send(Progress(phase="timing", num_steps=pairs.num_steps))
             pairs.resume()
             return
@@ -315,6 +342,10 @@ class Conductor:
         trial = window.result(
             self._run.ordinal, self._order.worker, doubts=(doubt,) if doubt else ()
         )
+        if self._num_elsewhere:
+            elsewhere = round(self._num_elsewhere / self._num_steps, 3)
+            trial = msgspec.structs.replace(trial, steps_elsewhere=elsewhere)
+        trial = msgspec.structs.replace(trial, steps_per_batch=usual_steps(self._steps_seen))
         inputs = self.inputs()
         if inputs is not None:
             trial = msgspec.structs.replace(trial, inputs=inputs)
@@ -325,7 +356,8 @@ class Conductor:
             reasons = {**trial.unavailable, "input_wait_s": self.no_input}
             trial = msgspec.structs.replace(trial, input_wait_s=None, unavailable=reasons)
         if window.request.purpose == "tail":
-            check = check_tail(trial, self.parameters(), self._norms, window.num_steps)
+            num_steps = window.num_steps * max(1, self._steps_a_cycle)
+            check = check_tail(trial, self.parameters(), self._norms, num_steps)
             trial = msgspec.structs.replace(trial, tail=check)
         self._finish(trial, window.samples())
 

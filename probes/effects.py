@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from ..records import FileTouched
@@ -40,7 +41,8 @@ class FileWatch:
 
     def saved(self, target: Any) -> None:
         """`torch.save` was called, and wrote nothing."""
-        self._note(getattr(target, "name", target), "save (not written)")
+        is_path = isinstance(target, os.PathLike)  # whose name is its last part alone
+        self._note(target if is_path else getattr(target, "name", target), "save (not written)")
 
     def take(self) -> tuple[FileTouched, ...]:
         """What was touched since the last call."""
@@ -59,19 +61,26 @@ class FileWatch:
                 writes = any(letter in mode for letter in "wax+")
             else:
                 writes = isinstance(flags, int) and bool(flags & _WRITING)
-            if writes:
+            # A folder is opened for writing to make a file without a name in it (O_TMPFILE).
+            if writes and not os.path.isdir(path):  # noqa: PTH112  bytes too
                 self._note(path, "write")
         elif event == "os.mkdir":
-            self._note(args[0], "mkdir")
+            self._note(args[0], "mkdir", args[2])
         elif event == "os.rename":
-            self._note(args[1], "rename")
+            self._note(args[1], "rename", args[3])
         elif event in ("os.remove", "os.rmdir"):
-            self._note(args[0], "remove")
+            self._note(args[0], "remove", args[1])
 
-    def _note(self, path: Any, action: str) -> None:
+    def _note(self, path: Any, action: str, folder: int = -1) -> None:
         if os.getpid() != self._pid or not isinstance(path, (str, bytes, os.PathLike)):
             return
-        full = os.path.abspath(os.fsdecode(path))  # noqa: PTH100  no link is followed
+        name = os.fsdecode(path)
+        if folder != -1:  # the path is seen from an open folder, as shutil.rmtree names them
+            try:
+                name = str(Path(f"/proc/self/fd/{folder}").readlink() / name)
+            except OSError:
+                return
+        full = os.path.abspath(name)  # noqa: PTH100  no link is followed
         if (
             full.startswith(self._ignore)
             or full.endswith((".pyc", "__pycache__"))

@@ -209,6 +209,8 @@ def outcome_of_exit(
         if status == -signal.SIGABRT and any(line.startswith(_LAST_WORDS) for line in lines):
             return "out_of_memory", "the process aborted because it was refused memory (SIGABRT)"
         return "crashed", f"the process died by {name}"
+    if status == 0:
+        return "script_ended", "the script left through os._exit with exit code 0"
     return "crashed", f"the process left with exit code {status} in the middle of the loop"
 
 

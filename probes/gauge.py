@@ -15,6 +15,8 @@ _MAX_DEPTH = 6
 
 Axis = tuple[int, int]
 """Position of a leaf in the batch, and the axis of its shape."""
+DRAWN = "drawn"
+"""Proof of a batch that is somewhat smaller than what was fetched from the dataset for it."""
 Path = tuple[tuple[str, Any], ...]
 """How to get from a batch to one of its leaves: items and attributes."""
 
@@ -24,16 +26,32 @@ class BatchGauge:
 
     def __init__(self) -> None:
         self._axes: set[Axis] | None = None
+        self._may_be: dict[Axis, int] | None = None
         self._short_cut: Callable[[Any], int] | None = None
 
     def learn(self, batch: Any, num_samples: int) -> None:
-        """Keeps the axes that are as long as `num_samples`; the first call proposes them."""
+        """Keeps the axes that are as long as `num_samples`; the first call proposes them.
+
+        Where a collate function leaves samples out, the first whole batch does, with axes that
+        fell short before.
+        """
         self._short_cut = None
-        seen = {axis for axis, length, _ in _axes(batch) if length == num_samples}
+        lengths = {axis: length for axis, length, _ in _axes(batch)}
+        seen = {axis for axis, length in lengths.items() if length == num_samples}
+        near = {axis for axis, length in lengths.items() if falls_short(length, num_samples)} | seen
+        before = lengths if self._may_be is None else self._may_be
+        self._may_be = {axis: length for axis, length in before.items() if axis in near}
         if self._axes is None:
             self._axes = seen
-        elif self._axes & seen:
-            self._axes &= seen
+        elif not self._axes:  # an axis of a feature keeps its length, whatever is asked for
+            self._axes = {axis for axis in seen if before.get(axis, num_samples) != num_samples}
+        elif self._axes & (seen or near):
+            self._axes &= seen or near
+
+    @property
+    def undecided(self) -> bool:
+        """Whether batches were as long as none of their axes, and one of these may carry them."""
+        return self._axes == set() and bool(self._may_be)
 
     def read(self, batch: Any) -> int | None:
         """Samples in the batch, or `None` when no axis carries them (graphs, packed text)."""
@@ -54,6 +72,15 @@ class BatchGauge:
         axis, _, length, path = min(found, key=lambda one: one[:2])
         self._short_cut = _short_cut(path, axis, _leaf(batch, path))
         return length
+
+
+def falls_short(num_samples: int, num_drawn: int) -> bool:
+    """Whether a batch can be what a collate function leaves of so many samples.
+
+    More than half has to be left: a length that never changes, as one of a feature, cannot pass
+    at a size and at twice that size.
+    """
+    return num_drawn < 2 * num_samples < 2 * num_drawn
 
 
 def leaves(value: Any) -> Iterator[Any]:

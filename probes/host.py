@@ -133,7 +133,7 @@ def descendants(pid: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            text = (entry / "stat").read_text()
+            text = (entry / "stat").read_text(errors="replace")  # names are any bytes, cut at 15
         except OSError:
             continue
         parent = int(text.rpartition(")")[2].split()[1])

@@ -86,7 +86,7 @@ class LongestFirst:
         end_s = time.monotonic() + SCAN_S
         found: list[tuple[int, Any]] = []
         for index in islice(indices, SCAN_SAMPLES):
-            found.append((elements(dataset[index]), index))
+            found.append((elements(_sample(dataset, index)), index))
             if time.monotonic() > end_s:
                 break
         found.sort(key=lambda one: -one[0])
@@ -98,3 +98,9 @@ class LongestFirst:
         if not repeated:
             return []
         return [repeated[position % len(repeated)] for position in range(size)]
+
+
+def _sample(dataset: Any, index: Any) -> Any:
+    """One sample, fetched as torch's DataLoader does it."""
+    many = getattr(dataset, "__getitems__", None)
+    return many([index])[0] if many else dataset[index]

@@ -15,7 +15,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from ..records import BatchSizeSource, LoaderInfo, SourceLine
 from .batch_sampler import Issues, SteeredBatchSampler, steered
-from .gauge import BatchGauge
+from .gauge import DRAWN, BatchGauge, falls_short
 from .lengths import FIRST_BATCHES, Lengths, LongestFirst
 from .sharing import sharing_of, why_dispatched
 
@@ -27,6 +27,7 @@ class LoaderHandle:
         asked: samples per batch, `None` for the script's own.
         cap: upper bound on the script's own batches.
         native: samples per batch as the script is written, once seen.
+        taken_ahead: batches of the present iterator, and the training cycles before its first.
     """
 
     def __init__(
@@ -49,11 +50,14 @@ class LoaderHandle:
         self.native: int | None = None
         self.arrived: int | None = None
         self.proof: str = ""
+        self._looked_at: int | None = None
         self.lengths = Lengths()
         self.worst_case = False
         self.worst_left = 0
         self.longest: LongestFirst | None = None
         self.iterable = isinstance(loader.dataset, IterableDataset)
+        self.taken_ahead = (0, 0)
+        self._iterator: weakref.ref[Any] | None = None
         self.cannot_steer = "" if loader.batch_sampler is not None else "the dataset batches itself"
         self._in_order = bool(getattr(loader, "in_order", True)) or loader.num_workers == 0
         self._max_stale = 8 + 4 * loader.num_workers * (loader.prefetch_factor or 1)
@@ -69,6 +73,30 @@ class LoaderHandle:
     def is_of(self, loader: Any) -> bool:
         """Whether this is the loader's, and not that of a dead one with the same number."""
         return self._loader() is loader
+
+    def taken(self, iterator: Any, num_cycles: int) -> None:
+        """A batch of this iterator went to the script, after so many training cycles."""
+        if self._iterator is None or self._iterator() is not iterator:
+            self._iterator = weakref.ref(iterator)
+            self.taken_ahead = (0, num_cycles)
+        num_batches, since = self.taken_ahead
+        self.taken_ahead = (num_batches + 1, since)
+
+    def succeeds(self, other: LoaderHandle) -> bool:
+        """Whether its loader was made where another was that is gone: one is made for each epoch.
+
+        Then it goes on as the other did.
+        """
+        if self.place is None or self.place != other.place or other._loader() is not None:
+            return False
+        if self.cannot_steer:
+            return False
+        self.trains, self.asked = other.trains, other.asked
+        self.native, self.gauge = other.native, other.gauge
+        self.approximate, self.lengths = other.approximate, other.lengths
+        self.worst_left, self.longest = other.worst_left, other.longest
+        other.trains = False
+        return True
 
     def info(self) -> LoaderInfo:
         """The record of this loader."""
@@ -133,8 +161,11 @@ class LoaderHandle:
             return batch
         restarts = 0
         batch = None
-        if self.iterable and inner is iterator:
-            inner = self._restart(iterator, inner)
+        if self.iterable:
+            if not isinstance(inner._dataset, CycledDataset):
+                inner = self._restart(iterator, inner)
+            # The length that an iterable dataset promised does not hold for an endless one.
+            inner._IterableDataset_len_called = None
         for _ in range(self._max_stale):
             try:
                 batch = native_next(inner)
@@ -154,22 +185,48 @@ class LoaderHandle:
         if issue is not None and self._in_order and not self.iterable:
             return issue[0] == self.asked
         size = self.gauge.read(batch)
-        return size is None or size == self.asked
+        if size is None and issue is not None and self._in_order:
+            return issue[0] == self.asked
+        if size is None or size == self.asked:
+            return True
+        return issue == (self.asked, self.asked) and self._in_order and self._falls_short(size)
 
     def _note(self, batch: Any, issue: tuple[int | None, int] | None) -> None:
         """Remembers the size of a batch on its way to the script."""
-        by_index = issue[1] if issue is not None and not self.iterable else None
+        # A stream may end before its batch is full, unless it goes round.
+        sure = not self.iterable or self.asked is not None
+        by_index = issue[1] if issue is not None and sure else None
         if self.asked is None:
             expected = by_index or self.batch_size
+            if expected is not None and self.cap is not None:
+                expected = min(expected, self.cap)
             if expected is not None:
                 self.gauge.learn(batch, expected)
         size = self.gauge.read(batch)
+        differs = self.gauge.undecided if size is None else size != by_index
+        if size is not None and self._falls_short(size):  # looked at once, as it takes its time
+            differs, self._looked_at = self._looked_at != self.asked, self.asked
+        if by_index is not None and self.asked is not None and differs:
+            # An axis that happened to be as long as the script's own size does not follow ours.
+            self.gauge.learn(batch, by_index)
+            size = self.gauge.read(batch)
         self.proof = "shape" if size is not None else "indices" if by_index is not None else ""
+        if size is not None and by_index == self._wanted and self._falls_short(size):
+            self.proof = DRAWN
         self.arrived = size if size is not None else by_index
-        self.lengths.note(batch, self.arrived)
+        self.lengths.note(batch, None if self.gauge.undecided else self.arrived)
         if self.asked is None and self.arrived is not None:
             # The largest one seen: the last batch of an epoch may be short.
             self.native = max(self.native or 0, self.arrived)
+
+    @property
+    def _wanted(self) -> int | None:
+        """Samples of a batch, as far as it is known."""
+        return self.asked or self.batch_size
+
+    def _falls_short(self, size: int) -> bool:
+        """Whether a collate function may have left some of the samples out."""
+        return self._wanted is not None and falls_short(size, self._wanted)
 
     def _restart(self, iterator: Any, inner: Any) -> Any:
         """A fresh inner iterator behind the one that the script holds."""
@@ -178,11 +235,11 @@ class LoaderHandle:
             raise StopIteration
         if hasattr(inner, "_shutdown_workers"):
             inner._shutdown_workers()
+        if loader._iterator is inner:
+            loader._iterator = None  # persistent workers: it would be used again
         if self.iterable and not isinstance(loader.dataset, CycledDataset):
             loader.__dict__["dataset"] = CycledDataset(loader.dataset)
         fresh = type(iterator)(loader)
-        # The length that an iterable dataset promised does not hold for an endless one.
-        fresh._IterableDataset_len_called = None
         iterator.__dict__["_batchadvisor_inner"] = fresh
         return fresh
 
@@ -237,6 +294,9 @@ def samples_of(loader: DataLoader[Any]) -> int | None:
             return len(loader.dataset)  # type: ignore[arg-type]
         batch_sampler = loader.batch_sampler
         sampler = getattr(batch_sampler, "sampler", None)
+        while isinstance(sampler, SteeredBatchSampler) or type(sampler) is BatchSampler:
+            # One around the loader's own, that repeats it for ever: its length counts batches.
+            sampler = sampler.sampler
         # A batch sampler of the script's own may have no sampler: the dataset is what it draws.
         return len(sampler if sampler is not None else loader.dataset)  # type: ignore[arg-type]
     except (TypeError, NotImplementedError, AttributeError):

@@ -161,7 +161,7 @@ class Progress(Message, frozen=True, kw_only=True):
 
 
 class StepSample(msgspec.Struct, frozen=True, kw_only=True):
-    """One timed optimizer step."""
+    """One timed step as `Trial.step_s` means it; where several were timed together, their mean."""
 
     step_s: float
     input_wait_s: float
@@ -255,6 +255,7 @@ class Channel:
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self._read_fd = read_fd
         self._write_fd = write_fd
+        self._open = [read_fd, write_fd]
         self._pid = os.getpid()
         self._buffer = bytearray()
         self._lock = threading.Lock()
@@ -306,10 +307,10 @@ class Channel:
         return line
 
     def close(self) -> None:
-        """Closes both descriptors."""
-        for one in (self._read_fd, self._write_fd):
+        """Closes both descriptors; once, since others may get their numbers."""
+        while self._open:
             with contextlib.suppress(OSError):
-                os.close(one)
+                os.close(self._open.pop())
 
 
 _from_worker: msgspec.json.Decoder[FromWorker] = msgspec.json.Decoder(FromWorker)

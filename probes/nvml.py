@@ -237,8 +237,9 @@ class NvmlSampler:
         if self._window is not None:
             self._window.discard()
             self._window = None
-        run, self._run = self._run, None
-        return self._close(run)
+        counters = self._close(self._run)
+        self._run = None
+        return counters
 
     def begin(self, steady_s: float = 0.0) -> None:
         """Begins a window; one that is still open is dropped, as after a trial that failed.

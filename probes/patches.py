@@ -10,13 +10,17 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from .checkpoints import silence_lightning
+from .saves import silence_saves
 from .steering import Steering
 
 
@@ -25,12 +29,12 @@ def install(steering: Steering, saved: Callable[[Any], None]) -> None:
 
     Args:
         steering: told of everything.
-        saved: told of the target of each `torch.save`, which writes nothing.
+        saved: told of the target of each `torch.save` to a file, which writes nothing.
     """
     _watch_loaders(steering)
-    _watch_optimizers(steering)
+    _watch_optimizers(steering, saved)
     _forgive_schedulers(steering)
-    _silence_save(saved)
+    silence_saves(saved, lambda: not steering.steering)
 
 
 def _watch_loaders(steering: Steering) -> None:
@@ -67,21 +71,30 @@ def _watch_loaders(steering: Steering) -> None:
     _BaseDataLoaderIter.__next__ = iterator_next  # type: ignore[method-assign]
 
 
-def _watch_optimizers(steering: Steering) -> None:
+def _watch_optimizers(steering: Steering, saved: Callable[[Any], None]) -> None:
     pid = os.getpid()
     native_init = Optimizer.__init__
+    begun: set[int] = set()
 
     @functools.wraps(native_init)
     def optimizer_init(self: Any, *args: Any, **kwargs: Any) -> None:
         native_init(self, *args, **kwargs)
         if os.getpid() == pid:
             steering.made_optimizer(self)
+            silence_lightning(saved)  # it is loaded by then, and nothing has been saved yet
+
+    def begins(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        begun.add(id(optimizer))
 
     def stepped(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        if os.getpid() == pid:  # a forked rank has hooks of its own
+        # A step() that calls that of the class above it has both hooks twice: one step it is.
+        again = id(optimizer) not in begun
+        begun.discard(id(optimizer))
+        if os.getpid() == pid and not again:  # a forked rank has hooks of its own
             steering.stepped(optimizer)
 
     Optimizer.__init__ = optimizer_init  # type: ignore[method-assign]
+    register_optimizer_step_pre_hook(begins)
     register_optimizer_step_post_hook(stepped)
 
 
@@ -98,11 +111,3 @@ def _forgive_schedulers(steering: Steering) -> None:
                 raise
 
     LRScheduler.step = scheduler_step  # type: ignore[method-assign]
-
-
-def _silence_save(saved: Callable[[Any], None]) -> None:
-    # The weights of a probe are worth nothing, and a real checkpoint could be overwritten.
-    def save(_obj: object, f: Any, *_args: Any, **_kwargs: Any) -> None:
-        saved(f)
-
-    torch.save = save  # type: ignore[assignment]

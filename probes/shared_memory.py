@@ -20,7 +20,8 @@ def held_by(pids: list[int]) -> set[str]:
     found: set[str] = set()
     for pid in pids:
         with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            maps = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape")  # as os.fsdecode
+            for line in maps.splitlines():
                 path = line.partition("/dev/shm/")
                 if path[1] and not line.endswith("(deleted)"):
                     found.add(path[1] + path[2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import ctypes
 import os
@@ -11,11 +12,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 from .messages import CannotSteer, Channel, Ended, Raised, Touched, WorkOrder
 
 _PR_SET_PDEATHSIG = 1
+_PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
+"""Looked up once: between fork and exec the loader's lock may be another thread's."""
 
 
 def steer(
@@ -102,6 +106,9 @@ def _steering(conductor: Any, order: WorkOrder, started_s: float) -> Any:
 
 def become_the_script(order: WorkOrder) -> None:
     """sys.argv and sys.path[0] as `python script.py` would set them; its cores, if it has few."""
+    from .call_site import start_here
+
+    start_here()
     if order.cores:
         os.sched_setaffinity(0, order.cores)  # before torch counts them for its threads
     if order.module:
@@ -120,8 +127,23 @@ def run_script(order: WorkOrder, steering: Any) -> None:
     if order.module:
         runpy.run_module(order.script, run_name="__main__", alter_sys=True)
         return
-    # As plain python does it, spawned data workers included: they import __main__ from its file.
-    runpy.run_path(order.script, run_name="__main__")
+    _run_file(order.script)
+
+
+def _run_file(script: str) -> None:
+    """Runs a file as plain python does; spawned data workers import `__main__` from it.
+
+    Not through runpy: its `__file__` is the path as typed, which names nothing after a change of
+    directory, and python's is absolute, beside a `sys.argv[0]` as typed.
+    """
+    path = script
+    with contextlib.suppress(OSError):  # the working folder is gone
+        path = os.path.abspath(path)  # noqa: PTH100  links stay as the user named them
+    code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+    module = ModuleType("__main__")
+    module.__dict__.update(__file__=path, __builtins__=builtins, __cached__=None)
+    sys.modules["__main__"] = module
+    exec(code, module.__dict__)
 
 
 def _ended(code: int, steering: Any) -> Ended:
@@ -206,8 +228,8 @@ def _limit_gpu_memory(limit_bytes: int) -> None:
 
 def die_with_parent(by: int = signal.SIGKILL) -> None:
     """If the process that started us is killed, so are we, by this signal (Linux)."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
+    if _PRCTL is not None:
+        _PRCTL(_PR_SET_PDEATHSIG, by)
 
 
 def _flush_streams() -> None:

@@ -8,21 +8,22 @@ next batch size is.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 
-from ..records import Discovery, Door, InputSize, OptimizerInfo, SourceLine
+from ..records import Discovery, Door, InputSize
 from .batch_sampler import SteeredBatchSampler
 from .batch_size_source import find_batch_size_source
 from .call_site import user_call_site
-from .discovery import CycleFinder
+from .discovery import CycleFinder, Rhythm
 from .loaders import LoaderHandle, is_training_fetch
 from .norm_inputs import NormInputs
 from .norms import is_compiled
-from .optimizers import optimizer_info
+from .optimizers import Optimizers
 from .swallowed import Witness
 
 MAX_FETCHES_WITHOUT_STEP = 1000
@@ -31,18 +32,23 @@ PATIENCE_CYCLES = 12
 """An optimizer that was made and has not stepped is waited for: some step every n-th batch."""
 FETCHES_WITHOUT_STEP = 64
 """Batches for a step of one micro-batch after which there will be none."""
+MOST_AHEAD = 32
+"""A script that takes batches more steps ahead than this is looking at its data, not training."""
+UNSTEADY = "the optimizer makes several steps for some batches, and not as many for each"
 
 
 class StepConductor(Protocol):
     """Who decides at step boundaries; see conductor.py."""
 
     no_input: str
+    num_ahead: int
 
     def found(self, discovery: Discovery, device: torch.device) -> None: ...
-    def boundary(self) -> None: ...
+    def boundary(self, num_steps: int = 1) -> None: ...
     def arrived(
         self, num_samples: int | None, proof: str, wait_s: float, *, primary: bool
     ) -> None: ...
+    def stepped_elsewhere(self) -> None: ...
     def no_step(self, num_fetches: int, witness: Witness) -> None: ...
     def cannot_steer(
         self, reason: str, remedy: str, *, usage: bool = False, door: Door | None = None
@@ -82,16 +88,22 @@ class Steering:
         self._started_s = started_s
         self._handles: list[LoaderHandle] = []
         self._by_loader: dict[int, LoaderHandle] = {}
-        self._optimizers: list[tuple[Any, SourceLine | None]] = []
-        self._optimizer_ordinals: dict[int, int] = {}
+        self._optimizers = Optimizers()
         self._cycles = CycleFinder()
         self._primary: LoaderHandle | None = None
         self._cycle_started_s = time.monotonic()
         self._native_step_s = 0.0
         self._fetches_in_cycle = 0
-        self._micro_batches = 1
+        self._batches_a_cycle = 1
+        self._rhythm: Rhythm | None = None
+        self._stepping_thread: int | None = None
         self._witness = Witness()
         self._norm_inputs = NormInputs()
+        self._without_gradients = False
+        self._fetched_without = False
+        self._num_fed_without = 0
+        self._used = False
+        self._fed_elsewhere = False
         self.steering = False
         self.passive = False
         self.worst_case = False
@@ -132,8 +144,7 @@ class Steering:
 
     def made_optimizer(self, optimizer: Any) -> None:
         """An optimizer was constructed."""
-        self._optimizer_ordinals[id(optimizer)] = len(self._optimizers)
-        self._optimizers.append((optimizer, user_call_site()))
+        self._optimizers.add(optimizer)
 
     def handle_of(self, loader: Any) -> LoaderHandle | None:
         """The handle of a loader; one that was not made here, but copied or unpickled, gets it."""
@@ -149,6 +160,12 @@ class Steering:
         if self.passive:
             return
         self._note_step(optimizer)
+        self._num_fed_without += self._fetched_without
+        self._fetched_without = False
+        self._used = True
+        if self._fed_elsewhere:
+            self._fed_elsewhere = False
+            self._conductor.stepped_elsewhere()
         if not self.steering and self._cycles.num_steps >= STEPS_WITHOUT_FETCH:
             self._check_fetches()
 
@@ -158,13 +175,24 @@ class Steering:
         """The script fetches from a loader: the only place where it waits for us."""
         if self.passive:
             return handle.fetch(iterator, native_next)
-        training = is_training_fetch()
+        training = is_training_fetch() or self._without_gradients
+        self._fetched_without = self._fetched_without or not training
+        if training and self.steering and not handle.trains:
+            self._succeed(handle)
         if training and (not self.steering or handle is self._primary):
+            if self._stepping_thread not in (None, threading.get_ident()):
+                self._cycles.apart = True
             self._before_fetch()
+            if self.steering and not handle.trains:  # the loop was found just now
+                self._succeed(handle)
+        if training and self.steering:
+            self._note_turn(handle)
         start = time.perf_counter()
         batch = handle.fetch(iterator, native_next)
         wait_s = time.perf_counter() - start
         if training:
+            if not self.steering:
+                handle.taken(iterator, self._cycles.num_cycles)
             self._cycles.fetched(handle.ordinal)
             if self.steering and handle.trains:
                 primary = handle is self._primary
@@ -183,6 +211,8 @@ class Steering:
         for handle in self._handles:
             if handle is self._primary:
                 handle.asked = batch_size
+            elif handle.cannot_steer:
+                continue
             elif handle.trains and handle.native and self._primary.native:
                 handle.asked = max(1, round(handle.native * batch_size / self._primary.native))
 
@@ -192,35 +222,47 @@ class Steering:
 
     def parameters(self) -> list[torch.Tensor]:
         """The parameters of the optimizers that step."""
-        return [
-            parameter
-            for ordinal in sorted(self._cycles.optimizers)
-            for group in self._optimizers[ordinal][0].param_groups
-            for parameter in group["params"]
-        ]
+        return self._optimizers.parameters(self._cycles.optimizers)
 
     # inside ----------------------------------------------------------------------------------
 
     def _note_step(self, optimizer: Any) -> None:
-        if id(optimizer) not in self._optimizer_ordinals:
-            self.made_optimizer(optimizer)
-        self._cycles.stepped(self._optimizer_ordinals[id(optimizer)])
+        cycles, optimizers = self._cycles, self._optimizers
+        ordinal = optimizers.ordinal_of(optimizer)
+        cycles.forget(optimizers.gone(cycles.optimizers))
+        if ordinal not in cycles.optimizers:
+            optimizers.look(ordinal)
+            if self.steering:
+                cycles.forget(optimizers.replaced_by(optimizer, cycles.optimizers))
+        cycles.stepped(ordinal)
+        self._stepping_thread = threading.get_ident()
 
     def _awaits_optimizers(self) -> bool:
         """Whether parameters may get an optimizer's step that none has stepped so far.
 
         The generator of a GAN may step every fifth batch; a cycle without it would be another.
         """
-        if self._cycles.num_cycles >= PATIENCE_CYCLES:
-            return False
-        stepping = {id(one) for one in self.parameters()}
-        return any(
-            parameter.requires_grad and id(parameter) not in stepping
-            for ordinal, (optimizer, _) in enumerate(self._optimizers)
-            if ordinal not in self._cycles.optimizers
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-        )
+        patient = self._cycles.num_cycles < PATIENCE_CYCLES
+        return patient and self._optimizers.would_train_more(self._cycles.optimizers)
+
+    def _note_turn(self, handle: LoaderHandle) -> None:
+        """Whether a batch of a size that is not ours comes after the step of the primary's.
+
+        One that comes before it belongs to the same step. Where batches are taken ahead of their
+        steps, nothing tells whose step it is.
+        """
+        if handle is self._primary:
+            self._used = self._fed_elsewhere = False
+        elif self._used and handle.asked is None and not self._conductor.num_ahead:
+            self._fed_elsewhere = True
+
+    def _succeed(self, handle: LoaderHandle) -> None:
+        """A loader that was made anew takes the place of the one before it."""
+        for other in self._handles:
+            if other.trains and handle.succeeds(other):
+                if other is self._primary:
+                    self._primary = handle
+                return
 
     def _before_fetch(self) -> None:
         ended = self._cycles.fetching()
@@ -228,9 +270,9 @@ class Steering:
             self._fetches_in_cycle = 0 if ended else self._fetches_in_cycle + 1
             if ended:
                 self._witness.stop()
-                self._conductor.boundary()
+                self._conductor.boundary(self._cycles.last_steps if self._rhythm else 0)
             else:
-                self._without_step(FETCHES_WITHOUT_STEP * max(1, self._micro_batches))
+                self._without_step(FETCHES_WITHOUT_STEP * max(1, self._batches_a_cycle))
             return
         if ended:
             now = time.monotonic()
@@ -250,6 +292,9 @@ class Steering:
             self._witness.look()
         if self._fetches_in_cycle > most:
             self._witness.stop()
+            # Where nothing is swallowed, the others trained in an earlier phase.
+            if not self._witness.seen and self._cycles.forget_idle():
+                return
             self._conductor.no_step(self._fetches_in_cycle, self._witness)
 
     def _before_first_step(self) -> None:
@@ -274,37 +319,53 @@ class Steering:
         if primary is None:
             return
         self._primary = primary
-        self._micro_batches = training[primary.ordinal]
+        self._batches_a_cycle = training[primary.ordinal]
+        self._rhythm = self._cycles.rhythm(primary.ordinal)
+        rhythm = self._rhythm or Rhythm(self._batches_a_cycle)
         parameters = self.parameters()
         device = parameters[0].device if parameters else torch.device("cpu")
         unordered = primary.why_unordered if self.worst_case else ""
         native = primary.native or primary.batch_size or 1
         norms, unseen = self._norm_inputs.layers(parameters, native)
-        reasons = {"worst_case": unordered, "norm_values": unseen}
+        unsteady = "" if self._rhythm else UNSTEADY
+        reasons = {"worst_case": unordered, "norm_values": unseen, "optimizer_steps": unsteady}
         discovery = Discovery(
             loaders=tuple(handle.info() for handle in self._handles),
-            optimizers=tuple(self._optimizer_info(n) for n in range(len(self._optimizers))),
+            optimizers=self._optimizers.infos(self._cycles.optimizers),
             primary_loader=primary.ordinal,
             native_batch_size=primary.batch_size or primary.native or 1,
-            micro_batches=self._micro_batches,
+            micro_batches=rhythm.micro_batches,
+            steps_per_batch=rhythm.steps_per_batch,
+            pool=rhythm.pool,
             parameter_device=str(device),
             num_parameters=sum(one.numel() for one in parameters),
             norm_layers=norms,
             compiled=is_compiled(),
             setup_s=time.monotonic() - self._started_s,
-            native_step_s=self._native_step_s,
+            native_step_s=self._native_step_s / rhythm.pool,
             unavailable={name: reason for name, reason in reasons.items() if reason},
         )
+        self._conductor.num_ahead = self._ahead(primary)
         self.steering = True
         self._conductor.found(discovery, device)
+
+    def _ahead(self, primary: LoaderHandle) -> int:
+        """Steps that the script makes with batches that it holds: a queue that a thread fills.
+
+        Of one batch nothing need be known: the first step of a window is never counted.
+        """
+        num_batches, since = primary.taken_ahead
+        needed = (num_batches - 1) // self._batches_a_cycle + 1
+        cycles = needed - (self._cycles.num_cycles - since)
+        return cycles if 1 < cycles <= MOST_AHEAD else 0
 
     def _choose_primary(self, training: list[int]) -> LoaderHandle | None:
         chosen = training[0]
         if self._wanted_loader is not None:
             if self._wanted_loader >= len(self._handles):
                 self._conductor.cannot_steer(
-                    f"--loader {self._wanted_loader}: the script made "
-                    f"{len(self._handles)} loaders, numbered from 0",
+                    f"--loader {self._wanted_loader}: the script's loaders are numbered from 0, "
+                    f"and the last is {len(self._handles) - 1}",
                     "run with --dry-run to see them.",
                     usage=True,
                 )
@@ -334,15 +395,16 @@ class Steering:
         return handle
 
     def _check_fetches(self) -> None:
-        if self._cycles.num_fetches == 0:
+        if self._cycles.num_fetches == 0 and self._num_fed_without > 1:
+            # Batches come through a generator that works under torch.no_grad(). One validation
+            # before a step is no such thing.
+            self._without_gradients = True
+            self._num_fed_without = 0
+            self._cycles = CycleFinder()
+        elif self._cycles.num_fetches == 0:
             self._conductor.cannot_steer(
                 f"the script made {self._cycles.num_steps} optimizer steps without fetching "
                 "a batch from a DataLoader",
                 "only batches that come from a torch DataLoader can be resized.",
                 door="template",
             )
-
-    def _optimizer_info(self, ordinal: int) -> OptimizerInfo:
-        optimizer, place = self._optimizers[ordinal]
-        trains = ordinal in self._cycles.optimizers
-        return optimizer_info(optimizer, ordinal, place=place, trains=trains)

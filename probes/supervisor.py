@@ -23,6 +23,7 @@ from ..records import (
 from . import host, shared_memory
 from .faults import outcome_of_exit
 from .hearing import Hearing, LastWords, Silence
+from .interrupts import held_back
 from .messages import (
     CannotSteer,
     Channel,
@@ -112,6 +113,8 @@ class Worker:
         self._setup_s = setup_s
         self._oom_kills = host.num_oom_kills()
         self._shared_memory = shared_memory.files()
+        self._held: set[str] = set()
+        self._ending = False
         self._ended = False
         self._killed = False
         their_read, our_write = os.pipe()
@@ -196,7 +199,7 @@ class Worker:
     @property
     def ended(self) -> bool:
         """Whether we ended it, or are about to."""
-        return self._ended or self._killed
+        return self._ending or self._killed
 
     def check(self) -> None:
         """Takes what it said meanwhile, without waiting.
@@ -226,8 +229,8 @@ class Worker:
         """Kills the process and its descendants; `end` sweeps what they leave."""
         if self._ended:
             return
-        self._killed = self._process.poll() is None
-        for pid in [*host.descendants(self.pid), self.pid]:
+        self._killed = self._killed or self._process.poll() is None
+        for pid in reversed(self._group()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -235,28 +238,44 @@ class Worker:
         """Kills the process group only; whoever waits for the process hears that it died."""
         if not self._ended and self._process.poll() is None:
             self._killed = True
+            self._group()
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kills the process, its group and its descendants, and sweeps shared memory."""
+        """Kills the process, its group and its descendants, and sweeps shared memory.
+
+        Where Ctrl-C cuts it short, another call does the rest.
+        """
         if self._ended:
             return
-        self._ended = True
-        group = [self.pid, *host.descendants(self.pid)]
-        held = shared_memory.held_by(group)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        for pid in group[1:]:  # those that left the group
+        self._ending = True
+        with held_back():
+            group = self._group()
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+                os.killpg(self.pid, signal.SIGKILL)
+            for pid in group[1:]:  # those that left the group
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
         self._process.wait()
-        self._channel.close()
-        for path in held - self._shared_memory:
-            with contextlib.suppress(OSError):
-                os.unlink(path)  # noqa: PTH108
+        with held_back():
+            self._channel.close()
+            for path in self._held - self._shared_memory:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)  # noqa: PTH108
+            self._ended = True
 
     # inside ----------------------------------------------------------------------------------
+
+    def _group(self) -> list[int]:
+        """The process and all that it started; asked before a kill, as nobody can tell after it.
+
+        What shared memory they hold is noted, semaphores among it: the tracker that would remove
+        them is killed as well.
+        """
+        group = [self.pid, *host.descendants(self.pid)]
+        self._held |= shared_memory.held_by(group)
+        return group
 
     def _receive(self, silence_s: float) -> FromWorker:
         """The next message; signs of life and notes are taken care of."""
@@ -290,7 +309,7 @@ class Worker:
             os.kill(self.pid, signal.SIGUSR1)  # faulthandler writes all stacks into the log
             time.sleep(GRACE_S)
         self.end()
-        detail = f"nothing was heard for {silence_s:.0f} s; stacks are in the log"
+        detail = f"nothing was heard for {silence_s:.3g} s; stacks are in the log"
         if self.order.lockstep is not None and _waits_for_others(self.log, before):
             detail += f"; {WAITED}"
         return WorkerGone("hung", detail)

@@ -110,7 +110,7 @@ class TemplateSteering(Steering):
         discovery = Discovery(
             door="template",
             loaders=(self._stand_in(handle),),
-            optimizers=tuple(self._optimizer_info(n) for n in range(len(self._optimizers))),
+            optimizers=self._optimizers.infos(self._cycles.optimizers),
             primary_loader=0,
             native_batch_size=self._own_size or self._size,
             micro_batches=self._micro_batches,

@@ -40,6 +40,10 @@ class Tree:
         self._before = self._list()
         self.complete = self._before is not None
 
+    def ignore(self, folder: Path) -> None:
+        """A folder that was made since and is not the script's either."""
+        self._ignore.add(str(folder.resolve()))
+
     def changes(self) -> list[FileTouched]:
         """Files and folders that are new, changed or gone since, in order of their paths."""
         now = self._list()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ..records import Trial, TrialRequest, Turns, TurnsPlan, trial_of
+from .gauge import DRAWN
 from .messages import Phase, StepSample
 from .window import Step, WindowDevice
 
@@ -39,6 +40,7 @@ class TurnsWindow:
         device: where the time is read.
         seed: of the order within the rounds; the same on all ranks.
         time_limit_s: no further round after this long.
+        num_ahead: steps after a change that the script still makes with batches of the size before.
         agree: where ranks keep in step: waits for all and returns what the leading one decided.
         clock: monotonic seconds.
     """
@@ -50,6 +52,7 @@ class TurnsWindow:
         *,
         seed: int,
         time_limit_s: float,
+        num_ahead: int = 0,
         agree: Callable[[bool], bool] = bool,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -64,7 +67,8 @@ class TurnsWindow:
         self._time_limit_s = time_limit_s
         self._clock = clock
         self._started_s = clock()
-        self._schedule = _schedule(self._plan, seed)
+        self._num_warmup_steps = self._plan.num_warmup_steps + num_ahead
+        self._schedule = _schedule(self._plan, seed, self._num_warmup_steps)
         self._place = next(self._schedule)
         self._steps: list[tuple[_Place, Step]] = []
         self._wrong: Counter[tuple[int, int | None]] = Counter()
@@ -83,10 +87,10 @@ class TurnsWindow:
         """A batch went to the script after `wait_s` seconds."""
         self._wait_s += wait_s
         if primary:
-            self._proof = proof
+            self._proof = "indices" if proof == DRAWN else proof
             self._samples += num_samples if num_samples is not None else self.size
             self._micro += 1
-            if num_samples != self.size:
+            if num_samples != self.size and proof != DRAWN:
                 self._wrong[self.size, num_samples] += 1
 
     def resume(self) -> None:
@@ -94,12 +98,18 @@ class TurnsWindow:
         self._wait_s, self._samples, self._micro = 0.0, 0, 0
         self._step_started = self._device.mark()
 
-    def boundary(self) -> bool:
-        """A step ended, by the script's next fetch. True when the comparison is complete."""
+    def boundary(self, parts: int = 1) -> bool:
+        """A step ended, by the script's next fetch. True when the comparison is complete.
+
+        Args:
+            parts: equal steps that it was.
+        """
         end = self._device.mark()
         self.num_steps += 1
         if self._place.counts:
-            step = Step(self._step_started, end, self._wait_s, self._samples, self._micro)
+            step = Step(
+                self._step_started, end, self._wait_s, self._samples, self._micro, parts=parts
+            )
             self._steps.append((self._place, step))
         enough = self._place.ends_round and self._enough(self._place.round + 1)
         following = None if self._agree(enough) else next(self._schedule, None)
@@ -134,7 +144,7 @@ class TurnsWindow:
             arrived_batch_size=wrong[0][0][1] if wrong else request.batch_size,
             size_proof=self._proof,
             micro_batches=self._usual_micro_batches(),
-            num_warmup_steps=self._plan.num_warmup_steps,
+            num_warmup_steps=self._num_warmup_steps,
             turns=Turns(sizes=self._plan.sizes, step_s=tuple(self._rows())),
             elapsed_s=self._clock() - self._started_s,
             doubts=doubts,
@@ -170,7 +180,7 @@ class TurnsWindow:
         return step.elapsed_s_on(self._device)
 
 
-def _schedule(plan: TurnsPlan, seed: int) -> Iterator[_Place]:
+def _schedule(plan: TurnsPlan, seed: int, num_warmup_steps: int) -> Iterator[_Place]:
     """Every step in order. Each round has an order of its own, so that what steady drift or the
     size before adds to one turn it does not add to all of that size.
     """
@@ -179,9 +189,9 @@ def _schedule(plan: TurnsPlan, seed: int) -> Iterator[_Place]:
         columns = list(range(len(plan.sizes)))
         rng.shuffle(columns)
         for column in columns:
-            for step in range(plan.num_warmup_steps + plan.num_steps[column]):
-                counts = step >= plan.num_warmup_steps
-                last = step + 1 == plan.num_warmup_steps + plan.num_steps[column]
+            for step in range(num_warmup_steps + plan.num_steps[column]):
+                counts = step >= num_warmup_steps
+                last = step + 1 == num_warmup_steps + plan.num_steps[column]
                 yield _Place(number, column, counts, last and column == columns[-1])
 
 

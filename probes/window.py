@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from ..records import Memory, Profile, Trial, TrialRequest, trial_of
 from ..spread import inverse, spread_of
+from .gauge import DRAWN
 from .messages import Phase, StepSample
 
 MIN_WARMUP_STEPS = 3
@@ -65,6 +66,7 @@ class Window:
         min_sample_s: steps shorter than this are averaged in groups that are not.
         time_limit_s: timing stops after this long once it has MIN_SAMPLES.
         shrinks: the window before ran a larger size, whose last batch is still alive.
+        num_ahead: steps that the script still makes with batches of the window before.
         clock: monotonic seconds.
     """
 
@@ -79,6 +81,7 @@ class Window:
         min_sample_s: float = 0.0,
         time_limit_s: float = 30.0,
         shrinks: bool = False,
+        num_ahead: int = 0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.request = request
@@ -91,7 +94,7 @@ class Window:
         self._min_sample_s = min_sample_s
         self._group = 1
         self._time_limit_s = time_limit_s
-        self._reset_again = shrinks
+        self._num_stale = max(num_ahead, int(shrinks))
         self._clock = clock
         self._started_s = clock()
         self._phase_started_s = self._started_s
@@ -99,12 +102,15 @@ class Window:
         self._steps: list[Step] = []
         self._micro_batches: Counter[int] = Counter()
         self._arrived: Counter[tuple[int | None, str]] = Counter()
+        self._arrivals: list[int] = []
+        self._left_out = False
         self._memory: Memory | None = None
         self._profile: Profile | None = None
         self._step_started: Any = None
         self._wait_s = 0.0
         self._samples = 0
         self._micro = 0
+        self._parts = 1
         device.reset_peaks()
 
     @property
@@ -122,14 +128,21 @@ class Window:
     @property
     def last_step_s(self) -> float | None:
         """A recent step's time by the host's clock, for progress only."""
-        return self._warmups[-1] if self._warmups else None
+        return self._warmups[-1] / self._parts if self._warmups else None
 
     def arrived(self, num_samples: int | None, proof: str, wait_s: float, *, primary: bool) -> None:
         """A batch went to the script after `wait_s` seconds."""
         self._wait_s += wait_s
         if primary:
-            self._arrived[num_samples, proof] += 1
-            self._samples += num_samples if num_samples is not None else self.request.batch_size
+            size = self.request.batch_size
+            samples = num_samples if num_samples is not None else size
+            if proof == DRAWN:
+                self._left_out = True
+                self._arrived[size, "indices"] += 1
+            else:
+                self._arrived[num_samples, proof] += 1
+            self._arrivals.append(samples)
+            self._samples += samples
             self._micro += 1
 
     def resume(self) -> None:
@@ -139,10 +152,15 @@ class Window:
         self._wait_s, self._samples, self._micro = 0.0, 0, 0
         self._step_started = self._device.mark()
 
-    def boundary(self) -> bool:
-        """A step ended, by the script's next fetch. True when the trial is complete."""
+    def boundary(self, parts: int = 1) -> bool:
+        """A step ended, by the script's next fetch. True when the trial is complete.
+
+        Args:
+            parts: equal steps that it was; the script fetched the batches of all of them first.
+        """
         end = self._device.mark()
-        step = Step(self._step_started, end, self._wait_s, self._samples, self._micro)
+        self._parts = parts
+        step = Step(self._step_started, end, self._wait_s, self._samples, self._micro, parts=parts)
         if step.micro_batches:
             self._micro_batches[step.micro_batches] += 1
         if self.phase == "profiling":
@@ -162,9 +180,9 @@ class Window:
     def _warmed_up(self, step: Step) -> bool:
         self._device.synchronize()
         self._warmups.append(self._device.elapsed_s(step.start, step.end) or 0.0)
-        if self._reset_again:
+        if self._num_stale:
             self._device.reset_peaks()
-            self._reset_again = False
+            self._num_stale -= 1
             self._warmups.clear()
             return False
         if self.request.kind == "fit":
@@ -277,7 +295,9 @@ class Window:
         usual = self._usual_micro_batches()
         steps = [one for one in self._steps if one.micro_batches == usual]
         step_s = spread_of(self._step_times()) if request.kind == "timed" else None
-        per_step = request.batch_size * usual
+        per_step: float = request.batch_size * usual
+        if self._left_out and steps:
+            per_step = sum(one.num_samples for one in steps) / len(steps)
         unavailable: dict[str, str] = {}
         if request.kind == "fit":
             reason = "a fit trial makes two steps and measures memory only"
@@ -290,6 +310,7 @@ class Window:
             outcome="ok" if same else "wrong_size",
             detail="" if same else self._wrong_size(arrived),
             arrived_batch_size=arrived,
+            mean_arrived=self._mean_arrived() if same else None,
             size_proof=proof,
             micro_batches=usual,
             num_warmup_steps=len(self._warmups),
@@ -303,6 +324,11 @@ class Window:
             unavailable=unavailable,
         )
 
+    def _mean_arrived(self) -> float | None:
+        if not self._left_out:
+            return None
+        return round(sum(self._arrivals) / len(self._arrivals), 3)
+
     def _wrong_size(self, arrived: int | None) -> str:
         if arrived is None:
             return f"asked for {self.request.batch_size}, the size that arrived could not be read"
@@ -310,24 +336,38 @@ class Window:
 
 
 class Step:
-    """One optimizer step between two fetches."""
+    """One optimizer step between two fetches, or the mean of several that are alike.
 
-    __slots__ = ("elapsed_s", "end", "micro_batches", "num_samples", "start", "wait_s")
+    Args:
+        start, end, wait_s, num_samples, micro_batches: of all of them.
+        parts: how many they are.
+    """
+
+    __slots__ = ("elapsed_s", "end", "micro_batches", "num_samples", "parts", "start", "wait_s")
 
     def __init__(
-        self, start: Any, end: Any, wait_s: float, num_samples: int, micro_batches: int
+        self,
+        start: Any,
+        end: Any,
+        wait_s: float,
+        num_samples: int,
+        micro_batches: int,
+        *,
+        parts: int = 1,
     ) -> None:
         self.start = start
         self.end = end
         self.elapsed_s: float | None = None
-        self.wait_s = wait_s
-        self.num_samples = num_samples
-        self.micro_batches = micro_batches
+        self.parts = parts
+        self.wait_s = wait_s / parts
+        self.num_samples = round(num_samples / parts)
+        self.micro_batches = micro_batches // parts
 
     def elapsed_s_on(self, device: WindowDevice) -> float | None:
         """Its seconds; `None` while the device is not that far."""
         if self.elapsed_s is None:
-            self.elapsed_s = device.elapsed_s(self.start, self.end)
-            if self.elapsed_s is not None:
+            whole_s = device.elapsed_s(self.start, self.end)
+            if whole_s is not None:
+                self.elapsed_s = whole_s / self.parts
                 self.start = self.end = None  # events of the device are freed
         return self.elapsed_s

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from ..errors import RunError
 
 _OFFLINE = {
     "WANDB_MODE": "disabled",
@@ -22,13 +25,24 @@ _OFFLINE = {
 class Scratch:
     """A temporary folder for all workers of one run: what the script leaves in TMPDIR goes."""
 
-    def __init__(self) -> None:
-        # Short, because multiprocessing puts sockets in it whose paths must stay below 108 bytes.
-        self.path = Path(tempfile.mkdtemp(prefix="ba-"))
+    @functools.cached_property
+    def path(self) -> Path:
+        """Made when it is first asked for: a rank that is killed before that leaves none.
+
+        Raises:
+            RunError: there is no place for it.
+        """
+        try:
+            # Short: multiprocessing puts sockets in it whose paths must stay below 108 bytes.
+            return Path(tempfile.mkdtemp(prefix="ba-"))
+        except OSError as error:
+            msg = f"no temporary folder can be made: {error.strerror or error}."
+            raise RunError(msg, "Set TMPDIR to a folder that can be written.") from error
 
     def remove(self) -> None:
         """Removes the folder; a file that somebody still writes is left to him."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        if "path" in vars(self):
+            shutil.rmtree(self.path, ignore_errors=True)
 
 
 def worker_environment(device: str, scratch: Path) -> dict[str, str]:

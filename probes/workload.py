@@ -90,11 +90,11 @@ class WorkloadSteering(Steering):
         self.steering = True
         parameters = self.parameters()
         device = parameters[0].device if parameters else device_in_use()
-        trained = [self._optimizer_info(n) for n in range(len(self._optimizers))]
+        trained = self._optimizers.infos(self._cycles.optimizers)
         discovery = discovery_of(
             workload,
             norms=norms.layers(parameters, size),
-            optimizers=tuple(trained),
+            optimizers=trained,
             device=device,
             num_parameters=sum(one.numel() for one in parameters),
             setup_s=time.monotonic() - self._started_s,

@@ -9,6 +9,7 @@ from .distribution import Scaling
 from .goal import Goal
 from .trial import TailCheck
 
+Helps = Literal["helps", "does not help", "unknown"]
 Limit = Literal[
     "input",  # waiting for the DataLoader
     "host",  # Python, operator dispatch, launches
@@ -79,6 +80,7 @@ class Tail(Record, frozen=True, kw_only=True):
             there are several.
         batches: micro-steps per epoch of each rank, where there are several.
         duplicates: samples that are drawn more than once.
+        steps_known: whether `steps_per_epoch` are optimizer steps; else they are batches.
         nearest_clean: sizes near by without a harmful tail.
         clean_sizes: the same with what the law of step times predicts.
     """
@@ -97,6 +99,7 @@ class Tail(Record, frozen=True, kw_only=True):
     last: tuple[int, ...] = ()
     batches: tuple[int, ...] = ()
     duplicates: int = 0
+    steps_known: bool = True
 
 
 class Training(Record, frozen=True, kw_only=True):
@@ -107,6 +110,8 @@ class Training(Record, frozen=True, kw_only=True):
         steps_before, steps_after: optimizer steps per epoch.
         micro_batches: accumulation that the recommendation uses.
         keep_accumulation: accumulation that would keep the old effective batch, if any does.
+        steps_per_batch: optimizer steps on each batch, one after the other; above 1 each may see
+            a part of its samples or of their length, and the effective batch is that of the fetch.
         rule, rule_source: the learning-rate rule as a suggestion, and where it comes from.
     """
 
@@ -120,6 +125,7 @@ class Training(Record, frozen=True, kw_only=True):
     learning_rate_suggested: float | None
     rule: str
     rule_source: str
+    steps_per_batch: int = 1
 
 
 class MemoryLaw(Record, frozen=True, kw_only=True):
@@ -172,7 +178,7 @@ class Verdict(Record, frozen=True, kw_only=True):
     message: str
     evidence: tuple[Evidence, ...] = ()
     remedy: str = ""
-    larger_batch: Literal["helps", "does not help", "unknown"] = "unknown"
+    larger_batch: Helps = "unknown"
     gain_at_most: float | None = None
     contributions: tuple[Evidence, ...] = ()
     confidence: Literal["measured", "estimate"] = "measured"

@@ -28,6 +28,11 @@ class Spread(Record, frozen=True, kw_only=True):
     confidence: float
 
     @property
+    def is_interval(self) -> bool:
+        """Whether [low, high] is an interval: one value alone has none."""
+        return self.num_samples > 1
+
+    @property
     def relative_half_width(self) -> float:
-        """Half the interval over the median; 0.02 means ±2 %."""
+        """Half the interval over the median; 0.02 means ±2 %. Says nothing of one value alone."""
         return (self.high - self.low) / 2 / self.median if self.median > 0 else float("inf")

@@ -42,6 +42,9 @@ class Comparison(Record, frozen=True, kw_only=True):
         differs: what else is not the same: label, first run, second run.
         same_device: whether the two were measured on the same kind of device.
         same_script: whether both ran the same file; its arguments may differ.
+        moved: the largest ratio between two readings of one size within either run, at least 1; a
+            ratio of throughputs must go beyond it to count as a change. `None` where no size was
+            read twice.
     """
 
     recommended: Difference | None
@@ -51,3 +54,4 @@ class Comparison(Record, frozen=True, kw_only=True):
     differs: tuple[tuple[str, str, str], ...] = ()
     same_device: bool = True
     same_script: bool = True
+    moved: float | None = None

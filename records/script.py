@@ -80,7 +80,7 @@ class OptimizerInfo(Record, frozen=True, kw_only=True):
     place: SourceLine | None
     name: str
     learning_rate: float | None
-    num_parameters: int
+    num_parameters: int | None
     trains: bool = False
 
 
@@ -111,16 +111,23 @@ class Discovery(Record, frozen=True, kw_only=True):
         primary_loader: ordinal of the loader whose size is steered; others keep their ratio.
         native_batch_size: samples per micro-batch as the script is written.
         micro_batches: batches per optimizer step (gradient accumulation).
+        steps_per_batch: optimizer steps per batch, where each batch is stepped on more than once;
+            `micro_batches` is 1 then.
+        pool: how many times `micro_batches` the script fetches before it steps on the first of
+            them; sizes change between pools.
         parameter_device: where the optimizer's parameters live, as torch names it.
         setup_s: from process start to the end of the second optimizer step.
-        native_step_s: the last native step, a first guess of the cost (not settled).
+        native_step_s: the last native step, all steps on a batch together, a first guess of the
+            cost (not settled); `None` if none was timed.
         num_ranks: ranks of the script's process group, 1 without one.
         num_replicas: devices that DataParallel scatters each batch to, 1 without it.
         compiled: whether a module of this process went through torch.compile.
         door: how the sizes reach the script; behind all but `loader` there is one LoaderInfo, of
             what yields the batches, and `native_batch_size` is the size of the first process.
         unavailable: why something is not known, `norm_values` for example; under `worst_case`, why
-            trials could not begin with the longest samples.
+            trials could not begin with the longest samples; under `optimizer_steps`, why nobody
+            can tell how many there are for a batch; `micro_batches` are those that the script
+            fetched before it stepped then.
     """
 
     loaders: tuple[LoaderInfo, ...]
@@ -129,20 +136,32 @@ class Discovery(Record, frozen=True, kw_only=True):
     native_batch_size: int
     micro_batches: int
     parameter_device: str
-    num_parameters: int
+    num_parameters: int | None
     norm_layers: NormLayers | None
     setup_s: float
-    native_step_s: float
+    native_step_s: float | None
     door: Door = "loader"
     num_ranks: int = 1
     num_replicas: int = 1
     compiled: bool = False
+    steps_per_batch: int = 1
+    pool: int = 1
     unavailable: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if all(one.ordinal != self.primary_loader for one in self.loaders):
+            msg = f"loader {self.primary_loader}, which is steered, is not among the loaders"
+            raise ValueError(msg)
 
     @property
     def primary(self) -> LoaderInfo:
         """The loader whose size is steered."""
         return next(one for one in self.loaders if one.ordinal == self.primary_loader)
+
+    @property
+    def why_steps_unknown(self) -> str:
+        """Why nobody can tell the optimizer steps per batch; empty where they are known."""
+        return self.unavailable.get("optimizer_steps", "")
 
 
 class ScriptInfo(Record, frozen=True, kw_only=True):

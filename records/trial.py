@@ -270,6 +270,11 @@ class Turns(Record, frozen=True, kw_only=True):
     sizes: tuple[int, ...]
     step_s: tuple[tuple[float | None, ...], ...]
 
+    def __post_init__(self) -> None:
+        if any(len(row) != len(self.sizes) for row in self.step_s):
+            msg = f"a round of {len(self.sizes)} sizes that took turns has another number of times"
+            raise ValueError(msg)
+
 
 class RankTrial(Record, frozen=True, kw_only=True):
     """One rank's part in a trial that all ranks ran in lock-step.
@@ -294,12 +299,19 @@ class Trial(Record, frozen=True, kw_only=True):
         ordinal: position in the record, from 0; `samples.jsonl` refers to it.
         worker: which worker process ran it, from 0.
         arrived_batch_size: the size that really reached the training loop.
+        mean_arrived: where the collate function leaves samples out, how many of a batch reached
+            the training loop on average; `arrived_batch_size` is then what was drawn for it.
         size_proof: `shape` (a tensor axis has that length), `indices` (so many samples were
             fetched from the dataset), `asked` (the script was started with it and nothing shows
             it), `` (nothing arrived).
         micro_batches: batches per optimizer step.
-        step_s: seconds per optimizer step, unprofiled; only of timed trials.
-        samples_per_s: from the same steps.
+        steps_elsewhere: further optimizer steps, on batches of loaders that keep the script's own
+            size (other tasks), in one of the steps that were timed; their mean.
+        steps_per_batch: optimizer steps on each batch; 0 where most batches had no number of them
+            in common, `None` where nobody looked.
+        step_s: seconds per optimizer step, unprofiled; only of timed trials. Where each batch is
+            stepped on more than once (see `Discovery`), of all steps on a batch.
+        samples_per_s: from the same steps; of samples that reached the training loop.
         input_wait_s: seconds per step spent waiting for the loader.
         samples_per_joule: samples over the energy that the device took for them.
         elapsed_s: wall time of the whole trial, warm-up and profile included.
@@ -317,8 +329,11 @@ class Trial(Record, frozen=True, kw_only=True):
     outcome: Outcome
     detail: str = ""
     arrived_batch_size: int | None = None
+    mean_arrived: float | None = None
     size_proof: Literal["shape", "indices", "asked", ""] = ""
     micro_batches: int | None = None
+    steps_elsewhere: float = 0.0
+    steps_per_batch: int | None = None
     num_warmup_steps: int = 0
     step_s: Spread | None = None
     samples_per_s: Spread | None = None
@@ -340,6 +355,11 @@ class Trial(Record, frozen=True, kw_only=True):
     def ran(self) -> bool:
         """Whether the asked size arrived and an optimizer step was made with it."""
         return self.outcome == "ok" and self.arrived_batch_size == self.batch_size
+
+    @property
+    def arrived_share(self) -> float:
+        """Samples that reached the training loop over those that were drawn."""
+        return 1.0 if self.mean_arrived is None else self.mean_arrived / self.batch_size
 
     @property
     def cut_short(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..records import Advice, MemoryLaw, RunRecord
-from ..units import GIB, MIB
+from ..units import GIB, MIB, format_share
 from .breakdown import step_time
 from .chart import BATCH, Band, Chart, Mark, MarkKind, Series, rounded, short
 from .sizes import OUTCOMES, SizeRow
@@ -54,7 +54,8 @@ def throughput(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
     if best is not None and advice.goal.kind == "knee":
         share = advice.goal.tolerance
         low = best.median * (1 - share)
-        bands = (Band(low=low, high=best.median, label=f"within {share:.0%} of the fastest"),)
+        label = f"within {format_share(share)} of the fastest"
+        bands = (Band(low=low, high=best.median, label=label),)
     notes = ("Whiskers: interval of the median.",) + ((ESTIMATED,) if law is not None else ())
     return Chart(
         key="throughput",

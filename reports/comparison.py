@@ -17,7 +17,7 @@ WORDS = {
 }
 DRIFT = (
     "The intervals are those within each run; what changes from run to run, such as clocks and "
-    "neighbours on the machine, is not in them."
+    "neighbours on the machine, is not in them"
 )
 RANKS = "ranks"
 SAID = ("script", "device", "capacity")
@@ -116,7 +116,16 @@ def _cautions(comparison: Comparison, before: Report, after: Report) -> tuple[st
         cautions.append(f"Not the same in both runs: {', '.join(others)}.")
     for which, report in (("first", before), ("second", after)):
         cautions += [f"The {which} run: {text}" for text in report.notices]
-    return (*cautions, DRIFT)
+    return (*cautions, f"{DRIFT}{_moved(comparison)}.")
+
+
+def _moved(comparison: Comparison) -> str:
+    if comparison.moved is None:
+        return ", and no size was measured twice to show it"
+    return (
+        f". Two readings of one size within one run were up to x{comparison.moved:.2f} apart; a "
+        'smaller difference between the runs counts as "cannot tell"'
+    )
 
 
 def _circumstances(

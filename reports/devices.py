@@ -11,6 +11,7 @@ from . import split as split_text
 from .layout import Page
 from .wording import measured
 
+UNFINISHED = {"running": "has not finished", "interrupted": "was interrupted", "failed": "failed"}
 HEADER = ("device", "batch", "samples/s", "step ms", "peak", "limit", "sureness")
 
 
@@ -36,7 +37,7 @@ def render(
     style = "bold green" if good else "bold red"
     page.entry(headline(record, answers), style=style, indent=0)
     if record.state != "finished":
-        page.entry(f"The run was {record.state}; what was measured is below.", indent=0)
+        page.entry(f"The run {UNFINISHED[record.state]}; what was measured is below.", indent=0)
     page.blank()
     page.entry("Devices", style="bold", indent=0)
     rows = [HEADER, *(device_row(one, answers.get(one.device)) for one in record.devices)]

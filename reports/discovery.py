@@ -20,9 +20,13 @@ def render(discovery: Discovery, device: DeviceInfo, *, encoding: str = "utf-8")
     ranks = discovery.num_ranks
     samples = discovery.native_batch_size * discovery.micro_batches * ranks
     each = f"{ranks} ranks x " if ranks > 1 else ""
+    step = f"{each}{discovery.micro_batches} x {discovery.native_batch_size} = {samples} samples"
+    if discovery.steps_per_batch > 1:
+        step = f"{discovery.steps_per_batch} optimizer steps for each {samples} samples"
+    if discovery.why_steps_unknown:
+        step = f"not known of how many samples: {discovery.why_steps_unknown}"
     lines.append(
-        f"Step: {each}{discovery.micro_batches} x {discovery.native_batch_size} = {samples} "
-        f"samples; {discovery.num_parameters:,} parameters on {discovery.parameter_device}"
+        f"Step: {step}; {_parameters(discovery.num_parameters)} on {discovery.parameter_device}"
     )
     if steers:
         steered = f"Loader {discovery.primary_loader} would be steered; --loader N takes another."
@@ -62,10 +66,14 @@ def _loader(loader: LoaderInfo, discovery: Discovery) -> str:
     return text + _source_line(loader)
 
 
+def _parameters(number: int | None) -> str:
+    return "an unknown number of parameters" if number is None else f"{number:,} parameters"
+
+
 def _optimizer(optimizer: OptimizerInfo) -> str:
     role = "steps" if optimizer.trains else "does not step"
     rate = "?" if optimizer.learning_rate is None else f"{optimizer.learning_rate:g}"
     return (
         f"Optimizer {optimizer.ordinal} ({role}): {optimizer.place}  {optimizer.name}, "
-        f"lr={rate}, {optimizer.num_parameters:,} parameters"
+        f"lr={rate}, {_parameters(optimizer.num_parameters)}"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from ..records import DeviceInfo, LoaderInfo, OptimizerInfo, RunRecord
+from ..records import DeviceInfo, Discovery, LoaderInfo, OptimizerInfo, RunRecord
 from ..units import format_bytes, format_seconds
 from .wording import clean, number
 
@@ -49,8 +49,14 @@ def identity(record: RunRecord) -> list[tuple[str, str]]:
     if found is not None:
         rows += [("loader", _loader(one, found.primary_loader)) for one in found.loaders]
         rows += [("optimizer", _optimizer(one)) for one in found.optimizers if one.trains]
-        rows += [("parameters", f"{found.num_parameters:,} on {found.parameter_device}")]
+        rows += [("parameters", _parameters(found))]
     return [(label, text) for label, text in rows if text]
+
+
+def _parameters(discovery: Discovery) -> str:
+    if discovery.num_parameters is None:
+        return f"unavailable: {discovery.unavailable.get('num_parameters', 'not recorded')}"
+    return f"{discovery.num_parameters:,} on {discovery.parameter_device}"
 
 
 def _memory(device: DeviceInfo) -> str:

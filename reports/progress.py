@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable
 
@@ -77,7 +78,9 @@ class ProgressDisplay:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         # In a notebook too progress is a stream, not one display after another.
-        own = Console(stderr=True, highlight=False, force_jupyter=False)
+        # What asks for colours in a log (FORCE_COLOR) asks for no cursor that moves.
+        terminal = None if sys.stderr.isatty() else False
+        own = _Stream(stderr=True, highlight=False, force_jupyter=False, force_terminal=terminal)
         self._console = console if console is not None else own
         self._budget_s = budget_s
         self._spent_s = spent_s
@@ -172,6 +175,12 @@ class ProgressDisplay:
         prefix = Text("" if self._console.is_terminal else "batchadvisor: ")
         with contextlib.suppress(OSError):  # whoever read our progress may have gone
             self._console.print(prefix + line, soft_wrap=True, highlight=False)
+
+
+class _Stream(Console):
+    def on_broken_pipe(self) -> None:
+        """Nobody reads our progress any more: the run goes on, for its answer is read elsewhere."""
+        self.quiet = True
 
 
 def whole_seconds(seconds: float) -> str:

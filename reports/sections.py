@@ -22,6 +22,7 @@ from .wording import (
 MAX_FILES = 10
 LISTED = "By the script's databases or child processes, or by another program."
 SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+STEP = "optimizer step"
 FIXED_SHARE = 0.02
 """A fixed cost per step below this share of the step is not worth a line."""
 
@@ -53,9 +54,12 @@ def training_rows(advice: Advice, training: Training) -> list[tuple[str, str]]:
 
 def _effective(training: Training) -> str:
     before, after = training.effective_before, training.effective_after
+    each = training.steps_per_batch
+    # Each of several steps may see a part of the samples: what it sees nobody can tell.
+    per, rest = ("batch", f"; {each} optimizer steps on each") if each > 1 else (STEP, "")
     if before == after:
-        return f"{before} samples per optimizer step, unchanged"
-    return f"{before} → {after} samples per optimizer step"
+        return f"{before} samples per {per}, unchanged{rest}"
+    return f"{before} → {after} samples per {per}{rest}"
 
 
 def _steps(training: Training) -> str:
@@ -164,17 +168,23 @@ def _near_by(tail: Tail) -> str:
     listed = ", ".join(sizes or map(str, tail.nearest_clean))
     if any(one.predicted_samples_per_s is not None for one in tail.clean_sizes):
         return (
-            f"Near by, without a harmful tail, with the samples per second that the law of step "
+            f"Nearby, without a harmful tail, with the samples per second that the law of step "
             f"times predicts (not measured): {listed}."
         )
-    return f"Near by, without a harmful tail, by arithmetic only: {listed}."
+    return f"Nearby, without a harmful tail, by arithmetic only: {listed}."
+
+
+def _steps_of(tail: Tail) -> str:
+    if not tail.steps_known:
+        return plural(tail.steps_per_epoch, "batch", "batches")
+    return plural(tail.steps_per_epoch, STEP)
 
 
 def _ranks(tail: Tail) -> str:
     """The end of an epoch of several ranks or replicas."""
     text = (
         f"{plural(tail.num_samples, 'sample')} on {tail.num_ranks} ranks in batches of "
-        f"{tail.batch_size}: {plural(tail.steps_per_epoch, 'optimizer step')} per epoch, "
+        f"{tail.batch_size}: {_steps_of(tail)} per epoch, "
     )
     if len(set(tail.batches)) > 1:
         text += f"by rank {format_runs(tail.batches)} batches; "
@@ -197,7 +207,7 @@ def _layout(tail: Tail) -> str:
         return _ranks(tail)
     start = (
         f"{plural(tail.num_samples, 'sample')} in batches of {tail.batch_size}: "
-        f"{plural(tail.steps_per_epoch, 'optimizer step')} per epoch, "
+        f"{_steps_of(tail)} per epoch, "
     )
     if tail.drop_last:
         if not tail.dropped:

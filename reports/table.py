@@ -106,6 +106,9 @@ def legend_of(record: RunRecord, shown: Container[str]) -> list[str]:
     legend = {key: text for key, text in LEGEND.items() if key in shown}
     if "samples±" in legend and any(one.turns is not None for one in record.trials):
         legend["samples±"] += IN_TURN
+    each = 1 if record.discovery is None else record.discovery.steps_per_batch
+    if each > 1 and "step" in shown:
+        legend["step"] = f"step: all {each} optimizer steps on a batch together"
     return list(legend.values())
 
 

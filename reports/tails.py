@@ -36,7 +36,7 @@ def render(report: TailReport, *, next_command: str, width: int, encoding: str =
         page.pairs(_rows(pipeline, layout))
     _findings(page, report.findings)
     if report.nearest_clean:
-        page.heading("Near by, without a harmful tail")
+        page.heading("Nearby, without a harmful tail")
         page.pairs([(str(one.batch_size), _clean(one)) for one in report.nearest_clean])
     page.blank()
     page.entry("By arithmetic: nothing was run.", style="dim", indent=0)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from ..records import Advice, DeviceInfo, Goal, RunRecord
-from ..units import format_bytes, format_seconds
+from ..units import format_bytes, format_seconds, format_share
 from . import sections
 from .distribution import add_distribution
 from .layout import Page
@@ -21,10 +21,10 @@ SURENESS = {
     "partial": "partial, the measurement ended early and nothing was confirmed",
     "none": "none",
 }
-LESS_SURE = ("search.cut_short", "confirm.differs", "noise")
+LESS_SURE = ("search.cut_short", "confirm.differs", "noise", "steps.mixed")
 """Findings that stand beside how sure the answer is."""
 GOALS = {
-    "knee": "knee: the smallest size within {tolerance:.0%} of the best throughput",
+    "knee": "knee: the smallest size within {tolerance} of the best throughput",
     "throughput": "throughput: the fastest size",
     "memory": "memory: the largest size",
     "energy": "energy: the most samples per joule",
@@ -149,8 +149,8 @@ def _capacity(device: DeviceInfo) -> str:
 
 
 def _goal(goal: Goal) -> str:
-    parts = [GOALS[goal.kind].format(tolerance=goal.tolerance)]
-    parts.append(f"{goal.margin:.0%} of the memory left free")
+    parts = [GOALS[goal.kind].format(tolerance=format_share(goal.tolerance))]
+    parts.append(f"{format_share(goal.margin)} of the memory left free")
     if goal.keep_effective_batch:
         parts.append("effective batch kept")
     if goal.max_batch is not None:

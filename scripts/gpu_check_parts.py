@@ -63,8 +63,8 @@ PARTS: dict[int, tuple[Step, ...]] = {
     4: (
         Step(
             "steering-cost",
-            ("bench/steering_cost.py", "--seconds", "60", "--fetch-pairs", "2", "--device", "cuda",
-             "--results", "{out}"),
+            ("bench/steering_cost.py", "--seconds", "10", "--starts", "2", "--fetch-pairs", "2",
+             "--device", "cuda", "--results", "{out}"),
             180.0,
         ),
         Step(

@@ -242,7 +242,7 @@ def _goal(**values: Any) -> Goal:
     Raises:
         UsageError: a value is none that the command would take.
     """
-    plain = {**values, "sizes": tuple(values["sizes"])}
+    plain = {**values, "sizes": tuple(dict.fromkeys(values["sizes"]))}
     try:
         goal = msgspec.convert(plain, Goal)
     except msgspec.ValidationError as error:

@@ -14,7 +14,7 @@ from ..advisor.advise import advise
 from ..errors import BatchAdvisorError, UsageError
 from ..records.board import Entry, Shown
 from ..reports.report import ComparisonReport, Report
-from .logdir import Place, any_below, find
+from .logdir import Heads, Place, any_below, find
 from .store import read_record
 
 FRESH_S = 1.0
@@ -43,7 +43,7 @@ class Board:
         self._listing = threading.Lock()
         self._reading = threading.Lock()
         self._keeping = threading.Lock()
-        self._heads: dict[tuple[str, int, int], bool] = {}
+        self._heads: Heads = {}
         self._places: dict[str, Place] = {}
         self._listed_s = float("-inf")
         self._fresh_s = FRESH_S

@@ -83,5 +83,5 @@ class GpuWatch:
 
     def _end(self) -> None:
         if self._open and self._sampler is not None:
-            self._counters = self._sampler.end()
             self._open = False
+            self._counters = self._sampler.end()

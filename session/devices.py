@@ -25,12 +25,14 @@ from ..advisor.facts import pooled, ran
 from ..advisor.twins import representatives
 from ..errors import BatchAdvisorError, RunError, UsageError
 from ..probes import host
+from ..probes.interrupts import held_back
+from ..probes.steered import die_with_parent
 from ..records import Advice, DeviceRun, DevicesRecord, RunRecord, Spread
 from .device_choice import Device
 from .devices_outcome import Outcome, twin_check
 from .display import Display
 from .options import without
-from .store import DEVICES, RunStore, read_record, write_whole
+from .store import DEVICES, RECORD, RunStore, read_record, write_whole
 
 CHECKED = ("--sizes", "--start", "--max-batch", "--budget", "--profile-schedule")
 CHECKED_FLAGS = ("--keep-effective-batch", "--stacks", "--no-profile")
@@ -62,7 +64,7 @@ def run_devices(
         RunError: nothing was measured on any device.
         UsageError: the folder holds a run already, or cannot be written.
     """
-    if (folder / DEVICES).exists():
+    if any((folder / one).exists() for one in (RECORD, DEVICES)):
         raise UsageError(f"{folder} holds a run already.", "Choose another folder.")
     with contextlib.closing(RunStore(folder)):  # nobody else writes into it meanwhile
         return _Run(found, options, script, folder, display=display, limit=memory_limit_bytes).all()
@@ -185,22 +187,24 @@ class _Run:
         cores = device.cores
 
         def pin() -> None:
+            die_with_parent(signal.SIGTERM)  # as Ctrl-C: it keeps what it measured
             if cores:
                 os.sched_setaffinity(0, cores)
 
         log = (self._folder / f"{name}.log").open("wb")
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=pin,  # noqa: PLW1509  nothing of ours runs between fork and exec but this
-        )
-        self._children[name] = child
-        relay = threading.Thread(target=self._relay, args=(child, name, log), daemon=True)
-        self._relays[name] = relay
-        relay.start()
+        with held_back():
+            child = self._children[name] = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                # Nothing of ours runs between fork and exec but this.
+                preexec_fn=pin,  # noqa: PLW1509
+            )
+            relay = threading.Thread(target=self._relay, args=(child, name, log), daemon=True)
+            self._relays[name] = relay
+            relay.start()
         return child
 
     def _memory(self, device: Device) -> list[str]:

@@ -59,7 +59,7 @@ def read_devices(folder: Path) -> Outcome | None:
     try:
         data = (folder / DEVICES).read_bytes()
         record = msgspec.json.decode(data, type=DevicesRecord)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     answers = {}
     for one in record.devices:

@@ -11,12 +11,12 @@ from ..probes.checkup import checks
 from ..records import Checkup
 
 
-def checkup(folder: Path) -> Checkup:
-    """Looks at this machine.
-
-    Args:
-        folder: where runs would be written.
-    """
+def checkup() -> Checkup:
+    """Looks at this machine, and at the working folder, where runs would be written."""
+    try:
+        folder = Path.cwd()
+    except OSError:  # somebody removed it: the check of it says so
+        folder = Path()
     return Checkup(checks=checks(folder))
 
 

@@ -12,6 +12,7 @@ from ..probes.messages import CannotSteer, Ended, Raised
 from ..probes.placeholder import command, proposal
 from ..probes.supervisor import WorkerGone
 from ..records import RunRecord
+from ..reports.wording import plural
 from ..units import format_bytes
 from .options import RunOptions
 
@@ -60,7 +61,7 @@ def error_of(
                 "This is a fault of the tool; please report it with the traceback.",
                 message.traceback,
             )
-        remedy = f"Mend the script; run alone it fails too. Its output is in {log}."
+        remedy = f"Mend the script if it fails alone too; its output is in {log}."
         if _lacks_a_launcher(message):
             start = command(
                 script, options.arguments, module=options.module, options=("--nproc-per-node", "2")
@@ -166,8 +167,9 @@ def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
         )
     if message.num_steps == 0:
         return RunError(
-            f"{script} never trains: it ended after {message.num_loaders} DataLoaders, "
-            f"{message.num_fetches} batches fetched with gradients enabled and no optimizer step.",
+            f"{script} never trains: it ended after {plural(message.num_loaders, 'DataLoader')}, "
+            f"{plural(message.num_fetches, 'batch', 'batches')} fetched with gradients enabled and "
+            "no optimizer step.",
             "Point batchadvisor at the script that trains.",
         )
     return RunError(

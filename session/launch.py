@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import RunError, UsageError
+from ..probes import host
+from ..probes.interrupts import held_back
+from ..probes.steered import die_with_parent
 from .options import check_script, without
 from .ranks import own_rank
 
@@ -77,7 +80,7 @@ def as_typed(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[
 
 
 def leave_pid() -> None:
-    """Rank 0 says who it is to the process that started the launcher."""
+    """Rank 0 has met the others: from here on an interrupt is its own to deal with."""
     path = os.environ.get(EXIT_CODE)
     if path is not None:
         with contextlib.suppress(OSError):
@@ -88,8 +91,19 @@ def _interrupt(launcher: subprocess.Popen[bytes], exit_code: Path) -> None:
     """Rank 0 ends the others and itself in good order; a signal to the launcher would not."""
     try:
         os.kill(int(Path(f"{exit_code}.pid").read_text()), signal.SIGINT)
-    except (OSError, ValueError):  # it has not begun
-        launcher.send_signal(signal.SIGTERM)
+    except (OSError, ValueError):  # nothing was measured, and nobody listens while torch waits
+        _kill(launcher)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        launcher.wait(END_S)
+
+
+def _kill(launcher: subprocess.Popen[bytes]) -> None:
+    """Ends the launcher and its ranks, each of which is in a session of its own."""
+    with held_back():
+        launcher.send_signal(signal.SIGSTOP)  # it starts no more of them
+        for pid in [*host.descendants(launcher.pid), launcher.pid]:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _run(num_ranks: int, command: list[str], folder: Path, exit_code: Path) -> int:
@@ -98,18 +112,30 @@ def _run(num_ranks: int, command: list[str], folder: Path, exit_code: Path) -> i
         *(f"--nproc-per-node={num_ranks}", f"--log-dir={folder}"),  # else it leaves one in TMPDIR
         *("-m", "batchadvisor", *command),
     ]
-    environment = {**os.environ, EXIT_CODE: str(exit_code)}
+    # Whatever ranks leave that have to be killed goes with our own folder.
+    environment = {**os.environ, EXIT_CODE: str(exit_code), "TMPDIR": str(folder)}
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // num_ranks)))
-    # A session of its own: a Ctrl-C of the terminal reaches the ranks once, through us.
-    process = subprocess.Popen(whole, env=environment, start_new_session=True)
+    process = None
     try:
+        with held_back():
+            # A session of its own: a Ctrl-C of the terminal reaches the ranks once, through us.
+            process = subprocess.Popen(
+                whole,
+                env=environment,
+                start_new_session=True,
+                # Its ranks end when it does. Nothing else of ours runs between fork and exec.
+                preexec_fn=die_with_parent,  # noqa: PLW1509
+            )
         return process.wait()
     except KeyboardInterrupt:
-        _interrupt(process, exit_code)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(END_S)
+        if process is not None:
+            _interrupt(process, exit_code)
         raise
     finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        with held_back():
+            if process is not None:
+                if process.poll() is None:  # a second Ctrl-C, or ranks that do not end
+                    _kill(process)
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()

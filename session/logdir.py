@@ -38,12 +38,16 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, Path]
 
 
-def find(roots: Sequence[tuple[str, Path]], heads: dict[tuple[str, int, int], bool]) -> list[Place]:
+Heads = dict[str, tuple[tuple[int, int], bool]]
+"""By path: time and size when a file was last looked at, and whether it was a trace."""
+
+
+def find(roots: Sequence[tuple[str, Path]], heads: Heads) -> list[Place]:
     """All runs and folders of traces, the newest first.
 
     Args:
         roots: log directories, each with the name it goes by; empty where there is only one.
-        heads: remembers between calls which JSON files are traces; by path, time and size.
+        heads: remembers between calls which JSON files are traces.
     """
     places: list[Place] = []
     for name, root in roots:
@@ -72,7 +76,7 @@ def _run_around(root: Path) -> Path | None:
     return None
 
 
-def _below(name: str, root: Path, heads: dict[tuple[str, int, int], bool]) -> list[Place]:
+def _below(name: str, root: Path, heads: Heads) -> list[Place]:
     runs: dict[str, str] = {}
     traces: dict[str, list[os.DirEntry[str]]] = {}
     for folder, files in _folders(root):
@@ -194,7 +198,7 @@ def _folders(root: Path) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
         yield folder, files
 
 
-def _is_trace(entry: os.DirEntry[str], heads: dict[tuple[str, int, int], bool]) -> bool:
+def _is_trace(entry: os.DirEntry[str], heads: Heads) -> bool:
     if entry.name.endswith(SURE_SUFFIXES):
         return True
     if not entry.name.endswith(SUFFIXES):
@@ -203,10 +207,12 @@ def _is_trace(entry: os.DirEntry[str], heads: dict[tuple[str, int, int], bool]) 
         state = entry.stat()
     except OSError:
         return False
-    key = (entry.path, state.st_mtime_ns, state.st_size)
-    if key not in heads:
-        heads[key] = _TRACE.search(_head(entry.path)) is not None
-    return heads[key]
+    version = (state.st_mtime_ns, state.st_size)
+    known = heads.get(entry.path)
+    if known is None or known[0] != version:
+        known = (version, _TRACE.search(_head(entry.path)) is not None)
+        heads[entry.path] = known
+    return known[1]
 
 
 def _is_record(path: str | Path) -> bool:

@@ -203,12 +203,22 @@ def without(
     ['run', '-q', '--budget', '9s']
     >>> without(words, with_value=("--gpus",), flags=())
     ['run', '-q', '--device=cpu', '-oout', '--json', '--budget', '9s']
+    >>> without(["run", "-qo", "out", "--goal", "knee"], with_value=("--output", "-o"))
+    ['run', '-q', '--goal', 'knee']
     """
-    attached = tuple(f"{one}=" if one.startswith("--") else one for one in with_value)
+    attached = tuple(f"{one}=" for one in with_value if one.startswith("--"))
+    letters = {one[1] for one in with_value if not one.startswith("--")}
     kept: list[str] = []
     words = iter(options)
     for word in words:
-        if word in with_value:
+        # Short ones may stand together in a word; the first that takes a value ends it.
+        short = word.startswith("-") and not word.startswith("--")
+        place = next((at for at, one in enumerate(word) if short and one in letters), None)
+        if place is not None:
+            kept += [word[:place]] if place > 1 else []
+            if place == len(word) - 1:
+                next(words, None)
+        elif word in with_value:
             next(words, None)
         elif word not in flags and not word.startswith(attached):
             kept.append(word)

@@ -95,8 +95,9 @@ def check_output(path: Path, *, force: bool) -> None:
     if path.suffix.lower() not in SUFFIXES:
         msg = f"{path}: the suffix chooses the format, and {path.suffix or 'none'} is not one."
         raise UsageError(msg, f"Use {', '.join(SUFFIXES)}.")
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder.", "Name a file.")
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "no ordinary file"
+        raise UsageError(f"{path} is {what}.", "Name a file.")
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent}.", "Make it, or name another.")
     if path.exists() and not force and not _is_ours(path):
@@ -172,11 +173,20 @@ def _names(first: Path, second: Path) -> tuple[str, str]:
     return f"{one.name} (first)", f"{two.name} (second)"
 
 
-def next_command(report: Report | ComparisonReport, records: Sequence[Path], path: Path) -> str:
-    """The command that a user is likely to want now."""
+def next_command(
+    report: Report | ComparisonReport,
+    records: Sequence[Path],
+    path: Path,
+    options: Sequence[str] = (),
+) -> str:
+    """The command that a user is likely to want now.
+
+    Args:
+        options: under which the report was asked for; the next one answers the same question.
+    """
     import shlex
 
-    words = shlex.join(map(str, records))
+    words = shlex.join([*options, *map(str, records)])
     if path.suffix.lower() in (".html", ".htm"):
         other = "comparison.md" if isinstance(report, ComparisonReport) else "report.md"
         return f"batchadvisor report {words} -o {other}"

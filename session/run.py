@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from ..advisor.search import Done, expected_steps, next_trial
 from ..errors import BatchAdvisorError, RunError, UsageError
 from ..probes.declared import path_of
 from ..probes.distributed.group import RankGroup
+from ..probes.interrupts import held_back
 from ..probes.messages import Raised, RunTrial
 from ..probes.supervisor import WorkerGone
 from ..records import (
@@ -47,7 +49,7 @@ from .options import (
     run_folder,
 )
 from .ranks import rank_target
-from .store import RECORD, read_record
+from .store import DEVICES, RECORD, read_record
 from .target import Target, choose_target
 from .template import TemplateWorkers, runs_only_as_written
 from .traces import with_profile
@@ -139,11 +141,13 @@ class Run:
         self._keep = keep
         self._script_traceback = ""
         self._store = EventStore(_folder(options, resumed))
-        self.journal = Journal(_first_record(options, resumed), self._store, keep=keep)
-        self.workers = workers_for(options, target, self.journal, display, group)
+        with self._nothing_left_of_a_start():
+            self.journal = Journal(_first_record(options, resumed), self._store, keep=keep)
+            self.workers = workers_for(options, target, self.journal, display, group)
 
     def __enter__(self) -> Run:  # noqa: PYI034  Self needs Python 3.11
-        self._display.start()
+        with self._nothing_left_of_a_start():
+            self._display.start()
         return self
 
     def __exit__(
@@ -154,10 +158,22 @@ class Run:
                 self.workers.close()
         finally:
             self._display.close()
-            nothing = isinstance(error, UsageError) and not self.journal.record.trials
+            wrong = isinstance(error, UsageError) and not self.journal.record.trials
+            nothing = wrong or not self._store.record_path.exists()
             if not self._keep or (nothing and self._options.resume is None):
                 self._store.discard()
             self._store.close()
+
+    @contextlib.contextmanager
+    def _nothing_left_of_a_start(self) -> Iterator[None]:
+        """For what comes before `__exit__` is sure to: Ctrl-C, or any error."""
+        try:
+            yield
+        except BaseException:
+            self._display.close()
+            self._store.discard()
+            self._store.close()
+            raise
 
     def search(self) -> RunResult:
         """Tries size after size until the advisor has enough."""
@@ -175,8 +191,9 @@ class Run:
             self.workers.end()  # its last words belong to the record that is returned
             journal.change(state="finished", stop_reason=step.reason)
         except KeyboardInterrupt:
+            with held_back():  # a second press ends us at once, but not with a wrong record
+                journal.change(state="interrupted", stop_reason="interrupted by Ctrl-C")
             self.workers.end()
-            journal.change(state="interrupted", stop_reason="interrupted by Ctrl-C")
             return self._result()
         except BatchAdvisorError as found:
             error = found
@@ -302,7 +319,8 @@ def _folder(options: RunOptions, resumed: RunRecord | None) -> Path:
         return options.resume if options.resume.is_dir() else options.resume.parent
     if options.output is None:
         return run_folder(options.script, time.strftime("%Y%m%d-%H%M%S"))
-    if os.path.exists(options.output / RECORD):  # noqa: PTH110  what cannot be asked is said later
+    # What cannot be asked is said later.
+    if any(os.path.exists(options.output / one) for one in (RECORD, DEVICES)):  # noqa: PTH110
         msg = f"{options.output} holds a run already."
         raise UsageError(msg, "Choose another folder, or go on with --resume.")
     return options.output

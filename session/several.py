@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 
 from ..errors import UsageError
+from ..records import Goal
 from .device_choice import chosen_gpus, logical_devices
 from .devices import run_devices
 from .devices_outcome import Outcome
 from .display import Display
-from .options import check_script, run_folder, without
+from .options import check_energy_device, check_goal, check_script, run_folder, without
 from .store import DEVICES
 
 WITH_VALUE = ("--gpus", "--device", "--output", "-o")
@@ -27,12 +28,15 @@ def run(
     command: Sequence[str],
     options: dict[str, Any],
     display: Display,
+    *,
+    goal: Goal,
 ) -> Outcome:
     """Probes the script on several devices.
 
     Args:
         command: the command line from the verb on.
         options: as click parsed them.
+        goal: that they make.
 
     Raises:
         UsageError: the options contradict each other, or there are no such devices.
@@ -46,6 +50,7 @@ def run(
             option = "--" + name.replace("_", "-")
             msg = f"{option} is for one run, and several devices were named."
             raise UsageError(msg, f"Leave {option} out, or name one device.")
+    check_goal(goal)
     if not options["module"]:
         check_script(script)
     found = (
@@ -53,6 +58,8 @@ def run(
         if options["gpus"] is not None
         else logical_devices(options["device"])
     )
+    for one in found:
+        check_energy_device(one.option, goal)
     folder = options["output"] or run_folder(script, time.strftime("%Y%m%d-%H%M%S"))
     last = 1 + len(arguments)
     own = without(command[:-last], with_value=WITH_VALUE)

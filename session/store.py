@@ -37,6 +37,7 @@ class RunStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._made: list[Path] = []
+        self._new: list[Path] = []
         missing = folder
         try:
             while not missing.exists():
@@ -51,6 +52,8 @@ class RunStore:
             msg = f"cannot write into {folder}: {error.strerror or error}."
             raise UsageError(msg, "Choose another folder with --output.") from error
         self._close = weakref.finalize(self, _unlock, self._alone())
+        paths = [folder / one for one in (RECORD, SAMPLES, LOG)]
+        self._new = [one for one in paths if not one.exists()]  # the folder may be the user's
 
     @property
     def record_path(self) -> Path:
@@ -121,18 +124,19 @@ class RunStore:
             raise self._cannot_write(error) from error
 
     def _cannot_write(self, error: OSError) -> RunError:
+        what = f"cannot write into {self.folder}: {error.strerror or error}"
+        if not self.record_path.exists():
+            return RunError(f"{what}.", "Make room, or choose another folder with --output.")
         return RunError(
-            f"cannot write into {self.folder}: {error.strerror or error}; what was measured "
-            "before is in its record.",
+            f"{what}; what was measured before is in its record.",
             f"Make room, then go on with --resume {self.folder}.",
         )
 
     def discard(self) -> None:
         """Removes what this object made, when nothing was measured."""
-        for name in (RECORD, SAMPLES, LOG):
-            if self._made and self.folder == self._made[0]:
-                with contextlib.suppress(OSError):
-                    (self.folder / name).unlink(missing_ok=True)
+        for one in self._new:
+            with contextlib.suppress(OSError):
+                one.unlink(missing_ok=True)
         for one in self._made:
             try:
                 one.rmdir()
@@ -141,11 +145,12 @@ class RunStore:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file whole or not at all.
+    """Writes a file whole or not at all; a link stays one, and what it leads to is written.
 
     Raises:
         OSError: it cannot be written; what was there before stays.
     """
+    path = Path(os.path.realpath(path))
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with draft.open("wb") as file:
@@ -174,6 +179,9 @@ def read_record(path: Path) -> RunRecord:
         file = path / RECORD if path.is_dir() else path
         data = file.read_bytes()
     except OSError as error:
+        if os.path.isfile(path / DEVICES):  # noqa: PTH113  false where it cannot be asked
+            msg = f"{path} is a run on several devices, and the record of one is wanted."
+            raise UsageError(msg, "Name the folder of a device in it.") from error
         msg = f"cannot read a record from {path}: {error.strerror or error}."
         raise UsageError(msg, "Give a run's folder or its record.json.") from error
     try:
@@ -182,7 +190,7 @@ def read_record(path: Path) -> RunRecord:
             msg = f"{file} has schema {version}, this version reads {SCHEMA_VERSION}."
             raise UsageError(msg, "Use the batchadvisor that wrote it.")
         return msgspec.json.decode(data, type=RunRecord)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         msg = f"{file} is not a record: {error}."
         raise UsageError(msg, "Give a run's folder or its record.json.") from error
 
@@ -197,7 +205,7 @@ def read_samples(folder: Path) -> list[dict[str, Any]]:
     for line in lines:
         try:
             rows.append(msgspec.json.decode(line, type=dict[str, Any]))
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue
     return rows
 

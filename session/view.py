@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import RunError, UsageError
+from ..probes.interrupts import like_ctrl_c
 from .board import Board
 from .readers import Readers
 from .store import RECORD, TRACES
@@ -59,10 +60,7 @@ class Viewing:
         """Serves until Ctrl-C, a polite kill or `stop`; returns when the port is free again."""
         thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         thread.start()
-        before = {
-            number: signal.signal(number, signal.default_int_handler)
-            for number in (signal.SIGTERM, signal.SIGHUP)
-        }
+        before = like_ctrl_c()
         try:
             self._ended.wait()
         except KeyboardInterrupt:
@@ -93,9 +91,10 @@ def view(
         profiler_tab: whether to add the tab of torch-tb-profiler.
 
     Raises:
-        UsageError: there is nothing to show, or the port is taken.
+        UsageError: there is nothing to show, the port is taken, or nobody knows where we are.
         RunError: TensorBoard does not start.
     """
+    _check_working_folder()
     chosen = choose(logdir)
     _check_port(port)
     notes: list[str] = []
@@ -108,6 +107,15 @@ def view(
         else readers.apart(lambda: _server(chosen, port, plugins))
     )
     return Viewing(server, chosen, profiler_tab=with_profiler, notes=notes, readers=readers)
+
+
+def _check_working_folder() -> None:
+    """TensorBoard and its plugins ask for it, and cannot do without."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        msg = f"the working folder cannot be found: {error.strerror}."
+        raise UsageError(msg, "Change to one that exists.") from error
 
 
 def _check_port(port: int | None) -> None:

@@ -15,6 +15,7 @@ from ..probes.distributed.group_worker import GroupWorker
 from ..probes.distributed.ranked_worker import RankedWorker
 from ..probes.distributed.self_started import SelfStarted
 from ..probes.duty import DutyCycle
+from ..probes.interrupts import held_back
 from ..probes.messages import Progress, WorkOrder
 from ..probes.supervisor import RanksStarting, Worker, WorkerGone
 from ..probes.tree import Tree
@@ -70,7 +71,7 @@ class Workers:
         self.num_measured = 0
         self.brief = False
         self._duty: DutyCycle | None = None
-        self._tree = Tree(Path.cwd(), (journal.store.folder, self._scratch.path))
+        self._tree = Tree(Path.cwd(), (journal.store.folder,))
 
     def start(self) -> AnyWorker:
         """A fresh process of the script, brought to its training loop.
@@ -106,20 +107,25 @@ class Workers:
         return self.current
 
     def end(self) -> None:
-        """Ends the current worker and keeps what it said about files."""
+        """Ends the current worker and keeps what it said about files.
+
+        It stays the current one until all is done: where Ctrl-C cuts this short, another call does
+        the rest.
+        """
         if self.current is None:
             return
-        worker, self.current = self.current, None
         if self._duty is not None:
             self._duty.close()
             self._duty = None
+        self.current.end()
         if self.watch is not None:
             self.watch.follow(None)
-        worker.end()
-        self._journal.add_files(self._touched(worker.files))
+        self._journal.add_files(self._touched(self.current.files))
+        self.current = None
 
     def _touched(self, told: list[FileTouched]) -> list[FileTouched]:
         """What the script's process told, and what else has changed in the working folder."""
+        self._tree.ignore(self._scratch.path)
         known = {one.path for one in (*told, *self._journal.record.files)}
         return [*told, *(one for one in self._tree.changes() if one.path not in known)]
 
@@ -154,14 +160,16 @@ class Workers:
         number = self._journal.record.num_workers_started
         self._journal.change(num_workers_started=number + 1)
         start = Worker if self._group is None else functools.partial(GroupWorker, self._group)
-        self.current = start(
-            self._order(number),
-            log=self._journal.store.log_path,
-            environment=worker_environment(self._target.device, self._scratch.path),
-            silence_s=options.silence_s,
-            setup_s=options.silence_s * DISCOVERY_SILENCE,
-            on_progress=self._on_progress,
-        )
+        order = self._order(number)
+        with held_back():
+            self.current = start(
+                order,
+                log=self._journal.store.log_path,
+                environment=worker_environment(self._target.device, self._scratch.path),
+                silence_s=options.silence_s,
+                setup_s=options.silence_s * DISCOVERY_SILENCE,
+                on_progress=self._on_progress,
+            )
         return self.current
 
     def _self_started(self, worker: Worker, starting: RanksStarting) -> AnyWorker:

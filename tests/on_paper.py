@@ -19,6 +19,9 @@ from batchadvisor.records import (
 from batchadvisor.spread import inverse
 
 GIB = 2**30
+CPU = DeviceInfo(
+    kind="cpu", name="on paper", total_bytes=GIB, capacity_bytes=GIB, capacity_source="on paper"
+)
 
 
 def exactly(value, half_width=0.0, num_samples=10):

@@ -160,6 +160,11 @@ class TestRecord:
         with pytest.raises(AttributeError):
             full_record().trials[0].batch_size = 5
 
+    def test_brackets_without_end_are_no_record(self, store):
+        store.record_path.write_text('{"schema_version": "1.1", "x": ' + "[" * 100_000)
+        with pytest.raises(UsageError, match="is not a record"):
+            read_record(store.folder)
+
     def test_newer_minor_version_with_unknown_fields_is_read(self, store):
         store.save(full_record())
         data = json.loads(store.record_path.read_text())
@@ -201,6 +206,30 @@ class TestRecord:
         (tmp_path / RECORD).write_text(text)
         with pytest.raises(UsageError, match="is not a record"):
             read_record(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("struct", "changes", "reason"),
+        [
+            ("discovery", {"primary_loader": 3}, "loader 3, which is steered"),
+            ("trial", {"turns": {"sizes": [8, 16], "step_s": [[0.1, 0.2], [0.1]]}}, "2 sizes"),
+            ("trial", {"turns": {"sizes": [8, 16], "step_s": [[1, 2, 3]]}}, "2 sizes"),
+        ],
+    )
+    def test_what_does_not_fit_together_is_no_record(self, store, struct, changes, reason):
+        """Else advice on it would end in a traceback."""
+        store.save(full_record())
+        data = json.loads(store.record_path.read_text())
+        (data["discovery"] if struct == "discovery" else data["trials"][0]).update(changes)
+        store.record_path.write_text(json.dumps(data))
+        with pytest.raises(UsageError, match=f"is not a record: .*{reason}"):
+            read_record(store.folder)
+
+    def test_text_that_is_not_utf_8_is_refused(self, store):
+        store.save(full_record())
+        path = store.folder / RECORD
+        path.write_bytes(path.read_bytes().replace(b'"finished"', b'"f\xe9"'))
+        with pytest.raises(UsageError, match="is not a record"):
+            read_record(store.folder)
 
     def test_missing_file(self, tmp_path):
         with pytest.raises(UsageError, match="cannot read a record"):
@@ -267,6 +296,14 @@ class TestStore:
         store = RunStore(tmp_path)
         store.discard()
         assert [one.name for one in tmp_path.iterdir()] == ["keep.txt"]
+
+    def test_discard_leaves_nothing_in_an_empty_folder_that_was_there(self, tmp_path):
+        """Else a second try would be told that the folder holds a run already."""
+        store = RunStore(tmp_path)
+        store.save(full_record())
+        store.log_path.write_text("what the script said")
+        store.discard()
+        assert list(tmp_path.iterdir()) == []
 
     def test_discard_keeps_the_record_of_a_folder_that_was_there(self, store):
         store.save(full_record())

@@ -162,12 +162,13 @@ class Follower:
         self._send(Done(files=tuple(files)))
 
     def _stop(self) -> list[FileTouched]:
-        worker, self._worker = self._worker, None
+        worker = self._worker
         if worker is None:
             return []
         worker.kill()
         self._join()
         worker.end()
+        self._worker = None  # not before: an interrupt would lose it
         return list(worker.files)
 
     def _join(self) -> None:

@@ -28,6 +28,7 @@ from .ranks import Rank
 
 MEETING_S = 120.0
 """Longest wait for the other ranks of the job."""
+POLL_S = 0.05
 _KEY = "address"
 
 
@@ -91,9 +92,13 @@ def look_up(rank: Rank, environment: Mapping[str, str], timeout_s: float = MEETI
     """
     if not _has_address(environment):
         return _read_when_there(rank, timeout_s)
+    end = time.monotonic() + timeout_s
     store = _store(rank, environment, leads=False, timeout_s=timeout_s)
     try:
-        store.set_timeout(timedelta(seconds=timeout_s))
+        while not store.check([_KEY]):  # a wait inside the store would not hear Ctrl-C
+            if time.monotonic() > end:
+                raise _nobody(rank, timeout_s)
+            time.sleep(POLL_S)
         data = store.get(_KEY)
     except RuntimeError as error:
         raise _nobody(rank, timeout_s) from error
@@ -153,7 +158,7 @@ def _read_when_there(rank: Rank, timeout_s: float) -> Address:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             if path.stat().st_uid == os.getuid():
                 return msgspec.json.decode(path.read_bytes(), type=Address)
-        time.sleep(0.05)
+        time.sleep(POLL_S)
     raise _nobody(rank, timeout_s)
 
 

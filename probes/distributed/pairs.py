@@ -54,8 +54,8 @@ class PairWindow:
         self._clock = clock
         self._step = 0
         self._start: Any = None
-        self._compute: list[tuple[Any, Any]] = []
-        self._whole: list[tuple[Any, Any]] = []
+        self._compute: list[tuple[Any, Any, int]] = []
+        self._whole: list[tuple[Any, Any, int]] = []
         self._exposed: list[float] = []
         self._iterations = [-1] * len(ddp)
         self._overridden = False
@@ -75,8 +75,12 @@ class PairWindow:
         self._device.synchronize()
         self._start = self._device.mark()
 
-    def boundary(self) -> bool:
-        """A step ended. True when there are enough pairs, on all ranks at once."""
+    def boundary(self, parts: int = 1) -> bool:
+        """A step ended. True when there are enough pairs, on all ranks at once.
+
+        Args:
+            parts: equal steps that it was.
+        """
         end = self._device.mark()
         self._device.synchronize()
         synced = self._syncs
@@ -84,7 +88,7 @@ class PairWindow:
             self._overridden = True
         warm = self._step >= 2 * WARMUP_PAIRS
         if warm:
-            (self._whole if synced else self._compute).append((self._start, end))
+            (self._whole if synced else self._compute).append((self._start, end, parts))
         if synced:
             self._read_log(keep=warm)
         self._step += 1
@@ -124,8 +128,10 @@ class PairWindow:
     def _syncs(self) -> bool:
         return self._step % 2 == 1
 
-    def _seconds(self, marks: list[tuple[Any, Any]]) -> tuple[float, ...]:
-        return tuple(self._device.elapsed_s(start, end) or 0.0 for start, end in marks)
+    def _seconds(self, marks: list[tuple[Any, Any, int]]) -> tuple[float, ...]:
+        return tuple(
+            (self._device.elapsed_s(start, end) or 0.0) / parts for start, end, parts in marks
+        )
 
     def _enough(self) -> bool:
         num = len(self._whole)

@@ -94,7 +94,7 @@ class RankedWorker(ABC):
 
     @abstractmethod
     def _end_all(self) -> None:
-        """Ends them and keeps what they said about files."""
+        """Ends them and keeps what they said about files; may be called again."""
 
     # what a worker does -----------------------------------------------------------------------
 
@@ -136,10 +136,10 @@ class RankedWorker(ABC):
         return tuple(self._all(lambda link: link.run_pairs(order)))
 
     def end(self) -> None:
-        """Ends the script on every rank."""
+        """Ends the script on every rank; where Ctrl-C cuts it short, another call does the rest."""
         if not self._ended:
-            self._ended = True
             self._end_all()
+            self._ended = True
 
     # inside ----------------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ class AttachedLink:
             except (ChannelClosedError, OSError):
                 raise self._died() from None
             except Silence as silence:
-                detail = f"nothing was heard for {silence.limit_s:.0f} s"
+                detail = f"nothing was heard for {silence.limit_s:.3g} s"
                 raise WorkerGone("hung", detail) from None
             except LastWords as last:
                 raise over(last.message) from None

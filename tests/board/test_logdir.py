@@ -46,6 +46,16 @@ class TestFind:
         zoo.cpu_trace(tmp_path / "named" / "anything.json.gz")
         assert found(tmp_path).keys() == {"named"}
 
+    def test_a_file_that_grows_is_looked_at_again_and_remembered_once(self, tmp_path):
+        heads, path = {}, tmp_path / "later.json"
+        path.write_text("")
+        assert logdir.find([("", tmp_path)], heads) == []
+        zoo.cpu_trace(path)
+        for _ in range(3):
+            path.write_bytes(path.read_bytes() + b" ")
+            assert len(logdir.find([("", tmp_path)], heads)) == 1
+        assert len(heads) == 1
+
     def test_a_loop_of_links_is_walked_once(self, tmp_path):
         zoo.cpu_trace(tmp_path / "a" / "one.pt.trace.json")
         (tmp_path / "a" / "back").symlink_to(tmp_path)

@@ -96,12 +96,19 @@ class TestRefused:
             ),
             (("--device", "cpu:1,cpu:1", "--resume", "out"), "--resume"),
             (("--device", "cpu:1,cpu:1", "--nproc-per-node", "2"), "--nproc-per-node"),
+            (("--device", "cpu:1,cpu:1", "--sizes", "8", "--start", "4"), "contradict"),
+            pytest.param(
+                ("--device", "cpu:1,cpu:1", "--goal", "energy"),
+                "energy counters",
+                marks=needs_two_cores,
+            ),
         ],
     )
     def test_one_clear_error(self, options, said, tmp_path):
         found = driver.run("run", *options, SCRIPTS / "plain.py", folder=tmp_path)
         found.assert_refused()
         assert said in found.error
+        assert driver.listing(tmp_path) == {}
 
     def test_no_gpu_is_said(self, tmp_path):
         if driver.ON_CPU:
@@ -154,3 +161,18 @@ class TestTwoDevices:
         assert ("weak twin" in two.stdout) == weak
         for name in (one.folder, other.folder, "cpu-1-check", "cpu-1-at-0.25-check"):
             assert (folder / name / "record.json").exists()
+
+
+@needs_two_cores
+def test_a_killed_command_takes_its_runs_along(tmp_path):
+    options = ("-q", "--device", "cpu:1,cpu:1@0.5", "--budget", "60s", "-o", "out")
+    one = driver.start("run", *options, SCRIPTS / "input_bound.py", folder=tmp_path)
+    folder = tmp_path / "out" / "cpu-1"
+    one.wait_for(lambda: driver.read_record(folder).trials, "the first trial")
+    os.kill(one.process.pid, signal.SIGKILL)
+    done = one.finish(killed=True)
+    assert done.code == -signal.SIGKILL
+    assert left_of(done) == []
+    record = driver.read_record(folder)
+    assert record.state == "interrupted"
+    assert record.trials[0].ran

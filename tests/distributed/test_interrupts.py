@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -31,13 +32,32 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path):
     assert "batchadvisor run --resume out --nproc-per-node 2 -q" in found.stdout
 
 
-def test_ctrl_c_before_a_rank_has_begun(tmp_path):
+@pytest.mark.parametrize("processes", [2, 3, 4], ids=["launcher", "one rank", "both ranks"])
+def test_ctrl_c_before_the_ranks_have_met(tmp_path, processes):
     started = driver.start("run", *QUICK, "--nproc-per-node", "2", TRAIN, folder=tmp_path)
-    started.wait_for(lambda: len(started.processes()) > 1, "the launcher")
+    started.wait_for(lambda: len(started.processes()) >= processes, f"{processes} processes")
     started.press_ctrl_c()
     found = started.finish()
     assert (found.code, found.stderr.strip()) == (130, "Interrupted.")
     assert found.stdout == ""
+    assert left_of(found) == []
+
+
+@pytest.mark.parametrize("presses", [2, 3])
+def test_ctrl_c_again_and_again(tmp_path, presses):
+    started = start(tmp_path)
+    for _ in range(presses):
+        started.press_ctrl_c()
+        time.sleep(0.1)
+    found = started.finish()
+    assert found.code == 130, found
+    assert left_of(found) == []
+
+
+def test_the_launchers_starter_is_killed(tmp_path):
+    started = start(tmp_path)
+    started.process.kill()
+    found = started.finish(killed=True)
     assert left_of(found) == []
 
 

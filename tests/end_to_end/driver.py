@@ -27,6 +27,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 LIMIT_S = 240
 ON_CPU = ("--device", "cpu") if devices() else ()
 """These tests are about the CPU; where there is no GPU, the tool has to see that by itself."""
+TORCHRUN_LEAVES = "torchelastic_"
+"""How a folder begins that torchrun, started by the user, makes for its logs and leaves."""
 MARK = "BATCHADVISOR_TEST_MARK"
 """A variable that every process of one command inherits: by it they are found in /proc."""
 
@@ -183,13 +185,21 @@ class Started:
 
     def _left(self, *, temporary):
         deadline = time.monotonic() + 30
+        lasting = None
         while True:
             found = [f"process {one}" for one in self.processes()]
-            # What nobody has open any more; other programs may make segments at any time.
+            # What nobody has open any more, from the end of the processes on: other programs, and
+            # tests that run at the same time, may make segments at any time and take them away.
             new = _shared_memory() - self._shared_memory
-            found += [f"shared memory {one}" for one in sorted(new - _held()) if new]
+            new = new - _held() if new else new
+            if not found:
+                lasting = new if lasting is None else lasting & new
+            found += [f"shared memory {one}" for one in sorted(new if lasting is None else lasting)]
             if temporary:
-                found += [f"temporary {one.name}" for one in self.temporary.iterdir()]
+                names = [one.name for one in self.temporary.iterdir()]
+                found += [
+                    f"temporary {one}" for one in names if not one.startswith(TORCHRUN_LEAVES)
+                ]
             if not found or time.monotonic() > deadline:
                 return found
             time.sleep(0.05)
@@ -264,7 +274,7 @@ def _held():
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            for line in (folder / "maps").read_text().splitlines():
+            for line in (folder / "maps").read_text(errors="surrogateescape").splitlines():
                 _, there, name = line.partition("/dev/shm/")
                 if there:
                     found.add(name)

@@ -15,6 +15,8 @@ class Style:
         options, arguments: ours and the script's own.
         edits: text of the script to replace, for what only the script itself can tell.
         native, micro_batches: samples per batch, batches per optimizer step.
+        steps_per_batch, pool: optimizer steps on each batch, and for how many steps batches are
+            fetched at once.
         num_samples: what an epoch draws.
         loaders: text of the line of each loader's call, in order of creation.
         trains: ordinals of the loaders that train; the first is steered.
@@ -35,6 +37,8 @@ class Style:
     arguments: tuple[str, ...] = ()
     edits: tuple[tuple[str, str], ...] = ()
     micro_batches: int = 1
+    steps_per_batch: int = 1
+    pool: int = 1
     trains: tuple[int, ...] = (0,)
     sampler: str = "RandomSampler"
     num_workers: int = 0
@@ -166,5 +170,26 @@ STYLES = {
         loaders=("loader = DataLoader(",),
         optimizers=(("Adam", "optG ="), ("Adam", "optD =")),
         source="loader = DataLoader(",
+    ),
+    "pool": Style(
+        options=(*LARGEST, "12,40"),
+        native=12,
+        pool=8,
+        num_samples=1200,
+        loaders=("loader = DataLoader(",),
+        optimizers=(("Adam", "optimizer ="),),
+        source="loader = DataLoader(",
+        slow=True,
+    ),
+    "tbptt": Style(
+        options=(*QUICK, "--sizes", "10,40"),
+        native=10,
+        steps_per_batch=4,
+        num_samples=1000,
+        loaders=("loader = DataLoader(",),
+        optimizers=(("Adam", "optimizer ="),),
+        source="loader = DataLoader(",
+        drop_last=True,
+        slow=True,
     ),
 }

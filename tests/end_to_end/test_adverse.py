@@ -33,6 +33,7 @@ PRELUDES = {
         import os
         os.makedirs("elsewhere", exist_ok=True)
         os.chdir("elsewhere")
+        assert os.path.exists(__file__)
         """,
     "replaces stdout": """
         import sys
@@ -108,6 +109,7 @@ def test_a_change_of_directory_leaves_the_place_right(adverse):
     done = adverse("changes directory")
     file = done.advice.change.split(":")[0]
     assert (done.folder / file).samefile(done.folder / "train.py")
+    assert "batch_size=16 → batch_size=24" in done.advice.change
     assert {one.path for one in done.record.files} == {"elsewhere"}
 
 

@@ -1,8 +1,13 @@
 """What may stand on the command line: places, modules, the script's own arguments, wrong use."""
 
 import hashlib
+import json
+import os
 import shlex
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from batchadvisor.probes.nvml import devices
@@ -49,7 +54,9 @@ class TestDryRun:
     def test_a_loader_that_is_not_there(self, tmp_path):
         done = run("run", "--loader", "7", SCRIPTS / "two_loaders.py", folder=tmp_path)
         done.assert_refused()
-        assert "--loader 7: the script made 2 loaders" in done.error
+        assert (
+            "--loader 7: the script's loaders are numbered from 0, and the last is 1" in done.error
+        )
         assert "--dry-run" in done.error
         assert listing(tmp_path) == {}
 
@@ -99,6 +106,7 @@ class TestTheScriptsOwn:
         assert done.code == 0, done
         assert done.discovery.native_batch_size == 16
 
+    @pytest.mark.slow
     def test_a_folder_with_a_space(self, tmp_path):
         """The whole run in words; the paths that it names exist and its next command works."""
         folder = tmp_path / "mit Leerzeichen é"
@@ -139,6 +147,7 @@ class TestTheScriptsOwn:
         assert again.code == 0, again
         assert again.stdout.startswith("Use batch size ")
 
+    @pytest.mark.slow
     def test_the_change_changes_it(self, tmp_path, styled):
         """The script with its line changed as told has the recommended size."""
         result = styled("positional")
@@ -152,6 +161,7 @@ class TestTheScriptsOwn:
 
 
 LONG = "x" * 300
+ANY_BYTES = os.fsdecode(b"caf\xe9")
 WRONG = {
     "no script": ([], "Missing argument"),
     "no file": (["nothere.py"], "there is no file nothere.py"),
@@ -163,6 +173,9 @@ WRONG = {
     "sizes as words": (["--sizes", "a,b", "plain.py"], "'a,b' is not a list of sizes"),
     "size 0": (["--sizes", "8,0", "plain.py"], "'8,0' is not a list of sizes"),
     "no sizes": (["--sizes", "", "plain.py"], "is not a list of sizes"),
+    "a size beyond counting": (["--sizes", "9" * 20, "plain.py"], "is not a list of sizes"),
+    "a start beyond counting": (["--start", "9" * 20, "plain.py"], "is not in the range"),
+    "a schedule too long": (["--profile-schedule", "0,0,101", "plain.py"], "100 steps at most"),
     "max-batch 0": (["--max-batch", "0", "plain.py"], "0 is not in the range"),
     "start -1": (["--start", "-1", "plain.py"], "-1 is not in the range"),
     "loader -1": (["--loader", "-1", "plain.py"], "-1 is not in the range"),
@@ -193,6 +206,8 @@ WRONG = {
     "a name too long": ([LONG], "File name too long"),
     "an output too long": (["-o", LONG, "plain.py"], "File name too long"),
     "a run too long": (["--resume", LONG, "plain.py"], "File name too long"),
+    "an output of any bytes": (["-o", ANY_BYTES, "plain.py"], "is not valid UTF-8"),
+    "an argument of any bytes": (["plain.py", ANY_BYTES], "is not valid UTF-8"),
     "output is a file": (["-o", "plain.py", "plain.py"], "cannot write into plain.py"),
     "output below a file": (["-o", "plain.py/x/y", "plain.py"], "cannot write into plain.py/x/y"),
     "output holds a run": (["-o", "run", "plain.py"], "run holds a run already"),
@@ -236,6 +251,15 @@ class TestWrongUse:
         assert "None" not in done.error
         assert listing(folder) == before
 
+    def test_a_folder_of_any_bytes(self, tmp_path):
+        folder = tmp_path / ANY_BYTES
+        folder.mkdir()
+        (folder / "plain.py").write_text(TRAINS)
+        done = run("run", "plain.py", folder=folder)
+        done.assert_refused()
+        assert r"caf\udce9' is not valid UTF-8" in done.error
+        assert set(listing(folder)) == {"plain.py"}
+
     @pytest.mark.parametrize("module", ["no.such.module", "json"])
     def test_what_is_no_module_to_run(self, tmp_path, module):
         done = run("run", "-m", module, folder=tmp_path)
@@ -254,6 +278,40 @@ class TestWrongUse:
         done.assert_refused()
         assert "File name too long" in done.error
 
+    def test_a_debug_of_the_scripts_own_is_not_ours(self, tmp_path):
+        run("run", "nowhere.py", "--debug", folder=tmp_path).assert_refused()
+        shown = run("run", "--debug", "nowhere.py", folder=tmp_path)
+        assert "Traceback" in shown.stderr
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+    def test_an_answer_that_cannot_be_written(self, tmp_path):
+        words = [
+            sys.executable,
+            "-m",
+            "batchadvisor",
+            "tails",
+            "--samples",
+            "9",
+            "--batch-size",
+            "4",
+        ]
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                words, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            )
+        assert done.returncode == 1
+        assert done.stderr == "Error: the answer cannot be written: No space left on device.\n"
+
+    @pytest.mark.parametrize("words", ["run t.py", "view /"])
+    def test_a_working_folder_that_is_gone(self, tmp_path, words):
+        command = f"mkdir gone; cd gone; rmdir ../gone; {sys.executable} -m batchadvisor {words}"
+        done = subprocess.run(
+            command, cwd=tmp_path, shell=True, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 2
+        assert done.stderr.splitlines()[-1].startswith("Error: the working folder cannot be found")
+        assert "Traceback" not in done.stderr
+
     def test_a_limit_below_the_model(self, tmp_path):
         script = SCRIPTS / "memory_hungry.py"
         done = run("run", "-q", "--memory-limit", "150MiB", script, folder=tmp_path)
@@ -262,3 +320,16 @@ class TestWrongUse:
         assert "150 MiB" in done.error
         assert "--memory-limit" in done.error
         assert listing(tmp_path) == {}
+
+
+@pytest.mark.slow
+def test_progress_that_nobody_reads_any_more(tmp_path):
+    options = ["--json", "--budget=20s", "--no-profile", "--goal=memory", "--sizes=8,16"]
+    command = [sys.executable, "-m", "batchadvisor", "run", *options, SCRIPTS / "plain.py"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as started:
+        started.stderr.close()
+        answer = json.loads(started.stdout.read())
+    assert started.returncode == 0
+    assert answer["record"]["state"] == "finished"

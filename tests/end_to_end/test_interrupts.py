@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import pytest
 from batchadvisor.session.store import read_record
@@ -47,6 +48,21 @@ class TestCtrlC:
         assert done.left == []
         assert done.record.state == "interrupted"
         assert not (tmp_path / "finally.txt").exists()
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("pause_s", [0.0, 0.01, 0.03])
+    def test_twice(self, tmp_path, pause_s):
+        """The second ends the run at once; the record says what happened all the same."""
+        one = start("run", *OPTIONS, *SIZES, SCRIPTS / "input_bound.py", folder=tmp_path)
+        one.wait_for(lambda: num_trials(tmp_path) == 1, "the first trial")
+        one.press_ctrl_c()
+        time.sleep(pause_s)
+        one.press_ctrl_c()
+        done = one.finish()
+        assert done.code == 130, done
+        assert "Traceback" not in done.stderr
+        assert done.left == []
+        assert done.record.state == "interrupted"
 
     @pytest.mark.slow
     def test_in_a_trial_and_on_from_there(self, tmp_path):

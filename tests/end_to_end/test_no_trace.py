@@ -1,6 +1,9 @@
 """A probed script leaves what it made before and during its first steps, and that is listed."""
 
+import pickle
+
 import pytest
+import torch
 
 from .driver import SCRIPTS, listing, run
 
@@ -36,15 +39,50 @@ def test_only_the_run_folder_is_new(styled, name):
     assert list(result.run_folder.rglob(".*")) == []
 
 
+SAVES = """
+import os, pickle, torch
+cache = torch.arange(6.0)
+if not os.path.exists("cache.pkl"):
+    with open("cache.pkl", "wb") as file:
+        pickle.dump(cache, file)
+with open("cache.pkl", "rb") as file:
+    assert torch.equal(pickle.load(file), cache)
+with open("opened.pt", "wb") as file:
+    torch.save(cache, file)
+torch.save(cache, "named.pt")
+"""
+
+
+@pytest.mark.slow
+def test_caches_are_whole_and_saves_are_listed(tmp_path):
+    """What the script pickles it can read, also later; a file that stays empty is named."""
+    script = tmp_path / "train.py"
+    script.write_text(SAVES + (SCRIPTS / "plain.py").read_text())
+    options = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "32")
+    done = run("run", *options, script.name, folder=tmp_path)
+    assert done.code == 0, done
+    assert {(one.path, one.action) for one in done.record.files} == {
+        ("cache.pkl", "write"),
+        ("opened.pt", "write"),
+        ("opened.pt", "save (not written)"),
+        ("named.pt", "save (not written)"),
+    }
+    assert {one.name for one in tmp_path.iterdir()} == {"train.py", "out", "cache.pkl", "opened.pt"}
+    assert torch.equal(pickle.loads((tmp_path / "cache.pkl").read_bytes()), torch.arange(6.0))
+
+
 WRITES_IN_C = """
 import sqlite3, subprocess
 table = sqlite3.connect("runs.db")
 table.execute("create table if not exists steps (loss real)")
 table.commit()
 subprocess.run(["sh", "-c", "echo started > from_a_child.txt; rm -f old.txt"], check=True)
+subprocess.run(["touch", b"caf\\xe9.txt"], check=True)
+open(b"th\\xe9.txt", "w").close()
 """
 
 
+@pytest.mark.slow
 def test_what_no_hook_sees_is_named_too(tmp_path):
     """A database and a child of the script: the listing of the folder finds what they left."""
     (tmp_path / "old.txt").write_text("made before")
@@ -58,5 +96,8 @@ def test_what_no_hook_sees_is_named_too(tmp_path):
         ("runs.db", "write"),
         ("from_a_child.txt", "write"),
         ("old.txt", "remove"),
+        (r"caf\udce9.txt", "write"),
+        (r"th\udce9.txt", "write"),
     } <= touched
+    assert len(done.record.files) == len({one.path for one in done.record.files})
     assert not [one for one in touched if one[0].startswith("out")]

@@ -57,6 +57,7 @@ def test_lightnings_launchers(strategy, tmp_path):
     script = SCRIPTS / "lightning_ranks.py"
     found = run("run", *QUICK, "--sizes", "64", script, strategy, folder=tmp_path)
     assert_two_ranks(found, "the script itself")
+    assert found.left == []
     # Lightning makes the loader anew, around a sampler that shares the data.
     assert found.record.discovery.primary.sampler == "DistributedSampler"
     assert found.record.discovery.native_batch_size == 20

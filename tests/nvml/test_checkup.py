@@ -103,6 +103,29 @@ def test_a_torch_that_crashes(tmp_path):
     assert "exit code -6" in done.stdout
 
 
+def test_a_working_folder_that_is_gone(tmp_path):
+    """It is one of the things that are looked at, and no reason to look at none."""
+    command = f"mkdir gone; cd gone; rmdir ../gone; {sys.executable} -m batchadvisor doctor --json"
+    done = subprocess.run(
+        command, cwd=tmp_path, shell=True, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 1, done
+    assert "Traceback" not in done.stderr
+    assert states(done)["working folder"]["state"] == "broken"
+    assert states(done)["working folder"]["detail"].endswith("No such file or directory")
+
+
+def test_no_temporary_folder_at_all(monkeypatch):
+    def none():
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(checkup.tempfile, "gettempdir", none)
+    found = checkup._temporary()
+    assert (found.state, found.needed) == ("broken", True)
+    assert "No usable temporary directory" in found.detail
+    assert "TMPDIR" in found.remedy
+
+
 class TestShown:
     CHECKS = (
         Check(name="torch", state="ok", detail="2.13.0", needed=True),

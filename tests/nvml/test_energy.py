@@ -40,6 +40,28 @@ def watched(stub, tmp_path):
     return run
 
 
+@pytest.mark.parametrize("step", [1, 2])
+def test_an_end_that_ctrl_c_cut_short_is_made_again(stub, monkeypatch, step):
+    """In the window of a trial, or in that of the whole run."""
+    watch = GpuWatch("any")
+    watch.follow(os.getpid())
+    watch.phase("timing")
+    sampler = watch._sampler
+    real, calls = sampler._close, []
+
+    def interrupted(window):
+        calls.append(window)
+        if len(calls) == step:
+            raise KeyboardInterrupt
+        return real(window)
+
+    monkeypatch.setattr(sampler, "_close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        watch.close()
+    watch.close()
+    assert watch._sampler is None
+
+
 def test_samples_per_joule(watched):
     trial = watched()
     counters = trial.counters

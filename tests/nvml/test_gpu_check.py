@@ -93,7 +93,13 @@ def test_its_own_check(stub_folder, tmp_path):
 
 def test_a_part_that_is_killed_loses_nothing(tmp_path):
     code = SLOW.format(scripts=str(ROOT / "scripts"), output=str(tmp_path), out="{out}")
-    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    scratch = tmp_path / "scratch"  # a kill leaves it behind
+    scratch.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "TMPDIR": str(scratch)},
+        start_new_session=True,
+    )
     try:
         deadline = time.monotonic() + 120
         while "endless/half.txt" not in kept_so_far(tmp_path):
@@ -124,7 +130,7 @@ def test_a_step_beyond_its_time_is_ended(tmp_path, monkeypatch):
     step = gpu_check.Step(
         "endless", ("-c", "print('here', flush=True); import time; time.sleep(60)")
     )
-    part = gpu_check.Part(0, tmp_path, dict(os.environ), {"name": "none"})
+    part = gpu_check.Part(0, tmp_path, dict(os.environ), {"name": "none"}, tmp_path / "work")
     part._step(step, 2.0)
     part._step(gpu_check.Step("late", ("-c", "pass")), -1.0)
     part.write()

@@ -1,6 +1,7 @@
 """The rhythm of a training loop: which loaders and optimizers make a cycle."""
 
-from batchadvisor.probes.discovery import CycleFinder
+import pytest
+from batchadvisor.probes.discovery import MOST_CYCLES, CycleFinder, Rhythm, parts_of, usual_steps
 
 
 def follow(rhythm):
@@ -57,6 +58,22 @@ class TestRhythms:
         finder, _ = follow("111110a0a0a0a")
         assert finder.training_loaders == {0: 1}
 
+    def test_validation_with_gradients_after_the_first_step(self):
+        """`if step % 50 == 0: evaluate()`: it is fetched from first, and would become the one."""
+        finder, position = follow("0a1110a0a0a")
+        assert finder.training_loaders == {0: 1}
+        assert position == 7
+
+    def test_validation_with_gradients_before_and_after_the_first_step(self):
+        finder, position = follow("110a110a0a0a")
+        assert finder.training_loaders == {0: 1}
+        assert position == 10
+
+    def test_tasks_that_take_turns(self):
+        finder, position = follow("0a1a2a0a1a2a0a")
+        assert finder.training_loaders == {1: 1}
+        assert position == 10
+
     def test_two_loaders_in_one_step(self):
         finder, _ = follow("01a01a01a")
         assert list(finder.training_loaders.items()) == [(0, 1), (1, 1)]
@@ -74,6 +91,70 @@ class TestRhythms:
         finder, position = follow("0aa0aa0aa")
         assert finder.training_loaders == {0: 1}
         assert position == 6
+
+
+class TestSteps:
+    """How many optimizer steps a batch gets, and how many batches a step."""
+
+    @pytest.mark.parametrize(
+        ("cycle", "rhythm"),
+        [
+            ("0a", Rhythm(1)),
+            ("0000a", Rhythm(4)),
+            ("0ab", Rhythm(1)),
+            ("0a0ab", Rhythm(2)),  # the generator of a GAN: what it needs is a step
+            ("0aaaaab", Rhythm(1)),
+            ("000aaa", Rhythm(1, 1, 3)),  # a pool of batches, trained on one by one
+            ("0000aa", Rhythm(2, 1, 2)),
+            ("0aaaa", Rhythm(1, 4, 1)),  # truncated backpropagation
+            ("0ababab", Rhythm(1, 3, 1)),
+            ("00aaaa", Rhythm(1, 2, 2)),
+        ],
+    )
+    def test_steady(self, cycle, rhythm):
+        finder, position = follow(cycle * 4)
+        assert position == 2 * len(cycle)
+        assert finder.rhythm(0) == rhythm
+
+    def test_pools_of_unlike_sizes(self):
+        finder, _ = follow("000aaa00aa0")
+        assert finder.rhythm(0) == Rhythm(1, 1, 2)
+
+    def test_one_cycle_of_another_kind_is_waited_for(self):
+        finder, position = follow("0aaa0a0a0a")
+        assert position == 8
+        assert finder.rhythm(0) == Rhythm(1)
+
+    @pytest.mark.parametrize("rhythm", ["000aa" * 9, "0aaa0aa" * 9])
+    def test_no_whole_number(self, rhythm):
+        finder, position = follow(rhythm)
+        assert position is not None
+        assert finder.num_cycles == MOST_CYCLES
+        assert finder.rhythm(0) is None
+
+    def test_a_thread_fetches(self):
+        """How many steps fall between two of its fetches is chance."""
+        finder = CycleFinder()
+        finder.apart = True
+        for sign in "0a000aaa0a":
+            if sign == "a":
+                finder.stepped(0)
+            else:
+                finder.fetching()
+                finder.fetched(0)
+        finder.fetching()
+        assert (finder.rhythm(0), finder.last_steps) == (Rhythm(1), 1)
+
+    def test_parts(self):
+        found = [parts_of(*one) for one in ((8, 8), (8, 4), (1, 4), (5, 3), (4, 1), (0, 4))]
+        assert found == [8, 4, 1, 1, 1, 1]
+
+    @pytest.mark.parametrize(
+        ("seen", "steps"),
+        [({}, None), ({1: 9}, 1), ({4: 9, 2: 1}, 4), ({4: 5, 2: 4}, 0), ({4: 2, 2: 1}, 4)],
+    )
+    def test_of_a_window(self, seen, steps):
+        assert usual_steps(seen) == steps
 
 
 class TestIncomplete:

@@ -53,6 +53,8 @@ class TestSeen:
             ("open('/dev/null', 'w').close()", []),
             ("os.mkdir('ours'); open('ours/x', 'w').close()", [("ours", "mkdir")]),
             ("open('x.pyc', 'w').close()", []),
+            ("import tempfile; tempfile.TemporaryFile(dir='.').close()", []),
+            (r"open(b'caf\xe9.txt', 'w').close()", [(r"caf\udce9.txt", "write")]),
         ],
     )
     def test_writers(self, touched, code, expected):
@@ -71,6 +73,38 @@ class TestSeen:
             ("d", "mkdir"),
             ("d", "remove"),
         ]
+
+    def test_paths_from_an_open_folder(self, touched, tmp_path):
+        """shutil.rmtree removes what is in a folder by names that are seen from the folder."""
+        (tmp_path / "keep").write_text("x")
+        (tmp_path / "old" / "inner").mkdir(parents=True)
+        (tmp_path / "old" / "keep").write_text("x")
+        (tmp_path / "old" / "inner" / "keep").write_text("x")
+        assert sorted(touched("shutil.rmtree('old')")) == [
+            ("old", "remove"),
+            ("old/inner", "remove"),
+            ("old/inner/keep", "remove"),
+            ("old/keep", "remove"),
+        ]
+
+    def test_every_action_knows_its_open_folder(self, touched, tmp_path):
+        (tmp_path / "d").mkdir()
+        code = (
+            "at = os.open('d', os.O_RDONLY)\n"
+            "os.mkdir('a', dir_fd=at); os.rename('a', 'b', src_dir_fd=at, dst_dir_fd=at)\n"
+            "os.rename('d/b', 'c', dst_dir_fd=at); os.rmdir(os.path.abspath('d/c'), dir_fd=at)"
+        )
+        assert touched(code) == [
+            ("d/a", "mkdir"),
+            ("d/b", "rename"),
+            ("d/c", "rename"),
+            ("d/c", "remove"),
+        ]
+
+    def test_what_is_removed_of_ours_is_not(self, touched, tmp_path):
+        (tmp_path / "ours").mkdir()
+        (tmp_path / "ours" / "x").write_text("x")
+        assert touched("shutil.rmtree('ours')") == [("ours", "remove")]
 
     def test_the_same_is_said_once(self, touched):
         assert touched("for _ in range(3): open('a', 'w').close()") == [("a", "write")]
@@ -111,16 +145,17 @@ class TestTake:
         monkeypatch.chdir(tmp_path)
         watch = FileWatch(ignore=())
         watch.saved("model.pt")
-        watch.saved(Path("other.pt"))
+        watch.saved(Path("runs/other.pt"))
         watch.saved(object())
         with Path("third.pt").open("wb") as file:
             watch.saved(file)
         assert [(one.path, one.action) for one in watch.take()] == [
-            (name, "save (not written)") for name in ("model.pt", "other.pt", "third.pt")
+            (name, "save (not written)") for name in ("model.pt", "runs/other.pt", "third.pt")
         ]
 
     def test_descriptors_are_no_paths(self):
         watch = FileWatch(ignore=())
         watch._audit("open", (3, "w", 0))
         watch._audit("os.mkdir", (None, 0o777, -1))
+        watch._audit("os.remove", ("in a folder that is not open", 10_000))
         assert watch.take() == ()

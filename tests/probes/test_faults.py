@@ -145,3 +145,9 @@ class TestExit:
         outcome, detail = outcome_of_exit(3, killed_for_memory=False)
         assert outcome == "crashed"
         assert "exit code 3" in detail
+
+    def test_a_script_that_ends_past_python(self):
+        """All went well: it is started again, as one is that ends in the usual way."""
+        outcome, detail = outcome_of_exit(0, killed_for_memory=False)
+        assert outcome == "script_ended"
+        assert "os._exit" in detail

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from batchadvisor.probes.gauge import BatchGauge
+from batchadvisor.probes.gauge import BatchGauge, falls_short
 
 
 class Pair(NamedTuple):
@@ -69,6 +69,37 @@ class TestLearnt:
         gauge.learn(images(16), 16)
         gauge.learn(images(16), 99)
         assert gauge.read(images(4)) == 4
+
+    def test_samples_left_out_of_the_first_batch(self):
+        gauge = BatchGauge()
+        gauge.learn(images(15, features=12), 16)
+        assert gauge.undecided
+        assert gauge.read(images(15, features=12)) is None
+        gauge.learn(images(16, features=12), 16)
+        assert not gauge.undecided
+        assert [gauge.read(images(size, features=12)) for size in (63, 12, 1)] == [63, 12, 1]
+
+    def test_an_axis_of_a_feature_that_could_be_a_batch_with_samples_left_out(self):
+        """It is as long as one of the sizes asked for, and as long before."""
+        gauge = BatchGauge()
+        gauge.learn(torch.zeros(313, 12), 16)
+        gauge.learn(torch.zeros(290, 12), 12)
+        assert gauge.read(torch.zeros(290, 12)) is None
+        gauge.learn(torch.zeros(1301, 12), 64)
+        assert not gauge.undecided
+
+    def test_samples_left_out_tell_the_axis_of_a_feature_as_long_as_the_native_size(self):
+        gauge = BatchGauge()
+        gauge.learn(torch.zeros(16, 16, 2), 16)
+        gauge.learn(torch.zeros(16, 63, 2), 64)
+        assert gauge.read(torch.zeros(16, 127, 2)) == 127
+
+    @pytest.mark.parametrize(
+        ("size", "drawn", "fits"),
+        [(63, 64, True), (33, 64, True), (32, 64, False), (64, 64, False), (65, 64, False)],
+    )
+    def test_falls_short(self, size, drawn, fits):
+        assert falls_short(size, drawn) is fits
 
     def test_packed_data_has_no_size(self):
         """Graphs and packed text: the first axis counts nodes or tokens."""

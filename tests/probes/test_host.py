@@ -1,6 +1,9 @@
 """What the machine says about itself, read from files of several kinds of system."""
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -161,6 +164,18 @@ class TestDescendants:
 
     def test_here(self):
         assert os.getpid() in host.descendants(os.getppid())
+
+    def test_names_of_any_bytes(self):
+        """Also a stranger's: the kernel cuts a name in the middle of a character."""
+        code = "import ctypes; ctypes.CDLL(None).prctl(15, 'naive-entraînée'.encode()); input()"
+        with subprocess.Popen([sys.executable, "-c", code + "\n"], stdin=subprocess.PIPE) as named:
+            stat = Path(f"/proc/{named.pid}/stat")
+            deadline = time.monotonic() + 20
+            while b"(naive-entra\xc3\xaen\xc3)" not in stat.read_bytes():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert named.pid in host.descendants(os.getpid())
+            named.communicate(b"\n")
 
 
 class TestCpuUse:

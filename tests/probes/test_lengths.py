@@ -59,3 +59,12 @@ class TestLongestFirst:
 
     def test_nothing(self):
         assert LongestFirst([], iter(())).batch(4) == []
+
+    def test_a_dataset_that_fetches_several_at_once(self):
+        """torch's DataLoader asks such a one for nothing else."""
+
+        class Many:
+            def __getitems__(self, indices):
+                return [DATASET[index] for index in indices]
+
+        assert LongestFirst(Many(), iter(range(5))).batch(3) == [1, 3, 4]

@@ -52,6 +52,25 @@ class TestIterable:
         next(script)
         handle.asked = 6
         assert script.sizes(10) == [6] * 10
+        assert len(loader) == 3
+        assert Pass(loader, handle).sizes(10) == [6] * 10
+
+    @pytest.mark.parametrize("workers", [0, 1])
+    def test_two_views_of_each_sample(self, workers):
+        """No axis is as long as the batch. A stream that goes round fills what was asked for."""
+        loader = DataLoader(
+            Stream(40),
+            batch_size=8,
+            num_workers=workers,
+            collate_fn=lambda rows: torch.zeros(2 * len(rows)),
+        )
+        handle = steered(loader)
+        script = Pass(loader, handle)
+        assert script.sizes(2) == [16, 16]
+        for size in (50, 3):
+            handle.asked = size
+            assert script.sizes(4) == [2 * size] * 4
+            assert (handle.arrived, handle.proof) == (size, "indices")
 
     def test_empty_stream_ends(self):
         loader = DataLoader(Stream(0), batch_size=8)
@@ -99,6 +118,36 @@ class TestWorkers:
         handle.asked = 9
         assert Pass(loader, handle).sizes(3) == [9] * 3
 
+    def test_an_epoch_of_persistent_workers_that_was_broken_off(self):
+        """The iterator that the loader keeps for its next pass was shut down, and is not kept."""
+        loader = DataLoader(Stream(40), batch_size=8, num_workers=1, persistent_workers=True)
+        handle = steered(loader)
+        assert Pass(loader, handle).sizes(2) == [8, 8]
+        for size in (9, 5):
+            handle.asked = size
+            assert Pass(loader, handle).sizes(3) == [size] * 3
+
+    def test_workers_of_a_stream_start_once_for_a_pass(self):
+        """Those that persist do so under steering, else each pass would wait for new ones."""
+        loader = DataLoader(Stream(40), batch_size=8, num_workers=1, persistent_workers=True)
+        handle = steered(loader)
+        handle.asked = 9
+        assert Pass(loader, handle).sizes(2) == [9, 9]
+        workers = set()
+        for _ in range(3):
+            assert Pass(loader, handle).sizes(2) == [9, 9]
+            workers |= {one.pid for one in loader._iterator._workers if one.is_alive()}
+        assert len(workers) == 1
+
+    def test_persistent_workers_at_the_end_of_their_epoch(self):
+        loader = DataLoader(Slow(), batch_size=200, num_workers=1, persistent_workers=True)
+        handle = steered(loader)
+        script = Pass(loader, handle)
+        assert script.sizes(2) == [200, 200]
+        handle.asked = 9
+        assert script.sizes(2) == [9, 9]
+        assert Pass(loader, handle).sizes(3) == [9] * 3
+
     @pytest.mark.skipif(
         "in_order" not in DataLoader.__init__.__code__.co_varnames, reason="needs torch 2.6"
     )
@@ -109,6 +158,15 @@ class TestWorkers:
         assert script.sizes(2) == [8, 8]
         handle.asked = 6
         assert script.sizes(4) == [6] * 4
+
+
+class Repeated:
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def __iter__(self):
+        while True:
+            yield from self.sampler
 
 
 class TestInfo:
@@ -129,6 +187,13 @@ class TestInfo:
         batches = BatchSampler(SequentialSampler(range(40)), 8, True)
         info = info_of(DataLoader(numbers(), batch_sampler=batches))
         assert (info.batch_size, info.num_samples, info.drop_last) == (8, 40, True)
+
+    def test_one_that_repeats_its_batches_for_ever(self):
+        """timm's and ultralytics' loaders put a sampler of their own around the batch sampler."""
+        loader = DataLoader(numbers(), batch_size=8)
+        handle = steered(loader)
+        loader.__dict__["batch_sampler"] = Repeated(loader.batch_sampler)
+        assert handle.info().num_samples == 100
 
     @pytest.mark.parametrize(("promised", "num"), [(None, None), (20, 20)])
     def test_iterable(self, promised, num):

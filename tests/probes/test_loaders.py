@@ -13,7 +13,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from .loading import ByHalf, Fixed, Pass, length, numbers, steered
+from .loading import ByHalf, Fixed, Pass, Stream, length, numbers, steered
 
 LOADERS = {
     "keyword": lambda: DataLoader(numbers(), batch_size=8),
@@ -88,6 +88,53 @@ class TestSizes:
         assert len(next(script)) == 37
         assert (handle.arrived, handle.proof) == (12, "indices")
 
+    @pytest.mark.parametrize("stream", [False, True])
+    @pytest.mark.parametrize("missing", [9, 0], ids=["later", "first"])
+    def test_a_collate_function_that_leaves_samples_out(self, missing, stream):
+        """One of ten is unreadable; what was drawn is as asked, what arrives is counted."""
+        loader = DataLoader(
+            Stream(100) if stream else list(range(100)),
+            batch_size=8,
+            collate_fn=lambda rows: torch.tensor([one for one in rows if one % 10 != missing]),
+        )
+        handle = steered(loader)
+        script = Pass(loader, handle)
+        assert 8 in script.sizes(5)  # before a whole batch nothing tells which axis it is
+        for size in (20, 4):
+            handle.asked = size
+            sizes = script.sizes(5)
+            assert (handle.arrived, sum(sizes)) == (sizes[-1], 4.5 * size)
+        assert (handle.arrived, handle.proof) in {(3, "drawn"), (4, "shape")}
+        handle.asked = 10
+        assert script.sizes(3) == [9, 9, 9]
+        assert (handle.arrived, handle.proof) == (9, "drawn")
+        assert handle.lengths.take() is None
+
+    def test_batches_that_do_not_follow_their_size(self):
+        loader = DataLoader(
+            list(range(100)), batch_size=8, collate_fn=lambda rows: torch.tensor(rows[:8])
+        )
+        handle = steered(loader)
+        script = Pass(loader, handle)
+        next(script)
+        handle.asked = 16
+        assert script.sizes(2) == [8, 8]
+        assert (handle.arrived, handle.proof) == (8, "shape")
+
+    def test_an_axis_as_long_as_the_native_size(self):
+        """Sequences come time first, and are as long as the script's batches: 8 steps, 8 to one."""
+        loader = DataLoader(
+            numbers(), batch_size=8, collate_fn=lambda rows: torch.zeros(8, len(rows), 2)
+        )
+        handle = steered(loader)
+        script = Pass(loader, handle)
+        next(script)
+        next(script)
+        for size in (12, 8, 3):
+            handle.asked = size
+            assert next(script).shape == (8, size, 2)
+            assert (handle.arrived, handle.proof) == (size, "shape")
+
 
 class TestNative:
     @pytest.mark.parametrize("workers", [0, 1])
@@ -125,6 +172,16 @@ class TestNative:
         handle.asked = 40
         assert Pass(loader, handle).sizes(1) == [40]
 
+    def test_cap_of_a_stream(self):
+        """The size is learnt from the batches that were cut."""
+        loader = DataLoader(Stream(90), batch_size=32)
+        handle = steered(loader, cap=4)
+        script = Pass(loader, handle)
+        assert script.sizes(2) == [4, 4]
+        handle.asked = 40
+        assert script.sizes(1) == [40]
+        assert (handle.arrived, handle.proof) == (40, "shape")
+
     def test_attributes_of_the_batch_sampler_are_still_there(self):
         sampler = ByHalf(100, 10)
         loader = DataLoader(numbers(), batch_sampler=sampler)
@@ -133,6 +190,22 @@ class TestNative:
         assert loader.batch_sampler.num == 100
         with pytest.raises(AttributeError):
             _ = loader.batch_sampler.nothing
+
+    def test_what_is_set_on_the_batch_sampler_reaches_the_scripts_own(self):
+        sampler = ByHalf(100, 10)
+        loader = DataLoader(numbers(), batch_sampler=sampler)
+        handle = steered(loader)
+        loader.batch_sampler.epoch = 3
+        loader.batch_sampler.batch_size = 5
+        assert (sampler.epoch, sampler.batch_size) == (3, 5)
+        assert Pass(loader, handle).sizes(2) == [5, 5]
+
+    def test_the_batch_sampler_is_still_of_its_class(self):
+        for sampler in (ByHalf(100, 10), Fixed(100), [[0, 1], [2, 3]]):
+            loader = DataLoader(numbers(), batch_sampler=sampler)
+            steered(loader)
+            assert isinstance(loader.batch_sampler, type(sampler))
+            assert isinstance(loader.batch_sampler, SteeredBatchSampler)
 
 
 class TestMadeAnew:

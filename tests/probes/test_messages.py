@@ -28,6 +28,7 @@ from batchadvisor.records import (
     DeviceInfo,
     Discovery,
     FileTouched,
+    LoaderInfo,
     Memory,
     Parallelism,
     RankPairs,
@@ -45,8 +46,19 @@ TRIAL = Trial(
     outcome="ok",
     memory=Memory(peak_bytes=5, peak_source="ünïcode", unavailable={"a": "b"}),
 )
+LOADER = LoaderInfo(
+    ordinal=0,
+    place=None,
+    batch_size=8,
+    num_samples=None,
+    drop_last=False,
+    num_workers=0,
+    sampler="none",
+    iterable=False,
+    steered="exact",
+)
 DISCOVERY = Discovery(
-    loaders=(),
+    loaders=(LOADER,),
     optimizers=(),
     primary_loader=0,
     native_batch_size=8,
@@ -138,6 +150,14 @@ class TestRoundTrip:
         pair[0].send(Touched(files=(FileTouched(path="a\udcff.txt", action="write"),)))
         message = decode_from_worker(pair[1].receive_line(1))
         assert message == Touched(files=(FileTouched(path="a?.txt", action="write"),))
+
+    def test_closed_again(self, pair):
+        """Whoever got the numbers of its descriptors meanwhile keeps them."""
+        pair[0].close()
+        others = os.pipe()
+        pair[0].close()
+        for one in others:
+            os.close(one)
 
     def test_many_in_one_read(self, pair):
         for number in range(5):

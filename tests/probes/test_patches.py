@@ -17,12 +17,13 @@ class Conductor:
     sizes = iter([5, 50, 3])
     discovery = None
     seen = []
+    elsewhere = 0
 
     def found(self, discovery, device):
         self.discovery = discovery
         self.boundary()
 
-    def boundary(self):
+    def boundary(self, num_steps=1):
         size = next(self.sizes, None)
         if size is None:
             told = [self.seen, self.discovery.primary.num_samples,
@@ -34,6 +35,9 @@ class Conductor:
 
     def arrived(self, num_samples, proof, wait_s, *, primary):
         self.seen.append([num_samples, proof, primary])
+
+    def stepped_elsewhere(self):
+        self.elsewhere += 1
 
     def discovering(self, num_steps):
         pass
@@ -114,6 +118,158 @@ class TestSteered:
     def test_loops(self, run, code):
         assert run(code) == [STEERED, 100, 8, 1, 0, "cpu"]
 
+    @pytest.mark.parametrize(
+        ("code", "micro_batches", "steps_per_batch", "pool"),
+        [
+            ("while True:\n for batch in [next(it) for _ in range(3)]: step(batch)", 1, 1, 3),
+            ("for batch in it: step(batch), step(batch)", 1, 2, 1),
+            # Two optimizers of one class: torch hooks the step of each class that it met.
+            ("optimizer = Careful(model.parameters())\nfor batch in it: step(batch)", 1, 1, 1),
+        ],
+        ids=["pool", "twice", "calls the class above"],
+    )
+    def test_steps_are_counted(self, run, code, micro_batches, steps_per_batch, pool):
+        code = (
+            "class Careful(torch.optim.SGD):\n"
+            "    def step(self, closure=None): return super().step(closure)\n"
+            "def found(one, device):\n"
+            "    told = [one.micro_batches, one.steps_per_batch, one.pool]\n"
+            "    print(json.dumps(told), flush=True)\n"
+            "    os._exit(0)\n"
+            "steering._conductor.found = found\n"
+            f"it = iter(DataLoader(data, batch_size=4))\n{code}"
+        )
+        assert run(code) == [micro_batches, steps_per_batch, pool]
+
+    @pytest.mark.parametrize("places", [0, 4])
+    def test_batches_that_a_thread_takes_ahead(self, run, places):
+        """Their number is known, so that no window counts them: they have the size before."""
+        code = (
+            "import queue, threading, time\n"
+            f"ready = queue.Queue({places})\n"
+            "def read():\n"
+            "    for batch in DataLoader(data, batch_size=8): ready.put(batch)\n"
+            "if ready.maxsize:\n"
+            "    threading.Thread(target=read, daemon=True).start()\n"
+            "    take = ready.get\n"
+            "else: take = iter(DataLoader(data, batch_size=8)).__next__\n"
+            "while not steering.steering:\n"
+            "    batch = take()\n"
+            "    time.sleep(0.05)\n"
+            "    step(batch)\n"
+            "print(json.dumps(steering._conductor.num_ahead), flush=True)\n"
+            "os._exit(0)"
+        )
+        found = run(code)
+        assert found in (range(3, 7) if places else (0,))
+
+    def test_a_second_loader_that_cannot_be_steered(self, run):
+        """None of its batches is dropped for its size."""
+        code = (
+            "one = DataLoader(data, batch_size=8)\n"
+            "two = DataLoader([torch.full((3,), n) for n in range(99)], batch_size=None)\n"
+            "taken = []\n"
+            "for a, n in zip(one, two):\n"
+            "    step(a)\n"
+            "    taken.append(int(n[0]))\n"
+            "    assert taken == list(range(len(taken)))"
+        )
+        assert [one for one in run(code)[0] if one[2]] == STEERED
+
+    @pytest.mark.parametrize("num", [1, 2, 4])
+    def test_a_loader_made_anew_for_each_epoch(self, run, num):
+        """Its epochs are cut short, so that an endless one does not keep the script in it."""
+        code = (
+            "from itertools import islice\n"
+            "while True:\n"
+            "    one = DataLoader(data, batch_size=8)\n"
+            "    two = DataLoader(data, batch_size=16)\n"
+            f"    for a, b in islice(zip(one, two), {num}): step(a)"
+        )
+        # From a file, since it is the line that tells which loader follows which.
+        seen = run(f"exec(compile({code!r}, os.path.abspath('train.py'), 'exec'))")[0]
+        assert [one for one in seen if one[2]] == STEERED
+        assert [one[0] for one in seen if not one[2]] == [10, 100, 6]
+
+    def test_batches_that_a_generator_fetches_without_gradients(self, run):
+        """Augmentations on the device are written so; a batch a step is what tells."""
+        code = (
+            "@torch.no_grad()\n"
+            "def augmented(loader):\n"
+            "    for x, y in loader: yield x + 1, y\n"
+            "for epoch in range(9):\n"
+            "    for batch in augmented(DataLoader(data, batch_size=8)): step(batch)"
+        )
+        assert run(code) == [STEERED, 100, 8, 1, 0, "cpu"]
+
+    def test_another_optimizer_from_a_step_on(self, run):
+        """The first would be waited for until all batches were taken for batches without a step."""
+        code = (
+            "for n, batch in enumerate(DataLoader(data, batch_size=8)):\n"
+            "    if n == 4: optimizer = torch.optim.Adam(model.parameters())\n"
+            "    step(batch)"
+        )
+        assert run(code) == [STEERED, 100, 8, 1, 0, "cpu"]
+
+    def test_a_phase_with_another_model(self, run):
+        code = (
+            "for n, batch in enumerate(DataLoader(data, batch_size=8)):\n"
+            "    if n == 4:\n"
+            "        model = nn.Linear(20, 1)\n"
+            "        optimizer = torch.optim.Adam(model.parameters())\n"
+            "    step(batch)"
+        )
+        assert run(code)[0] == STEERED  # the first, which is gone, is not waited for
+
+    def test_models_of_finished_phases_are_let_go(self, run):
+        """Else their memory would be in the peaks of all phases after them."""
+        code = (
+            "import weakref\n"
+            "steering._conductor.sizes = iter([5] * 99)\n"
+            "weights = []\n"
+            "for phase in range(3):\n"
+            "    model = nn.Linear(20, 1)\n"
+            "    weights.append(weakref.ref(model.weight))\n"
+            "    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)\n"
+            "    for _, batch in zip(range(3), DataLoader(data, batch_size=8)):\n"
+            "        step(batch)\n"
+            "        del batch\n"
+            "    infos = steering._optimizers.infos(steering._cycles.optimizers)\n"
+            "    info = infos[1]\n"
+            "told = [one() is not None for one in weights]\n"
+            "print(json.dumps([told, info.num_parameters, info.learning_rate, info.trains,\n"
+            "    infos[3].trains]), flush=True)\n"
+            "os._exit(0)"
+        )
+        assert run(code) == [[False, False, True], 21, 0.5, False, True]
+
+    @pytest.mark.parametrize(
+        ("loop", "elsewhere"),
+        [
+            ("step(next(one)); step(next(two))", True),
+            ("step(next(one)); step(next(alone))", True),
+            # Another batch of the same step, before and after the primary's.
+            ("batch = next(one); next(alone); step(batch)", False),
+            ("next(alone); step(next(one))", False),
+            ("step(next(one)); next(two) if n % 3 == 0 else 0", False),  # validation
+        ],
+        ids=["tasks", "a task that cannot be steered", "fed after", "fed before", "validated"],
+    )
+    def test_steps_of_other_tasks(self, run, loop, elsewhere):
+        """They are inside the primary's steps, with batches of the script's own size."""
+        code = (
+            "def endless(*options):\n"
+            "    while True: yield from DataLoader(data, *options)\n"
+            "one, two, alone = endless(8), endless(4), endless(None)\n"
+            "steering._conductor.sizes = iter([5] * 99)\n"
+            f"for n in range(20): {loop}\n"
+            "assert steering.steering\n"
+            "print(json.dumps(steering._conductor.elsewhere > 9), flush=True)\n"
+            "os._exit(0)"
+        )
+        chosen = 1 if loop.startswith("next(alone)") else None
+        assert run(code, loader=chosen) is elsewhere
+
     def test_chosen_loader(self, run):
         code = (
             "one, two = DataLoader(data, batch_size=8), DataLoader(data, batch_size=4)\n"
@@ -142,14 +298,120 @@ class TestSteered:
         assert "without fetching a batch" in reason
         assert not usage
 
+    def test_steps_without_batches_and_a_validation(self, run):
+        code = (
+            "for n in range(99):\n"
+            "    step(data[:8])\n"
+            "    if n % 50 == 0:\n"
+            "        with torch.no_grad(): list(DataLoader(data, batch_size=50))"
+        )
+        reason, usage = run(code)
+        assert "without fetching a batch" in reason
+        assert not usage
+
     def test_a_dataset_that_batches_itself(self, run):
         code = "for _ in range(9):\n  for row in DataLoader(data, batch_size=None): step(row)"
         reason, _ = run(code)
         assert "the dataset batches itself" in reason
 
 
+SAVED = "\nprint(json.dumps([str(getattr(one, 'name', one)) for one in saved]), flush=True)"
+READ_BACK = "\nprint(json.dumps([torch.equal(there, data.tensors[0]), len(saved)]), flush=True)"
+
+
 class TestSave:
-    def test_nothing_is_written(self, run, tmp_path):
-        code = "torch.save(model, 'model.pt')\nprint(json.dumps(saved), flush=True)"
-        assert run(code) == ["model.pt"]
+    @pytest.mark.parametrize(
+        "code",
+        ["torch.save(model, 'model.pt')", "torch.save(obj=model, f='model.pt')"],
+        ids=["positional", "keyword"],
+    )
+    def test_no_file_is_written(self, run, tmp_path, code):
+        assert run(code + SAVED) == ["model.pt"]
+        assert list(tmp_path.iterdir()) == []
+
+    def test_nothing_goes_into_an_open_file(self, run, tmp_path):
+        code = "with open('model.pt', 'wb') as file: torch.save(model, file)"
+        assert run(code + SAVED) == ["model.pt"]
+        assert (tmp_path / "model.pt").stat().st_size == 0
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            # torch pickles a tensor through torch.save.
+            "import pickle\nthere = pickle.loads(pickle.dumps(data.tensors[0]))",
+            "import io\nfile = io.BytesIO()\nfile.name = 'model.pt'",
+            "import tempfile\nfile = tempfile.TemporaryFile()",
+        ],
+        ids=["pickle", "buffer", "file without a name"],
+    )
+    def test_what_leaves_no_file_is_saved(self, run, code):
+        if "file =" in code:
+            code += "\ntorch.save(data.tensors[0], file); file.seek(0); there = torch.load(file)"
+        assert run(code + READ_BACK) == [True, 0]
+
+
+BY_PATH = "torch.save(model, 'new.tmp')"
+BY_FILE = "with open('new.tmp', 'wb') as f: torch.save(model, f)"
+MOVES = (
+    "os.replace('new.tmp', 'last.pt')",
+    "os.rename('new.tmp', 'last.pt')",
+    "from pathlib import Path; Path('new.tmp').replace('last.pt')",
+    "import shutil; shutil.move('new.tmp', 'last.pt')",
+    "import shutil; shutil.copyfile('new.tmp', 'last.pt')",
+    "import shutil; shutil.copy2('new.tmp', 'last.pt')",
+)
+
+
+class TestAfterSave:
+    """What scripts do with a checkpoint that was not written."""
+
+    @pytest.mark.parametrize(
+        ("save", "move"),
+        [*((BY_PATH, one) for one in MOVES), (BY_FILE, MOVES[0]), (BY_FILE, MOVES[4])],
+    )
+    def test_a_real_one_is_not_replaced(self, run, tmp_path, save, move):
+        (tmp_path / "last.pt").write_text("of a real training")
+        assert run(f"{save}\n{move}{SAVED}") == ["new.tmp", "last.pt"]
+        assert (tmp_path / "last.pt").read_text() == "of a real training"
+        there = {one.name for one in tmp_path.iterdir()}
+        assert there == {"last.pt"} | ({"new.tmp"} if "copy" in move and "open" in save else set())
+
+    def test_a_copy_into_a_folder(self, run, tmp_path):
+        (tmp_path / "best").mkdir()
+        code = "torch.save(model, 'a.pt')\nimport shutil\nshutil.copy('a.pt', 'best')"
+        assert run(code + SAVED) == ["a.pt", "best/a.pt"]
+        assert list((tmp_path / "best").iterdir()) == []
+
+    def test_the_oldest_is_removed(self, run, tmp_path):
+        """One of an earlier training, that was to be overwritten, stays."""
+        (tmp_path / "1.pt").write_text("of a real training")
+        code = "torch.save(model, '1.pt'); os.remove('1.pt')\nopen('x', 'w'); os.unlink('x')"
+        assert run(code + SAVED) == ["1.pt"]
+        assert [one.name for one in tmp_path.iterdir()] == ["1.pt"]
+
+    @pytest.mark.parametrize("take", ["os.replace", "__import__('shutil').copyfile"])
+    def test_a_file_that_is_put_there_is_one_again(self, run, tmp_path, take):
+        code = "torch.save(model, 'a.pt')\nwith open('b', 'w') as f: f.write('b')\n"
+        assert run(f"{code}{take}('b', 'a.pt'); os.remove('a.pt'){SAVED}") == ["a.pt"]
+        assert not (tmp_path / "a.pt").exists()
+
+    @pytest.mark.parametrize("path", ["'a.pt'", "os.path.abspath('a.pt')", "'b.pt'"])
+    def test_it_is_read_back(self, run, tmp_path, path):
+        code = (
+            "torch.save(data.tensors[0], 'a.pt')\nimport shutil\nshutil.copy('a.pt', 'b.pt')\n"
+            f"there = torch.load({path}, mmap=True)"
+        )
+        assert run(code + READ_BACK) == [True, 2]
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_loop_that_saves_keeps_nothing(self, run, tmp_path):
+        code = (
+            "for batch in DataLoader(data, batch_size=8):\n"
+            "    step(batch)\n"
+            "    if steering.steering:\n"
+            "        torch.save(model, 'a.pt')\n"
+            "        try: torch.load('a.pt')\n"
+            "        except FileNotFoundError: print('null', flush=True); os._exit(0)"
+        )
+        assert run(code) is None
         assert list(tmp_path.iterdir()) == []

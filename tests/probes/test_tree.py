@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from batchadvisor.probes import tree
 from batchadvisor.probes.tree import Tree
@@ -36,6 +37,22 @@ def test_new_changed_and_gone(here):
         ("new/file.db", "write"),
     }
     assert all(one.listed for one in found.changes()), "nobody saw the script do it"
+
+
+def test_names_that_are_not_utf8(here):
+    found = Tree(here, ())
+    Path(os.fsdecode(b"caf\xe9.txt")).write_text("")
+    (one,) = found.changes()
+    assert (one.path, one.action) == (r"caf\udce9.txt", "write")
+    assert msgspec.json.decode(msgspec.json.encode(one), type=type(one)) == one
+
+
+def test_a_folder_of_ours_that_was_made_since(here):
+    found = Tree(here, ())
+    Path("ours").mkdir()
+    Path("ours/file").write_text("")
+    found.ignore(Path("ours"))
+    assert changes(found) == set()
 
 
 def test_nothing_happened(here):

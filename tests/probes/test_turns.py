@@ -29,13 +29,13 @@ class Loop:
         self.asked = []
         self.window.resume()
 
-    def step(self, *, arrived=None, micro=1, slower=1.0):
+    def step(self, *, arrived=None, micro=1, slower=1.0, proof="shape", parts=1):
         size = self.window.size
         self.asked.append(size)
         for _ in range(micro):
-            self.window.arrived(arrived or size, "shape", 0.001, primary=True)
+            self.window.arrived(arrived or size, proof, 0.001, primary=True)
         self.device.now += slower * self.seconds * size
-        complete = self.window.boundary()
+        complete = self.window.boundary(parts)
         if not complete:
             self.window.resume()
         return complete
@@ -61,6 +61,16 @@ def test_every_size_has_its_turn_in_every_round():
     assert "turns" in trial.unavailable["step_s"]
 
 
+def test_several_steps_between_two_fetches():
+    loop = Loop()
+    while not loop.step(micro=4, slower=4.0, parts=4):
+        pass
+    trial = loop.window.result(7, 2)
+    assert trial.micro_batches == 1
+    for row in trial.turns.step_s:
+        assert row == pytest.approx((0.08, 0.32))
+
+
 def test_the_first_steps_after_another_size_do_not_count():
     loop = Loop()
     before = None
@@ -72,6 +82,21 @@ def test_the_first_steps_after_another_size_do_not_count():
     assert max(times) == pytest.approx(0.32)
 
 
+def test_batches_that_were_taken_ahead():
+    """Three steps of each turn are still made with batches of the turn before, and do not count."""
+    loop = Loop(num_ahead=3)
+    queue = [8] * 3
+    done = False
+    while not done:
+        queue.append(loop.window.size)
+        done = loop.step(slower=queue[len(loop.asked)] / loop.window.size)
+    trial = loop.window.result(7, 2)
+    assert Counter(loop.asked) == {8: 4 * 8, 32: 4 * 6}
+    assert trial.num_warmup_steps == 5
+    for row in trial.turns.step_s:
+        assert row == pytest.approx((0.08, 0.32))
+
+
 def test_the_order_differs_between_rounds_and_not_between_ranks():
     plan = TurnsPlan(sizes=(1, 2, 3), num_steps=(1, 1, 1), num_warmup_steps=0, num_rounds=9)
     one, same, other = Loop(plan), Loop(plan), Loop(plan, seed=6)
@@ -81,6 +106,15 @@ def test_the_order_differs_between_rounds_and_not_between_ranks():
     orders = {tuple(one.asked[start : start + 3]) for start in range(0, 27, 3)}
     assert len(orders) > 2
     assert all(set(order) == {1, 2, 3} for order in orders)
+
+
+def test_samples_that_were_left_out():
+    loop = Loop()
+    while not loop.step(arrived=loop.window.size - 1, proof="drawn"):
+        pass
+    trial = loop.window.result(7, 2)
+    assert trial.ran
+    assert trial.size_proof == "indices"
 
 
 def test_only_steps_that_count_are_kept():

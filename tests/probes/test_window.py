@@ -88,12 +88,12 @@ class Loop:
         self.num_steps = 0
         self.complete = False
 
-    def step(self, seconds=0.1, *, micro=1, arrived=8, proof="shape", wait_s=0.01):
+    def step(self, seconds=0.1, *, micro=1, arrived=8, proof="shape", wait_s=0.01, parts=1):
         for _ in range(micro):
             self.window.arrived(arrived, proof, wait_s, primary=True)
         self.device.now += seconds
         self.num_steps += 1
-        self.complete = self.window.boundary()
+        self.complete = self.window.boundary(parts)
         if not self.complete:
             self.window.resume()
         return self.complete
@@ -133,6 +133,13 @@ class TestFit:
         resets = [at for at, one in enumerate(loop.device.calls) if one == "reset"]
         assert len(resets) == 2
         assert resets[1] < loop.device.calls.index("memory")
+
+    def test_batches_that_were_taken_ahead(self):
+        """A thread had filled a queue with batches of the size before."""
+        loop = Loop(TrialRequest(batch_size=8, kind="fit"), shrinks=True, num_ahead=5)
+        loop.run()
+        assert loop.num_steps == FIT_STEPS + 5
+        assert loop.device.calls.count("reset") == 6
 
 
 class TestWarmup:
@@ -233,6 +240,16 @@ class TestTiming:
         assert trial.samples_per_s.median == pytest.approx(16 / 0.2)
         assert trial.input_wait_s.median == pytest.approx(0.02)
 
+    def test_several_steps_between_two_fetches(self):
+        """A pool of four batches, then as many steps: each has a quarter of the time."""
+        loop = Loop()
+        trial = loop.run((0.4,), micro=4, parts=4)
+        assert trial.micro_batches == 1
+        assert trial.step_s.median == pytest.approx(0.1)
+        assert trial.samples_per_s.median == pytest.approx(80)
+        assert trial.input_wait_s.median == pytest.approx(0.01)
+        assert loop.window.samples()[0].num_samples == 8
+
     def test_samples_of_every_timed_step(self):
         loop = Loop()
         loop.run(micro=2)
@@ -272,6 +289,25 @@ class TestSize:
     def test_proof_by_indices(self):
         trial = Loop().run(proof="indices")
         assert (trial.outcome, trial.size_proof) == ("ok", "indices")
+
+    def test_samples_left_out(self):
+        """Samples per second count those that arrived, in the steps that were timed."""
+        loop = Loop()
+        sizes = [7, 6, 8]
+        for number in range(3000):
+            arrived = sizes[number % 3]
+            if loop.step(arrived=arrived, proof="shape" if arrived == 8 else "drawn"):
+                break
+        trial = loop.result()
+        assert trial.ran
+        assert (trial.arrived_batch_size, trial.mean_arrived) == (8, 7)
+        assert trial.arrived_share == 7 / 8
+        assert trial.samples_per_s.median == pytest.approx(7 / 0.1)
+        assert {one.num_samples for one in loop.window.samples()} == {6, 7, 8}
+
+    def test_whole_batches_have_no_mean(self):
+        trial = Loop().run()
+        assert (trial.mean_arrived, trial.arrived_share) == (None, 1)
 
     def test_the_usual_size_counts(self):
         loop = Loop()

@@ -73,6 +73,11 @@ def test_a_device_that_failed_says_why(answer):
     assert "interrupted" in text
 
 
+def test_a_run_that_goes_on_says_so(answer):
+    text = text_of(answer, FIRST, state="running")
+    assert "The run has not finished; what was measured is below." in text
+
+
 def test_the_next_command_can_be_copied(answer):
     """Quoted for a shell, and whole in a narrow terminal."""
     record = DevicesRecord(state="finished", started_at="", command=(), devices=(FIRST,))

@@ -159,6 +159,15 @@ def test_a_dumb_terminal_gets_plain_lines():
     assert len(terminal.out.getvalue().splitlines()) == 5
 
 
+def test_colours_that_were_asked_for_make_no_terminal_of_a_log(monkeypatch, capsys):
+    """FORCE_COLOR is set for whole builds, whose logs would fill with the frames of a display."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    run(ProgressDisplay(120.0))
+    text = capsys.readouterr().err
+    assert "\x1b" not in text
+    assert len(text.splitlines()) == 5
+
+
 @pytest.mark.parametrize("purpose", ["search", "confirm", "tail"])
 def test_every_purpose_has_words(purpose):
     terminal = FakeTerminal()

@@ -1,6 +1,7 @@
 """`batchadvisor report` on good records, on others, and on what is no record."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -71,6 +72,19 @@ class TestFormats:
         assert "Use batch size 40" in (folder / "report.html").read_text()
         assert report(folder / "record.json")[0] == 0  # ours: written anew
 
+    def test_a_link_stays_a_link(self, folder, tmp_path):
+        (tmp_path / "link.md").symlink_to("folder.md")
+        for _ in range(2):  # the second time over what the first wrote
+            assert report(folder, "-o", tmp_path / "link.md")[0] == 0
+        assert (tmp_path / "link.md").is_symlink()
+        assert (tmp_path / "folder.md").read_text().startswith("<!-- batchadvisor report -->")
+
+    def test_what_is_no_file_is_not_waited_for(self, folder, tmp_path):
+        os.mkfifo(tmp_path / "pipe.html")
+        code, text = report(folder, "-o", tmp_path / "pipe.html")
+        assert code == 2
+        assert "no ordinary file" in text
+
     def test_json_on_stdout(self, folder):
         code, text = report(folder, "--json")
         assert code == 0
@@ -86,6 +100,13 @@ class TestFormats:
         code, text = report(folder, "--goal", "memory", "--json")
         assert code == 0
         assert json.loads(text)["advice"]["recommended"]["batch_size"] == 128
+
+    def test_the_next_command_asks_the_same_question(self, folder, tmp_path):
+        goal = ("--goal", "knee", "--tolerance", "0.025", "--memory-margin", "10%")
+        code, text = report(folder, *goal, "-o", tmp_path / "out.html")
+        assert code == 0, text
+        said = f"report --goal knee --tolerance 0.025 --memory-margin 0.1 {folder} -o report.md"
+        assert f"Next: batchadvisor {said}" in text
 
     def test_nvml_samples_become_a_timeline(self, tmp_path):
         folder = stored(tmp_path, samples.gpu)

@@ -174,6 +174,15 @@ class TestTexts:
         assert "\u202e" not in text
         assert report.headline == "a\\x00\\u202eb c"
 
+    def test_parameters_that_nobody_saw_are_not_none_at_all(self):
+        record, advice = samples.cpu()
+        found = msgspec.structs.replace(
+            record.discovery, num_parameters=None, unavailable={"num_parameters": "no model"}
+        )
+        record = msgspec.structs.replace(record, discovery=found)
+        rows = {one.label: one.text for one in build_report(record, advice).identity}
+        assert rows["parameters"] == "unavailable: no model"
+
     def test_an_empty_record_has_a_report(self):
         record = RunRecord(
             state="failed", started_at="", command=(), script=ScriptInfo(path="t.py"), goal=Goal()

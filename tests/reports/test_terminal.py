@@ -9,7 +9,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from batchadvisor.advisor.advise import advise
 from batchadvisor.records import Fault, FileTouched, Finding, Goal, RunRecord, ScriptInfo, Turns
+from batchadvisor.reports.charts import throughput
+from batchadvisor.reports.sizes import size_rows
 from batchadvisor.reports.terminal import render
 from rich.cells import cell_len
 
@@ -46,6 +49,33 @@ def agrees(name, text):
 @pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
 def test_whole_text_at_100_columns(sample):
     agrees(f"{sample.__name__}-100", shown(sample()))
+
+
+def test_several_steps_on_a_batch():
+    record, advice = samples.cpu()
+    discovery = msgspec.structs.replace(record.discovery, steps_per_batch=4)
+    training = msgspec.structs.replace(advice.training, steps_per_batch=4)
+    text = shown(
+        (
+            msgspec.structs.replace(record, discovery=discovery),
+            msgspec.structs.replace(advice, training=training),
+        ),
+        width=150,
+    )
+    assert "16 → 128 samples per batch; 4 optimizer steps on each" in text
+    assert "step: all 4 optimizer steps on a batch together" in text
+
+
+def test_steps_that_nobody_could_count():
+    record, advice = samples.cpu()
+    why = "not as many for each"
+    tail = msgspec.structs.replace(advice.tail, steps_known=False)
+    unavailable = {**advice.unavailable, "training": why}
+    unknown = msgspec.structs.replace(advice, training=None, tail=tail, unavailable=unavailable)
+    text = shown((record, unknown), width=150)
+    assert f"not known: {why}" in text
+    assert "batches per epoch" in text
+    assert "optimizer step" not in text
 
 
 @pytest.mark.parametrize("width", [48, 60])
@@ -130,6 +160,16 @@ def test_no_more_digits_than_the_spread_supports():
     lines = {line.split()[0]: line for line in shown((record, advice)).splitlines() if line.split()}
     assert "169 ±6" in lines["2"]  # 3 %: three digits
     assert "3294 ±14" in lines["64"]  # 0.4 %: four
+
+
+def test_shares_are_shown_as_they_were_asked_for():
+    """Half a percent is not 0 %, and 12.5 % not 12 %."""
+    record, _ = samples.cpu()
+    goal = Goal(tolerance=0.005, margin=0.125)
+    text = shown((record, advise(record, goal)), width=120)
+    assert "within 0.5% of the best throughput; 12.5% of the memory left free." in text
+    chart = throughput(advise(record, goal), size_rows(record, advise(record, goal)))
+    assert [one.label for one in chart.bands] == ["within 0.5% of the fastest"]
 
 
 def test_unknowns_give_their_reason():

@@ -2,6 +2,7 @@
 
 import lightning
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -29,7 +30,10 @@ def main():
     data = TensorDataset(x, x.sum(1, keepdim=True))
     train = DataLoader(data, batch_size=20, shuffle=True)
     val = DataLoader(TensorDataset(*data[:100]), batch_size=50)
-    trainer = lightning.Trainer(max_epochs=3, accelerator="cpu", enable_progress_bar=False)
+    often = ModelCheckpoint(dirpath="checkpoints", every_n_train_steps=5, save_last="link")
+    trainer = lightning.Trainer(
+        max_epochs=3, accelerator="cpu", enable_progress_bar=False, callbacks=[often]
+    )
     trainer.fit(Regression(), train, val)
 
 

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 
-def train(rank, world_size, store):
+def train(rank, world_size, store, results):
     dist.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=world_size
     )
@@ -32,6 +32,7 @@ def train(rank, world_size, store):
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(inputs), labels).backward()
             optimizer.step()
+    results.put(rank)
     dist.destroy_process_group()
 
 
@@ -40,7 +41,8 @@ def main():
 
     store = tempfile.mktemp(prefix="rendezvous-")
     method = sys.argv[1] if len(sys.argv) > 1 else "spawn"
-    mp.start_processes(train, args=(2, store), nprocs=2, start_method=method)
+    results = mp.get_context(method).SimpleQueue()  # semaphores with names, under spawn
+    mp.start_processes(train, args=(2, store, results), nprocs=2, start_method=method)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 def main():
     torch.manual_seed(7)
-    x = torch.randn(480, 16)
+    x = torch.randn(256, 16)
     loader = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=16, shuffle=True)
     model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
     optimizers = {one: torch.optim.SGD([one], lr=0.01, momentum=0.9) for one in model.parameters()}

@@ -18,6 +18,8 @@ from ..on_paper import discovery_of, record_of
         ("", "train.py -o mine", "train.py -o mine"),
         ("--goal memory -o out --json", "train.py", "--goal memory train.py"),
         ("-q --resume out --", "train.py --", "-q train.py --"),
+        ("-qo out --goal memory", "train.py", "-q --goal memory train.py"),
+        ("-moout", "package.train", "-m package.train"),
         ("-m", "package.train --lr 1", "-m package.train --lr 1"),
         ("--output=out --workload", "bench.py:make", "--workload bench.py:make"),
         ("--nproc-per-node 2", "train.py", "--nproc-per-node 2 train.py"),
@@ -87,6 +89,15 @@ def test_no_command_goes_on_with_a_live_function():
 def test_a_dry_run_counts_the_samples_of_all_ranks(ranks, said):
     found = discovery_of(micro_batches=4, num_ranks=ranks)
     assert said in discovery_text(found, record_of().device)
+
+
+def test_a_dry_run_says_what_a_step_is():
+    several = discovery_of(steps_per_batch=4)
+    device = record_of().device
+    assert "Step: 4 optimizer steps for each 8 samples; " in discovery_text(several, device)
+    unknown = discovery_of(micro_batches=3, unavailable={"optimizer_steps": "not as many"})
+    text = discovery_text(unknown, device)
+    assert "Step: not known of how many samples: not as many; " in text
 
 
 def test_what_a_dry_run_shows_of_the_script_obeys_no_terminal():

@@ -14,6 +14,7 @@ from pathlib import Path
 import batchadvisor
 import pytest
 import torch
+from batchadvisor.cli.common import goal_of
 from batchadvisor.cli.run import run as run_command
 from batchadvisor.errors import InterruptedRunError, RunError, ScriptError, UsageError
 from batchadvisor.probes.host import descendants
@@ -178,6 +179,12 @@ def test_python_takes_what_the_command_takes():
     probed = set(inspect.signature(batchadvisor.probe).parameters)
     assert probed - taken == {"step", "batch_size", "num_samples"}
     assert taken - probed == OF_A_SCRIPT
+
+
+def test_a_size_that_is_named_twice_is_one_size():
+    typed = run_command.make_context("run", ["--sizes", "8,8,4", "train.py"]).params
+    assert goal_of(typed).sizes == (8, 4)
+    assert batchadvisor.run(SCRIPTS / "plain.py", sizes=(8, 8), **QUICK).goal.sizes == (8,)
 
 
 @pytest.mark.parametrize(

@@ -48,3 +48,8 @@ def test_a_rank_has_been_launched(kind, text, tmp_path, monkeypatch):
 )
 def test_the_scripts_own_faults_stay_its_own(kind, text, tmp_path):
     assert "Mend the script" in error(kind, text, tmp_path)
+
+
+def test_nothing_is_said_of_a_run_without_us(tmp_path):
+    """It was not run alone: whether it fails then is for the user to see."""
+    assert "Mend the script if it fails alone too" in error("KeyError", "'lr'", tmp_path)

@@ -12,8 +12,12 @@ from batchadvisor.records import DeviceRun, DevicesRecord, SplitPlan
 from batchadvisor.reports.progress import NullDisplay
 from batchadvisor.session import devices
 from batchadvisor.session.device_choice import Device
+from batchadvisor.session.options import RunOptions
+from batchadvisor.session.run import Run
 from batchadvisor.session.store import DEVICES, RECORD, RunStore, read_record
 from click.testing import CliRunner
+
+from ..end_to_end.driver import SCRIPTS
 
 DATA = Path(__file__).parents[1] / "data/records"
 ONE = (Device(name="cpu-1", option="cpu:1", model="CPU, 1 core"),)
@@ -107,6 +111,12 @@ class TestAdvise:
         assert data["split"] is None
         assert "a split needs two devices" in data["unavailable"]["split"]
 
+    def test_where_one_record_is_wanted(self, stored):
+        """By `--resume` too."""
+        done = CliRunner().invoke(cli, ["report", str(stored), str(stored)])
+        assert isinstance(done.exception, UsageError)
+        assert "is a run on several devices" in str(done.exception)
+
     def test_energy_that_nobody_measured(self, stored):
         done = CliRunner().invoke(cli, ["advise", "--goal", "energy", str(stored)])
         assert isinstance(done.exception, UsageError)
@@ -129,3 +139,15 @@ def test_a_folder_that_another_run_writes_into(tmp_path):
         run(tmp_path / "out", ["run"])
     store.close()
     assert [one.name for one in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_that_holds_a_run_of_the_other_kind(tmp_path):
+    """`advise` and `report` would show one of the two, and the other would be lost to them."""
+    (tmp_path / "several").mkdir()
+    (tmp_path / "several" / DEVICES).write_text("{}")
+    options = RunOptions(script=str(SCRIPTS / "plain.py"), output=tmp_path / "several")
+    with pytest.raises(UsageError, match="holds a run already"):
+        Run(options, NullDisplay())
+    RunStore(tmp_path / "one").save(read_record(DATA / "char_gpt_cpu.json"))
+    with pytest.raises(UsageError, match="holds a run already"):
+        run(tmp_path / "one", ["run"])

@@ -155,6 +155,14 @@ class TestBadInput:
             sweep(pipeline, [8])
         assert report_of(pipeline).nearest_clean == ()
 
+    @pytest.mark.parametrize("sizes", [(1, 7), (7, 1)])
+    def test_the_rank_with_one_sample_is_found_wherever_it_is(self, sizes):
+        report = batchadvisor.tails(
+            num_samples=80, batch_size=8, setup="ddp", num_ranks=2, rank_batch_sizes=sizes,
+            model=ModelFacts(batch_norm=3, batch_norm_values=1),
+        )  # fmt: skip
+        assert "norm.one-value" in {one.id for one in report.findings}
+
     def test_a_sweep_of_global_sizes(self):
         """Sizes that the ranks cannot share are no pipelines, and never proposed."""
         pipeline = Pipeline(

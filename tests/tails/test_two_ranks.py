@@ -1,5 +1,6 @@
 """The cases of several ranks, provoked in two real gloo processes."""
 
+import re
 from pathlib import Path
 
 import batchadvisor
@@ -92,7 +93,8 @@ def test_ddp_uneven_steps_closed(tmp_path):
     first, second = launch(SCRIPT, tmp_path, "leaves")
     assert second["leaves"] == {"steps": 1, "error": "", "waited_s": 0.0}
     assert first["leaves"]["steps"] == 1
-    assert "losed by peer" in first["leaves"]["error"]
+    # Which of the two words depends on whether bytes of ours were still unread when it left.
+    assert re.search("(closed|reset) by peer", first["leaves"]["error"]), first["leaves"]["error"]
     found = predicted()
     assert "1 to 2 steps" in found.message
     assert "Connection closed by peer" in found.message

@@ -1,0 +1,64 @@
+"""Ctrl-C at a moment when it would lose sight of a process."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def like_ctrl_c() -> dict[int, Any]:
+    """Lets a polite kill and a closed terminal interrupt this process as Ctrl-C does.
+
+    What is ignored stays ignored: `nohup` means that the closed terminal shall end nothing.
+
+    Returns:
+        The handlers before, by signal, of those that changed.
+    """
+    return {
+        number: signal.signal(number, signal.default_int_handler)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Signals that end us come after the block: a process started in it is known by then.
+
+    A `KeyboardInterrupt` between the fork and the assignment of the process would leave it running.
+    It inherits nothing: handlers in Python are gone after exec. Only the main thread is interrupted
+    by signals; in others the block just runs.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    usual: dict[signal.Signals, Callable[[int, FrameType | None], object]] = {}
+    for one in ENDING:
+        handler = signal.getsignal(one)
+        if callable(handler):
+            usual[one] = handler
+    came: list[int] = []
+    holding = True
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        if holding:
+            came.append(number)
+        else:  # one that comes while the others are being put back
+            usual[signal.Signals(number)](number, frame)
+
+    try:
+        for one in usual:
+            signal.signal(one, hold)
+        yield
+    finally:
+        holding = False
+        for one, handler in usual.items():
+            signal.signal(one, handler)
+        if came:
+            signal.raise_signal(came[0])

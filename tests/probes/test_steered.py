@@ -1,0 +1,39 @@
+"""The script as `__main__`, in a process of its own."""
+
+import subprocess
+import sys
+
+RUN = """
+from batchadvisor.probes.messages import WorkOrder
+from batchadvisor.probes.steered import become_the_script, run_script
+
+order = WorkOrder(
+    script="train.py", arguments=(), module=False, worker=0, device="cpu",
+    memory_limit_bytes=None, data_limit_bytes=None, run_folder="out", scratch_folder="scratch",
+    loader=None, batch_cap=None, profile_schedule=(0, 1, 3), with_stack=False,
+)
+become_the_script(order)
+run_script(order, None)
+"""
+LEAVES = """
+import sys
+import os
+from pathlib import Path
+os.mkdir("elsewhere")
+os.chdir("elsewhere")
+print(Path(__file__).resolve().parent == Path.cwd().parent)
+from batchadvisor.probes.call_site import source_text, user_call_site
+place = user_call_site()
+print(place.file)
+print(source_text(place) == Path(__file__).read_text())
+print(sys.argv[0], sys.modules["__main__"].__dict__ is globals())
+"""
+
+
+def test_a_script_that_leaves_its_folder(tmp_path):
+    """Its `__file__` still names it, and so do the places that are shown."""
+    (tmp_path / "train.py").write_text(LEAVES)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.stdout.splitlines() == ["True", "train.py", "True", "train.py True"], done.stderr

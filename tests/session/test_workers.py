@@ -1,0 +1,145 @@
+"""Ctrl-C in the middle of the start of a run, or of the end of its worker: nothing is left."""
+
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from batchadvisor.errors import RunError
+from batchadvisor.probes import host
+from batchadvisor.probes.tree import Tree
+from batchadvisor.reports.progress import NullDisplay
+from batchadvisor.session.options import RunOptions
+from batchadvisor.session.run import Run
+
+from ..end_to_end.driver import SCRIPTS
+
+LEAVES_THE_GROUP = """
+import subprocess
+subprocess.Popen(["sleep", "600"], start_new_session=True)
+open("told.txt", "w").close()
+"""
+
+
+class Watch:
+    """Stands for the GPU's, which takes its time."""
+
+    def follow(self, pid):
+        pass
+
+    def phase(self, phase):
+        pass
+
+    def close(self):
+        pass
+
+
+def interrupted_once(monkeypatch, target, name):
+    """Ctrl-C comes while a method runs for the next time."""
+    real = getattr(target, name)
+
+    def method(*arguments):
+        monkeypatch.setattr(target, name, real)
+        signal.raise_signal(signal.SIGINT)
+        return real(*arguments)
+
+    monkeypatch.setattr(target, name, method)
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def assert_ended(pids):
+    deadline = time.monotonic() + 10
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < deadline, "processes of the script live on"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def one(tmp_path, monkeypatch):
+    """Makes a run of a script in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(name):
+        Path("train.py").write_text(LEAVES_THE_GROUP + (SCRIPTS / name).read_text())
+        return Run(RunOptions(script="train.py", device="cpu", output=Path("out")), NullDisplay())
+
+    return make
+
+
+@pytest.mark.parametrize("step", ["scan", "wait", "watch", "files"])
+def test_ctrl_c_at_a_step_of_the_end(one, monkeypatch, step):
+    with one("plain.py") as run:
+        worker = run.workers.start()
+        pids = [worker.pid, *host.descendants(worker.pid)]
+        assert len(pids) == 2
+        run.workers.watch = Watch()
+        target, name = {
+            "scan": (host, "descendants"),
+            "wait": (worker._process, "wait"),
+            "watch": (run.workers.watch, "follow"),
+            "files": (run.journal, "add_files"),
+        }[step]
+        interrupted_once(monkeypatch, target, name)
+        with pytest.raises(KeyboardInterrupt):
+            run.workers.end()
+        run.workers.end()
+        assert run.workers.current is None
+        assert_ended(pids)
+    assert "told.txt" in {file.path for file in run.journal.record.files}
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_ranks_are_ended(one, monkeypatch):
+    with one("spawn_ddp.py") as run:
+        worker = run.workers.start()
+        pids = [worker.pid, *host.descendants(worker.pid)]
+        interrupted_once(monkeypatch, host, "descendants")
+        with pytest.raises(KeyboardInterrupt):
+            run.workers.end()
+        run.workers.end()
+        assert_ended(pids)
+
+
+@pytest.mark.parametrize("step", ["listing", "display"])
+def test_ctrl_c_before_the_first_worker(one, tmp_path, monkeypatch, step):
+    """The working folder is listed, which may take seconds; nothing is there that was not."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    target, name = {"listing": (Tree, "_list"), "display": (NullDisplay, "start")}[step]
+    interrupted_once(monkeypatch, target, name)
+    with pytest.raises(KeyboardInterrupt), one("plain.py"):
+        pass
+    assert {path.name for path in tmp_path.rglob("*")} == {"temporary", "train.py"}
+
+
+def test_no_place_for_temporary_files(one, monkeypatch):
+    """One line of what and what to do, in the place of a traceback."""
+
+    def none(**_):
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", none)
+    with one("plain.py") as run, pytest.raises(RunError, match="No usable temporary") as caught:
+        run.search()
+    assert "TMPDIR" in caught.value.remedy
+
+
+def test_a_disk_that_is_full_from_the_start(one, tmp_path, monkeypatch):
+    """There is no record to go on with, and no empty folder is left."""
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(RunError, match="No space left") as caught, one("plain.py") as run:
+        run.search()
+    assert "--resume" not in str(caught.value)
+    assert {path.name for path in tmp_path.iterdir()} == {"train.py"}
