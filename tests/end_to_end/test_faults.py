@@ -44,7 +44,7 @@ FAULTS = {
     "raises_in_dataset": Fault(
         1, ("batch 10", "KeyError: 50"), "exception", "KeyError: 50", ("--sizes", "10")
     ),
-    "few_steps": Fault(1, ("after 12 optimizer steps", "train longer"), "script_ended"),
+    "few_steps": Fault(1, ("after 8 optimizer steps", "train longer"), "script_ended"),
     "never_trains": Fault(1, ("never trains", "1 DataLoader", "no optimizer step")),
     "no_loader": Fault(1, ("optimizer steps without fetching", "DataLoader")),
 }
