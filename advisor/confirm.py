@@ -220,8 +220,9 @@ def _in_turn(record: RunRecord, sizes: tuple[int, ...]) -> TrialRequest | None:
 
 
 def _measured_enough(record: RunRecord, size: int, best: int) -> bool:
-    if ratio(_turns(record), size, best) is not None:
-        return True
+    compared = ratio(_turns(record), size, best)
+    if compared is not None:
+        return compared.num_samples >= ROUNDS
     series = confirmations(record)
     return min(_rounds(series, one) for one in (size, best)) >= ROUNDS
 

@@ -113,7 +113,7 @@ def _other_than_the_fastest(record: RunRecord, size: int, best: int) -> str:
     """Why a size comes before the fastest of the search."""
     ratio = ratio_to(record, size, best)
     if ratio is not None:
-        shown = _of(ratio, f"the throughput of {best}", once=False)
+        shown = _of(record, size, best, f"the throughput of {best}")
         return f"Faster in the fresh process than the fastest of the search: {shown}."
     confirmed = {one.batch_size for one in confirmations(record)}
     if size in confirmed and best not in confirmed:
@@ -136,9 +136,8 @@ def _instead_of(record: RunRecord, size: int, best: int) -> str:
             f"Next to {best}, the size with the most samples per joule, {end}: {mine:.4g} "
             f"instead of {theirs:.4g}."
         )
-    ratio = ratio_to(record, size, best)
-    once = num_comparisons(record, size, best) == 1
-    cost = f": {_of(ratio, 'its throughput', once=once)}" if ratio is not None else ""
+    shown = _of(record, size, best, "its throughput")
+    cost = f": {shown}" if shown else ""
     return f"Next to {best}, the fastest size that ran, {end}{cost}."
 
 
@@ -150,8 +149,7 @@ def _knee(record: RunRecord, size: int, best: int | None) -> str:
     why = _why_the_knee(record, size, best)
     if ratio is None or rival is None:
         return f"{why}."
-    once = num_comparisons(record, size, rival) == 1
-    shown = _of(ratio, f"the throughput of {rival}", once=once)
+    shown = _of(record, size, rival, f"the throughput of {rival}")
     floor = 1 - record.goal.tolerance
     if ratio[0] >= floor:
         return f"{why}: {shown}."
@@ -198,9 +196,13 @@ def _moved_by_the_confirmation(record: RunRecord, size: int, best: int) -> str:
     return f"Taken for {best}, the fastest of the search, which the fresh process turned down"
 
 
-def _of(ratio: tuple[float, float, float], what: str, *, once: bool) -> str:
-    """A ratio of the confirmation in words."""
+def _of(record: RunRecord, size: int, other: int, what: str) -> str:
+    """How two sizes compare in the confirmation, in words; empty where they do not."""
+    ratio = ratio_to(record, size, other)
+    if ratio is None:
+        return ""
     middle, low, high = ratio
+    once = num_comparisons(record, size, other) == 1
     how = "one comparison" if once else f"measured in turn, {low:.1%} to {high:.1%}"
     return f"{middle:.1%} of {what} ({how})"
 

@@ -181,6 +181,19 @@ class TestChoice:
         once = advise(record_of(numbered(*search_of(), *series[:2]), goal=goal))
         assert once.recommended.batch_size == 64
 
+    def test_one_round_in_turn_turns_nothing_down(self):
+        """The fresh process ended after the first round of several."""
+        goal = Goal(kind="throughput")
+        for rows, chosen, said in (
+            (((0.16, 0.64),), 64, "The fastest size that ran"),
+            (((0.16, 0.64), (0.16, 0.64)), 32, "Faster in the fresh process than the fastest"),
+        ):
+            compared = confirm(64, 0.64, kind="turns", turns=Turns(sizes=(32, 64), step_s=rows))
+            series = (confirm(64, 0.64), confirm(32, 0.16), compared)
+            advice = advise(record_of(numbered(*search_of(), *series), goal=goal))
+            assert advice.recommended.batch_size == chosen
+            assert advice.reason.startswith(said)
+
     def test_a_size_over_the_margin_is_not_taken(self):
         """It ran, yet in the fresh process it left less than the margin free."""
         series = (confirm(32, 0.16, peak=0.96 * 80 * GIB), confirm(64, 0.3, peak=0.97 * 80 * GIB))
