@@ -19,12 +19,14 @@ from typing import IO, Any, NamedTuple
 
 import torch
 
+from .overwritten import Overwritten
+
 
 class _Saved(NamedTuple):
-    """A file that was to be written: its content where it was kept, and who opened it."""
+    """A file that was to be written: its content where it was kept, and whether it is empty now."""
 
     content: IO[bytes] | None
-    opened_by_script: bool
+    is_empty: bool
 
 
 def silence_saves(saved: Callable[[Any], None], keeps: Callable[[], bool]) -> None:
@@ -46,6 +48,8 @@ def _silence_torch(
     files: dict[str, _Saved], saved: Callable[[Any], None], keeps: Callable[[], bool]
 ) -> None:
     native_save, native_load = torch.save, torch.load
+    overwritten = Overwritten()
+    overwritten.install()
 
     # What goes into memory does happen: torch pickles every tensor through a buffer.
     @functools.wraps(native_save)
@@ -55,6 +59,7 @@ def _silence_torch(
             return
         saved(f)
         is_path = isinstance(f, (str, os.PathLike))
+        is_empty = not is_path and not overwritten.put_back(f)  # the script has opened it
         name = _name(f if is_path else getattr(f, "name", None))
         if name is None:
             return
@@ -62,7 +67,7 @@ def _silence_torch(
         if keeps():
             content = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as its name
             native_save(obj, content, *args, **kwargs)
-        files[name] = _Saved(content, opened_by_script=not is_path)
+        files[name] = _Saved(content, is_empty)
 
     @functools.wraps(native_load)
     def load(f: Any, *args: Any, **kwargs: Any) -> Any:
@@ -85,10 +90,10 @@ def _follow_moves(files: dict[str, _Saved], saved: Callable[[Any], None]) -> Non
                 native(src, dst, **folders)
                 files.pop(_name(dst) or "", None)  # a real file is there now
                 return
-            if files[name].opened_by_script:
+            if files[name].is_empty:
                 with contextlib.suppress(OSError):  # it holds nothing, and is gone after a move
                     native_unlink(name)
-            files[_name(dst) or ""] = files.pop(name)._replace(opened_by_script=False)
+            files[_name(dst) or ""] = files.pop(name)._replace(is_empty=False)
             saved(dst)
 
         return move
@@ -107,7 +112,7 @@ def _follow_copies(files: dict[str, _Saved], saved: Callable[[Any], None]) -> No
                 return native(src, dst, **options)
             if os.path.isdir(dst):  # noqa: PTH112  a name of any kind
                 dst = os.path.join(dst, os.path.basename(name))  # noqa: PTH118, PTH119
-            files[_name(dst) or ""] = files[name]._replace(opened_by_script=False)
+            files[_name(dst) or ""] = files[name]._replace(is_empty=False)
             saved(dst)
             return dst
 
@@ -124,7 +129,7 @@ def _follow_removals(files: dict[str, _Saved]) -> None:
             name = _name(path) if not folder else None
             known = files.pop(name, None) if name is not None else None
             # An older file of that name was to be overwritten, and was not: it stays.
-            if known is None or known.opened_by_script:
+            if known is None or known.is_empty:
                 native(path, **folder)
 
         return remove

@@ -47,8 +47,9 @@ if not os.path.exists("cache.pkl"):
         pickle.dump(cache, file)
 with open("cache.pkl", "rb") as file:
     assert torch.equal(pickle.load(file), cache)
-with open("opened.pt", "wb") as file:
-    torch.save(cache, file)
+for name in ("opened.pt", "trained.pt"):
+    with open(name, "wb") as file:
+        torch.save(cache, file)
 torch.save(cache, "named.pt")
 """
 
@@ -56,6 +57,7 @@ torch.save(cache, "named.pt")
 @pytest.mark.slow
 def test_caches_are_whole_and_saves_are_listed(tmp_path):
     """What the script pickles it can read, also later; a file that stays empty is named."""
+    torch.save("a real training", tmp_path / "trained.pt")
     script = tmp_path / "train.py"
     script.write_text(SAVES + (SCRIPTS / "plain.py").read_text())
     options = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "32")
@@ -65,9 +67,13 @@ def test_caches_are_whole_and_saves_are_listed(tmp_path):
         ("cache.pkl", "write"),
         ("opened.pt", "write"),
         ("opened.pt", "save (not written)"),
+        ("trained.pt", "write"),
+        ("trained.pt", "save (not written)"),
         ("named.pt", "save (not written)"),
     }
-    assert {one.name for one in tmp_path.iterdir()} == {"train.py", "out", "cache.pkl", "opened.pt"}
+    there = {"train.py", "out", "cache.pkl", "opened.pt", "trained.pt"}
+    assert {one.name for one in tmp_path.iterdir()} == there
+    assert torch.load(tmp_path / "trained.pt") == "a real training"
     assert torch.equal(pickle.loads((tmp_path / "cache.pkl").read_bytes()), torch.arange(6.0))
 
 

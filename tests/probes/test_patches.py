@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 START = """
 import json, os, sys, torch
@@ -334,6 +335,34 @@ class TestSave:
         assert run(code + SAVED) == ["model.pt"]
         assert (tmp_path / "model.pt").stat().st_size == 0
 
+    @pytest.mark.parametrize("new", [True, False], ids=["zip", "older format"])
+    @pytest.mark.parametrize("name", ["model.pt", "here/../model.pt"])
+    def test_a_real_one_that_is_opened_anew_stays(self, run, tmp_path, name, new):
+        (tmp_path / "here").mkdir()
+        path = tmp_path / "model.pt"
+        torch.save({"of": "a real training"}, path, _use_new_zipfile_serialization=new)
+        content, changed_ns = path.read_bytes(), path.stat().st_mtime_ns
+        save = f"with open({name!r}, 'wb') as file: torch.save(model, file)\n"
+        assert len(run(save * 3 + SAVED)) == 3
+        assert (path.read_bytes(), path.stat().st_mtime_ns) == (content, changed_ns)
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            "with open('model.pt', 'wb') as file: file.write(b'new'); torch.save(model, file)",
+            "with open('model.pt', 'wb') as file: file.write(b'new')",
+            (
+                "os.remove('model.pt'); file = open('model.pt', 'wb', 0)\n"
+                "torch.save(model, file); file.write(b'new')"
+            ),
+        ],
+        ids=["with something else", "something else", "another one"],
+    )
+    def test_what_the_script_writes_itself_is_written(self, run, tmp_path, code):
+        torch.save({"of": "a real training"}, tmp_path / "model.pt")
+        run(code + SAVED)
+        assert (tmp_path / "model.pt").read_bytes() == b"new"
+
     @pytest.mark.parametrize(
         "code",
         [
@@ -375,6 +404,13 @@ class TestAfterSave:
         assert (tmp_path / "last.pt").read_text() == "of a real training"
         there = {one.name for one in tmp_path.iterdir()}
         assert there == {"last.pt"} | ({"new.tmp"} if "copy" in move and "open" in save else set())
+
+    @pytest.mark.parametrize("take", ["os.remove('new.tmp')", "os.replace('new.tmp', 'last.pt')"])
+    def test_an_older_one_below_the_temporary_name_stays(self, run, tmp_path, take):
+        torch.save({"of": "a real training"}, tmp_path / "new.tmp")
+        assert run(f"{BY_FILE}\n{take}{SAVED}")[0] == "new.tmp"
+        assert [one.name for one in tmp_path.iterdir()] == ["new.tmp"]
+        assert torch.load(tmp_path / "new.tmp") == {"of": "a real training"}
 
     def test_a_copy_into_a_folder(self, run, tmp_path):
         (tmp_path / "best").mkdir()
