@@ -165,7 +165,8 @@ def _trials_of(record: RunRecord, size: int) -> list[Trial]:
 def _choice(record: RunRecord, size: int) -> Choice:
     trials = _trials_of(record, size)
     memory = trusted_memory(record).get(size)
-    speaks = [best_timed(record)[size]] if was_compared(record, size) else trials
+    compared = best_timed(record).get(size) if was_compared(record, size) else None
+    speaks = trials if compared is None else [compared]
     samples_per_s = pooled(speaks, "samples_per_s")
     return Choice(
         batch_size=size,

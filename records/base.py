@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 SCHEMA_VERSION = "1.1"
 """Major.minor. A reader takes any minor version of its own major one."""
+
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+"""Of samples, steps, ranks: at least one."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):

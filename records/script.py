@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from .base import Record
+from .base import Count, Record
 
 Door = Literal["loader", "template", "workload", "keras", "live"]
 """How the sizes reach the script: through its DataLoader, as an argument (a process a size), as
@@ -133,19 +133,19 @@ class Discovery(Record, frozen=True, kw_only=True):
     loaders: tuple[LoaderInfo, ...]
     optimizers: tuple[OptimizerInfo, ...]
     primary_loader: int
-    native_batch_size: int
-    micro_batches: int
+    native_batch_size: Count
+    micro_batches: Count
     parameter_device: str
     num_parameters: int | None
     norm_layers: NormLayers | None
     setup_s: float
     native_step_s: float | None
     door: Door = "loader"
-    num_ranks: int = 1
-    num_replicas: int = 1
+    num_ranks: Count = 1
+    num_replicas: Count = 1
     compiled: bool = False
-    steps_per_batch: int = 1
-    pool: int = 1
+    steps_per_batch: Count = 1
+    pool: Count = 1
     unavailable: dict[str, str] = {}
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from .base import Record, Spread
+from .base import Count, Record, Spread
 from .request import Purpose, TrialKind, TrialRequest
 
 Outcome = Literal[
@@ -267,7 +267,7 @@ class Turns(Record, frozen=True, kw_only=True):
             `None` where a turn was not of the usual kind (a step that a scaler skipped).
     """
 
-    sizes: tuple[int, ...]
+    sizes: tuple[Count, ...]
     step_s: tuple[tuple[float | None, ...], ...]
 
     def __post_init__(self) -> None:
@@ -323,7 +323,7 @@ class Trial(Record, frozen=True, kw_only=True):
 
     ordinal: int
     worker: int
-    batch_size: int
+    batch_size: Count
     kind: TrialKind
     purpose: Purpose
     outcome: Outcome
@@ -331,7 +331,7 @@ class Trial(Record, frozen=True, kw_only=True):
     arrived_batch_size: int | None = None
     mean_arrived: float | None = None
     size_proof: Literal["shape", "indices", "asked", ""] = ""
-    micro_batches: int | None = None
+    micro_batches: Count | None = None
     steps_elsewhere: float = 0.0
     steps_per_batch: int | None = None
     num_warmup_steps: int = 0

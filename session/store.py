@@ -7,13 +7,14 @@ import fcntl
 import os
 import weakref
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ..errors import RunError, UsageError
-from ..records import SCHEMA_VERSION, RunRecord
+from ..records import SCHEMA_VERSION, RunRecord, Spread
 
 RECORD = "record.json"
 SAMPLES = "samples.jsonl"
@@ -50,7 +51,10 @@ class RunStore:
         except OSError as error:
             self.discard()
             msg = f"cannot write into {folder}: {error.strerror or error}."
-            raise UsageError(msg, "Choose another folder with --output.") from error
+            remedy = "Choose another folder with --output."
+            if os.path.isfile(self.record_path):  # noqa: PTH113  false where it cannot be asked
+                remedy = "Make it writable: a run goes on in the folder that it began in."
+            raise UsageError(msg, remedy) from error
         self._close = weakref.finalize(self, _unlock, self._alone())
         paths = [folder / one for one in (RECORD, SAMPLES, LOG)]
         self._new = [one for one in paths if not one.exists()]  # the folder may be the user's
@@ -189,10 +193,26 @@ def read_record(path: Path) -> RunRecord:
         if version.split(".")[0] != SCHEMA_VERSION.split(".", maxsplit=1)[0]:
             msg = f"{file} has schema {version}, this version reads {SCHEMA_VERSION}."
             raise UsageError(msg, "Use the batchadvisor that wrote it.")
-        return msgspec.json.decode(data, type=RunRecord)
+        record = msgspec.json.decode(data, type=RunRecord)
+        _check_times(record)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         msg = f"{file} is not a record: {error}."
         raise UsageError(msg, "Give a run's folder or its record.json.") from error
+    return record
+
+
+def _check_times(record: RunRecord) -> None:
+    """Times that nothing takes, and rates without end, are no measurements.
+
+    Raises:
+        ValidationError: there is one.
+    """
+    for one in record.trials:
+        for name in ("step_s", "samples_per_s"):
+            spread: Spread | None = getattr(one, name)
+            if spread is not None and not 0 < spread.low <= spread.median <= spread.high < inf:
+                msg = f"trial {one.ordinal}: `{name}` is no interval above 0 with a median in it"
+                raise msgspec.ValidationError(msg)
 
 
 def read_samples(folder: Path) -> list[dict[str, Any]]:

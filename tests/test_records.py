@@ -36,6 +36,7 @@ from batchadvisor.session.store import RECORD, SAMPLES, RunStore, read_record, r
 
 GOLDEN = sorted((Path(__file__).parent / "data" / "records").glob("schema-*.json"))
 SPREAD = Spread(median=0.2, low=0.19, high=0.22, num_samples=9, confidence=0.96)
+NO_TIME = {"median": 0.0, "low": 0.0, "high": 0.0, "num_samples": 9, "confidence": 0.9}
 PLACE = SourceLine(file="train.py", line=7)
 
 
@@ -213,6 +214,11 @@ class TestRecord:
             ("discovery", {"primary_loader": 3}, "loader 3, which is steered"),
             ("trial", {"turns": {"sizes": [8, 16], "step_s": [[0.1, 0.2], [0.1]]}}, "2 sizes"),
             ("trial", {"turns": {"sizes": [8, 16], "step_s": [[1, 2, 3]]}}, "2 sizes"),
+            ("trial", {"turns": {"sizes": [0, 16], "step_s": []}}, "turns.sizes"),
+            ("trial", {"batch_size": 0}, "Expected `int` >= 1"),
+            ("discovery", {"native_batch_size": -1}, "native_batch_size"),
+            ("trial", {"step_s": NO_TIME}, "trial 0: `step_s` is no interval above 0"),
+            ("trial", {"samples_per_s": NO_TIME}, "trial 0: `samples_per_s` is no interval"),
         ],
     )
     def test_what_does_not_fit_together_is_no_record(self, store, struct, changes, reason):
@@ -324,6 +330,20 @@ class TestStore:
         with pytest.raises(UsageError, match="cannot write into"):
             RunStore(tmp_path / "file" / "run")
         assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+    def test_a_folder_to_go_on_in_that_cannot_be_written(self, store, monkeypatch):
+        """Another folder is no way out there."""
+        store.save(full_record())
+        store.close()
+
+        def refuse(*_, **__):
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(Path, "touch", refuse)
+        with pytest.raises(UsageError, match="Permission denied") as error:
+            RunStore(store.folder)
+        assert error.value.remedy.startswith("Make it writable")
+        assert store.record_path.exists()
 
     def test_a_name_too_long(self, tmp_path):
         with pytest.raises(UsageError, match=r"cannot write into .*: File name too long"):

@@ -23,8 +23,11 @@ def probed(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("name", ["char_gpt", "resnet18_cifar10"])
 class TestExamples:
+    """With nothing beside them: a neighbour that comes and goes makes one size look faster."""
+
     def test_a_sound_answer(self, probed, name):
         done = probed(name)
         native, num_samples = SCRIPT[name]
