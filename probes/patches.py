@@ -5,7 +5,9 @@ They live in the worker process alone and are never undone: the process is throw
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -99,15 +101,32 @@ def _watch_optimizers(steering: Steering, saved: Callable[[Any], None]) -> None:
 
 
 def _forgive_schedulers(steering: Steering) -> None:
-    """A schedule of a fixed length runs out while we measure; that is ours, not the script's."""
+    """A schedule of a fixed length runs out while we measure; that is ours, not the script's.
+
+    Past its end one raises, and another comes to rates that no optimizer takes, or that make the
+    loss diverge: the roots and the lines that end at 0 turn complex and negative. The last rate
+    that is one stays.
+    """
     native_step = LRScheduler.step
 
     @functools.wraps(native_step)
     def scheduler_step(self: Any, *args: Any, **kwargs: Any) -> None:
-        try:
+        if not steering.steering:
             native_step(self, *args, **kwargs)
-        except ValueError:
-            if not steering.steering:
-                raise
+            return
+        groups = self.optimizer.param_groups
+        before = [group["lr"] for group in groups]
+        with contextlib.suppress(ValueError, LookupError, ArithmeticError):
+            native_step(self, *args, **kwargs)
+        for group, rate in zip(groups, before, strict=True):
+            if not _is_rate(group["lr"]):
+                group["lr"] = rate
 
     LRScheduler.step = scheduler_step  # type: ignore[method-assign]
+
+
+def _is_rate(rate: Any) -> bool:
+    """Whether a learning rate is one. A tensor counts as one: a look would wait for the device."""
+    if isinstance(rate, (int, float)):
+        return 0 <= rate < math.inf
+    return not isinstance(rate, complex)

@@ -120,6 +120,25 @@ class TestSteered:
         assert run(code) == [STEERED, 100, 8, 1, 0, "cpu"]
 
     @pytest.mark.parametrize(
+        "schedule",
+        [
+            "OneCycleLR(optimizer, max_lr=0.1, total_steps=2)",
+            "LambdaLR(optimizer, lambda n: [1, 0.5, 0.1][n])",
+            "LambdaLR(optimizer, lambda n: (1 - n / 2) ** 0.9)",
+            "LambdaLR(optimizer, lambda n: 1 - n / 2)",
+        ],
+        ids=["raises", "a list", "complex", "negative"],
+    )
+    def test_a_schedule_that_runs_out(self, run, schedule):
+        code = (
+            f"schedule = torch.optim.lr_scheduler.{schedule}\n"
+            "for batch in DataLoader(data, batch_size=8):\n"
+            "    step(batch); schedule.step()\n"
+            "    assert optimizer.param_groups[0]['lr'] >= 0"
+        )
+        assert run(code)[0] == STEERED
+
+    @pytest.mark.parametrize(
         ("code", "micro_batches", "steps_per_batch", "pool"),
         [
             ("while True:\n for batch in [next(it) for _ in range(3)]: step(batch)", 1, 1, 3),
