@@ -42,6 +42,7 @@ def silence_saves(saved: Callable[[Any], None], keeps: Callable[[], bool]) -> No
     _follow_moves(files, saved)
     _follow_copies(files, saved)
     _follow_removals(files)
+    _follow_sizes(files)
 
 
 def _silence_torch(
@@ -135,6 +136,20 @@ def _follow_removals(files: dict[str, _Saved]) -> None:
         return remove
 
     _replace_in_os(following, "remove", "unlink")
+
+
+def _follow_sizes(files: dict[str, _Saved]) -> None:
+    """Scripts print how large a model is: they save it, ask for the size, and remove it."""
+    native = os.path.getsize
+
+    @functools.wraps(native)
+    def getsize(filename: Any) -> int:
+        known = files.get(_name(filename) or "")
+        if known is None or known.content is None:
+            return native(filename)
+        return os.fstat(known.content.fileno()).st_size
+
+    os.path.getsize = getsize
 
 
 def _replace_in_os(

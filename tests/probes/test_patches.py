@@ -459,6 +459,15 @@ class TestAfterSave:
         assert run(code + READ_BACK) == [True, 2]
         assert list(tmp_path.iterdir()) == []
 
+    @pytest.mark.parametrize("save", [BY_PATH, BY_FILE])
+    def test_its_size_is_told(self, run, save):
+        code = (
+            f"{save}\nnum_bytes = os.path.getsize('new.tmp'); os.remove('new.tmp')\n"
+            "import io; file = io.BytesIO(); torch.save(model, file)\n"
+            "print(json.dumps(num_bytes / len(file.getvalue())), flush=True)"
+        )
+        assert 0.9 < run(code) < 1.1
+
     def test_a_loop_that_saves_keeps_nothing(self, run, tmp_path):
         code = (
             "for batch in DataLoader(data, batch_size=8):\n"
