@@ -6,7 +6,7 @@ may happen to be as long as the size asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -15,6 +15,8 @@ _MAX_DEPTH = 6
 
 Axis = tuple[int, int]
 """Position of a leaf in the batch, and the axis of its shape."""
+_ITEMS = 2
+"""In place of an axis: the length of a list with an item for each sample. Axes go before it."""
 DRAWN = "drawn"
 """Proof of a batch that is somewhat smaller than what was fetched from the dataset for it."""
 Path = tuple[tuple[str, Any], ...]
@@ -120,6 +122,22 @@ def _axes(batch: Any) -> Iterator[tuple[Axis, int, Path]]:
         else:
             for axis, length in enumerate(tuple(shape)[:2]):
                 yield (position, axis), int(length), path
+    for position, (path, items) in enumerate(_lists(batch)):
+        yield (position, _ITEMS), len(items), path
+
+
+def _lists(batch: Any) -> Iterator[tuple[Path, Sequence[Any]]]:
+    """The batch where it is a list of samples, and lists in it: images of a size each."""
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(batch, Mapping):
+        parts = batch.items()
+    elif isinstance(batch, Sequence) and not isinstance(batch, (str, bytes)):
+        parts = enumerate(batch[:_MAX_LEAVES])
+        if not any(hasattr(one, "shape") for one in batch):  # inputs and targets are no samples
+            yield (), batch
+    for key, one in parts:
+        if isinstance(one, Sequence) and one and all(map(_is_container, one)):
+            yield (("item", key),), one
 
 
 def _leaves(value: Any, path: Path, depth: int) -> Iterator[tuple[Path, Any]]:

@@ -39,6 +39,45 @@ SHAPES = {
 }
 
 
+def scene(num):
+    """An image and what is on it: nothing of it has the length of a batch."""
+    return torch.zeros(3, 20 + num, 24), {"boxes": torch.zeros(num, 4), "labels": torch.zeros(num)}
+
+
+LISTS = {
+    "samples": lambda samples: samples,
+    "images and targets": lambda samples: tuple(zip(*samples, strict=True)),
+    "dict of lists": lambda samples: {
+        "id": 3,
+        "images": [image for image, _ in samples],
+        "targets": [target for _, target in samples],
+    },
+}
+
+
+class TestListsOfSamples:
+    @pytest.mark.parametrize("make", LISTS.values(), ids=LISTS.keys())
+    def test_what_is_on_an_image_is_no_batch(self, make):
+        """Two boxes on each image of the first two, and other numbers on others.
+
+        A batch of another size tells that they are no batch of two lists.
+        """
+        gauge = BatchGauge()
+        for nums in ((2, 2), (1, 3), (4, 2, 2)):
+            gauge.learn(make([scene(num) for num in nums]), len(nums))
+        for size in (1, 2, 3, 8, 100):
+            assert gauge.read(make([scene(2)] * size)) == size
+
+    def test_as_many_inputs_as_samples(self):
+        gauge = BatchGauge()
+        gauge.learn([[torch.zeros(2, 3), torch.zeros(2, 5)], torch.zeros(2)], 2)
+        for size in (3, 1):
+            assert (
+                gauge.read([[torch.zeros(size, 3), torch.zeros(size, 5)], torch.zeros(size)])
+                == size
+            )
+
+
 class TestLearnt:
     @pytest.mark.parametrize("make", SHAPES.values(), ids=SHAPES.keys())
     def test_every_size_is_read(self, make):
