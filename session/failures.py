@@ -17,6 +17,8 @@ from ..units import format_bytes
 from .options import RunOptions
 
 LOG_TAIL_BYTES = 20_000
+MANY_STEPS = 20
+"""A loop that fetches is found in fewer optimizer steps, several on a batch among them."""
 _LAUNCHERS_OWN = (
     "RANK",
     "LOCAL_RANK",
@@ -108,7 +110,7 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
     )
     if raised is not None and own not in {one.batch_size for one in ran(record)}:
         what = f"the script raised {raised.detail}, at batch {own}, its own size."
-        return ScriptError(what, f"Mend the script; its output is in {log}.", script_traceback)
+        return ScriptError(what, _mend_the_script(log), script_traceback)
     if ran(record) or not bad:
         return None
     smallest = min(bad, key=lambda one: one.batch_size)
@@ -119,7 +121,7 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
     last = bad[-1]
     what = f"no size could be measured; batch {last.batch_size}: {last.detail}."
     if last.outcome == "exception":
-        return ScriptError(what, f"Mend the script; its output is in {log}.", script_traceback)
+        return ScriptError(what, _mend_the_script(log), script_traceback)
     if last.outcome == "script_ended":
         return RunError(what, "Let it train longer: more epochs, or a larger step limit.")
     return RunError(what, f"Look at its output in {log}.")
@@ -149,6 +151,15 @@ def _out_of_memory(
     return UsageError(what, "Raise --memory-limit, or use a smaller model.")
 
 
+def _mend_the_script(log: Path) -> str:
+    """It raised in a loop that it had gone round before, with batches of its own."""
+    return (
+        f"Mend the script if it fails alone too; its output is in {log}. If it counts on the end "
+        "of an epoch, which does not come while sizes are measured, start it once for each size: "
+        "--template, and {batch_size} in its arguments."
+    )
+
+
 def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
     script = options.script
     if message.exit_code == 2 and message.num_steps == 0:
@@ -171,6 +182,13 @@ def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
             f"{plural(message.num_fetches, 'batch', 'batches')} fetched with gradients enabled and "
             "no optimizer step.",
             "Point batchadvisor at the script that trains.",
+        )
+    if 0 < message.num_fetches < message.num_steps >= MANY_STEPS:
+        fetched = plural(message.num_fetches, "batch", "batches")
+        return RunError(
+            f"{script} made {message.num_steps} optimizer steps on {fetched} that it fetched, "
+            "and ended. Only a loop that goes on fetching can be steered.",
+            proposal(script, options.arguments, module=options.module, forced=True),
         )
     return RunError(
         f"{script} ended after {message.num_steps} optimizer steps, before two training cycles "

@@ -1,10 +1,14 @@
 """What to do, where a script ends before it trains."""
 
+from pathlib import Path
+
 import pytest
-from batchadvisor.probes.messages import Raised
+from batchadvisor.probes.messages import Ended, Raised
 from batchadvisor.probes.supervisor import over
-from batchadvisor.session.failures import error_of
+from batchadvisor.session.failures import error_of, nothing_fits
 from batchadvisor.session.options import RunOptions
+
+from ..on_paper import discovery_of, record_of, trial_of
 
 SAID = (
     "Error initializing torch.distributed using env:// rendezvous: environment variable {} "
@@ -53,3 +57,34 @@ def test_the_scripts_own_faults_stay_its_own(kind, text, tmp_path):
 def test_nothing_is_said_of_a_run_without_us(tmp_path):
     """It was not run alone: whether it fails then is for the user to see."""
     assert "Mend the script if it fails alone too" in error("KeyError", "'lr'", tmp_path)
+
+
+def ended(tmp_path, *, num_steps, num_fetches):
+    gone = over(Ended(exit_code=0, num_steps=num_steps, num_fetches=num_fetches, num_loaders=1))
+    options = RunOptions(script="a.py", arguments=("--lr", "1"))
+    return str(error_of(gone, options, tmp_path, None))
+
+
+def test_a_script_that_trains_on_batches_that_it_holds(tmp_path):
+    """A list of all batches, or one batch to overfit: more epochs would change nothing."""
+    said = ended(tmp_path, num_steps=2000, num_fetches=20)
+    assert "2000 optimizer steps on 20 batches" in said
+    assert "Let it train longer" not in said
+    assert "batchadvisor run --template a.py --lr 1 --batch-size {batch_size}" in said
+    assert "99 optimizer steps on 1 batch that" in ended(tmp_path, num_steps=99, num_fetches=1)
+
+
+@pytest.mark.parametrize(("num_steps", "num_fetches"), [(2, 2), (2, 1), (99, 99)])
+def test_a_script_that_ends_early(tmp_path, num_steps, num_fetches):
+    said = ended(tmp_path, num_steps=num_steps, num_fetches=num_fetches)
+    assert "Let it train longer" in said
+
+
+@pytest.mark.parametrize("own", [8, 16])
+def test_a_script_that_counts_on_the_end_of_an_epoch(own):
+    """It keeps a loss for each batch of an epoch, and alone it runs."""
+    bad = trial_of(8, outcome="exception", detail="IndexError: index 20 is out of bounds")
+    record = record_of(trials=(bad,), discovery=discovery_of(native=own))
+    said = str(nothing_fits(record, "", Path("log")))
+    assert "Mend the script if it fails alone too" in said
+    assert "--template, and {batch_size} in its arguments" in said
