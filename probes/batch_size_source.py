@@ -126,8 +126,8 @@ class _Finder:
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Assign):
                 for target in node.targets:
-                    if _target_name(target) == name:
-                        yield node.value, node
+                    for value in _assigned(target, node.value, name):
+                        yield value, node
             elif isinstance(node, ast.AnnAssign) and node.value is not None:
                 if _target_name(node.target) == name:
                     yield node.value, node
@@ -218,6 +218,17 @@ class _Finder:
 
     def _segment(self, node: ast.AST) -> str:
         return ast.get_source_segment(self._text, node) or ""
+
+
+def _assigned(target: ast.expr, value: ast.expr, name: str) -> Iterator[ast.expr]:
+    """What an assignment gives to `name`, alone or among others: `BATCH, EPOCHS = 32, 10`."""
+    if _target_name(target) == name:
+        yield value
+    if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple):
+        return
+    if len(target.elts) == len(value.elts):  # else a starred name takes several
+        for one, part in zip(target.elts, value.elts, strict=True):
+            yield from _assigned(one, part, name)
 
 
 def _defaults(arguments: ast.arguments, name: str) -> Iterator[tuple[ast.expr, ast.AST]]:

@@ -111,6 +111,17 @@ class TestInTheCall:
 
 
 class TestByName:
+    def test_assigned_among_others(self, find):
+        loader = "\nloader = DataLoader(ds, BATCH)  # here\n"
+        source = find("BATCH, (EPOCHS, LR) = 16, (16, 0.1)" + loader)
+        assert shown(source) == (
+            1, "BATCH, (EPOCHS, LR) = 16, (16, 0.1)", "BATCH, (EPOCHS, LR) = 32, (16, 0.1)"
+        )  # fmt: skip
+        source = find("EPOCHS, (BATCH, LR) = 16, (16, 0.1)" + loader)
+        assert shown(source)[2] == "EPOCHS, (BATCH, LR) = 16, (32, 0.1)"
+        source = find("*rest, BATCH = 16, 3, 16" + loader)
+        assert source.template == ""
+
     def test_constant(self, find):
         source = find("BATCH = 16\nloader = DataLoader(ds, batch_size=BATCH)  # here\n")
         assert shown(source) == (1, "BATCH = 16", "BATCH = 32")
