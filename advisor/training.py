@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import sqrt
 
 import msgspec
 
-from ..records import Discovery, OptimizerInfo, RunRecord, Training
+from ..records import Discovery, OptimizerInfo, RunRecord, Training, Trial
 from .tail import layout_at
 
 LINEAR = (
@@ -23,31 +24,55 @@ _SQUARE_ROOT_FOR = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Ada
 
 
 def with_steps_seen(record: RunRecord) -> RunRecord:
-    """The record, whose steps per batch are unknown where its trials saw other ones.
+    """The record, whose optimizer steps are unknown where its trials saw other ones.
 
-    A script may cut each batch into parts of a fixed size: a larger one has more steps then.
+    A script may cut each batch into parts of a fixed size: a larger one has more steps then. Or it
+    gathers batches until it has enough samples: a larger one needs fewer.
     """
     found = record.discovery
     if found is None or found.why_steps_unknown:
         return record
-    seen = {
-        one.batch_size: one.steps_per_batch
-        for one in record.trials
-        if one.ran and one.purpose != "tail" and one.steps_per_batch is not None
-    }
-    others = {size: num for size, num in seen.items() if num != found.steps_per_batch}
-    if not others:
+    timed = [one for one in record.trials if one.ran and one.purpose != "tail"]
+    why = _other_parts(found, timed) or _other_steps(found, timed)
+    if not why:
         return record
-    size, num = max(others.items())
-    why = (
-        f"optimizer steps on each batch: {num} at {size}, {found.steps_per_batch} at "
-        f"{found.native_batch_size}"
-        if num
-        else f"batches of {size} had optimizer steps, and not as many for each"
-    )
     unknown = {**found.unavailable, "optimizer_steps": why}
     return msgspec.structs.replace(
         record, discovery=msgspec.structs.replace(found, unavailable=unknown)
+    )
+
+
+def _other_parts(found: Discovery, trials: Iterable[Trial]) -> str:
+    """Why nobody knows the batches of an optimizer step; or empty."""
+    seen = {
+        one.batch_size: one.micro_batches
+        for one in trials
+        if one.micro_batches is not None and one.kind != "turns"  # those of other sizes among them
+    }
+    others = {size: num for size, num in seen.items() if num != found.micro_batches}
+    if not others:
+        return ""
+    size, num = max(others.items())
+    return (
+        f"batches of an optimizer step: {num} at {size}, {found.micro_batches} at "
+        f"{found.native_batch_size}"
+    )
+
+
+def _other_steps(found: Discovery, trials: Iterable[Trial]) -> str:
+    """Why nobody knows the optimizer steps on a batch; or empty."""
+    seen = {
+        one.batch_size: one.steps_per_batch for one in trials if one.steps_per_batch is not None
+    }
+    others = {size: num for size, num in seen.items() if num != found.steps_per_batch}
+    if not others:
+        return ""
+    size, num = max(others.items())
+    if not num:
+        return f"batches of {size} had optimizer steps, and not as many for each"
+    return (
+        f"optimizer steps on each batch: {num} at {size}, {found.steps_per_batch} at "
+        f"{found.native_batch_size}"
     )
 
 

@@ -137,6 +137,7 @@ class Machine:
             size,
             peak=10 * 2**20 if self.blind else peak,
             elapsed_s=2 * self.time_s(size),
+            micro_batches=self.discovery.micro_batches,
             **rest,
         )
         if request.kind == "timed":

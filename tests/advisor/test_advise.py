@@ -104,6 +104,27 @@ class TestChoice:
         batches = -(-15625 // advice.recommended.batch_size)
         assert advice.tail.steps_per_epoch == batches * (1 if why else 4)
 
+    @pytest.mark.parametrize(
+        ("seen", "kind", "why"),
+        [
+            ((4, 4), "timed", None),
+            ((4, None), "timed", None),
+            ((4, 1), "turns", None),
+            ((4, 1), "timed", "batches of an optimizer step: 1 at 32, 4 at 8"),
+        ],
+    )
+    def test_batches_of_a_step_that_change_with_the_size(self, seen, kind, why):
+        """A script that steps on every 32 samples needs one batch of 32 for it."""
+        trials = [
+            trial_of(size, 0.1 + size / 1000, micro_batches=num, kind=kind)
+            for size, num, kind in zip((8, 32), seen, ("timed", kind), strict=True)
+        ]
+        discovery = discovery_of(micro_batches=4)
+        advice = advise(record_of(numbered(*trials), discovery=discovery))
+        assert advice.unavailable.get("training") == why
+        assert (advice.training is None) is bool(why)
+        assert advice.tail.steps_known is not bool(why)
+
     def test_one_value_alone_has_no_interval(self):
         steps = {8: 0.1, 32: 0.37}
         trials = [trial_of(size, s, half_width=0.0, num_samples=1) for size, s in steps.items()]
@@ -323,9 +344,12 @@ class TestChange:
         assert text == "conf.py:3  --bs 8 → --bs 32"
 
     def test_accumulation(self):
-        steps = {4: 0.1, 8: 0.2, 2: 0.1}
+        trials = [
+            trial_of(size, step_s, micro_batches=2)
+            for size, step_s in ((4, 0.1), (8, 0.2), (2, 0.1))
+        ]
         record = record_of(
-            numbered(*search_of(steps)),
+            numbered(*trials),
             discovery=discovery_of(8, micro_batches=2),
             goal=Goal(keep_effective_batch=True),
         )

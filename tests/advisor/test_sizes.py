@@ -14,7 +14,7 @@ from batchadvisor.records import Goal, NormLayers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..on_paper import discovery_of, loader_of, record_of
+from ..on_paper import discovery_of, loader_of, record_of, trial_of
 
 
 class TestRounding:
@@ -59,6 +59,11 @@ class TestAllowed:
         assert bound_by_steps(record_of(discovery=discovery)) == bound
         if bound is not None:
             assert largest_allowed(record_of(discovery=discovery)) == bound
+
+    def test_ten_steps_of_a_script_that_steps_after_so_many_samples(self):
+        trials = [trial_of(8, 0.1, micro_batches=4), trial_of(24, 0.2, micro_batches=2)]
+        record = record_of(trials, discovery=discovery_of(8, 1000, 4))
+        assert bound_by_steps(record) == 50
 
     def test_ten_steps_of_each_rank_are_kept(self):
         loader = loader_of(
