@@ -57,7 +57,7 @@ def bound_by_steps(record: RunRecord) -> int | None:
         return None
     steps = num_samples * discovery.steps_per_batch
     # A script that steps after so many samples needs fewer batches for it, the larger they are.
-    seen = [one.micro_batches for one in record.trials if one.ran and one.kind != "turns"]
+    seen = [one.micro_batches for one in record.trials if one.ran and one.kind == "timed"]
     fewest = min([discovery.micro_batches, *filter(None, seen)])
     most = steps // (MIN_STEPS_AN_EPOCH * fewest)
     return max(most, discovery.native_batch_size)

@@ -47,7 +47,8 @@ def _other_parts(found: Discovery, trials: Iterable[Trial]) -> str:
     seen = {
         one.batch_size: one.micro_batches
         for one in trials
-        if one.micro_batches is not None and one.kind != "turns"  # those of other sizes among them
+        # Turns are of several sizes, and of the two steps of a fit trial one may be odd.
+        if one.micro_batches is not None and one.kind == "timed"
     }
     others = {size: num for size, num in seen.items() if num != found.micro_batches}
     if not others:

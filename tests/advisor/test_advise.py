@@ -110,6 +110,7 @@ class TestChoice:
             ((4, 4), "timed", None),
             ((4, None), "timed", None),
             ((4, 1), "turns", None),
+            ((4, 1), "fit", None),
             ((4, 1), "timed", "batches of an optimizer step: 1 at 32, 4 at 8"),
         ],
     )
