@@ -36,12 +36,20 @@ def again(record: RunRecord) -> TrialRequest | None:
 
 
 def slower_than_larger(sizes: dict[int, Trial], factor: float) -> list[int]:
-    """Sizes whose step took `factor` times as long as that of a larger size, or longer."""
+    """Sizes whose step took `factor` times as long as that of a larger size, or longer.
+
+    Of as many batches: a script that steps after so many samples needs fewer of a larger size.
+    """
     times = {size: one.step_s.median for size, one in sizes.items() if one.step_s is not None}
     return [
         size
         for size, time in times.items()
-        if any(other > size and time > factor * times[other] for other in times)
+        if any(
+            other > size
+            and time > factor * times[other]
+            and sizes[other].micro_batches == sizes[size].micro_batches
+            for other in times
+        )
     ]
 
 

@@ -7,7 +7,7 @@ from math import sqrt
 
 import msgspec
 
-from ..records import Discovery, OptimizerInfo, RunRecord, Training, Trial
+from ..records import Discovery, LearningRate, OptimizerInfo, RunRecord, Training, Trial
 from .tail import layout_at
 
 LINEAR = (
@@ -18,6 +18,7 @@ SQUARE_ROOT = (
     "scale the learning rate with the square root of the effective batch",
     "Malladi et al. 2022, arXiv 2205.10287 (Adam family), as a starting point",
 )
+KEPT = ("the effective batch stays, so does the learning rate", "")
 UNKNOWN = ("no rule is known for this optimizer", "")
 _LINEAR_FOR = ("SGD",)
 _SQUARE_ROOT_FOR = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "SparseAdam")
@@ -90,8 +91,7 @@ def training_of(
     exact = before // batch_size if before % batch_size == 0 else None
     micro = exact if keep and exact else discovery.micro_batches
     after = batch_size * micro
-    optimizer = next((one for one in discovery.optimizers if one.trains), None)
-    rate, suggested, rule, source = _rate(optimizer, after / before)
+    rates = (_rate(one, after / before) for one in discovery.optimizers if one.trains)
     return Training(
         effective_before=before * num_ranks,
         effective_after=after * num_ranks,
@@ -99,27 +99,28 @@ def training_of(
         steps_after=_steps(discovery, batch_size, micro),
         micro_batches=micro,
         keep_accumulation=exact,
-        learning_rate_before=rate,
-        learning_rate_suggested=suggested,
-        rule=rule,
-        rule_source=source,
+        learning_rates=tuple(dict.fromkeys(rates)),
         steps_per_batch=discovery.steps_per_batch,
     )
 
 
-def _rate(
-    optimizer: OptimizerInfo | None, factor: float
-) -> tuple[float | None, float | None, str, str]:
-    if optimizer is None:
-        return None, None, *UNKNOWN
-    rate = optimizer.learning_rate
+def _rate(optimizer: OptimizerInfo, factor: float) -> LearningRate:
+    before = optimizer.learning_rate
     if factor == 1:
-        return rate, rate, "the effective batch stays, so does the learning rate", ""
-    if optimizer.name in _LINEAR_FOR:
-        return rate, rate and rate * factor, *LINEAR
-    if optimizer.name in _SQUARE_ROOT_FOR:
-        return rate, rate and rate * sqrt(factor), *SQUARE_ROOT
-    return rate, None, *UNKNOWN
+        suggested, rule = before, KEPT
+    elif optimizer.name in _LINEAR_FOR:
+        suggested, rule = before and before * factor, LINEAR
+    elif optimizer.name in _SQUARE_ROOT_FOR:
+        suggested, rule = before and before * sqrt(factor), SQUARE_ROOT
+    else:
+        suggested, rule = None, UNKNOWN
+    return LearningRate(
+        optimizer=optimizer.name,
+        before=before,
+        suggested=suggested,
+        rule=rule[0],
+        rule_source=rule[1],
+    )
 
 
 def _steps(discovery: Discovery, batch_size: int, micro_batches: int) -> int | None:

@@ -102,6 +102,23 @@ class Tail(Record, frozen=True, kw_only=True):
     steps_known: bool = True
 
 
+class LearningRate(Record, frozen=True, kw_only=True):
+    """What becomes of one optimizer's learning rate.
+
+    Attributes:
+        optimizer: its class.
+        before: as the script sets it first; `None` where nobody knows it.
+        suggested: for the new effective batch; `None` where no rule is known.
+        rule, rule_source: the rule of the suggestion, and where it comes from.
+    """
+
+    optimizer: str
+    before: float | None
+    suggested: float | None
+    rule: str
+    rule_source: str
+
+
 class Training(Record, frozen=True, kw_only=True):
     """What the recommended size does to the training.
 
@@ -112,7 +129,7 @@ class Training(Record, frozen=True, kw_only=True):
         keep_accumulation: accumulation that would keep the old effective batch, if any does.
         steps_per_batch: optimizer steps on each batch, one after the other; above 1 each may see
             a part of its samples or of their length, and the effective batch is that of the fetch.
-        rule, rule_source: the learning-rate rule as a suggestion, and where it comes from.
+        learning_rates: of the optimizers that step, each kind and rate once.
     """
 
     effective_before: int
@@ -121,10 +138,7 @@ class Training(Record, frozen=True, kw_only=True):
     steps_after: int | None
     micro_batches: int
     keep_accumulation: int | None
-    learning_rate_before: float | None
-    learning_rate_suggested: float | None
-    rule: str
-    rule_source: str
+    learning_rates: tuple[LearningRate, ...]
     steps_per_batch: int = 1
 
 

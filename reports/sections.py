@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..records import Advice, Choice, FileTouched, Finding, RunRecord, Tail, TailCheck, Training
+from ..records import (
+    Advice,
+    Choice,
+    FileTouched,
+    Finding,
+    LearningRate,
+    RunRecord,
+    Tail,
+    TailCheck,
+    Training,
+)
 from ..units import format_bytes, format_runs, format_seconds
 from .larger import larger_text
 from .layout import Page
@@ -47,7 +57,7 @@ def training_rows(advice: Advice, training: Training) -> list[tuple[str, str]]:
         ("steps per epoch", _steps(training)),
         ("epoch time", _epoch(advice)),
         ("accumulation", _accumulation(training)),
-        ("learning rate", _learning_rate(training)),
+        *(("learning rate", one) for one in _learning_rates(training)),
     ]
     return [(label, value) for label, value in rows if value]
 
@@ -105,14 +115,23 @@ def _accumulation(training: Training) -> str:
     return f"{now}; {kept}" if now else kept
 
 
-def _learning_rate(training: Training) -> str:
-    before, after = training.learning_rate_before, training.learning_rate_suggested
-    source = f" ({training.rule_source})" if training.rule_source else ""
+def _learning_rates(training: Training) -> list[str]:
+    rates = training.learning_rates
+    if not rates:
+        return ["not known: no optimizer was seen"]
+    if len(rates) == 1:
+        return [_learning_rate(rates[0])]
+    return [f"{one.optimizer}: {_learning_rate(one)}" for one in rates]
+
+
+def _learning_rate(rate: LearningRate) -> str:
+    before, after = rate.before, rate.suggested
+    source = f" ({rate.rule_source})" if rate.rule_source else ""
     if before is None:
-        return f"not known; {training.rule}{source}"
+        return f"not known; {rate.rule}{source}"
     if after is None or after == before:
-        return f"{number(before)}; {training.rule}{source}"
-    return f"{number(before)} → {after:.2g} as a suggestion: {training.rule}{source}"
+        return f"{number(before)}; {rate.rule}{source}"
+    return f"{number(before)} → {after:.2g} as a suggestion: {rate.rule}{source}"
 
 
 def add_verdict(page: Page, advice: Advice) -> None:

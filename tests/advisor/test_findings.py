@@ -193,6 +193,8 @@ class TestMeasurement:
     def test_a_step_slower_than_a_larger_one(self, step_s, fires):
         found = findings(trial_of(32, step_s), trial_of(64, 0.2))
         assert ("time.falls" in found) is fires
+        found = findings(trial_of(32, step_s, micro_batches=2), trial_of(64, 0.2))
+        assert "time.falls" not in found, "it is a step of two batches, not of one"
 
     @pytest.mark.parametrize(("rate", "fires"), [(430, False), (500, True), (600, False)])
     def test_a_faster_reading_that_nothing_was_compared_with(self, rate, fires):

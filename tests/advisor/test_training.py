@@ -30,27 +30,33 @@ class TestRate:
         ],
     )
     def test_rules(self, name, rate, rule):
-        found = training(32, optimizers=[optimizer(name)])
-        assert found.learning_rate_suggested == (rate and pytest.approx(rate))
+        (found,) = training(32, optimizers=[optimizer(name)]).learning_rates
+        assert found.suggested == (rate and pytest.approx(rate))
         assert (found.rule, found.rule_source) == rule
-        assert found.learning_rate_before == 0.1
+        assert (found.optimizer, found.before) == (name, 0.1)
 
     def test_smaller_sizes_scale_down(self):
-        assert training(2).learning_rate_suggested == pytest.approx(0.025)
+        assert training(2).learning_rates[0].suggested == pytest.approx(0.025)
 
     def test_the_same_effective_batch_keeps_it(self):
-        found = training(8)
-        assert (found.learning_rate_suggested, found.rule_source) == (0.1, "")
+        (found,) = training(8).learning_rates
+        assert (found.suggested, found.rule_source) == (0.1, "")
         assert "stays" in found.rule
 
-    def test_the_optimizer_that_steps_counts(self):
-        idle, steps = optimizer("SGD", trains=False), optimizer("Adam", 0.5, ordinal=1)
-        assert training(8, optimizers=[idle, steps]).learning_rate_before == 0.5
+    def test_the_optimizers_that_step_count(self):
+        """Each kind and rate once, each by its own rule."""
+        idle, steps = optimizer("SGD", 0.3, trains=False), optimizer("Adam", 0.5, ordinal=1)
+        others = [optimizer("SGD", ordinal=2), optimizer("Adam", 0.5, ordinal=3)]
+        found = training(32, optimizers=[idle, steps, *others]).learning_rates
+        assert [(one.optimizer, one.before, one.suggested) for one in found] == [
+            ("Adam", 0.5, 1.0),
+            ("SGD", 0.1, pytest.approx(0.4)),
+        ]
 
     def test_no_optimizer_and_no_rate(self):
-        assert training(32, optimizers=[]).rule == UNKNOWN[0]
-        found = training(32, optimizers=[optimizer("SGD", None)])
-        assert (found.learning_rate_before, found.learning_rate_suggested) == (None, None)
+        assert training(32, optimizers=[]).learning_rates == ()
+        (found,) = training(32, optimizers=[optimizer("SGD", None)]).learning_rates
+        assert (found.before, found.suggested) == (None, None)
 
 
 class TestCounts:
@@ -97,7 +103,7 @@ class TestCounts:
     def test_kept_effective_batch(self):
         found = training(16, micro_batches=4, keep=True)
         assert (found.micro_batches, found.effective_after) == (2, 32)
-        assert found.learning_rate_suggested == 0.1
+        assert found.learning_rates[0].suggested == 0.1
 
     def test_no_accumulation_gives_the_old_batch(self):
         found = training(12, micro_batches=4)

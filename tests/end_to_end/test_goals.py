@@ -72,7 +72,7 @@ class TestKeepEffectiveBatch:
         training = advice.training
         assert training.effective_before == training.effective_after == 64
         assert training.micro_batches * advice.recommended.batch_size == 64
-        assert training.learning_rate_suggested == training.learning_rate_before == 1e-3
+        assert [(one.before, one.suggested) for one in training.learning_rates] == [(1e-3, 1e-3)]
         if advice.recommended.batch_size != 16:
             micro = training.micro_batches
             assert f"accumulate over {micro} micro-batch" in advice.change

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from batchadvisor.records import Choice, Memory, Versions
+from batchadvisor.advisor.training import LINEAR, SQUARE_ROOT
+from batchadvisor.records import Choice, LearningRate, Memory, Versions
 
 from .. import on_paper
 from ..needs import bench
@@ -70,3 +71,12 @@ def record_of(**rest):
         "search_s": 80.0,
     }
     return on_paper.record_of(**{**values, **rest})
+
+
+def learning_rates(optimizer, before, suggested):
+    """Of one optimizer, with the rule that the advisor has for it."""
+    rule, source = {"SGD": LINEAR, "AdamW": SQUARE_ROOT}[optimizer]
+    rate = LearningRate(
+        optimizer=optimizer, before=before, suggested=suggested, rule=rule, rule_source=source
+    )
+    return (rate,)

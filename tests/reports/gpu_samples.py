@@ -21,7 +21,7 @@ from batchadvisor.records import (
 from batchadvisor.units import GIB
 
 from ..on_paper import trial_of
-from .builders import choice, discovery, failed, record_of, timed
+from .builders import choice, discovery, failed, learning_rates, record_of, timed
 
 SYNTHETIC_GPU = "Synthetic GPU 80GB"
 
@@ -144,10 +144,7 @@ def gpu():
             steps_after=469,
             micro_batches=1,
             keep_accumulation=None,
-            learning_rate_before=0.0003,
-            learning_rate_suggested=0.00084853,
-            rule="scale the learning rate with the square root of the effective batch",
-            rule_source="Malladi et al. 2022, arXiv 2205.10287 (Adam family), as a starting point",
+            learning_rates=learning_rates("AdamW", 0.0003, 0.00084853),
         ),
         tail=Tail(
             num_samples=60_000,

@@ -26,7 +26,7 @@ from batchadvisor.reports.build import build_report
 from batchadvisor.units import GIB, MIB
 
 from ..needs import bench
-from .builders import choice, discovery, failed, record_of, timed
+from .builders import choice, discovery, failed, learning_rates, record_of, timed
 from .gpu_samples import gpu, nothing_fits
 
 __all__ = ["cpu", "gpu", "interrupted", "nothing_fits", "several_gpus"]
@@ -108,10 +108,7 @@ def cpu():
             steps_after=391,
             micro_batches=1,
             keep_accumulation=None,
-            learning_rate_before=0.1,
-            learning_rate_suggested=0.8,
-            rule="scale the learning rate in proportion to the effective batch, with a warm-up",
-            rule_source="Goyal et al. 2017, arXiv 1706.02677 (SGD)",
+            learning_rates=learning_rates("SGD", 0.1, 0.8),
         ),
         tail=Tail(
             num_samples=50_000,
@@ -190,7 +187,7 @@ def interrupted():
             effective_after=64,
             steps_before=None,
             steps_after=None,
-            learning_rate_suggested=0.4,
+            learning_rates=learning_rates("SGD", 0.1, 0.4),
         ),
         memory_law=None,
         time_law=None,

@@ -66,6 +66,25 @@ def test_several_steps_on_a_batch():
     assert "step: all 4 optimizer steps on a batch together" in text
 
 
+def test_several_optimizers():
+    record, advice = samples.cpu()
+    rates = (
+        *builders.learning_rates("SGD", 0.1, 0.8),
+        *builders.learning_rates("AdamW", 0.001, 0.0028),
+    )
+    for used, expected in (
+        (
+            rates,
+            ("learning rate    SGD: 0.1 → 0.8 as", "learning rate    AdamW: 0.001 → 0.0028 as"),
+        ),
+        ((), ("learning rate    not known: no optimizer was seen",)),
+    ):
+        training = msgspec.structs.replace(advice.training, learning_rates=used)
+        text = shown((record, msgspec.structs.replace(advice, training=training)))
+        for one in expected:
+            assert one in text
+
+
 def test_steps_that_nobody_could_count():
     record, advice = samples.cpu()
     why = "not as many for each"
