@@ -6,8 +6,8 @@ from subprocess import run as run_process
 
 import msgspec
 import pytest
-from batchadvisor.advisor.confirm import passed_over
-from batchadvisor.advisor.facts import searched
+from batchadvisor.advisor.confirm import passed_over, ratio_to
+from batchadvisor.advisor.facts import confirmations, searched
 from batchadvisor.advisor.tail import harmful
 from batchadvisor.records import Advice, RunRecord
 
@@ -28,15 +28,14 @@ class TestKnee:
         assert 16 in sizes
 
     def test_it_is_close_to_the_best(self, styled):
-        """The recommended size loses little against each size of its own confirmation."""
+        """It loses little against each size of its own confirmation, measured in turn with it."""
         result = styled("weighted_sampler")
-        chosen = result.advice.recommended
-        rates = [
-            one.samples_per_s.median
-            for one in result.record.trials
-            if one.purpose == "confirm" and one.outcome == "ok"
-        ]
-        assert chosen.samples_per_s.median >= 0.7 * max(rates)
+        chosen, record = result.advice.recommended, result.record
+        sizes = {one.batch_size for one in confirmations(record)}
+        assert chosen.batch_size in sizes
+        for other in sizes - {chosen.batch_size}:
+            middle, _, _ = ratio_to(record, chosen.batch_size, other)
+            assert middle >= 0.7
         assert chosen.samples_per_s.median >= result.advice.native.samples_per_s.median
 
     def test_a_smaller_size_under_a_larger_tolerance(self, styled):
