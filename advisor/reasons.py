@@ -307,7 +307,7 @@ def change(record: RunRecord, size: int | None, micro_batches: int | None) -> st
         text = f"{source.place}  {source.before}  ({native} → {size})"
     else:
         text = f"{source.place}  {source.before} → {source.template.format(size)}"
-        if source.option is not None and not source.before.startswith(source.option):
+        if source.option is not None and not source.before.startswith("-"):
             text += f"   (or on the command line: {source.option} {size})"
     if not same:
         text += f"; accumulate over {micro_batches} micro-batches"

@@ -343,6 +343,8 @@ class TestChange:
         assert text == "conf.py:3  default=8 → default=32   (or on the command line: --bs 32)"
         text = self.with_source(before="--bs 8", template="--bs {}", option="--bs")
         assert text == "conf.py:3  --bs 8 → --bs 32"
+        text = self.with_source(before="-b 8", template="-b {}", option="--bs")
+        assert text == "conf.py:3  -b 8 → -b 32"
 
     def test_accumulation(self):
         trials = [
