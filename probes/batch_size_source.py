@@ -273,4 +273,7 @@ def _given(arguments: tuple[str, ...], flags: list[str]) -> tuple[str, str] | No
         flag, equals, value = word.partition("=")
         if equals and flag in flags:
             return f"{flag}={value}", f"{flag}={{}}"
+        letter = word[:2]
+        if letter in flags and word[2:].isdecimal():  # `-b16`
+            return word, f"{letter}{{}}"
     return None

@@ -238,6 +238,7 @@ class TestOptions:
             (("--batch-size", "16"), "--batch-size 16", "--batch-size 32"),
             (("--batch-size=16",), "--batch-size=16", "--batch-size=32"),
             (("--lr", "1", "-b", "16"), "-b 16", "-b 32"),
+            (("--lr", "1", "-b16"), "-b16", "-b32"),
         ],
     )
     def test_given_on_the_command_line(self, find, arguments, before, after):
