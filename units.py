@@ -27,7 +27,7 @@ def parse_bytes(text: str) -> int:
     """
     match = _BYTES.match(text)
     if match is None:
-        msg = f"{text!r} is not a size in bytes"
+        msg = f"{text!r} is not a size in bytes: write 8GiB or 700MB"
         raise ValueError(msg)
     number, power, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** _POWERS[power.lower()])
@@ -44,7 +44,7 @@ def parse_seconds(text: str) -> float:
     """
     match = _SECONDS.match(text)
     if match is None:
-        msg = f"{text!r} is not a duration"
+        msg = f"{text!r} is not a duration: write 90s, 2m or 1.5h"
         raise ValueError(msg)
     return float(match.group(1)) * _SCALES[(match.group(2) or "s").lower()]
 

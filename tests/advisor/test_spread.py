@@ -93,12 +93,12 @@ class TestUnits:
 
     @pytest.mark.parametrize("text", ["", "GiB", "-1", "1e9", "5 XB", "1,5GB"])
     def test_no_bytes(self, text):
-        with pytest.raises(ValueError, match="is not a size"):
+        with pytest.raises(ValueError, match="is not a size in bytes: write 8GiB"):
             parse_bytes(text)
 
     @pytest.mark.parametrize("text", ["", "s", "-1s", "2 weeks"])
     def test_no_duration(self, text):
-        with pytest.raises(ValueError, match="is not a duration"):
+        with pytest.raises(ValueError, match="is not a duration: write 90s"):
             parse_seconds(text)
 
     def test_duration(self):
