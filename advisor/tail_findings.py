@@ -174,11 +174,16 @@ def _dropped(tail: Tail) -> Finding:
 def _few_steps(tail: Tail) -> list[Finding]:
     if not tail.steps_known or not 0 < tail.steps_per_epoch < MIN_STEPS_AN_EPOCH:
         return []
+    steps = (
+        "1 optimizer step"
+        if tail.steps_per_epoch == 1
+        else f"{tail.steps_per_epoch} optimizer steps"
+    )
     return [
         Finding(
             rule="training.few_steps",
             severity="warning",
-            message=f"an epoch has {tail.steps_per_epoch} optimizer steps at this size",
+            message=f"an epoch has {steps} at this size",
             evidence=(
                 Evidence(
                     metric="steps per epoch",

@@ -71,6 +71,13 @@ class TestTail:
         found = findings(loader=loader_of(num_samples, drop_last=True))
         assert ("tails.loader.no-steps" in found) is fires
 
+    @pytest.mark.parametrize(
+        ("num_samples", "steps"), [(64, "1 optimizer step"), (128, "2 optimizer steps")]
+    )
+    def test_few_steps(self, num_samples, steps):
+        found = findings(loader=loader_of(num_samples))["training.few_steps"]
+        assert found.message == f"an epoch has {steps} at this size"
+
     @pytest.mark.parametrize(("left", "fires"), [(0, False), (31, True), (32, False), (50, False)])
     def test_weight(self, left, fires):
         found = findings(loader=loader_of(6400 + left))
