@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..records import Evidence, Limit, Profile, Verdict
-from .remedies import remedy_of
+from .remedies import UNTIMED, remedy_of
 from .scaling import Scaling
 from .thresholds import (
     HOST_SHARE,
@@ -97,6 +97,7 @@ def _computing(profile: Profile | None, scaling: Scaling) -> _Rule | None:
         "saturated",
         f"the CPU is inside operators for {_operators(profile):.0f}% of the step, and their calls "
         "are long",
+        UNTIMED if scaling.fixed_share is None else "",
     )
 
 

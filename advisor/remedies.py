@@ -44,6 +44,9 @@ _FIXED: dict[Limit, str] = {
 }
 
 
+UNTIMED = "time a larger batch; where it gains nothing, lower precision or torch.compile."
+"""For a device that computes all the time where nothing says what a larger batch gains."""
+
 LOADING: dict[Helps, str] = {
     "does not help": "a larger batch does not help, its loading takes longer in proportion.",
     "helps": "a larger batch helps as well: by the timed sizes its wait does not grow in "

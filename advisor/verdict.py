@@ -14,7 +14,7 @@ from ..records import Evidence, Helps, Limit, Profile, RunRecord, TimeLaw, Trial
 from .by_times import by_times
 from .facts import best_timed
 from .limits import Losses, losses_of, message_of
-from .remedies import LOADING, remedy_of
+from .remedies import LOADING, UNTIMED, remedy_of
 from .scaling import Scaling, input_share, scaling_at
 from .thresholds import (
     COMPUTE_SHARE,
@@ -142,7 +142,7 @@ def _by_losses(losses: Losses, profile: Profile | None, num_workers: int | None)
         message = message_of(limit, losses)
     remedy = remedy_of(limit, profile, num_workers)
     if limit == "saturated" and losses.unfilled is None:
-        remedy = "time a larger batch; where it gains nothing, lower precision or torch.compile."
+        remedy = UNTIMED
     return Verdict(
         limit=limit,
         message=message,
@@ -164,8 +164,9 @@ def _with_scaling(found: Verdict, losses: Losses | None, scaling: Scaling) -> Ve
             message=f"a larger batch would pay and does not fit; at this size {found.message}",
             remedy=remedy_of("memory"),
         )
-    # Without grids the losses leave out what larger kernels gain: they are no upper bound.
-    blind = losses is not None and losses.unfilled is None
+    # Without grids the losses leave out what larger kernels gain: they are no upper bound. The
+    # operators of a CPU show none at all.
+    blind = losses is None or losses.unfilled is None
     bounds = []
     if losses is not None and (not blind or scaling.fixed_high is None):
         bounds.append(losses.gain_at_most())

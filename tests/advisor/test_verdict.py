@@ -3,7 +3,7 @@
 from math import log
 
 import pytest
-from batchadvisor.advisor.scaling import input_share, marginal_gain, scaling_at
+from batchadvisor.advisor.scaling import Scaling, input_share, marginal_gain, scaling_at
 from batchadvisor.advisor.thresholds import (
     HOST_SHARE,
     IDLE_BUSY_PCT,
@@ -11,8 +11,8 @@ from batchadvisor.advisor.thresholds import (
     PAYING_GAIN,
     SATURATED_GAIN,
 )
-from batchadvisor.advisor.verdict import verdict_at
-from batchadvisor.records import Profile, TimeLaw
+from batchadvisor.advisor.verdict import verdict_at, verdict_of
+from batchadvisor.records import OperatorTime, Profile, TimeLaw
 
 from ..on_paper import GIB, discovery_of, failure_of, loader_of, record_of, trial_of
 
@@ -222,3 +222,24 @@ def test_the_threshold_that_decided_is_the_one_shown():
     assert found.limit == "input"
     (evidence,) = found.evidence
     assert evidence.value >= evidence.threshold
+
+
+class TestOperatorsOfACpu:
+    """Long operators say that the CPU computes, not what a larger batch gains."""
+
+    PROFILE = Profile(
+        operators_pct=95.0,
+        input_wait_pct=1.0,
+        operators=(OperatorTime(name="aten::mm", num_calls=100, self_s=0.5),),
+    )
+
+    def test_alone_they_leave_a_larger_batch_open(self):
+        found = verdict_of(self.PROFILE)
+        assert (found.limit, found.larger_batch) == ("saturated", "unknown")
+        assert "time a larger batch" in found.remedy
+
+    def test_with_times_of_other_sizes(self):
+        scaling = Scaling(fixed_low=0.05, fixed_share=0.1, fixed_high=0.2)
+        found = verdict_of(self.PROFILE, scaling=scaling)
+        assert (found.limit, found.larger_batch) == ("saturated", "does not help")
+        assert "not a larger batch" in found.remedy
