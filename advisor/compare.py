@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ..records import Advice, Change, Choice, Comparison, Difference, RunRecord, Spread
-from .facts import best_timed, throughput, timed, trusted_memory, undisturbed
+from .facts import (
+    best_timed,
+    fastest_of,
+    throughput,
+    timed,
+    trusted_memory,
+    turns_of,
+    undisturbed,
+)
+from .rounds import speeds
 
 MEMORY_NOISE = 0.02
 """Peaks that differ by less are not said to differ: they hold no interval of their own."""
@@ -49,11 +58,17 @@ def compare(
 
 
 def _moved(record: RunRecord) -> float | None:
-    """The largest ratio of two readings of one size, each of a trial of its own."""
+    """The largest ratio of two readings of one size, each of a trial of its own or of turns."""
     readings: defaultdict[int, list[float]] = defaultdict(list)
     for trial in undisturbed(timed(record)):
         if throughput(trial) > 0:
             readings[trial.batch_size].append(throughput(trial))
+    own = fastest_of(timed(record))
+    for turns in turns_of(record):
+        for size, rate in speeds([turns]).items():
+            if size in readings:
+                per_batch = (own[size].micro_batches or 1) * own[size].arrived_share
+                readings[size].append(rate.median * per_batch)
     pairs = [max(one) / min(one) for one in readings.values() if len(one) > 1]
     return max(pairs, default=None)
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.compare import MEMORY_NOISE, compare
-from batchadvisor.records import DeviceInfo, ScriptInfo, Versions
+from batchadvisor.records import DeviceInfo, ScriptInfo, Turns, Versions
 
 from ..on_paper import exactly, numbered, record_of, trial_of
 
@@ -61,6 +61,20 @@ def test_what_one_run_moved_by_is_no_change_between_two(after, change):
     assert found.moved == pytest.approx(1.2)
     assert rates(found)[8].change == change
     assert held(steady, moved).moved == found.moved
+
+
+@pytest.mark.parametrize("micro_batches", [1, 4])
+def test_turns_are_a_reading_too(micro_batches):
+    step_s = 8 * micro_batches / 100
+    turns = Turns(sizes=(8, 16), step_s=((1.25 * step_s, 2 * step_s),) * 12)
+    rate = exactly(100.0, 0.01)
+    trials = numbered(
+        trial_of(8, step_s, samples_per_s=rate, micro_batches=micro_batches),
+        trial_of(16, 2 * step_s, samples_per_s=rate, micro_batches=micro_batches),
+        trial_of(16, kind="turns", turns=turns, micro_batches=micro_batches),
+    )
+    moved = record_of(trials, device=record({}).device)
+    assert held(moved, record({8: 100.0})).moved == pytest.approx(1.25)
 
 
 def test_without_a_second_reading_it_is_not_known_what_moves():
