@@ -99,6 +99,8 @@ class Place(click.Path):
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not os.fspath(value):
+            self.fail("the name is empty: write the path of a file or a folder", param, ctx)
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         try:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):

@@ -61,8 +61,10 @@ def check_script(script: str) -> None:
     """Fails early on what cannot be a script.
 
     Raises:
-        UsageError: no file, a folder, not Python.
+        UsageError: no name, no file, a folder, not Python.
     """
+    if not script:
+        raise UsageError("the script's name is empty.", "Name the script.")
     path = Path(script)
     try:
         is_folder = stat.S_ISDIR(path.stat().st_mode)
