@@ -83,7 +83,10 @@ def check_script(script: str) -> None:
         where = script if error.lineno is None else f"{script}:{error.lineno}"
         msg = f"{where}: {error.msg}: the script is not valid Python."
         raise UsageError(msg, "Mend the script; `python` would refuse it too.") from error
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        msg = f"cannot read {script}: {error.strerror or error}."
+        raise UsageError(msg, "Make it readable, or name another script.") from error
+    except ValueError as error:
         msg = f"cannot read {script}: {error}."
         raise UsageError(msg, "Give a Python source file.") from error
 
