@@ -60,7 +60,7 @@ def fit_memory(peaks: Mapping[int, int], target_bytes: int) -> MemoryLaw | str:
     """
     points = above_floor(peaks)
     if len(points) < 3:
-        return f"three sizes that move the peak are needed, there are {len(points)}"
+        return f"three sizes that move the peak are needed; found: {len(points)}"
     (b0, m0), (b1, m1), (b2, m2) = points[-3:]
     before, last = (m1 - m0) / (b1 - b0), (m2 - m1) / (b2 - b1)
     if before <= 0 or last <= 0:
@@ -117,7 +117,7 @@ def fit_time(times: Mapping[int, float]) -> TimeLaw | str:
     """
     points = sorted(times.items())
     if len(points) < 3:
-        return f"three timed sizes are needed, there are {len(points)}"
+        return f"three timed sizes are needed; found: {len(points)}"
     if points[-1][0] < 4 * points[0][0]:
         return "the timed sizes lie too close together"
     line = line_through([(float(b), t) for b, t in points])
