@@ -93,7 +93,7 @@ class _Finder:
         return None
 
     def _call(self) -> ast.Call | None:
-        """The innermost call on the line that takes a batch size."""
+        """The innermost call on the line that takes a batch size, not one of another number."""
         on_line = [
             node
             for node in ast.walk(self._tree)
@@ -101,7 +101,16 @@ class _Finder:
             and node.lineno <= self._place.line <= (node.end_lineno or node.lineno)
             and _batch_size_argument(node) is not None
         ]
-        return min(on_line, key=lambda one: (one.end_lineno or 0) - one.lineno, default=None)
+        return min(
+            on_line,
+            key=lambda one: (self._has_another(one), (one.end_lineno or 0) - one.lineno),
+            default=None,
+        )
+
+    def _has_another(self, call: ast.Call) -> bool:
+        """Whether the call makes batches of another size: two loaders may be made on one line."""
+        argument = _batch_size_argument(call)
+        return isinstance(argument, ast.Constant) and not self._is_size(argument)
 
     def _by_name(self, name: str) -> BatchSizeSource | None:
         """The one place that gives `name` this value; several are ambiguous, the first counts."""

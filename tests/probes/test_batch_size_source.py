@@ -65,6 +65,12 @@ class TestInTheCall:
         source = find("loader = DataLoader(\n    ds,  # here\n    batch_size=16,\n)\n")
         assert shown(source)[:2] == (3, "batch_size=16")
 
+    @pytest.mark.parametrize("size", [8, 64])
+    def test_two_loaders_on_a_line(self, find, size):
+        text = "a, b = DataLoader(x, batch_size=8), DataLoader(y, batch_size=64)  # here\n"
+        source = find(text, size)
+        assert shown(source) == (1, f"batch_size={size}", "batch_size=32")
+
     def test_letters_of_several_bytes_before_the_number(self, find):
         source = find('loader = DataLoader(load("größe→"), batch_size=16)  # here\n')
         assert shown(source) == (1, "batch_size=16", "batch_size=32")
