@@ -26,6 +26,7 @@ _CHECKED = (
 MAX_SHAPES = 10_000
 """Inputs remembered in one look; a model of any size has fewer."""
 NOT_SEEN = "no normalisation layer was called in the steps looked at"
+UNEVEN = "samples give a normalisation layer different numbers of values"
 COMPILED = "torch.compile runs this script's code, and a look at its layers would compile it anew"
 
 
@@ -90,7 +91,8 @@ class NormInputs:
         model = _models_of(parameters)
         model.update((id(layer), layer) for layer, _ in seen)
         counts = count_norms(model.values())
-        return msgspec.structs.replace(counts, **_fewest(seen, batch_size)), ""
+        fewest, uneven = _fewest(seen, batch_size)
+        return msgspec.structs.replace(counts, **fewest), UNEVEN if uneven else ""
 
 
 class _Look:
@@ -141,8 +143,9 @@ def _models_of(parameters: Iterable[Any]) -> dict[int, torch.nn.Module]:
 
 def _fewest(
     seen: list[tuple[torch.nn.Module, tuple[int, ...]]], batch_size: int
-) -> dict[str, int | None]:
-    values: dict[str, list[int]] = {
+) -> tuple[dict[str, int | None], bool]:
+    """The fewest values by kind, and whether those of a kind are unknown as samples differ."""
+    values: dict[str, list[int | None]] = {
         "batch_norm_values": [],
         "group_norm_values": [],
         "instance_norm_values": [],
@@ -152,18 +155,28 @@ def _fewest(
             values["batch_norm_values"].append(_per_sample(shape, batch_size))
         elif isinstance(layer, normalization.GroupNorm):
             each = shape[1] // layer.num_groups if len(shape) > 1 else 1
-            values["group_norm_values"].append(each * _per_sample(shape, batch_size))
+            places = _per_sample(shape, batch_size)
+            values["group_norm_values"].append(places and each * places)
         elif isinstance(layer, instancenorm._InstanceNorm):
             spatial = shape[1:] if len(shape) == layer._get_no_batch_dim() else shape[2:]  # type: ignore[no-untyped-call]
             values["instance_norm_values"].append(prod(spatial))
-    return {name: min(found, default=None) for name, found in values.items()}
+    found = {name: _least(each) for name, each in values.items()}
+    return found, any(each and found[name] is None for name, each in values.items())
 
 
-def _per_sample(shape: tuple[int, ...], batch_size: int) -> int:
+def _least(values: list[int | None]) -> int | None:
+    """The least; `None` where one that is unknown may be less."""
+    known = min((one for one in values if one is not None), default=None)
+    return known if known == 1 or None not in values else None
+
+
+def _per_sample(shape: tuple[int, ...], batch_size: int) -> int | None:
     """Values per channel that a sample gives: the places of its map.
 
     Where the first dimension holds several rows a sample (time steps, two views of an image), they
-    count as well.
+    count as well. `None` where samples have different numbers of them (the nodes of graphs).
     """
     rows, left = divmod(shape[0], batch_size) if shape else (1, 0)
-    return prod(shape[2:]) * (rows if rows > 1 and not left else 1)
+    if rows and left:
+        return None
+    return prod(shape[2:]) * max(1, rows)

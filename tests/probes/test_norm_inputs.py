@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import torch
-from batchadvisor.probes.norm_inputs import NOT_SEEN, NormInputs
+from batchadvisor.probes.norm_inputs import NOT_SEEN, UNEVEN, NormInputs
 from torch import nn
 
 
@@ -83,6 +83,22 @@ class TestValues:
         found, _ = look(model, torch.randn(16, 4), batch_size=8)
         assert found.batch_norm_values == 2
         model(torch.randn(2, 4))
+
+    @pytest.mark.parametrize(("kind", "sizes"), [(nn.BatchNorm1d, (4,)), (nn.GroupNorm, (4, 4))])
+    def test_different_rows_of_a_sample(self, kind, sizes):
+        """The nodes of eight graphs: 83 of them are no number of values that each graph gives."""
+        found, reason = look(kind(*sizes), torch.randn(80, 4), torch.randn(83, 4), batch_size=8)
+        assert (found.batch_norm_values, found.group_norm_values, reason) == (None, None, UNEVEN)
+
+    def test_different_rows_and_one_value_behind_them(self):
+        """Each graph gives the layer behind the pooling one value, whatever its nodes."""
+        nodes, pooled = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+        norms = NormInputs()
+        norms.watch()
+        nodes(torch.randn(83, 4))
+        pooled(torch.randn(8, 4))
+        found, reason = norms.layers([nodes.weight], 8)
+        assert (found.batch_norm_values, reason) == (1, "")
 
     def test_parts_of_a_batch(self):
         """DataParallel hands each replica a chunk; what a sample gives stays the same."""
