@@ -57,8 +57,8 @@ class _Finder:
         argument = _batch_size_argument(call)
         if argument is None:
             return None
+        holder = next((one for one in call.keywords if one.value is argument), None)
         if self._is_size(argument):
-            holder = next((one for one in call.keywords if one.value is argument), None)
             return self._numbered(argument, holder or call)
         if isinstance(argument, ast.Name):
             found = self._by_name(argument.id)
@@ -70,9 +70,10 @@ class _Finder:
             found = self._in_call(argument)
         else:
             found = None
+        name = "batch_size" if holder is None else holder.arg
         return found or BatchSizeSource(
             place=SourceLine(file=self._place.file, line=argument.lineno),
-            before=f"batch_size={self._segment(argument)}",
+            before=f"{name}={self._segment(argument)}",
         )
 
     def _of_a_framework(self) -> BatchSizeSource | None:

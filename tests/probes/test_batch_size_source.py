@@ -293,6 +293,10 @@ class TestUnresolved:
         assert source.before == f"batch_size={argument}"
         assert source.template == ""
 
+    def test_a_batch_sampler_is_named(self, find):
+        source = find("loader = DataLoader(ds, batch_sampler=PerClass(y, 3, 8))  # here\n", 24)
+        assert (source.before, source.template) == ("batch_sampler=PerClass(y, 3, 8)", "")
+
     def test_a_number_that_is_not_the_size(self, find):
         """The line says 8, the loader has 16: it is not the place to change."""
         source = find("loader = DataLoader(ds, batch_size=8)  # here\n")
