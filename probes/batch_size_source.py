@@ -52,29 +52,36 @@ class _Finder:
 
     def find(self) -> BatchSizeSource | None:
         call = self._call()
-        if call is None:
-            return self._of_a_framework()
-        argument = _batch_size_argument(call)
-        if argument is None:
-            return None
+        argument = _batch_size_argument(call) if call is not None else None
+        if call is None or argument is None:
+            return self._unpacked() or self._of_a_framework()
         holder = next((one for one in call.keywords if one.value is argument), None)
-        if self._is_size(argument):
-            return self._numbered(argument, holder or call)
-        if isinstance(argument, ast.Name):
-            found = self._by_name(argument.id)
-        elif isinstance(argument, ast.Attribute):
-            found = self._by_name(argument.attr)
-        elif isinstance(argument, ast.Subscript) and isinstance(argument.slice, ast.Constant):
-            found = self._by_name(str(argument.slice.value))
-        elif isinstance(argument, ast.Call):
-            found = self._in_call(argument)
-        else:
-            found = None
         name = "batch_size" if holder is None else holder.arg
-        return found or BatchSizeSource(
+        return self._behind(argument, holder or call) or BatchSizeSource(
             place=SourceLine(file=self._place.file, line=argument.lineno),
             before=f"{name}={self._segment(argument)}",
         )
+
+    def _behind(self, argument: ast.expr, holder: ast.AST) -> BatchSizeSource | None:
+        """The place of the number that an argument stands for."""
+        if self._is_size(argument):
+            return self._numbered(argument, holder)
+        if isinstance(argument, ast.Call):
+            return self._in_call(argument)
+        name = _name_of(argument)
+        return self._by_name(name) if name is not None else None
+
+    def _unpacked(self) -> BatchSizeSource | None:
+        """The size in a dictionary that the loader is made with: `DataLoader(ds, **settings)`."""
+        for call in self._calls():
+            for keyword in call.keywords:
+                name = _name_of(keyword.value) if keyword.arg is None else None
+                for value, _ in self._bindings(name) if name is not None else ():
+                    entry = _batch_size_entry(value)
+                    found = self._behind(*entry) if entry is not None else None
+                    if found is not None:
+                        return found
+        return None
 
     def _of_a_framework(self) -> BatchSizeSource | None:
         """The setting of a trainer that makes the loader elsewhere, where one alone fits."""
@@ -95,18 +102,19 @@ class _Finder:
 
     def _call(self) -> ast.Call | None:
         """The innermost call on the line that takes a batch size, not one of another number."""
-        on_line = [
-            node
-            for node in ast.walk(self._tree)
-            if isinstance(node, ast.Call)
-            and node.lineno <= self._place.line <= (node.end_lineno or node.lineno)
-            and _batch_size_argument(node) is not None
-        ]
         return min(
-            on_line,
+            (one for one in self._calls() if _batch_size_argument(one) is not None),
             key=lambda one: (self._has_another(one), (one.end_lineno or 0) - one.lineno),
             default=None,
         )
+
+    def _calls(self) -> Iterator[ast.Call]:
+        """The calls on the line."""
+        for node in ast.walk(self._tree):
+            if not isinstance(node, ast.Call):
+                continue
+            if node.lineno <= self._place.line <= (node.end_lineno or node.lineno):
+                yield node
 
     def _has_another(self, call: ast.Call) -> bool:
         """Whether the call makes batches of another size: two loaders may be made on one line."""
@@ -267,6 +275,26 @@ def _batch_size_argument(call: ast.Call) -> ast.expr | None:
             call.args[1] if len(call.args) >= 2 else None,
         )
     return None
+
+
+def _batch_size_entry(value: ast.expr) -> tuple[ast.expr, ast.AST] | None:
+    """The size in a dictionary and what holds it: `{"batch_size": 32}` or `dict(batch_size=32)`."""
+    if isinstance(value, ast.Dict):
+        for key, one in zip(value.keys, value.values, strict=True):
+            if isinstance(key, ast.Constant) and key.value == "batch_size":
+                return one, key
+    if isinstance(value, ast.Call):
+        for keyword in value.keywords:
+            if keyword.arg == "batch_size":
+                return keyword.value, keyword
+    return None
+
+
+def _name_of(node: ast.expr) -> str | None:
+    """The name by which an expression takes its value: `NAME`, `a.NAME` or `a["NAME"]`."""
+    if isinstance(node, ast.Subscript):
+        return str(node.slice.value) if isinstance(node.slice, ast.Constant) else None
+    return _target_name(node)
 
 
 def _target_name(node: ast.expr) -> str | None:

@@ -213,6 +213,24 @@ class TestByName:
         )
         assert shown(source) == (5, "batch_size=16", "batch_size=32")
 
+    @pytest.mark.parametrize(
+        ("settings", "before", "after"),
+        [
+            ("{'shuffle': True, 'batch_size': 16}", "'batch_size': 16", "'batch_size': 32"),
+            ("dict(shuffle=True, batch_size=16)", "batch_size=16", "batch_size=32"),
+        ],
+    )
+    def test_unpacked(self, find, settings, before, after):
+        text = "test_kwargs = {'batch_size': 16}\n"
+        text += f"train_kwargs = {settings}\n"
+        text += "loader = DataLoader(ds, **train_kwargs)  # here\n"
+        assert shown(find(text)) == (2, before, after)
+
+    def test_unpacked_entry_of_a_configuration(self, find):
+        text = "cfg = {\n'model': {'batch_size': 16},\n'loader': {'batch_size': 16},\n}\n"
+        text += "loader = DataLoader(ds, **cfg['loader'])  # here\n"
+        assert shown(find(text)) == (3, "'batch_size': 16", "'batch_size': 32")
+
     def test_config_call(self, find):
         source = find(
             """
@@ -251,6 +269,11 @@ class TestOptions:
         source = find(PARSER, arguments=arguments)
         assert shown(source) == (4, before, after)
         assert source.option == "--batch-size"
+
+    def test_behind_an_unpacked_dictionary(self, find):
+        text = PARSER.replace("# here", "") + "train_kwargs = {'batch_size': args.batch_size}\n"
+        text += "loader = DataLoader(ds, **train_kwargs)  # here\n"
+        assert shown(find(text)) == (4, "default=16", "default=32")
 
     def test_required_option(self, find):
         text = PARSER.replace("default=16", "required=True")
