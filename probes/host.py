@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -131,13 +132,8 @@ def status_bytes(field: str, pid: int | str = "self") -> int | None:
 def descendants(pid: int) -> list[int]:
     """All processes below `pid`, children first; empty where /proc is missing."""
     children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            text = (entry / "stat").read_text(errors="replace")  # names are any bytes, cut at 15
-        except OSError:
-            continue
-        parent = int(text.rpartition(")")[2].split()[1])
-        children.setdefault(parent, []).append(int(entry.name))
+    for one, parent, _ in _processes():
+        children.setdefault(parent, []).append(one)
     found: list[int] = []
     queue = list(children.get(pid, []))
     while queue:
@@ -145,6 +141,22 @@ def descendants(pid: int) -> list[int]:
         found.append(one)
         queue += children.get(one, [])
     return found
+
+
+def session_members(pid: int) -> list[int]:
+    """All processes of the session that `pid` began, also once it is dead."""
+    return [one for one, _, session in _processes() if session == pid]
+
+
+def _processes() -> Iterator[tuple[int, int, int]]:
+    """Every process, its parent and its session."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            text = (entry / "stat").read_text(errors="replace")  # names are any bytes, cut at 15
+        except OSError:
+            continue
+        _, parent, _, session = text.rpartition(")")[2].split()[:4]
+        yield int(entry.name), int(parent), int(session)
 
 
 def _machine_cpu_s() -> tuple[float, float] | None:

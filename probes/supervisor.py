@@ -270,10 +270,11 @@ class Worker:
     def _group(self) -> list[int]:
         """The process and all that it started; asked before a kill, as nobody can tell after it.
 
-        What shared memory they hold is noted, semaphores among it: the tracker that would remove
-        them is killed as well.
+        Where it is dead already, its session still names its orphans. What shared memory they hold
+        is noted, semaphores among it: the tracker that would remove them is killed as well.
         """
-        group = [self.pid, *host.descendants(self.pid)]
+        below = [*host.descendants(self.pid), *host.session_members(self.pid)]
+        group = list(dict.fromkeys((self.pid, *below)))
         self._held |= shared_memory.held_by(group)
         return group
 

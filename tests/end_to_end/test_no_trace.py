@@ -39,6 +39,18 @@ def test_only_the_run_folder_is_new(styled, name):
     assert list(result.run_folder.rglob(".*")) == []
 
 
+def test_a_script_that_leaves_its_spawned_workers(tmp_path):
+    """Its end closes the tracker of its semaphores; they are gone all the same."""
+    text = (SCRIPTS / "spawn_workers.py").read_text()
+    assert text.count("optimizer.step()") == 1
+    script = tmp_path / "train.py"
+    script.write_text(text.replace("optimizer.step()", "__import__('os')._exit(3)"))
+    done = run("run", "--json", "-q", "-o", "out", "--no-profile", script.name, folder=tmp_path)
+    assert done.code == 1
+    assert "exit code 3" in done.error
+    assert done.left == []
+
+
 SAVES = """
 import os, pickle, torch
 cache = torch.arange(6.0)

@@ -162,6 +162,13 @@ class TestDescendants:
         assert host.descendants(10) == [11, 13, 12]
         assert host.descendants(20) == []
 
+    def test_session(self, root):
+        """The one that began it is dead; its orphan is known by the session."""
+        root("proc/11/stat", "11 (worker) S 1 10 10 0\n")
+        root("proc/20/stat", "20 (stranger) S 1 20 20 0\n")
+        assert host.session_members(10) == [11]
+        assert host.descendants(10) == []
+
     def test_here(self):
         assert os.getpid() in host.descendants(os.getppid())
 
