@@ -109,7 +109,7 @@ class LoaderHandle:
             place=self.place,
             batch_size=self.batch_size or self.native,
             num_samples=None if loader is None else samples_of(loader),
-            drop_last=bool(loader is not None and drops_last(loader)),
+            drop_last=bool(loader is not None and drops_last(loader, self.native)),
             num_workers=0 if loader is None else loader.num_workers,
             sampler="?" if loader is None else sampler_name(loader),
             iterable=self.iterable,
@@ -303,9 +303,25 @@ def samples_of(loader: DataLoader[Any]) -> int | None:
         return None
 
 
-def drops_last(loader: DataLoader[Any]) -> bool:
-    """Whether the loader leaves a short last batch out."""
-    return bool(loader.drop_last or getattr(loader.batch_sampler, "drop_last", False))
+def drops_last(loader: DataLoader[Any], seen: int | None = None) -> bool:
+    """Whether the loader leaves a short last batch out.
+
+    Args:
+        seen: samples of a batch, where its batch sampler does not name them.
+    """
+    named = loader.drop_last or getattr(loader.batch_sampler, "drop_last", None)
+    return _is_short_of_one(loader, seen) if named is None else bool(named)
+
+
+def _is_short_of_one(loader: DataLoader[Any], seen: int | None) -> bool:
+    """Whether a batch sampler of the script's own has one batch fewer than hold all samples."""
+    size, samples = attribute_size(loader.batch_sampler) or seen, samples_of(loader)
+    if not size or not samples or not samples % size:
+        return False
+    try:
+        return len(loader.batch_sampler) == samples // size  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError, AttributeError):
+        return False
 
 
 def sampler_name(loader: DataLoader[Any]) -> str:

@@ -14,7 +14,7 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
-from .loading import ByHalf, Pass, Stream, info_of, numbers, steered
+from .loading import ByHalf, Fixed, Pass, Stream, info_of, numbers, steered
 
 
 class TestIterable:
@@ -187,6 +187,16 @@ class TestInfo:
         batches = BatchSampler(SequentialSampler(range(40)), 8, True)
         info = info_of(DataLoader(numbers(), batch_sampler=batches))
         assert (info.batch_size, info.num_samples, info.drop_last) == (8, 40, True)
+
+    def test_a_batch_sampler_that_leaves_the_rest_out(self):
+        """It names neither its size nor what it drops: its first batch and its length tell."""
+        batches = [list(range(at, at + 7)) for at in range(0, 98, 7)]
+        loader = DataLoader(numbers(), batch_sampler=batches)
+        handle = steered(loader)
+        assert not handle.info().drop_last
+        next(Pass(loader, handle))
+        assert (handle.native, handle.info().drop_last) == (7, True)
+        assert not info_of(DataLoader(numbers(98), batch_sampler=Fixed(98))).drop_last
 
     def test_one_that_repeats_its_batches_for_ever(self):
         """timm's and ultralytics' loaders put a sampler of their own around the batch sampler."""
