@@ -212,3 +212,12 @@ def _set_size(batch_sampler: Any, size: int) -> None:
             native.batch_size = size
         inner = getattr(native, "batch_sampler", None)
         batch_sampler = inner if hasattr(inner, "batch_size") else None
+
+
+def names_size(batch_sampler: Any) -> bool:
+    """Whether a batch sampler, or one that it wraps, has a size that can be set at all."""
+    while batch_sampler is not None:
+        if hasattr(batch_sampler, "batch_size"):
+            return True
+        batch_sampler = getattr(batch_sampler, "batch_sampler", None)
+    return False

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from ..records import BatchSizeSource, LoaderInfo, SourceLine
-from .batch_sampler import Issues, SteeredBatchSampler, steered
+from .batch_sampler import Issues, SteeredBatchSampler, names_size, steered
 from .gauge import DRAWN, BatchGauge, falls_short
 from .lengths import FIRST_BATCHES, Lengths, LongestFirst
 from .sharing import sharing_of, why_dispatched
@@ -44,7 +44,6 @@ class LoaderHandle:
         self.source = source
         self.cap = cap
         self.asked: int | None = None
-        self.approximate = False
         self.trains = False
         self.gauge = BatchGauge()
         self.native: int | None = None
@@ -65,6 +64,8 @@ class LoaderHandle:
         if isinstance(native, SteeredBatchSampler):
             native = native.native  # a framework made this loader from another one
         self.batch_size = loader.batch_size or attribute_size(native)
+        # Said with the discovery; that one does not follow the size it names, its trials show.
+        self.approximate = native is not None and not names_size(native)
         if native is not None:
             # The attribute is guarded by DataLoader.__setattr__, so that nobody changes it by
             # accident; we do it on purpose.

@@ -282,6 +282,7 @@ class TestBatchSamplers:
         handle = steered(loader)
         script = Pass(loader, handle)
         assert script.sizes(1) == [3]
+        assert handle.info().steered == "approximate"  # known when the loop is found
         handle.asked = 4
         assert next(script)[1].tolist() == [0, 1, 2, 3]
         assert next(script)[1].tolist() == [4, 5, 0, 1]
