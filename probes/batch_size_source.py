@@ -54,7 +54,7 @@ class _Finder:
         call = self._call()
         argument = _batch_size_argument(call) if call is not None else None
         if call is None or argument is None:
-            return self._unpacked() or self._of_a_framework()
+            return self._unpacked() or self._of_a_framework() or self._settings()
         holder = next((one for one in call.keywords if one.value is argument), None)
         name = "batch_size" if holder is None else holder.arg
         return self._behind(argument, holder or call) or BatchSizeSource(
@@ -81,6 +81,17 @@ class _Finder:
                     found = self._behind(*entry) if entry is not None else None
                     if found is not None:
                         return found
+        return None
+
+    def _settings(self) -> BatchSizeSource | None:
+        """What the loader's call unpacks, where nothing shows the size in it: a file's content."""
+        for call in self._calls():
+            for keyword in call.keywords:
+                if keyword.arg is None and (_target_name(call.func) or "").endswith("Loader"):
+                    return BatchSizeSource(
+                        place=self._at(keyword.value),
+                        before=f"**{self._segment(keyword.value)}",
+                    )
         return None
 
     def _of_a_framework(self) -> BatchSizeSource | None:

@@ -316,6 +316,11 @@ class TestUnresolved:
         assert source.before == f"batch_size={argument}"
         assert source.template == ""
 
+    def test_settings_from_a_file_are_named(self, find):
+        source = find("loader = DataLoader(  # here\n    ds,\n    **cfg['loader'],\n)\n")
+        assert (source.place.line, source.before, source.template) == (3, "**cfg['loader']", "")
+        assert find("Trainer(model, **settings).fit()  # here\n") is None
+
     def test_a_batch_sampler_is_named(self, find):
         source = find("loader = DataLoader(ds, batch_sampler=PerClass(y, 3, 8))  # here\n", 24)
         assert (source.before, source.template) == ("batch_sampler=PerClass(y, 3, 8)", "")
