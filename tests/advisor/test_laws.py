@@ -108,7 +108,7 @@ class TestMemory:
         """Below 64 the optimizer step sets the peak; only two sizes move it."""
         peaks = {1: 1000, 4: 1000, 16: 1005, 64: 1010, 256: 2000}
         assert above_floor(peaks) == [(64, 1010), (256, 2000)]
-        assert "there are 2" in fit_memory(peaks, 10_000)
+        assert "found: 2" in fit_memory(peaks, 10_000)
 
     def test_the_first_point_after_a_floor_is_not_believed(self):
         """The law after a floor is right, or there is none: the floor's end bends the line."""
@@ -203,7 +203,7 @@ class TestTime:
             assert found.residual < 1e-6
 
     def test_refusals(self):
-        assert "there are 2" in fit_time({1: 0.1, 8: 0.2})
+        assert "found: 2" in fit_time({1: 0.1, 8: 0.2})
         assert "too close" in fit_time({8: 0.1, 16: 0.2, 31: 0.4})
         assert "does not grow" in fit_time({1: 0.1, 4: 0.1, 8: 0.1})
 
