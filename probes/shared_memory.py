@@ -32,3 +32,13 @@ def held_by(pids: list[int]) -> set[str]:
                     if target.startswith("/dev/shm/") and not target.endswith("(deleted)"):
                         found.add(target)
     return found
+
+
+def trackers(pids: list[int]) -> list[int]:
+    """Those that remove the semaphores of spawned processes when all who use them are gone."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            if b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes():  # none of a zombie
+                found.append(pid)
+    return found

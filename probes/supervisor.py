@@ -47,6 +47,8 @@ from .worker_start import worker_command
 GRACE_S = 0.5
 """Time for a stack dump before a hanging process is killed."""
 
+TRACKER_S = 3.0
+"""Python's tracker of semaphores gets so long to remove them."""
 WAITED = "it waited for another rank"
 """What is said of a rank that hung inside a collective."""
 ENDED = "it was ended with the others"
@@ -250,6 +252,8 @@ class Worker:
         if self._ended:
             return
         self._ending = True
+        if self._process.poll() is not None:
+            self._end_orphans()
         with held_back():
             group = self._group()
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -266,6 +270,21 @@ class Worker:
             self._ended = True
 
     # inside ----------------------------------------------------------------------------------
+
+    def _end_orphans(self) -> None:
+        """Of a process that died by itself only Python's tracker may still know the semaphores.
+
+        It removes them once nobody else is left.
+        """
+        with held_back():
+            orphans = self._group()[1:]
+            trackers = shared_memory.trackers(orphans)
+            for pid in set(orphans) - set(trackers):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + TRACKER_S
+        while shared_memory.trackers(trackers) and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def _group(self) -> list[int]:
         """The process and all that it started; asked before a kill, as nobody can tell after it.
