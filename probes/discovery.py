@@ -5,8 +5,9 @@ four batches a cycle under accumulation over four, and two batches where a secon
 every other batch. Yielding before the first step proves nothing: scripts validate first. Nor does
 yielding in one cycle alone: scripts validate after a step, and forget `torch.no_grad()`.
 
-Optimizers may step more than once in a cycle: a pool of batches is read and then trained on one
-by one, or each batch is stepped on several times (truncated backpropagation through time).
+There may be more than one step in a cycle: after each batch, where the second optimizer steps on
+every other one; a pool of batches is read and then trained on one by one; or each batch is stepped
+on several times (truncated backpropagation through time).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Rhythm(NamedTuple):
     Attributes:
         micro_batches: batches per optimizer step.
         steps_per_batch: optimizer steps per batch; one of the two is 1.
-        pool: how often that is repeated in a cycle.
+        pool: how often that is repeated in a cycle; sizes change between cycles.
     """
 
     micro_batches: int
@@ -64,8 +65,9 @@ class CycleFinder:
     """Told of fetches and steps; says when a whole training cycle has been seen.
 
     Attributes:
-        last_steps: steps in the last cycle, of the optimizer that made the fewest: the critic of a
-            GAN may make five for one of the generator.
+        last_steps: steps in the last cycle. Of several optimizers the one that made the fewest
+            counts: the critic of a GAN may make five on a batch for one of the generator. But each
+            fetch with a step of any behind it has one.
         apart: batches are fetched in another thread than that of the steps, so that how many of
             either fall into a cycle is chance. Steps are not counted then.
     """
@@ -80,6 +82,8 @@ class CycleFinder:
         self._steps_before_last = 0
         self._stepped: Counter[int] = Counter()
         self._fetched: Counter[int] = Counter()
+        self._bursts = 0
+        self._in_burst = False
         self._known_at_start: set[int] = set()
         self._last: Counter[int] = Counter()
         self._before_last: Counter[int] = Counter()
@@ -90,6 +94,8 @@ class CycleFinder:
         self.num_steps += 1
         self.optimizers.add(optimizer)
         self._stepped[optimizer] += 1
+        self._bursts += not self._in_burst
+        self._in_burst = True
 
     def forget(self, optimizers: set[int]) -> None:
         """These step no more; one that does all the same counts again."""
@@ -108,18 +114,20 @@ class CycleFinder:
         self._before_last, self._last = self._last, self._fetched
         self._steps_before_last = self.last_steps
         fewest = min(self._stepped[one] for one in self.optimizers)
-        self.last_steps = 1 if self.apart else fewest
+        self.last_steps = 1 if self.apart else max(fewest, self._bursts)
         self._stable = self.num_cycles > 0 and self._known_at_start == self.optimizers
         self.num_cycles += 1
         self._known_at_start = set(self.optimizers)
         self._stepped = Counter()
         self._fetched = Counter()
+        self._bursts = 0
         return True
 
     def fetched(self, loader: int) -> None:
         """A loader yielded a batch to code that can train on it."""
         self.num_fetches += 1
         self._fetched[loader] += 1
+        self._in_burst = False
 
     @property
     def stable(self) -> bool:

@@ -113,8 +113,9 @@ class Discovery(Record, frozen=True, kw_only=True):
         micro_batches: batches per optimizer step (gradient accumulation).
         steps_per_batch: optimizer steps per batch, where each batch is stepped on more than once;
             `micro_batches` is 1 then.
-        pool: how many times `micro_batches` the script fetches before it steps on the first of
-            them; sizes change between pools.
+        pool: how many such steps a cycle of the loop has: it fetches a pool of batches before it
+            steps on the first, or an optimizer steps with each batch and another with every fifth.
+            Sizes change between cycles.
         parameter_device: where the optimizer's parameters live, as torch names it.
         setup_s: from process start to the end of the second optimizer step.
         native_step_s: the last native step, all steps on a batch together, a first guess of the

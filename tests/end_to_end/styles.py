@@ -15,8 +15,7 @@ class Style:
         options, arguments: ours and the script's own.
         edits: text of the script to replace, for what only the script itself can tell.
         native, micro_batches: samples per batch, batches per optimizer step.
-        steps_per_batch, pool: optimizer steps on each batch, and for how many steps batches are
-            fetched at once.
+        steps_per_batch, pool: optimizer steps on each batch, and how many such steps are a cycle.
         num_samples: what an epoch draws.
         loaders: text of the line of each loader's call, in order of creation.
         trains: ordinals of the loaders that train; the first is steered.
@@ -165,7 +164,7 @@ STYLES = {
     "gan": Style(
         options=(*LARGEST, "8,80"),
         native=32,
-        micro_batches=2,
+        pool=2,
         num_samples=4000,
         loaders=("loader = DataLoader(",),
         optimizers=(("Adam", "optG ="), ("Adam", "optD =")),

@@ -25,19 +25,20 @@ def assert_both_ran(done):
 
 
 def test_a_critic_that_steps_five_times(tmp_path):
-    """The generator steps on every fifth batch; a cycle is five."""
+    """The generator steps on every fifth batch; a cycle is five, and each has a step."""
     done = run("run", *OPTIONS, *SIZES, SCRIPTS / "critic.py", folder=tmp_path)
     assert_both_ran(done)
     found = done.record.discovery
-    assert found.micro_batches == 5
+    assert (found.micro_batches, found.pool) == (1, 5)
+    assert done.advice.training.effective_before == 30
     assert [(one.name, one.trains) for one in found.optimizers] == [
         ("RMSprop", True),
         ("RMSprop", True),
         ("SGD", False),
     ]
-    assert {one.micro_batches for one in search(done.record)} == {5}
+    assert {one.micro_batches for one in search(done.record)} == {1}
     one = search(done.record)[1]
-    assert one.samples_per_s.median == pytest.approx(64 * 5 / one.step_s.median)
+    assert one.samples_per_s.median == pytest.approx(64 / one.step_s.median)
 
 
 def test_tasks_that_take_turns(tmp_path):

@@ -102,7 +102,8 @@ class TestSteps:
             ("0a", Rhythm(1)),
             ("0000a", Rhythm(4)),
             ("0ab", Rhythm(1)),
-            ("0a0ab", Rhythm(2)),  # the generator of a GAN: what it needs is a step
+            ("0a0ab", Rhythm(1, 1, 2)),  # the generator of a GAN steps on every other batch
+            ("00a00ab", Rhythm(2, 1, 2)),
             ("0aaaaab", Rhythm(1)),
             ("000aaa", Rhythm(1, 1, 3)),  # a pool of batches, trained on one by one
             ("0000aa", Rhythm(2, 1, 2)),
@@ -115,6 +116,12 @@ class TestSteps:
         finder, position = follow(cycle * 4)
         assert position == 2 * len(cycle)
         assert finder.rhythm(0) == rhythm
+
+    def test_two_optimizers_in_turn(self):
+        """A batch each: what one steps on the other does not see."""
+        finder, position = follow("0a0b" * 5)
+        assert position is not None
+        assert finder.rhythm(0) == Rhythm(1, 1, 2)
 
     def test_pools_of_unlike_sizes(self):
         finder, _ = follow("000aaa00aa0")
