@@ -139,19 +139,28 @@ def ratio_to(record: RunRecord, size: int, other: int) -> tuple[float, float, fl
     compared = ratio(_turns(record), size, other)
     if compared is not None:
         return compared.median, compared.low, compared.high
+    orders = _neighbours(record, size, other)
+    if not orders:
+        return None
+    middle = prod(median(one) for one in orders) ** (1 / len(orders))
+    every = [ratio for one in orders for ratio in one]
+    return middle, min(every), max(every)
+
+
+def _neighbours(record: RunRecord, size: int, other: int) -> list[list[float]]:
+    """Ratios of neighbouring trials, size first and other first apart.
+
+    In equal parts, what drift adds to one order it takes from the other.
+    """
     series = confirmations(record)
     mine, theirs = undisturbed(_of(series, size)), undisturbed(_of(series, other))
     if not mine or not theirs or min(map(throughput, theirs)) <= 0:
-        return None
+        return []
     ratios: defaultdict[int, list[float]] = defaultdict(list)
     for one in mine:
         for two in theirs:
             ratios[one.ordinal - two.ordinal].append(throughput(one) / throughput(two))
-    # Size first and other first in equal parts: what drift adds to one it takes from the other.
-    orders = [ratios[one] for one in (-1, 1) if one in ratios] or list(ratios.values())
-    middle = prod(median(one) for one in orders) ** (1 / len(orders))
-    every = [ratio for one in orders for ratio in one]
-    return middle, min(every), max(every)
+    return [ratios[one] for one in (-1, 1) if one in ratios] or list(ratios.values())
 
 
 def num_comparisons(record: RunRecord, size: int, other: int) -> int:
@@ -160,7 +169,8 @@ def num_comparisons(record: RunRecord, size: int, other: int) -> int:
     if compared is not None:
         return compared.num_samples
     series = confirmations(record)
-    return min(len(undisturbed(_of(series, one))) for one in (size, other))
+    readings = (len(undisturbed(_of(series, one))) for one in (size, other))
+    return min(*readings, sum(map(len, _neighbours(record, size, other))))
 
 
 def _of(series: list[Trial], size: int) -> list[Trial]:
@@ -178,24 +188,27 @@ def next_confirmation(record: RunRecord, budget: Budget) -> TrialRequest | None:
     if turns is not None and turns.turns is not None and budget.trial_s(turns) <= budget.left_s:
         return turns
     rounds = ROUNDS if len(sizes) > 1 and not _turns(record) else 1
-    wanted = min(sizes, key=lambda size: (counts[size], sizes.index(size)))
-    if counts[wanted] >= rounds:
-        return None
     if len([one for one in record.trials if one.purpose == "confirm"]) >= MAX_CONFIRMATIONS:
         return None
     # Two steps show whether it fits; only where sizes were timed is there a time to confirm.
     only_fits = record.goal.kind == "memory" and not record.goal.sizes
-    request = TrialRequest(
-        batch_size=wanted,
-        kind="fit" if only_fits else "timed",
-        purpose="confirm",
-        fresh_process=not series or record.trials[-1].worker != series[-1].worker,
-        reason="finalists again, interleaved, in a fresh process",
-    )
-    # The recommended size is always confirmed once; further rounds are worth what is left.
-    if counts[wanted] and budget.trial_s(request) > budget.left_s:
-        return None
-    return request
+    wanting = [
+        TrialRequest(
+            batch_size=size,
+            kind="fit" if only_fits else "timed",
+            purpose="confirm",
+            fresh_process=not series or record.trials[-1].worker != series[-1].worker,
+            reason="finalists again, interleaved, in a fresh process",
+        )
+        for size in sizes
+        if counts[size] < rounds
+    ]
+    # Each is always confirmed once; further rounds are worth what is left.
+    wanting = [
+        one for one in wanting if not counts[one.batch_size] or budget.trial_s(one) <= budget.left_s
+    ]
+    # In turn also where trials are disturbed: neighbours are compared.
+    return min(wanting, key=lambda one: len(_of(series, one.batch_size)), default=None)
 
 
 def _turns(record: RunRecord) -> list[Turns]:

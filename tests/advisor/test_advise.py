@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.confirm import ratio_to
+from batchadvisor.advisor.confirm import next_confirmation, num_comparisons, ratio_to
+from batchadvisor.advisor.cost import Budget
 from batchadvisor.advisor.facts import confirmations, pooled, searched, trusted_memory
 from batchadvisor.records import (
     BatchSizeSource,
@@ -168,6 +169,24 @@ class TestChoice:
     def test_one_comparison_is_called_one(self):
         advice = advise(record_of(numbered(*search_of(), *CONFIRMED[:2])))
         assert "95.3% of the throughput of 64 (one comparison)." in advice.reason
+
+    def test_a_comparison_is_of_neighbours(self):
+        """Each size was measured again for others' work, and they met once."""
+        busy = {"doubts": ("other processes used the cores",)}
+        series = [confirm(size, step_s, **busy) for size, step_s in ((32, 0.2), (64, 0.3))]
+        record = record_of(numbered(*search_of(), *(one for one in series for _ in range(3))))
+        assert num_comparisons(record, 32, 64) == 1
+        assert "(one comparison): too few comparisons to tell" in advise(record).reason
+
+    def test_finalists_take_turns_where_they_are_disturbed(self):
+        """The third disturbed trial of a size counts; until then the other size goes between."""
+        busy = {"doubts": ("other processes used the cores",)}
+        trials = search_of()
+        for expected in (32, 64) * 3:
+            record = record_of(numbered(*trials))
+            request = next_confirmation(record, Budget(record))
+            assert (request.batch_size, request.kind) == (expected, "timed")
+            trials = [*trials, confirm(expected, {32: 0.16, 64: 0.3}[expected], **busy)]
 
     def test_one_comparison_against_it_is_no_reason_for_it(self):
         """The budget allowed no second one, which might have turned the size down."""
