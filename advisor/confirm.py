@@ -63,9 +63,8 @@ def _was_slower(record: RunRecord, best: int, other: int) -> bool:
     """Whether the fresh process clearly found the runner-up faster than the best of the search."""
     if record.goal.kind != "throughput" or not _measured_enough(record, best, other):
         return False
-    found = ratio_to(record, best, other)
-    floor = 1 - clean_size.SPEED_COST  # less is not worth a change of mind
-    return found is not None and found[2] < floor and found[0] + _drift(record) < floor
+    # Less is not worth a change of mind.
+    return _clearly_below(record, best, other, 1 - clean_size.SPEED_COST)
 
 
 def best_of(record: RunRecord) -> int | None:
@@ -112,8 +111,7 @@ def _costs_too_much(record: RunRecord, size: int, best: int) -> bool:
             for which in (size, best)
         )
         return bool(mine and theirs) and median(mine) < floor * median(theirs)
-    found = ratio_to(record, size, best)
-    return found is not None and found[2] < floor and found[0] + _drift(record) < floor
+    return _clearly_below(record, size, best, floor)
 
 
 def _knee_finalists(record: RunRecord) -> tuple[int, ...]:
@@ -276,14 +274,11 @@ def next_tail(record: RunRecord) -> TrialRequest | None:
 def _after_rejections(record: RunRecord, size: int, best: int) -> int:
     """Moves from the knee towards the fastest size while the confirmation rejects it."""
     known = sorted({best, *(one for one in best_timed(record) if usable(record, one))})
-    drift = _drift(record)
     while size < best:
-        found = ratio_to(record, size, best)
-        if found is None or not _measured_enough(record, size, best):
-            return size  # not yet measured often enough to be turned down
-        floor = 1 - record.goal.tolerance
-        if found[2] >= floor or found[0] + drift >= floor:
-            return size  # not every pair turns it down, or not clearly
+        if not _measured_enough(record, size, best):
+            return size  # not yet often enough to be turned down
+        if not _clearly_below(record, size, best, 1 - record.goal.tolerance):
+            return size
         larger = [one for one in known if size < one <= best]
         step = allowed(record, size * STEP_UP, up=True)
         # A near neighbour that ran, else one between that will now be run.
@@ -300,14 +295,14 @@ def own_instead(record: RunRecord, size: int) -> int:
     own = record.discovery.native_batch_size if record.discovery is not None else size
     if record.goal.kind != "knee" or own <= size or not usable(record, own):
         return size
-    found = ratio_to(record, size, own)
-    floor = 1 - record.goal.tolerance
-    worse = found is not None and found[2] < floor and found[0] + _drift(record) < floor
-    return own if worse else size
+    return own if _clearly_below(record, size, own, 1 - record.goal.tolerance) else size
 
 
-def _drift(record: RunRecord) -> float:
-    return DRIFT if record.device is not None and record.device.kind == "cpu" else 0.0
+def _clearly_below(record: RunRecord, size: int, other: int, floor: float) -> bool:
+    """Whether every comparison puts a size below this share of another, by more than drift does."""
+    found = ratio_to(record, size, other)
+    drift = DRIFT if record.device is not None and record.device.kind == "cpu" else 0.0
+    return found is not None and found[2] < floor and found[0] + drift < floor
 
 
 def _fastest_above(record: RunRecord, size: int) -> int | None:

@@ -111,9 +111,8 @@ def _surely_slower(record: RunRecord, size: int) -> bool:
 
 def _other_than_the_fastest(record: RunRecord, size: int, best: int) -> str:
     """Why a size comes before the fastest of the search."""
-    ratio = ratio_to(record, size, best)
-    if ratio is not None:
-        shown = _of(record, size, best, f"the throughput of {best}")
+    shown = _of(record, size, best, f"the throughput of {best}")
+    if shown:
         return f"Faster in the fresh process than the fastest of the search: {shown}."
     confirmed = {one.batch_size for one in confirmations(record)}
     if size in confirmed and best not in confirmed:

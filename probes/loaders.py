@@ -17,7 +17,7 @@ from ..records import BatchSizeSource, LoaderInfo, SourceLine
 from .batch_sampler import Issues, SteeredBatchSampler, names_size, steered
 from .gauge import DRAWN, BatchGauge, falls_short
 from .lengths import FIRST_BATCHES, Lengths, LongestFirst
-from .sharing import sharing_of, why_dispatched
+from .sharing import length_of, sharing_of, why_dispatched
 
 
 class LoaderHandle:
@@ -290,18 +290,14 @@ def attribute_size(batch_sampler: Any) -> int | None:
 
 def samples_of(loader: DataLoader[Any]) -> int | None:
     """Samples of an epoch on this rank; `None` where nothing tells."""
-    try:
-        if isinstance(loader.dataset, IterableDataset):
-            return len(loader.dataset)  # type: ignore[arg-type]
-        batch_sampler = loader.batch_sampler
-        sampler = getattr(batch_sampler, "sampler", None)
-        while isinstance(sampler, SteeredBatchSampler) or type(sampler) is BatchSampler:
-            # One around the loader's own, that repeats it for ever: its length counts batches.
-            sampler = sampler.sampler
-        # A batch sampler of the script's own may have no sampler: the dataset is what it draws.
-        return len(sampler if sampler is not None else loader.dataset)  # type: ignore[arg-type]
-    except (TypeError, NotImplementedError, AttributeError):
-        return None
+    if isinstance(loader.dataset, IterableDataset):
+        return length_of(loader.dataset)
+    sampler = getattr(loader.batch_sampler, "sampler", None)
+    while isinstance(sampler, SteeredBatchSampler) or type(sampler) is BatchSampler:
+        # One around the loader's own, that repeats it for ever: its length counts batches.
+        sampler = sampler.sampler
+    # A batch sampler of the script's own may have no sampler: the dataset is what it draws.
+    return length_of(loader.dataset if sampler is None else sampler)
 
 
 def drops_last(loader: DataLoader[Any], seen: int | None = None) -> bool:
@@ -319,10 +315,7 @@ def _is_short_of_one(loader: DataLoader[Any], seen: int | None) -> bool:
     size, samples = attribute_size(loader.batch_sampler) or seen, samples_of(loader)
     if not size or not samples or not samples % size:
         return False
-    try:
-        return len(loader.batch_sampler) == samples // size  # type: ignore[arg-type]
-    except (TypeError, NotImplementedError, AttributeError):
-        return False
+    return length_of(loader.batch_sampler) == samples // size
 
 
 def sampler_name(loader: DataLoader[Any]) -> str:

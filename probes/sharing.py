@@ -73,7 +73,12 @@ def _samples(loader: DataLoader[Any], sampler: Any) -> int | None:
     dataset = loader.dataset if dataset is None else dataset
     if type(dataset).__name__ == "IterableDatasetShard":
         dataset = getattr(dataset, "dataset", dataset)
+    return length_of(dataset)
+
+
+def length_of(thing: Any) -> int | None:
+    """Its length; `None` of what has none: streams, and classes of scripts that inherit one."""
     try:
-        return len(dataset)
+        return len(thing)
     except (TypeError, NotImplementedError, AttributeError):
         return None

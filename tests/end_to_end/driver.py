@@ -244,9 +244,7 @@ _CHANGE = r"(?P<file>\S.*?):(?P<line>\d+)  (?P<before>.+?) → (?P<after>.+?)(  
 
 def changed_line(change):
     """File, line, text before and text after of an advice's change."""
-    match = re.match(
-        r"(?P<file>\S.*?):(?P<line>\d+)  (?P<before>.+?) → (?P<after>.+?)(   |; |$)", change
-    )
+    match = re.match(_CHANGE, change)
     assert match is not None, change
     return Path(match["file"]), int(match["line"]), match["before"], match["after"]
 
