@@ -265,15 +265,78 @@ class Turns(Record, frozen=True, kw_only=True):
         sizes: ascending.
         step_s: seconds per optimizer step, mean of a turn; one row a round, one column a size.
             `None` where a turn was not of the usual kind (a step that a scaler skipped).
+        lost_s: seconds of these that the steps waited for a core, by the kernel's count; empty
+            where that was not read. What a turn would have taken alone lies between.
     """
 
     sizes: tuple[Count, ...]
     step_s: tuple[tuple[float | None, ...], ...]
+    lost_s: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        if any(len(row) != len(self.sizes) for row in self.step_s):
+        if any(len(row) != len(self.sizes) for row in (*self.step_s, *self.lost_s)):
             msg = f"a round of {len(self.sizes)} sizes that took turns has another number of times"
             raise ValueError(msg)
+
+
+CauseKind = Literal[
+    "processes",  # other programs ran on the cores
+    "hypervisor",  # the host of a virtual machine gave the cores to others (steal)
+    "quota",  # the cgroup's CPU quota was used up (throttled)
+    "frequency",  # the cores ran slower than they may
+    "threads",  # the script has more computing threads than it has cores
+    "stopped",  # the process was stopped and continued
+]
+
+
+class Cause(Record, frozen=True, kw_only=True):
+    """Something outside the script that took time from a trial, with what shows it.
+
+    Attributes:
+        message: a clause that can end a sentence: "other programs used 1.2 of 2 cores (rustc 0.9)".
+        cores: cores that were taken, averaged over the trial, where that can be said.
+        lost_s: seconds taken, where that can be said.
+        remedy: what the user can do about it.
+    """
+
+    kind: CauseKind
+    message: str
+    cores: float | None = None
+    lost_s: float | None = None
+    remedy: str = ""
+
+
+StepMethod = Literal["clean steps", "low quantile", "all steps"]
+
+
+class StepQuality(Record, frozen=True, kw_only=True):
+    """Which of the timed steps were disturbed from outside, by the evidence that each carries.
+
+    Attributes:
+        num_steps: steps that were timed.
+        num_clean: steps without evidence of a disturbance.
+        num_disturbed: steps that show one. What is neither could not be judged.
+        stalled_s: seconds that the disturbed steps took longer than a usual step, all together.
+        longest_stall_s: of one step.
+        num_slow: clean steps that took more than twice the usual time: logging, evaluation,
+            garbage collection. They belong to the script.
+        slow_s: seconds that these took longer, all together.
+        method: what the trial's step time is. `clean steps`: the median over them. `low quantile`:
+            the first quartile of all steps, where clean ones could not be told apart; the interval
+            then reaches down to what the steps would have taken without the time that they waited
+            for a core. `all steps`: the median over all, where no evidence could be read.
+        unavailable: kinds of evidence that could not be read, and why.
+    """
+
+    num_steps: int
+    num_clean: int
+    num_disturbed: int
+    stalled_s: float = 0.0
+    longest_stall_s: float = 0.0
+    num_slow: int = 0
+    slow_s: float = 0.0
+    method: StepMethod = "clean steps"
+    unavailable: dict[str, str] = {}
 
 
 class RankTrial(Record, frozen=True, kw_only=True):
@@ -317,6 +380,10 @@ class Trial(Record, frozen=True, kw_only=True):
         elapsed_s: wall time of the whole trial, warm-up and profile included.
         ended_s: when it was over, in seconds since the search began.
         doubts: what may have disturbed the times.
+        quality: which timed steps were disturbed, and what the step time is therefore.
+        causes: what disturbed the trial, by name.
+        tool_cpu_pct: CPU time of batchadvisor's own process during the trial, in percent of the
+            trial's time on one core.
         ranks: what each rank measured, where several ran the trial in lock-step; the trial's own
             times are those of the slowest rank, its memory that of the fullest.
     """
@@ -348,6 +415,9 @@ class Trial(Record, frozen=True, kw_only=True):
     elapsed_s: float = 0.0
     ended_s: float | None = None
     doubts: tuple[str, ...] = ()
+    quality: StepQuality | None = None
+    causes: tuple[Cause, ...] = ()
+    tool_cpu_pct: float | None = None
     ranks: tuple[RankTrial, ...] = ()
     unavailable: dict[str, str] = {}
 
@@ -360,6 +430,11 @@ class Trial(Record, frozen=True, kw_only=True):
     def arrived_share(self) -> float:
         """Samples that reached the training loop over those that were drawn."""
         return 1.0 if self.mean_arrived is None else self.mean_arrived / self.batch_size
+
+    @property
+    def contended(self) -> bool:
+        """Whether its steps were disturbed so often that clean ones could not be told apart."""
+        return self.quality is not None and self.quality.method == "low quantile"
 
     @property
     def cut_short(self) -> bool:
