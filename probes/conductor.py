@@ -51,6 +51,7 @@ from .messages import (
 from .norms import RunningStatistics
 from .profiling import TraceProfiler, trace_path
 from .spread_model import probe_of_model
+from .step_evidence import EvidenceReader
 from .swallowed import Witness
 from .turns import TurnsWindow
 from .window import Window, WindowProfiler
@@ -86,6 +87,7 @@ class Conductor:
         self._device: DeviceProbe | None = None
         self._device_type = "cpu"
         self._window: Window | TurnsWindow | None = None
+        self._evidence: EvidenceReader | None = None
         self._size = 0
         self._num_batches = 0
         self._steps_a_cycle = 1
@@ -232,6 +234,8 @@ class Conductor:
         request = message.request
         if request.turns is None:
             self.ask(request.batch_size)  # before peaks are reset: it may prepare data
+        if request.kind != "fit":
+            self._evidence = EvidenceReader(throttled=host.throttle_files())
         self._window = window = self._window_for(message)
         self._size = window.size
         if request.turns is not None:
@@ -254,6 +258,8 @@ class Conductor:
                 self._device,
                 seed=message.ordinal,
                 time_limit_s=message.time_limit_s,
+                deadline_s=message.deadline_s,
+                evidence=self._evidence,
                 num_ahead=self.num_ahead,
                 agree=bool if agreement is None else agreement.agree,
             )
@@ -268,6 +274,9 @@ class Conductor:
             precision=message.precision,
             min_sample_s=message.min_sample_s,
             time_limit_s=message.time_limit_s,
+            deadline_s=message.deadline_s,
+            evidence=self._evidence,
+            asynchronous=self._device_type != "cpu",
             shrinks=request.batch_size < self._largest_so_far,
             num_ahead=self.num_ahead,
         )
@@ -363,6 +372,9 @@ class Conductor:
 
     def _finish(self, trial: Trial, steps: tuple[Any, ...] = ()) -> None:
         self._window = None
+        if self._evidence is not None:
+            self._evidence.close()
+            self._evidence = None
         files = self._touched()
         if files:
             self._send(Touched(files=files))

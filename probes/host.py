@@ -86,6 +86,11 @@ def num_oom_kills() -> int | None:
     return None
 
 
+def throttle_files() -> tuple[Path, ...]:
+    """`cpu.stat` of the cgroups that may hold this process to a quota, its own first."""
+    return tuple(path for folder in _cpu_folders() if (path := folder / "cpu.stat").exists())
+
+
 class CpuUse:
     """Who used the cores since this object was made."""
 
@@ -184,13 +189,22 @@ def _own_cpu_s() -> float:
 
 def _cgroup_folders() -> list[Path]:
     """The cgroup of this process and its parents that carry a memory controller."""
+    return _folders_of("memory")
+
+
+def _cpu_folders() -> list[Path]:
+    """The same for the CPU controller."""
+    return _folders_of("cpu")
+
+
+def _folders_of(controller: str) -> list[Path]:
     folders: list[Path] = []
     for line in _lines(Path("/proc/self/cgroup")):
         _, controllers, path = line.strip().split(":", 2)
         if controllers == "":
             base = _CGROUP
-        elif "memory" in controllers.split(","):
-            base = _CGROUP / "memory"
+        elif controller in controllers.split(","):
+            base = _CGROUP / controller
         else:
             continue
         own = base / path.lstrip("/")
@@ -214,10 +228,15 @@ def _reclaimable(folder: Path) -> int:
 
 
 def _cpu_quota() -> float | None:
-    for folder in _cgroup_folders():
+    """Cores that the cgroup lets this process use; `None` without a limit."""
+    for folder in _cpu_folders():
         words = " ".join(_lines(folder / "cpu.max")).split()
         if len(words) == 2 and words[0] != "max":
             return int(words[0]) / int(words[1])
+        quota = _number(folder / "cpu.cfs_quota_us")  # cgroup v1, -1 for no limit
+        period = _number(folder / "cpu.cfs_period_us")
+        if quota is not None and quota > 0 and period:
+            return quota / period
     return None
 
 

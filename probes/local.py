@@ -34,6 +34,7 @@ from .messages import CannotSteer, Message, Phase, Progress, Raised, RunTrial, S
 from .norm_inputs import NormInputs
 from .optimizers import optimizer_info
 from .profiling import TraceProfiler, trace_path
+from .step_evidence import EvidenceReader
 from .supervisor import WorkerGone
 from .versions import versions
 from .window import Window
@@ -110,6 +111,7 @@ class LocalWorker:
         request, ordinal = order.request, order.ordinal
         window: Window | None = None
         use = host.CpuUse()
+        evidence = EvidenceReader(throttled=host.throttle_files())
         try:
             self._prepare(request.batch_size)
             window = Window(
@@ -119,6 +121,9 @@ class LocalWorker:
                 precision=order.precision,
                 min_sample_s=order.min_sample_s,
                 time_limit_s=order.time_limit_s,
+                deadline_s=order.deadline_s,
+                evidence=evidence,
+                asynchronous=self._device_type != "cpu",
                 shrinks=request.batch_size < self._largest,
             )
             self._largest = max(self._largest, request.batch_size)
@@ -137,6 +142,8 @@ class LocalWorker:
             if request.purpose == "tail":
                 trial = msgspec.structs.replace(trial, tail=check_tail(trial, self._parameters))
             return _without_input(trial), window.samples()
+        finally:
+            evidence.close()
         raise gone
 
     def end(self) -> None:

@@ -97,6 +97,7 @@ class RunTrial(Message, frozen=True, kw_only=True):
         precision: relative half-width of the median's interval at which timing stops.
         min_sample_s: shorter steps are averaged in groups.
         time_limit_s: timing stops after this long once it has the fewest samples.
+        deadline_s: the whole trial ends after this long, with what it has by then.
     """
 
     request: TrialRequest
@@ -104,6 +105,7 @@ class RunTrial(Message, frozen=True, kw_only=True):
     precision: float
     min_sample_s: float = 0.0
     time_limit_s: float
+    deadline_s: float | None = None
 
 
 class RunPairs(Message, frozen=True, kw_only=True):
@@ -161,11 +163,24 @@ class Progress(Message, frozen=True, kw_only=True):
 
 
 class StepSample(msgspec.Struct, frozen=True, kw_only=True):
-    """One timed step as `Trial.step_s` means it; where several were timed together, their mean."""
+    """One timed step as `Trial.step_s` means it; where several were timed together, their mean.
+
+    Attributes:
+        lost_s: seconds that it lost to something outside the script; 0 for a clean step.
+        delay_s, stolen_s, throttled_s, switches, thread_s, process_s: what was counted meanwhile;
+            see step_evidence.py.
+    """
 
     step_s: float
     input_wait_s: float
     num_samples: int
+    lost_s: float | None = None
+    delay_s: float | None = None
+    stolen_s: float | None = None
+    throttled_s: float | None = None
+    switches: float | None = None
+    thread_s: float | None = None
+    process_s: float | None = None
 
 
 class Result(Message, frozen=True, kw_only=True):
