@@ -13,6 +13,8 @@ from .energy import samples_per_joule, thriftiest
 from .facts import (
     best_timed,
     confirmations,
+    own_size,
+    pooled,
     ran,
     ruled_out,
     searched,
@@ -24,7 +26,7 @@ from .knee import fastest, knee
 from .rounds import ratio
 from .sizes import allowed, has_batch_norm
 from .tail import last_batch
-from .turns import comparison
+from .turns import comparison, field
 
 ROUNDS = 2
 """Each finalist is measured this often, in turn."""
@@ -33,6 +35,8 @@ MAX_DISTURBED = 2
 MAX_CONFIRMATIONS = 12
 DRIFT = 0.03
 """What drift still moves a ratio of a few readings in turn by on a CPU."""
+DISAGREEMENT = 0.15
+"""Search and confirmation that differ by more, beyond their intervals, are a finding."""
 STEP_UP = 1.3
 """How much larger the next candidate is when a size is turned down."""
 
@@ -225,6 +229,9 @@ def _turns(record: RunRecord) -> list[Turns]:
 
 def _in_turn(record: RunRecord, sizes: tuple[int, ...]) -> TrialRequest | None:
     """The finalists in turn, where they may and have not yet."""
+    own = own_size(record)
+    if own is not None and own in field(record):
+        sizes = tuple(dict.fromkeys((*sizes, own)))
     if any(set(sizes) <= set(one.sizes) for one in _turns(record)):
         return None
     return comparison(record, sizes, "finalists in turn", purpose="confirm")
@@ -287,15 +294,27 @@ def _after_rejections(record: RunRecord, size: int, best: int) -> int:
     return size
 
 
-def own_instead(record: RunRecord, size: int) -> int:
-    """The script's own size where the fresh process clearly prefers it to a smaller knee.
+def agrees(record: RunRecord, size: int) -> bool:
+    """Whether the fresh process bears out what the search found of a size.
 
-    A single comparison moves no search, but a change that it speaks against is none to recommend.
+    It does not where it read another throughput, nor where its steps were disturbed so often that
+    its own reading says little.
     """
-    own = record.discovery.native_batch_size if record.discovery is not None else size
-    if record.goal.kind != "knee" or own <= size or not usable(record, own):
-        return size
-    return own if _clearly_below(record, size, own, 1 - record.goal.tolerance) else size
+    series = _of(confirmations(record), size)
+    if series and all(trial.contended for trial in series):
+        return False
+    return disagreement(record, size) is None
+
+
+def disagreement(record: RunRecord, size: int) -> float | None:
+    """Throughput in the fresh process over that of the search, where both intervals exclude 1."""
+    before = searched(record).get(size)
+    again = pooled(undisturbed(_of(confirmations(record), size)), "samples_per_s")
+    if before is None or before.samples_per_s is None or again is None:
+        return None
+    ratio = again.median / before.samples_per_s.median
+    apart = again.low > before.samples_per_s.high or again.high < before.samples_per_s.low
+    return ratio if apart and abs(ratio - 1) >= DISAGREEMENT else None
 
 
 def _clearly_below(record: RunRecord, size: int, other: int, floor: float) -> bool:
