@@ -6,6 +6,8 @@ from collections import defaultdict
 from math import prod
 from statistics import median
 
+import msgspec
+
 from ..records import RunRecord, Trial, TrialRequest, Turns
 from . import clean_size
 from .cost import Budget
@@ -23,6 +25,7 @@ from .facts import (
     usable,
 )
 from .knee import fastest, knee
+from .requests import fit_request, timed_request
 from .rounds import ratio
 from .sizes import allowed, has_batch_norm
 from .tail import last_batch
@@ -37,6 +40,7 @@ DRIFT = 0.03
 """What drift still moves a ratio of a few readings in turn by on a CPU."""
 DISAGREEMENT = 0.15
 """Search and confirmation that differ by more, beyond their intervals, are a finding."""
+_AGAIN = "finalists again, interleaved, in a fresh process"
 STEP_UP = 1.3
 """How much larger the next candidate is when a size is turned down."""
 
@@ -195,22 +199,27 @@ def next_confirmation(record: RunRecord, budget: Budget) -> TrialRequest | None:
     # Two steps show whether it fits; only where sizes were timed is there a time to confirm.
     only_fits = record.goal.kind == "memory" and not record.goal.sizes
     wanting = [
-        TrialRequest(
-            batch_size=size,
-            kind="fit" if only_fits else "timed",
-            purpose="confirm",
-            fresh_process=not series or record.trials[-1].worker != series[-1].worker,
-            reason="finalists again, interleaved, in a fresh process",
+        _confirming(
+            fit_request(size, _AGAIN)
+            if only_fits
+            else msgspec.structs.replace(timed_request(record, size, _AGAIN), profile=False),
+            fresh=not series or record.trials[-1].worker != series[-1].worker,
         )
         for size in sizes
         if counts[size] < rounds
     ]
-    # Each is always confirmed once; further rounds are worth what is left.
+    # Once each within all the time there is; further rounds are worth what the budget has left.
     wanting = [
-        one for one in wanting if not counts[one.batch_size] or budget.trial_s(one) <= budget.left_s
+        one
+        for one in wanting
+        if budget.trial_s(one) <= (budget.left_s if counts[one.batch_size] else budget.last_s)
     ]
     # In turn also where trials are disturbed: neighbours are compared.
     return min(wanting, key=lambda one: len(_of(series, one.batch_size)), default=None)
+
+
+def _confirming(request: TrialRequest, *, fresh: bool) -> TrialRequest:
+    return msgspec.structs.replace(request, purpose="confirm", fresh_process=fresh)
 
 
 def _turns(record: RunRecord) -> list[Turns]:
@@ -252,7 +261,7 @@ def _rounds(series: list[Trial], size: int) -> int:
     return len(trials) - min(disturbed, MAX_DISTURBED)
 
 
-def next_tail(record: RunRecord) -> TrialRequest | None:
+def next_tail(record: RunRecord, budget: Budget) -> TrialRequest | None:
     """A step of the real length of the epoch's last batch, if it has one and none ran yet.
 
     Where that is unknown and BatchNorm could meet a single sample, a step of one.
@@ -269,13 +278,14 @@ def next_tail(record: RunRecord) -> TrialRequest | None:
         return None
     series = confirmations(record)
     fresh = not series or record.trials[-1].worker != series[-1].worker
-    return TrialRequest(
+    request = TrialRequest(
         batch_size=left,
         kind="fit",
         purpose="tail",
         fresh_process=fresh,
         reason="a step of the last batch's length",
     )
+    return request if budget.trial_s(request) <= budget.last_s else None
 
 
 def _after_rejections(record: RunRecord, size: int, best: int) -> int:

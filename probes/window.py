@@ -229,6 +229,8 @@ class Window:
             return False
         if least < 2:  # steps are too long to wait until they settle
             return True
+        if self._clock() - self._started_s >= self._time_limit_s:
+            return True
         before, last = self._warmups[-2:]
         return abs(last - before) <= SETTLED * last or len(self._warmups) >= MAX_WARMUP_STEPS
 
