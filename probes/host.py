@@ -22,7 +22,8 @@ _UNLIMITED = 1 << 60  # cgroup v1 writes a number near 2^63 for "no limit"
 def num_cores() -> int:
     """Cores that this process may use: affinity, bounded by the cgroup's CPU quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    quota = _cpu_quota()
+    quotas = [quota_of(folder) for folder in cgroup_folders("cpu")]
+    quota = min((one for one in quotas if one), default=None)
     return max(1, min(cores or 1, round(quota)) if quota else cores or 1)
 
 
@@ -40,7 +41,7 @@ def available_bytes() -> tuple[int, str] | None:
     The smaller of what the kernel calls available and what the cgroup has left.
     """
     found = [(size, "available memory of the machine") for size in _meminfo("MemAvailable:")]
-    for folder in _cgroup_folders():
+    for folder in cgroup_folders("memory"):
         limit = _number(folder / "memory.max", folder / "memory.limit_in_bytes")
         used = _number(folder / "memory.current", folder / "memory.usage_in_bytes")
         if limit is not None and used is not None and limit < _UNLIMITED:
@@ -52,7 +53,7 @@ def available_bytes() -> tuple[int, str] | None:
 def total_bytes() -> int | None:
     """Memory of the machine or of the cgroup, whichever is smaller, in bytes."""
     found = _meminfo("MemTotal:")
-    for folder in _cgroup_folders():
+    for folder in cgroup_folders("memory"):
         limit = _number(folder / "memory.max", folder / "memory.limit_in_bytes")
         if limit is not None and limit < _UNLIMITED:
             found.append(limit)
@@ -76,7 +77,7 @@ def unused_limit_bytes() -> tuple[int, str] | None:
 
 def num_oom_kills() -> int | None:
     """How often the kernel killed a process for memory: here, or in this cgroup."""
-    for folder in _cgroup_folders():
+    for folder in cgroup_folders("memory"):
         for line in _lines(folder / "memory.events"):
             if line.startswith("oom_kill "):
                 return int(line.split()[1])
@@ -182,15 +183,15 @@ def _own_cpu_s() -> float:
     return total
 
 
-def _cgroup_folders() -> list[Path]:
-    """The cgroup of this process and its parents that carry a memory controller."""
+def cgroup_folders(controller: str) -> list[Path]:
+    """The cgroup of this process and its parents that carry a controller: `memory`, `cpu`."""
     folders: list[Path] = []
     for line in _lines(Path("/proc/self/cgroup")):
         _, controllers, path = line.strip().split(":", 2)
         if controllers == "":
             base = _CGROUP
-        elif "memory" in controllers.split(","):
-            base = _CGROUP / "memory"
+        elif controller in controllers.split(","):
+            base = _CGROUP / controller
         else:
             continue
         own = base / path.lstrip("/")
@@ -213,12 +214,13 @@ def _reclaimable(folder: Path) -> int:
     return max(found, default=0)
 
 
-def _cpu_quota() -> float | None:
-    for folder in _cgroup_folders():
-        words = " ".join(_lines(folder / "cpu.max")).split()
-        if len(words) == 2 and words[0] != "max":
-            return int(words[0]) / int(words[1])
-    return None
+def quota_of(folder: Path) -> float | None:
+    """Core-seconds a second that a cgroup may use; `None` without a limit."""
+    words = " ".join(_lines(folder / "cpu.max")).split()  # cgroup v2
+    if len(words) == 2 and words[0] != "max":
+        return int(words[0]) / int(words[1])
+    quota, period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+    return quota / period if quota and period and quota > 0 else None  # cgroup v1; -1: no limit
 
 
 def _number(*paths: Path) -> int | None:

@@ -122,6 +122,16 @@ class TestCores:
         root("cgroup/cpu.max", quota + "\n")
         assert host.num_cores() == cores
 
+    @pytest.mark.parametrize(("quota", "cores"), [("-1", 8), ("200000", 2), ("50000", 1)])
+    def test_quota_v1(self, root, monkeypatch, quota, cores):
+        """The smallest holds: here the parent's."""
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+        root("proc/self/cgroup", "4:memory:/\n1:cpu,cpuacct:/outer/inner\n")
+        for folder, micros in (("outer", quota), ("outer/inner", "400000")):
+            root(f"cgroup/cpu/{folder}/cpu.cfs_quota_us", micros + "\n")
+            root(f"cgroup/cpu/{folder}/cpu.cfs_period_us", "100000\n")
+        assert host.num_cores() == min(cores, 4)
+
     def test_affinity(self, root, monkeypatch):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
         assert host.num_cores() == 2
