@@ -13,12 +13,15 @@ from collections import defaultdict
 from collections.abc import Iterable
 from math import exp, log
 from statistics import fmean, median
+from typing import NamedTuple
 
 import msgspec
 
 from ..records import Spread, Turns
 from ..spread import CONFIDENCE, spread_of
 
+CLEAN_ROUNDS = 4
+"""So many rounds in which nothing was held up make the others unnecessary."""
 LEAST_SHARE = 0.01
 """No turn would have taken less than this share of its time."""
 MAX_SWEEPS = 50
@@ -72,28 +75,35 @@ def ratio(
 
     Where steps waited for a core, what they would have taken alone lies between their time and
     their time without the waiting. The interval holds for both ends: its low end compares `size`
-    as it was with `other` as fast as it can have been.
+    as it was with `other` as fast as it can have been. Rounds in which neither waited decide alone
+    where there are enough of them.
     """
-    middle: list[float] = []
-    low: list[float] = []
-    high: list[float] = []
+    readings: list[_Reading] = []
     for one in turns:
         if not {size, other} <= set(one.sizes):
             continue
         mine, theirs = one.sizes.index(size), one.sizes.index(other)
         for number, row in enumerate(one.step_s):
             a, b = row[mine], row[theirs]
-            if not a or not b or min(a, b) <= 0:
-                continue
-            share = size / other * b / a
-            middle.append(share)
-            low.append(share * _alone(one, number, theirs))
-            high.append(share / _alone(one, number, mine))
-    spread = spread_of(middle, confidence)
-    least, most = spread_of(low, confidence), spread_of(high, confidence)
+            if a and b and min(a, b) > 0:
+                alone = _alone(one, number, mine), _alone(one, number, theirs)
+                readings.append(_Reading(size / other * b / a, *alone))
+    clean = [one for one in readings if one.mine == one.theirs == 1]
+    readings = clean if len(clean) >= CLEAN_ROUNDS else readings
+    spread = spread_of([one.ratio for one in readings], confidence)
+    least = spread_of([one.ratio * one.theirs for one in readings], confidence)
+    most = spread_of([one.ratio / one.mine for one in readings], confidence)
     if spread is None or least is None or most is None:
         return None
     return msgspec.structs.replace(spread, low=least.low, high=most.high)
+
+
+class _Reading(NamedTuple):
+    """Two sizes in one round: the ratio of their rates, and the share of each time not lost."""
+
+    ratio: float
+    mine: float
+    theirs: float
 
 
 def _alone(turns: Turns, number: int, column: int) -> float:

@@ -17,6 +17,7 @@ import msgspec
 import torch
 
 from ..records import (
+    Cause,
     Discovery,
     Door,
     FileTouched,
@@ -48,6 +49,7 @@ from .messages import (
     WorkOrder,
     decode_to_worker,
 )
+from .neighbours import Surroundings
 from .norms import RunningStatistics
 from .profiling import TraceProfiler, trace_path
 from .spread_model import probe_of_model
@@ -97,7 +99,7 @@ class Conductor:
         self._agreement: Agreement | None = None
         self._largest_so_far = 0
         self._norms: RunningStatistics | None = None
-        self._cpu_use = host.CpuUse()
+        self._surroundings: Surroundings | None = None
         self._reported_s = 0.0
         self._reported_phase: Phase | None = None
         self._num_steps = self._num_elsewhere = 0
@@ -242,7 +244,9 @@ class Conductor:
             self.ask(window.size)
         self._steps_seen.clear()
         self._norms = RunningStatistics() if request.purpose == "tail" else None
-        self._cpu_use = host.CpuUse()
+        self._surroundings = None
+        if request.kind != "fit" and self._order.lockstep is None:  # other ranks are no strangers
+            self._surroundings = Surroundings(torch.get_num_threads())
         self._largest_so_far = max(self._largest_so_far, request.batch_size)
         self._reported_phase = None
         self._num_steps = self._num_elsewhere = 0
@@ -346,11 +350,9 @@ class Conductor:
 
     def _report(self, window: Window | TurnsWindow) -> None:
         assert self._run is not None
-        alone = self._order.lockstep is None  # the other ranks are no strangers
-        doubt = self._cpu_use.doubt() if window.request.kind != "fit" and alone else None
-        trial = window.result(
-            self._run.ordinal, self._order.worker, doubts=(doubt,) if doubt else ()
-        )
+        trial = window.result(self._run.ordinal, self._order.worker)
+        if self._surroundings is not None:
+            trial = with_causes(trial, self._surroundings.causes())
         if self._num_elsewhere:
             elsewhere = round(self._num_elsewhere / self._num_steps, 3)
             trial = msgspec.structs.replace(trial, steps_elsewhere=elsewhere)
@@ -405,6 +407,19 @@ class Conductor:
 def _wait_for_the_end() -> None:
     while True:
         time.sleep(3600)
+
+
+def with_causes(trial: Trial, causes: tuple[Cause, ...]) -> Trial:
+    """The trial with what disturbed it; a doubt only where too few of its steps were clean."""
+    if not trial.contended:
+        return msgspec.structs.replace(trial, causes=causes)
+    assert trial.quality is not None
+    messages = "; ".join(cause.message for cause in causes)
+    doubt = (
+        f"{trial.quality.num_disturbed} of {trial.quality.num_steps} steps were held up"
+        f"{': ' + messages if messages else ''}"
+    )
+    return msgspec.structs.replace(trial, causes=causes, doubts=(*trial.doubts, doubt))
 
 
 def check_tail(

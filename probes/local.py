@@ -25,12 +25,13 @@ from ..records import (
     TrialRequest,
 )
 from . import host
-from .conductor import check_tail
+from .conductor import check_tail, with_causes
 from .declared import Workload, WorkloadError
 from .devices import DeviceProbe, probe_for
 from .faults import is_out_of_memory, script_traceback
 from .inputs import AS_ASKED, ModelInputs
 from .messages import CannotSteer, Message, Phase, Progress, Raised, RunTrial, StepSample, WorkOrder
+from .neighbours import Surroundings
 from .norm_inputs import NormInputs
 from .optimizers import optimizer_info
 from .profiling import TraceProfiler, trace_path
@@ -110,7 +111,7 @@ class LocalWorker:
         assert self._device is not None
         request, ordinal = order.request, order.ordinal
         window: Window | None = None
-        use = host.CpuUse()
+        surroundings = Surroundings(torch.get_num_threads())
         evidence = EvidenceReader(throttled=host.throttle_files())
         try:
             self._prepare(request.batch_size)
@@ -137,8 +138,9 @@ class LocalWorker:
                 window.abandon()
             gone = self._gone(error)
         else:
-            doubt = use.doubt() if request.kind == "timed" else None
-            trial = window.result(ordinal, self.order.worker, doubts=(doubt,) if doubt else ())
+            trial = window.result(ordinal, self.order.worker)
+            if request.kind == "timed":
+                trial = with_causes(trial, surroundings.causes())
             if request.purpose == "tail":
                 trial = msgspec.structs.replace(trial, tail=check_tail(trial, self._parameters))
             return _without_input(trial), window.samples()

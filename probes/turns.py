@@ -8,6 +8,7 @@ A window like that of one size; see window.py. It holds no torch.
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections import Counter
@@ -21,6 +22,8 @@ from .messages import Phase, StepSample
 from .step_evidence import EvidenceReader, Reading, between
 from .window import Step, WindowDevice, sampled
 
+PATIENCE = 3
+"""Where rounds were disturbed, up to so many times those that were asked for are made."""
 MIN_ROUNDS = 3
 """Rounds that are made whatever time they take."""
 
@@ -166,7 +169,20 @@ class TurnsWindow:
         if num_rounds < min(MIN_ROUNDS, self._plan.num_rounds):
             return False
         late = self._clock() - self._started_s >= self._time_limit_s
-        return late or num_rounds >= self._plan.num_rounds
+        if late or num_rounds >= PATIENCE * self._plan.num_rounds:
+            return True
+        return num_rounds >= self._plan.num_rounds and (
+            self._evidence is None or self._num_clean_rounds() >= self._plan.num_rounds
+        )
+
+    def _num_clean_rounds(self) -> int:
+        """Rounds in which no size was held up."""
+        turns = self._turns()
+        return sum(
+            1
+            for row, lost in zip(turns.step_s, turns.lost_s, strict=True)
+            if None not in row and not any(lost)
+        )
 
     def _usual_micro_batches(self) -> int:
         counts = Counter(step.micro_batches for _, step in self._steps if step.micro_batches)
@@ -241,7 +257,7 @@ def _schedule(plan: TurnsPlan, seed: int, num_warmup_steps: int) -> Iterator[_Pl
     size before adds to one turn it does not add to all of that size.
     """
     rng = random.Random(seed)
-    for number in range(plan.num_rounds):
+    for number in itertools.count():
         columns = list(range(len(plan.sizes)))
         rng.shuffle(columns)
         for column in columns:

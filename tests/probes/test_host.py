@@ -122,6 +122,16 @@ class TestCores:
         root("cgroup/cpu.max", quota + "\n")
         assert host.num_cores() == cores
 
+    @pytest.mark.parametrize(("quota", "cores"), [("-1", 8), ("200000", 2), ("50000", 1)])
+    def test_quota_v1(self, root, monkeypatch, quota, cores):
+        """The smallest holds: here the parent's."""
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+        root("proc/self/cgroup", "4:memory:/\n1:cpu,cpuacct:/outer/inner\n")
+        for folder, micros in (("outer", quota), ("outer/inner", "400000")):
+            root(f"cgroup/cpu/{folder}/cpu.cfs_quota_us", micros + "\n")
+            root(f"cgroup/cpu/{folder}/cpu.cfs_period_us", "100000\n")
+        assert host.num_cores() == min(cores, 4)
+
     def test_affinity(self, root, monkeypatch):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
         assert host.num_cores() == 2
@@ -183,52 +193,3 @@ class TestDescendants:
                 time.sleep(0.01)
             assert named.pid in host.descendants(os.getpid())
             named.communicate(b"\n")
-
-
-class TestCpuUse:
-    """Ticks of a tenth of a second on a machine of four cores, over one second."""
-
-    @pytest.fixture
-    def after_one_second(self, monkeypatch):
-        def _doubt(busy, own, stolen=0.0):
-            clock = iter([0.0, 1.0])
-            machines = iter([(100.0, 5.0), (100.0 + busy, 5.0 + stolen)])
-            owns = iter([50.0, 50.0 + own])
-            monkeypatch.setattr(host.time, "monotonic", lambda: next(clock))
-            monkeypatch.setattr(host, "_machine_cpu_s", lambda: next(machines))
-            monkeypatch.setattr(host, "_own_cpu_s", lambda: next(owns))
-            monkeypatch.setattr(os, "cpu_count", lambda: 4)
-            return host.CpuUse().doubt()
-
-        return _doubt
-
-    @pytest.mark.parametrize(
-        ("busy", "own", "stolen", "part"),
-        [
-            (4.0, 4.0, 0.0, None),
-            (4.0, 3.9, 0.0, None),
-            (2.0, 1.0, 0.0, None),  # others had cores of their own
-            (4.0, 2.0, 0.0, "other processes used 2.0 of 4 cores"),
-            (3.0, 3.0, 0.9, "the hypervisor took 0.9 of 4 cores"),
-            (1.0, 2.0, 0.0, None),  # ticks may count more for us than for all
-        ],
-    )
-    def test_rules(self, after_one_second, busy, own, stolen, part):
-        doubt = after_one_second(busy, own, stolen)
-        assert (doubt is None) == (part is None)
-        assert part is None or doubt.startswith(part)
-
-    def test_too_short_to_say(self, monkeypatch):
-        use = host.CpuUse()
-        monkeypatch.setattr(host.time, "monotonic", lambda: use._started_s + 0.01)
-        assert use.doubt() is None
-
-    def test_without_proc(self, root):
-        assert host.CpuUse().doubt() is None
-
-    def test_ticks(self, root, monkeypatch):
-        monkeypatch.setattr(os, "sysconf", lambda _: 10)
-        root("proc/stat", "cpu  10 20 30 40 50 60 70 80 90 100\ncpu0 1 1 1 1\n")
-        assert host._machine_cpu_s() == pytest.approx((19.0, 8.0))
-        root("proc/stat", "cpu  10 20 30 40 50 60 70\n")
-        assert host._machine_cpu_s() == pytest.approx((19.0, 0.0))
