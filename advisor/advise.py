@@ -47,6 +47,7 @@ from .laws import fit_memory, fit_time
 from .observed import with_observed
 from .own_size import Decision, against_own, standing
 from .reasons import change, headline, reason
+from .scaling import steady
 from .sizes import largest_allowed
 from .tail import own_samples, tail_of
 from .training import training_of, with_steps_seen
@@ -243,7 +244,7 @@ def _epoch(record: RunRecord, samples_per_s: Spread | None, trial: Trial) -> Spr
 def _time_law(record: RunRecord, unavailable: dict[str, str]) -> TimeLaw | None:
     times = {
         size: one.step_s.median
-        for size, one in best_timed(record).items()
+        for size, one in steady(best_timed(record)).items()
         if one.step_s is not None
     }
     law = fit_time(times)
