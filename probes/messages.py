@@ -66,6 +66,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
         forced: the template was insisted on, whatever could be steered.
         lockstep: where the script is one rank of several.
         cores: the cores that it may use; empty for all.
+        silence_s: after so long without a sign of life it is taken for hung.
     """
 
     script: str
@@ -88,6 +89,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     forced: bool = False
     lockstep: Lockstep | None = None
     cores: tuple[int, ...] = ()
+    silence_s: float = 60.0
 
 
 class RunTrial(Message, frozen=True, kw_only=True):
