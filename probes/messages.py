@@ -67,6 +67,8 @@ class WorkOrder(Message, frozen=True, kw_only=True):
         lockstep: where the script is one rank of several.
         cores: the cores that it may use; empty for all.
         silence_s: after so long without a sign of life it is taken for hung.
+        ahead: only a preparation: import what every worker imports, say so, and await the order
+            that counts.
     """
 
     script: str
@@ -90,6 +92,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     lockstep: Lockstep | None = None
     cores: tuple[int, ...] = ()
     silence_s: float = 60.0
+    ahead: bool = False
 
 
 class RunTrial(Message, frozen=True, kw_only=True):
@@ -120,6 +123,10 @@ class RunPairs(Message, frozen=True, kw_only=True):
 
 
 # worker to supervisor ------------------------------------------------------------------------
+
+
+class Ready(Message, frozen=True):
+    """Everything is imported; the order is awaited."""
 
 
 class Hello(Message, frozen=True, kw_only=True):
@@ -230,7 +237,8 @@ class Touched(Message, frozen=True, kw_only=True):
 
 
 FromWorker = (
-    Hello
+    Ready
+    | Hello
     | Found
     | Spawning
     | Progress

@@ -119,6 +119,12 @@ def become_the_script(order: WorkOrder) -> None:
         sys.path.insert(0, str(Path(order.script).resolve().parent))
 
 
+def import_ahead() -> None:
+    """Imports what `steer` will need, torch above all; nothing is patched and no device asked."""
+    from . import conductor, devices, effects, keras_fit, patches, steering, versions  # noqa: F401
+    from .distributed import programs, spawned  # noqa: F401
+
+
 def run_script(order: WorkOrder, steering: Any) -> None:
     """Runs what the order names as `__main__`."""
     if order.door == "workload":
