@@ -8,6 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+from .bytecode import variables_for
 from .messages import Channel, ChannelClosedError, Ready, WorkOrder, decode_from_worker
 from .worker_start import worker_command
 
@@ -17,15 +18,16 @@ class Launched:
 
     Args:
         log: file for everything that it prints.
-        environment: its variables.
+        environment: its variables; TMPDIR is the run's own and goes with it.
     """
 
     def __init__(self, log: Path, environment: dict[str, str]) -> None:
+        environment = variables_for(environment, Path(environment["TMPDIR"]))
         their_read, our_write = os.pipe()
         our_read, their_write = os.pipe()
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                worker_command(their_read, their_write),
+                worker_command(their_read, their_write, environment),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
