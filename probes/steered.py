@@ -120,9 +120,16 @@ def become_the_script(order: WorkOrder) -> None:
 
 
 def import_ahead() -> None:
-    """Imports what `steer` will need, torch above all; nothing is patched and no device asked."""
+    """Imports what `steer` will need, torch above all; nothing is patched and no device asked.
+
+    And sympy, which the first optimizer imports. The rest of what it imports, torch._dynamo, reads
+    its settings then, and a script may set them first.
+    """
     from . import conductor, devices, effects, keras_fit, patches, steering, versions  # noqa: F401
     from .distributed import programs, spawned  # noqa: F401
+
+    with contextlib.suppress(ImportError):
+        import sympy  # noqa: F401
 
 
 def run_script(order: WorkOrder, steering: Any) -> None:
