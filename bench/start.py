@@ -131,7 +131,8 @@ def report(data: dict[str, Any]) -> str:
 def own_share(runs: Sequence[dict[str, Any]]) -> float:
     """CPU time of the command over the time of all trials, in percent."""
     pairs = [pair for run in runs for pair in zip(run["tool_cpu_pct"], run["trial_s"], strict=True)]
-    return sum(share * lasted for share, lasted in pairs) / sum(lasted for _, lasted in pairs)
+    whole: float = sum(lasted for _, lasted in pairs)
+    return sum(share * lasted for share, lasted in pairs) / whole
 
 
 def seconds(values: Any) -> str:

@@ -54,6 +54,7 @@ class Standby:
     def __init__(self, order: WorkOrder, log: Path, environment: dict[str, str]) -> None:
         self._order = order
         self._environment = environment
+        self._asleep = False
         self._launched = Launched(log, environment)
         with contextlib.suppress(ChannelClosedError):
             self._launched.channel.send(order)
@@ -65,11 +66,10 @@ class Standby:
 
     def is_asleep(self, timeout_s: float) -> bool:
         """Whether it is ready and sleeps, waited for so long."""
-        try:
-            line = self._launched.channel.receive_line(timeout_s)
-        except ChannelClosedError:
-            return False
-        return line is not None and isinstance(decode_from_worker(line), Ready)
+        with contextlib.suppress(ChannelClosedError):
+            line = None if self._asleep else self._launched.channel.receive_line(timeout_s)
+            self._asleep |= line is not None and isinstance(decode_from_worker(line), Ready)
+        return self._asleep
 
     def fits(self, order: WorkOrder, environment: dict[str, str]) -> bool:
         """Whether a worker of this order would have begun as it did, and it still lives."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import ctypes
+import importlib
 import os
 import runpy
 import signal
@@ -129,7 +130,7 @@ def import_ahead() -> None:
     from .distributed import programs, spawned  # noqa: F401
 
     with contextlib.suppress(ImportError):
-        import sympy  # noqa: F401
+        importlib.import_module("sympy")
 
 
 def run_script(order: WorkOrder, steering: Any) -> None:

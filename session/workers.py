@@ -11,14 +11,12 @@ import msgspec
 
 from ..advisor.facts import failed, ran
 from ..errors import BatchAdvisorError
-from ..probes import host
 from ..probes.distributed.group import RankGroup
 from ..probes.distributed.group_worker import GroupWorker
 from ..probes.distributed.ranked_worker import RankedWorker
 from ..probes.distributed.self_started import SelfStarted
 from ..probes.duty import DutyCycle
 from ..probes.interrupts import held_back
-from ..probes.launch import Launched, Standby
 from ..probes.messages import Progress, WorkOrder
 from ..probes.supervisor import RanksStarting, Worker, WorkerGone
 from ..probes.tree import Tree
@@ -30,6 +28,7 @@ from .failures import error_of
 from .journal import Journal
 from .options import RunOptions
 from .ranks import distribution_of
+from .standby import Reserve
 from .target import Target
 
 AnyWorker = Worker | RankedWorker
@@ -40,10 +39,6 @@ BATCH_CAPS = (8, 1)
 """Sizes with which discovery is tried again when the script's own does not fit."""
 MAX_RESTARTS = 2
 """New processes for a script that ends in the middle of a trial."""
-STANDBY_ROOM_BYTES = 2 << 30
-"""With less memory available no process stands by."""
-STANDBY_WAIT_S = 3.0
-"""The first trial waits at most so long for the process that stands by to fall asleep."""
 
 
 class Workers:
@@ -54,7 +49,7 @@ class Workers:
         watch: NVML beside it, on NVIDIA devices.
         num_measured: trials that `current` completed.
         brief: the script ends early, so that a trial must do with few steps.
-        ahead: the process that stands by for the next fresh one, where there is one.
+        reserve: the process that stands by for the next fresh one, where there is one.
     """
 
     may_stand_by = True
@@ -81,8 +76,13 @@ class Workers:
         self.watch: GpuWatch | None = None
         self.num_measured = 0
         self.brief = False
-        self.ahead: Standby | None = None
-        self._standby_sleeps = False
+        self.reserve = Reserve(
+            allowed=self.may_stand_by
+            and journal.keep
+            and group is None
+            and not target.cores
+            and options.memory_limit_bytes is None
+        )
         self._duty: DutyCycle | None = None
         self._tree = Tree(Path.cwd(), (journal.store.folder,))
 
@@ -96,20 +96,20 @@ class Workers:
         self._batch_cap = safe_cap(self._journal.record) or self._batch_cap
         while True:
             worker = self._spawn()
-            self._start_standby()
+            self._stand_by(worker.order)
             try:
                 try:
                     found = worker.discover()
                 except RanksStarting as starting:
                     assert isinstance(worker, Worker)
-                    self._end_standby()
+                    self.reserve.end()
                     worker = self._self_started(worker, starting)
                     found = worker.discover()
             except WorkerGone as gone:
                 self._smaller_or_raise(worker, gone)
                 continue
             self._found(worker, *found)
-            self._settle_standby()
+            self.reserve.settle()
             return worker
 
     def ready_for(self, request: TrialRequest) -> AnyWorker:
@@ -118,7 +118,7 @@ class Workers:
         Raises:
             BatchAdvisorError: the loop was not found.
         """
-        self._make_room()
+        self.reserve.make_room()
         if self.current is None or request.fresh_process:
             return self.start()
         return self.current
@@ -152,7 +152,7 @@ class Workers:
             last.callback(self._scratch.remove)
             if self.watch is not None:
                 last.callback(self.watch.close)
-            last.callback(self._end_standby)
+            last.callback(self.reserve.end)
             self.end()
 
     def may_restart(self, gone: WorkerGone) -> bool:
@@ -178,9 +178,10 @@ class Workers:
         self._journal.change(num_workers_started=number + 1)
         order = self._order(number)
         environment = worker_environment(self._target.device, self._scratch.path)
+        self.reserve.settle()
         with held_back():
             start = (
-                functools.partial(Worker, launched=self._from_standby(order, environment))
+                functools.partial(Worker, launched=self.reserve.take(order, environment))
                 if self._group is None
                 else functools.partial(GroupWorker, self._group)
             )
@@ -194,50 +195,13 @@ class Workers:
             )
         return self.current
 
-    def _start_standby(self) -> None:
-        """Beside the first process, while it measures nothing: the next one costs no import."""
-        if not self._wants_standby():
+    def _stand_by(self, first: WorkOrder) -> None:
+        """While the first process measures nothing, the next one is started as well."""
+        if first.worker:
             return
-        order = msgspec.structs.replace(self._order(-1), ahead=True)
         environment = worker_environment(self._target.device, self._scratch.path)
-        with held_back():
-            self.ahead = Standby(order, self._journal.store.log_path, environment)
-
-    def _wants_standby(self) -> bool:
-        first = self._journal.record.num_workers_started == 1
-        alone = self._group is None and not self._target.cores
-        if not (first and alone and self.may_stand_by and self._journal.keep):
-            return False
-        return _has_room(self._options.memory_limit_bytes) and host.num_cores() > 1
-
-    def _settle_standby(self) -> None:
-        """Nothing is measured before it sleeps; one that takes too long is given up."""
-        if self.ahead is not None and not self._standby_sleeps:
-            self._standby_sleeps = self.ahead.is_asleep(STANDBY_WAIT_S)
-            if not self._standby_sleeps:
-                self._end_standby()
-
-    def _from_standby(self, order: WorkOrder, environment: dict[str, str]) -> Launched | None:
-        """The process that stands by, if it began as this order wants it."""
-        self._settle_standby()
-        if self.ahead is None:
-            return None
-        if not self.ahead.fits(order, environment):
-            self._end_standby()
-            return None
-        standby, self.ahead = self.ahead, None
-        return standby.take()
-
-    def _make_room(self) -> None:
-        """What is left of the memory belongs to the script."""
-        if self.ahead is not None and not _has_room(self._options.memory_limit_bytes):
-            self._end_standby()
-
-    def _end_standby(self) -> None:
-        if self.ahead is not None:
-            with held_back():
-                self.ahead.end()
-                self.ahead = None
+        order = msgspec.structs.replace(first, ahead=True)
+        self.reserve.start(order, self._journal.store.log_path, environment)
 
     def _self_started(self, worker: Worker, starting: RanksStarting) -> AnyWorker:
         """The script starts ranks itself: from here on they are what is steered."""
@@ -323,12 +287,6 @@ class Workers:
             self._display.update(
                 progress.phase, progress.batch_size, progress.num_steps, progress.step_s
             )
-
-
-def _has_room(limit_bytes: int | None) -> bool:
-    """Whether memory for a process that stands by would be missed by nobody."""
-    available = host.available_bytes()
-    return limit_bytes is None and available is not None and available[0] >= STANDBY_ROOM_BYTES
 
 
 def safe_cap(record: RunRecord) -> int | None:

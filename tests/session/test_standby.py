@@ -13,7 +13,7 @@ from batchadvisor.probes.launch import Standby
 from batchadvisor.probes.worker_start import worker_environment
 from batchadvisor.records import Goal
 from batchadvisor.reports.progress import NullDisplay
-from batchadvisor.session import workers as session_workers
+from batchadvisor.session import standby as session_standby
 from batchadvisor.session.options import RunOptions
 from batchadvisor.session.run import Run
 
@@ -29,9 +29,8 @@ import json, sys, time
 from batchadvisor.reports.progress import NullDisplay
 from batchadvisor.session.run import Run, RunOptions
 with Run(RunOptions(script="train.py", device="cpu"), NullDisplay()) as run:
-    run.journal.change(num_workers_started=1)
-    run.workers._start_standby()
-    print(run.workers.ahead.pid, flush=True)
+    run.workers._stand_by(run.workers._order(0))
+    print(run.workers.reserve.standby.pid, flush=True)
     time.sleep(600)
 """
 
@@ -43,7 +42,7 @@ def room(tmp_path, monkeypatch):
     Path("train.py").write_text(COUNTS_ITS_STARTS + (SCRIPTS / "plain.py").read_text())
     monkeypatch.setattr(host, "num_cores", lambda: 2)
     monkeypatch.setattr(host, "available_bytes", lambda: (8 << 30, "of the test"))
-    monkeypatch.setattr(session_workers, "STANDBY_WAIT_S", 60.0)
+    monkeypatch.setattr(session_standby, "WAIT_S", 60.0)
 
 
 def run_of(**changes):
@@ -55,12 +54,11 @@ def run_of(**changes):
 def run():
     """A run that has started a process that stands by, and nothing else."""
     with run_of() as run:
-        run.journal.change(num_workers_started=1)
-        run.workers._start_standby()
+        run.workers._stand_by(run.workers._order(0))
         yield run
-        ahead = run.workers.ahead
-    if ahead is not None:
-        assert not is_alive(ahead.pid)
+        standby = run.workers.reserve.standby
+    if standby is not None:
+        assert not is_alive(standby.pid)
 
 
 def cpu_s(pid):
@@ -78,12 +76,12 @@ def files_of(pid):
 def test_the_next_process_of_a_run_is_the_one_that_stands_by():
     with run_of() as run:
         first = run.workers.start()
-        standby = run.workers.ahead
+        standby = run.workers.reserve.standby
         assert standby.pid != first.pid
         assert Path("starts.txt").read_text() == "\n"
         second = run.workers.start()
         assert second.pid == standby.pid
-        assert run.workers.ahead is None
+        assert run.workers.reserve.standby is None
         assert Path("starts.txt").read_text() == "\n\n"
         assert run.journal.record.num_workers_started == 2
         assert not is_alive(first.pid)
@@ -91,8 +89,8 @@ def test_the_next_process_of_a_run_is_the_one_that_stands_by():
 
 
 def test_it_sleeps_with_torch_in_it_and_knows_no_device(run):
-    run.workers._settle_standby()
-    pid = run.workers.ahead.pid
+    run.workers.reserve.settle()
+    pid = run.workers.reserve.standby.pid
     used_s = cpu_s(pid)
     time.sleep(0.5)
     assert cpu_s(pid) == used_s
@@ -102,52 +100,50 @@ def test_it_sleeps_with_torch_in_it_and_knows_no_device(run):
 
 
 def test_its_imports_search_the_folder_of_the_script_first():
-    """As plain Python does: what lies there would be imported later as well."""
+    """As plain Python does; it ends then, as any process of the script would."""
     Path("torch.py").write_text("open('shadow.txt', 'w'); raise ImportError('beside the script')")
     with run_of() as run:
-        run.journal.change(num_workers_started=1)
-        run.workers._start_standby()
-        assert not run.workers.ahead.is_asleep(60.0)  # it ends, as any process of the script would
+        run.workers._stand_by(run.workers._order(0))
+        assert not run.workers.reserve.standby.is_asleep(60.0)
     assert Path("shadow.txt").exists()
 
 
 def test_one_that_has_died_or_began_otherwise_is_not_taken(run):
     workers = run.workers
-    workers._end_standby()  # pytest changes the environment between a fixture and its test
-    workers._start_standby()
+    workers.reserve.end()  # pytest changes the environment between a fixture and its test
+    workers._stand_by(run.workers._order(0))
     order = workers._order(1)
     environment = worker_environment("cpu", workers._scratch.path)
-    assert workers.ahead.fits(order, environment)
-    assert not workers.ahead.fits(order, {**environment, "CUDA_VISIBLE_DEVICES": "1"})
-    os.kill(workers.ahead.pid, signal.SIGKILL)
-    assert_ended([workers.ahead.pid])
-    assert workers._from_standby(order, environment) is None
-    assert workers.ahead is None
+    assert workers.reserve.standby.fits(order, environment)
+    assert not workers.reserve.standby.fits(order, {**environment, "CUDA_VISIBLE_DEVICES": "1"})
+    os.kill(workers.reserve.standby.pid, signal.SIGKILL)
+    assert_ended([workers.reserve.standby.pid])
+    assert workers.reserve.take(order, environment) is None
+    assert workers.reserve.standby is None
 
 
 def test_one_that_takes_too_long_is_given_up(run, monkeypatch):
     """The first trial is not kept waiting, and nothing runs beside it."""
-    monkeypatch.setattr(session_workers, "STANDBY_WAIT_S", 0.0)
-    pid = run.workers.ahead.pid
-    run.workers._settle_standby()
-    assert run.workers.ahead is None
+    monkeypatch.setattr(session_standby, "WAIT_S", 0.0)
+    pid = run.workers.reserve.standby.pid
+    run.workers.reserve.settle()
+    assert run.workers.reserve.standby is None
     assert not is_alive(pid)
 
 
 def test_it_makes_room_when_memory_becomes_short(run, monkeypatch):
-    pid = run.workers.ahead.pid
-    run.workers._make_room()
+    pid = run.workers.reserve.standby.pid
+    run.workers.reserve.make_room()
     assert is_alive(pid)
     monkeypatch.setattr(host, "available_bytes", lambda: (1 << 30, "of the test"))
-    run.workers._make_room()
+    run.workers.reserve.make_room()
     assert not is_alive(pid)
 
 
 def test_ctrl_c_at_the_end_of_a_run(monkeypatch):
     with run_of() as run:
-        run.journal.change(num_workers_started=1)
-        run.workers._start_standby()
-        pid = run.workers.ahead.pid
+        run.workers._stand_by(run.workers._order(0))
+        pid = run.workers.reserve.standby.pid
         interrupted_once(monkeypatch, Standby, "end")
         with pytest.raises(KeyboardInterrupt):
             run.workers.close()
@@ -177,10 +173,8 @@ def test_kill_9_of_the_supervisor_ends_it_too():
 )
 def test_where_none_stands_by(monkeypatch, changes, machine):
     with run_of() as run:
-        run.journal.change(num_workers_started=1)
-        assert run.workers._wants_standby()
+        assert run.workers.reserve.has_room()
     for name, value in machine.items():
         monkeypatch.setattr(host, name, lambda value=value: value)
     with run_of(**changes, output=Path("other")) as run:
-        run.journal.change(num_workers_started=1)
-        assert not run.workers._wants_standby()
+        assert not run.workers.reserve.has_room()
