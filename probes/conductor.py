@@ -40,7 +40,6 @@ from .messages import (
     Found,
     Lockstep,
     PairsResult,
-    Phase,
     Progress,
     Result,
     RunPairs,
@@ -52,13 +51,13 @@ from .messages import (
 from .neighbours import Surroundings
 from .norms import RunningStatistics
 from .profiling import TraceProfiler, trace_path
+from .signs import SignsOfLife
 from .spread_model import probe_of_model
 from .step_evidence import EvidenceReader
 from .swallowed import Witness
 from .turns import TurnsWindow
 from .window import Window, WindowProfiler
 
-PROGRESS_PERIOD_S = 0.2
 PROFILE_BELOW = 0.90
 """Share of the capacity above which a trial is not profiled."""
 
@@ -100,8 +99,7 @@ class Conductor:
         self._largest_so_far = 0
         self._norms: RunningStatistics | None = None
         self._surroundings: Surroundings | None = None
-        self._reported_s = 0.0
-        self._reported_phase: Phase | None = None
+        self._signs = SignsOfLife(order.silence_s)
         self._num_steps = self._num_elsewhere = 0
         self.no_input = ""
         self.no_profile = ""
@@ -248,7 +246,7 @@ class Conductor:
         if request.kind != "fit" and self._order.lockstep is None:  # other ranks are no strangers
             self._surroundings = Surroundings(torch.get_num_threads())
         self._largest_so_far = max(self._largest_so_far, request.batch_size)
-        self._reported_phase = None
+        self._signs.begin()
         self._num_steps = self._num_elsewhere = 0
         self._progress(window)
         window.resume()
@@ -301,7 +299,8 @@ class Conductor:
 
     def _pair_boundary(self, pairs: PairWindow, parts: int) -> None:
         if not pairs.boundary(parts):
-            self._send(Progress(phase="timing", num_steps=pairs.num_steps))
+            if self._signs.due("timing"):
+                self._send(Progress(phase="timing", num_steps=pairs.num_steps))
             pairs.resume()
             return
         self._pairs = None
@@ -383,11 +382,8 @@ class Conductor:
         self._send(Result(trial=trial, steps=steps))
 
     def _progress(self, window: Window | TurnsWindow) -> None:
-        now = time.monotonic()
-        if window.phase == self._reported_phase and now - self._reported_s < PROGRESS_PERIOD_S:
+        if not self._signs.due(window.phase):
             return
-        self._reported_s = now
-        self._reported_phase = window.phase
         self._send(
             Progress(
                 phase=window.phase,

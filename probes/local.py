@@ -30,18 +30,18 @@ from .declared import Workload, WorkloadError
 from .devices import DeviceProbe, probe_for
 from .faults import is_out_of_memory, script_traceback
 from .inputs import AS_ASKED, ModelInputs
-from .messages import CannotSteer, Message, Phase, Progress, Raised, RunTrial, StepSample, WorkOrder
+from .messages import CannotSteer, Message, Progress, Raised, RunTrial, StepSample, WorkOrder
 from .neighbours import Surroundings
 from .norm_inputs import NormInputs
 from .optimizers import optimizer_info
 from .profiling import TraceProfiler, trace_path
+from .signs import SignsOfLife
 from .step_evidence import EvidenceReader
 from .supervisor import WorkerGone
 from .versions import versions
 from .window import Window
 from .workload import device_in_use, discovery_of
 
-PROGRESS_PERIOD_S = 0.2
 DISCOVERY_STEPS = 2
 _NO_LOADER = "a workload in a notebook fetches from no DataLoader that is watched"
 
@@ -81,7 +81,7 @@ class LocalWorker:
         self._proof = AS_ASKED
         self._parameters: list[torch.Tensor] = []
         self._workload: Workload | None = None
-        self._reported: tuple[Phase | None, float] = (None, 0.0)
+        self._signs = SignsOfLife(order.silence_s)
 
     def discover(self) -> tuple[Discovery, DeviceInfo]:
         """Makes two steps of the workload's own size.
@@ -249,11 +249,8 @@ class LocalWorker:
         )
 
     def _progress(self, window: Window) -> None:
-        phase, at_s = self._reported
-        now = time.monotonic()
-        if window.phase == phase and now - at_s < PROGRESS_PERIOD_S:
+        if not self._signs.due(window.phase):
             return
-        self._reported = (window.phase, now)
         self._on_progress(
             Progress(
                 phase=window.phase,

@@ -66,6 +66,9 @@ class WorkOrder(Message, frozen=True, kw_only=True):
         forced: the template was insisted on, whatever could be steered.
         lockstep: where the script is one rank of several.
         cores: the cores that it may use; empty for all.
+        silence_s: after so long without a sign of life it is taken for hung.
+        ahead: only a preparation: import what every worker imports, say so, and await the order
+            that counts.
     """
 
     script: str
@@ -88,6 +91,8 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     forced: bool = False
     lockstep: Lockstep | None = None
     cores: tuple[int, ...] = ()
+    silence_s: float = 60.0
+    ahead: bool = False
 
 
 class RunTrial(Message, frozen=True, kw_only=True):
@@ -120,6 +125,10 @@ class RunPairs(Message, frozen=True, kw_only=True):
 
 
 # worker to supervisor ------------------------------------------------------------------------
+
+
+class Ready(Message, frozen=True):
+    """Everything is imported; the order is awaited."""
 
 
 class Hello(Message, frozen=True, kw_only=True):
@@ -243,7 +252,8 @@ class Touched(Message, frozen=True, kw_only=True):
 
 
 FromWorker = (
-    Hello
+    Ready
+    | Hello
     | Found
     | Spawning
     | Progress

@@ -17,13 +17,13 @@ class Journal:
     Args:
         record: to begin with; that of an earlier part when a run is resumed.
         store: where it is saved.
-        keep: whether it is saved at all.
+        keep: whether it is saved at all; a run that is not kept makes no trials.
     """
 
     def __init__(self, record: RunRecord, store: RunStore, *, keep: bool) -> None:
         self.record = record
         self.store = store
-        self._keep = keep
+        self.keep = keep
         self._started_s = time.monotonic()
         self._search_started_s: float | None = None
         self._elapsed_before_s = record.elapsed_s
@@ -41,7 +41,7 @@ class Journal:
             search_s=self.search_s,
             **changes,
         )
-        if self._keep:
+        if self.keep:
             self.store.save(self.record)
 
     @property

@@ -248,7 +248,11 @@ class Run:
             time_limit_s=max(1.0, min(MAX_TIMED_S, goal.budget_s * BUDGET_SHARE)),
             deadline_s=self._left_s(request),
         )
+        since_s, since_cpu_s = time.monotonic(), time.process_time()
         trial, steps = worker.run(order)
+        if self._options.live is None:  # whose steps run in this very process
+            cpu_s, lasted_s = time.process_time() - since_cpu_s, time.monotonic() - since_s
+            trial = msgspec.structs.replace(trial, tool_cpu_pct=100 * cpu_s / lasted_s)
         self._store.append([{"trial": ordinal, **msgspec.to_builtins(one)} for one in steps])
         if self.workers.watch is not None:
             trial = self.workers.watch.into(trial, self._store)
