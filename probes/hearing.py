@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -25,6 +26,10 @@ class Silence(Exception):  # noqa: N818  a fact about the other side, no error o
     def __init__(self, limit_s: float) -> None:
         super().__init__(limit_s)
         self.limit_s = limit_s
+
+
+class TimeOver(Exception):  # noqa: N818  a bound that was set, no error
+    """What was waited for did not come within the time that it had."""
 
 
 class LastWords(Exception):  # noqa: N818  a normal way for a script to end
@@ -53,19 +58,25 @@ class Hearing:
         self.versions: Versions | None = None
         self._kept: deque[FromWorker] = deque()
 
-    def next(self, silence_s: float) -> FromWorker:
+    def next(self, silence_s: float, until_s: float | None = None) -> FromWorker:
         """The next message that is neither a sign of life nor a note.
 
+        Args:
+            until_s: waits no longer than up to this moment, by `time.monotonic`.
+
         Raises:
+            TimeOver: that moment has come.
             ChannelClosedError: the process is gone.
             Silence: nothing was heard for `silence_s`, or for ten steps where they take longer.
             LastWords: the script is over.
         """
         limit_s = silence_s
         while not self._kept:
-            line = self._channel.receive_line(limit_s)
+            left_s = None if until_s is None else until_s - time.monotonic()
+            short = left_s is not None and left_s < limit_s
+            line = self._channel.receive_line(max(0.0, left_s or 0.0) if short else limit_s)
             if line is None:
-                raise Silence(limit_s)
+                raise TimeOver if short else Silence(limit_s)
             message = decode_from_worker(line)
             if isinstance(message, Progress):
                 # A slow step is not a hang: the next may take several times as long.

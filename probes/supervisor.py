@@ -141,15 +141,19 @@ class Worker:
         """What the script touched, as far as it was told."""
         return self._hearing.files
 
-    def discover(self) -> tuple[Discovery, DeviceInfo]:
+    def discover(self, until_s: float | None = None) -> tuple[Discovery, DeviceInfo]:
         """Waits until the training loop is found.
 
+        Args:
+            until_s: no longer than up to this moment, by `time.monotonic`.
+
         Raises:
+            TimeOver: that moment came first.
             RanksStarting: the script starts ranks of its own; see distributed/self_started.py.
             WorkerGone: it was not found.
         """
         while True:
-            message = self._receive(self._setup_s)
+            message = self._receive(self._setup_s, until_s)
             if isinstance(message, Spawning):
                 raise RanksStarting(message.world_size, message.own_rank)
             if isinstance(message, Found):
@@ -285,10 +289,10 @@ class Worker:
         self._held |= shared_memory.held_by(group)
         return group
 
-    def _receive(self, silence_s: float) -> FromWorker:
+    def _receive(self, silence_s: float, until_s: float | None = None) -> FromWorker:
         """The next message; signs of life and notes are taken care of."""
         try:
-            return self._hearing.next(silence_s)
+            return self._hearing.next(silence_s, until_s)
         except ChannelClosedError:
             raise self._died() from None
         except Silence as silence:

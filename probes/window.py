@@ -278,20 +278,19 @@ class Window:
         return False
 
     def _profiled(self, *, late: bool) -> bool:
-        assert self._profiler is not None
+        profiler = self._profiler
+        assert profiler is not None
         try:
-            complete = self._profiler.step()
-            if late and not complete:
-                self._profiler.abandon()
-                self._profiler = None
+            if not profiler.step():
+                if not late:
+                    return False
+                profiler.abandon()
                 self._profile = Profile(unavailable={"trace": "cut short: the time was over"})
-                return True
-            if not complete:
-                return False
-            self._profile = self._profiler.finish()
+            else:
+                self._profile = profiler.finish()
         except Exception as error:  # noqa: BLE001
             with contextlib.suppress(Exception):  # one left running would slow what comes after
-                self._profiler.abandon()
+                profiler.abandon()
             self._drop_profile(error)
         self._profiler = None
         return True

@@ -18,6 +18,7 @@ from ..advisor.search import Done, expected, next_trial
 from ..errors import BatchAdvisorError, RunError, UsageError
 from ..probes.declared import path_of
 from ..probes.distributed.group import RankGroup
+from ..probes.hearing import TimeOver
 from ..probes.interrupts import held_back
 from ..probes.messages import Raised, RunTrial
 from ..probes.supervisor import WorkerGone
@@ -221,12 +222,18 @@ class Run:
         left_s = max(0.0, record.goal.budget_s - record.search_s)
         self._display.trial(request, f"{left_s:.0f} s of the budget left")
         started_s = time.monotonic()
+        self.workers.until_s = started_s + self._left_s(request)
         try:
             trial = self._run(self.workers.ready_for(request), request, ordinal)
         except KeyboardInterrupt:
             gone = WorkerGone("interrupted", "Ctrl-C")
             self._add(self._failed_trial(request, ordinal, gone, started_s))
             raise
+        except TimeOver:
+            self.workers.end()
+            self.journal.change()  # the time is spent, so that no other trial is asked for
+            self._display.note("the time was over before the fresh process was ready")
+            return
         except WorkerGone as over:
             if self.workers.may_restart(over):
                 return

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ..errors import BatchAdvisorError, RunError, UsageError
+from ..probes.hearing import TimeOver
 from ..probes.placeholder import PLACEHOLDER, filled, has_placeholder, proposal, source_of
 from ..probes.supervisor import WorkerGone
 from ..records import RunRecord, TrialRequest
@@ -106,8 +107,8 @@ class TemplateWorkers(Workers):
         self._size = size
         worker = self._spawn()
         try:
-            found = worker.discover()
-        except WorkerGone:
+            found = self._discover(worker)
+        except (WorkerGone, TimeOver):
             self.end()
             raise
         self._found(worker, *found)

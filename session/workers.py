@@ -49,6 +49,8 @@ class Workers:
         watch: NVML beside it, on NVIDIA devices.
         num_measured: trials that `current` completed.
         brief: the script ends early, so that a trial must do with few steps.
+        until_s: a process that is started takes no longer than up to this moment, by
+            `time.monotonic`, to come to its training loop; `None` for the first.
         reserve: the process that stands by for the next fresh one, where there is one.
     """
 
@@ -76,6 +78,7 @@ class Workers:
         self.watch: GpuWatch | None = None
         self.num_measured = 0
         self.brief = False
+        self.until_s: float | None = None
         self.reserve = Reserve(
             allowed=self.may_stand_by
             and journal.keep
@@ -99,7 +102,7 @@ class Workers:
             self._stand_by(worker.order)
             try:
                 try:
-                    found = worker.discover()
+                    found = self._discover(worker)
                 except RanksStarting as starting:
                     assert isinstance(worker, Worker)
                     self.reserve.end()
@@ -171,6 +174,14 @@ class Workers:
         return True
 
     # inside ----------------------------------------------------------------------------------
+
+    def _discover(self, worker: AnyWorker) -> tuple[Discovery, DeviceInfo]:
+        """Brings a process to its training loop, within the time that there is.
+
+        Raises:
+            TimeOver: it was not there by then.
+        """
+        return worker.discover(self.until_s) if isinstance(worker, Worker) else worker.discover()
 
     def _spawn(self) -> AnyWorker:
         options = self._options
