@@ -186,7 +186,7 @@ def _of(series: list[Trial], size: int) -> list[Trial]:
 def next_confirmation(record: RunRecord, budget: Budget) -> TrialRequest | None:
     """The next trial of the confirmation, `None` when it is complete."""
     sizes = finalists(record)
-    if not sizes:
+    if not sizes or _nothing_to_confirm(record, sizes):
         return None
     series = confirmations(record)
     counts = {size: _rounds(series, size) for size in sizes}
@@ -216,6 +216,11 @@ def next_confirmation(record: RunRecord, budget: Budget) -> TrialRequest | None:
     ]
     # In turn also where trials are disturbed: neighbours are compared.
     return min(wanting, key=lambda one: len(_of(series, one.batch_size)), default=None)
+
+
+def _nothing_to_confirm(record: RunRecord, sizes: tuple[int, ...]) -> bool:
+    """Whether the script's own size is all that was timed: then nothing is going to change."""
+    return sizes == (own_size(record),) and set(best_timed(record)) == set(sizes)
 
 
 def _confirming(request: TrialRequest, *, fresh: bool) -> TrialRequest:

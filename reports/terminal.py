@@ -17,6 +17,7 @@ from .wording import plural
 
 SURENESS = {
     "confirmed": "confirmed, measured again in a fresh process",
+    "not confirmed": "not confirmed, the fresh process does not bear it out",
     "measured once": "measured once, not confirmed in a fresh process",
     "partial": "partial, the measurement ended early and nothing was confirmed",
     "none": "none",
