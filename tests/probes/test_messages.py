@@ -14,6 +14,7 @@ from batchadvisor.probes.messages import (
     PairsResult,
     Progress,
     Raised,
+    Ready,
     Result,
     RunPairs,
     RunTrial,
@@ -73,6 +74,7 @@ DEVICE = DeviceInfo(
     kind="cpu", name="on paper", total_bytes=1, capacity_bytes=1, capacity_source="on paper"
 )
 FROM_WORKER = [
+    Ready(),
     Hello(versions=Versions(batchadvisor="1", python="3", torch="2")),
     Found(discovery=DISCOVERY, device=DEVICE, parallelism=Parallelism(devices={"cpu": 4})),
     Spawning(world_size=2),
