@@ -64,13 +64,14 @@ LEAVE_S = 30.0
 
 def measure_truth(path: Path, sizes: tuple[int, ...], rounds: int) -> dict[str, Any]:
     """Step times of each size in turn; the first quartile over rounds is what a quiet one takes."""
+    load = os.getloadavg()[0]
     with Bench(path, [], "cpu") as bench:
         turns = bench.in_turn(sizes, rounds)
     step_s = {}
     for column, size in enumerate(turns.sizes):
         times = sorted(row[column] for row in turns.step_s if row[column] is not None)
         step_s[str(size)] = times[len(times) // 4]
-    return {"step_s": step_s, "rounds": [list(row) for row in turns.step_s]}
+    return {"step_s": step_s, "load": load, "rounds": [list(row) for row in turns.step_s]}
 
 
 def true_step_s(truth: dict[str, Any], size: int) -> float:
@@ -215,6 +216,7 @@ def judged(row: dict[str, Any], truth: dict[str, Any], budget_s: float) -> dict[
     trials = row.get("trials", [])
     steps = [trial["step_s"]["median"] for trial in trials if trial["step_s"]]
     if "search_s" in row:
+        verdict["start_s"] = row["wall_s"] - row["search_s"]
         verdict["over_budget_s"] = row["search_s"] - 1.2 * budget_s - max(steps, default=0.0)
         verdict["right"] = verdict["right"] and verdict["over_budget_s"] <= 0
     qualities = [trial["quality"] for trial in trials if trial["quality"]]
@@ -331,7 +333,7 @@ def _interrupt_all(options: argparse.Namespace, results: Results) -> None:
     """Ctrl-C at random moments, until as many as asked for came before the run's own end."""
     rows = results.data["interrupts"]
     generator = random.Random(len(rows))
-    latest_s = {name: 1.2 * options.budget + 10 for name in options.scripts}
+    latest_s = dict.fromkeys(options.scripts, 1.2 * options.budget + 10)
     while (number := sum("took_s" in row for row in rows)) < options.interrupts:
         name = options.scripts[number % len(options.scripts)]
         start = time.monotonic()
@@ -361,22 +363,24 @@ def report(data: dict[str, Any]) -> str:
             name, kind, f"{sum(one['right'] for one in verdicts)}/{len(verdicts)}",
             "/".join(str(answers.count(one)) for one in ("size", "keeps own", "too noisy", "none")),
             sum(one.get("worse_than_own", False) for one in verdicts),
-            _worst(verdicts, "share_of_best", min, 2), _worst(verdicts, "over_budget_s", max, 1),
-            _worst(verdicts, "disturbed", statistics.median, 2),
+            _over(verdicts, "start_s", statistics.median, 1),
+            _over(verdicts, "share_of_best", min, 2), _over(verdicts, "over_budget_s", max, 1),
+            _over(verdicts, "disturbed", statistics.median, 2),
             f"{statistics.median(ratios):.3f}" if ratios else "-",
             f"{max(ratios, key=lambda one: abs(math.log(one))):.2f}" if ratios else "-",
-            _worst(verdicts, "tool_cpu_pct", max, 2),
+            _over(verdicts, "tool_cpu_pct", max, 2),
             " ".join(sorted({cause for one in verdicts for cause in one["causes"]})) or "-",
         ))  # fmt: skip
     if rows:
-        headings = ("script", "condition", "right", "size/own/noisy/none", "worse than own",
+        headings = ("script", "condition", "right", "size/own/noisy/none", "worse than own", "to first trial s",
                     "least share of best", "over budget s", "disturbed", "clean/quiet",
                     "worst", "tool CPU %", "causes")  # fmt: skip
         lines += [table(headings, rows), ""]
     lines += [f"not measured: {kind}: {why}" for kind, why in data["unavailable"].items()]
     for name, truth in data["truth"].items():
         speeds = [f"{key}: {speed(truth, int(key)):.0f}" for key in truth["step_s"]]
-        lines.append(f"truth of {name}, samples/s: {', '.join(speeds)}")
+        shown = ", ".join(speeds)
+        lines.append(f"truth of {name}, load {truth['load']:.1f} before, samples/s: {shown}")
     cuts = [row for row in data["interrupts"] if "took_s" in row]
     if cuts:
         kinds = sorted({row["record"] for row in cuts})
@@ -392,7 +396,7 @@ def report(data: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _worst(verdicts: list[dict[str, Any]], key: str, of: Any, digits: int) -> str:
+def _over(verdicts: list[dict[str, Any]], key: str, of: Any, digits: int) -> str:
     values = [one[key] for one in verdicts if key in one]
     return f"{of(values):.{digits}f}" if values else "-"
 
