@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil, exp, fsum, lgamma, log, log1p
 
 from .records import Spread
 
@@ -52,6 +53,51 @@ def spread_of(values: Sequence[float], confidence: float = CONFIDENCE) -> Spread
         num_samples=num,
         confidence=max(0.0, coverage),
     )
+
+
+def quantile_spread(
+    values: Sequence[float], share: float, confidence: float = CONFIDENCE
+) -> Spread | None:
+    """The quantile at `share` with its order-statistic interval, `None` when there is no value.
+
+    The interval from the i-th to the j-th smallest of n independent values covers the quantile
+    with probability P(i <= Binomial(n, share) < j) (David and Nagaraja, Order Statistics, 3rd ed.,
+    section 7.1). Ranks are widened from the middle, the side that adds more first, until that
+    reaches `confidence`; with few values it is the coverage of smallest to largest.
+
+    >>> spread = quantile_spread(range(1, 41), 0.25)
+    >>> [spread.low, spread.median, spread.high]
+    [6, 10, 15]
+    """
+    if not values:
+        return None
+    ordered = sorted(values)
+    num = len(ordered)
+    chance = [_binomial(num, k, share) for k in range(num + 1)]
+    middle = min(num, max(1, ceil(share * num)))
+    low, high = middle, middle  # ranks from 1; covered: Binomial in [low, high - 1]
+    covered = 0.0
+    while covered < confidence and (low > 1 or high < num):
+        below = chance[low - 1] if low > 1 else -1.0
+        above = chance[high] if high < num else -1.0
+        if below >= above:
+            low -= 1
+        else:
+            high += 1
+        covered = fsum(chance[low:high])
+    return Spread(
+        median=ordered[middle - 1],
+        low=ordered[low - 1],
+        high=ordered[high - 1],
+        num_samples=num,
+        confidence=min(1.0, covered),
+    )
+
+
+def _binomial(num: int, k: int, share: float) -> float:
+    """Probability of k successes in `num`; by logarithms, since thousands of steps overflow."""
+    ways = lgamma(num + 1) - lgamma(k + 1) - lgamma(num - k + 1)
+    return exp(ways + k * log(share) + (num - k) * log1p(-share))
 
 
 def inverse(spread: Spread, numerator: float) -> Spread:

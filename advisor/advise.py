@@ -24,13 +24,14 @@ from ..records import (
     Verdict,
 )
 from ..spread import inverse
-from .confirm import finalists, own_instead
+from .confirm import agrees, finalists
 from .distribution import num_ranks, scaling_of
 from .distribution_findings import distribution_findings
 from .energy import samples_per_joule
 from .facts import (
     best_timed,
     confirmations,
+    own_size,
     pooled,
     ran,
     smallest_bad,
@@ -44,7 +45,9 @@ from .findings import by_severity, findings_of
 from .knee import fastest
 from .laws import fit_memory, fit_time
 from .observed import with_observed
+from .own_size import Decision, against_own, standing
 from .reasons import change, headline, reason
+from .scaling import steady
 from .sizes import largest_allowed
 from .tail import own_samples, tail_of
 from .training import training_of, with_steps_seen
@@ -64,12 +67,14 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
     unavailable: dict[str, str] = {}
     time_law = _time_law(record, unavailable)
     memory_law = _memory_law(record, unavailable)
-    chosen = _choose(record, another=another)
+    wanted = _choose(record, another=another)
+    decision = _decide(record, wanted)
+    chosen = decision.size
     recommended = None if chosen is None else _choice(record, chosen)
     tail = _tail(record, chosen, time_law, memory_law, unavailable)
     check = _tail_check(record, tail)
     verdict = (
-        Verdict(limit="cannot tell", message="nothing ran")
+        Verdict(limit="cannot tell", message=_why_no_verdict(wanted))
         if chosen is None
         else verdict_at(record, chosen, time_law)
     )
@@ -93,17 +98,22 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
     scaling = scaling_of(record, chosen)
     advice = Advice(
         goal=record.goal,
-        headline=headline(recommended),
-        reason=reason(record, recommended, native_choice),
+        headline=headline(recommended, decision),
+        reason=reason(record, recommended, native_choice, decision),
         sureness=_sureness(record, chosen),
         recommended=recommended,
-        fastest=_optional(record, fastest(record)),
-        largest=_optional(record, max((one.batch_size for one in ran(record)), default=None)),
+        fastest=_optional(record, fastest(record) if len(best_timed(record)) > 1 else None),
+        largest=_optional(record, _largest(record)),
         native=native_choice,
+        standing=decision.standing,
+        considered=decision.considered,
+        against_own=decision.ratio,
         sizes=tuple(
             _choice(record, size) for size in sorted({one.batch_size for one in ran(record)})
         ),
-        change=change(record, chosen, None if training is None else training.micro_batches),
+        change=""
+        if decision.standing == "asked for"
+        else change(record, chosen, None if training is None else training.micro_batches),
         verdict=verdict,
         training=training,
         tail=tail,
@@ -137,13 +147,39 @@ def _choose(record: RunRecord, *, another: bool) -> int | None:
     runs = {one.batch_size for one in ran(record) if usable(record, one.batch_size)}
     for size in proposed:
         if size in runs and (size in confirmed or not confirmed or another):
-            return own_instead(record, size) if confirmed and not another else size
+            return size
     if record.goal.kind == "energy" and not proposed:
         return None
     if record.goal.kind == "memory":
         return max(runs, default=None)
     left = [size for size in best_timed(record) if size in runs]
     return max(left, key=lambda size: _throughput(record, size), default=None)
+
+
+def _decide(record: RunRecord, wanted: int | None) -> Decision:
+    """Whether the size of the goal may be recommended over the script's own."""
+    if wanted is None or record.observed is not None:  # a callback compares nothing
+        return Decision(wanted, "own")
+    found = standing(record, wanted)
+    compared = against_own(record, wanted)
+    ratio = None if compared is None else compared.ratio
+    if found in ("worse", "too noisy"):
+        return Decision(own_size(record), found, considered=wanted, ratio=ratio)
+    if found == "not compared":
+        return Decision(None, found, considered=wanted)
+    return Decision(wanted, found, ratio=ratio)
+
+
+def _why_no_verdict(wanted: int | None) -> str:
+    if wanted is None:
+        return "nothing ran"
+    return "the script's own size was not timed"
+
+
+def _largest(record: RunRecord) -> int | None:
+    """The largest size that ran, where there is more than one."""
+    sizes = {trial.batch_size for trial in ran(record)}
+    return max(sizes) if len(sizes) > 1 else None
 
 
 def _throughput(record: RunRecord, size: int) -> float:
@@ -174,7 +210,7 @@ def _choice(record: RunRecord, size: int) -> Choice:
         samples_per_s=samples_per_s,
         step_s=pooled(speaks, "step_s"),
         peak_bytes=None if memory is None else memory.peak_bytes,
-        epoch_s=_epoch(record, samples_per_s, trials[-1].arrived_share),
+        epoch_s=_epoch(record, samples_per_s, trials[-1]),
         samples_per_joule=_per_joule(trials),
     )
 
@@ -188,22 +224,27 @@ def _optional(record: RunRecord, size: int | None) -> Choice | None:
     return None if size is None else _choice(record, size)
 
 
-def _epoch(record: RunRecord, samples_per_s: Spread | None, arrive: float) -> Spread | None:
+def _epoch(record: RunRecord, samples_per_s: Spread | None, trial: Trial) -> Spread | None:
     """Seconds for a process's samples of one epoch at this rate; training steps only.
 
-    Args:
-        arrive: share of the samples that a collate function does not leave out.
+    Slow steps of the script's own (logging, saving) are part of it, as often as they were seen.
+    Samples that a collate function leaves out are not.
     """
     if record.discovery is None or samples_per_s is None:
         return None
     num_samples = own_samples(record.discovery)
-    return None if num_samples is None else inverse(samples_per_s, num_samples * arrive)
+    if num_samples is None:
+        return None
+    slow = 1.0
+    if trial.quality is not None and trial.step_s is not None and trial.quality.num_steps:
+        slow += trial.quality.slow_s / (trial.step_s.median * trial.quality.num_steps)
+    return inverse(samples_per_s, num_samples * trial.arrived_share * slow)
 
 
 def _time_law(record: RunRecord, unavailable: dict[str, str]) -> TimeLaw | None:
     times = {
         size: one.step_s.median
-        for size, one in best_timed(record).items()
+        for size, one in steady(best_timed(record)).items()
         if one.step_s is not None
     }
     law = fit_time(times)
@@ -274,9 +315,9 @@ def _tail_check(record: RunRecord, tail: Tail | None) -> TailCheck | None:
 
 def _sureness(
     record: RunRecord, size: int | None
-) -> Literal["confirmed", "measured once", "partial", "none"]:
+) -> Literal["confirmed", "not confirmed", "measured once", "partial", "none"]:
     if size is None:
         return "none"
     if any(one.batch_size == size for one in confirmations(record)):
-        return "confirmed"
+        return "confirmed" if agrees(record, size) else "not confirmed"
     return "measured once" if record.state == "finished" else "partial"

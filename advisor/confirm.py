@@ -6,6 +6,8 @@ from collections import defaultdict
 from math import prod
 from statistics import median
 
+import msgspec
+
 from ..records import RunRecord, Trial, TrialRequest, Turns
 from . import clean_size
 from .cost import Budget
@@ -13,6 +15,8 @@ from .energy import samples_per_joule, thriftiest
 from .facts import (
     best_timed,
     confirmations,
+    own_size,
+    pooled,
     ran,
     ruled_out,
     searched,
@@ -21,10 +25,11 @@ from .facts import (
     usable,
 )
 from .knee import fastest, knee
+from .requests import fit_request, timed_request
 from .rounds import ratio
 from .sizes import allowed, has_batch_norm
 from .tail import last_batch
-from .turns import comparison
+from .turns import comparison, field
 
 ROUNDS = 2
 """Each finalist is measured this often, in turn."""
@@ -33,6 +38,9 @@ MAX_DISTURBED = 2
 MAX_CONFIRMATIONS = 12
 DRIFT = 0.03
 """What drift still moves a ratio of a few readings in turn by on a CPU."""
+DISAGREEMENT = 0.15
+"""Search and confirmation that differ by more, beyond their intervals, are a finding."""
+_AGAIN = "finalists again, interleaved, in a fresh process"
 STEP_UP = 1.3
 """How much larger the next candidate is when a size is turned down."""
 
@@ -191,22 +199,27 @@ def next_confirmation(record: RunRecord, budget: Budget) -> TrialRequest | None:
     # Two steps show whether it fits; only where sizes were timed is there a time to confirm.
     only_fits = record.goal.kind == "memory" and not record.goal.sizes
     wanting = [
-        TrialRequest(
-            batch_size=size,
-            kind="fit" if only_fits else "timed",
-            purpose="confirm",
-            fresh_process=not series or record.trials[-1].worker != series[-1].worker,
-            reason="finalists again, interleaved, in a fresh process",
+        _confirming(
+            fit_request(size, _AGAIN)
+            if only_fits
+            else msgspec.structs.replace(timed_request(record, size, _AGAIN), profile=False),
+            fresh=not series or record.trials[-1].worker != series[-1].worker,
         )
         for size in sizes
         if counts[size] < rounds
     ]
-    # Each is always confirmed once; further rounds are worth what is left.
+    # Once each within all the time there is; further rounds are worth what the budget has left.
     wanting = [
-        one for one in wanting if not counts[one.batch_size] or budget.trial_s(one) <= budget.left_s
+        one
+        for one in wanting
+        if budget.trial_s(one) <= (budget.left_s if counts[one.batch_size] else budget.last_s)
     ]
     # In turn also where trials are disturbed: neighbours are compared.
     return min(wanting, key=lambda one: len(_of(series, one.batch_size)), default=None)
+
+
+def _confirming(request: TrialRequest, *, fresh: bool) -> TrialRequest:
+    return msgspec.structs.replace(request, purpose="confirm", fresh_process=fresh)
 
 
 def _turns(record: RunRecord) -> list[Turns]:
@@ -225,6 +238,9 @@ def _turns(record: RunRecord) -> list[Turns]:
 
 def _in_turn(record: RunRecord, sizes: tuple[int, ...]) -> TrialRequest | None:
     """The finalists in turn, where they may and have not yet."""
+    own = own_size(record)
+    if own is not None and own in field(record):
+        sizes = tuple(dict.fromkeys((*sizes, own)))
     if any(set(sizes) <= set(one.sizes) for one in _turns(record)):
         return None
     return comparison(record, sizes, "finalists in turn", purpose="confirm")
@@ -245,7 +261,7 @@ def _rounds(series: list[Trial], size: int) -> int:
     return len(trials) - min(disturbed, MAX_DISTURBED)
 
 
-def next_tail(record: RunRecord) -> TrialRequest | None:
+def next_tail(record: RunRecord, budget: Budget) -> TrialRequest | None:
     """A step of the real length of the epoch's last batch, if it has one and none ran yet.
 
     Where that is unknown and BatchNorm could meet a single sample, a step of one.
@@ -262,13 +278,14 @@ def next_tail(record: RunRecord) -> TrialRequest | None:
         return None
     series = confirmations(record)
     fresh = not series or record.trials[-1].worker != series[-1].worker
-    return TrialRequest(
+    request = TrialRequest(
         batch_size=left,
         kind="fit",
         purpose="tail",
         fresh_process=fresh,
         reason="a step of the last batch's length",
     )
+    return request if budget.trial_s(request) <= budget.last_s else None
 
 
 def _after_rejections(record: RunRecord, size: int, best: int) -> int:
@@ -287,15 +304,27 @@ def _after_rejections(record: RunRecord, size: int, best: int) -> int:
     return size
 
 
-def own_instead(record: RunRecord, size: int) -> int:
-    """The script's own size where the fresh process clearly prefers it to a smaller knee.
+def agrees(record: RunRecord, size: int) -> bool:
+    """Whether the fresh process bears out what the search found of a size.
 
-    A single comparison moves no search, but a change that it speaks against is none to recommend.
+    It does not where it read another throughput, nor where its steps were disturbed so often that
+    its own reading says little.
     """
-    own = record.discovery.native_batch_size if record.discovery is not None else size
-    if record.goal.kind != "knee" or own <= size or not usable(record, own):
-        return size
-    return own if _clearly_below(record, size, own, 1 - record.goal.tolerance) else size
+    series = _of(confirmations(record), size)
+    if series and all(trial.contended for trial in series):
+        return False
+    return disagreement(record, size) is None
+
+
+def disagreement(record: RunRecord, size: int) -> float | None:
+    """Throughput in the fresh process over that of the search, where both intervals exclude 1."""
+    before = searched(record).get(size)
+    again = pooled(undisturbed(_of(confirmations(record), size)), "samples_per_s")
+    if before is None or before.samples_per_s is None or again is None:
+        return None
+    ratio = again.median / before.samples_per_s.median
+    apart = again.low > before.samples_per_s.high or again.high < before.samples_per_s.low
+    return ratio if apart and abs(ratio - 1) >= DISAGREEMENT else None
 
 
 def _clearly_below(record: RunRecord, size: int, other: int, floor: float) -> bool:

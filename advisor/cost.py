@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ..records import RunRecord, TrialRequest, TurnsPlan
 from .facts import best_timed
@@ -12,11 +13,50 @@ TIMED_STEPS = 14
 """Steps of a timed trial, warm-up included, as a rule."""
 PROFILED_STEPS = 5
 """Steps of a profiled window with the profiler's own work, as a rule."""
+FULL_STEPS = 9
+"""The fewest steps of a trial that was not made shorter; as a rule it takes TIMED_STEPS."""
 FIT_STEPS = 3
 BUDGET_SPENT = "the budget is spent"
 """Why a search that its budget cut short is over."""
+OVERRUN = 1.2
+"""The confirmation may end after this many times the budget, and nothing later."""
+TRIAL_SHARE = 1 / 8
+"""A trial takes no more than this share of the budget where fewer steps allow it."""
 RESERVE_TRIALS = 4
 """Timed trials that are kept back for the confirmation."""
+
+
+class StepPlan(NamedTuple):
+    """The fewest steps of a timed trial.
+
+    Attributes:
+        profile: whether profiled steps follow.
+    """
+
+    num_warmup: int
+    num_timed: int
+    profile: bool
+
+    @property
+    def num_steps(self) -> int:
+        """All of them."""
+        return self.num_warmup + self.num_timed + (PROFILED_STEPS if self.profile else 0)
+
+
+_PLANS = (StepPlan(3, 6, True), StepPlan(3, 6, False), StepPlan(2, 4, False), StepPlan(1, 3, False))
+"""From the best to the shortest."""
+
+
+def step_plan(step_s: float, budget_s: float) -> StepPlan:
+    """The best plan that a step of this length leaves room for, else the shortest."""
+    room_s = TRIAL_SHARE * budget_s
+    fitting = (plan for plan in _PLANS if plan.num_steps * step_s <= room_s)
+    return next(fitting, _PLANS[-1])
+
+
+def has_long_steps(step_s: float, budget_s: float) -> bool:
+    """Whether steps are so long that a trial must do with fewer."""
+    return step_plan(step_s, budget_s) is not _PLANS[0]
 
 
 def turns_s(plan: TurnsPlan, step_s: Callable[[int], float]) -> float:
@@ -42,6 +82,8 @@ class Budget:
         }
         self._law = fit_time(self._times)
         self.left_s = record.goal.budget_s - record.search_s
+        self.last_s = OVERRUN * record.goal.budget_s - record.search_s
+        """Seconds until everything ends, the confirmation too."""
 
     def step_s(self, size: int) -> float:
         """Estimated seconds per counted step: as many optimizer steps as a pool has batches for."""
@@ -64,7 +106,10 @@ class Budget:
         """Estimated seconds of a trial."""
         if request.turns is not None:
             return turns_s(request.turns, self.step_s)
-        steps = FIT_STEPS if request.kind == "fit" else TIMED_STEPS
+        steps = FIT_STEPS
+        if request.kind == "timed":
+            fewer = request.min_warmup_steps + request.min_timed_steps
+            steps = TIMED_STEPS if fewer >= FULL_STEPS else fewer
         if request.profile:
             steps += PROFILED_STEPS
         setup_s = 0.0
@@ -81,16 +126,22 @@ class Budget:
             finalists = sorted(self._times)[-2:]
         else:
             finalists = sorted(self._times, key=lambda one: one / self._times[one])[-2:]
-        trials = RESERVE_TRIALS / 2 * sum(self.step_s(one) for one in finalists) * TIMED_STEPS
+        budget_s = self._record.goal.budget_s
+        trials = sum(
+            RESERVE_TRIALS / 2 * step_s * min(TIMED_STEPS, step_plan(step_s, budget_s).num_steps)
+            for step_s in map(self.step_s, finalists)
+        )
         apart = self._record.discovery.door == "template"
         return self._record.discovery.setup_s * (RESERVE_TRIALS if apart else 1) + trials
 
     def allows(self, request: TrialRequest) -> bool:
         """Whether a search trial leaves enough for the confirmation.
 
-        The first trials always may, up to the one of the script's own size: without it there is
-        nothing to compare with.
+        While there is any time the first trials may, up to the one of the script's own size:
+        without it there is nothing to compare with.
         """
+        if self.left_s <= 0:
+            return False
         discovery = self._record.discovery
         own = discovery.native_batch_size if discovery is not None else None
         if not self._times or (request.batch_size == own and own not in self._times):

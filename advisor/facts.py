@@ -15,6 +15,11 @@ WANDERING = 0.15
 """Logs of the speed of a whole machine wander by about so much within a run; see `_compared`."""
 
 
+def own_size(record: RunRecord) -> int | None:
+    """The script's own batch size."""
+    return record.discovery.native_batch_size if record.discovery is not None else None
+
+
 def ran(record: RunRecord) -> list[Trial]:
     """Trials in which the asked size arrived and the optimizer stepped; tails left out."""
     return [one for one in record.trials if one.ran and one.purpose != "tail"]

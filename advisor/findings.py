@@ -7,17 +7,10 @@ from collections.abc import Callable
 
 from ..records import Evidence, Finding, RunRecord, Tail, TailCheck
 from ..units import format_bytes
-from . import batch_findings
+from . import batch_findings, disturbances
+from .confirm import DISAGREEMENT, disagreement
 from .cost import BUDGET_SPENT
-from .facts import (
-    confirmations,
-    failed,
-    pooled,
-    ran,
-    searched,
-    smallest_bad,
-    undisturbed,
-)
+from .facts import failed, ran, searched, smallest_bad
 from .knee import fastest, uncompared
 from .sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
 from .suspects import slower_than_larger
@@ -26,8 +19,6 @@ from .tail_findings import tail_findings
 _NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 FALLING = 1.15
 """A step that takes this many times as long as one of a larger size, measured twice, is named."""
-DISAGREEMENT = 0.15
-"""Search and confirmation that differ by more, beyond their intervals, are a finding."""
 WIDE_INTERVAL = 0.10
 """Relative half-width of a step time from which on the machine is called noisy."""
 
@@ -42,7 +33,7 @@ def findings_of(
         found += _noise(record, batch_size)
         found += _disagreement(record, batch_size)
         found += _retries(record, batch_size)
-    for rule in (*_RULES, *batch_findings.RULES):
+    for rule in (*_RULES, *batch_findings.RULES, *disturbances.RULES):
         found += rule(record)
     return by_severity(found)
 
@@ -74,16 +65,8 @@ def _noise(record: RunRecord, batch_size: int) -> list[Finding]:
 
 def _disagreement(record: RunRecord, batch_size: int) -> list[Finding]:
     """The confirmation says something else than the search, beyond both intervals."""
-    one = searched(record).get(batch_size)
-    again = pooled(
-        undisturbed([one for one in confirmations(record) if one.batch_size == batch_size]),
-        "samples_per_s",
-    )
-    if one is None or one.samples_per_s is None or again is None:
-        return []
-    ratio = again.median / one.samples_per_s.median
-    apart = again.low > one.samples_per_s.high or again.high < one.samples_per_s.low
-    if not apart or abs(ratio - 1) < DISAGREEMENT:
+    ratio = disagreement(record, batch_size)
+    if ratio is None:
         return []
     return [
         Finding(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..records import Choice, RunRecord
+from ..records import Choice, RunRecord, Spread
 from ..units import format_bytes, format_measured, format_share
-from . import clean_size
+from . import clean_size, disturbances
 from .confirm import DRIFT, ROUNDS, finalists, num_comparisons, passed_over, ratio_to
 from .energy import samples_per_joule, thriftiest, why_not
 from .facts import (
@@ -22,40 +22,103 @@ from .facts import (
     trusted_memory,
 )
 from .knee import fastest, knee, tail_avoided
+from .own_size import Decision, says_nothing
 from .scaling import input_share
 from .sizes import smallest_sound
 from .tail import harmful
 from .thresholds import INPUT_SHARE
 
 
-def headline(choice: Choice | None) -> str:
+def headline(choice: Choice | None, decision: Decision | None = None) -> str:
     """The verdict in one line."""
     if choice is None:
         return "No batch size can be recommended."
-    words = [f"Use batch size {choice.batch_size}"]
-    if choice.samples_per_s is not None:
-        rate = choice.samples_per_s
-        half = rate.relative_half_width if rate.is_interval else 1.0
-        text = f"{format_measured(rate.median, half)} samples/s"
-        if rate.is_interval:
-            text += f" ±{half:.0%}" if half >= 0.095 else f" ±{half:.1%}"
-        words.append(text)
+    standing = "better" if decision is None else decision.standing
+    kept = standing in ("own", "worse", "too noisy") and decision is not None
+    words = [f"{'Keep' if kept else 'Use'} batch size {choice.batch_size}"]
+    if standing == "asked for":
+        words = [f"Of the sizes asked for, {choice.batch_size}"]
+    if standing == "too noisy" and decision is not None:
+        words.append(f"too noisy to tell whether {decision.considered} is better")
+    elif choice.samples_per_s is not None and not says_nothing(choice.samples_per_s):
+        words.append(f"{format_rate(choice.samples_per_s)}")
     if choice.peak_bytes is not None:
         words.append(f"peak {format_bytes(choice.peak_bytes)}")
     return ": ".join([words[0], ", ".join(words[1:])]) if words[1:] else words[0]
 
 
-def reason(record: RunRecord, choice: Choice | None, native: Choice | None) -> str:
+def format_rate(rate: Spread) -> str:
+    """Samples per second with the interval: plus or minus, or low to high where it is skewed."""
+    half = rate.relative_half_width if rate.is_interval else 1.0
+    if rate.is_skewed:
+        low, high = (format_measured(value, half) for value in (rate.low, rate.high))
+        return f"{low}–{high} samples/s"  # noqa: RUF001  a range
+    text = f"{format_measured(rate.median, half)} samples/s"
+    if rate.is_interval:
+        text += f" ±{half:.0%}" if half >= 0.095 else f" ±{half:.1%}"
+    return text
+
+
+def reason(
+    record: RunRecord,
+    choice: Choice | None,
+    native: Choice | None,
+    decision: Decision | None = None,
+) -> str:
     """Why this size, and what it gains over the script's own."""
+    if decision is not None and decision.standing == "not compared":
+        return _not_compared(record)
     if choice is None:
         return _why_nothing(record)
+    if decision is not None and decision.standing in ("worse", "too noisy"):
+        return " ".join(
+            part for part in (_kept(record, choice, decision), _left_out(record, native)) if part
+        )
+    if decision is not None and decision.standing == "asked for":
+        own = record.discovery.native_batch_size if record.discovery is not None else 0
+        others = [size for size in best_timed(record) if size != choice.batch_size]
+        why = f"{_objective(record, choice)} " if others else ""
+        add = "add it to --sizes" if record.goal.sizes else "lift the bound"
+        return (
+            f"{why}The script's own {own} was not asked for, so that nothing says how it "
+            f"compares: {add} to find out."
+        )
     parts = [_objective(record, choice)]
     if native is not None and native.batch_size != choice.batch_size:
-        parts.append(_against_native(choice, native))
+        parts.append(_against_native(choice, native, decision))
     elif native is not None:
         parts.append("This is the size the script has already.")
     parts.append(_left_out(record, native))
     return " ".join(one for one in parts if one)
+
+
+def _not_compared(record: RunRecord) -> str:
+    """Why nothing is recommended where the script's own size was not timed."""
+    own = record.discovery.native_batch_size if record.discovery is not None else 0
+    done = ", ".join(map(str, sorted({trial.batch_size for trial in ran(record)})))
+    return (
+        f"The script's own {own} was not timed, and no other size is recommended before it was "
+        f"compared with that. Sizes that ran: {done}. Go on with --resume."
+    )
+
+
+def _kept(record: RunRecord, choice: Choice, decision: Decision) -> str:
+    """Why the script keeps its size although the search found another."""
+    size, ratio = decision.considered, decision.ratio
+    between = ""
+    if ratio is not None:
+        between = f" (x{ratio.low:.2f} to x{ratio.high:.2f} the samples per second)"
+    if decision.standing == "worse":
+        return (
+            f"The search chose {size}, but compared with the script's own {choice.batch_size} it "
+            f"is not better{between}."
+        )
+    because = disturbances.said(record)
+    return (
+        f"The measurements do not tell whether {size} is better than the script's own "
+        f"{choice.batch_size}{between}{': ' + because if because else ''}. "
+        f"{disturbances.remedy(record)}"
+    )
 
 
 def _left_out(record: RunRecord, native: Choice | None) -> str:
@@ -77,6 +140,8 @@ def _objective(record: RunRecord, choice: Choice) -> str:
         return _instead_of(record, size, avoided)
     if kind == "memory":
         return f"The {_largest(record, size)}."
+    if len(best_timed(record)) == 1:
+        return "The only size that was timed."
     best = fastest(record)
     own = record.discovery.native_batch_size if record.discovery is not None else None
     sizes = searched(record)
@@ -224,26 +289,31 @@ def _limit(record: RunRecord) -> str:
     return f"{format_bytes(target_bytes(record) or 0)} ({less})"
 
 
-def _against_native(choice: Choice, native: Choice) -> str:
+def _against_native(choice: Choice, native: Choice, decision: Decision | None) -> str:
     if choice.samples_per_s is None or native.samples_per_s is None:
         return ""
-    ratio = choice.samples_per_s.median / native.samples_per_s.median
-    if not (choice.samples_per_s.is_interval and native.samples_per_s.is_interval):
-        return (
-            f"x{ratio:.2f} the samples per second of the script's own {native.batch_size}; how "
-            "much of that is noise one value alone does not tell."
+    own = native.batch_size
+    ratio = None if decision is None else decision.ratio
+    if ratio is None:
+        times = choice.samples_per_s.median / native.samples_per_s.median
+        if not (choice.samples_per_s.is_interval and native.samples_per_s.is_interval):
+            return (
+                f"x{times:.2f} the samples per second of the script's own {own}; how "
+                "much of that is noise one value alone does not tell."
+            )
+        ratio = Spread(
+            median=times,
+            low=choice.samples_per_s.low / native.samples_per_s.high,
+            high=choice.samples_per_s.high / native.samples_per_s.low,
+            num_samples=2,
+            confidence=0.9,
         )
-    low = choice.samples_per_s.low / native.samples_per_s.high
-    high = choice.samples_per_s.high / native.samples_per_s.low
-    if low <= 1 <= high:
-        return (
-            f"Against the script's own {native.batch_size} the noise shows no difference "
-            f"(x{low:.2f} to x{high:.2f})."
-        )
-    return (
-        f"x{ratio:.2f} the samples per second of the script's own {native.batch_size} "
-        f"(x{low:.2f} to x{high:.2f})."
-    )
+    between = f"(x{ratio.low:.2f} to x{ratio.high:.2f})"
+    if ratio.low <= 1 <= ratio.high:
+        return f"Against the script's own {own} the noise shows no difference {between}."
+    if says_nothing(ratio):
+        return f"Faster than the script's own {own} {between}."
+    return f"x{ratio.median:.2f} the samples per second of the script's own {own} {between}."
 
 
 def _why_nothing(record: RunRecord) -> str:

@@ -12,11 +12,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from math import exp, log
-from statistics import fmean
+from statistics import fmean, median
+from typing import NamedTuple
+
+import msgspec
 
 from ..records import Spread, Turns
-from ..spread import spread_of
+from ..spread import CONFIDENCE, spread_of
 
+CLEAN_ROUNDS = 4
+"""So many rounds in which nothing was held up make the others unnecessary."""
+LEAST_SHARE = 0.01
+"""No turn would have taken less than this share of its time."""
 MAX_SWEEPS = 50
 SETTLED = 1e-6
 """Alternations between the two effects end at a change this small; where all sizes are in all
@@ -30,33 +37,93 @@ def speeds(turns: Iterable[Turns], micro_batches: int = 1) -> dict[int, Spread]:
     """Samples per second by size, the drift between rounds taken out.
 
     The level is that of an average round. The interval is the order-statistic one of what is
-    left of each reading. Sizes that were never in one round with another are left out.
+    left of each reading; where steps waited for a core it reaches up to what they would have
+    reached without that. Sizes that were never in one round with another are left out.
 
     Args:
         micro_batches: batches per optimizer step.
     """
+    turns = tuple(turns)
     readings = readings_of(turns, micro_batches)
     if not readings:
         return {}
     by_round = _effects(readings)
     level = fmean(by_round)
     left: defaultdict[int, list[float]] = defaultdict(list)
-    for effect, found in zip(by_round, readings, strict=True):
-        for size, value in found.items():
+    for effect, reading in zip(by_round, readings, strict=True):
+        for size, value in reading.items():
             left[size].append(exp(value - effect + level))
     spreads = {size: spread_of(values) for size, values in sorted(left.items())}
-    return {size: one for size, one in spreads.items() if one is not None}
+    return {
+        size: reaching_up(spread, _lost_share(turns, size))
+        for size, spread in spreads.items()
+        if spread is not None
+    }
 
 
-def ratio(turns: Iterable[Turns], size: int, other: int) -> Spread | None:
-    """Throughput of `size` over that of `other`, from the rounds that had both."""
-    return spread_of(
-        [
-            exp(found[size] - found[other])
-            for found in readings_of(turns)
-            if size in found and other in found
-        ]
-    )
+def reaching_up(spread: Spread, lost_share: float) -> Spread:
+    """The spread of a rate whose steps lost this share of their time to something outside."""
+    if not lost_share:
+        return spread
+    return msgspec.structs.replace(spread, high=spread.high / (1 - lost_share))
+
+
+def ratio(
+    turns: Iterable[Turns], size: int, other: int, confidence: float = CONFIDENCE
+) -> Spread | None:
+    """Throughput of `size` over that of `other`, from the rounds that had both.
+
+    Where steps waited for a core, what they would have taken alone lies between their time and
+    their time without the waiting. The interval holds for both ends: its low end compares `size`
+    as it was with `other` as fast as it can have been. Rounds in which neither waited decide alone
+    where there are enough of them.
+    """
+    readings: list[_Reading] = []
+    for one in turns:
+        if not {size, other} <= set(one.sizes):
+            continue
+        mine, theirs = one.sizes.index(size), one.sizes.index(other)
+        for number, row in enumerate(one.step_s):
+            a, b = row[mine], row[theirs]
+            if a and b and min(a, b) > 0:
+                alone = _alone(one, number, mine), _alone(one, number, theirs)
+                readings.append(_Reading(size / other * b / a, *alone))
+    clean = [one for one in readings if one.mine == one.theirs == 1]
+    readings = clean if len(clean) >= CLEAN_ROUNDS else readings
+    spread = spread_of([one.ratio for one in readings], confidence)
+    least = spread_of([one.ratio * one.theirs for one in readings], confidence)
+    most = spread_of([one.ratio / one.mine for one in readings], confidence)
+    if spread is None or least is None or most is None:
+        return None
+    return msgspec.structs.replace(spread, low=least.low, high=most.high)
+
+
+class _Reading(NamedTuple):
+    """Two sizes in one round: the ratio of their rates, and the share of each time not lost."""
+
+    ratio: float
+    mine: float
+    theirs: float
+
+
+def _alone(turns: Turns, number: int, column: int) -> float:
+    """The share of a turn's time that was not lost, above 0."""
+    seconds = turns.step_s[number][column]
+    if not turns.lost_s or not seconds:
+        return 1.0
+    return max(LEAST_SHARE, 1 - turns.lost_s[number][column] / seconds)
+
+
+def _lost_share(turns: Iterable[Turns], size: int) -> float:
+    """The share of its time that a usual turn of a size lost."""
+    shares = [
+        1 - _alone(one, number, one.sizes.index(size))
+        for one in turns
+        if size in one.sizes
+        for number, row in enumerate(one.step_s)
+        if row[one.sizes.index(size)]
+    ]
+    return median(shares) if shares else 0.0
 
 
 def readings_of(turns: Iterable[Turns], micro_batches: int = 1) -> Readings:
@@ -70,7 +137,7 @@ def readings_of(turns: Iterable[Turns], micro_batches: int = 1) -> Readings:
         for one in turns
         for row in one.step_s
     ]
-    return [found for found in rounds if len(found) > 1]
+    return [reading for reading in rounds if len(reading) > 1]
 
 
 def _effects(readings: Readings) -> list[float]:

@@ -53,7 +53,7 @@ class Scaling(Record, frozen=True, kw_only=True):
 
 def scaling_at(record: RunRecord, batch_size: int, law: TimeLaw | None) -> Scaling:
     """What the other sizes of a record say about one."""
-    sizes = best_timed(record)
+    sizes = steady(best_timed(record))
     if _contradicted(sizes):
         return Scaling(at_memory_limit=_at_the_limit(record, batch_size), contradicted=True)
     gain = marginal_gain(sizes, batch_size)
@@ -67,6 +67,14 @@ def scaling_at(record: RunRecord, batch_size: int, law: TimeLaw | None) -> Scali
         fixed_high=None if fixed is None else fixed[2],
         at_memory_limit=_at_the_limit(record, batch_size),
     )
+
+
+def steady(sizes: dict[int, Trial]) -> dict[int, Trial]:
+    """The sizes whose step time is that of clean steps.
+
+    What neighbours on the cores add is no cost of the step.
+    """
+    return {size: trial for size, trial in sizes.items() if not trial.contended}
 
 
 def _contradicted(sizes: dict[int, Trial]) -> bool:

@@ -14,7 +14,16 @@ import msgspec
 
 from ..records import RunRecord, TrialRequest
 from . import confirm, knee_search, largest
-from .cost import BUDGET_SPENT, FIT_STEPS, RESERVE_TRIALS, TIMED_STEPS, Budget
+from .cost import (
+    BUDGET_SPENT,
+    FIT_STEPS,
+    OVERRUN,
+    RESERVE_TRIALS,
+    TIMED_STEPS,
+    Budget,
+    has_long_steps,
+    step_plan,
+)
 from .energy import energy_measured, why_not
 from .facts import failed, over_target, ran, searched, searched_trials, smallest_bad
 from .requests import fit_request, timed_request
@@ -46,7 +55,7 @@ def next_trial(record: RunRecord) -> TrialRequest | Done:
     if isinstance(request, TrialRequest) and budget.allows(request):
         return request
     out_of_time = isinstance(request, TrialRequest)
-    last = confirm.next_confirmation(record, budget) or confirm.next_tail(record)
+    last = confirm.next_confirmation(record, budget) or confirm.next_tail(record, budget)
     if last is not None:
         return last
     if out_of_time:
@@ -54,14 +63,42 @@ def next_trial(record: RunRecord) -> TrialRequest | Done:
     return Done(request if isinstance(request, str) else "all is measured")
 
 
-def expected_steps(record: RunRecord) -> tuple[int, int]:
-    """Roughly how many sizes and optimizer steps a search takes, said before it starts."""
-    found = record.discovery
-    each = 1 if found is None else found.pool * found.steps_per_batch
+class Expected(msgspec.Struct, frozen=True):
+    """What a search takes, roughly, said before it starts.
+
+    Attributes:
+        num_sizes, num_steps: as a rule; fewer sizes where the budget has no more.
+        window_s: of one size, by the script's own step time; `None` where that is unknown.
+        fits: whether the budget has time for as many sizes as a search takes as a rule.
+        enough_s: a budget that lets two sizes be compared, where this one does not.
+    """
+
+    num_sizes: int
+    num_steps: int
+    window_s: float | None = None
+    fits: bool = True
+    enough_s: float | None = None
+
+
+def expected(record: RunRecord) -> Expected:
+    """An estimate from the step time that was seen while the training loop was found."""
+    discovery = record.discovery
+    each = 1 if discovery is None else discovery.pool * discovery.steps_per_batch
     if record.goal.kind == "memory":
-        return FIT_SIZES, FIT_SIZES * FIT_STEPS * each
-    sizes = len(record.goal.sizes) or TIMED_SIZES
-    return sizes, (sizes + RESERVE_TRIALS) * TIMED_STEPS * each
+        return Expected(FIT_SIZES, FIT_SIZES * FIT_STEPS * each)
+    usual = len(record.goal.sizes) or TIMED_SIZES
+    steps = (usual + RESERVE_TRIALS) * TIMED_STEPS * each
+    if discovery is None or discovery.native_step_s is None:
+        return Expected(usual, steps)
+    budget_s = record.goal.budget_s
+    step_s = Budget(record).step_s(discovery.native_batch_size)
+    num_steps = step_plan(step_s, budget_s).num_steps
+    window_s = num_steps * step_s
+    if window_s * usual <= budget_s:
+        return Expected(usual, steps, window_s)
+    fitting = min(usual, int(budget_s / window_s))
+    enough_s = None if fitting >= 2 else OVERRUN * 2 * window_s
+    return Expected(fitting, fitting * num_steps * each, window_s, fits=False, enough_s=enough_s)
 
 
 def _must_stop(record: RunRecord) -> str | None:
@@ -130,7 +167,10 @@ def _first(record: RunRecord) -> TrialRequest | None:
     refused = smallest_bad(record)
     bad = min([*over, *([] if refused is None else [refused])], default=None)
     wanted = [(start, "the script's own size" if start == native else "asked for by --start")]
-    if record.goal.kind == "knee" and not record.goal.start and native >= 4:
+    if start != native:
+        wanted.append((native, "the script's own size, to compare with"))
+    long = has_long_steps(Budget(record).step_s(native), record.goal.budget_s)
+    if record.goal.kind == "knee" and not record.goal.start and native >= 4 and not long:
         small = max(least, native // 8)
         wanted.insert(0, (allowed(record, small), "a small size, for the fixed cost"))
     if record.goal.kind == "memory":  # two steps are enough to see the memory

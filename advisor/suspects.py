@@ -40,7 +40,11 @@ def slower_than_larger(sizes: dict[int, Trial], factor: float) -> list[int]:
 
     Of as many batches: a script that steps after so many samples needs fewer of a larger size.
     """
-    times = {size: one.step_s.median for size, one in sizes.items() if one.step_s is not None}
+    times = {
+        size: one.step_s.median
+        for size, one in sizes.items()
+        if one.step_s is not None and not one.contended
+    }
     return [
         size
         for size, time in times.items()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from ..records import Evidence, Helps, Limit, Profile, RunRecord, TimeLaw, Trial, Verdict
+from . import disturbances
 from .by_times import by_times
 from .facts import best_timed
 from .limits import Losses, losses_of, message_of
@@ -31,6 +32,14 @@ def verdict_at(record: RunRecord, batch_size: int, law: TimeLaw | None) -> Verdi
     trial = sizes.get(batch_size)
     if trial is None or trial.step_s is None:
         return Verdict(limit="cannot tell", message="no step was timed at this size")
+    on_cpu = record.device is None or record.device.kind == "cpu"
+    if trial.contended and on_cpu:
+        return Verdict(
+            limit="cannot tell",
+            message="most timed steps were held up from outside the script, so that what a step "
+            "costs by itself is not known",
+            remedy=disturbances.remedy(record),
+        )
     wait = None if trial.input_wait_s is None else input_share(trial)
     workers = record.discovery.primary.num_workers if record.discovery is not None else None
     return verdict_of(

@@ -17,6 +17,7 @@ import msgspec
 import torch
 
 from ..records import (
+    Cause,
     Discovery,
     Door,
     FileTouched,
@@ -39,7 +40,6 @@ from .messages import (
     Found,
     Lockstep,
     PairsResult,
-    Phase,
     Progress,
     Result,
     RunPairs,
@@ -48,14 +48,16 @@ from .messages import (
     WorkOrder,
     decode_to_worker,
 )
+from .neighbours import Surroundings
 from .norms import RunningStatistics
 from .profiling import TraceProfiler, trace_path
+from .signs import SignsOfLife
 from .spread_model import probe_of_model
+from .step_evidence import EvidenceReader
 from .swallowed import Witness
 from .turns import TurnsWindow
 from .window import Window, WindowProfiler
 
-PROGRESS_PERIOD_S = 0.2
 PROFILE_BELOW = 0.90
 """Share of the capacity above which a trial is not profiled."""
 
@@ -86,6 +88,7 @@ class Conductor:
         self._device: DeviceProbe | None = None
         self._device_type = "cpu"
         self._window: Window | TurnsWindow | None = None
+        self._evidence: EvidenceReader | None = None
         self._size = 0
         self._num_batches = 0
         self._steps_a_cycle = 1
@@ -95,9 +98,8 @@ class Conductor:
         self._agreement: Agreement | None = None
         self._largest_so_far = 0
         self._norms: RunningStatistics | None = None
-        self._cpu_use = host.CpuUse()
-        self._reported_s = 0.0
-        self._reported_phase: Phase | None = None
+        self._surroundings: Surroundings | None = None
+        self._signs = SignsOfLife(order.silence_s)
         self._num_steps = self._num_elsewhere = 0
         self.no_input = ""
         self.no_profile = ""
@@ -232,15 +234,19 @@ class Conductor:
         request = message.request
         if request.turns is None:
             self.ask(request.batch_size)  # before peaks are reset: it may prepare data
+        if request.kind != "fit":
+            self._evidence = EvidenceReader(throttled=host.throttle_files())
         self._window = window = self._window_for(message)
         self._size = window.size
         if request.turns is not None:
             self.ask(window.size)
         self._steps_seen.clear()
         self._norms = RunningStatistics() if request.purpose == "tail" else None
-        self._cpu_use = host.CpuUse()
+        self._surroundings = None
+        if request.kind != "fit" and self._order.lockstep is None:  # other ranks are no strangers
+            self._surroundings = Surroundings(torch.get_num_threads())
         self._largest_so_far = max(self._largest_so_far, request.batch_size)
-        self._reported_phase = None
+        self._signs.begin()
         self._num_steps = self._num_elsewhere = 0
         self._progress(window)
         window.resume()
@@ -254,6 +260,8 @@ class Conductor:
                 self._device,
                 seed=message.ordinal,
                 time_limit_s=message.time_limit_s,
+                deadline_s=message.deadline_s,
+                evidence=self._evidence,
                 num_ahead=self.num_ahead,
                 agree=bool if agreement is None else agreement.agree,
             )
@@ -268,6 +276,9 @@ class Conductor:
             precision=message.precision,
             min_sample_s=message.min_sample_s,
             time_limit_s=message.time_limit_s,
+            deadline_s=message.deadline_s,
+            evidence=self._evidence,
+            asynchronous=self._device_type != "cpu",
             shrinks=request.batch_size < self._largest_so_far,
             num_ahead=self.num_ahead,
         )
@@ -288,7 +299,8 @@ class Conductor:
 
     def _pair_boundary(self, pairs: PairWindow, parts: int) -> None:
         if not pairs.boundary(parts):
-            self._send(Progress(phase="timing", num_steps=pairs.num_steps))
+            if self._signs.due("timing"):
+                self._send(Progress(phase="timing", num_steps=pairs.num_steps))
             pairs.resume()
             return
         self._pairs = None
@@ -337,11 +349,9 @@ class Conductor:
 
     def _report(self, window: Window | TurnsWindow) -> None:
         assert self._run is not None
-        alone = self._order.lockstep is None  # the other ranks are no strangers
-        doubt = self._cpu_use.doubt() if window.request.kind != "fit" and alone else None
-        trial = window.result(
-            self._run.ordinal, self._order.worker, doubts=(doubt,) if doubt else ()
-        )
+        trial = window.result(self._run.ordinal, self._order.worker)
+        if self._surroundings is not None:
+            trial = with_causes(trial, self._surroundings.causes())
         if self._num_elsewhere:
             elsewhere = round(self._num_elsewhere / self._num_steps, 3)
             trial = msgspec.structs.replace(trial, steps_elsewhere=elsewhere)
@@ -363,17 +373,17 @@ class Conductor:
 
     def _finish(self, trial: Trial, steps: tuple[Any, ...] = ()) -> None:
         self._window = None
+        if self._evidence is not None:
+            self._evidence.close()
+            self._evidence = None
         files = self._touched()
         if files:
             self._send(Touched(files=files))
         self._send(Result(trial=trial, steps=steps))
 
     def _progress(self, window: Window | TurnsWindow) -> None:
-        now = time.monotonic()
-        if window.phase == self._reported_phase and now - self._reported_s < PROGRESS_PERIOD_S:
+        if not self._signs.due(window.phase):
             return
-        self._reported_s = now
-        self._reported_phase = window.phase
         self._send(
             Progress(
                 phase=window.phase,
@@ -393,6 +403,19 @@ class Conductor:
 def _wait_for_the_end() -> None:
     while True:
         time.sleep(3600)
+
+
+def with_causes(trial: Trial, causes: tuple[Cause, ...]) -> Trial:
+    """The trial with what disturbed it; a doubt only where too few of its steps were clean."""
+    if not trial.contended:
+        return msgspec.structs.replace(trial, causes=causes)
+    assert trial.quality is not None
+    messages = "; ".join(cause.message for cause in causes)
+    doubt = (
+        f"{trial.quality.num_disturbed} of {trial.quality.num_steps} steps were held up"
+        f"{': ' + messages if messages else ''}"
+    )
+    return msgspec.structs.replace(trial, causes=causes, doubts=(*trial.doubts, doubt))
 
 
 def check_tail(

@@ -6,16 +6,10 @@ Linux only where it reads /proc and /sys; elsewhere the functions say `None`.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
-MIN_CPU_USE_S = 0.05
-"""The kernel counts in ticks of 10 ms; over less than this they say nothing."""
-OTHERS_CORES = 0.15
-FULL_SHARE = 0.85
-"""Others are a doubt from so many cores on, when so much of the machine is busy."""
 _UNLIMITED = 1 << 60  # cgroup v1 writes a number near 2^63 for "no limit"
 
 
@@ -87,39 +81,9 @@ def num_oom_kills() -> int | None:
     return None
 
 
-class CpuUse:
-    """Who used the cores since this object was made."""
-
-    def __init__(self) -> None:
-        self._started_s = time.monotonic()
-        self._own_s = _own_cpu_s()
-        self._machine = _machine_cpu_s()
-
-    def doubt(self) -> str | None:
-        """A sentence when others took cores that the script could have used, else `None`.
-
-        A little is enough to matter: threads that wait for each other at barriers all wait for
-        the one that lost its core.
-        """
-        wall_s = time.monotonic() - self._started_s
-        now = _machine_cpu_s()
-        if now is None or self._machine is None or wall_s < MIN_CPU_USE_S:
-            return None
-        busy = (now[0] - self._machine[0]) / wall_s
-        stolen = (now[1] - self._machine[1]) / wall_s
-        others = max(0.0, busy - (_own_cpu_s() - self._own_s) / wall_s)
-        cores = os.cpu_count() or 1
-        if stolen > OTHERS_CORES:
-            return (
-                f"the hypervisor took {stolen:.1f} of {cores} cores meanwhile; "
-                "step times may be too long"
-            )
-        if others > OTHERS_CORES and busy + stolen > FULL_SHARE * cores:
-            return (
-                f"other processes used {others:.1f} of {cores} cores meanwhile; "
-                "step times may be too long"
-            )
-        return None
+def throttle_files() -> tuple[Path, ...]:
+    """`cpu.stat` of the cgroups that may hold this process to a quota, its own first."""
+    return tuple(path for folder in cgroup_folders("cpu") if (path := folder / "cpu.stat").exists())
 
 
 def status_bytes(field: str, pid: int | str = "self") -> int | None:
@@ -158,29 +122,6 @@ def _processes() -> Iterator[tuple[int, int, int]]:
             continue
         _, parent, _, session = text.rpartition(")")[2].split()[:4]
         yield int(entry.name), int(parent), int(session)
-
-
-def _machine_cpu_s() -> tuple[float, float] | None:
-    """Busy and stolen core-seconds of the machine since it started."""
-    for line in _lines(Path("/proc/stat")):
-        if line.startswith("cpu "):
-            ticks = [int(one) for one in line.split()[1:]]
-            tick_s = 1 / os.sysconf("SC_CLK_TCK")
-            user, nice, system, _, _, irq, softirq = ticks[:7]
-            stolen = ticks[7] if len(ticks) > 7 else 0
-            return (user + nice + system + irq + softirq) * tick_s, stolen * tick_s
-    return None
-
-
-def _own_cpu_s() -> float:
-    """Core-seconds of this process and of the data workers below it."""
-    tick_s = 1 / os.sysconf("SC_CLK_TCK")
-    total = time.process_time()
-    for pid in descendants(os.getpid()):
-        words = " ".join(_lines(Path(f"/proc/{pid}/stat"))).rpartition(")")[2].split()
-        if len(words) > 12:
-            total += (int(words[11]) + int(words[12])) * tick_s
-    return total
 
 
 def cgroup_folders(controller: str) -> list[Path]:

@@ -25,21 +25,23 @@ from ..records import (
     TrialRequest,
 )
 from . import host
-from .conductor import check_tail
+from .conductor import check_tail, with_causes
 from .declared import Workload, WorkloadError
 from .devices import DeviceProbe, probe_for
 from .faults import is_out_of_memory, script_traceback
 from .inputs import AS_ASKED, ModelInputs
-from .messages import CannotSteer, Message, Phase, Progress, Raised, RunTrial, StepSample, WorkOrder
+from .messages import CannotSteer, Message, Progress, Raised, RunTrial, StepSample, WorkOrder
+from .neighbours import Surroundings
 from .norm_inputs import NormInputs
 from .optimizers import optimizer_info
 from .profiling import TraceProfiler, trace_path
+from .signs import SignsOfLife
+from .step_evidence import EvidenceReader
 from .supervisor import WorkerGone
 from .versions import versions
 from .window import Window
 from .workload import device_in_use, discovery_of
 
-PROGRESS_PERIOD_S = 0.2
 DISCOVERY_STEPS = 2
 _NO_LOADER = "a workload in a notebook fetches from no DataLoader that is watched"
 
@@ -79,7 +81,7 @@ class LocalWorker:
         self._proof = AS_ASKED
         self._parameters: list[torch.Tensor] = []
         self._workload: Workload | None = None
-        self._reported: tuple[Phase | None, float] = (None, 0.0)
+        self._signs = SignsOfLife(order.silence_s)
 
     def discover(self) -> tuple[Discovery, DeviceInfo]:
         """Makes two steps of the workload's own size.
@@ -109,7 +111,8 @@ class LocalWorker:
         assert self._device is not None
         request, ordinal = order.request, order.ordinal
         window: Window | None = None
-        use = host.CpuUse()
+        surroundings = Surroundings(torch.get_num_threads())
+        evidence = EvidenceReader(throttled=host.throttle_files())
         try:
             self._prepare(request.batch_size)
             window = Window(
@@ -119,6 +122,9 @@ class LocalWorker:
                 precision=order.precision,
                 min_sample_s=order.min_sample_s,
                 time_limit_s=order.time_limit_s,
+                deadline_s=order.deadline_s,
+                evidence=evidence,
+                asynchronous=self._device_type != "cpu",
                 shrinks=request.batch_size < self._largest,
             )
             self._largest = max(self._largest, request.batch_size)
@@ -132,11 +138,14 @@ class LocalWorker:
                 window.abandon()
             gone = self._gone(error)
         else:
-            doubt = use.doubt() if request.kind == "timed" else None
-            trial = window.result(ordinal, self.order.worker, doubts=(doubt,) if doubt else ())
+            trial = window.result(ordinal, self.order.worker)
+            if request.kind == "timed":
+                trial = with_causes(trial, surroundings.causes())
             if request.purpose == "tail":
                 trial = msgspec.structs.replace(trial, tail=check_tail(trial, self._parameters))
             return _without_input(trial), window.samples()
+        finally:
+            evidence.close()
         raise gone
 
     def end(self) -> None:
@@ -240,11 +249,8 @@ class LocalWorker:
         )
 
     def _progress(self, window: Window) -> None:
-        phase, at_s = self._reported
-        now = time.monotonic()
-        if window.phase == phase and now - at_s < PROGRESS_PERIOD_S:
+        if not self._signs.due(window.phase):
             return
-        self._reported = (window.phase, now)
         self._on_progress(
             Progress(
                 phase=window.phase,

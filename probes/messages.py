@@ -66,6 +66,9 @@ class WorkOrder(Message, frozen=True, kw_only=True):
         forced: the template was insisted on, whatever could be steered.
         lockstep: where the script is one rank of several.
         cores: the cores that it may use; empty for all.
+        silence_s: after so long without a sign of life it is taken for hung.
+        ahead: only a preparation: import what every worker imports, say so, and await the order
+            that counts.
     """
 
     script: str
@@ -88,6 +91,8 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     forced: bool = False
     lockstep: Lockstep | None = None
     cores: tuple[int, ...] = ()
+    silence_s: float = 60.0
+    ahead: bool = False
 
 
 class RunTrial(Message, frozen=True, kw_only=True):
@@ -97,6 +102,7 @@ class RunTrial(Message, frozen=True, kw_only=True):
         precision: relative half-width of the median's interval at which timing stops.
         min_sample_s: shorter steps are averaged in groups.
         time_limit_s: timing stops after this long once it has the fewest samples.
+        deadline_s: the whole trial ends after this long, with what it has by then.
     """
 
     request: TrialRequest
@@ -104,6 +110,7 @@ class RunTrial(Message, frozen=True, kw_only=True):
     precision: float
     min_sample_s: float = 0.0
     time_limit_s: float
+    deadline_s: float | None = None
 
 
 class RunPairs(Message, frozen=True, kw_only=True):
@@ -118,6 +125,10 @@ class RunPairs(Message, frozen=True, kw_only=True):
 
 
 # worker to supervisor ------------------------------------------------------------------------
+
+
+class Ready(Message, frozen=True):
+    """Everything is imported; the order is awaited."""
 
 
 class Hello(Message, frozen=True, kw_only=True):
@@ -161,11 +172,24 @@ class Progress(Message, frozen=True, kw_only=True):
 
 
 class StepSample(msgspec.Struct, frozen=True, kw_only=True):
-    """One timed step as `Trial.step_s` means it; where several were timed together, their mean."""
+    """One timed step as `Trial.step_s` means it; where several were timed together, their mean.
+
+    Attributes:
+        lost_s: seconds that it lost to something outside the script; 0 for a clean step.
+        delay_s, stolen_s, throttled_s, switches, thread_s, process_s: what was counted meanwhile;
+            see step_evidence.py.
+    """
 
     step_s: float
     input_wait_s: float
     num_samples: int
+    lost_s: float | None = None
+    delay_s: float | None = None
+    stolen_s: float | None = None
+    throttled_s: float | None = None
+    switches: float | None = None
+    thread_s: float | None = None
+    process_s: float | None = None
 
 
 class Result(Message, frozen=True, kw_only=True):
@@ -228,7 +252,8 @@ class Touched(Message, frozen=True, kw_only=True):
 
 
 FromWorker = (
-    Hello
+    Ready
+    | Hello
     | Found
     | Spawning
     | Progress

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import ctypes
+import importlib
 import os
 import runpy
 import signal
@@ -117,6 +118,19 @@ def become_the_script(order: WorkOrder) -> None:
     else:
         sys.argv = [order.script, *order.arguments]
         sys.path.insert(0, str(Path(order.script).resolve().parent))
+
+
+def import_ahead() -> None:
+    """Imports what `steer` will need, torch above all; nothing is patched and no device asked.
+
+    And sympy, which the first optimizer imports. The rest of what it imports, torch._dynamo, reads
+    its settings then, and a script may set them first.
+    """
+    from . import conductor, devices, effects, keras_fit, patches, steering, versions  # noqa: F401
+    from .distributed import programs, spawned  # noqa: F401
+
+    with contextlib.suppress(ImportError):
+        importlib.import_module("sympy")
 
 
 def run_script(order: WorkOrder, steering: Any) -> None:

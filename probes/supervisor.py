@@ -24,9 +24,9 @@ from . import host, shared_memory
 from .faults import outcome_of_exit
 from .hearing import Hearing, LastWords, Silence
 from .interrupts import held_back
+from .launch import Launched
 from .messages import (
     CannotSteer,
-    Channel,
     ChannelClosedError,
     Ended,
     Found,
@@ -42,7 +42,6 @@ from .messages import (
     StepSample,
     WorkOrder,
 )
-from .worker_start import worker_command
 
 GRACE_S = 0.5
 """Time for a stack dump before a hanging process is killed."""
@@ -96,6 +95,7 @@ class Worker:
         silence_s: longest time without a sign of life inside a trial.
         setup_s: the same before the training loop is found.
         on_progress: told of every sign of life.
+        launched: a process that was started ahead of its order; a new one if not given.
     """
 
     def __init__(
@@ -107,6 +107,7 @@ class Worker:
         silence_s: float,
         setup_s: float,
         on_progress: Callable[[Progress], None],
+        launched: Launched | None = None,
     ) -> None:
         self.order = order
         self.log = log
@@ -119,21 +120,8 @@ class Worker:
         self._ending = False
         self._ended = False
         self._killed = False
-        their_read, our_write = os.pipe()
-        our_read, their_write = os.pipe()
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                worker_command(their_read, their_write),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=(their_read, their_write),
-                env=environment,
-                start_new_session=True,
-            )
-        os.close(their_read)
-        os.close(their_write)
-        self._channel = Channel(our_read, our_write)
+        launched = launched or Launched(log, environment)
+        self._process, self._channel = launched.process, launched.channel
         self._hearing = Hearing(self._channel, on_progress)
         with contextlib.suppress(ChannelClosedError):
             self._channel.send(order)

@@ -8,6 +8,7 @@ A window like that of one size; see window.py. It holds no torch.
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections import Counter
@@ -15,10 +16,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ..records import Trial, TrialRequest, Turns, TurnsPlan, trial_of
+from . import clean_steps
 from .gauge import DRAWN
 from .messages import Phase, StepSample
-from .window import Step, WindowDevice
+from .step_evidence import EvidenceReader, Reading, between
+from .window import Step, WindowDevice, sampled
 
+PATIENCE = 3
+"""Where rounds were disturbed, up to so many times those that were asked for are made."""
 MIN_ROUNDS = 3
 """Rounds that are made whatever time they take."""
 
@@ -40,6 +45,8 @@ class TurnsWindow:
         device: where the time is read.
         seed: of the order within the rounds; the same on all ranks.
         time_limit_s: no further round after this long.
+        deadline_s: the comparison ends after this long, in the middle of a round if need be.
+        evidence: reads what the kernel counts about this process; `None` leaves steps unjudged.
         num_ahead: steps after a change that the script still makes with batches of the size before.
         agree: where ranks keep in step: waits for all and returns what the leading one decided.
         clock: monotonic seconds.
@@ -52,6 +59,8 @@ class TurnsWindow:
         *,
         seed: int,
         time_limit_s: float,
+        deadline_s: float | None = None,
+        evidence: EvidenceReader | None = None,
         num_ahead: int = 0,
         agree: Callable[[bool], bool] = bool,
         clock: Callable[[], float] = time.perf_counter,
@@ -65,6 +74,9 @@ class TurnsWindow:
         self._device = device
         self._agree = agree
         self._time_limit_s = time_limit_s
+        self._deadline_s = deadline_s
+        self._evidence = evidence
+        self._reading: Reading | None = None
         self._clock = clock
         self._started_s = clock()
         self._num_warmup_steps = self._plan.num_warmup_steps + num_ahead
@@ -96,6 +108,8 @@ class TurnsWindow:
     def resume(self) -> None:
         """The script goes on: the next step starts now."""
         self._wait_s, self._samples, self._micro = 0.0, 0, 0
+        if self._evidence is not None and self._place.counts:
+            self._reading = self._evidence.read()
         self._step_started = self._device.mark()
 
     def boundary(self, parts: int = 1) -> bool:
@@ -110,8 +124,10 @@ class TurnsWindow:
             step = Step(
                 self._step_started, end, self._wait_s, self._samples, self._micro, parts=parts
             )
+            if self._evidence is not None and self._reading is not None:
+                step.evidence = between(self._reading, self._evidence.read()).per(parts)
             self._steps.append((self._place, step))
-        enough = self._place.ends_round and self._enough(self._place.round + 1)
+        enough = self._late() or (self._place.ends_round and self._enough(self._place.round + 1))
         following = None if self._agree(enough) else next(self._schedule, None)
         if following is None:
             self._device.synchronize()
@@ -124,11 +140,7 @@ class TurnsWindow:
 
     def samples(self) -> tuple[StepSample, ...]:
         """Every step that counted, for `samples.jsonl`."""
-        return tuple(
-            StepSample(step_s=seconds, input_wait_s=step.wait_s, num_samples=step.num_samples)
-            for _, step in self._steps
-            if (seconds := self._elapsed_s(step)) is not None
-        )
+        return sampled([step for _, step in self._steps if self._elapsed_s(step) is not None])
 
     def result(self, ordinal: int, worker: int, *, doubts: tuple[str, ...] = ()) -> Trial:
         """The comparison as the record keeps it."""
@@ -145,7 +157,7 @@ class TurnsWindow:
             size_proof=self._proof,
             micro_batches=self._usual_micro_batches(),
             num_warmup_steps=self._num_warmup_steps,
-            turns=Turns(sizes=self._plan.sizes, step_s=tuple(self._rows())),
+            turns=self._turns(),
             elapsed_s=self._clock() - self._started_s,
             doubts=doubts,
             unavailable=dict.fromkeys(("step_s", "samples_per_s", "memory"), reason),
@@ -157,24 +169,84 @@ class TurnsWindow:
         if num_rounds < min(MIN_ROUNDS, self._plan.num_rounds):
             return False
         late = self._clock() - self._started_s >= self._time_limit_s
-        return late or num_rounds >= self._plan.num_rounds
+        if late or num_rounds >= PATIENCE * self._plan.num_rounds:
+            return True
+        return num_rounds >= self._plan.num_rounds and (
+            self._evidence is None or self._num_clean_rounds() >= self._plan.num_rounds
+        )
+
+    def _num_clean_rounds(self) -> int:
+        """Rounds in which no size was held up."""
+        turns = self._turns()
+        return sum(
+            1
+            for row, lost in zip(turns.step_s, turns.lost_s, strict=True)
+            if None not in row and not any(lost)
+        )
 
     def _usual_micro_batches(self) -> int:
         counts = Counter(step.micro_batches for _, step in self._steps if step.micro_batches)
         return counts.most_common(1)[0][0] if counts else 1
 
-    def _rows(self) -> Iterator[tuple[float | None, ...]]:
-        """Mean seconds a step of each turn; a turn with a step of another kind has none."""
+    def _late(self) -> bool:
+        """Whether the comparison has taken all the time that it may."""
+        return self._deadline_s is not None and self._clock() - self._started_s >= self._deadline_s
+
+    def _turns(self) -> Turns:
+        """Seconds a step of each turn, and what was lost of them.
+
+        A turn with a clean step is the mean of its clean steps. A turn with a step of another kind
+        has no time.
+        """
         usual = self._usual_micro_batches()
-        turns: dict[tuple[int, int], list[float | None]] = {}
+        turns: dict[tuple[int, int], list[Step]] = {}
         for place, step in self._steps:
-            seconds = self._elapsed_s(step) if step.micro_batches == usual else None
-            turns.setdefault((place.round, place.column), []).append(seconds)
+            turns.setdefault((place.round, place.column), []).append(step)
         num_rounds = 1 + max((number for number, _ in turns), default=-1)
-        for number in range(num_rounds):
-            yield tuple(
-                _mean(turns.get((number, column), [])) for column in range(len(self._plan.sizes))
+        columns = range(len(self._plan.sizes))
+        # Steps of one size are judged together: what is usual differs between sizes.
+        cells: dict[tuple[int, int], tuple[float | None, float]] = {}
+        for column in columns:
+            mine = [(at, steps) for at, steps in turns.items() if at[1] == column]
+            cells |= self._judged(mine, usual)
+        nothing = (None, 0.0)
+        rows = [
+            [cells.get((number, column), nothing) for column in columns]
+            for number in range(num_rounds)
+        ]
+        read = self._evidence is not None
+        return Turns(
+            sizes=self._plan.sizes,
+            step_s=tuple(tuple(seconds for seconds, _ in row) for row in rows),
+            lost_s=tuple(tuple(lost for _, lost in row) for row in rows) if read else (),
+        )
+
+    def _judged(
+        self, turns: list[tuple[tuple[int, int], list[Step]]], usual: int
+    ) -> dict[tuple[int, int], tuple[float | None, float]]:
+        """Mean seconds and mean lost seconds of each turn of one size."""
+        timed = [
+            [
+                clean_steps.TimedStep(seconds, step.evidence)
+                for step in steps
+                if step.micro_batches == usual and (seconds := self._elapsed_s(step)) is not None
+            ]
+            for _, steps in turns
+        ]
+        judged = clean_steps.judged([step for steps in timed for step in steps])
+        pairs = iter(zip(judged.seconds, judged.lost_s, strict=True))
+        cells: dict[tuple[int, int], tuple[float | None, float]] = {}
+        for (at, steps), known in zip(turns, timed, strict=True):
+            mine = [next(pairs) for _ in known]
+            mine = [pair for pair in mine if not pair[1]] or mine
+            if len(known) < len(steps) or not mine:
+                cells[at] = (None, 0.0)
+                continue
+            cells[at] = (
+                sum(seconds for seconds, _ in mine) / len(mine),
+                sum(lost for _, lost in mine) / len(mine),
             )
+        return cells
 
     def _elapsed_s(self, step: Step) -> float | None:
         return step.elapsed_s_on(self._device)
@@ -185,7 +257,7 @@ def _schedule(plan: TurnsPlan, seed: int, num_warmup_steps: int) -> Iterator[_Pl
     size before adds to one turn it does not add to all of that size.
     """
     rng = random.Random(seed)
-    for number in range(plan.num_rounds):
+    for number in itertools.count():
         columns = list(range(len(plan.sizes)))
         rng.shuffle(columns)
         for column in columns:
@@ -193,8 +265,3 @@ def _schedule(plan: TurnsPlan, seed: int, num_warmup_steps: int) -> Iterator[_Pl
                 counts = step >= num_warmup_steps
                 last = step + 1 == num_warmup_steps + plan.num_steps[column]
                 yield _Place(number, column, counts, last and column == columns[-1])
-
-
-def _mean(found: list[float | None]) -> float | None:
-    known = [one for one in found if one is not None]
-    return sum(known) / len(known) if found and len(known) == len(found) else None

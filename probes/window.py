@@ -18,16 +18,18 @@ from typing import Any, Protocol
 
 from ..records import Memory, Profile, Trial, TrialRequest, trial_of
 from ..spread import inverse, spread_of
+from . import clean_steps
 from .gauge import DRAWN
 from .messages import Phase, StepSample
+from .step_evidence import EvidenceReader, Reading, StepEvidence, between
 
-MIN_WARMUP_STEPS = 3
 MAX_WARMUP_STEPS = 12
 SETTLED = 0.10
 """Two successive warm-up steps this close end the warm-up."""
 FIT_STEPS = 2
-MIN_SAMPLES = 6
 MAX_SAMPLES = 30
+PATIENCE = 2.0
+"""Where clean steps are too few, timing goes on for this many times its limit."""
 MAX_STEPS_A_SAMPLE = 50
 """Very short steps are averaged in groups, up to so many, so that a sample is not all jitter."""
 
@@ -64,7 +66,10 @@ class Window:
             of its own.
         precision: half-width of the median's interval at which timing stops, relative.
         min_sample_s: steps shorter than this are averaged in groups that are not.
-        time_limit_s: timing stops after this long once it has MIN_SAMPLES.
+        time_limit_s: timing stops after this long once it has the fewest clean samples.
+        deadline_s: the whole trial ends after this long, at the next boundary, with what it has.
+        evidence: reads what the kernel counts about this process; `None` leaves steps unjudged.
+        asynchronous: the device goes on while the host waits.
         shrinks: the window before ran a larger size, whose last batch is still alive.
         num_ahead: steps that the script still makes with batches of the window before.
         clock: monotonic seconds.
@@ -80,6 +85,9 @@ class Window:
         precision: float = 0.02,
         min_sample_s: float = 0.0,
         time_limit_s: float = 30.0,
+        deadline_s: float | None = None,
+        evidence: EvidenceReader | None = None,
+        asynchronous: bool = False,
         shrinks: bool = False,
         num_ahead: int = 0,
         clock: Callable[[], float] = time.perf_counter,
@@ -94,6 +102,10 @@ class Window:
         self._min_sample_s = min_sample_s
         self._group = 1
         self._time_limit_s = time_limit_s
+        self._deadline_s = deadline_s
+        self._evidence = evidence
+        self._asynchronous = asynchronous
+        self._reading: Reading | None = None
         self._num_stale = max(num_ahead, int(shrinks))
         self._clock = clock
         self._started_s = clock()
@@ -150,6 +162,8 @@ class Window:
         if self.phase in ("warming up", "fitting"):
             self._device.synchronize()
         self._wait_s, self._samples, self._micro = 0.0, 0, 0
+        if self.phase == "timing" and self._evidence is not None:
+            self._reading = self._evidence.read()
         self._step_started = self._device.mark()
 
     def boundary(self, parts: int = 1) -> bool:
@@ -163,12 +177,15 @@ class Window:
         step = Step(self._step_started, end, self._wait_s, self._samples, self._micro, parts=parts)
         if step.micro_batches:
             self._micro_batches[step.micro_batches] += 1
+        late = self._late()
         if self.phase == "profiling":
-            return self._profiled()
+            return self._profiled(late=late)
         if self.phase == "timing":
+            if self._evidence is not None and self._reading is not None:
+                step.evidence = between(self._reading, self._evidence.read()).per(parts)
             self._steps.append(step)
-            return self._timed()
-        return self._warmed_up(step)
+            return self._timed(late=late)
+        return self._warmed_up(step, late=late)
 
     def abandon(self) -> None:
         """Stops a running profiler; the trial is over some other way."""
@@ -177,9 +194,16 @@ class Window:
 
     # phases ----------------------------------------------------------------------------------
 
-    def _warmed_up(self, step: Step) -> bool:
+    def _late(self) -> bool:
+        """Whether the trial has taken all the time that it may."""
+        return self._deadline_s is not None and self._clock() - self._started_s >= self._deadline_s
+
+    def _warmed_up(self, step: Step, *, late: bool) -> bool:
         self._device.synchronize()
         self._warmups.append(self._device.elapsed_s(step.start, step.end) or 0.0)
+        if late and self.request.kind != "fit":
+            self._memory = self._device.read_memory()
+            return True
         if self._num_stale:
             self._device.reset_peaks()
             self._num_stale -= 1
@@ -194,40 +218,51 @@ class Window:
             self.phase = "timing"
             shortest = max(min(self._warmups), 1e-9)
             self._group = max(1, min(MAX_STEPS_A_SAMPLE, ceil(self._min_sample_s / shortest)))
+            if self._evidence is not None:
+                self._evidence.renew()  # the threads that compute exist by now
             self._phase_started_s = self._clock()
         return False
 
     def _settled(self) -> bool:
-        if len(self._warmups) < MIN_WARMUP_STEPS:
+        least = self.request.min_warmup_steps
+        if len(self._warmups) < least:
             return False
+        if least < 2:  # steps are too long to wait until they settle
+            return True
+        if self._clock() - self._started_s >= self._time_limit_s:
+            return True
         before, last = self._warmups[-2:]
         return abs(last - before) <= SETTLED * last or len(self._warmups) >= MAX_WARMUP_STEPS
 
     def _enough(self) -> bool:
         """Whether the timed steps so far will do."""
-        num_samples, rest = divmod(len(self._steps), self._group)
-        spent_s = self._clock() - self._phase_started_s
-        if rest or num_samples < MIN_SAMPLES:
+        least = self.request.min_timed_steps
+        if len(self._steps) % self._group or len(self._steps) < least * self._group:
             return False
-        if num_samples >= MAX_SAMPLES or spent_s >= self._time_limit_s:
+        spent_s = self._clock() - self._phase_started_s
+        if spent_s >= PATIENCE * self._time_limit_s:
             return True
-        spread = spread_of(self._step_times())
-        return (
-            spread is not None
-            and spread.num_samples >= MIN_SAMPLES
-            and spread.relative_half_width <= self._precision
-        )
+        clean = clean_steps.in_groups(self._judged().clean, self._group)
+        if len(clean) < least:
+            return False
+        if len(clean) >= MAX_SAMPLES or spent_s >= self._time_limit_s:
+            return True
+        spread = spread_of(clean)
+        return spread is not None and spread.relative_half_width <= self._precision
 
     def _room_for_profile(self, memory: Memory) -> bool:
         limit = self._profile_below_bytes
         return limit is None or memory.peak_bytes <= limit
 
-    def _timed(self) -> bool:
-        if not self._enough():
+    def _timed(self, *, late: bool) -> bool:
+        if not self._enough() and not late:
             return False
         self._device.synchronize()
         self._memory = self._device.read_memory()
         if self._make_profiler is None:
+            return True
+        if late:
+            self._profile = Profile(unavailable={"trace": "left out: the time was over"})
             return True
         if not self._room_for_profile(self._memory):
             reason = "left out: the memory is too nearly full for the profiler's own"
@@ -242,10 +277,16 @@ class Window:
             return True
         return False
 
-    def _profiled(self) -> bool:
+    def _profiled(self, *, late: bool) -> bool:
         assert self._profiler is not None
         try:
-            if not self._profiler.step():
+            complete = self._profiler.step()
+            if late and not complete:
+                self._profiler.abandon()
+                self._profiler = None
+                self._profile = Profile(unavailable={"trace": "cut short: the time was over"})
+                return True
+            if not complete:
                 return False
             self._profile = self._profiler.finish()
         except Exception as error:  # noqa: BLE001
@@ -262,16 +303,15 @@ class Window:
 
     # result ----------------------------------------------------------------------------------
 
-    def _step_times(self) -> list[float]:
-        """Seconds a step, averaged over groups of steps of the usual kind that are finished."""
+    def _judged(self) -> clean_steps.Judged:
+        """The finished steps of the usual kind, each with what it lost."""
         usual = self._usual_micro_batches()
-        found = (self._elapsed_s(step) for step in self._steps if step.micro_batches == usual)
-        times = [one for one in found if one is not None]
-        group = self._group
-        return [
-            sum(times[start : start + group]) / group
-            for start in range(0, len(times) - group + 1, group)
+        steps = [
+            clean_steps.TimedStep(seconds, step.evidence)
+            for step in self._steps
+            if step.micro_batches == usual and (seconds := self._elapsed_s(step)) is not None
         ]
+        return clean_steps.judged(steps, asynchronous=self._asynchronous)
 
     def _elapsed_s(self, step: Step) -> float | None:
         return step.elapsed_s_on(self._device)
@@ -282,10 +322,9 @@ class Window:
 
     def samples(self) -> tuple[StepSample, ...]:
         """Every timed step, for `samples.jsonl`."""
-        return tuple(
-            StepSample(step_s=seconds, input_wait_s=step.wait_s, num_samples=step.num_samples)
-            for step in self._steps
-            if (seconds := self._elapsed_s(step)) is not None
+        return sampled(
+            [step for step in self._steps if self._elapsed_s(step) is not None],
+            asynchronous=self._asynchronous,
         )
 
     def result(self, ordinal: int, worker: int, *, doubts: tuple[str, ...] = ()) -> Trial:
@@ -294,13 +333,23 @@ class Window:
         (arrived, proof), _ = self._arrived.most_common(1)[0] if self._arrived else ((None, ""), 0)
         usual = self._usual_micro_batches()
         steps = [one for one in self._steps if one.micro_batches == usual]
-        step_s = spread_of(self._step_times()) if request.kind == "timed" else None
+        step_s, quality = None, None
+        if request.kind == "timed":
+            judged = self._judged()
+            step_s, method = clean_steps.step_time(
+                judged, group=self._group, min_samples=min(request.min_timed_steps, len(steps))
+            )
+            unread = None if self._evidence is None else self._evidence.unavailable
+            quality = clean_steps.quality_of(judged, method, unread)
         per_step: float = request.batch_size * usual
         if self._left_out and steps:
             per_step = sum(one.num_samples for one in steps) / len(steps)
         unavailable: dict[str, str] = {}
         if request.kind == "fit":
             reason = "a fit trial makes two steps and measures memory only"
+            unavailable = dict.fromkeys(("step_s", "samples_per_s", "input_wait_s"), reason)
+        elif step_s is None:
+            reason = "the time of the trial was over before a step was timed"
             unavailable = dict.fromkeys(("step_s", "samples_per_s", "input_wait_s"), reason)
         same = arrived == request.batch_size
         return trial_of(
@@ -321,6 +370,7 @@ class Window:
             profile=self._profile,
             elapsed_s=self._clock() - self._started_s,
             doubts=doubts,
+            quality=quality,
             unavailable=unavailable,
         )
 
@@ -343,7 +393,16 @@ class Step:
         parts: how many they are.
     """
 
-    __slots__ = ("elapsed_s", "end", "micro_batches", "num_samples", "parts", "start", "wait_s")
+    __slots__ = (
+        "elapsed_s",
+        "end",
+        "evidence",
+        "micro_batches",
+        "num_samples",
+        "parts",
+        "start",
+        "wait_s",
+    )
 
     def __init__(
         self,
@@ -358,6 +417,7 @@ class Step:
         self.start = start
         self.end = end
         self.elapsed_s: float | None = None
+        self.evidence: StepEvidence | None = None
         self.parts = parts
         self.wait_s = wait_s / parts
         self.num_samples = round(num_samples / parts)
@@ -371,3 +431,19 @@ class Step:
                 self.elapsed_s = whole_s / self.parts
                 self.start = self.end = None  # events of the device are freed
         return self.elapsed_s
+
+
+def sampled(steps: list[Step], *, asynchronous: bool = False) -> tuple[StepSample, ...]:
+    """Finished steps with their evidence, as `samples.jsonl` keeps them."""
+    timed = [clean_steps.TimedStep(step.elapsed_s or 0.0, step.evidence) for step in steps]
+    lost_s = clean_steps.judged(timed, asynchronous=asynchronous).lost_s
+    return tuple(
+        StepSample(
+            step_s=seconds,
+            input_wait_s=step.wait_s,
+            num_samples=step.num_samples,
+            lost_s=None if evidence is None else lost,
+            **({} if evidence is None else evidence._asdict()),
+        )
+        for step, (seconds, evidence), lost in zip(steps, timed, lost_s, strict=True)
+    )

@@ -10,8 +10,8 @@ import os
 import signal
 import time
 
-from .messages import Channel, Hello, WorkOrder, decode_to_worker
-from .steered import become_the_script, die_with_parent, run_script, steer
+from .messages import Channel, ChannelClosedError, Hello, Ready, WorkOrder, decode_to_worker
+from .steered import become_the_script, die_with_parent, import_ahead, run_script, steer
 
 
 def main(read_fd: int, write_fd: int) -> None:
@@ -22,10 +22,13 @@ def main(read_fd: int, write_fd: int) -> None:
     for one in (read_fd, write_fd):
         os.set_inheritable(one, False)
     channel = Channel(read_fd, write_fd)
-    line = channel.receive_line()
-    order = decode_to_worker(line or b"")
-    assert isinstance(order, WorkOrder)
+    order = _order(channel)
     become_the_script(order)
+    if order.ahead:
+        import_ahead()
+        channel.send(Ready())
+        order = _order(channel)
+        started_s = time.monotonic()
     from .distributed.spawned import steer_spawned
     from .versions import versions
 
@@ -33,3 +36,12 @@ def main(read_fd: int, write_fd: int) -> None:
     if order.door == "loader" and order.lockstep is None:
         steer_spawned(channel)
     steer(order, channel, started_s, lambda steering: run_script(order, steering))
+
+
+def _order(channel: Channel) -> WorkOrder:
+    try:
+        order = decode_to_worker(channel.receive_line() or b"")
+    except ChannelClosedError:
+        os._exit(0)  # the supervisor is gone
+    assert isinstance(order, WorkOrder)
+    return order

@@ -8,9 +8,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import RunError
+from .bytecode import PREFIX
 
 _OFFLINE = {
     "WANDB_MODE": "disabled",
@@ -65,14 +67,20 @@ def worker_environment(device: str, scratch: Path) -> dict[str, str]:
     return environment
 
 
-def worker_command(read_fd: int, write_fd: int) -> list[str]:
-    """Starts worker.py with the flags of this interpreter; it talks over two inherited pipes."""
+def worker_command(read_fd: int, write_fd: int, environment: Mapping[str, str]) -> list[str]:
+    """Starts worker.py with the flags of this interpreter; it talks over two inherited pipes.
+
+    Args:
+        environment: its variables; where they name a place for bytecode, it is used.
+    """
     code = (
         "import sys; sys.path[:] = [one for one in sys.path if one]; "
         "from batchadvisor.probes.worker import main; "
         f"main({read_fd}, {write_fd})"
     )
-    return [sys.executable, *_interpreter_flags(), "-c", code]
+    keeps = environment.get(PREFIX) != os.environ.get(PREFIX)
+    flags = [one for one in _interpreter_flags() if not (keeps and one == "-B")]
+    return [sys.executable, *flags, "-c", code]
 
 
 def _interpreter_flags() -> list[str]:

@@ -22,6 +22,18 @@ Limit = Literal[
     "cannot tell",
 ]
 
+Standing = Literal[
+    "own",  # it is the script's own size
+    "better",  # compared with the own size, and better beyond the noise
+    "as good",  # compared, surely no slower than the goal allows, and smaller or cleaner
+    "worse",  # compared, and slower than the goal allows
+    "too noisy",  # compared, and the noise does not tell
+    "not compared",  # the own size was not timed
+    "asked for",  # the best of the sizes that were asked for, the own not among them
+    "own cannot run",  # the own size failed, or takes more memory than it may
+]
+"""What is known of a size beside the script's own."""
+
 
 class Evidence(Record, frozen=True, kw_only=True):
     """One number behind a finding."""
@@ -203,6 +215,10 @@ class Advice(Record, frozen=True, kw_only=True):
 
     Attributes:
         recommended, fastest, largest, native: chosen among the sizes that ran.
+        standing: what is known of the size that the goal chose beside the script's own. Where that
+            says no more than noise, `recommended` is the script's own.
+        considered: the size that the goal chose, where another one is recommended.
+        against_own: throughput of the chosen size over that of the script's own.
         sizes: every size that ran, smallest first, with the times that the advice rests on: of
             the comparison in rounds where there was one, else of the trial that speaks for it.
     """
@@ -211,11 +227,14 @@ class Advice(Record, frozen=True, kw_only=True):
     goal: Goal
     headline: str
     reason: str
-    sureness: Literal["confirmed", "measured once", "partial", "none"]
+    sureness: Literal["confirmed", "not confirmed", "measured once", "partial", "none"]
     recommended: Choice | None
     fastest: Choice | None
     largest: Choice | None
     native: Choice | None
+    standing: Standing = "own"
+    considered: int | None = None
+    against_own: Spread | None = None
     sizes: tuple[Choice, ...] = ()
     change: str
     verdict: Verdict

@@ -14,6 +14,12 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 """Of samples, steps, ranks: at least one."""
 
 
+WIDE = 0.1
+"""Narrower intervals are given as plus or minus, however one-sided."""
+SKEWED = 2.0
+"""An interval is skewed whose one side is this many times as long as the other."""
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all records."""
 
@@ -42,3 +48,11 @@ class Spread(Record, frozen=True, kw_only=True):
     def relative_half_width(self) -> float:
         """Half the interval over the median; 0.02 means ±2 %. Says nothing of one value alone."""
         return (self.high - self.low) / 2 / self.median if self.median > 0 else float("inf")
+
+    @property
+    def is_skewed(self) -> bool:
+        """Whether a plus or minus would misstate the interval: it is wide, and one-sided."""
+        if not self.is_interval or self.relative_half_width < WIDE:
+            return False
+        below, above = self.median - self.low, self.high - self.median
+        return max(below, above) > SKEWED * min(below, above)

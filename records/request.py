@@ -36,6 +36,8 @@ class TrialRequest(Record, frozen=True, kw_only=True):
         purpose: why it runs; only `confirm` trials decide the recommendation.
         fresh_process: start a new worker for it.
         profile: whether a profiled window follows the timed one.
+        min_warmup_steps, min_timed_steps: of a timed trial; fewer where steps are long against
+            the budget.
         turns: the sizes and their turns, where the kind says so.
         reason: one line for people.
     """
@@ -45,5 +47,7 @@ class TrialRequest(Record, frozen=True, kw_only=True):
     purpose: Purpose = "search"
     fresh_process: bool = False
     profile: bool = False
+    min_warmup_steps: int = 3
+    min_timed_steps: int = 6
     turns: TurnsPlan | None = None
     reason: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -16,8 +17,10 @@ from ..units import format_bytes, format_seconds
 from .sizes import OUTCOMES
 from .wording import clean, measured
 
-REFRESHES_PER_S = 4
+REFRESH_PERIOD_S = 0.25
 """What is seen changes at most this often; `update` only stores."""
+QUIET = ("timing", "profiling")
+"""Phases in which steps are measured: the display is drawn once and rests."""
 MAX_LINES = 8
 """Finished trials that the live display keeps."""
 
@@ -59,8 +62,9 @@ class ProgressDisplay:
     """Live on a terminal, plain lines elsewhere.
 
     A terminal shows the size, the phase and the step being run, what was seen so far, and the time
-    left; all of it goes away at the end. Anything else gets one line for each finished trial and
-    each note.
+    left; all of it goes away at the end. While steps are measured it stands still, for drawing
+    takes time on the cores that are measured. Anything else gets one line for each finished trial
+    and each note.
 
     Args:
         budget_s: wall time for all trials; it runs from the first trial.
@@ -91,6 +95,7 @@ class ProgressDisplay:
         self._why = ""
         self._done: list[Text] = []
         self._live: Live | None = None
+        self._pulse: _Pulse | None = None
 
     def start(self) -> None:
         """Opens the live display, if this is a terminal that can show one."""
@@ -99,20 +104,24 @@ class ProgressDisplay:
             self._live = Live(
                 get_renderable=self._frame,
                 console=self._console,
-                refresh_per_second=REFRESHES_PER_S,
+                auto_refresh=False,
                 transient=True,
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
             self._live.start(refresh=True)
+            self._pulse = _Pulse(self._live.refresh)
+            self._pulse.start()
 
     def discovering(self, num_steps: int) -> None:
         """The script runs at its own size; `num_steps` optimizer steps were seen."""
+        self._wake()
         steps = f", {num_steps} optimizer steps seen" if num_steps else ""
         self._now = f"discovering the training loop{steps}"
 
     def trial(self, request: TrialRequest, expected: str) -> None:
         """A trial begins; `expected` says in words what it will take."""
+        self._wake()
         if self._first_trial_s is None:
             self._first_trial_s = self._clock()
         self._now = f"{WORDS[request.purpose]} {request.batch_size}"
@@ -121,13 +130,23 @@ class ProgressDisplay:
     def update(
         self, phase: str, batch_size: int | None, num_steps: int, step_s: float | None
     ) -> None:
-        """Where the trial stands: steps done in this phase, the last step's time. Only stored."""
+        """Where the trial stands: steps done in this phase, the last step's time.
+
+        Only stored; in a phase whose steps are measured it is drawn, and then nothing for a while.
+        """
         size = "" if batch_size is None else f"batch {batch_size}  "
         pace = "" if step_s is None else f", {format_seconds(step_s)} a step"
-        self._now = f"{size}{phase}, step {num_steps}{pace}"
+        if phase not in QUIET:
+            self._now = f"{size}{phase}, step {num_steps}{pace}"
+            self._wake()
+            return
+        self._now = f"{size}{phase}{pace}; this display rests meanwhile"
+        if self._pulse is not None:
+            self._pulse.rest()
 
     def trial_done(self, trial: Trial) -> None:
         """A trial is over."""
+        self._wake()
         line = self._text(trial_line(trial), style="" if trial.ran else "red")
         self._why = ""
         if self._live is None:
@@ -141,9 +160,16 @@ class ProgressDisplay:
 
     def close(self) -> None:
         """Takes the live display away; may be called more than once."""
+        pulse, self._pulse = self._pulse, None
+        if pulse is not None:
+            pulse.stop()
         live, self._live = self._live, None
         if live is not None:
             live.stop()
+
+    def _wake(self) -> None:
+        if self._pulse is not None:
+            self._pulse.wake()
 
     def _frame(self) -> Group:
         lines = [*self._done]
@@ -175,6 +201,47 @@ class ProgressDisplay:
         prefix = Text("" if self._console.is_terminal else "batchadvisor: ")
         with contextlib.suppress(OSError):  # whoever read our progress may have gone
             self._console.print(prefix + line, soft_wrap=True, highlight=False)
+
+
+class _Pulse(threading.Thread):
+    """Draws again and again, except while it rests.
+
+    Args:
+        draw: draws the display as it is now.
+    """
+
+    def __init__(self, draw: Callable[[], None]) -> None:
+        super().__init__(name="batchadvisor-display", daemon=True)
+        self._draw = draw
+        self._awake = threading.Event()
+        self._awake.set()
+        self._over = threading.Event()
+        self._drawn_s = 0.0
+
+    def run(self) -> None:
+        while self._awake.wait() and not self._over.wait(REFRESH_PERIOD_S):
+            if self._awake.is_set():
+                self._show()
+
+    def rest(self) -> None:
+        """Draws once more; then the thread sleeps until it is woken."""
+        awake = self._awake.is_set()
+        self._awake.clear()
+        if awake or time.monotonic() - self._drawn_s >= REFRESH_PERIOD_S:
+            self._show()
+
+    def wake(self) -> None:
+        self._awake.set()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._awake.set()
+        self.join()
+
+    def _show(self) -> None:
+        self._drawn_s = time.monotonic()
+        with contextlib.suppress(OSError):  # whoever watched may have gone
+            self._draw()
 
 
 class _Stream(Console):

@@ -83,7 +83,7 @@ def measured(spread: Spread, factor: float = 1.0) -> tuple[str, str]:
     """A median and half its interval, in the digits that the interval supports.
 
     One value alone has no interval: two digits and `±?`. The half-width is rounded up, so a small
-    one is never shown as zero.
+    one is never shown as zero. Of a wide, one-sided interval both ends stand instead, low to high.
 
     >>> s = Spread(median=12.3456, low=12.3, high=12.4, num_samples=30, confidence=0.9)
     >>> measured(s), measured(s, 1000)
@@ -92,6 +92,9 @@ def measured(spread: Spread, factor: float = 1.0) -> tuple[str, str]:
     value = spread.median * factor
     if spread.num_samples < 2:
         return format_measured(value, 1.0), "±?"
+    if spread.is_skewed:
+        low, high = (format_measured(end * factor, 1.0) for end in (spread.low, spread.high))
+        return format_measured(value, 1.0), f"{low}–{high}"  # noqa: RUF001  a range
     # Fewer than three values say little about their spread: two digits.
     relative = spread.relative_half_width if spread.num_samples >= 3 else 1.0
     text = pad_digits(value, relative)
@@ -138,6 +141,9 @@ def measured_seconds(spread: Spread) -> str:
         text = format_seconds(float(format_measured(spread.median, relative)))
     if spread.num_samples < 2:
         return text
+    if spread.is_skewed:
+        low, high = (format_seconds(float(f"{end:.2g}")) for end in (spread.low, spread.high))
+        return f"{low}–{high}"  # noqa: RUF001  a range
     share = spread.relative_half_width * 100
     return f"{text} ±{share:.0f}%" if share >= 9.5 else f"{text} ±{share:.2g}%"
 

@@ -17,13 +17,13 @@ class Journal:
     Args:
         record: to begin with; that of an earlier part when a run is resumed.
         store: where it is saved.
-        keep: whether it is saved at all.
+        keep: whether it is saved at all; a run that is not kept makes no trials.
     """
 
     def __init__(self, record: RunRecord, store: RunStore, *, keep: bool) -> None:
         self.record = record
         self.store = store
-        self._keep = keep
+        self.keep = keep
         self._started_s = time.monotonic()
         self._search_started_s: float | None = None
         self._elapsed_before_s = record.elapsed_s
@@ -38,19 +38,21 @@ class Journal:
         self.record = msgspec.structs.replace(
             self.record,
             elapsed_s=self._elapsed_before_s + time.monotonic() - self._started_s,
-            search_s=self._search_s(),
+            search_s=self.search_s,
             **changes,
         )
-        if self._keep:
+        if self.keep:
             self.store.save(self.record)
 
-    def _search_s(self) -> float:
+    @property
+    def search_s(self) -> float:
+        """Seconds since the first trial, over all resumed parts, up to now."""
         begun = self._search_started_s
         return self._search_before_s + (0.0 if begun is None else time.monotonic() - begun)
 
     def add_trial(self, trial: Trial) -> None:
         """A trial is over, whatever came of it."""
-        trial = msgspec.structs.replace(trial, ended_s=self._search_s())
+        trial = msgspec.structs.replace(trial, ended_s=self.search_s)
         self.change(trials=(*self.record.trials, trial))
 
     def add_fault(self, fault: Fault) -> None:

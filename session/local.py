@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 class LocalWorkers(Workers):
     """Makes `LocalWorker` objects; a fresh one forgets the step of the one before."""
 
+    may_stand_by = False
+
     def _spawn(self) -> Any:
         from ..probes.local import LocalWorker
 

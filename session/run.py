@@ -12,8 +12,9 @@ from pathlib import Path
 import msgspec
 
 from ..advisor.advise import advise
+from ..advisor.cost import OVERRUN
 from ..advisor.facts import ran
-from ..advisor.search import Done, expected_steps, next_trial
+from ..advisor.search import Done, expected, next_trial
 from ..errors import BatchAdvisorError, RunError, UsageError
 from ..probes.declared import path_of
 from ..probes.distributed.group import RankGroup
@@ -245,8 +246,13 @@ class Run:
             precision=CPU_PRECISION if on_cpu else GPU_PRECISION,
             min_sample_s=0.0 if goal.kind == "memory" or self.workers.brief else MIN_SAMPLE_S,
             time_limit_s=max(1.0, min(MAX_TIMED_S, goal.budget_s * BUDGET_SHARE)),
+            deadline_s=self._left_s(request),
         )
+        since_s, since_cpu_s = time.monotonic(), time.process_time()
         trial, steps = worker.run(order)
+        if self._options.live is None:  # whose steps run in this very process
+            cpu_s, lasted_s = time.process_time() - since_cpu_s, time.monotonic() - since_s
+            trial = msgspec.structs.replace(trial, tool_cpu_pct=100 * cpu_s / lasted_s)
         self._store.append([{"trial": ordinal, **msgspec.to_builtins(one)} for one in steps])
         if self.workers.watch is not None:
             trial = self.workers.watch.into(trial, self._store)
@@ -254,6 +260,11 @@ class Run:
         if trial.outcome in ("no_step", "out_of_memory"):
             self.workers.end()
         return with_profile(trial, self._store.folder)
+
+    def _left_s(self, request: TrialRequest) -> float:
+        """Seconds that a trial may take: the budget's rest, a little more for the confirmation."""
+        factor = 1.0 if request.purpose == "search" else OVERRUN
+        return max(0.0, factor * self.journal.record.goal.budget_s - self.journal.search_s)
 
     def _failed_trial(
         self, request: TrialRequest, ordinal: int, gone: WorkerGone, started_s: float
@@ -328,7 +339,7 @@ def _folder(options: RunOptions, resumed: RunRecord | None) -> Path:
 
 def _plan(record: RunRecord) -> str:
     """What the search will cost, said before it starts."""
-    num_sizes, num_steps = expected_steps(record)
+    estimate = expected(record)
     primary = record.discovery.primary if record.discovery is not None else None
     where = f"steering the loader at {primary.place}; " if primary and primary.place else ""
     door = record.discovery.door if record.discovery is not None else "loader"
@@ -336,7 +347,15 @@ def _plan(record: RunRecord) -> str:
         where = "one process for each size; "
     elif door != "loader" and primary is not None:
         where = f"sizes get in {primary.steered}; "
+    budget = format_seconds(record.goal.budget_s)
+    if not estimate.fits and estimate.window_s is not None:
+        sizes = plural(estimate.num_sizes, "size")
+        text = f"one window takes about {format_seconds(estimate.window_s)}: "
+        text += f"{sizes} {'fits' if estimate.num_sizes == 1 else 'fit'} in the budget of {budget}"
+        if estimate.enough_s is not None:
+            text += f"; to compare two, use --budget {round(estimate.enough_s)}s"
+        return where + text
     return (
-        f"{where}about {plural(num_sizes, 'size')} and {plural(num_steps, 'optimizer step')}, "
-        f"at most {format_seconds(record.goal.budget_s)}"
+        f"{where}about {plural(estimate.num_sizes, 'size')} and "
+        f"{plural(estimate.num_steps, 'optimizer step')}, at most {budget}"
     )

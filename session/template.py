@@ -64,6 +64,7 @@ def first_size(options: RunOptions) -> int:
 class TemplateWorkers(Workers):
     """Starts one process for each size."""
 
+    may_stand_by = False
     _size: int | None = None
 
     def start(self) -> AnyWorker:

@@ -9,13 +9,15 @@ from pathlib import Path
 import msgspec
 
 from ..errors import BatchAdvisorError
-from ..probes.trace.repair import repair
-from ..probes.trace.summary import summarise
 from ..records import Profile, Trial
 
 
 def with_profile(trial: Trial, folder: Path) -> Trial:
     """The trial with its trace repaired, packed and summarised; a failure becomes a reason."""
+    # Reading traces takes numpy, which no run should wait for before its first trial.
+    from ..probes.trace.repair import repair
+    from ..probes.trace.summary import summarise
+
     profile = trial.profile
     if profile is None or profile.trace is None:
         return trial

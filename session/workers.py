@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,6 +28,7 @@ from .failures import error_of
 from .journal import Journal
 from .options import RunOptions
 from .ranks import distribution_of
+from .standby import Reserve
 from .target import Target
 
 AnyWorker = Worker | RankedWorker
@@ -47,7 +49,11 @@ class Workers:
         watch: NVML beside it, on NVIDIA devices.
         num_measured: trials that `current` completed.
         brief: the script ends early, so that a trial must do with few steps.
+        reserve: the process that stands by for the next fresh one, where there is one.
     """
+
+    may_stand_by = True
+    """Whether the next process can begin before it is known what it will be asked."""
 
     def __init__(
         self,
@@ -70,6 +76,13 @@ class Workers:
         self.watch: GpuWatch | None = None
         self.num_measured = 0
         self.brief = False
+        self.reserve = Reserve(
+            allowed=self.may_stand_by
+            and journal.keep
+            and group is None
+            and not target.cores
+            and options.memory_limit_bytes is None
+        )
         self._duty: DutyCycle | None = None
         self._tree = Tree(Path.cwd(), (journal.store.folder,))
 
@@ -83,17 +96,20 @@ class Workers:
         self._batch_cap = safe_cap(self._journal.record) or self._batch_cap
         while True:
             worker = self._spawn()
+            self._stand_by(worker.order)
             try:
                 try:
                     found = worker.discover()
                 except RanksStarting as starting:
                     assert isinstance(worker, Worker)
+                    self.reserve.end()
                     worker = self._self_started(worker, starting)
                     found = worker.discover()
             except WorkerGone as gone:
                 self._smaller_or_raise(worker, gone)
                 continue
             self._found(worker, *found)
+            self.reserve.settle()
             return worker
 
     def ready_for(self, request: TrialRequest) -> AnyWorker:
@@ -102,6 +118,7 @@ class Workers:
         Raises:
             BatchAdvisorError: the loop was not found.
         """
+        self.reserve.make_room()
         if self.current is None or request.fresh_process:
             return self.start()
         return self.current
@@ -131,12 +148,12 @@ class Workers:
 
     def close(self) -> None:
         """Ends everything and removes temporary files, also where the record cannot be written."""
-        try:
-            self.end()
-        finally:
+        with contextlib.ExitStack() as last:
+            last.callback(self._scratch.remove)
             if self.watch is not None:
-                self.watch.close()
-            self._scratch.remove()
+                last.callback(self.watch.close)
+            last.callback(self.reserve.end)
+            self.end()
 
     def may_restart(self, gone: WorkerGone) -> bool:
         """A script that ended by itself is started again, its trials shorter from then on.
@@ -159,18 +176,32 @@ class Workers:
         options = self._options
         number = self._journal.record.num_workers_started
         self._journal.change(num_workers_started=number + 1)
-        start = Worker if self._group is None else functools.partial(GroupWorker, self._group)
         order = self._order(number)
+        environment = worker_environment(self._target.device, self._scratch.path)
+        self.reserve.settle()
         with held_back():
+            start = (
+                functools.partial(Worker, launched=self.reserve.take(order, environment))
+                if self._group is None
+                else functools.partial(GroupWorker, self._group)
+            )
             self.current = start(
                 order,
                 log=self._journal.store.log_path,
-                environment=worker_environment(self._target.device, self._scratch.path),
+                environment=environment,
                 silence_s=options.silence_s,
                 setup_s=options.silence_s * DISCOVERY_SILENCE,
                 on_progress=self._on_progress,
             )
         return self.current
+
+    def _stand_by(self, first: WorkOrder) -> None:
+        """While the first process measures nothing, the next one is started as well."""
+        if first.worker:
+            return
+        environment = worker_environment(self._target.device, self._scratch.path)
+        order = msgspec.structs.replace(first, ahead=True)
+        self.reserve.start(order, self._journal.store.log_path, environment)
 
     def _self_started(self, worker: Worker, starting: RanksStarting) -> AnyWorker:
         """The script starts ranks itself: from here on they are what is steered."""
@@ -204,6 +235,7 @@ class Workers:
             door=options.door,
             worst_case=options.goal.worst_case,
             cores=self._target.cores,
+            silence_s=options.silence_s,
         )
         return msgspec.structs.replace(order, **self._order_changes())
 

@@ -10,6 +10,7 @@ import click
 import pytest
 from batchadvisor.cli import cli
 
+SCRIPTS = Path(__file__).with_name("scripts")
 FLAGS = Path(__file__).with_name("golden_flags.txt")
 HEAVY = ("torch", "tensorboard", "numpy", "rich", "jinja2", "torch_tb_profiler")
 WATCH = """
@@ -59,7 +60,21 @@ class TestLight:
     def test_the_supervisor_lives_without_torch(self, tmp_path):
         seen = imported_by("import batchadvisor.session.run", folder=tmp_path)
         assert "batchadvisor" in seen
-        assert seen.isdisjoint({"torch", "tensorboard", "torch_tb_profiler"})
+        assert seen.isdisjoint({"torch", "tensorboard", "torch_tb_profiler", "numpy"})
+
+    def test_a_whole_run_is_supervised_without_torch(self, tmp_path, monkeypatch):
+        """A script is steered, measured and advised on; torch is in its process alone."""
+        script = tmp_path / "train.py"
+        script.write_text((SCRIPTS / "plain.py").read_text())
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        options = ("--device", "cpu", "--sizes", "16", "--budget", "1s", "--quiet", "--no-profile")
+        seen = imported_by(HELP, "run", *options, str(script), folder=tmp_path)
+        assert "batchadvisor" in seen
+        assert "torch" not in seen
+
+    def test_torch_would_be_seen(self, tmp_path):
+        seen = imported_by("import torch; " + HELP, "--help", folder=tmp_path)
+        assert "torch" in seen
 
     def test_a_report_needs_no_torch(self, tmp_path):
         record = Path(__file__).with_name("data") / "records/char_gpt_cpu.json"

@@ -70,6 +70,9 @@ class LockstepWindow(Window):
         super().__init__(*others, **named)
         self._agree = agree
 
+    def _late(self) -> bool:
+        return self._agree(super()._late())
+
     def _settled(self) -> bool:
         return self._agree(super()._settled())
 

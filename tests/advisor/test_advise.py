@@ -128,15 +128,19 @@ class TestChoice:
         assert advice.tail.steps_known is not bool(why)
 
     def test_one_value_alone_has_no_interval(self):
-        steps = {8: 0.1, 32: 0.37}
+        steps = {8: 0.1, 32: 0.17}
         trials = [trial_of(size, s, half_width=0.0, num_samples=1) for size, s in steps.items()]
         advice = advise(record_of(numbered(*trials)))
-        assert advice.headline == "Use batch size 32: 86 samples/s"
+        assert advice.headline == "Use batch size 32: 190 samples/s"
         assert advice.reason.endswith(
-            "x1.08 the samples per second of the script's own 8; how much of that is noise one "
-            "value alone does not tell."
+            "x2.35 the samples per second of the script's own 8 (x1.57 to x3.53)."
         )
         assert advice.verdict.limit == "cannot tell"
+        near = [
+            trial_of(size, s, half_width=0.0, num_samples=1) for size, s in ((8, 0.1), (32, 0.37))
+        ]
+        advice = advise(record_of(numbered(*near)))
+        assert (advice.standing, advice.recommended.batch_size) == ("too noisy", 8)
 
     def test_a_slow_loader_is_said_only_of_what_ran(self):
         """A larger batch is not ruled out where the sizes below gained by growing."""
@@ -226,7 +230,7 @@ class TestChoice:
         """The fresh process ended after the first round of several."""
         goal = Goal(kind="throughput")
         for rows, chosen, said in (
-            (((0.16, 0.64),), 64, "The fastest size that ran"),
+            (((0.16, 0.64),), 8, "The measurements do not tell whether 64 is better"),
             (((0.16, 0.64), (0.16, 0.64)), 32, "Faster in the fresh process than the fastest"),
         ):
             compared = confirm(64, 0.64, kind="turns", turns=Turns(sizes=(32, 64), step_s=rows))
@@ -271,8 +275,11 @@ class TestChoice:
         steps = {4: 0.2, 8: 0.1, 12: 0.135}
         trials = [trial_of(size, time, half_width=0.1) for size, time in steps.items()]
         advice = advise(record_of(numbered(*trials), goal=Goal(kind="throughput")))
-        assert advice.recommended.batch_size == 12
-        assert "the noise shows no difference" in advice.reason
+        assert advice.recommended.batch_size == 8
+        assert (advice.standing, advice.considered) == ("too noisy", 12)
+        assert advice.headline == "Keep batch size 8: too noisy to tell whether 12 is better"
+        assert "do not tell whether 12 is better than the script's own 8" in advice.reason
+        assert advice.change == "nothing to change"
 
     def test_memory_goal(self):
         trials = [trial_of(size, peak=GIB * size) for size in (8, 32, 64)]

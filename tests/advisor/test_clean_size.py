@@ -34,7 +34,7 @@ def test_the_example():
 
 class TestPreferred:
     def test_at_little_cost(self):
-        record = sizes_of((64, 400), (488, 985), (512, 1000))
+        record = sizes_of((8, 100), (64, 400), (488, 985), (512, 1000))
         assert (best_of(record), finalists(record), passed_over(record)) == (512, (488, 512), 512)
         advice = advise(record)
         assert advice.recommended.batch_size == 488
@@ -59,7 +59,7 @@ class TestPreferred:
         assert finalists(record)[0] == best_of(record) in {480, 488}
 
     def test_only_sizes_that_ran(self):
-        record = sizes_of((64, 400), (512, 1000))
+        record = sizes_of((8, 100), (64, 400), (512, 1000))
         assert preferred(record, 512, worth_of(record)) == 512
         assert advise(record).recommended.batch_size == 512
 
@@ -67,11 +67,16 @@ class TestPreferred:
     def test_the_confirmation_has_the_last_word(self, rate, chosen):
         """Measured in turn it may turn out to cost more than the search saw."""
         confirm = ((488, rate), (512, 1000), (488, rate), (512, 1000))
-        record = sizes_of((64, 400), (488, 985), (512, 1000), confirm=confirm)
+        record = sizes_of((8, 100), (64, 400), (488, 985), (512, 1000), confirm=confirm)
         assert advise(record).recommended.batch_size == chosen
 
     def test_energy(self):
-        trials = numbered(metered(64, 0.2, 300), metered(488, 0.493, 100), metered(512, 0.51, 100))
+        trials = numbered(
+            metered(8, 0.1, 300),
+            metered(64, 0.2, 300),
+            metered(488, 0.493, 100),
+            metered(512, 0.51, 100),
+        )
         record = record_of(trials, goal=Goal(kind="energy"), discovery=DATA)
         assert best_of(record) == 512
         assert finalists(record) == (488, 512)
@@ -81,7 +86,7 @@ class TestPreferred:
 
     def test_memory(self):
         """The largest has tried sizes near the limit; one of them may be clean."""
-        trials = [trial_of(size, peak=size * 2**20) for size in (64, 504, 512)]
+        trials = [trial_of(size, peak=size * 2**20) for size in (8, 64, 504, 512)]
         record = record_of(numbered(*trials), goal=Goal(kind="memory"), discovery=DATA)
         assert (finalists(record), passed_over(record)) == ((504,), 512)
         assert advise(record).reason.startswith("Next to 512, the largest size that ran and stays")

@@ -91,9 +91,10 @@ class TestCost:
                 if one.reason.startswith("x")
             ]
             assert grown
-            assert all(14 * machine.time_s(one.batch_size) <= 0.26 * budget_s for one in grown), (
-                budget_s
-            )
+            for one in grown:
+                fewest = one.min_warmup_steps + one.min_timed_steps
+                num_steps = 14 if fewest == 9 else fewest
+                assert num_steps * machine.time_s(one.batch_size) <= 0.26 * budget_s, budget_s
 
     @pytest.mark.parametrize("kind", ["knee", "throughput"])
     def test_growth_that_was_too_dear_is_no_end_of_its_own(self, kind):
@@ -101,8 +102,8 @@ class TestCost:
         machine = Machine(
             time_s=lambda size: 2 + 0.05 * size, discovery=discovery_of(native=16), noise=0.0
         )
-        result = machine.search(Goal(kind=kind, budget_s=400))
-        assert max(result.tried) <= 48
+        result = machine.search(Goal(kind=kind, budget_s=100))
+        assert max(result.tried) <= 64
         assert result.stop.reason == BUDGET_SPENT
         assert "search.cut_short" in {one.rule for one in result.advice.findings}
         more = machine.search(Goal(kind=kind, budget_s=1e9))
@@ -114,7 +115,7 @@ class TestCost:
     def test_a_size_that_lost_already_is_the_end(self, last_s, why):
         """32 is the fastest or slower than 16; either way the next step up is too dear."""
         trials = [trial_of(8, 0.8), trial_of(16, 0.8), trial_of(32, last_s)]
-        record = record_of(numbered(*trials), goal=Goal(kind="throughput", budget_s=60))
+        record = record_of(numbered(*trials), goal=Goal(kind="throughput", budget_s=30))
         assert next_size(record, Budget(record)) == why
 
     def test_nothing_is_kept_back_for_sizes_that_lost(self):

@@ -38,7 +38,8 @@ class TestFailures:
             result = machine.search()
             assert result.finished
             assert len(result.record.trials) <= MANY_TRIALS
-            assert result.size is None or result.size < first.size
+            kept = result.advice.standing in ("too noisy", "worse")
+            assert result.size is None or result.size < first.size or kept
             # A size that was refused is not started again and again.
             refused = [one.batch_size for one in result.record.trials if not one.ran]
             assert len(refused) == len(set(refused))

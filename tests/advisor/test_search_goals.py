@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from batchadvisor.advisor.search import Done, expected_steps, next_trial
+from batchadvisor.advisor.search import Done, expected, next_trial
 from batchadvisor.records import Goal, NormLayers
 
 from ..on_paper import GIB, discovery_of, loader_of, record_of
@@ -118,15 +118,32 @@ class TestGoals:
         assert tails == ([] if asked is None else [asked])
 
     def test_expected_steps(self):
-        assert expected_steps(record_of(goal=Goal(sizes=(1, 2, 3))))[0] == 3
+        assert expected(record_of(goal=Goal(sizes=(1, 2, 3)))).num_sizes == 3
         for kind in ("knee", "throughput", "memory"):
-            goal = Goal(kind=kind)
-            _, steps = expected_steps(record_of(goal=goal))
+            goal = Goal(kind=kind, budget_s=1e9)
+            steps = expected(record_of(goal=goal)).num_steps
             real = sum(
                 3 if one.kind == "fit" else 14
                 for one in Machine().search(msgspec.structs.replace(goal, budget_s=1e9)).requests
             )
             assert real / 4 <= steps <= real * 4
+
+    def test_long_steps_are_said_before_the_search(self):
+        """Steps of 15 s: a window of four takes a minute, and ten minutes hold seven no more."""
+        discovery = discovery_of(native_step_s=15.0)
+        found = expected(record_of(goal=Goal(budget_s=200.0), discovery=discovery))
+        assert (found.window_s, found.num_sizes, found.fits) == (60.0, 3, False)
+        assert found.enough_s is None
+        found = expected(record_of(goal=Goal(budget_s=100.0), discovery=discovery))
+        assert (found.num_sizes, found.enough_s) == (1, 144.0)
+
+    def test_long_steps_begin_with_the_own_size(self):
+        machine = Machine(time_s=lambda size: 6 + 0.05 * size, discovery=discovery_of(native=64))
+        result = machine.search(Goal(budget_s=200))
+        assert result.tried[0] == 64
+        assert result.requests[0].min_timed_steps == 3
+        assert not result.requests[0].profile
+        assert Machine(discovery=discovery_of(native=64)).search().tried[0] == 8
 
     def test_done_at_once_when_all_is_measured(self):
         result = Machine().search()

@@ -263,12 +263,12 @@ class TestLeftOut:
         assert "dead" not in sizes_of(plan)
 
     def test_one_timed_size_is_no_law(self, unlike):
-        lone = answer_of(0.01, 0.001, sizes=(32,))
+        lone = answer_of(0.01, 0.001, sizes=(8,))
         plan = plan_of({**unlike, "lone": lone})
         assert "fewer than two timed sizes" in plan.left_out["lone"]
 
     def test_two_timed_sizes_are_joined(self, unlike):
-        pair = answer_of(0.01, 0.001, sizes=(32, 64), kind="cpu")
+        pair = answer_of(0.01, 0.001, sizes=(8, 64), kind="cpu")
         plan = plan_of({"fast": unlike["fast"], "pair": pair})
         share = plan.shares[1]
         assert (share.time_source, share.largest, share.largest_source) == (

@@ -6,8 +6,6 @@ from batchadvisor.probes.window import (
     MAX_SAMPLES,
     MAX_STEPS_A_SAMPLE,
     MAX_WARMUP_STEPS,
-    MIN_SAMPLES,
-    MIN_WARMUP_STEPS,
     Window,
 )
 from batchadvisor.records import Memory, Profile, TrialRequest
@@ -73,6 +71,8 @@ class Profiler:
 
 
 REQUEST = TrialRequest(batch_size=8, kind="timed")
+MIN_SAMPLES = REQUEST.min_timed_steps
+MIN_WARMUP_STEPS = REQUEST.min_warmup_steps
 
 
 class Loop:

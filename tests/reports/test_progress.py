@@ -2,10 +2,11 @@
 
 import io
 import re
+import time
 
 import pytest
 from batchadvisor.records import TrialRequest
-from batchadvisor.reports.progress import NullDisplay, ProgressDisplay
+from batchadvisor.reports.progress import REFRESH_PERIOD_S, NullDisplay, ProgressDisplay
 from rich.console import Console
 
 from . import samples
@@ -119,7 +120,7 @@ def test_the_live_display_shows_what_runs_and_what_was_seen():
     terminal.clock.now += 2
     assert terminal.frame() == [
         "batch 2  11.8 ±0.4 ms  169 ±6 samples/s  peak 3.10 GiB  ok",
-        "batch 16  timing, step 12, 12.1 ms a step",
+        "batch 16  timing, 12.1 ms a step; this display rests meanwhile",
         "x8; about 3 s",
         "6 s of 2 min used, 1 min 54 s left; 11 s since the start",
     ]
@@ -133,6 +134,30 @@ def test_the_live_display_goes_away():
     assert "\x1b[" in text
     assert text.endswith("\x1b[2K")  # the last thing done is erasing the display's own lines
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor comes back
+
+
+def drawn(terminal, during_s):
+    """Bytes that reach the terminal in a while."""
+    before = len(terminal.out.getvalue())
+    time.sleep(during_s)
+    return len(terminal.out.getvalue()) - before
+
+
+def test_nothing_is_drawn_while_steps_are_timed():
+    """Drawing takes time on the cores that are measured; before and after it the display lives."""
+    terminal = FakeTerminal()
+    display = terminal.display
+    display.start()
+    display.update("warming up", 16, 1, 0.012)
+    assert drawn(terminal, 4 * REFRESH_PERIOD_S)
+    display.update("timing", 16, 0, 0.012)
+    assert "rests meanwhile" in terminal.out.getvalue()  # drawn at once, and then not again
+    time.sleep(REFRESH_PERIOD_S)
+    assert drawn(terminal, 4 * REFRESH_PERIOD_S) == 0
+    display.trial_done(samples.gpu()[0].trials[0])
+    assert drawn(terminal, 4 * REFRESH_PERIOD_S)
+    display.close()
+    assert drawn(terminal, 2 * REFRESH_PERIOD_S) == 0
 
 
 def test_updates_draw_nothing_themselves():

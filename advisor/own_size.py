@@ -1,0 +1,177 @@
+"""Whether a size may take the place of the script's own: only what was compared with it does.
+
+Two sizes are compared where they were timed under like conditions: in turn in one process, or as
+neighbours in the fresh process, or apart, each with clean steps; then the machine may have changed
+its speed in between, and the interval is wider by what machines wander.
+"""
+
+from __future__ import annotations
+
+from math import exp
+from typing import NamedTuple
+
+from ..records import RunRecord, Spread, Standing
+from . import clean_size
+from .confirm import ROUNDS, num_comparisons, ratio_to
+from .energy import samples_per_joule
+from .facts import (
+    WANDERING,
+    best_timed,
+    over_target,
+    own_size,
+    ran,
+    turns_of,
+    usable,
+)
+from .rounds import ratio
+from .sizes import allowed, largest_allowed, smallest_sound
+from .tail import harmful
+
+MIN_ROUNDS = 4
+"""Rounds in turn that make a comparison."""
+SURE_ROUNDS = 8
+"""From so many rounds on the interval alone decides; with fewer it may be luck."""
+LUCK = 0.03
+"""What a ratio of few readings must differ by besides."""
+CONFIDENCE = 0.98
+"""Of the interval that speaks for a change: one in a hundred lies above it by chance."""
+LONE = 0.5
+"""What one value alone may be off by."""
+HEADLINE = 0.5
+"""Relative half-width from which on a number says nothing."""
+
+
+class Comparison(NamedTuple):
+    """Throughput of a size over that of the script's own.
+
+    Attributes:
+        ratio: middle and interval; above 1 is faster.
+        in_turn: whether both were measured in turn, step by step.
+    """
+
+    ratio: Spread
+    in_turn: bool
+
+
+class Decision(NamedTuple):
+    """The size that is recommended, and what speaks for it beside the script's own.
+
+    Attributes:
+        size: `None` where none can be recommended.
+        considered: the size of the goal, where it is not the one that is recommended.
+        ratio: throughput of the goal's size over that of the script's own.
+    """
+
+    size: int | None
+    standing: Standing
+    considered: int | None = None
+    ratio: Spread | None = None
+
+
+def against_own(record: RunRecord, size: int) -> Comparison | None:
+    """How a size compares with the script's own, `None` where both were not timed."""
+    own = own_size(record)
+    if own is None or own == size:
+        return None
+    on_cpu = record.device is None or record.device.kind == "cpu"
+    drift = exp(WANDERING) - 1 if on_cpu else 0.0
+    in_turn = ratio(turns_of(record), size, own, CONFIDENCE)
+    if in_turn is not None and in_turn.num_samples >= MIN_ROUNDS:
+        luck = LUCK if in_turn.num_samples < SURE_ROUNDS else 0.0
+        return Comparison(_wider(in_turn, luck), in_turn=True)
+    again = ratio_to(record, size, own)
+    if again is not None:
+        middle, low, high = again
+        num = num_comparisons(record, size, own)
+        spread = Spread(median=middle, low=low, high=high, num_samples=num, confidence=0.0)
+        return Comparison(_wider(spread, drift if num < ROUNDS else LUCK), in_turn=True)
+    timed = best_timed(record)
+    if size not in timed or own not in timed:
+        return None
+    mine, theirs = timed[size].samples_per_s, timed[own].samples_per_s
+    assert mine is not None
+    assert theirs is not None
+    apart = Spread(
+        median=mine.median / theirs.median,
+        low=mine.low / theirs.high,
+        high=mine.high / theirs.low,
+        num_samples=min(mine.num_samples, theirs.num_samples),
+        confidence=min(mine.confidence, theirs.confidence),
+    )
+    alone = LONE if not (mine.is_interval and theirs.is_interval) else 0.0
+    return Comparison(_wider(apart, drift + alone), in_turn=False)
+
+
+def standing(record: RunRecord, size: int) -> Standing:
+    """What may be said of a size beside the script's own."""
+    own = own_size(record)
+    if own is None or size == own:
+        return "own"
+    if not usable(record, own) or _too_large(record, own):
+        return "own cannot run"
+    for_memory = record.goal.kind == "memory"
+    measured = {trial.batch_size for trial in ran(record)} if for_memory else best_timed(record)
+    if own not in measured:
+        return "not compared" if _is_asked_for(record, own) else "asked for"
+    if for_memory:
+        return "better"
+    compared = against_own(record, size)
+    if compared is None:
+        return "not compared"
+    floor = _floor(record, size, own)
+    if compared.ratio.low > floor:
+        return "better" if compared.ratio.low > 1 else "as good"
+    return "worse" if compared.ratio.high < floor else "too noisy"
+
+
+def _too_large(record: RunRecord, own: int) -> bool:
+    """Whether the script's own size was left out because a smaller one takes too much memory."""
+    return any(
+        trial.batch_size <= own and over_target(record, trial.batch_size) for trial in ran(record)
+    )
+
+
+def _is_asked_for(record: RunRecord, own: int) -> bool:
+    """Whether the user's options let the script's own size run."""
+    if record.goal.sizes:
+        return own in record.goal.sizes
+    return own <= largest_allowed(record) and allowed(record, own) == own
+
+
+def _floor(record: RunRecord, size: int, own: int) -> float:
+    """The share of the own size's throughput that a size must surely reach.
+
+    A smaller size is worth its tolerance for the memory that it leaves, one whose epochs end
+    cleanly or that suits BatchNorm for that; a larger one has to be faster.
+    """
+    if record.goal.kind == "energy":
+        mine, theirs = (
+            samples_per_joule(timed) if (timed := best_timed(record).get(one)) else None
+            for one in (size, own)
+        )
+        return 0.0 if mine and theirs and mine > theirs else 1.0
+    sound = smallest_sound(record)
+    for_another_reason = (
+        (record.goal.kind == "knee" and size < own)
+        or (harmful(record, own) and not harmful(record, size))
+        or own < sound <= size
+    )
+    if not for_another_reason:
+        return 1.0
+    tolerance = record.goal.tolerance
+    return 1 - (tolerance if record.goal.kind == "knee" else clean_size.cost_of(record))
+
+
+def _wider(spread: Spread, share: float) -> Spread:
+    return Spread(
+        median=spread.median,
+        low=spread.low / (1 + share),
+        high=spread.high * (1 + share),
+        num_samples=spread.num_samples,
+        confidence=spread.confidence,
+    )
+
+
+def says_nothing(rate: Spread | None) -> bool:
+    """Whether an interval is so wide that its number is no answer."""
+    return rate is not None and rate.is_interval and rate.relative_half_width > HEADLINE

@@ -1,0 +1,65 @@
+"""Compiled modules: the user's own where Python keeps them, else the run's, and no others."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from batchadvisor.probes import bytecode
+from batchadvisor.probes.bytecode import NEVER, PREFIX, is_kept, variables_for
+from batchadvisor.probes.worker_start import worker_command
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A module that nobody compiled, standing for torch."""
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "site/heavy.py"
+    path.parent.mkdir()
+    path.write_text("WEIGHT = 1\n")
+    real = importlib.util.find_spec
+    spec = importlib.util.spec_from_file_location("torch", path)
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: spec if name == "torch" else real(name)
+    )
+    return path
+
+
+def compiled(module):
+    return Path(importlib.util.cache_from_source(module))
+
+
+def test_python_keeps_it_by_itself(module):
+    assert is_kept(module)
+    assert variables_for({"A": "1", NEVER: "1"}, Path("scratch")) == {"A": "1", NEVER: "1"}
+
+
+def test_it_may_not_be_written_and_is_there(module, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    compiled(module).parent.mkdir()
+    compiled(module).touch()
+    assert variables_for({NEVER: "1"}, Path("scratch")) == {NEVER: "1"}
+
+
+@pytest.mark.parametrize("why", ["forbidden", "read only"])
+def test_each_process_would_compile_it(module, monkeypatch, why):
+    monkeypatch.setattr(sys, "dont_write_bytecode", why == "forbidden")
+    monkeypatch.setattr(bytecode.os, "access", lambda *_: why != "read only")
+    variables = variables_for({"A": "1", NEVER: "1"}, Path("scratch"))
+    assert variables == {"A": "1", PREFIX: str(Path("scratch/bytecode"))}
+
+
+def test_a_worker_keeps_it_in_the_run_and_nowhere_else(module, tmp_path, monkeypatch):
+    """The flags of this interpreter go along, except the one that forbids it."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    scratch = tmp_path / "scratch"
+    variables = variables_for({**os.environ, "PYTHONPATH": str(module.parent)}, scratch)
+    command = worker_command(0, 1, variables)
+    assert "-B" not in command
+    command[-1] = "import heavy"
+    subprocess.run(command, env=variables, check=True)
+    assert [one.name.partition(".")[0] for one in scratch.rglob("heavy.*.pyc")] == ["heavy"]
+    assert not compiled(module).exists()
