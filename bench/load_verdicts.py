@@ -107,8 +107,8 @@ def report(data: dict[str, Any]) -> str:
         ))  # fmt: skip
     if rows:
         headings = ("script", "condition", "right", "size/own/noisy/none", "worse than own",
-                    "to first trial s",                    "least share of best", "over budget s", "disturbed", "clean/quiet",
-                    "worst", "tool CPU %", "causes")  # fmt: skip
+                    "to first trial s", "least share of best", "over budget s", "disturbed",
+                    "clean/quiet", "worst", "tool CPU %", "causes")  # fmt: skip
         lines += [table(headings, rows), ""]
     lines += [f"not measured: {kind}: {why}" for kind, why in data["unavailable"].items()]
     for name, truth in data["truth"].items():

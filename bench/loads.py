@@ -19,6 +19,12 @@ from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
 PERIOD_US = 100_000
+_BUSY = """
+while kill -0 "$1" 2>/dev/null; do
+    i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done
+done
+"""
+"""A loop that also ends with the process that wanted it, however that ends."""
 
 
 class Unavailable(Exception):  # noqa: N818  a normal answer of a machine
@@ -32,7 +38,7 @@ def neighbours(count: int, name: str = "neighbour") -> Iterator[None]:
         program = Path(folder) / name
         program.symlink_to("/bin/sh")
         for _ in range(count):
-            command = [str(program), "-c", "while :; do :; done"]
+            command = [str(program), "-c", _BUSY, name, str(os.getpid())]
             stack.enter_context(_killed(subprocess.Popen(command, start_new_session=True)))
         yield
 

@@ -290,6 +290,7 @@ def main() -> None:
     options = parser.parse_args()
     folder = None if options.no_results else options.results
     results = Results(folder, "under-load", options.resume)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what runs meanwhile is ended too
     try:
         measure_all(options, results)
         results.data["state"] = "finished"
