@@ -103,6 +103,14 @@ def sessions_below(pid: int) -> list[int]:
     return leaders
 
 
+def loop_found(kept: Path) -> bool:
+    """Whether a run's record says that its trials began; the start is left in peace."""
+    try:
+        return json.loads(kept.read_text()).get("discovery") is not None
+    except (OSError, ValueError):
+        return False
+
+
 def one_run(
     name: str, script: Path, budget_s: float, between_s: float, seed: int
 ) -> dict[str, Any]:
@@ -117,7 +125,10 @@ def one_run(
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=variables, start_new_session=True,
         )  # fmt: skip
-        bursts = loads.Bursts(lambda: sessions_below(process.pid), between_s, seed)
+        kept = Path(folder) / "run" / "record.json"
+        bursts = loads.Bursts(
+            lambda: sessions_below(process.pid) if loop_found(kept) else [], between_s, seed
+        )
         with bursts if name == "stalls" else contextlib.nullcontext():
             text, errors = _communicate(process)
         row = {"wall_s": time.monotonic() - start, "exit_code": process.returncode}
