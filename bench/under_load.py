@@ -132,7 +132,8 @@ def one_run(
         with bursts if name == "stalls" else contextlib.nullcontext():
             text, errors = _communicate(process)
         row = {"wall_s": time.monotonic() - start, "exit_code": process.returncode}
-    row |= {"num_bursts": bursts.count, "stopped_s": bursts.stopped_s, "left": left(variables)}
+        row["left"] = left(variables)  # before the cgroup goes, with all in it
+    row |= {"num_bursts": bursts.count, "stopped_s": bursts.stopped_s}
     if text:
         row |= told(json.loads(text))
     else:
