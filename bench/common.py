@@ -88,12 +88,15 @@ class Results:
     Args:
         folder: where they go; `None` writes nothing.
         theme: begins the names of the files.
+        resumed: the JSON file of an earlier part, which is read and written again.
     """
 
-    def __init__(self, folder: Path | None, theme: str) -> None:
+    def __init__(self, folder: Path | None, theme: str, resumed: Path | None = None) -> None:
         self.data: dict[str, Any] = {"state": "running", "environment": environment()}
-        self._path: Path | None = None
-        if folder is not None:
+        self._path: Path | None = resumed
+        if resumed is not None:
+            self.data = json.loads(resumed.read_text()) | {"state": "running"}
+        elif folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             name = f"{theme}_{slug(hardware())}_{time.strftime('%Y-%m-%d')}"
             self._path = folder / f"{name}.json"

@@ -1,4 +1,5 @@
-"""What disturbs a training step, on purpose: busy neighbours, a quota of CPU time.
+"""What disturbs a training step, on purpose: busy neighbours, a quota of CPU time, bursts in which
+all stands still.
 
 Each is a context that leaves nothing behind. Standard library only: tests use it too.
 """
@@ -7,15 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
 PERIOD_US = 100_000
+_BUSY = """
+while kill -0 "$1" 2>/dev/null; do
+    i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done
+done
+"""
+"""A loop that also ends with the process that wanted it, however that ends."""
 
 
 class Unavailable(Exception):  # noqa: N818  a normal answer of a machine
@@ -29,7 +38,7 @@ def neighbours(count: int, name: str = "neighbour") -> Iterator[None]:
         program = Path(folder) / name
         program.symlink_to("/bin/sh")
         for _ in range(count):
-            command = [str(program), "-c", "while :; do :; done"]
+            command = [str(program), "-c", _BUSY, name, str(os.getpid())]
             stack.enter_context(_killed(subprocess.Popen(command, start_new_session=True)))
         yield
 
@@ -110,3 +119,50 @@ def _words(path: Path) -> list[str]:
         return path.read_text().split()
     except OSError:
         return []
+
+
+class Bursts:
+    """Stops processes for one to three seconds now and then, and lets them go on.
+
+    Args:
+        whom: the process groups to stop, asked before each burst.
+        pause_s: mean time between two; ten steps stall a tenth of them.
+        seed: of lengths and moments.
+
+    Attributes:
+        count: bursts so far.
+        stopped_s: how long they lasted, all together.
+    """
+
+    def __init__(self, whom: Callable[[], Collection[int]], pause_s: float, seed: int) -> None:
+        self.count, self.stopped_s = 0, 0.0
+        self._whom, self._pause_s = whom, pause_s
+        self._random = random.Random(seed)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Bursts:  # noqa: PYI034  Self needs Python 3.11
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(self._random.expovariate(1 / self._pause_s)):
+            groups = self._whom()
+            if not groups:
+                continue
+            start = time.monotonic()
+            _signal(groups, signal.SIGSTOP)
+            self._over.wait(self._random.uniform(1.0, 3.0))
+            _signal(groups, signal.SIGCONT)
+            self.count += 1
+            self.stopped_s += time.monotonic() - start
+
+
+def _signal(groups: Collection[int], number: signal.Signals) -> None:
+    for group in groups:
+        with contextlib.suppress(OSError):
+            os.killpg(group, number)

@@ -1,7 +1,7 @@
 """What the kernel counts about the cores: who ran on them, who took them, how fast they are.
 
 Linux only; where a file is missing its part of the snapshot is `None` or empty. One snapshot reads
-a small file for each process of the machine, about 10 us each.
+a small file for each process of the machine, about 20 us each.
 """
 
 from __future__ import annotations
@@ -155,10 +155,18 @@ def _processes() -> dict[int, Process]:
         if not entry.isdigit():
             continue
         with contextlib.suppress(OSError, ValueError, IndexError):  # it ended, or is hidden
-            with open(f"{folder}/{entry}/stat", "rb") as file:  # noqa: PTH123  as above
-                head, _, tail = file.read().rpartition(b")")
+            head, _, tail = _start_of(f"{folder}/{entry}/stat").rpartition(b")")
             processes[int(entry)] = _process(head.partition(b"(")[2], tail.split(), tick_s)
     return processes
+
+
+def _start_of(path: str) -> bytes:
+    """Of a small file, without what a file object costs."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
 
 
 def _process(name: bytes, words: list[bytes], tick_s: float) -> Process:
