@@ -140,6 +140,39 @@ def strip_codes(text):
         position += 1
 
 
+def heads(text):
+    """The titles of the table of sizes."""
+    return text.split("Sizes\n", 1)[1].splitlines()[0].split()
+
+
+@pytest.mark.parametrize("width", [80, 81, 90, 100, 120])
+def test_memory_occupancy_and_step_time_keep_their_columns(width):
+    """The usual terminal has 80 columns; whatever else goes, these three stay."""
+    record, advice = samples.gpu()
+    for steps, size in ((1.0, 1), (1e5, 1), (1.0, 1_000_000), (1e5, 1_000_000)):
+        trials = tuple(
+            msgspec.structs.replace(
+                one,
+                batch_size=one.batch_size * size,
+                arrived_batch_size=one.batch_size * size,
+                step_s=one.step_s and builders.spread(one.step_s.median * steps, 0.0004),
+            )
+            for one in record.trials
+        )
+        late = builders.failed(9, 256 * size, "out_of_memory", "no memory", purpose="confirm")
+        changed = msgspec.structs.replace(record, trials=(*trials, late))
+        text = shown((changed, advise(changed)), width)
+        assert {"step", "peak", "occup."} <= set(heads(text)), text
+
+
+def test_it_says_which_columns_have_no_room():
+    wide, narrow = (shown(samples.gpu(), width) for width in (150, 80))
+    left_out = {"tensor", "power", "SM"}
+    assert left_out <= set(heads(wide))
+    assert not left_out & set(heads(narrow))
+    assert "no room for tensor, power, SM" in " ".join(narrow.split())
+
+
 def test_a_refused_size_is_red_and_the_recommended_one_green():
     lines = shown(samples.gpu(), color=True).splitlines()
     assert any(one.startswith("\x1b[31m    512") for one in lines)
