@@ -15,7 +15,7 @@ from ..records import (
     TailCheck,
     Training,
 )
-from ..units import format_bytes, format_runs, format_seconds
+from ..units import format_bytes, format_count, format_runs, format_seconds
 from .larger import larger_text
 from .layout import Page
 from .wording import (
@@ -76,7 +76,8 @@ def _steps(training: Training) -> str:
     before, after = training.steps_before, training.steps_after
     if before is None or after is None:
         return "not known: nothing says how long an epoch is"
-    return f"{before}, unchanged" if before == after else f"{before} → {after}"
+    told = format_count(before)
+    return f"{told}, unchanged" if before == after else f"{told} → {format_count(after)}"
 
 
 def _epoch(advice: Advice) -> str:

@@ -10,7 +10,7 @@ import re
 from math import ceil, floor, log10
 
 from ..records import Evidence, Spread
-from ..units import GIB, MIB, format_bytes, format_measured, format_seconds
+from ..units import GIB, MIB, format_bytes, format_count, format_measured, format_seconds
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|.?)",
@@ -157,14 +157,14 @@ def share_of(part: float, whole: float) -> str:
 
 
 def number(value: float) -> str:
-    """A plain number, digits grouped by nothing, at most four of them significant.
+    """A plain number, at most four digits of a fraction significant.
 
-    >>> number(0.012345), number(448.0), number(12345)
-    ('0.01235', '448', '12345')
+    >>> number(0.012345), number(448.0), number(12345), number(277777778)
+    ('0.01235', '448', '12345', '277,777,778')
     """
-    if float(value).is_integer():
-        return f"{value:.0f}"
-    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+    if float(value).is_integer() or abs(value) >= 1e4:
+        return format_count(round(value))
+    return f"{value:.4g}"
 
 
 def bytes_per_sample(num_bytes: float) -> str:
@@ -199,7 +199,7 @@ def _value(metric: str, value: float | str) -> str:
 def plural(count: int, one: str, many: str = "") -> str:
     """A count and its noun.
 
-    >>> plural(1, "size"), plural(3, "process", "processes")
-    ('1 size', '3 processes')
+    >>> plural(1, "size"), plural(3, "process", "processes"), plural(10**7, "sample")
+    ('1 size', '3 processes', '10,000,000 samples')
     """
-    return f"{count} {one}" if count == 1 else f"{count} {many or one + 's'}"
+    return f"{count} {one}" if count == 1 else f"{format_count(count)} {many or one + 's'}"

@@ -214,6 +214,21 @@ def test_no_more_digits_than_the_spread_supports():
     assert "3294 ±14" in lines["64"]  # 0.4 %: four
 
 
+def test_very_large_and_very_small_numbers_are_readable():
+    record, advice = samples.cpu()
+    epoch = builders.spread(3.5e10)
+    advice = msgspec.structs.replace(
+        advice,
+        recommended=msgspec.structs.replace(advice.recommended, epoch_s=epoch),
+        tail=msgspec.structs.replace(advice.tail, num_samples=10**10),
+        time_law=msgspec.structs.replace(advice.time_law, slope_s=9e-9),
+    )
+    text = shown((record, advice), 150)
+    assert "1110 years ±0.4%" in text
+    assert "10,000,000,000 samples in batches of 128" in text
+    assert "7 ms + 9 ns x batch" in text
+
+
 def test_shares_are_shown_as_they_were_asked_for():
     """Half a percent is not 0 %, and 12.5 % not 12 %."""
     record, _ = samples.cpu()
