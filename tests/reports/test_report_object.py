@@ -70,14 +70,27 @@ class TestCharts:
         limit = next(one for one in found.marks if one.axis == "y")
         assert limit.value * GIB == record.device.capacity_bytes
 
-    def test_step_time_adds_up_to_the_step(self):
-        found = chart(built(samples.cpu()), "step_time")
-        assert found.stacked
-        for at, name in enumerate(found.x_names):
-            trial = next(one for one in samples.cpu()[0].trials if one.batch_size == int(name))
-            whole = sum(one.values[at] for one in found.series)
-            # the confirmed trial speaks where there is one
-            assert whole == pytest.approx(1e3 * trial.step_s.median / trial.batch_size, rel=0.01)
+    def test_the_steps_time_is_shares_that_make_whole_bars(self):
+        """No slivers at the sizes that matter: a bar a size, all as high, the chosen one marked."""
+        for sample in (samples.cpu, samples.gpu):
+            found = chart(built(sample()), "step_time")
+            assert found.stacked
+            assert found.unit == "%"
+            for at in range(len(found.x)):
+                whole = sum(one.values[at] for one in found.series)
+                assert whole == pytest.approx(100, abs=0.2)
+
+    def test_the_chosen_bar_is_marked_and_what_it_costs_a_sample_is_said(self):
+        record, advice = samples.cpu()
+        found = chart(built((record, advice)), "step_time")
+        (mark,) = found.marks
+        assert (mark.kind, found.x_names[int(mark.value)]) == ("recommended", "128")
+        assert found.series[0].texts[int(mark.value)] == "93% (703 µs a sample)"
+
+    def test_a_chosen_size_without_a_profile_has_no_bar_and_it_is_said(self):
+        found = chart(built(samples.gpu()), "step_time")
+        assert found.marks == ()
+        assert found.notes[0].startswith("128, the recommended size, has no bar")
 
     def test_nothing_is_drawn_that_was_not_measured(self):
         keys = {one.key for one in built(samples.cpu()).devices[0].charts}

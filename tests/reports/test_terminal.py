@@ -148,7 +148,7 @@ def heads(text):
 @pytest.mark.parametrize("width", [80, 81, 90, 100, 120])
 def test_memory_occupancy_and_step_time_keep_their_columns(width):
     """The usual terminal has 80 columns; whatever else goes, these three stay."""
-    record, advice = samples.gpu()
+    record, _ = samples.gpu()
     for steps, size in ((1.0, 1), (1e5, 1), (1.0, 1_000_000), (1e5, 1_000_000)):
         trials = tuple(
             msgspec.structs.replace(
