@@ -133,7 +133,8 @@ CROSSED = """() => Array.from(document.querySelectorAll("figure.chart")).flatMap
   const taken = figure.querySelector(".live").plot.taken, px = uPlot.pxRatio;
   const names = taken.filter(one => one.name);
   const upright = taken.filter(one => !one.name && one.right - one.left < 3 * px);
-  const meet = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+  const across = (a, b) => a.left < b.right && b.left < a.right;
+  const meet = (a, b) => across(a, b) && a.top < b.bottom && b.top < a.bottom;
   return names.flatMap(name => [...upright, ...names].filter(one => one !== name && meet(one, name))
     .map(one => figure.dataset.chart + ": " + name.name + " on " + (one.name || "a line")));
 })"""
