@@ -42,7 +42,10 @@ def step_time(rows: Sequence[SizeRow]) -> Chart | None:
         )
     marks, unprofiled = _chosen(rows, [row for row, _ in known])
     on_gpu = any(row.profile is not None and row.profile.idle is not None for row, _ in known)
-    overlap = "Shares are of the profiled steps, applied to the unprofiled step time."
+    overlap = (
+        "Shares are of the profiled steps; times beside them, of a sample, apply them to the "
+        "unprofiled step time."
+    )
     cpu = "Operators that ran inside the loader may be counted as waiting for it."
     return Chart(
         key="step_time",
@@ -62,10 +65,10 @@ def step_time(rows: Sequence[SizeRow]) -> Chart | None:
 
 def _per_sample(row: SizeRow, pct: float) -> str:
     """What a share of the step costs each sample."""
-    if row.step_s is None:
+    if row.step_s is None or not pct:
         return ""
     samples = row.batch_size * (row.trial.micro_batches or 1)
-    return f" ({format_seconds(row.step_s.median * pct / 100 / samples)} a sample)"
+    return f" ({format_seconds(row.step_s.median * pct / 100 / samples)})"
 
 
 def _chosen(

@@ -85,7 +85,7 @@ class TestCharts:
         found = chart(built((record, advice)), "step_time")
         (mark,) = found.marks
         assert (mark.kind, found.x_names[int(mark.value)]) == ("recommended", "128")
-        assert found.series[0].texts[int(mark.value)] == "93% (703 µs a sample)"
+        assert found.series[0].texts[int(mark.value)] == "93% (703 µs)"
 
     def test_a_chosen_size_without_a_profile_has_no_bar_and_it_is_said(self):
         found = chart(built(samples.gpu()), "step_time")
