@@ -24,7 +24,12 @@ Limit = Literal[
 
 
 class Evidence(Record, frozen=True, kw_only=True):
-    """One number behind a finding."""
+    """One number behind a finding.
+
+    Attributes:
+        metric: what it is; its name tells the unit of value and threshold: a `share` is 0..1 (and
+            shown in percent), a name with `(%)` at its end is percent, with `_bytes` bytes.
+    """
 
     metric: str
     value: float | str

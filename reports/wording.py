@@ -34,6 +34,10 @@ _PLAIN = {
     "\N{MICRO SIGN}": "u",
     "\N{NO-BREAK SPACE}": " ",
 }
+PERCENT = " (%)"
+"""How the name of a metric ends whose values are percent already."""
+_SHARES = re.compile(r"\b(?:share|half-width|marginal gain)\b")
+"""In the name of a metric whose values are 0..1."""
 MAX_TEXT = 500
 NOT_ACCURACY = "Speed was measured, not accuracy: a trained model was not compared."
 
@@ -180,20 +184,31 @@ def bytes_per_sample(num_bytes: float) -> str:
 
 
 def evidence_text(evidence: tuple[Evidence, ...], message: str = "") -> str:
-    """The numbers behind a finding, in one line, without those that its message says."""
+    """The numbers behind a finding, in one line, without those that its message says.
+
+    >>> share = Evidence(metric="share of the step", value=0.2412, threshold=0.15)
+    >>> busy = Evidence(metric="device busy (%)", value=93.1, threshold=70)
+    >>> evidence_text((share, busy))
+    'share of the step 24.1% (threshold 15%); device busy 93.1% (threshold 70%)'
+    """
     return "; ".join(
-        f"{one.metric} {_value(one.metric, one.value)}"
+        f"{one.metric.removesuffix(PERCENT)} {_value(one.metric, one.value)}"
         + ("" if one.threshold is None else f" (threshold {_value(one.metric, one.threshold)})")
         for one in evidence
         if one.threshold is not None
-        or not re.search(rf"\b{re.escape(_value(one.metric, one.value))}\b", message)
+        or not re.search(rf"(?<!\w){re.escape(_value(one.metric, one.value))}(?!\w)", message)
     )
 
 
 def _value(metric: str, value: float | str) -> str:
+    """In the unit that the metric's name tells; shares are percent, as in every message."""
     if isinstance(value, str):
         return value
-    return format_bytes(value) if metric.endswith("_bytes") else number(value)
+    if metric.endswith("_bytes"):
+        return format_bytes(value)
+    if metric.endswith(PERCENT):
+        return f"{value:.3g}%"
+    return f"{100 * value:.3g}%" if _SHARES.search(metric) else number(value)
 
 
 def plural(count: int, one: str, many: str = "") -> str:

@@ -1,7 +1,11 @@
 """The report object says what the record says; its charts hold the record's numbers."""
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
+from batchadvisor.advisor.advise import advise
 from batchadvisor.records import (
     Distribution,
     FileTouched,
@@ -17,10 +21,12 @@ from batchadvisor.records import (
 from batchadvisor.reports.build import build_report
 from batchadvisor.reports.tail_blocks import rank_blocks
 from batchadvisor.reports.timelines import TIMELINE_POINTS, overlay, timelines
+from batchadvisor.session.store import read_record
 from batchadvisor.units import GIB
 
 from . import builders, samples
 
+CPU = Path(__file__).parents[1] / "data/records/char_gpt_cpu.json"
 EVERY = [samples.cpu, samples.gpu, samples.nothing_fits, samples.interrupted]
 
 
@@ -104,6 +110,20 @@ class TestCharts:
         watts, step_s = 480, 0.01943
         value = points(found.series[0], found.x)[64]
         assert value == pytest.approx(watts * step_s / 64 * factor, rel=1e-4)
+
+
+def test_evidence_does_not_mix_fractions_and_percents():
+    """Whatever has a unit of share or percent is shown in percent, with its threshold."""
+    record = read_record(CPU)
+    sentences = [built((record, advise(record))).limit.evidence]
+    found = built(samples.gpu())
+    sentences += [found.limit.evidence, *(one.evidence for one in found.findings)]
+    assert "fixed share of the step 13.8% (threshold 30%)" in sentences[0]
+    assert "marginal gain 6.2% (threshold 10%)" in sentences[0]
+    assert "device busy 93.1% (threshold 70%)" in sentences[1]
+    for part in "; ".join(sentences).split("; "):
+        share = any(word in part for word in ("share", "busy", "gain"))
+        assert not share or re.search(r" [\d.]+%( \(threshold [\d.]+%\))?$", part), part
 
 
 class TestTimelines:
