@@ -86,6 +86,7 @@ class Tail(Record, frozen=True, kw_only=True):
         batches: micro-steps per epoch of each rank, where there are several.
         duplicates: samples that are drawn more than once.
         steps_known: whether `steps_per_epoch` are optimizer steps; else they are batches.
+        harmful: whether a case that harms fires; a finding then tells which.
         nearest_clean: sizes near by without a harmful tail.
         clean_sizes: the same with what the law of step times predicts.
     """
@@ -105,6 +106,7 @@ class Tail(Record, frozen=True, kw_only=True):
     batches: tuple[int, ...] = ()
     duplicates: int = 0
     steps_known: bool = True
+    harmful: bool = False
 
 
 class LearningRate(Record, frozen=True, kw_only=True):

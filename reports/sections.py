@@ -160,7 +160,11 @@ def add_tail(page: Page, advice: Advice) -> None:
 
 
 def tail_texts(advice: Advice) -> list[tuple[str, bool]]:
-    """Sentences about the last batch, and whether each is bad news."""
+    """Sentences about the last batch, and whether each is bad news.
+
+    What a harmful one does is told by its finding and not here again; of a harmless one only what
+    was seen is told.
+    """
     tail, check = advice.tail, advice.tail_check
     failed = check is not None and (
         check.outcome != "ok" or bool(check.num_non_finite) or bool(check.num_non_finite_norms)
@@ -171,9 +175,10 @@ def tail_texts(advice: Advice) -> list[tuple[str, bool]]:
             texts.append((_check(check, check.num_samples), failed))
         return texts
     texts = [(_layout(tail), False)]
-    if tail.last_batch:
+    if tail.last_batch and (check is not None or tail.harmful):
         texts.append((_check(check, tail.last_batch), failed))
-    if tail.nearest_clean:
+    told = any(one.rule.startswith("tails.") for one in advice.findings)
+    if tail.nearest_clean and (failed or tail.harmful) and not told:
         texts.append((_near_by(tail), False))
     return texts
 
@@ -211,11 +216,7 @@ def _ranks(tail: Tail) -> str:
     if not tail.steps_per_epoch or tail.last == tail.full:
         text += "no short batch"
     else:
-        weight = number(float(f"{tail.weight:.3g}"))
-        text += (
-            f"the last step has {sum(tail.last)} samples ({format_runs(tail.last)} by rank), each "
-            f"weighs {weight} times the others under a mean loss"
-        )
+        text += f"the last step has {sum(tail.last)} samples ({format_runs(tail.last)} by rank)"
     for count, what in ((tail.duplicates, "drawn again"), (tail.dropped, "dropped")):
         if count:
             text += f"; {plural(count, 'sample')} {what} per epoch"
@@ -238,8 +239,7 @@ def _layout(tail: Tail) -> str:
         return f"{start}no short batch."
     return (
         f"{start}the last batch holds {tail.last_batch} "
-        f"({share_of(tail.last_batch, tail.batch_size)}% of a full one); under a mean loss each "
-        f"of its samples weighs {number(float(f'{tail.weight:.3g}'))} times the others."
+        f"({share_of(tail.last_batch, tail.batch_size)}% of a full one)."
     )
 
 

@@ -14,6 +14,7 @@ from batchadvisor.records import Fault, FileTouched, Finding, Goal, RunRecord, S
 from batchadvisor.reports.charts import throughput
 from batchadvisor.reports.sizes import size_rows
 from batchadvisor.reports.terminal import render
+from batchadvisor.session.store import read_record
 from rich.cells import cell_len
 
 from . import builders, samples
@@ -227,6 +228,40 @@ def test_very_large_and_very_small_numbers_are_readable():
     assert "1110 years ±0.4%" in text
     assert "10,000,000,000 samples in batches of 128" in text
     assert "7 ms + 9 ns x batch" in text
+
+
+def with_samples(num_samples):
+    """The stored run, had its data set held so many samples."""
+    record = read_record(Path(__file__).parents[1] / "data/records/char_gpt_cpu.json")
+    found = record.discovery
+    loaders = tuple(msgspec.structs.replace(one, num_samples=num_samples) for one in found.loaders)
+    record = msgspec.structs.replace(
+        record, discovery=msgspec.structs.replace(found, loaders=loaders)
+    )
+    return record, advise(record)
+
+
+def test_a_harmless_tail_is_not_remarked_upon():
+    record, advice = with_samples(15_625)
+    assert advice.recommended.batch_size == 40
+    assert (advice.tail.last_batch, advice.tail.harmful) == (25, False)
+    text = " ".join(shown((record, advice)).split())
+    assert "the last batch holds 25 (62% of a full one). A step of 25 samples was" in text
+    assert "weighs" not in text
+    assert "without a harmful tail" not in text
+    assert "nearby" not in text.lower()
+
+
+def test_a_harmful_tail_stands_once():
+    record, advice = with_samples(15_601)
+    assert advice.recommended.batch_size == 40
+    assert advice.tail.harmful
+    text = " ".join(shown((record, advice)).split())
+    assert text.count(" weighs ") == 1
+    assert text.count("without a harmful tail") == 1
+    assert "47 (predicted 510/s)" in text
+    alone = msgspec.structs.replace(advice, findings=())
+    assert "Nearby, without a harmful tail" in shown((record, alone), 200)
 
 
 def test_shares_are_shown_as_they_were_asked_for():
