@@ -13,6 +13,8 @@ _BYTES = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?\s*$", re.IGNOR
 _SECONDS = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|min|h)?\s*$", re.IGNORECASE)
 _PERCENT = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*(%?)\s*$")
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_SMALL_TIMES = ((1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+DAY_H, YEAR_D = 24, 365
 _SCALES = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -84,18 +86,42 @@ def format_seconds(seconds: float) -> str:
 
     >>> format_seconds(0.0123), format_seconds(4.2), format_seconds(75), format_seconds(9000)
     ('12.3 ms', '4.2 s', '1 min 15 s', '2 h 30 min')
+    >>> format_seconds(9e-9), format_seconds(2.5e-5), format_seconds(0), format_seconds(2e-12)
+    ('9 ns', '25 µs', '0 ms', 'below 1 ns')
     >>> format_seconds(0.9997), format_seconds(59.97)  # as they are once rounded
     ('1.0 s', '1 min')
+    >>> format_seconds(2e5), format_seconds(1e7), format_seconds(3.5e10)
+    ('2 days 8 h', '116 days', '1110 years')
     """
+    if seconds <= 0:
+        return "0 ms" if seconds == 0 else f"-{format_seconds(-seconds)}"
+    if seconds < 0.9995e-9:
+        return "below 1 ns"
     if seconds < 0.9995:
-        return f"{seconds * 1e3:.3g} ms"
+        scale, unit = next(one for one in _SMALL_TIMES if seconds >= 0.9995 * one[0])
+        return f"{float(f'{seconds / scale:.3g}'):g} {unit}"
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    if hours < 2 * DAY_H:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(round(seconds / 3600), DAY_H)
+    if days < 10:
+        return f"{days} days {hours} h" if hours else f"{days} days"
+    days = round(seconds / 3600 / DAY_H)
+    return f"{days} days" if days < 2 * YEAR_D else f"{format_count(round(days / YEAR_D))} years"
+
+
+def format_count(count: int) -> str:
+    """A number of things, its digits grouped where there are more than six.
+
+    >>> format_count(50000), format_count(10**10)
+    ('50000', '10,000,000,000')
+    """
+    return f"{count:,}" if abs(count) >= 10**6 else str(count)
 
 
 def format_share(share: float) -> str:

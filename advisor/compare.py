@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ..records import Advice, Change, Choice, Comparison, Difference, RunRecord, Spread
+from ..records import Advice, Change, Choice, Comparison, Difference, RunRecord, Spread, shared_size
 from .facts import (
     best_timed,
     fastest_of,
@@ -45,8 +45,10 @@ def compare(
             sizes.append(_rate((size, size), rates_before[size], rates_after[size], moved))
         if size in peaks_before and size in peaks_after:
             sizes.append(_peak(size, peaks_before[size], peaks_after[size]))
+    recommended = _recommended(advice_before.recommended, advice_after.recommended, moved)
     return Comparison(
-        recommended=_recommended(advice_before.recommended, advice_after.recommended, moved),
+        recommended=recommended,
+        like_for_like=_like_for_like(recommended, sizes, (rates_before, rates_after)),
         sizes=tuple(sizes),
         only_before=tuple(sorted(every_before - every_after)),
         only_after=tuple(sorted(every_after - every_before)),
@@ -91,6 +93,19 @@ def _recommended(
         return None
     sizes = (before.batch_size, after.batch_size)
     return _rate(sizes, before.samples_per_s, after.samples_per_s, moved)
+
+
+def _like_for_like(
+    recommended: Difference | None,
+    sizes: list[Difference],
+    rates: tuple[dict[int, Spread], dict[int, Spread]],
+) -> Difference | None:
+    """The same size in both runs, where the recommended ones are not the same."""
+    if recommended is None or recommended.batch_before == recommended.batch_after:
+        return None
+    size = shared_size((recommended.batch_before, recommended.batch_after), rates)
+    own = (one for one in sizes if one.quantity == "samples_per_s" and one.batch_before == size)
+    return next(own, None)
 
 
 def _rate(sizes: tuple[int, int], before: Spread, after: Spread, moved: float | None) -> Difference:

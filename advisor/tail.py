@@ -211,6 +211,7 @@ def tail_of(
         last=layout.last if several else (),
         batches=_by_rank(layout) if several else (),
         duplicates=layout.duplicates,
+        harmful=has_harmful_tail(discovery, batch_size),
     )
 
 

@@ -14,6 +14,7 @@ from ..records import (
     TailCheck,
     TailFinding,
 )
+from ..units import format_measured
 from .facts import ran
 from .sizes import MIN_STEPS_AN_EPOCH
 from .tail import SCRIPTS_OWN, layout_at, pipeline_of
@@ -137,11 +138,24 @@ def _near_by(record: RunRecord, tail: Tail) -> str:
         return ""
     tried = {one.batch_size for one in ran(record)}
     new = [size for size in tail.nearest_clean if size not in tried]
-    text = f"or a nearby size without a harmful tail: {_listed(tail.nearest_clean)}"
+    text = f"or a nearby size without a harmful tail: {_with_rates(tail)}"
     if not new:
         return text
     which = "" if len(new) == len(tail.nearest_clean) else f"{_listed(new)} "
     return f"{text} ({which}not measured)"
+
+
+def _with_rates(tail: Tail) -> str:
+    """The clean sizes with the samples per second that the law of step times predicts."""
+    rates = {one.batch_size: one.predicted_samples_per_s for one in tail.clean_sizes}
+    known = [
+        f"{size} (predicted {format_measured(rate, 0.01)}/s)"
+        for size, rate in rates.items()
+        if rate is not None
+    ]
+    return (
+        ", ".join(known) if len(known) == len(tail.nearest_clean) else _listed(tail.nearest_clean)
+    )
 
 
 def _listed(sizes: Sequence[int]) -> str:

@@ -33,7 +33,7 @@ from .analysis import (
 )
 from .base import SCHEMA_VERSION, Record, Spread
 from .checkup import Check, CheckState, Checkup
-from .comparison import Change, Comparison, Difference
+from .comparison import Change, Comparison, Difference, shared_size
 from .devices import DeviceRun, DevicesRecord, TwinCheck
 from .distribution import (
     Communication,
@@ -201,5 +201,6 @@ __all__ = [
     "TwinCheck",
     "Verdict",
     "Versions",
+    "shared_size",
     "trial_of",
 ]

@@ -36,7 +36,12 @@ Standing = Literal[
 
 
 class Evidence(Record, frozen=True, kw_only=True):
-    """One number behind a finding."""
+    """One number behind a finding.
+
+    Attributes:
+        metric: what it is; its name tells the unit of value and threshold: a `share` is 0..1 (and
+            shown in percent), a name with `(%)` at its end is percent, with `_bytes` bytes.
+    """
 
     metric: str
     value: float | str
@@ -93,6 +98,7 @@ class Tail(Record, frozen=True, kw_only=True):
         batches: micro-steps per epoch of each rank, where there are several.
         duplicates: samples that are drawn more than once.
         steps_known: whether `steps_per_epoch` are optimizer steps; else they are batches.
+        harmful: whether a case that harms fires; a finding then tells which.
         nearest_clean: sizes near by without a harmful tail.
         clean_sizes: the same with what the law of step times predicts.
     """
@@ -112,6 +118,7 @@ class Tail(Record, frozen=True, kw_only=True):
     batches: tuple[int, ...] = ()
     duplicates: int = 0
     steps_known: bool = True
+    harmful: bool = False
 
 
 class LearningRate(Record, frozen=True, kw_only=True):

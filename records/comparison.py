@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from .base import Record, Spread
@@ -37,6 +38,8 @@ class Comparison(Record, frozen=True, kw_only=True):
 
     Attributes:
         recommended: throughput at the recommended size of each run; `None` if one has none.
+        like_for_like: throughput at one size in both, where the recommended sizes differ; `None`
+            where they do not, or no size was timed in both.
         sizes: throughput and memory at every size that ran in both, smallest first.
         only_before, only_after: sizes that ran in one of them.
         differs: what else is not the same: label, first run, second run.
@@ -48,6 +51,7 @@ class Comparison(Record, frozen=True, kw_only=True):
     """
 
     recommended: Difference | None
+    like_for_like: Difference | None = None
     sizes: tuple[Difference, ...]
     only_before: tuple[int, ...] = ()
     only_after: tuple[int, ...] = ()
@@ -55,3 +59,19 @@ class Comparison(Record, frozen=True, kw_only=True):
     same_device: bool = True
     same_script: bool = True
     moved: float | None = None
+
+
+def shared_size(wanted: Sequence[int], timed: Sequence[Iterable[int]]) -> int | None:
+    """The size at which runs are compared like for like; `None` where none was timed in all.
+
+    It is the first wanted one that was, else the largest: nobody picks it for what it shows.
+
+    Args:
+        wanted: the recommended sizes, in the order of the runs.
+        timed: the sizes that each run timed.
+
+    >>> shared_size([64, 32], [(16, 32, 64), (16, 32)]), shared_size([64, 8], [(16, 64), (8, 16)])
+    (32, 16)
+    """
+    shared = set.intersection(*map(set, timed)) if timed else set()
+    return next((size for size in wanted if size in shared), max(shared, default=None))

@@ -30,10 +30,10 @@ GAP = 2
 MIN_NAME = 14
 """Names of traces are cut so far, to their ends, before a column is left out."""
 DROPPED_FIRST = (
-    "tensor", "occup.", "SM eff.", "ops", "copies", "busy", "host's", "step time", "compute",
-    "communication", "calls", "comm.", "last in",
+    "tensor", "SM eff.", "ops", "copies", "compute", "host's", "host", "busy", "communication",
+    "calls", "comm.", "last in", "input", "occup.", "step time",
 )  # fmt: skip
-"""What a narrow terminal does without, least important first."""
+"""What a narrow terminal does without, least important first; the page says what it was."""
 LEGEND = {
     "busy": "busy: anything ran on the GPU",
     "compute": "compute: kernels other than communication",
@@ -154,7 +154,8 @@ def _traces(page: Page, reports: Sequence[TraceReport], names: Sequence[str]) ->
     columns["limit"] = [one.verdict.limit for one in reports]
     shown = _table(page, columns, left=("trace", "limit"))
     legend = [text for title, text in LEGEND.items() if title in shown]
-    page.entry("percent of the window; " + "; ".join(legend) + ".", style="dim")
+    if legend:
+        page.entry("; ".join(["percent of the window", *legend]) + ".", style="dim")
     window = reports[0]
     if len(reports) == 1:
         source = "steps" if window.window_source == "steps" else window.window_source
@@ -319,7 +320,8 @@ def _cut(text: str, room: int) -> str:
 
 
 def _table(page: Page, columns: dict[str, list[str]], left: Sequence[str]) -> list[str]:
-    """Appends aligned columns, as many as fit; the titles that are shown."""
+    """Appends aligned columns, as many as fit, and what has no room; the titles that are shown."""
+    every = list(columns)
     for title in DROPPED_FIRST:
         columns = _shorter_names(columns, page.width)
         if _width(columns) <= page.width:
@@ -337,6 +339,9 @@ def _table(page: Page, columns: dict[str, list[str]], left: Sequence[str]) -> li
             space = " " * (widths[key] - cell_len(cell))
             text += " " * GAP + (cell + space if key in left else space + cell)
         page.line(Text(text, style="dim" if number == 0 else ""))
+    dropped = [title for title in every if title not in columns]
+    if dropped:
+        page.entry(f"no room at {page.width} columns for {', '.join(dropped)}.", style="dim")
     return list(columns)
 
 

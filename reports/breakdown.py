@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..records import IdleShares, Profile
-from .chart import BATCH, Chart, Series, rounded, short
+from ..units import format_seconds
+from .chart import BATCH, Chart, Mark, Series, rounded
 from .sizes import SizeRow
 from .wording import percent
 
@@ -14,16 +15,10 @@ SMALLEST_PART = 0.05
 
 
 def step_time(rows: Sequence[SizeRow]) -> Chart | None:
-    """What the step is spent on for each sample, stacked, one bar a size."""
+    """The shares of the step, stacked to the whole of it, one bar a size, the chosen one marked."""
     known = [(row, parts) for row in rows if (parts := breakdown(row)) is not None]
     if not known:
         return None
-    per_sample = [
-        row.step_s.median / (row.batch_size * (row.trial.micro_batches or 1))
-        for row, _ in known
-        if row.step_s is not None
-    ]
-    unit, factor = ("ms", 1e3) if max(per_sample) >= 1e-3 else ("µs", 1e6)
     labels = [
         label
         for label in dict.fromkeys(label for _, parts in known for label in parts)
@@ -32,36 +27,61 @@ def step_time(rows: Sequence[SizeRow]) -> Chart | None:
     series = []
     for color, label in enumerate(labels, start=1):
         shares = [parts.get(label, 0.0) for _, parts in known]
-        values = [factor * one * pct / 100 for one, pct in zip(per_sample, shares, strict=True)]
         series.append(
             Series(
                 key=label,
                 label=label,
                 kind="part",
                 color=color,
-                values=tuple(map(rounded, values)),
+                values=tuple(map(rounded, shares)),
                 texts=tuple(
-                    f"{short(value)} {unit} ({percent(pct)}%)"
-                    for value, pct in zip(values, shares, strict=True)
+                    f"{percent(pct)}%{_per_sample(row, pct)}"
+                    for (row, _), pct in zip(known, shares, strict=True)
                 ),
             )
         )
+    marks, unprofiled = _chosen(rows, [row for row, _ in known])
     on_gpu = any(row.profile is not None and row.profile.idle is not None for row, _ in known)
-    overlap = "Shares are of the profiled steps, applied to the unprofiled step time."
+    overlap = (
+        "Shares are of the profiled steps; times beside them, of a sample, apply them to the "
+        "unprofiled step time."
+    )
     cpu = "Operators that ran inside the loader may be counted as waiting for it."
     return Chart(
         key="step_time",
-        title="Step time per sample, and what it is spent on",
+        title="Where the step's time goes",
         x_label=BATCH,
         x_scale="category",
         x=tuple(float(one) for one in range(len(known))),
         x_ticks=tuple(float(one) for one in range(len(known))),
         x_names=tuple(str(row.batch_size) for row, _ in known),
-        y_label=f"{unit} per sample",
-        unit=unit,
+        y_label="% of the step",
+        unit="%",
         series=tuple(series),
-        notes=(overlap,) if on_gpu else (overlap, cpu),
+        marks=marks,
+        notes=(*unprofiled, overlap) if on_gpu else (*unprofiled, overlap, cpu),
     )
+
+
+def _per_sample(row: SizeRow, pct: float) -> str:
+    """What a share of the step costs each sample."""
+    if row.step_s is None or not pct:
+        return ""
+    samples = row.batch_size * (row.trial.micro_batches or 1)
+    return f" ({format_seconds(row.step_s.median * pct / 100 / samples)})"
+
+
+def _chosen(
+    rows: Sequence[SizeRow], known: Sequence[SizeRow]
+) -> tuple[tuple[Mark, ...], tuple[str, ...]]:
+    """The mark of the recommended size, or a note that it has no bar."""
+    size = next((row.batch_size for row in rows if "recommended" in row.marks), None)
+    if size is None:
+        return (), ()
+    at = next((number for number, row in enumerate(known) if row.batch_size == size), None)
+    if at is None:
+        return (), (f"{size}, the recommended size, has no bar: it has no profile.",)
+    return (Mark(axis="x", value=at, label=f"use {size}", kind="recommended"),), ()
 
 
 def breakdown(row: SizeRow) -> dict[str, float] | None:

@@ -101,7 +101,7 @@ def memory(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> Chart 
     if law is not None:
         series.append(_memory_law(law, x, scale))
         if law.largest_estimate >= max(sizes):
-            label = f"about {law.largest_estimate} would fit (estimate)"
+            label = f"{law.largest_estimate} fit (estimate)"
             marks.append(Mark(axis="x", value=law.largest_estimate, label=label, kind="note"))
         notes = (ESTIMATED,)
     if limit is not None:

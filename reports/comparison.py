@@ -68,15 +68,27 @@ def _headline(comparison: Comparison, before: Report, after: Report) -> str:
         where = "" if comparison.same_device else " on two devices"
         return f"Not comparable: two scripts{where}; a sample of one is not a sample of the other"
     if not comparison.same_device:
-        return f"Two devices: {_ratio(found)} samples per second ({at})"
-    ranks = _ranks(comparison)
-    if ranks is not None:
-        before_and_after = "{} before, {} after".format(*ranks)
-        return f"Ranks, {before_and_after}: {_ratio(found)} samples per second for each rank ({at})"
-    if found.change == "cannot tell":
-        return f"Cannot tell: {_ratio(found)} samples per second ({at})"
-    word = WORDS["samples_per_s"][found.change].capitalize()
-    return f"{word}: {_ratio(found)} samples per second ({at})"
+        start, each = "Two devices", ""
+    elif (ranks := _ranks(comparison)) is not None:
+        start, each = "Ranks, {} before, {} after".format(*ranks), " for each rank"
+    else:
+        start, each = _judged(found).capitalize(), ""
+    return f"{start}: {_ratio(found)} samples per second{each} ({at}){_like_for_like(comparison)}"
+
+
+def _judged(found: Difference) -> str:
+    return WORDS[found.quantity].get(found.change, found.change)
+
+
+def _like_for_like(comparison: Comparison) -> str:
+    """What is left of the change at one size in both; nothing where the sizes are the same."""
+    best, same = comparison.recommended, comparison.like_for_like
+    if best is None or best.batch_before == best.batch_after:
+        return ""
+    if same is None:
+        return "; no size was timed in both: how much of it is the other size cannot be told"
+    word = f", {_judged(same)}" if comparison.same_device else ""
+    return f"; like for like, {same.batch_before} in both: {_ratio(same)}{word}"
 
 
 def _ranks(comparison: Comparison) -> tuple[str, str] | None:
@@ -177,7 +189,7 @@ def _cells(found: Difference | None, judged: bool) -> tuple[str, str, str, str]:
         return ("-", "-", "-", "-")
     if not judged:
         return (_value(found.before), _value(found.after), "-", "not comparable")
-    word = WORDS[found.quantity].get(found.change, found.change)
+    word = _judged(found)
     if found.quantity == "peak_bytes" and found.change == "cannot tell":
         word = "about the same"
     return (_value(found.before), _value(found.after), _ratio(found), word)

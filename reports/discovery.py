@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..records import DeviceInfo, Discovery, LoaderInfo, OptimizerInfo
 from ..units import format_bytes
-from .wording import clean
+from .wording import clean, plural
 
 
 def render(discovery: Discovery, device: DeviceInfo, *, encoding: str = "utf-8") -> str:
@@ -51,7 +51,9 @@ def _source_line(loader: LoaderInfo) -> str:
 
 def _loader(loader: LoaderInfo, discovery: Discovery) -> str:
     size = loader.batch_size if loader.batch_size is not None else "?"
-    samples = "unknown length" if loader.num_samples is None else f"{loader.num_samples} samples"
+    samples = "unknown length"
+    if loader.num_samples is not None:
+        samples = plural(loader.num_samples, "sample")
     role = (
         "steered"
         if loader.ordinal == discovery.primary_loader

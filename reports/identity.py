@@ -6,7 +6,7 @@ import shlex
 
 from ..records import DeviceInfo, Discovery, LoaderInfo, OptimizerInfo, RunRecord
 from ..units import format_bytes, format_seconds
-from .wording import clean, number
+from .wording import clean, number, plural
 
 
 def device_name(record: RunRecord) -> str:
@@ -65,7 +65,9 @@ def _memory(device: DeviceInfo) -> str:
 
 
 def _loader(loader: LoaderInfo, primary: int) -> str:
-    samples = "unknown length" if loader.num_samples is None else f"{loader.num_samples} samples"
+    samples = "unknown length"
+    if loader.num_samples is not None:
+        samples = plural(loader.num_samples, "sample")
     role = ", steered" if loader.ordinal == primary else ""
     place = f"{loader.place}: " if loader.place is not None else ""
     return (

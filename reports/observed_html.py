@@ -12,6 +12,7 @@ TEMPLATE = """\
 <div class="batchadvisor" style="font-family: sans-serif; max-width: 60em">
 <p style="font-weight: bold; margin: 0.4em 0">{{ headline }}</p>
 {% if pairs %}<table style="border-collapse: collapse">
+<caption style="text-align: left; opacity: 0.7">What the callback saw</caption>
 {% for label, text in pairs %}<tr>
 <th scope="row" style="text-align: left; vertical-align: top; padding: 0.1em 1em 0.1em 0">\
 {{ label }}</th>

@@ -15,7 +15,7 @@ from ..records import (
     TailCheck,
     Training,
 )
-from ..units import format_bytes, format_runs, format_seconds
+from ..units import format_bytes, format_count, format_runs, format_seconds
 from .larger import larger_text
 from .layout import Page
 from .wording import (
@@ -76,7 +76,8 @@ def _steps(training: Training) -> str:
     before, after = training.steps_before, training.steps_after
     if before is None or after is None:
         return "not known: nothing says how long an epoch is"
-    return f"{before}, unchanged" if before == after else f"{before} → {after}"
+    told = format_count(before)
+    return f"{told}, unchanged" if before == after else f"{told} → {format_count(after)}"
 
 
 def _epoch(advice: Advice) -> str:
@@ -159,7 +160,11 @@ def add_tail(page: Page, advice: Advice) -> None:
 
 
 def tail_texts(advice: Advice) -> list[tuple[str, bool]]:
-    """Sentences about the last batch, and whether each is bad news."""
+    """Sentences about the last batch, and whether each is bad news.
+
+    What a harmful one does is told by its finding and not here again; of a harmless one only what
+    was seen is told.
+    """
     tail, check = advice.tail, advice.tail_check
     failed = check is not None and (
         check.outcome != "ok" or bool(check.num_non_finite) or bool(check.num_non_finite_norms)
@@ -170,9 +175,10 @@ def tail_texts(advice: Advice) -> list[tuple[str, bool]]:
             texts.append((_check(check, check.num_samples), failed))
         return texts
     texts = [(_layout(tail), False)]
-    if tail.last_batch:
+    if tail.last_batch and (check is not None or tail.harmful):
         texts.append((_check(check, tail.last_batch), failed))
-    if tail.nearest_clean:
+    told = any(one.rule.startswith("tails.") for one in advice.findings)
+    if tail.nearest_clean and (failed or tail.harmful) and not told:
         texts.append((_near_by(tail), False))
     return texts
 
@@ -210,11 +216,7 @@ def _ranks(tail: Tail) -> str:
     if not tail.steps_per_epoch or tail.last == tail.full:
         text += "no short batch"
     else:
-        weight = number(float(f"{tail.weight:.3g}"))
-        text += (
-            f"the last step has {sum(tail.last)} samples ({format_runs(tail.last)} by rank), each "
-            f"weighs {weight} times the others under a mean loss"
-        )
+        text += f"the last step has {sum(tail.last)} samples ({format_runs(tail.last)} by rank)"
     for count, what in ((tail.duplicates, "drawn again"), (tail.dropped, "dropped")):
         if count:
             text += f"; {plural(count, 'sample')} {what} per epoch"
@@ -237,8 +239,7 @@ def _layout(tail: Tail) -> str:
         return f"{start}no short batch."
     return (
         f"{start}the last batch holds {tail.last_batch} "
-        f"({share_of(tail.last_batch, tail.batch_size)}% of a full one); under a mean loss each "
-        f"of its samples weighs {number(float(f'{tail.weight:.3g}'))} times the others."
+        f"({share_of(tail.last_batch, tail.batch_size)}% of a full one)."
     )
 
 

@@ -19,11 +19,14 @@ GAP = 2
 UNKNOWN = "-"
 SHORT_MARKS = {"recommended": "use", "fastest": "fast", "largest": "max", "yours": "now"}
 DROPPED_FIRST = (
-    "operators_pct", "step±", "used", "tensor_core_pct", "watts", "sm_efficiency_pct",
-    "occupancy_pct", "input", "per_joule", "busy_pct", "step", "samples±", "peak",
+    "operators_pct", "step±", "tensor_core_pct", "watts", "sm_efficiency_pct", "per_joule", "used",
+    "input", "samples±", "busy_pct",
 )  # fmt: skip
 """What a narrow terminal does without, least important first."""
-DROPPED_NAMES = {"per_joule": "samples/J", "step±": "", "samples±": ""}
+USUAL_WIDTH = 80
+KEPT = ("occupancy_pct", "step", "peak")
+"""What only a terminal below the usual width does without, after all others."""
+DROPPED_NAMES = {"per_joule": "samples/J", "step±": "", "samples±": "", "note": "notes"}
 """What a column is called where its title alone would not tell."""
 LEGEND = {
     "samples±": "±: half the interval of the median",
@@ -89,7 +92,7 @@ def add_table(page: Page, record: RunRecord, advice: Advice) -> None:
         page.line(_line(columns, [one.cells[position] for one in columns], _style(row)))
     shown = {one.key for one in columns}
     legend = legend_of(record, shown)
-    if short:
+    if short and "note" in shown:
         words = {"largest": "largest that ran", "yours": "as the script is"}
         marks = dict.fromkeys(mark for row in rows for mark in row.marks)
         legend = [f"{SHORT_MARKS[mark]}: {words.get(mark, mark)}" for mark in marks] + legend
@@ -125,7 +128,7 @@ def _fitting(
         return columns, False, []
     columns = size_columns(page.safe, record, rows, short=True)
     dropped: list[str] = []
-    for key in DROPPED_FIRST:
+    for key in (*DROPPED_FIRST, *(("note",) if page.width >= USUAL_WIDTH else KEPT)):
         if _width(columns) <= page.width:
             break
         dropped += [DROPPED_NAMES.get(key, one.title) for one in columns if one.key == key]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from ..records import CleanSize, Explained, Fix, Layout, Pipeline, SweepRow, TailFinding, TailReport
-from ..units import format_runs
+from ..units import format_count, format_runs
 from .layout import Page
 from .sections import SEVERITY_STYLES
 from .wording import evidence_text, number, plural, share_of
@@ -82,7 +82,7 @@ def _rows(pipeline: Pipeline, layout: Layout) -> list[tuple[str, str]]:
 
 
 def _steps(pipeline: Pipeline, layout: Layout) -> str:
-    text = str(layout.steps)
+    text = format_count(layout.steps)
     if len(set(layout.batches)) > 1:
         text += f", by rank {format_runs(layout.batches)}"
     if pipeline.micro_batches > 1:

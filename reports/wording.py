@@ -10,7 +10,7 @@ import re
 from math import ceil, floor, log10
 
 from ..records import Evidence, Spread
-from ..units import GIB, MIB, format_bytes, format_measured, format_seconds
+from ..units import GIB, MIB, format_bytes, format_count, format_measured, format_seconds
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|.?)",
@@ -34,6 +34,10 @@ _PLAIN = {
     "\N{MICRO SIGN}": "u",
     "\N{NO-BREAK SPACE}": " ",
 }
+PERCENT = " (%)"
+"""How the name of a metric ends whose values are percent already."""
+_SHARES = re.compile(r"\b(?:share|half-width|marginal gain)\b")
+"""In the name of a metric whose values are 0..1."""
 MAX_TEXT = 500
 NOT_ACCURACY = "Speed was measured, not accuracy: a trained model was not compared."
 
@@ -163,14 +167,14 @@ def share_of(part: float, whole: float) -> str:
 
 
 def number(value: float) -> str:
-    """A plain number, digits grouped by nothing, at most four of them significant.
+    """A plain number, at most four digits of a fraction significant.
 
-    >>> number(0.012345), number(448.0), number(12345)
-    ('0.01235', '448', '12345')
+    >>> number(0.012345), number(448.0), number(12345), number(277777778)
+    ('0.01235', '448', '12345', '277,777,778')
     """
-    if float(value).is_integer():
-        return f"{value:.0f}"
-    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+    if float(value).is_integer() or abs(value) >= 1e4:
+        return format_count(round(value))
+    return f"{value:.4g}"
 
 
 def bytes_per_sample(num_bytes: float) -> str:
@@ -186,26 +190,37 @@ def bytes_per_sample(num_bytes: float) -> str:
 
 
 def evidence_text(evidence: tuple[Evidence, ...], message: str = "") -> str:
-    """The numbers behind a finding, in one line, without those that its message says."""
+    """The numbers behind a finding, in one line, without those that its message says.
+
+    >>> share = Evidence(metric="share of the step", value=0.2412, threshold=0.15)
+    >>> busy = Evidence(metric="device busy (%)", value=93.1, threshold=70)
+    >>> evidence_text((share, busy))
+    'share of the step 24.1% (threshold 15%); device busy 93.1% (threshold 70%)'
+    """
     return "; ".join(
-        f"{one.metric} {_value(one.metric, one.value)}"
+        f"{one.metric.removesuffix(PERCENT)} {_value(one.metric, one.value)}"
         + ("" if one.threshold is None else f" (threshold {_value(one.metric, one.threshold)})")
         for one in evidence
         if one.threshold is not None
-        or not re.search(rf"\b{re.escape(_value(one.metric, one.value))}\b", message)
+        or not re.search(rf"(?<!\w){re.escape(_value(one.metric, one.value))}(?!\w)", message)
     )
 
 
 def _value(metric: str, value: float | str) -> str:
+    """In the unit that the metric's name tells; shares are percent, as in every message."""
     if isinstance(value, str):
         return value
-    return format_bytes(value) if metric.endswith("_bytes") else number(value)
+    if metric.endswith("_bytes"):
+        return format_bytes(value)
+    if metric.endswith(PERCENT):
+        return f"{value:.3g}%"
+    return f"{100 * value:.3g}%" if _SHARES.search(metric) else number(value)
 
 
 def plural(count: int, one: str, many: str = "") -> str:
     """A count and its noun.
 
-    >>> plural(1, "size"), plural(3, "process", "processes")
-    ('1 size', '3 processes')
+    >>> plural(1, "size"), plural(3, "process", "processes"), plural(10**7, "sample")
+    ('1 size', '3 processes', '10,000,000 samples')
     """
-    return f"{count} {one}" if count == 1 else f"{count} {many or one + 's'}"
+    return f"{count} {one}" if count == 1 else f"{format_count(count)} {many or one + 's'}"

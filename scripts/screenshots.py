@@ -72,8 +72,7 @@ def take_tab(browser: Browser, folder: Path) -> bytes:
             tab = context.new_page()
             tab.goto(address)
             inner = tab.frame_locator("iframe")
-            for figure in inner.locator("figure.chart").all()[:2]:
-                figure.locator(".uplot canvas").wait_for()
+            inner.locator("figure.chart .uplot canvas").first.wait_for()
             tab.wait_for_timeout(1500)
             picture = tab.screenshot()
             context.close()

@@ -15,6 +15,7 @@ from ..probes.interrupts import like_ctrl_c
 from .board import Board
 from .readers import Readers
 from .store import RECORD, TRACES
+from .web import loopback_only, without_tracebacks
 
 RUNS = Path("batchadvisor-runs")
 HOST = "127.0.0.1"
@@ -22,6 +23,8 @@ RELOAD_S = 5.0
 Tab = Literal["auto", "on", "off"]
 
 PROFILER_MODULE = "torch_tb_profiler"
+PROFILER_ADDRESS = "/data/plugin/pytorch_profiler/"
+PROFILER_LOG = "TORCH_PROFILER_LOG_LEVEL"
 MAX_AUTO_BYTES = 100_000_000
 """The PyTorch profiler tab is added while the traces are smaller: it reads all at the start, at
 some 12 MB a second, and keeps several times their size in memory (bench/trace_reader.py)."""
@@ -99,6 +102,13 @@ def view(
     _check_port(port)
     notes: list[str] = []
     with_profiler = _with_profiler(chosen, profiler_tab, notes)
+    if with_profiler and PROFILER_LOG not in os.environ:
+        # What it cannot read it tells in tracebacks, also from processes of its own.
+        os.environ[PROFILER_LOG] = "CRITICAL"
+        notes.append(
+            "The PyTorch profiler tab leaves out what its plugin cannot read "
+            f"({PROFILER_LOG}=WARNING says why)."
+        )
     readers = Readers() if with_profiler else None
     plugins = _plugins(with_profiler=with_profiler)
     server = (
@@ -231,7 +241,11 @@ def _plugins(*, with_profiler: bool) -> list[Any]:
 def _server(logdir: Path, port: int | None, plugins: list[Any]) -> Any:
     from tensorboard import program
 
-    board = program.TensorBoard(plugins=plugins)
+    def serving(app: Any, flags: Any) -> Any:
+        guarded = loopback_only(without_tracebacks(app, PROFILER_ADDRESS))
+        return program.create_port_scanning_werkzeug_server(guarded, flags)
+
+    board = program.TensorBoard(plugins=plugins, server_class=serving)
     board.configure(
         argv=("",),
         logdir=os.fspath(logdir.resolve()),

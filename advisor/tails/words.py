@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...records import Evidence, Layout, Pipeline
-from ...units import format_runs
+from ...units import format_count, format_runs
 from .rules import HARMFUL_SHARE, HARMFUL_WEIGHT, smallest_part
 
 Said = tuple[str, tuple[Evidence, ...]]
@@ -38,7 +38,7 @@ def _say(message: str, *evidence: Evidence) -> Said:
 
 
 def _samples(count: int) -> str:
-    return "1 sample" if count == 1 else f"{count} samples"
+    return "1 sample" if count == 1 else f"{format_count(count)} samples"
 
 
 def _short(pipeline: Pipeline, layout: Layout) -> Said:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...records import Advice, Record, RunRecord
+from ...records import Advice, Record, RunRecord, Spread, shared_size
 from ...units import format_bytes
 from ..chart import Chart
 from ..charts import sweep_charts
@@ -41,7 +41,7 @@ def compare_page(runs: Sequence[Run]) -> ComparePage:
 
 
 def _headline(runs: Sequence[Run]) -> str:
-    """Which run is the fastest at its recommended size, if the intervals can tell."""
+    """The fastest run at the recommended sizes, and like for like, if the intervals can tell."""
     if len({record.script.path for _, record, _ in runs}) > 1:
         return "Not comparable: different scripts; a sample of one is not a sample of another"
     speeds = [
@@ -53,16 +53,51 @@ def _headline(runs: Sequence[Run]) -> str:
         return "Fewer than two of these runs recommend a size with a measured speed"
     speeds.sort(key=lambda one: -one[0].median)
     (best, name, size), (second, other, other_size) = speeds[:2]
-    if best.num_samples < 3 or second.num_samples < 3 or best.low <= second.high:
-        return (
+    if not _apart(best, second):
+        text = (
             f"Cannot tell whether {name} or {other} is faster at its recommended size: "
             "the intervals overlap"
         )
-    factor = best.median / second.median
-    return (
-        f"{name} is the fastest at its recommended size: x{factor:.2f} the samples per second of "
-        f"{other} ({size} against {other_size})"
-    )
+    else:
+        factor = best.median / second.median
+        text = (
+            f"{name} is the fastest at its recommended size: x{factor:.2f} the samples per second "
+            f"of {other} ({size} against {other_size})"
+        )
+    return text if len({one[2] for one in speeds}) == 1 else f"{text}; {_like_for_like(runs)}"
+
+
+def _apart(best: Spread, second: Spread) -> bool:
+    return min(best.num_samples, second.num_samples) >= 3 and best.low > second.high
+
+
+def _rates(runs: Sequence[Run]) -> tuple[int | None, list[Spread | None]]:
+    """The size at which all that timed any are compared like for like, and each run's speed."""
+    rates = [
+        {
+            row.batch_size: row.samples_per_s
+            for row in size_rows(record, advice)
+            if row.samples_per_s is not None
+        }
+        for _, record, advice in runs
+    ]
+    chosen = [advice.recommended for _, _, advice in runs]
+    wanted = [one.batch_size for one in chosen if one is not None]
+    size = shared_size(wanted, [one for one in rates if one])
+    return size, [None if size is None else one.get(size) for one in rates]
+
+
+def _like_for_like(runs: Sequence[Run]) -> str:
+    size, rates = _rates(runs)
+    speeds = [(rate, clean(name)) for rate, (name, _, _) in zip(rates, runs, strict=True) if rate]
+    if size is None:
+        return "no size was timed in all of them: how much of it is the size cannot be told"
+    speeds.sort(key=lambda one: -one[0].median)
+    (best, name), (second, other) = speeds[:2]
+    start = f"like for like, {size} in all"
+    if not _apart(best, second):
+        return f"{start}: cannot tell"
+    return f"{start}: {name} makes x{best.median / second.median:.2f} that of {other}"
 
 
 def _notes(runs: Sequence[Run]) -> tuple[str, ...]:
@@ -84,7 +119,8 @@ def _notes(runs: Sequence[Run]) -> tuple[str, ...]:
 
 def _table(runs: Sequence[Run]) -> Table:
     rows = []
-    for name, record, advice in runs:
+    size, rates = _rates(runs)
+    for (name, record, advice), same in zip(runs, rates, strict=True):
         choice = advice.recommended
         rate = choice.samples_per_s if choice is not None else None
         step = choice.step_s if choice is not None else None
@@ -93,6 +129,7 @@ def _table(runs: Sequence[Run]) -> Table:
             clean(name),
             "none" if choice is None else str(choice.batch_size),
             "-" if rate is None else " ".join(measured(rate)),
+            *(() if size is None else ("-" if same is None else " ".join(measured(same)),)),
             "-" if step is None else " ".join(measured(step, 1e3)),
             "-" if peak is None else format_bytes(peak),
             advice.verdict.limit if choice is not None else "-",
@@ -106,7 +143,9 @@ def _table(runs: Sequence[Run]) -> Table:
         title="Recommended sizes",
         columns=(
             Column(title="run", left=True), Column(title="batch"),
-            Column(title="samples", unit="/s"), Column(title="step", unit="ms"),
+            Column(title="samples", unit="/s"),
+            *(() if size is None else (Column(title=f"at {size}", unit="/s"),)),
+            Column(title="step", unit="ms"),
             Column(title="peak"), Column(title="limit", left=True),
             Column(title="sureness", left=True), Column(title="state", left=True),
             Column(title="device", left=True), Column(title="script", left=True),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..report import Block, RankBlocks, TailSection
-from .svg import CHARACTER, Shape
+from .frame import Shape
+from .labels import CHARACTER
 
 WIDTH = 900
 LEFT = 62

@@ -20,8 +20,9 @@ from ..report import ComparisonReport, DeviceSection, Report
 from . import ASSETS, asset
 from .blocks import WIDTH as BLOCKS_WIDTH
 from .blocks import picture
+from .frame import HEIGHT, WIDTH
 from .split_bars import bars
-from .svg import HEIGHT, WIDTH, shapes
+from .svg import shapes
 
 UNUSED = {"title", "notes", "key"}
 """Of a chart: what the page shows beside it."""

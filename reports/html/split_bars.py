@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ...units import format_seconds
 from ..report import SplitBar, SplitGroup, SplitSection
-from .svg import CHARACTER, Shape
+from .frame import Shape
+from .labels import CHARACTER
 
 WIDTH = 900
 LONGEST_NAME = 24

@@ -6,50 +6,29 @@ Geometry only: the template writes the markup, so that every text passes its esc
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..chart import Chart, Series, short
+from .frame import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Frame,
+    Shape,
+    bar_width,
+    number,
+    path,
+    shape,
+    sums,
+    text_at,
+)
+from .labels import CHARACTER
+from .marks import marks_of, names_of
 
-WIDTH, HEIGHT = 560, 300
-LEFT, RIGHT, TOP, BOTTOM = 50, 12, 12, 40
-CHARACTER = 6.2
-"""About the width of a character of the labels."""
-BAR = 0.7
-"""Share of its place that a bar takes."""
 ROOM, ROOM_FOR_NAMES = 1.08, 1.16
 """The top of the y axis over the largest value."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """One element: its tag, its attributes, what it says and what its tooltip says."""
-
-    tag: str
-    attributes: dict[str, str]
-    text: str = ""
-    title: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """Where values of the axes lie on the picture."""
-
-    chart: Chart
-    low: float
-    high: float
-    top: float
-
-    def x(self, value: float) -> float:
-        """Pixels from the left."""
-        low, high = self.low, self.high
-        if self.chart.x_scale == "log":
-            value, low, high = math.log2(value), math.log2(low), math.log2(high)
-        return LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT)
-
-    def y(self, value: float) -> float:
-        """Pixels from the top."""
-        return HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
 
 
 def shapes(chart: Chart, *, titles: bool = True) -> list[Shape]:
@@ -65,7 +44,7 @@ def shapes(chart: Chart, *, titles: bool = True) -> list[Shape]:
     else:
         for series in chart.series:
             found += _line(frame, series)
-    found += _marks(frame)
+    found += [*marks_of(frame), *names_of(frame)]
     return found if titles else _merged(found)
 
 
@@ -85,7 +64,7 @@ def _merged(found: list[Shape]) -> list[Shape]:
             kept.append(one)
             continue
         if css not in paths:
-            paths[css] = _shape("path", css, d="")
+            paths[css] = shape("path", css, d="")
             kept.append(paths[css])
         paths[css].attributes["d"] += data
     return kept
@@ -107,19 +86,15 @@ def _top(chart: Chart) -> float:
     values = [one.value for one in chart.marks if one.axis == "y"]
     values += [one.high for one in chart.bands]
     if chart.stacked:
-        values += _sums(chart)
+        values += sums(chart)
     else:
         for series in chart.series:
             values += [one for one in (*series.values, *series.high) if one is not None]
     top = max([*values, *([100.0] if chart.unit == "%" else [])], default=0.0)
-    # Room above a limit or a band for its name and that of the recommended size.
-    named = chart.bands or any(one.axis == "y" for one in chart.marks)
+    # Room above a limit, a band or a bar for its name and that of the recommended size.
+    named = chart.bands or any(chart.stacked or one.axis == "y" for one in chart.marks)
     room = ROOM_FOR_NAMES if named else ROOM
     return top * room if top > 0 else 1.0
-
-
-def _sums(chart: Chart) -> list[float]:
-    return [sum(one.values[at] or 0.0 for one in chart.series) for at in range(len(chart.x))]
 
 
 def _bands(frame: Frame) -> list[Shape]:
@@ -127,30 +102,20 @@ def _bands(frame: Frame) -> list[Shape]:
     for band in frame.chart.bands:
         top, bottom = frame.y(band.high), frame.y(band.low)
         found.append(
-            _shape("rect", "band", x=LEFT, y=top, width=WIDTH - LEFT - RIGHT,
+            shape("rect", "band", x=LEFT, y=top, width=WIDTH - LEFT - RIGHT,
                    height=max(1.0, bottom - top))
         )  # fmt: skip
-        found.append(_across(frame, top - 4, band.label, "recommended"))
     return found
-
-
-def _across(frame: Frame, y: float, label: str, css: str) -> Shape:
-    """The name of what lies across: at the left, or at the right where a mark would cross it."""
-    end = LEFT + 9 + len(label) * CHARACTER
-    marks = [frame.x(one.value) for one in frame.chart.marks if one.axis == "x"]
-    if any(LEFT <= one <= end for one in marks):
-        return _text(WIDTH - RIGHT - 5, y, label, css, "end")
-    return _text(LEFT + 5, y, label, css, "start")
 
 
 def _y_axis(frame: Frame) -> list[Shape]:
     ticks = [(one, frame.y(one)) for one in nice_ticks(frame.top)]
-    lines = "".join(f"M{LEFT} {_number(y)}H{WIDTH - RIGHT}" for _, y in ticks)
-    found = [_shape("path", "grid", d=lines)]
+    lines = "".join(f"M{LEFT} {number(y)}H{WIDTH - RIGHT}" for _, y in ticks)
+    found = [shape("path", "grid", d=lines)]
     found += [
-        _text(LEFT - 6, y + 4, short(value), "dim", "end") for value, y in ticks if y > TOP + 8
+        text_at(LEFT - 6, y + 4, short(value), "dim", "end") for value, y in ticks if y > TOP + 8
     ]
-    found.append(_text(4, TOP - 1, frame.chart.y_label, "dim", "start"))
+    found.append(text_at(4, TOP - 1, frame.chart.y_label, "dim", "start"))
     return found
 
 
@@ -160,23 +125,22 @@ def _x_axis(frame: Frame) -> list[Shape]:
     if not ticks:
         ticks = [(one, short(one)) for one in nice_ticks(frame.high) if one >= frame.low]
     lines = f"M{LEFT} {base}H{WIDTH - RIGHT}"
-    lines += "".join(f"M{_number(frame.x(value))} {base}v4" for value, _ in ticks)
-    found = [_shape("path", "axis", d=lines)]
+    lines += "".join(f"M{number(frame.x(value))} {base}v4" for value, _ in ticks)
+    found = [shape("path", "axis", d=lines)]
     marked = {one.value for one in chart.marks if one.kind == "recommended"}
     taken: list[tuple[float, float]] = []
     for value, name in sorted(ticks, key=lambda one: (one[0] not in marked, one[0])):
         x, half = frame.x(value), len(name) * CHARACTER / 2
-        if all(abs(x - other) > half + wide + 4 for other, wide in taken):
-            found.append(_text(x, base + 16, name, "dim", "middle"))
+        if all(abs(x - other) > half + wide + 8 for other, wide in taken):
+            found.append(text_at(x, base + 16, name, "dim", "middle"))
             taken.append((x, half))
-    found.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, chart.x_label, "dim", "middle"))
+    found.append(text_at((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, chart.x_label, "dim", "middle"))
     return found
 
 
 def _bars(frame: Frame) -> list[Shape]:
     chart, found = frame.chart, []
-    place = frame.x(1) - frame.x(0)
-    width = min(60.0, place * BAR)
+    width = bar_width(frame)
     for at, where in enumerate(chart.x):
         below = 0.0
         for series in chart.series:
@@ -188,7 +152,7 @@ def _bars(frame: Frame) -> list[Shape]:
             name = chart.x_names[at] if chart.x_names else short(where)
             said = f"{name}: {series.label} {_said(series, at)}"
             found.append(
-                _shape("rect", f"f{series.color}", title=said, x=frame.x(where) - width / 2,
+                shape("rect", f"f{series.color}", title=said, x=frame.x(where) - width / 2,
                        y=top, width=width, height=bottom - top)
             )  # fmt: skip
     return found
@@ -201,15 +165,15 @@ def _line(frame: Frame, series: Series) -> list[Shape]:
         if y is not None
     ]  # fmt: skip
     dash = " dash" if series.kind == "estimate" else ""
-    places = [(frame.x(x), frame.y(y)) for _, x, y in points]
-    found = [_path(f"line s{series.color}{dash}", places)] if len(places) > 1 else []
+    places = frame.places(series)
+    found = [path(f"line s{series.color}{dash}", places)] if len(places) > 1 else []
     for at, x, y in points:
         if series.kind != "measured":
             break
         found += _whisker(frame, series, at, x)
         name = f"{chart.x_label} {short(x)}: {_said(series, at)}"
         found.append(
-            _shape("circle", f"f{series.color}", title=f"{series.label}, {name}",
+            shape("circle", f"f{series.color}", title=f"{series.label}, {name}",
                    cx=frame.x(x), cy=frame.y(y), r=3.5)
         )  # fmt: skip
     return found
@@ -221,9 +185,9 @@ def _whisker(frame: Frame, series: Series, at: int, x: float) -> list[Shape]:
     if low is None or high is None:
         return []
     place, top, bottom = frame.x(x), frame.y(high), frame.y(low)
-    left, upper, lower = _number(place - 4), _number(top), _number(bottom)
+    left, upper, lower = number(place - 4), number(top), number(bottom)
     data = f"M{left} {upper}h8m-4 0V{lower}M{left} {lower}h8"
-    return [_shape("path", f"whisker s{series.color}", d=data)]
+    return [shape("path", f"whisker s{series.color}", d=data)]
 
 
 def _said(series: Series, at: int) -> str:
@@ -240,37 +204,10 @@ def _phases(frame: Frame) -> list[Shape]:
     for mark in frame.chart.marks:
         if mark.kind == "phase":
             x = frame.x(mark.value)
-            found.append(_path("grid", [(x, TOP), (x, base)]))
+            found.append(path("grid", [(x, TOP), (x, base)]))
             if x >= free:
-                found.append(_text(x + 3, base - 5, mark.label, "dim", "start"))
+                found.append(text_at(x + 3, base - 5, mark.label, "dim", "start"))
                 free = x + 8 + len(mark.label) * CHARACTER
-    return found
-
-
-def _marks(frame: Frame) -> list[Shape]:
-    """Limits across, then the recommended size, named at the top; the others at the bottom."""
-    found: list[Shape] = []
-    base = HEIGHT - BOTTOM
-    tops, lower = 0, 0
-    for mark in frame.chart.marks:
-        if mark.kind == "phase":
-            continue
-        if mark.axis == "y":
-            y = frame.y(mark.value)
-            found.append(_path(f"mark {mark.kind}", [(LEFT, y), (WIDTH - RIGHT, y)]))
-            found.append(_across(frame, y + 13, mark.label, mark.kind))
-            continue
-        x = frame.x(mark.value)
-        found.append(_path(f"mark {mark.kind}", [(x, TOP), (x, base)]))
-        if mark.kind == "recommended":
-            y, tops = TOP + 10 + 13 * tops, tops + 1
-        else:
-            # a law rises steeply where it meets its label: half way up it is free
-            floor = base - 0.45 * (base - TOP) if mark.kind == "note" else base
-            y, lower = floor - 7 - 13 * lower, lower + 1
-        right = x + 6 + len(mark.label) * CHARACTER < WIDTH - RIGHT
-        place, anchor = (x + 5, "start") if right else (x - 5, "end")
-        found.append(_text(place, y, mark.label, mark.kind, anchor))
     return found
 
 
@@ -285,25 +222,3 @@ def nice_ticks(top: float, wanted: int = 5) -> list[float]:
     power = 10.0 ** math.floor(math.log10(top / wanted))
     step = next(one * power for one in (1, 2, 5, 10, 20) if one * power * wanted >= top * 0.85)
     return [round(step * one, 12) for one in range(int(top / step) + 1)]
-
-
-def _path(css: str, points: Sequence[tuple[float, float]]) -> Shape:
-    data = "M" + "L".join(f"{_number(x)} {_number(y)}" for x, y in points)
-    return _shape("path", css, d=data)
-
-
-def _text(x: float, y: float, text: str, css: str, anchor: str) -> Shape:
-    classes = css if anchor == "start" else f"{css} {anchor}"
-    return _shape("text", classes, text=text, x=x, y=y)
-
-
-def _number(value: float) -> str:
-    """Pixels to a tenth, without zeros that say nothing."""
-    return f"{value:.1f}".removesuffix(".0")
-
-
-def _shape(
-    tag: str, css: str, *, text: str = "", title: str = "", **attributes: float | str
-) -> Shape:
-    shown = {key: one if isinstance(one, str) else _number(one) for key, one in attributes.items()}
-    return Shape(tag=tag, attributes={"class": css, **shown}, text=text, title=title)

@@ -102,7 +102,7 @@ class TestOdd:
         assert report.breakdown.compute_s == pytest.approx(90e-6)
         parts = [getattr(report.breakdown, one) for one in report.breakdown.__struct_fields__]
         assert sum(parts[:-1]) == pytest.approx(parts[-1])
-        assert "a step, each moment counted once: computing 0.09 ms" in text
+        assert "a step, each moment counted once: computing 90 µs" in text
         assert [one.breakdown.compute_s for one in report.steps] == [pytest.approx(90e-6)] * 3
 
     def test_one_step(self, tmp_path):

@@ -128,6 +128,18 @@ class TestCompare:
         assert page.table.rows[2].cells[1] == "none"
         assert all(not chart.marks for chart in page.charts), "a limit is one device's"
 
+    def test_like_for_like_stands_beside_the_best_of_each(self):
+        """128 against 64: one size that both timed says what is left without the other size."""
+        page = compare_page([("all", *samples.cpu()), ("less", *samples.interrupted()),
+                             ("none", *samples.nothing_fits())])  # fmt: skip
+        assert page.headline == (
+            "all is the fastest at its recommended size: x1.08 the samples per second of less "
+            "(128 against 64); like for like, 64 in all: cannot tell"
+        )
+        titles = [one.title for one in page.table.columns]
+        cells = [row.cells[titles.index("at 64")] for row in page.table.rows]
+        assert cells == ["1230 ±10", "1230 ±10", "-"]
+
     def test_too_few_values_cannot_tell(self):
         record, advice = samples.gpu()
         rate = msgspec.structs.replace(advice.recommended.samples_per_s, num_samples=2)

@@ -13,6 +13,7 @@ from batchadvisor.tensorboard_plugin import BatchAdvisorPlugin
 from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
+from ..reports.test_html import bare_tables
 from . import zoo
 from .zoo import PLUGIN
 
@@ -243,6 +244,13 @@ class TestCompare:
         assert "comparison of 3 runs" in text
         assert "newer is left out" in text
         assert "Different devices" in text
+
+
+def test_tables_have_captions_and_their_heads_a_scope(server):
+    keys = [f"key={server.key(name)}" for name in ("gpu", "char_gpt", "interrupted")]
+    compared = [server.get(f"{PLUGIN}/compare?{'&'.join(keys[:end])}").decode() for end in (2, 3)]
+    for text in (*map(server.show, ("char_gpt", "gpu", "devices", "foreign")), *compared):
+        assert bare_tables(text) == []
 
 
 class TestHostile:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -43,6 +44,15 @@ def failing(work, *arguments):
     return done.returncode, done.stderr
 
 
+def asked(address, **headers):
+    """Status and text of an answer, also of a refusal."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, headers=headers)) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
 def group(number):
     """The processes of a group that have not ended."""
     found = []
@@ -73,6 +83,12 @@ class TestServe:
             with urllib.request.urlopen(f"{address.group(1)}{zoo.PLUGIN}/entries") as answer:
                 names = [one["name"] for one in json.load(answer)["entries"]]
             assert names == ["new", "old"], "the newest first: the tab opens it"
+            assert asked(address.group(1), Host=f"localhost:{port + 1}")[0] == 200, "a tunnel"
+            for foreign in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example"):
+                status, text = asked(f"{address.group(1)}{zoo.PLUGIN}/entries", Host=foreign)
+                assert status == 403, "a name that was made to point here reads nothing"
+                assert foreign in text
+                assert "char_gpt" not in text
             process.send_signal(number)
             rest, errors = process.communicate(timeout=30)
         assert (process.returncode, errors.strip()) == (0, "")
@@ -80,6 +96,41 @@ class TestServe:
         with socket.socket() as again:
             again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             again.bind(("127.0.0.1", port))
+
+    @pytest.mark.slow
+    def test_no_traceback_of_the_profiler_plugin_is_shown(self, work):
+        """Neither of a trace that it cannot read nor of a request that it cannot answer."""
+        traces = work / "batchadvisor-runs/new/traces"
+        (traces / "odd").mkdir()
+        (traces / "odd/w0.2.pt.trace.json").write_text("[1]")
+        (traces / "cut").mkdir()
+        whole = (traces / "batch_size=0008/w0.1.pt.trace.json.gz").read_bytes()
+        (traces / "cut/w0.3.pt.trace.json.gz").write_bytes(whole[:60])
+        with subprocess.Popen(
+            [*COMMAND, "--port", "0", "--pytorch-profiler-tab", "on"], cwd=work,
+            env=zoo.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as process:  # fmt: skip
+            lines = []
+            while not lines or "Ctrl-C ends it." not in lines[-1]:
+                lines.append(process.stdout.readline())
+            said = "".join(lines)
+            assert "TORCH_PROFILER_LOG_LEVEL=WARNING says why" in said
+            plugin = (
+                re.search(r"http://127\.0\.0\.1:\d+/", said)[0] + "data/plugin/pytorch_profiler/"
+            )
+            end_s = time.monotonic() + 90
+            while time.monotonic() < end_s:
+                listing = json.loads(asked(f"{plugin}runs")[1])
+                if len(listing["runs"]) == 3 and not listing["loading"]:
+                    break
+                time.sleep(0.2)
+            (run,) = (one for one in listing["runs"] if "batch_size" in one)
+            query = f"run={run}&worker=w0&span=1&group_by=Operation&op_name=none&input_shape="
+            status, text = asked(f"{plugin}operation/stack?{query}")
+            assert (status, text) == (500, "This plugin failed here: KeyError: 'none'\n")
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        assert errors.strip() == ""
 
     @pytest.mark.slow
     @pytest.mark.parametrize("when", ["the plugin starts a process", "it serves"])

@@ -126,6 +126,23 @@ def test_it_is_whole_quiet_and_asks_nobody(visit, name, width, scheme):
     # nothing sticks out of the window
     assert one.page.evaluate("document.documentElement.scrollWidth") <= width
     assert one.page.locator("figure.chart.on").count() == one.page.locator("figure.chart").count()
+    assert crossed_names(one.page) == []
+
+
+CROSSED = """() => Array.from(document.querySelectorAll("figure.chart")).flatMap(figure => {
+  const taken = figure.querySelector(".live").plot.taken, px = uPlot.pxRatio;
+  const names = taken.filter(one => one.name);
+  const upright = taken.filter(one => !one.name && one.right - one.left < 3 * px);
+  const across = (a, b) => a.left < b.right && b.left < a.right;
+  const meet = (a, b) => across(a, b) && a.top < b.bottom && b.top < a.bottom;
+  return names.flatMap(name => [...upright, ...names].filter(one => one !== name && meet(one, name))
+    .map(one => figure.dataset.chart + ": " + name.name + " on " + (one.name || "a line")));
+})"""
+
+
+def crossed_names(page):
+    """Names on live charts that cross a mark's line or another name."""
+    return page.evaluate(CROSSED)
 
 
 def test_the_policy_stops_what_is_not_ours(visit):

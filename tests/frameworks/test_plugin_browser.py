@@ -112,7 +112,7 @@ def test_the_records_values_are_shown(visit, width, scheme):
     report = build_report(record, advise(record))
     expect(one.tab.locator("#view h1")).to_have_text(report.headline)
     rows = one.tab.locator("#view section.device table").first.locator("tbody tr")
-    shown = [row.locator("td").all_inner_texts() for row in rows.all()]
+    shown = [row.locator("th, td").all_inner_texts() for row in rows.all()]
     assert shown == [list(row.cells) for row in report.devices[0].table.rows]
     said = (report.limit.message, report.tail.texts[0], *(one.message for one in report.findings))
     for text in said:

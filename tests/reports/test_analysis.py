@@ -95,6 +95,16 @@ def test_no_line_is_too_long(width):
     assert max(map(len, shown(job(), width).splitlines())) <= max(width, 40)
 
 
+def test_occupancy_and_step_time_keep_their_columns_and_what_went_is_named():
+    long = report(0, trace="v100_ns_resolution_of_a_resnet_of_somebody_rank0.json.gz")
+    for analysis in (job(), Analysis(traces=(long,))):
+        shares = shown(analysis, 80, steps=False, kernels=0).split("Shares of the time\n")[1]
+        assert {"step", "time", "busy", "occup.", "limit"} <= set(shares.splitlines()[0].split())
+        assert "no room at 80 columns for" in shares
+        assert "tensor" in shares.split("no room at 80 columns for")[1]
+    assert "no room" not in shown(job(), 160)
+
+
 def test_only_what_was_asked_for():
     text = shown(job(), steps=False, kernels=0, next_command="")
     assert "Steps of" not in text

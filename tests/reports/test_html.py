@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from batchadvisor.records import Fault, FileTouched, Finding
 from batchadvisor.reports.build import build_report
+from batchadvisor.reports.html.labels import Place
 from batchadvisor.reports.html.page import render
 from batchadvisor.reports.html.svg import nice_ticks, shapes
 
@@ -174,7 +175,7 @@ def test_two_scripts_are_not_compared():
     text = render(comparison((record, advice), (other, advice)))
     headline = re.search(r"<h1>(.*?)</h1>", text)[1]
     assert headline.startswith("Not comparable: two scripts")
-    rows = re.findall(r"<tr class=.*?</tr>", text.split("Size by size")[1], flags=re.DOTALL)
+    rows = re.findall(r"<tr class=.*?</tr>", text.split("Size by size")[-1], flags=re.DOTALL)
     assert sum("not comparable" in one for one in rows) >= 2
     assert not [one for one in rows if ">faster<" in one or ">slower<" in one]
     assert "peak memory and batch sizes are not comparable" in text
@@ -184,6 +185,32 @@ def test_the_licence_of_uplot_is_in_the_file():
     text = page(samples.cpu)
     assert "Copyright (c) 2022 Leon Sorokin" in text
     assert "uPlot (v1.6.32)" in text
+
+
+def bare_tables(text):
+    """What a screen reader misses: tables without a caption, head cells without a scope."""
+    tables = re.findall(r"<table.*?</table>", text, flags=re.DOTALL)
+    assert tables
+    heads = [one for table in tables for one in re.findall(r"<th\b[^>]*>", table)]
+    rows = [one for table in tables for one in re.findall(r"<tr[^>]*><td", table)]
+    return [
+        *(one for one in tables if not re.search(r"<caption[^>]*>\s*[^<\s]", one)),
+        *(one for one in heads if ' scope="' not in one),
+        *rows,
+    ]
+
+
+@pytest.mark.parametrize("sample", [samples.cpu, samples.gpu, samples.interrupted])
+def test_tables_have_captions_and_their_heads_a_scope(sample):
+    assert bare_tables(page(sample)) == []
+    assert bare_tables(render(comparison(samples.cpu(), sample()))) == []
+
+
+def box_of(shape):
+    """What a text of the picture takes."""
+    (anchor,) = {"middle", "end"} & set(shape.attributes["class"].split()) or {"start"}
+    place = Place(float(shape.attributes["x"]), float(shape.attributes["y"]), anchor)
+    return place.box(shape.text)
 
 
 class TestPicture:
@@ -209,6 +236,46 @@ class TestPicture:
             assert float(above["y"]) + float(above["height"]) == pytest.approx(
                 float(below["y"]), abs=0.2
             )
+
+    def test_the_chosen_bar_is_framed(self):
+        report = build_report(*samples.cpu())
+        chart = next(one for one in report.devices[0].charts if one.key == "step_time")
+        (frame,) = (one for one in shapes(chart) if "frame" in one.attributes["class"])
+        left, right = (
+            float(one) for one in re.findall(r"[ML]([\d.]+) ", frame.attributes["d"])[1:3]
+        )
+        inside = [
+            one for one in shapes(chart)
+            if one.tag == "rect" and left < float(one.attributes["x"]) < right
+        ]  # fmt: skip
+        assert {one.title.partition(":")[0] for one in inside} == {"128"}
+
+    @pytest.mark.parametrize("sample", [samples.cpu, samples.gpu, samples.interrupted])
+    def test_names_of_marks_cross_neither_lines_nor_each_other(self, sample):
+        charts = build_report(*sample()).devices[0].charts
+        record, advice = sample()
+        for size in (4, 16, 48, 96):  # wherever the estimate falls
+            law = advice.memory_law and msgspec.structs.replace(
+                advice.memory_law, largest_estimate=size * 64
+            )
+            moved = build_report(record, msgspec.structs.replace(advice, memory_law=law))
+            charts += moved.devices[0].charts
+        for chart in charts:
+            found = shapes(chart)
+            lines = [one for one in found if one.attributes["class"].startswith("mark")]
+            upright = [
+                float(x)
+                for one in lines if "frame" not in one.attributes["class"]
+                for x, x_end in [re.findall(r"[ML]([\d.]+) ", one.attributes["d"])]
+                if x == x_end
+            ]  # fmt: skip
+            words = {mark.label for mark in chart.marks} | {band.label for band in chart.bands}
+            names = [box_of(one) for one in found if one.text in words]
+            assert len(names) == len([*chart.marks, *chart.bands])
+            for one, other in itertools.combinations(names, 2):
+                assert not one.meets(other), chart.title
+            for name, x in itertools.product(names, upright):
+                assert not name.left < x < name.right, chart.title
 
     @pytest.mark.parametrize("top", [1e-6, 0.3, 1, 7.2, 99, 12345.0, 3e9])
     def test_ticks_are_few_and_below_the_top(self, top):

@@ -38,6 +38,31 @@ def test_runs_of_different_numbers_of_ranks_are_not_called_slower():
     assert "Not the same in both runs" not in text
 
 
+def test_the_best_of_both_stands_beside_like_for_like():
+    """128 against 64 says nothing of a change to the script: the same size in both does."""
+    found = comparison(samples.cpu(), samples.interrupted())
+    assert found.headline.startswith("Slower: x0.93 (")
+    assert "(128 before, 64 after); like for like, 64 in both: x1.00 (" in found.headline
+    assert found.headline.endswith("), cannot tell")
+    same = comparison(samples.cpu(), samples.cpu())
+    assert "like for like" not in same.headline
+    record, advice = samples.interrupted()
+    only = tuple(one for one in record.trials if one.batch_size == 64)
+    elsewhere = msgspec.structs.replace(advice.recommended, batch_size=60, trial=0)
+    other = (
+        msgspec.structs.replace(
+            record,
+            trials=tuple(
+                msgspec.structs.replace(one, batch_size=60, arrived_batch_size=60) for one in only
+            ),
+        ),
+        msgspec.structs.replace(
+            advice, recommended=elsewhere, fastest=elsewhere, largest=elsewhere, native=None
+        ),
+    )
+    assert "no size was timed in both" in comparison(samples.cpu(), other).headline
+
+
 def test_whole_comparison():
     agrees("comparison.md", render(comparison(samples.cpu(), samples.interrupted())))
 

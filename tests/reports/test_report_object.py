@@ -1,7 +1,11 @@
 """The report object says what the record says; its charts hold the record's numbers."""
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
+from batchadvisor.advisor.advise import advise
 from batchadvisor.records import (
     Distribution,
     FileTouched,
@@ -17,10 +21,12 @@ from batchadvisor.records import (
 from batchadvisor.reports.build import build_report
 from batchadvisor.reports.tail_blocks import rank_blocks
 from batchadvisor.reports.timelines import TIMELINE_POINTS, overlay, timelines
+from batchadvisor.session.store import read_record
 from batchadvisor.units import GIB
 
 from . import builders, samples
 
+CPU = Path(__file__).parents[1] / "data/records/char_gpt_cpu.json"
 EVERY = [samples.cpu, samples.gpu, samples.nothing_fits, samples.interrupted]
 
 
@@ -70,14 +76,27 @@ class TestCharts:
         limit = next(one for one in found.marks if one.axis == "y")
         assert limit.value * GIB == record.device.capacity_bytes
 
-    def test_step_time_adds_up_to_the_step(self):
-        found = chart(built(samples.cpu()), "step_time")
-        assert found.stacked
-        for at, name in enumerate(found.x_names):
-            trial = next(one for one in samples.cpu()[0].trials if one.batch_size == int(name))
-            whole = sum(one.values[at] for one in found.series)
-            # the confirmed trial speaks where there is one
-            assert whole == pytest.approx(1e3 * trial.step_s.median / trial.batch_size, rel=0.01)
+    def test_the_steps_time_is_shares_that_make_whole_bars(self):
+        """No slivers at the sizes that matter: a bar a size, all as high, the chosen one marked."""
+        for sample in (samples.cpu, samples.gpu):
+            found = chart(built(sample()), "step_time")
+            assert found.stacked
+            assert found.unit == "%"
+            for at in range(len(found.x)):
+                whole = sum(one.values[at] for one in found.series)
+                assert whole == pytest.approx(100, abs=0.2)
+
+    def test_the_chosen_bar_is_marked_and_what_it_costs_a_sample_is_said(self):
+        record, advice = samples.cpu()
+        found = chart(built((record, advice)), "step_time")
+        (mark,) = found.marks
+        assert (mark.kind, found.x_names[int(mark.value)]) == ("recommended", "128")
+        assert found.series[0].texts[int(mark.value)] == "93% (703 µs)"
+
+    def test_a_chosen_size_without_a_profile_has_no_bar_and_it_is_said(self):
+        found = chart(built(samples.gpu()), "step_time")
+        assert found.marks == ()
+        assert found.notes[0].startswith("128, the recommended size, has no bar")
 
     def test_nothing_is_drawn_that_was_not_measured(self):
         keys = {one.key for one in built(samples.cpu()).devices[0].charts}
@@ -91,6 +110,20 @@ class TestCharts:
         watts, step_s = 480, 0.01943
         value = points(found.series[0], found.x)[64]
         assert value == pytest.approx(watts * step_s / 64 * factor, rel=1e-4)
+
+
+def test_evidence_does_not_mix_fractions_and_percents():
+    """Whatever has a unit of share or percent is shown in percent, with its threshold."""
+    record = read_record(CPU)
+    sentences = [built((record, advise(record))).limit.evidence]
+    found = built(samples.gpu())
+    sentences += [found.limit.evidence, *(one.evidence for one in found.findings)]
+    assert "fixed share of the step 13.8% (threshold 30%)" in sentences[0]
+    assert "marginal gain 6.2% (threshold 10%)" in sentences[0]
+    assert "device busy 93.1% (threshold 70%)" in sentences[1]
+    for part in "; ".join(sentences).split("; "):
+        share = any(word in part for word in ("share", "busy", "gain"))
+        assert not share or re.search(r" [\d.]+%( \(threshold [\d.]+%\))?$", part), part
 
 
 class TestTimelines:

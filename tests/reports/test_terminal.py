@@ -14,6 +14,7 @@ from batchadvisor.records import Fault, FileTouched, Finding, Goal, RunRecord, S
 from batchadvisor.reports.charts import throughput
 from batchadvisor.reports.sizes import size_rows
 from batchadvisor.reports.terminal import render
+from batchadvisor.session.store import read_record
 from rich.cells import cell_len
 
 from . import builders, samples
@@ -140,6 +141,39 @@ def strip_codes(text):
         position += 1
 
 
+def heads(text):
+    """The titles of the table of sizes."""
+    return text.split("Sizes\n", 1)[1].splitlines()[0].split()
+
+
+@pytest.mark.parametrize("width", [80, 81, 90, 100, 120])
+def test_memory_occupancy_and_step_time_keep_their_columns(width):
+    """The usual terminal has 80 columns; whatever else goes, these three stay."""
+    record, _ = samples.gpu()
+    for steps, size in ((1.0, 1), (1e5, 1), (1.0, 1_000_000), (1e5, 1_000_000)):
+        trials = tuple(
+            msgspec.structs.replace(
+                one,
+                batch_size=one.batch_size * size,
+                arrived_batch_size=one.batch_size * size,
+                step_s=one.step_s and builders.spread(one.step_s.median * steps, 0.0004),
+            )
+            for one in record.trials
+        )
+        late = builders.failed(9, 256 * size, "out_of_memory", "no memory", purpose="confirm")
+        changed = msgspec.structs.replace(record, trials=(*trials, late))
+        text = shown((changed, advise(changed)), width)
+        assert {"step", "peak", "occup."} <= set(heads(text)), text
+
+
+def test_it_says_which_columns_have_no_room():
+    wide, narrow = (shown(samples.gpu(), width) for width in (150, 80))
+    left_out = {"tensor", "power", "SM"}
+    assert left_out <= set(heads(wide))
+    assert not left_out & set(heads(narrow))
+    assert "no room for tensor, power, SM" in " ".join(narrow.split())
+
+
 def test_a_refused_size_is_red_and_the_recommended_one_green():
     lines = shown(samples.gpu(), color=True).splitlines()
     assert any(one.startswith("\x1b[31m    512") for one in lines)
@@ -179,6 +213,55 @@ def test_no_more_digits_than_the_spread_supports():
     lines = {line.split()[0]: line for line in shown((record, advice)).splitlines() if line.split()}
     assert "169 ±6" in lines["2"]  # 3 %: three digits
     assert "3294 ±14" in lines["64"]  # 0.4 %: four
+
+
+def test_very_large_and_very_small_numbers_are_readable():
+    record, advice = samples.cpu()
+    epoch = builders.spread(3.5e10)
+    advice = msgspec.structs.replace(
+        advice,
+        recommended=msgspec.structs.replace(advice.recommended, epoch_s=epoch),
+        tail=msgspec.structs.replace(advice.tail, num_samples=10**10),
+        time_law=msgspec.structs.replace(advice.time_law, slope_s=9e-9),
+    )
+    text = shown((record, advice), 150)
+    assert "1110 years ±0.4%" in text
+    assert "10,000,000,000 samples in batches of 128" in text
+    assert "7 ms + 9 ns x batch" in text
+
+
+def with_samples(num_samples):
+    """The stored run, had its data set held so many samples."""
+    record = read_record(Path(__file__).parents[1] / "data/records/char_gpt_cpu.json")
+    found = record.discovery
+    loaders = tuple(msgspec.structs.replace(one, num_samples=num_samples) for one in found.loaders)
+    record = msgspec.structs.replace(
+        record, discovery=msgspec.structs.replace(found, loaders=loaders)
+    )
+    return record, advise(record)
+
+
+def test_a_harmless_tail_is_not_remarked_upon():
+    record, advice = with_samples(15_625)
+    assert advice.recommended.batch_size == 40
+    assert (advice.tail.last_batch, advice.tail.harmful) == (25, False)
+    text = " ".join(shown((record, advice)).split())
+    assert "the last batch holds 25 (62% of a full one). A step of 25 samples was" in text
+    assert "weighs" not in text
+    assert "without a harmful tail" not in text
+    assert "nearby" not in text.lower()
+
+
+def test_a_harmful_tail_stands_once():
+    record, advice = with_samples(15_601)
+    assert advice.recommended.batch_size == 40
+    assert advice.tail.harmful
+    text = " ".join(shown((record, advice)).split())
+    assert text.count(" weighs ") == 1
+    assert text.count("without a harmful tail") == 1
+    assert "47 (predicted 510/s)" in text
+    alone = msgspec.structs.replace(advice, findings=())
+    assert "Nearby, without a harmful tail" in shown((record, alone), 200)
 
 
 def test_shares_are_shown_as_they_were_asked_for():

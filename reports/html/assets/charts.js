@@ -3,6 +3,7 @@
 "use strict";
 var BatchAdvisorCharts = (function () {
   var drawn = [];
+  var BAR = 0.7;  // share of its place that a bar takes
 
   function color(name) {
     return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
@@ -45,8 +46,9 @@ var BatchAdvisorCharts = (function () {
         chart.bands.forEach(function (one) { top = Math.max(top, one.high); });
         if (chart.unit === "%") top = Math.max(top, 100);
       }
-      // Room above a limit or a band for its name and that of the recommended size.
-      var named = chart.bands.length || chart.marks.some(function (one) { return one.axis === "y"; });
+      // Room above a limit, a band or a bar for its name and that of the recommended size.
+      var named = chart.bands.length ||
+        chart.marks.some(function (one) { return chart.stacked || one.axis === "y"; });
       return [0, top > 0 ? top * (named ? 1.16 : 1.08) : 1];
     };
   }
@@ -101,20 +103,157 @@ var BatchAdvisorCharts = (function () {
     });
   }
 
-  /* The name of what lies across: at the left, or at the right where a mark would cross it. */
-  function across(u, chart, label, y) {
-    var c = u.ctx, px = uPlot.pxRatio, box = u.bbox, end = box.left + 8 * px + c.measureText(label).width;
-    var crossed = chart.marks.some(function (one) {
-      var x = one.axis === "y" || one.kind === "phase" ? -1 : u.valToPos(one.value, "x", true);
-      return x >= box.left && x <= end;
+  /* Names are placed by the rules of reports/html/labels.py: across no line, on no other name, off
+     the curves if they can; of the places those named first are preferred. */
+  function placing(u, chart) {
+    var px = uPlot.pxRatio, area = u.bbox, taken = [], curves = [];
+    var room = { left: area.left, top: area.top, right: area.left + area.width + 2 * px,
+      bottom: area.top + area.height };
+    function meet(a, b) {
+      return a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+    }
+    function count(boxes, box) {
+      return boxes.filter(function (one) { return meet(one, box); }).length;
+    }
+    chart.series.forEach(function (one, number) {
+      if (one.kind === "part" || !seriesOf(u, chart, number).show) return;
+      var last = null;
+      one.values.forEach(function (value, at) {
+        if (value === null) return;
+        var next = { x: u.valToPos(chart.x[at], "x", true), y: u.valToPos(value, "y", true) };
+        var from = last || next;
+        var steps = Math.max(1, Math.round(Math.max(Math.abs(next.x - from.x), Math.abs(next.y - from.y)) / (6 * px)));
+        for (var step = 0; step <= steps; step += 1) {
+          var x = from.x + (next.x - from.x) * step / steps, y = from.y + (next.y - from.y) * step / steps;
+          curves.push({ left: x - px, top: y - px, right: x + px, bottom: y + px });
+        }
+        last = next;
+      });
     });
-    c.textAlign = crossed ? "right" : "left";
-    c.fillText(label, crossed ? box.left + box.width - 4 * px : box.left + 4 * px, y);
+    return {
+      taken: taken,
+      line: function (left, top, right, bottom) {
+        taken.push({ left: left, top: top, right: right, bottom: bottom });
+      },
+      /* Writes the text at the best of the places: x, y of its top, alignment. */
+      put: function (text, places) {
+        var c = u.ctx, width = c.measureText(text).width, best = null, least = Infinity;
+        places.forEach(function (place, order) {
+          var left = place[0] - (place[2] === "right" ? width : place[2] === "center" ? width / 2 : 0);
+          var box = { left: left, top: place[1], right: left + width, bottom: place[1] + 12 * px };
+          var outside = box.left < room.left || box.right > room.right ||
+            box.top < room.top || box.bottom > room.bottom;
+          var bad = (outside ? 1000 : 0) + 100 * count(taken, box) + count(curves, box) + 0.05 * order;
+          if (bad < least) { least = bad; best = { box: box, place: place }; }
+        });
+        best.box.name = text;
+        taken.push(best.box);
+        c.save();
+        c.setLineDash([]);
+        c.lineJoin = "round";
+        c.lineWidth = 3 * px;
+        c.strokeStyle = color("panel");
+        c.textAlign = best.place[2];
+        c.strokeText(text, best.place[0], best.place[1]);
+        c.fillText(text, best.place[0], best.place[1]);
+        c.restore();
+      }
+    };
+  }
+
+  /* Left, right and top of the frame around a bar. */
+  function bar(u, chart, value) {
+    var px = uPlot.pxRatio, at = chart.x.indexOf(value), x = u.valToPos(value, "x", true);
+    var place = Math.abs(u.valToPos(value + 1, "x", true) - x);
+    var half = Math.min(60 * px, BAR * place) / 2 + 2 * px;
+    var sum = chart.series.reduce(function (whole, one) { return whole + (one.values[at] || 0); }, 0);
+    return { x: x, left: x - half, right: x + half, top: u.valToPos(sum, "y", true) - 2 * px };
+  }
+
+  function inkOf(kind) {
+    return color(kind === "recommended" ? "good" : kind === "note" ? "dim" : "bad");
+  }
+
+  /* Lines across the chart and their names; the recommended bar is framed. */
+  function marks(u, chart) {
+    var c = u.ctx, px = uPlot.pxRatio, box = u.bbox;
+    var bottom = box.top + box.height, right = box.left + box.width;
+    var shown = chart.marks.filter(function (one) {
+      if (one.kind === "phase") return false;
+      if (one.axis === "y") return u.valToPos(one.value, "y", true) >= box.top;
+      var x = u.valToPos(one.value, "x", true);
+      return x >= box.left && x <= right;
+    });
+    var upright = chart.stacked ? [] : shown.filter(function (one) { return one.axis === "x"; })
+      .map(function (one) { return u.valToPos(one.value, "x", true); });
+    var names = placing(u, chart);
+    u.taken = names.taken;
+    c.lineWidth = 1.4 * px;
+    shown.forEach(function (mark) {
+      c.strokeStyle = inkOf(mark.kind);
+      c.setLineDash(chart.stacked ? [] : [5 * px, 3 * px]);
+      c.beginPath();
+      if (mark.axis === "y") {
+        var y = u.valToPos(mark.value, "y", true);
+        c.moveTo(box.left, y); c.lineTo(right, y);
+        names.line(box.left, y - px, right, y + px);
+      } else if (chart.stacked) {
+        var at = bar(u, chart, mark.value);
+        c.lineWidth = 2 * px;
+        c.moveTo(at.left, bottom); c.lineTo(at.left, at.top); c.lineTo(at.right, at.top); c.lineTo(at.right, bottom);
+      } else {
+        var x = u.valToPos(mark.value, "x", true);
+        c.moveTo(x, box.top); c.lineTo(x, bottom);
+        names.line(x - px, box.top, x + px, bottom);
+      }
+      c.stroke();
+    });
+    chart.bands.forEach(function (band) {
+      names.line(box.left, u.valToPos(band.high, "y", true), right, u.valToPos(band.low, "y", true));
+    });
+    function along(tops) {
+      var ends = [[box.left + 4 * px, "left"], [right - 4 * px, "right"]];
+      upright.forEach(function (x) { ends.push([x + 4 * px, "left"], [x - 4 * px, "right"]); });
+      var places = [];
+      ends.forEach(function (end) { tops.forEach(function (top) { places.push([end[0], top, end[1]]); }); });
+      return places;
+    }
+    function beside(mark) {
+      var own = u.valToPos(mark.value, "x", true), tops = [], places = [], row = 13 * px;
+      var start = mark.kind === "recommended" ? box.top + 2 * px
+        : mark.kind === "note" ? box.top + box.height * 0.55 - 16 * px : bottom - 15 * px;
+      for (var at = -60; at <= 60; at += 1) {
+        var top = start + at * row;
+        if (top >= box.top && top + 12 * px <= bottom) tops.push(top);
+      }
+      tops.sort(function (a, b) { return Math.abs(a - start) - Math.abs(b - start); });
+      [own].concat(upright.filter(function (x) { return x !== own; })).forEach(function (x) {
+        tops.forEach(function (top) { places.push([x + 4 * px, top, "left"], [x - 4 * px, top, "right"]); });
+      });
+      return places;
+    }
+    c.font = 11 * px + "px system-ui, sans-serif";
+    c.textBaseline = "top";
+    chart.bands.forEach(function (band) {
+      c.fillStyle = color("good");
+      names.put(band.label, along([u.valToPos(band.high, "y", true) - 14 * px, u.valToPos(band.low, "y", true) + 3 * px]));
+    });
+    function rank(one) { return one.axis === "y" ? 0 : one.kind === "recommended" ? 1 : 2; }
+    shown.sort(function (a, b) { return rank(a) - rank(b); }).forEach(function (mark) {
+      c.fillStyle = inkOf(mark.kind);
+      var y = u.valToPos(mark.value, "y", true);
+      if (mark.axis === "y") names.put(mark.label, along([y + 3 * px, y - 14 * px]));
+      else if (!chart.stacked) names.put(mark.label, beside(mark));
+      else {
+        var at = bar(u, chart, mark.value);
+        names.put(mark.label, [[at.x, at.top - 14 * px, "center"]]);
+      }
+    });
   }
 
   function over(chart) {
     return function (u) {
-      var c = u.ctx, px = uPlot.pxRatio, box = u.bbox, row = 0;
+      var c = u.ctx, px = uPlot.pxRatio, box = u.bbox;
       c.save();
       c.beginPath();
       c.rect(box.left, box.top, box.width, box.height);
@@ -134,40 +273,7 @@ var BatchAdvisorCharts = (function () {
         });
         c.stroke();
       });
-      c.font = 11 * px + "px system-ui, sans-serif";
-      c.textBaseline = "top";
-      c.setLineDash([5 * px, 3 * px]);
-      c.lineWidth = 1.4 * px;
-      chart.bands.forEach(function (band) {
-        c.fillStyle = color("good");
-        across(u, chart, band.label, u.valToPos(band.high, "y", true) - 14 * px);
-      });
-      chart.marks.forEach(function (mark) {
-        if (mark.kind === "phase") return;
-        var name = mark.kind === "recommended" ? "good" : mark.kind === "note" ? "dim" : "bad";
-        c.strokeStyle = c.fillStyle = color(name);
-        c.beginPath();
-        var width = c.measureText(mark.label).width;
-        if (mark.axis === "y") {
-          var y = u.valToPos(mark.value, "y", true);
-          c.moveTo(box.left, y); c.lineTo(box.left + box.width, y);
-          if (y >= box.top) across(u, chart, mark.label, y + 3 * px);
-        } else {
-          var x = u.valToPos(mark.value, "x", true);
-          if (x < box.left || x > box.left + box.width) return;
-          c.moveTo(x, box.top); c.lineTo(x, box.top + box.height);
-          var right = x + 4 * px + width <= box.left + box.width;
-          c.textAlign = right ? "left" : "right";
-          var y0 = box.top + 2 * px;
-          if (mark.kind !== "recommended") {
-            var share = mark.kind === "note" ? 0.55 : 1;  // the law rises where its label stands
-            y0 = box.top + box.height * share - (16 + 13 * row) * px;
-            row += 1;
-          }
-          c.fillText(mark.label, right ? x + 4 * px : x - 4 * px, y0);
-        }
-        c.stroke();
-      });
+      marks(u, chart);
       c.restore();
     };
   }
@@ -209,7 +315,7 @@ var BatchAdvisorCharts = (function () {
     if (one.kind === "estimate") { series.dash = [6, 4]; series.width = 1.5; }
     if (one.kind === "part") {
       series.fill = stroke; series.width = 0; series.points = { show: false };
-      series.paths = uPlot.paths.bars({ size: [0.72, 60] });
+      series.paths = uPlot.paths.bars({ size: [BAR, 60] });
     }
     return series;
   }

@@ -1,0 +1,87 @@
+"""The ground on which charts are drawn: the size of the picture, where values lie on it, shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..chart import Chart, Series
+
+WIDTH, HEIGHT = 560, 300
+LEFT, RIGHT, TOP, BOTTOM = 50, 12, 12, 40
+BAR = 0.7
+"""Share of its place that a bar takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """One element: its tag, its attributes, what it says and what its tooltip says."""
+
+    tag: str
+    attributes: dict[str, str]
+    text: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where values of the axes lie on the picture."""
+
+    chart: Chart
+    low: float
+    high: float
+    top: float
+
+    def x(self, value: float) -> float:
+        """Pixels from the left."""
+        low, high = self.low, self.high
+        if self.chart.x_scale == "log":
+            value, low, high = math.log2(value), math.log2(low), math.log2(high)
+        return LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+
+    def y(self, value: float) -> float:
+        """Pixels from the top."""
+        return HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
+
+    def places(self, series: Series) -> list[tuple[float, float]]:
+        """Where the values of a line stand; nowhere those of a bar."""
+        if series.kind == "part":
+            return []
+        pairs = zip(self.chart.x, series.values, strict=True)
+        return [(self.x(x), self.y(y)) for x, y in pairs if y is not None]
+
+
+def sums(chart: Chart) -> list[float]:
+    """The height of each stacked bar."""
+    return [sum(one.values[at] or 0.0 for one in chart.series) for at in range(len(chart.x))]
+
+
+def bar_width(frame: Frame) -> float:
+    """Of one bar, in pixels."""
+    return min(60.0, (frame.x(1) - frame.x(0)) * BAR)
+
+
+def path(css: str, points: Sequence[tuple[float, float]]) -> Shape:
+    """A line through points."""
+    data = "M" + "L".join(f"{number(x)} {number(y)}" for x, y in points)
+    return shape("path", css, d=data)
+
+
+def text_at(x: float, y: float, text: str, css: str, anchor: str) -> Shape:
+    """A text whose start, middle or end is at the point."""
+    classes = css if anchor == "start" else f"{css} {anchor}"
+    return shape("text", classes, text=text, x=x, y=y)
+
+
+def number(value: float) -> str:
+    """Pixels to a tenth, without zeros that say nothing."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def shape(
+    tag: str, css: str, *, text: str = "", title: str = "", **attributes: float | str
+) -> Shape:
+    """A shape; numbers among its attributes are pixels."""
+    shown = {key: one if isinstance(one, str) else number(one) for key, one in attributes.items()}
+    return Shape(tag=tag, attributes={"class": css, **shown}, text=text, title=title)
