@@ -351,7 +351,8 @@ class Conductor:
         assert self._run is not None
         trial = window.result(self._run.ordinal, self._order.worker)
         if self._surroundings is not None:
-            trial = with_causes(trial, self._surroundings.causes())
+            # All that the supervisor started is ours.
+            trial = with_causes(trial, self._surroundings.causes((os.getppid(),)))
         if self._num_elsewhere:
             elsewhere = round(self._num_elsewhere / self._num_steps, 3)
             trial = msgspec.structs.replace(trial, steps_elsewhere=elsewhere)
