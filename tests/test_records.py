@@ -365,7 +365,7 @@ class TestGolden:
         record = read_record(path)
         advice = advise(record)
         assert advice.recommended.batch_size in {one.batch_size for one in record.trials}
-        assert advice.sureness == "confirmed"
+        assert advice.sureness == "not confirmed"  # the fresh process read 0.62 of the search
         assert next_trial(record) == next_trial(record)
 
     def test_schema_1_0(self):
