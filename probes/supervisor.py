@@ -131,6 +131,14 @@ class Worker:
         """Its process id, which is the id of its group too."""
         return self._process.pid
 
+    def was_stopped(self) -> bool:
+        """Whether the process was stopped or continued since this was last asked (SIGSTOP, SIGCONT)."""
+        try:
+            state = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG)
+        except (AttributeError, ChildProcessError):  # another system; or the process is over
+            return False
+        return state is not None
+
     @property
     def versions(self) -> Versions | None:
         """What it told of itself."""

@@ -16,6 +16,7 @@ from ..advisor.cost import OVERRUN
 from ..advisor.facts import ran
 from ..advisor.search import Done, expected, next_trial
 from ..errors import BatchAdvisorError, RunError, UsageError
+from ..probes.clean_steps import with_stops
 from ..probes.declared import path_of
 from ..probes.distributed.group import RankGroup
 from ..probes.hearing import TimeOver
@@ -256,7 +257,10 @@ class Run:
             deadline_s=self._left_s(request),
         )
         since_s, since_cpu_s = time.monotonic(), time.process_time()
+        self.workers.was_stopped()  # what happened before the trial
         trial, steps = worker.run(order)
+        if self.workers.was_stopped():
+            trial = with_stops(trial)
         if self._options.live is None:  # whose steps run in this very process
             cpu_s, lasted_s = time.process_time() - since_cpu_s, time.monotonic() - since_s
             trial = msgspec.structs.replace(trial, tool_cpu_pct=100 * cpu_s / lasted_s)

@@ -126,6 +126,11 @@ class Workers:
             return self.start()
         return self.current
 
+    def was_stopped(self) -> bool:
+        """Whether somebody else stopped the current process since this was last asked."""
+        worker = self.current
+        return self._duty is None and isinstance(worker, Worker) and worker.was_stopped()
+
     def end(self) -> None:
         """Ends the current worker and keeps what it said about files.
 
