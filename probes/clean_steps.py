@@ -163,7 +163,7 @@ def quality_of(
 
 
 def with_stops(trial: Trial) -> Trial:
-    """The trial of a process that was stopped meanwhile: its slow steps were not the script's own."""
+    """The trial of a process that was stopped meanwhile: slow steps were not the script's own."""
     cause = Cause(
         kind="stopped",
         message="the script's process was stopped and continued (SIGSTOP, SIGCONT)",

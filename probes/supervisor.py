@@ -132,7 +132,7 @@ class Worker:
         return self._process.pid
 
     def was_stopped(self) -> bool:
-        """Whether the process was stopped or continued since this was last asked (SIGSTOP, SIGCONT)."""
+        """Whether the process was stopped or continued since this was last asked."""
         try:
             state = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG)
         except (AttributeError, ChildProcessError):  # another system; or the process is over
