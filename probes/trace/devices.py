@@ -42,7 +42,7 @@ class Device:
     Args:
         number: of the GPU.
         activities: of all GPUs.
-        launched: when the launch of each began.
+        returned: when the call that launched each returned.
         properties: what the trace says of the GPU.
         flags: what the trace's names say.
         waits: when the host waited for the device.
@@ -52,7 +52,7 @@ class Device:
         self,
         number: int,
         activities: Activities,
-        launched: Ints,
+        returned: Ints,
         properties: DeviceProperties | None,
         flags: NameFlags,
         *,
@@ -65,7 +65,7 @@ class Device:
         self.flags = flags
         self.waits = waits
         self.activities = activities.select(order)
-        self.launched = launched[order]
+        self.returned = returned[order]
         self.reach = np.maximum.accumulate(self.activities.end_ns)
         self.occupancy = occupancy.corrected_pct(self.activities, properties)
         self.blocks = occupancy.blocks_per_sm(self.activities, properties)
@@ -92,7 +92,7 @@ class _View:
         self.start_ns, self.end_ns = start_ns, end_ns
         self.window_ns = max(end_ns - start_ns, 0)
         self.all = device.activities.select(rows)
-        self.launched = device.launched[rows]
+        self.returned = device.returned[rows]
         self.starts, self.ends = intervals.clip_any(
             self.all.start_ns, self.all.end_ns, start_ns, end_ns
         )
@@ -142,7 +142,7 @@ class _View:
             num_launches=self._launches(),
             idle=idle_time(
                 self.all,
-                self.launched,
+                self.returned,
                 host,
                 self.start_ns,
                 self.end_ns,

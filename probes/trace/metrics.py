@@ -22,7 +22,7 @@ from .intervals import IntervalSet
 from .lenient import whole_number
 from .reader import read_trace
 from .results import DeviceMetrics, StepMetrics, TraceMetrics, WindowSource
-from .steps import UNKNOWN, HostSteps, host_steps, launch_starts
+from .steps import UNKNOWN, HostSteps, host_steps, launch_calls
 
 NO_GPU = "the trace holds no GPU activity"
 NO_HOST = "the trace holds no host activity"
@@ -48,7 +48,7 @@ class Analysis:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.launched = launch_starts(trace.gpu, trace.launches)
+        self.launched, self.returned, self.call = launch_calls(trace.gpu, trace.launches)
         self.steps = host_steps(trace, self.launched)
         self.flags = NameFlags(trace.names)
         self.inputs = self._when(trace.annotations, vocabulary.is_input_wait)
@@ -64,7 +64,7 @@ class Analysis:
             Device(
                 number,
                 trace.gpu,
-                self.launched,
+                self.returned,
                 trace.devices.get(number),
                 self.flags,
                 waits=self.waits,

@@ -71,20 +71,24 @@ class HostSteps(msgspec.Struct, frozen=True, kw_only=True):
         return float(self.end_ns[0] - self.start_ns[0]), "host range of the only step"
 
 
-def launch_starts(gpu: Activities, launches: Ranges) -> Ints:
-    """When the API call that launched each activity began; `UNKNOWN` where no call is recorded."""
-    rows = launches.correlation >= 0
-    correlation, start = launches.correlation[rows], launches.start_ns[rows]
-    order = np.lexsort((start, correlation))
-    correlation, start = correlation[order], start[order]
+def launch_calls(gpu: Activities, launches: Ranges) -> tuple[Ints, Ints, Ints]:
+    """The API call that launched each activity, the first of several.
+
+    Returns:
+        When it began and when it returned, `UNKNOWN` where no call is recorded; its row, -1 there.
+    """
+    rows = np.flatnonzero(launches.correlation >= 0)
+    rows = rows[np.lexsort((launches.start_ns[rows], launches.correlation[rows]))]
+    correlation = launches.correlation[rows]
     index = np.searchsorted(correlation, gpu.correlation)
-    found = np.full(len(gpu), UNKNOWN, np.int64)
-    inside = index < len(correlation)
-    hit = np.zeros(len(gpu), bool)
-    hit[inside] = correlation[index[inside]] == gpu.correlation[inside]
-    hit &= gpu.correlation >= 0
-    found[hit] = start[index[hit]]
-    return found
+    hit = (index < len(rows)) & (gpu.correlation >= 0)
+    hit[hit] = correlation[index[hit]] == gpu.correlation[hit]
+    call = np.full(len(gpu), -1, np.int64)
+    call[hit] = rows[index[hit]]
+    began, returned = (np.full(len(gpu), UNKNOWN, np.int64) for _ in range(2))
+    began[hit] = launches.start_ns[call[hit]]
+    returned[hit] = launches.end_ns[call[hit]]
+    return began, returned, call
 
 
 def host_steps(trace: Trace, launched: Ints) -> HostSteps:
@@ -92,7 +96,7 @@ def host_steps(trace: Trace, launched: Ints) -> HostSteps:
 
     Args:
         trace: columns.
-        launched: `launch_starts` of the trace's GPU activities.
+        launched: when the call that launched each GPU activity began, of `launch_calls`.
     """
     notes = trace.annotations
     step_names = {i for i, name in enumerate(trace.names) if vocabulary.is_step(name)}
