@@ -86,7 +86,11 @@ def format_seconds(seconds: float) -> str:
     ('12.3 ms', '4.2 s', '1 min 15 s', '2 h 30 min')
     >>> format_seconds(0.9997), format_seconds(59.97)  # as they are once rounded
     ('1.0 s', '1 min')
+    >>> format_seconds(9e-9), format_seconds(2.5e-7)
+    ('9 ns', '250 ns')
     """
+    if 0 < seconds < 1e-6:
+        return f"{seconds * 1e9:.3g} ns" if seconds >= 1e-9 else "<1 ns"
     if seconds < 0.9995:
         return f"{seconds * 1e3:.3g} ms"
     if seconds < 59.95:

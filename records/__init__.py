@@ -44,6 +44,7 @@ from .distribution import (
     ScalingPoint,
 )
 from .goal import Goal, GoalKind
+from .idle import CallTime, LongestGap
 from .observed import NoiseScale, Observed, SizeSeen
 from .request import Purpose, TrialKind, TrialRequest, TurnsPlan
 from .run import DeviceInfo, Fault, RunRecord, RunState, Versions
@@ -101,6 +102,7 @@ __all__ = [
     "BatchIs",
     "BatchSizeSource",
     "Breakdown",
+    "CallTime",
     "CapSource",
     "Case",
     "Change",
@@ -139,6 +141,7 @@ __all__ = [
     "LearningRate",
     "Limit",
     "LoaderInfo",
+    "LongestGap",
     "Memory",
     "MemoryLaw",
     "ModelFacts",

@@ -1,9 +1,9 @@
 """Why a GPU stood still.
 
 A gap is a time in which nothing at all ran on the device, over all its streams. The call that
-launched the activity which ends the gap divides it: until the call has returned the device waits for
-the host, from then on for its own start or for what the activity depends on. A gap is not the host's
-because a call began in it: the host may then sit in a copy that waits for the device.
+launched the activity which ends the gap divides it: until the call has returned the device waits
+for the host, from then on for its own start or for what the activity depends on. A gap is not the
+host's because a call began in it: the host may then sit in a copy that waits for the device.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Idle(Record, frozen=True, kw_only=True):
         host_launch_s: ... in which the host was inside calls that launch kernels.
         host_call_s: ... in which the host was inside other API calls: copies, allocations.
         host_other_s: the rest of `host_s`: Python and operator dispatch.
-        host_drained_s: the part of `host_s` without `host_input_s` in gaps that began while the host
-            waited for the device: nothing was queued any more. It cuts across the other parts.
+        host_drained_s: the part of `host_s` without `host_input_s` in gaps that began while the
+            host waited for the device: nothing was queued any more. It cuts across the other parts.
     """
 
     total_s: float
@@ -89,25 +89,60 @@ class HostCalls(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(found)
 
 
-def idle_time(
-    activities: Activities,
-    returned: Ints,
-    host: Causes,
-    start_ns: int,
-    end_ns: int,
-    *,
-    waits: IntervalSet = EMPTY,
-) -> Idle:
-    """Idle time of one device in [start_ns, end_ns].
+class Gaps(msgspec.Struct, frozen=True, kw_only=True):
+    """The gaps of one device in a window, in order; one row a gap.
+
+    Attributes:
+        start_ns, end_ns: when nothing ran.
+        split_ns: until then it waited for the host; `start_ns` where that is not known.
+        ended_by: row of the activity that ends it; -1 at the window's end.
+        known: whether the call that launched this activity is in the trace.
+        tail: whether the gap lasts to the end of the window.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+    split_ns: Ints
+    ended_by: Ints
+    known: npt.NDArray[np.bool_]
+    tail: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, activities: Activities, returned: Ints, start_ns: int, end_ns: int) -> Gaps:
+        """The gaps in [start_ns, end_ns].
+
+        Args:
+            activities: of the device, sorted by start.
+            returned: when the call that launched each returned, `UNKNOWN` if it is not known.
+            start_ns, end_ns: the window.
+        """
+        busy = union(activities.start_ns, activities.end_ns)
+        start, end = complement(busy, start_ns, end_ns)
+        tail = end >= end_ns
+        ended_by = np.searchsorted(activities.start_ns, end)
+        ended = ~tail & (ended_by < len(activities))
+        ended_by[~ended] = -1
+        back = np.full(len(start), UNKNOWN, np.int64)
+        back[ended] = returned[ended_by[ended]]
+        known = back > UNKNOWN
+        return cls(
+            start_ns=start,
+            end_ns=end,
+            split_ns=np.where(known, np.clip(back, start, end), start),
+            ended_by=ended_by,
+            known=known,
+            tail=tail,
+        )
+
+
+def idle_time(gaps: Gaps, host: Causes, *, waits: IntervalSet = EMPTY) -> Idle:
+    """Idle time of one device, by cause.
 
     Args:
-        activities: of the device, sorted by start.
-        returned: when the call that launched each returned, `UNKNOWN` if it is not known.
+        gaps: of the device.
         host: what the host did, `HostCalls.exclusive`.
-        start_ns, end_ns: the window.
         waits: when the host waited for the device, copies that block included.
     """
-    gaps = Gaps.of(activities, returned, start_ns, end_ns)
     late = (gaps.start_ns, gaps.split_ns)
     host_ns = gaps.split_ns - gaps.start_ns
     rest_ns = gaps.end_ns - gaps.split_ns
@@ -131,46 +166,6 @@ def idle_time(
         host_other_s=max(host_s - inputs - synchronize - launches - calls, 0.0),
         host_drained_s=_seconds((host_ns - spent_ns[0])[drained]),
     )
-
-
-class Gaps(msgspec.Struct, frozen=True, kw_only=True):
-    """The gaps of one device in a window, in order; one row a gap.
-
-    Attributes:
-        start_ns, end_ns: when nothing ran.
-        split_ns: until then it waited for the host; `start_ns` where that is not known.
-        ended_by: row of the activity that ends it; -1 at the window's end.
-        known: whether the call that launched this activity is in the trace.
-        tail: whether the gap lasts to the end of the window.
-    """
-
-    start_ns: Ints
-    end_ns: Ints
-    split_ns: Ints
-    ended_by: Ints
-    known: npt.NDArray[np.bool_]
-    tail: npt.NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, activities: Activities, returned: Ints, start_ns: int, end_ns: int) -> Gaps:
-        """The gaps in [start_ns, end_ns]; the arguments are those of `idle_time`."""
-        busy = union(activities.start_ns, activities.end_ns)
-        start, end = complement(busy, start_ns, end_ns)
-        tail = end >= end_ns
-        ended_by = np.searchsorted(activities.start_ns, end)
-        ended = ~tail & (ended_by < len(activities))
-        ended_by[~ended] = -1
-        back = np.full(len(start), UNKNOWN, np.int64)
-        back[ended] = returned[ended_by[ended]]
-        known = back > UNKNOWN
-        return cls(
-            start_ns=start,
-            end_ns=end,
-            split_ns=np.where(known, np.clip(back, start, end), start),
-            ended_by=ended_by,
-            known=known,
-            tail=tail,
-        )
 
 
 def _seconds(times_ns: Ints) -> float:

@@ -71,24 +71,39 @@ class HostSteps(msgspec.Struct, frozen=True, kw_only=True):
         return float(self.end_ns[0] - self.start_ns[0]), "host range of the only step"
 
 
-def launch_calls(gpu: Activities, launches: Ranges) -> tuple[Ints, Ints, Ints]:
-    """The API call that launched each activity, the first of several.
+class LaunchCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """The API call that launched each activity, the first of several; one row an activity.
 
-    Returns:
-        When it began and when it returned, `UNKNOWN` where no call is recorded; its row, -1 there.
+    Attributes:
+        began_ns, returned_ns: when; `UNKNOWN` where no call is recorded.
+        name: number in `Trace.names`; -1 there.
     """
+
+    began_ns: Ints
+    returned_ns: Ints
+    name: Ints
+
+    def select(self, rows: Ints | slice) -> LaunchCalls:
+        """The given rows; of a slice it is a view."""
+        return LaunchCalls(
+            **{field: getattr(self, field)[rows] for field in self.__struct_fields__},
+        )
+
+
+def launch_calls(gpu: Activities, launches: Ranges) -> LaunchCalls:
+    """The calls that launched the activities."""
     rows = np.flatnonzero(launches.correlation >= 0)
     rows = rows[np.lexsort((launches.start_ns[rows], launches.correlation[rows]))]
     correlation = launches.correlation[rows]
     index = np.searchsorted(correlation, gpu.correlation)
     hit = (index < len(rows)) & (gpu.correlation >= 0)
     hit[hit] = correlation[index[hit]] == gpu.correlation[hit]
-    call = np.full(len(gpu), -1, np.int64)
-    call[hit] = rows[index[hit]]
+    call = rows[index[hit]]
     began, returned = (np.full(len(gpu), UNKNOWN, np.int64) for _ in range(2))
-    began[hit] = launches.start_ns[call[hit]]
-    returned[hit] = launches.end_ns[call[hit]]
-    return began, returned, call
+    name = np.full(len(gpu), -1, np.int64)
+    began[hit], returned[hit] = launches.start_ns[call], launches.end_ns[call]
+    name[hit] = launches.name[call]
+    return LaunchCalls(began_ns=began, returned_ns=returned, name=name)
 
 
 def host_steps(trace: Trace, launched: Ints) -> HostSteps:
@@ -96,7 +111,7 @@ def host_steps(trace: Trace, launched: Ints) -> HostSteps:
 
     Args:
         trace: columns.
-        launched: when the call that launched each GPU activity began, of `launch_calls`.
+        launched: when the launch of each GPU activity began, `UNKNOWN` if it is not known.
     """
     notes = trace.annotations
     step_names = {i for i, name in enumerate(trace.names) if vocabulary.is_step(name)}
