@@ -85,11 +85,11 @@ def compare(
         for rank, duration in durations.items():
             times[rank]["transfer"] += transfer
             times[rank]["wait"] += duration - transfer
-        waited = sum(durations.values()) - transfer * len(durations)
+        waiting = sum(durations.values()) - transfer * len(durations)
         for rank in slowest:
-            times[rank]["caused"] += waited / len(slowest)
-    waited = sum(one["wait"] for one in times.values())
-    moved = sum(one["transfer"] for one in times.values())
+            times[rank]["caused"] += waiting / len(slowest)
+    waited = sum(own["wait"] for own in times.values())
+    moved = sum(own["transfer"] for own in times.values())
     worst = max(times, key=lambda rank: (times[rank]["caused"], -rank))
     share = times[worst]["caused"] / waited if waited else 0.0
     named = (
