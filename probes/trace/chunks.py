@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -56,6 +56,7 @@ class Chunks:
         self._pieces = self._dense(self.source.pieces())
         self._blanks: list[tuple[int, int]] = []
         self._start = 0
+        self._wanted = 0
         self._buffer = b""
         self._left = b""
         self._read_header()
@@ -71,16 +72,16 @@ class Chunks:
         return self.header.lstrip().startswith(b"[")
 
     def __iter__(self) -> Iterator[bytes]:
-        wanted = _CHUNK
-        for piece in itertools.chain(self._gathered(lambda: wanted), (None,)):
+        self._wanted = _CHUNK
+        for piece in itertools.chain(self._gathered(), (None,)):
             self._buffer += piece or b""
             boundary = _last_boundary(self._buffer)
             if boundary is None:
                 if piece is None or len(self._buffer) < MOST_UNBROKEN:
-                    wanted = 2 * len(self._buffer)  # not looked through again for each piece
+                    self._wanted = 2 * len(self._buffer)  # not looked through again for each piece
                     continue
                 boundary = len(self._buffer), len(self._buffer)
-            wanted = _CHUNK
+            self._wanted = _CHUNK
             stop, start = boundary
             chunk, between = self._buffer[:stop], self._buffer[stop:start]
             self._buffer = self._buffer[start:]
@@ -95,14 +96,14 @@ class Chunks:
         self.final = True
         yield self._buffer
 
-    def _gathered(self, wanted: Callable[[], int]) -> Iterator[bytes]:
-        """The file's rest, as much at a time as makes the buffer so long."""
+    def _gathered(self) -> Iterator[bytes]:
+        """The file's rest, as much at a time as makes the buffer as long as it should be."""
         pieces: list[bytes] = []
         size = len(self._buffer)
         for piece in self._pieces:
             pieces.append(piece)
             size += len(piece)
-            if size >= wanted():
+            if size >= self._wanted:
                 yield b"".join(pieces)
                 pieces, size = [], len(self._buffer)
         yield b"".join(pieces)
