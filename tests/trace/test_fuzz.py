@@ -19,7 +19,7 @@ from batchadvisor.probes.trace.repair import repair
 from batchadvisor.probes.trace.summary import profile_of
 
 CASES = int(os.environ.get("BATCHADVISOR_FUZZ_CASES", "640"))
-MOST_BYTES = 120_000
+MOST_BYTES = 40_000
 BASES = (
     "small/cpu_torch213_dataloader.pt.trace.json.gz",
     "small/a100_alexnet_cuda_sync_no_steps.json.gz",
