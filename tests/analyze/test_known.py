@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from batchadvisor.cli import cli
+from batchadvisor.probes.trace.events import is_communication
 from batchadvisor.session.analyze import analyze
 from click.testing import CliRunner
 
@@ -154,3 +155,52 @@ def test_shares_that_do_not_stand_out_are_listed(tmp_path):
     assert "communication that no computation covers 12%" in verdict.message
     assert "batchadvisor run" in verdict.remedy
     assert "--budget" not in verdict.remedy
+
+
+def loading(synchronises):
+    """Half of each step the loader runs; on one of two GPUs the host waits for it before."""
+    events = []
+    for number in range(4):
+        begin = 1000.0 * number
+        events += [step(number, begin, 999), event("cpu_op", "aten::mm", begin + 510, 30)]
+        loader = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+        events.append(event("user_annotation", loader, begin, 510))
+        events += [launch(begin + 530, number + 1), kernel(begin + 540, 400, number + 1)]
+        events.append(event("cpu_op", "autograd::engine::evaluate_function: Mm", begin + 536, 3))
+        if synchronises:
+            events.append(launch(begin + 545, 0, 450, name="cudaDeviceSynchronize"))
+    return events
+
+
+def test_a_loader_after_a_synchronisation_gets_the_verdict_of_one_without(tmp_path):
+    waits, ahead = (report_of(tmp_path, loading(one)).verdict for one in (True, False))
+    for verdict in (waits, ahead):
+        assert (verdict.limit, verdict.larger_batch) == ("input", "does not help")
+        assert "51% of the step the GPU waits for the DataLoader" in verdict.message
+        assert "workers" in verdict.remedy
+    assert waits.gain_at_most == ahead.gain_at_most < 1.2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ncclDevKernel_AllReduce_Sum_f32(ncclDevComm*)",
+        "void vllm::cross_device_reduce_1stage<float, 2>(vllm::RankData*)",
+        "void multimem_all_reduce_kernel<c10::BFloat16, 16>",
+        "void tensorrt_llm::kernels::ar_fusion::allreduce_fusion_kernel_oneshot_lamport<4>",
+        "two_shot_all_reduce_kernel",
+        "void quickreduce::allreduce_prototype_twoshot<1>",
+        "nvshmemi_transfer_rma",
+        "void mscclpp::allreduce<float>",
+        "symm_mem_barrier",
+    ],
+)
+def test_names_of_communication(name):
+    assert is_communication(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["void at::native::reduce_kernel<512, 1>", "ampere_sgemm_32x128_nt", "all_reduce_norms"]
+)
+def test_names_of_computation(name):
+    assert not is_communication(name)
