@@ -18,7 +18,7 @@ from batchadvisor.probes.trace.metrics import analyse_file
 from batchadvisor.probes.trace.repair import repair
 from batchadvisor.probes.trace.summary import profile_of
 
-CASES = int(os.environ.get("BATCHADVISOR_FUZZ_CASES", "640"))
+CASES = int(os.environ.get("BATCHADVISOR_FUZZ_CASES", "320"))
 MOST_BYTES = 40_000
 BASES = (
     "small/cpu_torch213_dataloader.pt.trace.json.gz",
@@ -176,6 +176,7 @@ def repair_and_analyse(path):
     analyse_file(path)
 
 
+@pytest.mark.timeout(300 + CASES)  # a busy machine takes a second for some
 @pytest.mark.parametrize("base", BASES)
 def test_mutated_traces(base, recorded, tmp_path):
     packed = (recorded / base).read_bytes()
