@@ -45,6 +45,7 @@ from .distribution import (
     ScalingPoint,
 )
 from .goal import Goal, GoalKind
+from .idle import CallTime, LongestGap
 from .observed import NoiseScale, Observed, SizeSeen
 from .request import Purpose, TrialKind, TrialRequest, TurnsPlan
 from .run import DeviceInfo, Fault, RunRecord, RunState, Versions
@@ -106,6 +107,7 @@ __all__ = [
     "BatchIs",
     "BatchSizeSource",
     "Breakdown",
+    "CallTime",
     "CapSource",
     "Case",
     "Cause",
@@ -146,6 +148,7 @@ __all__ = [
     "LearningRate",
     "Limit",
     "LoaderInfo",
+    "LongestGap",
     "Memory",
     "MemoryLaw",
     "ModelFacts",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from .base import Count, Record, Spread
+from .idle import CallTime, LongestGap
 from .request import Purpose, TrialKind, TrialRequest
 
 Outcome = Literal[
@@ -85,12 +86,12 @@ class IdleShares(Record, frozen=True, kw_only=True):
         launch_pct: the host was inside calls that launch kernels.
         call_pct: the host was inside other API calls: copies, allocations.
         host_pct: Python and operator dispatch.
-        launch_latency_pct: launched in time, started within 30 us.
-        dependency_pct: launched in time, started later: it waited for another stream.
+        launch_latency_pct: launched, and started within 30 us of that.
+        dependency_pct: launched, and started later: it waited for another stream.
         unknown_pct: the launch is not in the trace.
         tail_pct: after the last activity of the window.
         drained_pct: the part that began while the host waited for the device, so that nothing
-            was queued; cuts across the causes of the host.
+            was queued; cuts across the causes of the host other than its DataLoader.
     """
 
     total_pct: float
@@ -146,6 +147,11 @@ class Profile(Record, frozen=True, kw_only=True):
         kernels_per_launch: kernels over the calls that launched them; above 1 with CUDA graphs.
         device_wait_pct: share in which the host waited for the device.
         idle: why nothing ran on the GPU.
+        longest_gap: the longest time in which nothing ran on it.
+        calls: calls of the GPU's API that take more than a fifth of the window, the most first.
+        trains: whether something of the trace belongs to a backward pass or an optimizer; `None`
+            where it holds no operators that would show it.
+        unrecorded: why nothing is known of a device that the script surely used; empty if it is.
         operators_pct: share of the window in which the CPU was inside an operator.
         input_wait_pct: share of the window in which the script waited for its DataLoader.
         operators, kernels: the most expensive ones first.
@@ -171,6 +177,10 @@ class Profile(Record, frozen=True, kw_only=True):
     kernels_per_launch: float | None = None
     device_wait_pct: float | None = None
     idle: IdleShares | None = None
+    longest_gap: LongestGap | None = None
+    calls: tuple[CallTime, ...] = ()
+    trains: bool | None = None
+    unrecorded: str = ""
     operators_pct: float | None = None
     input_wait_pct: float | None = None
     losses: str = ""

@@ -15,6 +15,7 @@ import msgspec
 
 from ..errors import RunError, UsageError
 from ..records import SCHEMA_VERSION, RunRecord, Spread
+from .plausible import check_numbers
 
 RECORD = "record.json"
 SAMPLES = "samples.jsonl"
@@ -195,6 +196,7 @@ def read_record(path: Path) -> RunRecord:
             raise UsageError(msg, "Use the batchadvisor that wrote it.")
         record = msgspec.json.decode(data, type=RunRecord)
         _check_times(record)
+        check_numbers(record)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         msg = f"{file} is not a record: {error}."
         raise UsageError(msg, "Give a run's folder or its record.json.") from error
