@@ -38,6 +38,7 @@ from .devices import HostProbe, MemoryProbe, TorchProbe, nvml_sampler, rank_shar
 from .facts import Facts, versions
 from .noise_scale import noise_scale_of
 from .options import Options, folder_of, script
+from .stretches import Pacer
 from .tape import Tape
 from .windows import Windows
 
@@ -46,6 +47,8 @@ LONGEST_SAVE_S = 60.0
 GROWTH = 1.5
 COST_SHARE = 1000
 """A save may cost this part of the time until the next one."""
+LAST_PIECES_S = 10.0
+"""A training that ended well is followed so long by a device that still works on its steps."""
 PROFILER_ROOM = 0.95
 """A peak above this share of the capacity leaves no room for the profiler's own memory."""
 
@@ -114,6 +117,9 @@ class Keeper:
         if self._probe is None:
             self._probe = TorchProbe(self.facts.device) if self.facts.device else HostProbe()
         self._device = rank_share(self._probe.info(), self.facts.local_world_size)
+        timeline = self._probe.timeline()
+        if timeline is not None:
+            self.core.pacer = Pacer(timeline, self.core.book_piece)
         self._sampler = nvml_sampler(self._device)
         if self._sampler is not None:
             self._sampler.begin()
@@ -251,6 +257,7 @@ class Keeper:
         if self.windows is not None:
             self.windows.abandon("the run was over before its profiled window was")
             self.core.timing = True
+        self._collect(LAST_PIECES_S if state == "finished" else 0.0)
         with contextlib.suppress(OSError, BatchAdvisorError):
             self._append()
         self._measure()
@@ -265,6 +272,22 @@ class Keeper:
             self._doubt(f"the record could not be written: {_why(error)}")
         self._tell_of_events()
         return record
+
+    def _collect(self, limit_s: float) -> None:
+        """Times of the last steps, as the device gets through with them.
+
+        It is asked, never waited for: after a failure it may wait for other ranks for ever.
+        """
+        pacer = self.core.pacer
+        if pacer is None:
+            return
+        pacer.collect()
+        began_s = time.monotonic()
+        while pacer.waits and time.monotonic() - began_s < limit_s:
+            time.sleep(0.01)
+            pacer.collect()
+        if pacer.problem:
+            self._doubt(f"steps were timed only until the device's clock failed: {pacer.problem}")
 
     def _let_go(self) -> None:
         """Also where the last record could not be made: another run may want the folder."""

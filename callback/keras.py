@@ -283,7 +283,9 @@ def _probe(backend: str) -> MemoryProbe:
         import jax
 
         device = jax.local_devices()[0]
-        if device.platform != "cpu" and device.memory_stats():
+        if device.platform != "cpu":
+            if not device.memory_stats():
+                return HostProbe(trains=False)
 
             def read_jax() -> tuple[int, int, int | None]:
                 stats = device.memory_stats()

@@ -18,12 +18,14 @@ from ..records import (
     Parallelism,
     Profile,
     SizeSeen,
+    StretchesSeen,
     TailCheck,
     Trial,
 )
 from ..spread import inverse, spread_of
 from .core import Core, StepKind
 from .facts import Facts, launcher, unknown_loader
+from .stretches import Pacer
 
 SLOW = 2.0
 """A profiled step that takes so many times an ordinary one tells little of it."""
@@ -32,6 +34,11 @@ MAX_TRIALS = 8
 FEW = "only the first steps were seen, and what compiles and allocates is in their time"
 VARYING = "the size changes from step to step; the most frequent ones are shown"
 HIDDEN = "a larger batch ran before in this process, and its peak hides this one's"
+NO_STRETCH = (
+    "the device runs behind the host, and no stretch of steps of one size was long enough to be "
+    "timed by its own clock"
+)
+HOST_ONLY = "the device runs behind the host, whose clock does not time a single step"
 NO_SIZE = "the batches do not tell how many samples they hold; give batch_size= to the callback"
 
 
@@ -41,10 +48,11 @@ def regular_kinds(core: Core) -> list[StepKind]:
     Those never follow one of their own size, so they have no settled times. Where nothing settled,
     the most frequent kind stands for the run.
     """
-    kinds = [one for one in core.kinds.values() if one.times.count]
+    kinds = [one for one in core.kinds.values() if one.num_timed]
     if not kinds:
         most = max(core.kinds.values(), key=lambda one: one.num_steps, default=None)
-        return [most] if most is not None and most.unsettled else []
+        seen = most is not None and (core.pacer is not None or bool(most.unsettled))
+        return [most] if most is not None and seen else []
     chosen: dict[int, StepKind] = {}
     for one in kinds:
         before = chosen.get(one.batch_size)
@@ -80,12 +88,13 @@ def trials_of(
     usual = core.usual_size
     trials: list[Trial] = []
     for kind in kinds:
-        trial = _trial(len(trials), kind)
+        trial = _trial(len(trials), kind, core.pacer)
         size = kind.batch_size
         doubts = list(trial.doubts)
         if len(kinds) == MAX_TRIALS:
             doubts.append(VARYING)
-        doubts += _slow_window(trial, (window_step_s or {}).get(size))
+        if core.pacer is None:  # else a few steps by the host's clock say nothing
+            doubts += _slow_window(trial, (window_step_s or {}).get(size))
         unavailable = dict(trial.unavailable)
         if size not in peaks:
             unavailable["memory"] = HIDDEN
@@ -130,9 +139,20 @@ def _slow_window(trial: Trial, window_step_s: float | None) -> list[str]:
     return [f"{SLOW_WINDOW}{factor:.1f} times as long as the others; its shares are the window's"]
 
 
-def _trial(ordinal: int, kind: StepKind) -> Trial:
-    pairs = list(kind.times.values) or kind.unsettled
-    step_s = spread_of([step / 1e9 for step, _ in pairs])
+def _times(kind: StepKind, pacer: Pacer | None) -> list[tuple[float, float]]:
+    """Seconds of a step and of the wait in it: of steps, or of stretches, each their mean."""
+    if pacer is None:
+        pairs = list(kind.times.values) or kind.unsettled
+        return [(step / 1e9, wait / 1e9) for step, wait in pairs]
+    return [
+        (one.elapsed_ns / one.steps / 1e9, one.wait_ns / one.steps / 1e9)
+        for one in kind.stretches.whole
+    ]
+
+
+def _trial(ordinal: int, kind: StepKind, pacer: Pacer | None) -> Trial:
+    pairs = _times(kind, pacer)
+    step_s = spread_of([step for step, _ in pairs])
     per_step = kind.batch_size * kind.micro_batches
     return Trial(
         ordinal=ordinal,
@@ -144,12 +164,13 @@ def _trial(ordinal: int, kind: StepKind) -> Trial:
         arrived_batch_size=kind.batch_size,
         size_proof="shape",
         micro_batches=kind.micro_batches,
-        num_warmup_steps=kind.num_steps - kind.times.count,
+        num_warmup_steps=kind.num_steps - kind.num_timed,
         step_s=step_s,
         samples_per_s=inverse(step_s, per_step) if step_s and step_s.low > 0 else None,
-        input_wait_s=spread_of([wait / 1e9 for _, wait in pairs]),
+        input_wait_s=spread_of([wait for _, wait in pairs]),
         elapsed_s=kind.elapsed_ns / 1e9,
-        doubts=() if kind.times.count else (FEW,),
+        doubts=() if kind.num_timed or pacer is not None else (FEW,),
+        unavailable={} if pairs or pacer is None else {"step_s": pacer.problem or NO_STRETCH},
     )
 
 
@@ -202,11 +223,27 @@ def observed_of(
         num_tokens=core.num_tokens or None,
         num_epochs=core.num_epochs,
         sizes=tuple(SizeSeen(batch_size=size, num_micro_batches=n) for size, n in sizes),
+        stretches=_stretches(core),
         profiled_steps=profiled,
         held_bytes=held_bytes,
         noise_scale=noise,
         pipeline=facts.pipeline,
         unavailable=unavailable,
+    )
+
+
+def _stretches(core: Core) -> tuple[StretchesSeen, ...]:
+    if core.pacer is None:
+        return ()
+    return tuple(
+        StretchesSeen(
+            batch_size=kind.batch_size,
+            num_stretches=len(kind.stretches.whole),
+            num_steps=kind.stretches.usual_steps,
+            clock=core.pacer.timeline.clock,
+        )
+        for kind in regular_kinds(core)
+        if kind.stretches.whole
     )
 
 
@@ -222,6 +259,9 @@ def discovery_of(core: Core, facts: Facts, setup_s: float) -> Discovery | None:
     first = next(iter(core.kinds.values()), None)
     times = [] if first is None else first.unsettled or list(first.times.values)
     reasons = dict(facts.reasons)
+    if core.pacer is not None:
+        times = []
+        reasons["native_step_s"] = HOST_ONLY
     if facts.num_parameters is None:
         reasons.setdefault("num_parameters", "neither a model nor an optimizer was seen")
     if facts.norm_layers is None:

@@ -9,7 +9,6 @@ with ProfilingCallback(logdir="runs/one") as prof:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -181,7 +180,7 @@ class Watched(Iterable[T]):
 
     def _fetches(self, iterator: Iterator[T]) -> Iterator[T]:
         # Names of this frame: what runs once a step finds the caches full of the training.
-        tape, clock, read = self._tape, time.perf_counter_ns, self._gauge.read
+        tape, clock, read = self._tape, self._tape.now_ns, self._gauge.read
         mark = tape.marks.append
         learnt = self._batch_size is None or tape.core.num_micro_batches > 0
         try:

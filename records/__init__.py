@@ -44,7 +44,7 @@ from .distribution import (
     ScalingPoint,
 )
 from .goal import Goal, GoalKind
-from .observed import NoiseScale, Observed, SizeSeen
+from .observed import NoiseScale, Observed, SizeSeen, StretchesSeen
 from .request import Purpose, TrialKind, TrialRequest, TurnsPlan
 from .run import DeviceInfo, Fault, RunRecord, RunState, Versions
 from .script import (
@@ -175,6 +175,7 @@ __all__ = [
     "Spread",
     "Stage",
     "StepTimes",
+    "StretchesSeen",
     "SweepRow",
     "Tail",
     "TailCheck",

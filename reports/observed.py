@@ -58,7 +58,7 @@ def rows(record: RunRecord, advice: Advice) -> list[tuple[str, str]]:
     return [
         ("seen", _seen(observed) if observed is not None else ""),
         ("ended", record.stop_reason if record.state != "finished" else ""),
-        ("step", _step(trial, chosen)),
+        ("step", _step(record, trial, chosen)),
         ("utilisation", _utilisation(trial)),
         ("limit", _limit(advice)),
         ("memory", _memory(record, chosen, said.get("callback.headroom"))),
@@ -91,14 +91,24 @@ def _seen(observed: Observed) -> str:
     return f"{text}{whose}"
 
 
-def _step(trial: Trial | None, chosen: Choice | None) -> str:
+def _step(record: RunRecord, trial: Trial | None, chosen: Choice | None) -> str:
     if trial is None or chosen is None or chosen.step_s is None:
-        return "not timed: too few steps of one size"
-    text = f"{measured_seconds(chosen.step_s)} by the host's clock"
+        reasons = (one.unavailable.get("step_s", "") for one in (trial, *record.trials) if one)
+        return f"not timed: {next(filter(None, reasons), 'too few steps of one size')}"
+    text = f"{measured_seconds(chosen.step_s)} by {_clock(record.observed, chosen.batch_size)}"
     if trial.input_wait_s is not None and chosen.step_s.median > 0:
         share = 100 * trial.input_wait_s.median / chosen.step_s.median
         text += f", {percent(min(share, 100.0))}% of it waiting for data"
     return text
+
+
+def _clock(observed: Observed | None, batch_size: int) -> str:
+    """Whose clock timed the steps, and over how many at once."""
+    for one in observed.stretches if observed is not None else ():
+        if one.batch_size == batch_size:
+            many = plural(one.num_stretches, "stretch", "stretches")
+            return f"{one.clock}, in {many} of {plural(one.num_steps, 'step')}"
+    return "the host's clock"
 
 
 def _utilisation(trial: Trial | None) -> str:
