@@ -78,7 +78,7 @@ class TorchProbe:
         import torch
 
         # An event would become part of a graph that is being captured.
-        if torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
+        if torch.cuda.is_current_stream_capturing():
             return None
         return self._probe.mark()
 
