@@ -96,7 +96,7 @@ class Core:
             a device that runs behind the host.
         size: samples in the last micro-batch, and `step_size`: of the first one of its step.
         was_even: whether all micro-batches of the step that was closed last had one size.
-        tail: samples of the last, shorter micro-batch before a pause; `None` if there was none.
+        tails: samples of an epoch's last, shorter micro-batch, by the size that was usual in it.
         refused: (size, text) of an out-of-memory error.
     """
 
@@ -123,7 +123,8 @@ class Core:
         self.size: int | None = None
         self.step_size: int | None = None
         self.was_even = True
-        self.tail: int | None = None
+        self.tails: dict[int, int] = {}
+        self._epoch_began: dict[int, int] = {}
         self.refused: tuple[int | None, str] | None = None
         # Since the listener last looked: timed steps, their time, wait and samples.
         self.recent = [0, 0, 0, 0]
@@ -237,9 +238,8 @@ class Core:
         self._previous = None
         if epoch_ended:
             self.num_epochs += 1
-            usual = self.usual_size
-            if self.size is not None and usual is not None and self.size < usual:
-                self.tail = self.size
+            self.note_tail()
+            self._epoch_began = dict(self.sizes)
 
     def on_growth(self) -> None:
         """A larger micro-batch than all before arrived: peaks of memory are those of the others."""
@@ -249,6 +249,20 @@ class Core:
     def num_steps(self) -> int:
         """Steps that the optimizer made."""
         return self.num_ended - self.num_skipped_steps
+
+    def note_tail(self) -> int | None:
+        """Keeps the last micro-batch if it is shorter than those before it in its epoch.
+
+        Returns:
+            The usual size of the epoch, where the last one was shorter.
+        """
+        before = self._epoch_began
+        counts = {size: num - before.get(size, 0) for size, num in self.sizes.items()}
+        usual = max(counts, key=counts.__getitem__, default=None)
+        if self.size is None or usual is None or not self.size < usual or not counts[usual]:
+            return None
+        self.tails[usual] = self.size
+        return usual
 
     @property
     def usual_size(self) -> int | None:

@@ -243,16 +243,21 @@ class Keeper:
         reason: str,
         *,
         faults: tuple[Fault, ...] = (),
-        tail_error: str = "",
+        tail_size: int | None = None,
     ) -> RunRecord:
-        """Stops everything that runs, reads the traces, writes the last record."""
+        """Stops everything that runs, reads the traces, writes the last record.
+
+        Args:
+            faults: that ended the loop.
+            tail_size: the usual size of the epoch, where its short end ran into them.
+        """
         try:
-            return self._finished(state, reason, faults=faults, tail_error=tail_error)
+            return self._finished(state, reason, faults=faults, tail_size=tail_size)
         finally:
             self._let_go()
 
     def _finished(
-        self, state: RunState, reason: str, *, faults: tuple[Fault, ...], tail_error: str
+        self, state: RunState, reason: str, *, faults: tuple[Fault, ...], tail_size: int | None
     ) -> RunRecord:
         if self.windows is not None:
             self.windows.abandon("the run was over before its profiled window was")
@@ -265,7 +270,7 @@ class Keeper:
             self._counters = self._sampler.stop()
             self._sampler = None
         self._read_traces()
-        record = self.record(state, reason, faults=faults, tail_error=tail_error)
+        record = self.record(state, reason, faults=faults, tail_size=tail_size)
         try:
             self.store.save(record)
         except (OSError, BatchAdvisorError) as error:
@@ -328,7 +333,7 @@ class Keeper:
         reason: str = "",
         *,
         faults: tuple[Fault, ...] = (),
-        tail_error: str = "",
+        tail_size: int | None = None,
     ) -> RunRecord:
         """The record as it stands now."""
         core = self.core
@@ -359,7 +364,8 @@ class Keeper:
                 counters=self._counters,
                 window_step_s=windows.step_s if windows is not None else None,
                 no_wait=self.facts.reasons.get("input_wait_s", ""),
-                tail_error=tail_error,
+                tail_error=faults[0].detail if faults else "",
+                tail_size=tail_size,
             ),
             faults=faults,
             doubts=tuple(self.doubts),

@@ -72,6 +72,7 @@ def trials_of(
     no_wait: str = "",
     window_step_s: Mapping[int, float] | None = None,
     tail_error: str = "",
+    tail_size: int | None = None,
 ) -> tuple[Trial, ...]:
     """The trials: one for each size that ran, and the one that ran out of memory.
 
@@ -82,7 +83,8 @@ def trials_of(
         counters: of NVML, over the whole run.
         window_step_s: seconds of a step in the profiled window, by size.
         no_wait: why the wait for data is not known; empty if it is.
-        tail_error: how a short last batch failed; empty if it did not.
+        tail_error: how the last short batch failed; empty if it did not.
+        tail_size: the usual size of the epoch at whose end it failed.
     """
     kinds = regular_kinds(core)
     usual = core.usual_size
@@ -101,11 +103,12 @@ def trials_of(
         if size not in profiles:
             unavailable["profile"] = no_profile or _elsewhere(profiles)
         tail = None
-        if size == usual and core.tail is not None:
+        if size in core.tails:
+            failed = tail_error if size == tail_size else ""
             tail = TailCheck(
-                num_samples=core.tail,
-                outcome="exception" if tail_error else "ok",
-                detail=tail_error,
+                num_samples=core.tails[size],
+                outcome="exception" if failed else "ok",
+                detail=failed,
                 num_non_finite=None,
             )
         if no_wait:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..records import Pipeline, SourceLine
+from ..records import LoaderInfo, Pipeline, SourceLine
 from .adapter import AroundLoop
 from .facts import Facts, loader_info, rank_and_world, unknown_loader
 from .tape import MAX_MICRO_BATCHES, NO_SIZE, STEPPED
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from .tape import Tape
 
 T = TypeVar("T")
+NO_WATCH = (
+    "step() was called and no loader was watched, so that neither samples nor steps were timed: "
+    "loop over prof.watch(loader)"
+)
+NO_STEP = (
+    "step() was never called, so that no step was timed: call prof.step() after each "
+    "optimizer.step()"
+)
 
 
 class ProfilingCallback(AroundLoop):
@@ -62,6 +70,8 @@ class ProfilingCallback(AroundLoop):
         )
         self._found: list[Any] = []
         self._gauge: Any = None
+        self._sizes: set[int] = set()
+        """Batch sizes of the loaders that were watched."""
         self._marks: list[int] = []
 
     def __enter__(self) -> Self:
@@ -83,6 +93,8 @@ class ProfilingCallback(AroundLoop):
             from ..probes.call_site import user_call_site
 
             self._know_loader(facts, loader, user_call_site())
+        elif facts is not None:
+            self._know_further(facts, loader)
         declared = self._watch.options.batch_size
         if declared is None and facts is not None and facts.loader is not None:
             declared = facts.loader.batch_size
@@ -115,9 +127,25 @@ class ProfilingCallback(AroundLoop):
 
     def _know_loader(self, facts: Facts, loader: Any, place: SourceLine | None) -> None:
         facts.loader = loader_info(loader, place) or unknown_loader(
-            self._watch.options.batch_size, _length(loader), type(loader).__name__
+            self._watch.options.batch_size, sampler=type(loader).__name__
         )
-        facts.pipeline = _pipeline(facts, loader)
+        facts.pipeline = _pipeline(facts, facts.loader, loader)
+        if facts.loader.batch_size is not None:
+            self._sizes.add(facts.loader.batch_size)
+
+    def _know_further(self, facts: Facts, loader: Any) -> None:
+        """A loader after the first one: of another size its epochs end in another way."""
+        info = loader_info(loader)
+        if info is None or info.batch_size is None or info.batch_size in self._sizes:
+            return
+        self._sizes.add(info.batch_size)
+        self._watch.warn_of_tails(_pipeline(facts, info, loader))
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._watch.running and error is None:
+            assert self._watch.keeper is not None
+            self._watch.keeper.doubts += _misuse(self._watch.tape)
+        super()._end(error)
 
     def _know(self, facts: Facts) -> None:
         """The first step is over: the optimizers have shown themselves."""
@@ -222,9 +250,19 @@ class Watched(Iterable[T]):
         return getattr(self._loader, name)
 
 
-def _pipeline(facts: Facts, loader: Any) -> Pipeline | None:
+def _misuse(tape: Tape) -> list[str]:
+    """What the loop did not tell, so that nothing is timed; none where it told all or nothing."""
+    tape.settle(tape.now_ns())
+    num_steps, num_batches = tape.core.num_ended, tape.core.num_micro_batches
+    if num_steps and not num_batches:
+        return [NO_WATCH]
+    if num_batches and not num_steps:
+        return [f"watch() gave {num_batches} batches and {NO_STEP}"]
+    return []
+
+
+def _pipeline(facts: Facts, info: LoaderInfo | None, loader: Any) -> Pipeline | None:
     """How samples become batches, as the rules on the epoch's end want it."""
-    info = facts.loader
     if info is None or info.batch_size is None:
         return None
     distributed = info.sampler == "DistributedSampler"

@@ -53,7 +53,10 @@ class TestEndings:
         record = read_record(tmp_path)
         assert record.state == "failed"
         assert (record.trials[-1].batch_size, record.trials[-1].outcome) == (8, "out_of_memory")
-        assert "out of memory" in capfd.readouterr().err
+        text = capfd.readouterr().err
+        assert text.startswith("Batch size 8 ran out of memory; until then ")
+        assert record.trials[0].step_s is not None
+        assert "by the host's clock" in text
 
     @pytest.mark.slow
     def test_memory_that_the_kernel_refuses(self, tmp_path):
