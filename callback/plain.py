@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..records import LoaderInfo, Pipeline, SourceLine
 from .adapter import AroundLoop
 from .facts import Facts, loader_info, rank_and_world, unknown_loader
+from .options import Options
 from .tape import MAX_MICRO_BATCHES, NO_SIZE, STEPPED
 
 if TYPE_CHECKING:
@@ -43,10 +44,9 @@ class ProfilingCallback(AroundLoop):
     on disk is valid all the time.
 
     Args:
-        logdir: folder for record, traces and TensorBoard scalars; one is made if not given.
         model: tells of normalisation layers and, under `noise_scale`, of gradients.
         optimizer: what trains; found by its first step if not given. Several as a list.
-        options: see `batchadvisor.callback.options.Options`.
+        logdir, profile, ...: see `batchadvisor.callback.options.Options`.
 
     Attributes:
         record, advice: after the loop.
@@ -61,9 +61,36 @@ class ProfilingCallback(AroundLoop):
         *,
         model: Any = None,
         optimizer: Any = None,
-        **options: Any,
+        profile: bool = True,
+        profile_after: int = 10,
+        profile_steps: int = 3,
+        profile_every: int | None = None,
+        max_profiles: int = 20,
+        with_stack: bool = False,
+        scalars: bool = True,
+        noise_scale: bool = False,
+        noise_every: int = 10,
+        batch_size: int | None = None,
+        margin: float = 0.05,
+        quiet: bool = False,
     ) -> None:
-        super().__init__(logdir, **options)
+        super().__init__(
+            Options(
+                logdir=logdir,
+                profile=profile,
+                profile_after=profile_after,
+                profile_steps=profile_steps,
+                profile_every=profile_every,
+                max_profiles=max_profiles,
+                with_stack=with_stack,
+                scalars=scalars,
+                noise_scale=noise_scale,
+                noise_every=noise_every,
+                batch_size=batch_size,
+                margin=margin,
+                quiet=quiet,
+            )
+        )
         self._model = model
         self._given: tuple[Any, ...] = (
             () if optimizer is None else _several(optimizer) if _listed(optimizer) else (optimizer,)

@@ -385,7 +385,6 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("options", "part"),
         [
-            ({"profil": True}, "no option 'profil'"),
             ({"profile_steps": 0}, "profile_steps=0"),
             ({"profile_every": -1}, "profile_every=-1"),
             ({"batch_size": "8"}, "batch_size='8'"),
