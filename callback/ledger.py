@@ -23,8 +23,9 @@ from ..records import (
     Trial,
 )
 from ..spread import inverse, spread_of
-from .core import Core, StepKind
+from .core import Core
 from .facts import Facts, launcher, unknown_loader
+from .kinds import StepKind
 from .stretches import Pacer
 
 SLOW = 2.0

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..session.options import run_folder
+from ..session.store import RECORD, SAMPLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +86,18 @@ def folder_of(options: Options, world_size: int) -> Path:
     started = time.localtime(_parent_started_s())
     stamp = time.strftime("%Y%m%d-%H%M%S", started)
     return Path("batchadvisor-runs") / f"{Path(script()).stem or 'run'}-{stamp}"
+
+
+def keep_earlier(folder: Path) -> None:
+    """An earlier run's record in this folder stays, under the time of its start."""
+    old = folder / RECORD
+    if not old.exists():
+        return
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(old.stat().st_mtime))
+    for name in (RECORD, SAMPLES):
+        path = folder / name
+        if path.exists():
+            path.rename(path.with_name(f"{path.stem}-{stamp}{path.suffix}"))
 
 
 def script() -> str:

@@ -12,6 +12,7 @@ of moment: the device passing a mark between two steps, without anybody waiting 
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from .core import StepKind
+    from .kinds import StepKind
 
 MIN_STEPS = 5
 """Steps in a stretch at least: what happens every few steps is in most of them then."""
@@ -30,6 +31,7 @@ MAX_PENDING = 512
 PIECES_PER_PERIOD = 32
 LONGEST_PERIODS = 20
 """Marks come seldom as pieces add up: so many times the first distance at most."""
+ASK_AGAIN_S = 0.01
 DENSE = 10
 """After an epoch without one whole piece, marks come so many times as often."""
 
@@ -223,10 +225,13 @@ class Pacer:
             stretch = Stretch(piece.steps, round(elapsed_s * 1e9), piece.wait_ns)
             self._book(piece.kind, stretch)
 
-    @property
-    def waits(self) -> bool:
-        """Whether the device still has to pass a mark."""
-        return bool(self._pending)
+    def follow(self, limit_s: float) -> None:
+        """The last pieces, as the device gets through with them; it is asked, never waited for."""
+        began_s = time.monotonic()
+        self.collect()
+        while self._pending and time.monotonic() - began_s < limit_s:
+            time.sleep(ASK_AGAIN_S)
+            self.collect()
 
     def _mark(self) -> Any:
         if self.problem:

@@ -1,4 +1,4 @@
-"""Every callback names the options one by one, as editors show them; they are those of `Options`."""
+"""Every callback names the options one by one, as editors show them."""
 
 from __future__ import annotations
 
