@@ -150,9 +150,6 @@ def headroom(record: RunRecord, size: int) -> Headroom | str:
     if refused and size + room.samples >= min(refused):
         below = max(0, min(refused) - 1 - size)
         return Headroom(below, f"memory was refused at {min(refused)}")
-    if room.samples > FARTHEST * size and room.is_number:
-        basis = f"more than {FARTHEST} times this size, by {room.basis}"
-        return room._replace(basis=basis, is_number=False)
     return room
 
 
@@ -174,7 +171,11 @@ def _headroom(record: RunRecord, size: int) -> Headroom | str:
             if rise >= max(NOISE_BYTES, NOISE_SHARE * here.peak_bytes):
                 samples = int(left * abs(size - nearest) / rise)
                 low, high = sorted((nearest, size))
-                return Headroom(samples, f"a line through the sizes {low} and {high}")
+                basis = f"a line through the sizes {low} and {high}"
+                if samples <= FARTHEST * size:
+                    return Headroom(samples, basis)
+                basis = f"more than {FARTHEST} times this size, by {basis}"
+                return Headroom(samples, basis, is_number=False)
         sizes = f"{min(*other, size)} and {max(*other, size)}"
         basis = f"the peak hardly differs between the sizes {sizes}"
         return Headroom(by_held.samples if by_held else proportional, basis, is_number=False)

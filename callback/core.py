@@ -311,6 +311,8 @@ class Core:
         kind = self.kinds.get(key)
         if kind is None:
             if len(self.kinds) >= MAX_KINDS:
+                if self.pacer is not None:
+                    self.pacer.spoil()
                 return
             kind = self.kinds[key] = StepKind(*key)
         kind.num_steps += 1

@@ -212,6 +212,16 @@ def rank_share(device: DeviceInfo, num_ranks: int) -> DeviceInfo:
     )
 
 
+def started_device() -> str | None:
+    """The GPU that the training started, where no optimizer and no model told of its device."""
+    import sys
+
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return f"cuda:{torch.cuda.current_device()}"
+
+
 def refuses_memory(error: BaseException) -> bool:
     """Whether an exception says that memory was refused, by any of the frameworks."""
     import sys

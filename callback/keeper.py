@@ -32,7 +32,13 @@ from ..session.events import EventStore
 from ..session.store import RunStore
 from . import ledger
 from .core import NEVER, Core
-from .devices import HostProbe, MemoryProbe, TorchProbe, nvml_sampler, rank_share
+from .devices import (
+    HostProbe,
+    MemoryProbe,
+    TorchProbe,
+    nvml_sampler,
+    rank_share,
+)
 from .facts import Facts, versions
 from .noise_scale import noise_scale_of
 from .options import Options, folder_of, keep_earlier, script

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..records import Advice, Pipeline, RunRecord
 from ..session.store import RECORD
 from . import ledger
-from .devices import MemoryProbe, refuses_memory
+from .devices import MemoryProbe, refuses_memory, started_device
 from .display import Cell, in_notebook, say, terminal
 from .facts import Facts
 from .keeper import Keeper
@@ -172,6 +172,7 @@ class Watch:
         facts, options = self.facts, self.options
         if self._complete is not None:
             self._complete(facts)
+        facts.device = facts.device or started_device()
         if not self._profile:
             keeper.no_windows = (
                 "profile=False" if not options.profile else "torch's profiler does not see it"

@@ -23,6 +23,9 @@ class Optimizer:
         self.param_groups = [{"params": [parameter], "lr": 0.1}]
 
 
+OPTIMIZER = Optimizer()
+
+
 def batches(sizes):
     return [torch.empty(one, 1) for one in sizes]
 
@@ -38,7 +41,18 @@ def step(gpu, *, host_ms, device_ms, graph=False):
         gpu.launch(device_ms / KERNELS)
 
 
-def watched(gpu, patch, folder, *, epochs, item_every=None, fetch_ms=0.0, each=None, **work):
+def watched(
+    gpu,
+    patch,
+    folder,
+    *,
+    epochs,
+    item_every=None,
+    fetch_ms=0.0,
+    each=None,
+    optimizer=OPTIMIZER,
+    **work,
+):
     """Trains on the virtual GPU; returns the callback and the true seconds of a step.
 
     Args:
@@ -46,10 +60,11 @@ def watched(gpu, patch, folder, *, epochs, item_every=None, fetch_ms=0.0, each=N
         item_every: steps after which the host reads a number.
         fetch_ms: of each batch.
         each: called after each step with its number.
+        optimizer: that the callback is told of.
         work: of each step, see `step`; `device_ms` may be a function of the batch size.
     """
     install(gpu, patch)
-    options = {"quiet": True, "profile": False, "scalars": False, "optimizer": Optimizer()}
+    options = {"quiet": True, "profile": False, "scalars": False, "optimizer": optimizer}
     work = {"host_ms": 5.0, "device_ms": 50.0, **work}
     number = 0
     began_ns = None

@@ -59,6 +59,12 @@ class TestWholeRuns:
         prof, truth_s = watched(gpu, monkeypatch, tmp_path, epochs=even(num_steps))
         check(prof, truth_s)
 
+    def test_a_loop_that_shows_no_optimizer(self, gpu, monkeypatch, tmp_path):
+        """The GPU was started by somebody, so the host's clock is not believed."""
+        prof, truth_s = watched(gpu, monkeypatch, tmp_path, epochs=even(100), optimizer=None)
+        check(prof, truth_s)
+        assert prof.record.device.kind == "cuda"
+
     def test_a_queue_that_is_full(self, monkeypatch, tmp_path):
         prof, truth_s = watched(VirtualGpu(depth=40), monkeypatch, tmp_path, epochs=even(200))
         check(prof, truth_s)

@@ -45,6 +45,7 @@ def install(gpu: VirtualGpu, patch: pytest.MonkeyPatch) -> None:
         "current_stream": lambda *_: gpu.current_stream,
         "synchronize": lambda *_: gpu.synchronize(),
         "is_available": lambda: True,
+        "is_initialized": lambda: True,
         "is_current_stream_capturing": capturing,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
