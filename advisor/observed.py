@@ -20,6 +20,7 @@ from ..records import (
     Observed,
     Pipeline,
     RunRecord,
+    StretchesSeen,
     TailFinding,
     Verdict,
 )
@@ -68,6 +69,7 @@ def with_observed(record: RunRecord, advice: Advice) -> Advice:
     findings += [one for one in _tail_findings(observed, size) if one.rule not in known]
     if advice.recommended is not None:
         findings += _estimates(record, advice, advice.recommended.batch_size)
+    findings += [_stretches(one) for one in observed.stretches]
     if observed.noise_scale is not None:
         findings.append(_noise(record, observed.noise_scale))
     rank = {"error": 0, "warning": 1, "info": 2}
@@ -302,6 +304,20 @@ def _tail_findings(observed: Observed, size: int | None) -> list[Finding]:
         )
         for one in tail_cases(pipeline)
     ]
+
+
+def _stretches(seen: StretchesSeen) -> Finding:
+    """How the steps of a size were timed on a device that runs behind the host."""
+    return Finding(
+        rule="callback.stretches",
+        severity="info",
+        message=f"a step's time at batch size {seen.batch_size} is the mean of a stretch of "
+        f"{seen.num_steps} steps, by {seen.clock}; its spread is that of {seen.num_stretches}",
+        evidence=(
+            Evidence(metric="stretches", value=seen.num_stretches),
+            Evidence(metric="steps in a stretch", value=seen.num_steps),
+        ),
+    )
 
 
 def _noise(record: RunRecord, noise: NoiseScale) -> Finding:

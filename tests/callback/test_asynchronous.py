@@ -126,6 +126,8 @@ class TestWholeRuns:
         text = " ".join(str(prof).split())
         assert f"by the device's events, in {seen.num_stretches} stretches of " in text
         assert f"of {seen.num_steps} steps" in text
+        (said,) = (one for one in prof.advice.findings if one.rule == "callback.stretches")
+        assert f"the mean of a stretch of {seen.num_steps} steps" in said.message
         assert record.discovery.native_step_s is None
         assert "runs behind the host" in record.discovery.unavailable["native_step_s"]
 
