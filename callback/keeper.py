@@ -32,13 +32,7 @@ from ..session.events import EventStore
 from ..session.store import RunStore
 from . import ledger
 from .core import NEVER, Core
-from .devices import (
-    HostProbe,
-    MemoryProbe,
-    TorchProbe,
-    nvml_sampler,
-    rank_share,
-)
+from .devices import HostProbe, MemoryProbe, TorchProbe, nvml_sampler, rank_share
 from .facts import Facts, versions
 from .noise_scale import noise_scale_of
 from .options import Options, folder_of, keep_earlier, script
@@ -54,7 +48,7 @@ COST_SHARE = 1000
 """A save may cost this part of the time until the next one, but for `LONGEST_SAVE_S`."""
 SAVE_RETRY_S = 1.0
 LAST_PIECES_S = 10.0
-"""A training that ended well is followed so long by a device that still works on its steps."""
+"""So long a device is followed that still works on the steps of a training that is over."""
 PROFILER_ROOM = 0.95
 """A peak above this share of the capacity leaves no room for the profiler's own memory."""
 
@@ -264,7 +258,8 @@ class Keeper:
         pacer = self.core.pacer
         if pacer is not None:
             # After a failure the device may wait for other ranks for ever.
-            pacer.follow(LAST_PIECES_S if state == "finished" else 0.0)
+            alone = state == "failed" and self.facts.world_size == 1
+            pacer.follow(LAST_PIECES_S if state == "finished" or alone else 0.0)
             if pacer.problem:
                 why = pacer.problem
                 self._doubt(f"steps were timed only until the device's clock failed: {why}")
@@ -272,6 +267,7 @@ class Keeper:
         if self._sampler is not None:
             self._counters = self._sampler.stop()
             self._sampler = None
+        self._saver.wait()  # it reads what is packed now
         self._read_traces()
         record = self.record(state, reason, faults=faults, tail_size=tail_size)
         self._saver.write(self._news(record))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 
 import pytest
+import torch
 from batchadvisor.callback.core import NEVER, Core
 from batchadvisor.callback.stretches import (
     MAX_STRETCHES,
@@ -15,6 +16,7 @@ from batchadvisor.callback.stretches import (
     Timeline,
 )
 from batchadvisor.callback.tape import Tape
+from batchadvisor.session.store import read_record
 
 from ..virtual_gpu import VirtualGpu
 from .asynchronous import BATCH_SIZE, watched
@@ -137,6 +139,18 @@ class TestWholeRuns:
         assert trial.step_s is None
         assert "runs behind the host" in trial.unavailable["step_s"]
         assert "not timed: the device runs behind the host" in " ".join(str(prof).split())
+
+    def test_times_stay_after_memory_was_refused(self, gpu, monkeypatch, tmp_path):
+        def each(number):
+            if number == 120:
+                gpu.allocate(gpu.capacity_bytes + 1)
+
+        with pytest.raises(torch.OutOfMemoryError):
+            watched(gpu, monkeypatch, tmp_path, epochs=even(200), each=each)
+        ran, refused = read_record(tmp_path).trials
+        assert refused.outcome == "out_of_memory"
+        assert ran.step_s.median == pytest.approx(0.050, rel=0.02)
+        assert ran.step_s.num_samples > 5
 
     def test_a_graph_that_is_being_captured_is_left_alone(self, gpu, monkeypatch, tmp_path):
         def each(number):
