@@ -46,7 +46,7 @@ from .distribution import (
 )
 from .goal import Goal, GoalKind
 from .idle import CallTime, LongestGap
-from .observed import NoiseScale, Observed, SizeSeen
+from .observed import NoiseScale, Observed, SizeSeen, StretchesSeen
 from .request import Purpose, TrialKind, TrialRequest, TurnsPlan
 from .run import DeviceInfo, Fault, RunRecord, RunState, Versions
 from .script import (
@@ -188,6 +188,7 @@ __all__ = [
     "StepMethod",
     "StepQuality",
     "StepTimes",
+    "StretchesSeen",
     "SweepRow",
     "Tail",
     "TailCheck",
