@@ -17,6 +17,7 @@ import torch
 
 from ..records import DeviceInfo, Memory
 from . import host
+from .gpus_in_use import uuid_of
 
 
 class DeviceProbe(Protocol):
@@ -131,12 +132,11 @@ class CudaProbe:
         # NVML, so both count as taken.
         source = "free memory of the device and what the allocator holds"
         capacity, source = _within(self._limit_bytes, free + own, source)
-        uuid = getattr(properties, "uuid", None)
         return DeviceInfo(
             kind="cuda",
             name=properties.name,
             index=self._device.index or 0,
-            uuid=f"GPU-{uuid}" if uuid is not None else None,
+            uuid=uuid_of(self._device),
             total_bytes=total,
             capacity_bytes=capacity,
             capacity_source=source,

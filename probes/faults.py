@@ -81,13 +81,18 @@ def memory_is_short() -> bool:
     """
     import torch
 
-    if not torch.cuda.is_available() or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    from .gpus_in_use import indices_in_use
+
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return False
     with contextlib.suppress(RuntimeError):  # a broken context answers nothing
-        if int(torch.cuda.memory_stats().get("num_ooms", 0)) > 0:
-            return True
-        free, total = torch.cuda.mem_get_info()
-        return free <= (1 - NEARLY_FULL) * total
+        for index in range(torch.cuda.device_count()):
+            if int(torch.cuda.memory_stats(index).get("num_ooms", 0)) > 0:
+                return True
+        for index in indices_in_use():
+            free, total = torch.cuda.mem_get_info(index)
+            if free <= (1 - NEARLY_FULL) * total:
+                return True
     return False
 
 

@@ -126,12 +126,29 @@ class Hello(Message, frozen=True, kw_only=True):
     versions: Versions
 
 
+class GpuInUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU on which the script's process has memory.
+
+    Attributes:
+        index: as the process numbers it.
+        uuid: with its prefix; `None` where torch does not tell it.
+    """
+
+    index: int
+    uuid: str | None = None
+
+
 class Found(Message, frozen=True, kw_only=True):
-    """The training loop is known and waits at a step boundary."""
+    """The training loop is known and waits at a step boundary.
+
+    Attributes:
+        in_use: empty on other devices than GPUs.
+    """
 
     discovery: Discovery
     device: DeviceInfo
     parallelism: Parallelism | None = None
+    in_use: tuple[GpuInUse, ...] = ()
 
 
 class Spawning(Message, frozen=True, kw_only=True):

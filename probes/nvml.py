@@ -20,6 +20,7 @@ import msgspec
 from ..records import Counters, Record
 from .nvml_calls import NvmlRefusedError, ask, nvml_unavailable
 from .nvml_counters import Sample, read_sample
+from .nvml_mig import mig_instances
 from .nvml_processes import GpuProcess, ProcessTable
 from .nvml_window import MEASURED, Edges, gpm_refused, summarise
 
@@ -43,6 +44,7 @@ class NvmlDevice(Record, frozen=True, kw_only=True):
     Attributes:
         index: NVML's own, in PCI order; `CUDA_VISIBLE_DEVICES` does not change it.
         mig_enabled: whether the GPU is partitioned.
+        instances: its parts, if it is; `index` of each is that of the whole.
     """
 
     index: int
@@ -53,6 +55,7 @@ class NvmlDevice(Record, frozen=True, kw_only=True):
     free_bytes: int | None = None
     driver: str | None = None
     mig_enabled: bool | None = None
+    instances: tuple[NvmlDevice, ...] = ()
     unavailable: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -69,6 +72,17 @@ def devices() -> list[NvmlDevice]:
 
 
 def _describe(index: int) -> NvmlDevice:
+    gpu = _described(index, lambda: ask("nvmlDeviceGetHandleByIndex", index))
+    if not gpu.mig_enabled:
+        return gpu
+    parts = [
+        _described(index, lambda part=part: part)  # type: ignore[misc]
+        for part in mig_instances(ask("nvmlDeviceGetHandleByIndex", index))
+    ]
+    return msgspec.structs.replace(gpu, instances=tuple(parts))
+
+
+def _described(index: int, handle: Callable[[], Any]) -> NvmlDevice:
     values: dict[str, Any] = {}
     reasons: dict[str, str] = {}
 
@@ -77,9 +91,6 @@ def _describe(index: int) -> NvmlDevice:
             values.update(zip(fields, read(), strict=True))
         except NvmlRefusedError as error:
             reasons.update(dict.fromkeys(fields, str(error)))
-
-    def handle() -> Any:
-        return ask("nvmlDeviceGetHandleByIndex", index)
 
     def memory() -> tuple[int, int, int]:
         answer = ask("nvmlDeviceGetMemoryInfo", handle())
@@ -94,20 +105,23 @@ def _describe(index: int) -> NvmlDevice:
 
 
 def find_handle(gpu: str | int) -> Any:
-    """NVML's handle of a GPU, by UUID (the prefix may be missing, as in torch) or NVML index.
+    """NVML's handle of a GPU or of a part of one, by UUID or NVML index.
+
+    The prefix may be missing, as in torch, or be the other one: torch does not tell a part of a
+    GPU from a whole one.
 
     Raises:
         NvmlRefusedError: no driver, or no such GPU.
     """
     if isinstance(gpu, int):
         return ask("nvmlDeviceGetHandleByIndex", gpu)
-    if gpu.startswith(("GPU-", "MIG-")):
-        return ask("nvmlDeviceGetHandleByUUID", gpu)
+    prefixes = ("MIG-", "GPU-") if gpu.startswith("MIG-") else ("GPU-", "MIG-")
+    plain = gpu.removeprefix(prefixes[0])
     try:
-        return ask("nvmlDeviceGetHandleByUUID", f"GPU-{gpu}")
+        return ask("nvmlDeviceGetHandleByUUID", prefixes[0] + plain)
     except NvmlRefusedError as refusal:
         try:
-            return ask("nvmlDeviceGetHandleByUUID", f"MIG-{gpu}")
+            return ask("nvmlDeviceGetHandleByUUID", prefixes[1] + plain)
         except NvmlRefusedError:
             raise refusal from None
 

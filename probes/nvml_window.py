@@ -16,6 +16,7 @@ from ..records import Counters
 from ..units import MIB
 from .nvml_calls import NvmlRefusedError, ask
 from .nvml_counters import PCIE, Sample, energy_j
+from .nvml_mig import whole_of
 from .nvml_processes import GpuProcess
 
 AVERAGED_S = 1.0
@@ -128,7 +129,7 @@ class Edges:
 def gpm_refused(handle: Any) -> str | None:
     """Why this GPU has no GPM counters; `None` when it has."""
     try:
-        if ask("nvmlGpmQueryDeviceSupport", handle).isSupportedDevice:
+        if ask("nvmlGpmQueryDeviceSupport", whole_of(handle)[0]).isSupportedDevice:
             return None
     except NvmlRefusedError as error:
         return str(error)
@@ -138,7 +139,11 @@ def gpm_refused(handle: Any) -> str | None:
 def _gpm_sample(handle: Any) -> Any:
     buffer = ask("nvmlGpmSampleAlloc")
     try:
-        ask("nvmlGpmSampleGet", handle, buffer)
+        whole, instance = whole_of(handle)
+        if instance is None:
+            ask("nvmlGpmSampleGet", whole, buffer)
+        else:
+            ask("nvmlGpmMigSampleGet", whole, instance, buffer)
     except NvmlRefusedError:
         _gpm_free(buffer)
         raise

@@ -31,6 +31,7 @@ from .messages import (
     Ended,
     Found,
     FromWorker,
+    GpuInUse,
     Message,
     PairsResult,
     Progress,
@@ -111,6 +112,7 @@ class Worker:
         self.order = order
         self.log = log
         self.parallelism: Parallelism | None = None
+        self.in_use: tuple[GpuInUse, ...] = ()
         self._silence_s = silence_s
         self._setup_s = setup_s
         self._oom_kills = host.num_oom_kills()
@@ -166,6 +168,7 @@ class Worker:
                 raise RanksStarting(message.world_size, message.own_rank)
             if isinstance(message, Found):
                 self.parallelism = message.parallelism
+                self.in_use = message.in_use
                 return message.discovery, message.device
 
     def run(self, order: RunTrial) -> tuple[Trial, tuple[StepSample, ...]]:

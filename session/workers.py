@@ -24,6 +24,7 @@ from ..records import DeviceInfo, Discovery, Fault, FileTouched, RunRecord, Tria
 from .counters import GpuWatch
 from .display import Display
 from .failures import error_of
+from .gpu_choice import settled
 from .journal import Journal
 from .options import RunOptions
 from .ranks import distribution_of
@@ -92,6 +93,10 @@ class Workers:
                     found = worker.discover()
             except WorkerGone as gone:
                 self._smaller_or_raise(worker, gone)
+                continue
+            if self._settle(worker):
+                self._display.note("the script names its GPUs by number; starting it again")
+                self.end()
                 continue
             self._found(worker, *found)
             return worker
@@ -165,12 +170,21 @@ class Workers:
             self.current = start(
                 order,
                 log=self._journal.store.log_path,
-                environment=worker_environment(self._target.device, self._scratch.path),
+                environment=worker_environment(
+                    self._target.device, self._scratch.path, self._target.gpus.variables
+                ),
                 silence_s=options.silence_s,
                 setup_s=options.silence_s * DISCOVERY_SILENCE,
                 on_progress=self._on_progress,
             )
         return self.current
+
+    def _settle(self, worker: AnyWorker) -> bool:
+        """What later processes see of the GPUs; whether this one saw them in the wrong order."""
+        in_use = getattr(worker, "in_use", ())
+        gpus, again = settled(self._target.gpus, [one.index for one in in_use])
+        self._target = msgspec.structs.replace(self._target, gpus=gpus)
+        return again
 
     def _self_started(self, worker: Worker, starting: RanksStarting) -> AnyWorker:
         """The script starts ranks itself: from here on they are what is steered."""
