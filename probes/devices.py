@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import os
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -155,7 +156,7 @@ class CudaProbe:
         reserved = torch.cuda.max_memory_reserved(self._device)
         return Memory(
             peak_bytes=reserved,
-            peak_source="peak reserved by torch's caching allocator",
+            peak_source=f"peak reserved by torch's caching allocator{_with_segments()}",
             allocated_bytes=torch.cuda.max_memory_allocated(self._device),
             reserved_bytes=reserved,
             device_used_bytes=total - free,
@@ -175,6 +176,13 @@ class CudaProbe:
         if not end.query():  # type: ignore[no-untyped-call]
             return None
         return float(start.elapsed_time(end)) / 1e3
+
+
+def _with_segments() -> str:
+    """Whether the allocator was told to join its pieces; torch 2.9 renamed the variable."""
+    said = (os.environ.get(one, "") for one in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
+    on = any("expandable_segments:true" in one.lower().replace(" ", "") for one in said)
+    return " (expandable segments)" if on else ""
 
 
 class AcceleratorProbe:

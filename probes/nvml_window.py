@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..records import Counters
+from ..records import GPU_LIMITS, Counters
 from ..units import MIB
 from .nvml_calls import NvmlRefusedError, ask
 from .nvml_counters import PCIE, Sample, energy_j
@@ -33,19 +33,6 @@ GPM_FIELDS = {
     "pcie_tx_bytes_per_s": 20,  # NVML_GPM_METRIC_PCIE_TX_PER_SEC, in MiB/s
     "pcie_rx_bytes_per_s": 21,  # NVML_GPM_METRIC_PCIE_RX_PER_SEC, in MiB/s
 }
-
-LIMITS = frozenset(
-    {
-        "sw_power_cap",
-        "hw_slowdown",
-        "sw_thermal_slowdown",
-        "hw_thermal_slowdown",
-        "hw_power_brake_slowdown",
-        "board_limit",
-        "reliability",
-    }
-)
-"""The reasons that are a power or thermal limit, not a setting."""
 
 MEASURED = tuple(
     name for name in Counters.__struct_fields__ if name not in {"num_samples", "unavailable"}
@@ -211,7 +198,7 @@ def summarise(
     throttles = [one.throttle_reasons for one in samples if one.throttle_reasons is not None]
     named = Counter(name for names in throttles for name in names if name != "gpu_idle")
     if throttles:
-        limited = sum(1 for names in throttles if LIMITS.intersection(names))
+        limited = sum(1 for names in throttles if GPU_LIMITS.intersection(names))
         values["throttled_pct"] = 100 * limited / len(throttles)
     listings = [one.other_processes for one in samples if one.other_processes is not None]
     values |= at_edges

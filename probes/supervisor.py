@@ -21,7 +21,7 @@ from ..records import (
     Versions,
 )
 from . import host, shared_memory
-from .faults import outcome_of_exit
+from .faults import headline, outcome_of_exit
 from .hearing import Hearing, LastWords, Silence
 from .interrupts import held_back
 from .messages import (
@@ -366,8 +366,8 @@ def over(message: Raised | Ended | CannotSteer) -> WorkerGone:
     """What the last words of a script mean."""
     if isinstance(message, Raised):
         outcome: Outcome = "out_of_memory" if message.out_of_memory else "exception"
-        first = message.text.strip().splitlines()
-        text = f"{message.kind}: {first[0]}" if first else message.kind
+        said = headline(message.text)
+        text = f"{message.kind}: {said}" if said else message.kind
         return WorkerGone(outcome, text, message)
     if isinstance(message, Ended):
         return WorkerGone(

@@ -32,6 +32,7 @@ from .analysis import (
 )
 from .base import SCHEMA_VERSION, Record, Spread
 from .checkup import Check, CheckState, Checkup
+from .clocks import GPU_LIMITS, GPU_SETTINGS
 from .comparison import Change, Comparison, Difference
 from .devices import DeviceRun, DevicesRecord, TwinCheck
 from .distribution import (
@@ -95,6 +96,8 @@ from .trial import (
 )
 
 __all__ = [
+    "GPU_LIMITS",
+    "GPU_SETTINGS",
     "SCHEMA_VERSION",
     "Advice",
     "Analysis",

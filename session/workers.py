@@ -232,7 +232,7 @@ class Workers:
         if self._journal.record.discovery is None:
             self._journal.change(discovery=discovery, device=device, versions=worker.versions)
         if self.watch is None:
-            self.watch = GpuWatch.for_device(device)
+            self.watch = GpuWatch.for_device(device, getattr(worker, "in_use", ()))
         if self.watch is not None:
             self.watch.follow(worker.pid)
         if self._target.share < 1:  # from here on it is measured; nobody waits for a slow start

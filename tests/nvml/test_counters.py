@@ -1,7 +1,9 @@
 """Each group of counters of a window: what it says, and what it says instead."""
 
 import pytest
-from batchadvisor.probes import nvml
+from batchadvisor.probes import nvml, nvml_counters
+from batchadvisor.records import GPU_SETTINGS
+from batchadvisor.session.counters import doubts_of
 
 from .windows import GPM, MIB, PCIE, QUIET, missing, window
 
@@ -188,11 +190,22 @@ class TestThrottle:
             counters = sampler.end()
         assert counters.throttle_reasons == ("sw_power_cap", "sw_thermal_slowdown")
         assert counters.num_samples == 4
-        assert counters.throttled_pct == 50.0
+        assert counters.throttled_pct == 25.0  # a power cap is how it is set up
         assert sampler.samples()[-1].throttle_reasons == ("gpu_idle",)
 
-    def test_a_setting_is_no_limit(self, stub, clock):
-        stub.set(throttle=0x2)
+    @pytest.mark.parametrize("bit", [0x2, 0x4, 0x10, 0x100])
+    def test_a_setting_is_no_limit(self, stub, clock, bit):
+        stub.set(throttle=bit)
         counters = window(clock)
-        assert counters.throttle_reasons == ("applications_clocks_setting",)
+        assert counters.throttle_reasons == nvml_counters.decode_throttle(bit)
+        assert set(counters.throttle_reasons) <= GPU_SETTINGS.keys()
         assert counters.throttled_pct == 0.0
+        assert doubts_of(counters) == []
+
+    @pytest.mark.parametrize("bit", [0x8, 0x20, 0x40, 0x80])
+    def test_a_limit_is_a_doubt(self, stub, clock, bit):
+        stub.set(throttle=bit | 0x4)  # and its power cap, of which nothing is said
+        counters = window(clock)
+        name = nvml_counters.decode_throttle(bit)[0]
+        assert counters.throttled_pct == 100.0
+        assert doubts_of(counters) == [f"the GPU was slowed down: {name}"]

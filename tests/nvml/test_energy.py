@@ -26,7 +26,7 @@ def watched(stub, tmp_path):
         pynvml.nvmlInit()
         uuid = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(0))
         pynvml.nvmlShutdown()
-        watch = GpuWatch(uuid)
+        watch = GpuWatch([uuid])
         watch.follow(os.getpid())
         try:
             watch.phase("warming up")
@@ -43,10 +43,10 @@ def watched(stub, tmp_path):
 @pytest.mark.parametrize("step", [1, 2])
 def test_an_end_that_ctrl_c_cut_short_is_made_again(stub, monkeypatch, step):
     """In the window of a trial, or in that of the whole run."""
-    watch = GpuWatch("any")
+    watch = GpuWatch(["any"])
     watch.follow(os.getpid())
     watch.phase("timing")
-    sampler = watch._sampler
+    (sampler,) = watch._samplers
     real, calls = sampler._close, []
 
     def interrupted(window):
@@ -59,7 +59,7 @@ def test_an_end_that_ctrl_c_cut_short_is_made_again(stub, monkeypatch, step):
     with pytest.raises(KeyboardInterrupt):
         watch.close()
     watch.close()
-    assert watch._sampler is None
+    assert not watch._samplers
 
 
 def test_samples_per_joule(watched):

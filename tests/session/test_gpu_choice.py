@@ -1,4 +1,4 @@
-"""Which GPUs a worker sees: `--device`, the user's variables, what the driver lists. No GPU here."""
+"""Which GPUs a worker sees, by `--device`, the user's variables and the driver's list."""
 
 import pytest
 from batchadvisor.errors import UsageError
