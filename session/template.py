@@ -109,6 +109,8 @@ class TemplateWorkers(Workers):
         except WorkerGone:
             self.end()
             raise
+        if self._settle(worker):
+            return self._start_at(size)
         self._found(worker, *found)
         return worker
 
