@@ -10,6 +10,16 @@ SCATTERED_SHARE = 0.10
 """Reserved memory above what was ever used in it, as a share of the capacity, that is named."""
 EXPANDABLE = "expandable segments"
 """Stands in a memory's source where the allocator has them already."""
+_ALLOW_CUPTI = (
+    "allow CUPTI: as administrator load the module nvidia with "
+    "NVreg_RestrictProfilingToAdminUsers=0, or run as root; a container needs --cap-add=SYS_ADMIN "
+    "as well; under WSL2 the NVIDIA control panel of Windows allows it (manage GPU performance "
+    "counters)."
+)
+_LOOK_FOR_CUPTI = (
+    "look for CUPTI in the run's log, and whether batchadvisor doctor sees kernels; another "
+    "profiler (Nsight, DCGM) may hold it."
+)
 _REMEDY = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 
 
@@ -78,6 +88,31 @@ def scattered(record: RunRecord, batch_size: int) -> list[Finding]:
                 ),
             ),
             remedy="" if known else f"try {_REMEDY}: pieces then join, and a larger size may fit.",
+        )
+    ]
+
+
+def unseen(record: RunRecord) -> list[Finding]:
+    """The profiler saw nothing of the GPU: why, and what allows it."""
+    if record.device is None or record.device.kind != "cuda":
+        return []
+    blind = [
+        one.profile
+        for one in record.trials
+        if one.profile is not None and one.profile.trace and one.profile.busy_pct is None
+    ]
+    if not blind:
+        return []
+    reason = blind[-1].unavailable.get("busy_pct", "it does not say why")
+    refused = "INSUFFICIENT_PRIVILEGES" in reason
+    return [
+        Finding(
+            rule="profile.no_gpu",
+            severity="warning",
+            message=f"the profiler saw nothing of the GPU ({reason}): what limits the step is "
+            "told by times alone",
+            evidence=(Evidence(metric="windows without the GPU", value=len(blind)),),
+            remedy=_ALLOW_CUPTI if refused else _LOOK_FOR_CUPTI,
         )
     ]
 

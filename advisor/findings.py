@@ -44,7 +44,7 @@ def findings_of(
         found += _disagreement(record, batch_size)
         found += device_findings.retries(record, batch_size)
         found += device_findings.scattered(record, batch_size)
-    for rule in (*_RULES, *batch_findings.RULES, device_findings.settings):
+    for rule in (*_RULES, *batch_findings.RULES, device_findings.settings, device_findings.unseen):
         found += rule(record)
     return by_severity(found)
 
