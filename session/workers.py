@@ -21,6 +21,7 @@ from ..probes.supervisor import RanksStarting, Worker, WorkerGone
 from ..probes.tree import Tree
 from ..probes.worker_start import Scratch, worker_environment
 from ..records import DeviceInfo, Discovery, Fault, FileTouched, RunRecord, TrialRequest
+from ..units import format_bytes
 from .counters import GpuWatch
 from .display import Display
 from .failures import error_of
@@ -36,6 +37,8 @@ DISCOVERY_SILENCE = 10.0
 """Before the loop is found a script may be silent this many times longer: data, downloads."""
 BATCH_CAPS = (8, 1)
 """Sizes with which discovery is tried again when the script's own does not fit."""
+MOVED = 0.01
+"""Share by which the memory of a GPU must have changed to be written down anew."""
 MAX_RESTARTS = 2
 """New processes for a script that ends in the middle of a trial."""
 
@@ -231,12 +234,31 @@ class Workers:
             self._journal.change(distribution=distribution_of(worker))
         if self._journal.record.discovery is None:
             self._journal.change(discovery=discovery, device=device, versions=worker.versions)
+        else:
+            self._capacity_now(device)
         if self.watch is None:
             self.watch = GpuWatch.for_device(device, getattr(worker, "in_use", ()))
         if self.watch is not None:
             self.watch.follow(worker.pid)
         if self._target.share < 1:  # from here on it is measured; nobody waits for a slow start
             self._duty = DutyCycle(worker.pid, self._target.share)
+
+    def _capacity_now(self, device: DeviceInfo) -> None:
+        """What a GPU has left changes with its other processes; each new process looks again."""
+        before = self._journal.record.device
+        if device.kind != "cuda" or before is None or before.uuid != device.uuid:
+            return
+        if abs(device.capacity_bytes - before.capacity_bytes) < MOVED * before.capacity_bytes:
+            return
+        was, now = format_bytes(before.capacity_bytes), format_bytes(device.capacity_bytes)
+        self._display.note(f"the GPU had {was} for the script, it has {now} now")
+        self._journal.change(
+            device=msgspec.structs.replace(
+                before,
+                capacity_bytes=device.capacity_bytes,
+                capacity_source=device.capacity_source,
+            )
+        )
 
     def _smaller_or_raise(self, worker: AnyWorker, gone: WorkerGone) -> None:
         """After memory was refused the batches are cut smaller; anything else ends the run."""

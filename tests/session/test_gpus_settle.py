@@ -10,6 +10,8 @@ from batchadvisor.session.options import RunOptions
 from batchadvisor.session.target import Target
 from batchadvisor.session.workers import Workers
 
+from ..on_paper import record_of
+
 CUDA = "CUDA_VISIBLE_DEVICES"
 REORDERED = Chosen(
     kind="cuda", variables={CUDA: "GPU-2,GPU-0,GPU-1"}, num_visible=3, narrowed={CUDA: "GPU-2"},
@@ -62,3 +64,39 @@ def test_what_each_process_sees(gpus, used, seen, tmp_path):
     workers.start()
     workers.start()
     assert workers.seen == seen
+
+
+class Journal(SimpleNamespace):
+    """A record and what becomes of it."""
+
+    def change(self, **changes):
+        self.record = msgspec.structs.replace(self.record, **changes)
+
+
+GIB = 1024**3
+
+
+@pytest.mark.parametrize(
+    ("kind", "uuid", "now_gib", "written_gib"),
+    [
+        ("cuda", "GPU-1", 50, 50),  # a neighbour came
+        ("cuda", "GPU-1", 79.9, 80),  # a context more or less
+        ("cuda", "GPU-2", 50, 80),
+        ("cpu", None, 50, 80),
+    ],
+)
+def test_each_process_looks_at_the_capacity_again(tmp_path, kind, uuid, now_gib, written_gib):
+    record = record_of()
+    first = msgspec.structs.replace(record.device, kind=kind, uuid=uuid and "GPU-1")
+    journal = Journal(
+        record=msgspec.structs.replace(record, device=first), store=SimpleNamespace(folder=tmp_path)
+    )
+    notes = []
+    target = Target(device="cuda", data_limit_bytes=None)
+    display = SimpleNamespace(note=notes.append)
+    workers = Workers(RunOptions(script="a.py"), target, journal, display)
+    workers._capacity_now(
+        msgspec.structs.replace(first, uuid=uuid, capacity_bytes=int(now_gib * GIB))
+    )
+    assert journal.record.device.capacity_bytes == written_gib * GIB
+    assert bool(notes) is (written_gib != 80)
