@@ -6,6 +6,7 @@ soon after a window began still tells of the time before it, so it is left out o
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections import Counter
@@ -35,7 +36,9 @@ GPM_FIELDS = {
 }
 
 MEASURED = tuple(
-    name for name in Counters.__struct_fields__ if name not in {"num_samples", "unavailable"}
+    name
+    for name in Counters.__struct_fields__
+    if name not in {"num_samples", "energy_update_s", "unavailable"}
 )
 """The fields of `Counters` that must have a value or a reason."""
 
@@ -216,6 +219,7 @@ def summarise(
     present |= {"other_processes"} if listings else set()
     return Counters(
         num_samples=len(samples),
+        energy_update_s=energy_update_s(samples),
         throttle_reasons=tuple(name for name, _ in named.most_common()),
         other_processes=_merge(listings),
         unavailable={
@@ -225,6 +229,16 @@ def summarise(
         },
         **values,
     )
+
+
+def energy_update_s(samples: Sequence[Sample]) -> float | None:
+    """How often the energy counter moves, as far as samples show it; `None` if it never did.
+
+    Between two samples it may have moved more than once, so that it is a bound from above.
+    """
+    read = [(one.time_s, one.energy_j) for one in samples if one.energy_j is not None]
+    moved = [later[0] for one, later in itertools.pairwise(read) if later[1] != one[1]]
+    return (moved[-1] - read[0][0]) / len(moved) if moved else None
 
 
 def _over(samples: Sequence[Sample], field: str, statistic: Callable[[list[Any]], Any]) -> Any:

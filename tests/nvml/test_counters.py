@@ -1,7 +1,7 @@
 """Each group of counters of a window: what it says, and what it says instead."""
 
 import pytest
-from batchadvisor.probes import nvml, nvml_counters
+from batchadvisor.probes import nvml, nvml_counters, nvml_window
 from batchadvisor.records import GPU_SETTINGS
 from batchadvisor.session.counters import doubts_of
 
@@ -173,6 +173,19 @@ class TestAveragedValues:
             sampler.begin(steady_s=0.5)
             clock.advance(0.6)
             assert missing(sampler.end()) == set()
+
+
+def test_how_often_the_energy_counter_moves():
+    def samples(*millijoules):
+        return [
+            nvml.Sample(time_s=number / 10, energy_j=value)
+            for number, value in enumerate(millijoules)
+        ]
+
+    assert nvml_window.energy_update_s(samples(1, 2, 3, 4, 5)) == pytest.approx(0.1)
+    assert nvml_window.energy_update_s(samples(1, 1, 2, 2, 3)) == pytest.approx(0.2)
+    assert nvml_window.energy_update_s(samples(1, 1, 1)) is None
+    assert nvml_window.energy_update_s([]) is None
 
 
 class TestThrottle:

@@ -21,7 +21,7 @@ def watched(stub, tmp_path):
     """Runs a timed phase in which the energy counter rises; returns the trial."""
     import pynvml
 
-    def run(**settings):
+    def run(lasts_s=0.4, **settings):
         stub.set(**settings)
         pynvml.nvmlInit()
         uuid = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(0))
@@ -31,7 +31,7 @@ def watched(stub, tmp_path):
         try:
             watch.phase("warming up")
             watch.phase("timing")
-            time.sleep(0.4)
+            time.sleep(lasts_s)
             watch.phase("profiling")
             return watch.into(TRIAL, RunStore(tmp_path))
         finally:
@@ -63,12 +63,18 @@ def test_an_end_that_ctrl_c_cut_short_is_made_again(stub, monkeypatch, step):
 
 
 def test_samples_per_joule(watched):
-    trial = watched()
+    trial = watched(lasts_s=2.1)
     counters = trial.counters
     power = counters.energy_j / counters.window_s
     assert power == pytest.approx(250, rel=0.2)  # what the stand-in says
     assert trial.samples_per_joule == pytest.approx(320 / power)
     assert msgspec.json.decode(msgspec.json.encode(trial), type=Trial) == trial
+
+
+def test_a_short_window_has_energy_and_no_verdict_on_it(watched):
+    trial = watched()
+    assert trial.counters.energy_j is not None
+    assert trial.samples_per_joule is None
 
 
 def test_neither(watched):
