@@ -169,12 +169,18 @@ class PairsResult(Message, frozen=True, kw_only=True):
 
 
 class Progress(Message, frozen=True, kw_only=True):
-    """A sign of life."""
+    """A sign of life.
+
+    Attributes:
+        timed_until_s: `time.monotonic()` when the timed steps ended, the device waited for; with
+            the first message after them. All processes of a machine share that clock.
+    """
 
     phase: Phase
     batch_size: int | None = None
     num_steps: int = 0
     step_s: float | None = None
+    timed_until_s: float | None = None
 
 
 class StepSample(msgspec.Struct, frozen=True, kw_only=True):

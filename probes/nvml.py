@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 THREAD_NAME = "batchadvisor-nvml"
 SLOW_PERIOD_S = 1.0
 """How often processes and, without GPM, PCIe traffic are asked for: both cost milliseconds."""
+LATE_S = 0.1
+"""What is counted from edge to edge is left out where the end was read later than so much."""
 MAX_SAMPLES = 36_000
 """Samples that are kept: an hour at the default period."""
 JOIN_S = 5.0
@@ -268,8 +270,12 @@ class NvmlSampler:
         self._window = self._open(steady_s)
         self._slow_wanted.set()
 
-    def end(self) -> Counters:
+    def end(self, at_s: float | None = None) -> Counters:
         """Ends the window.
+
+        Args:
+            at_s: when the work that it is about ended, on the sampler's clock; now by default. What
+                was read later is left out.
 
         Raises:
             RuntimeError: no window is open.
@@ -278,7 +284,7 @@ class NvmlSampler:
             msg = "end() without begin()"
             raise RuntimeError(msg)
         window, self._window = self._window, None
-        return self._close(window)
+        return self._close(window, at_s)
 
     def samples(self, since_s: float | None = None) -> list[Sample]:
         """The raw samples in order of time, those after `since_s` only if it is given."""
@@ -292,13 +298,19 @@ class NvmlSampler:
         edges = None if self._handle is None else Edges(self._handle, began_s, self._no_gpm)
         return _Window(began_s, steady_s, edges)
 
-    def _close(self, window: _Window) -> Counters:
-        ended_s = self._clock()
+    def _close(self, window: _Window, at_s: float | None = None) -> Counters:
+        read_s = self._clock()
+        ended_s = read_s if at_s is None else max(window.began_s, min(at_s, read_s))
         if window.edges is None:
             reasons = {field: self._reason for field in MEASURED if field != "window_s"}
             return Counters(window_s=ended_s - window.began_s, unavailable=reasons)
-        values, reasons = window.edges.close(ended_s)
-        self._keep(read_sample(self._handle, ended_s, self._processes))
+        values, reasons = window.edges.close(read_s)
+        if read_s - ended_s > LATE_S:
+            late = f"its end was read {read_s - ended_s:.2f} s after the timed steps"
+            reasons |= dict.fromkeys(values, late)
+            values = {}
+        at_s = read_s if read_s - ended_s > LATE_S else ended_s
+        self._keep(read_sample(self._handle, at_s, self._processes))
         return summarise(
             [one for one in self.samples() if window.began_s <= one.time_s <= ended_s],
             began_s=window.began_s,

@@ -232,13 +232,15 @@ def summarise(
 
 
 def energy_update_s(samples: Sequence[Sample]) -> float | None:
-    """How often the energy counter moves, as far as samples show it; `None` if it never did.
+    """Seconds between two moves of the energy counter, `None` where samples do not show them.
 
-    Between two samples it may have moved more than once, so that it is a bound from above.
+    They show them where it stood still between some: where it moved between all it is faster.
     """
     read = [(one.time_s, one.energy_j) for one in samples if one.energy_j is not None]
     moved = [later[0] for one, later in itertools.pairwise(read) if later[1] != one[1]]
-    return (moved[-1] - read[0][0]) / len(moved) if moved else None
+    if not moved or len(moved) == len(read) - 1:
+        return None
+    return (moved[-1] - read[0][0]) / len(moved)
 
 
 def _over(samples: Sequence[Sample], field: str, statistic: Callable[[list[Any]], Any]) -> Any:

@@ -189,7 +189,7 @@ class Counters(Record, frozen=True, kw_only=True):
         memory_used_bytes: the highest value seen on the device, other processes included.
         process_memory_bytes: the highest value seen of the probed processes alone.
         energy_j: the driver's energy counter, end of the window less its begin.
-        energy_update_s: the counter was seen to move this often, or oftener.
+        energy_update_s: between two moves of the counter, where samples saw it stand still.
         throttle_reasons: what lowered the clocks in any sample, the most frequent first; an idle
             GPU is no reason.
         throttled_pct: share of samples in which a power or thermal limit lowered the clocks.

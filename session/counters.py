@@ -54,8 +54,12 @@ class GpuWatch:
             for one in self._samplers:
                 one.start()
 
-    def phase(self, phase: str) -> None:
-        """The trial entered a phase."""
+    def phase(self, phase: str, timed_until_s: float | None = None) -> None:
+        """The trial entered a phase.
+
+        Args:
+            timed_until_s: when its timed steps ended, on the monotonic clock.
+        """
         if not self._samplers:
             return
         now = time.monotonic()
@@ -67,8 +71,8 @@ class GpuWatch:
             for one in self._samplers:
                 one.begin(steady_s=warm_s)
             self._open = True
-        elif phase == "profiling":
-            self._end()
+        elif phase == "profiling" or timed_until_s is not None:
+            self._end(timed_until_s)
 
     def into(self, trial: Trial, store: RunStore) -> Trial:
         """The trial with its counters; raw samples go to `samples.jsonl`."""
@@ -96,10 +100,10 @@ class GpuWatch:
             self._samplers[-1].stop()
             self._samplers.pop()
 
-    def _end(self) -> None:
+    def _end(self, at_s: float | None = None) -> None:
         if self._open and self._samplers:
             self._open = False
-            self._counters = of_all([one.end() for one in self._samplers])
+            self._counters = of_all([one.end(at_s) for one in self._samplers])
 
 
 def doubts_of(counters: Counters) -> list[str]:

@@ -284,7 +284,7 @@ class Workers:
 
     def _on_progress(self, progress: Progress) -> None:
         if self.watch is not None:
-            self.watch.phase(progress.phase)
+            self.watch.phase(progress.phase, progress.timed_until_s)
         if progress.phase == "discovering":
             self._display.discovering(progress.num_steps)
         else:

@@ -49,11 +49,11 @@ def test_an_end_that_ctrl_c_cut_short_is_made_again(stub, monkeypatch, step):
     (sampler,) = watch._samplers
     real, calls = sampler._close, []
 
-    def interrupted(window):
+    def interrupted(window, at_s=None):
         calls.append(window)
         if len(calls) == step:
             raise KeyboardInterrupt
-        return real(window)
+        return real(window, at_s)
 
     monkeypatch.setattr(sampler, "_close", interrupted)
     with pytest.raises(KeyboardInterrupt):
