@@ -26,7 +26,10 @@ _REMEDY = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 def settings(record: RunRecord) -> list[Finding]:
     """How the GPU was run while it was timed: no doubt, and good to know."""
     named = [
-        name for one in record.trials if one.counters for name in one.counters.throttle_reasons
+        name
+        for trial in record.trials
+        if trial.counters
+        for name in trial.counters.throttle_reasons
     ]
     seen = [name for name in GPU_SETTINGS if name in named]
     if not seen:
@@ -47,7 +50,9 @@ def settings(record: RunRecord) -> list[Finding]:
 
 def retries(record: RunRecord, batch_size: int) -> list[Finding]:
     """The allocator had to give memory back to the driver, which stops the GPU."""
-    num = max((one.num_alloc_retries or 0 for one in _memories(record, batch_size)), default=0)
+    num = max(
+        (memory.num_alloc_retries or 0 for memory in _memories(record, batch_size)), default=0
+    )
     if not num:
         return []
     return [
@@ -66,9 +71,9 @@ def scattered(record: RunRecord, batch_size: int) -> list[Finding]:
     """Much is reserved and never used: it lies in pieces that no request fits."""
     capacity = record.device.capacity_bytes if record.device is not None else 0
     gaps = [
-        (one.reserved_bytes - one.allocated_bytes, one.reserved_bytes, one.allocated_bytes)
-        for one in _memories(record, batch_size)
-        if one.reserved_bytes is not None and one.allocated_bytes is not None
+        (held.reserved_bytes - held.allocated_bytes, held.reserved_bytes, held.allocated_bytes)
+        for held in _memories(record, batch_size)
+        if held.reserved_bytes is not None and held.allocated_bytes is not None
     ]
     gap, reserved, used = min(gaps, default=(0, 0, 0))
     if not capacity or gap < SCATTERED_SHARE * capacity:
@@ -97,9 +102,9 @@ def unseen(record: RunRecord) -> list[Finding]:
     if record.device is None or record.device.kind != "cuda":
         return []
     blind = [
-        one.profile
-        for one in record.trials
-        if one.profile is not None and one.profile.trace and one.profile.busy_pct is None
+        trial.profile
+        for trial in record.trials
+        if trial.profile is not None and trial.profile.trace and trial.profile.busy_pct is None
     ]
     if not blind:
         return []
@@ -118,10 +123,12 @@ def unseen(record: RunRecord) -> list[Finding]:
 
 
 def _expandable(record: RunRecord) -> bool:
-    return any(EXPANDABLE in one.memory.peak_source for one in ran(record) if one.memory)
+    return any(EXPANDABLE in trial.memory.peak_source for trial in ran(record) if trial.memory)
 
 
 def _memories(record: RunRecord, batch_size: int) -> list[Memory]:
     return [
-        one.memory for one in ran(record) if one.batch_size == batch_size and one.memory is not None
+        trial.memory
+        for trial in ran(record)
+        if trial.batch_size == batch_size and trial.memory is not None
     ]

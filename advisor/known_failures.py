@@ -58,8 +58,8 @@ def known_failure(text: str, *, smaller_ran: bool = False) -> KnownFailure | Non
     True
     """
     lower = text.lower()
-    if _BUS_ERROR in lower or any(one in lower for one in _SHARED):
+    if _BUS_ERROR in lower or any(part in lower for part in _SHARED):
         return SHARED_MEMORY
-    if smaller_ran and any(one in lower for one in _LARGE):
+    if smaller_ran and any(part in lower for part in _LARGE):
         return TOO_LARGE
     return None

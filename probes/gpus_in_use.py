@@ -19,12 +19,12 @@ def indices_in_use() -> list[int]:
     """Numbers of the GPUs on which torch holds memory for this process."""
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return []
-    return [one for one in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(one)]
+    return [gpu for gpu in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(gpu)]
 
 
 def gpus_in_use() -> tuple[GpuInUse, ...]:
     """The same, with their UUIDs."""
-    return tuple(GpuInUse(index=one, uuid=uuid_of(one)) for one in indices_in_use())
+    return tuple(GpuInUse(index=gpu, uuid=uuid_of(gpu)) for gpu in indices_in_use())
 
 
 def uuid_of(device: int | torch.device) -> str | None:
@@ -45,7 +45,7 @@ def with_prefix(uuid: str, environment: Mapping[str, str]) -> str:
     'GPU-12ab-34'
     """
     words = environment.get(CUDA, "").split(",")
-    part = any(one.startswith("MIG-") and f"MIG-{uuid}".startswith(one) for one in words)
+    part = any(gpu.startswith("MIG-") and f"MIG-{uuid}".startswith(gpu) for gpu in words)
     return f"{'MIG' if part else 'GPU'}-{uuid}"
 
 
@@ -78,5 +78,5 @@ def devices_of(first: torch.device, known: Iterable[str], in_use: Iterable[GpuIn
     >>> devices_of(torch.device("cpu"), ["cpu"], [GpuInUse(index=0)])
     ['cpu']
     """
-    names = [f"cuda:{one.index}" for one in in_use] if first.type == "cuda" else []
+    names = [f"cuda:{gpu.index}" for gpu in in_use] if first.type == "cuda" else []
     return list(dict.fromkeys([*known, *names]))

@@ -92,7 +92,7 @@ def knows_order(environment: Mapping[str, str], gpus: Sequence[NvmlDevice]) -> b
     By default CUDA puts the GPU that it takes for the fastest first, and numbers like ones as the
     driver does.
     """
-    return environment.get(ORDER) == PCI_ORDER or len({one.name for one in gpus}) < 2
+    return environment.get(ORDER) == PCI_ORDER or len({device.name for device in gpus}) < 2
 
 
 def asks_for_none(value: str) -> bool:
@@ -106,17 +106,18 @@ def asks_for_none(value: str) -> bool:
 
 def _all_of(environment: Mapping[str, str], gpus: Sequence[NvmlDevice]) -> Visible:
     """Without a variable: whole GPUs; where all are partitioned CUDA sees one part, the first."""
-    whole = [one for one in gpus if not one.mig_enabled]
+    whole = [device for device in gpus if not device.mig_enabled]
     if not whole:
-        parts = [part for one in gpus for part in one.instances][:1]
+        parts = [part for device in gpus for part in device.instances][:1]
         return Visible(
-            names=tuple(one.uuid or "0" for one in parts),
+            names=tuple(device.uuid or "0" for device in parts),
             gpus=tuple(parts),
             why_no_more="" if parts else "every GPU is partitioned, and none has a part",
         )
     sure = knows_order(environment, whole)
     return Visible(
-        names=tuple(map(str, range(len(whole)))), gpus=tuple(one if sure else None for one in whole)
+        names=tuple(map(str, range(len(whole)))),
+        gpus=tuple(device if sure else None for device in whole),
     )
 
 
@@ -159,7 +160,7 @@ def _by_number(value: str, environment: Mapping[str, str], gpus: Sequence[NvmlDe
         numbers.append(number)
     return Visible(
         names=tuple(map(str, numbers)),
-        gpus=tuple(_first_part(gpus[one]) if sure else None for one in numbers),
+        gpus=tuple(_first_part(gpus[device]) if sure else None for device in numbers),
         variable=CUDA,
         value=value,
         why_no_more=why,
@@ -182,10 +183,12 @@ def _with_uuid(word: str, gpus: Sequence[NvmlDevice]) -> list[NvmlDevice | None]
     """Those whose UUID begins so; for the older `MIG-GPU-UUID/i/j` which part cannot be told."""
     if word.startswith("MIG-GPU-"):
         parent = word.removeprefix("MIG-").partition("/")[0]
-        return [None for one in gpus if one.mig_enabled and (one.uuid or "").startswith(parent)]
-    everything = [one for gpu in gpus for one in (gpu, *gpu.instances)]
-    exact: list[NvmlDevice | None] = [one for one in everything if one.uuid == word]
-    return exact or [one for one in everything if (one.uuid or "").startswith(word)]
+        return [
+            None for device in gpus if device.mig_enabled and (device.uuid or "").startswith(parent)
+        ]
+    everything = [device for gpu in gpus for device in (gpu, *gpu.instances)]
+    exact: list[NvmlDevice | None] = [device for device in everything if device.uuid == word]
+    return exact or [device for device in everything if (device.uuid or "").startswith(word)]
 
 
 def _number(word: str) -> int:

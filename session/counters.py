@@ -42,7 +42,7 @@ class GpuWatch:
         """
         if device.kind != "cuda" or device.uuid is None:
             return None
-        others = [one.uuid for one in in_use if one.uuid is not None]
+        others = [entry.uuid for entry in in_use if entry.uuid is not None]
         return cls(list(dict.fromkeys([device.uuid, *others])))
 
     def follow(self, pid: int | None) -> None:
@@ -50,9 +50,9 @@ class GpuWatch:
         self.close()
         if pid is not None:
             pids = [pid, *host.descendants(pid)]
-            self._samplers = [NvmlSampler(one, pids) for one in self._gpus]
-            for one in self._samplers:
-                one.start()
+            self._samplers = [NvmlSampler(entry, pids) for entry in self._gpus]
+            for entry in self._samplers:
+                entry.start()
 
     def phase(self, phase: str, timed_until_s: float | None = None) -> None:
         """The trial entered a phase.
@@ -68,8 +68,8 @@ class GpuWatch:
         if phase == "timing" and not self._open:
             warm_s = now - self._warm_since_s if self._warm_since_s is not None else 0.0
             self._since_s = now
-            for one in self._samplers:
-                one.begin(steady_s=warm_s)
+            for entry in self._samplers:
+                entry.begin(steady_s=warm_s)
             self._open = True
         elif phase == "profiling" or timed_until_s is not None:
             self._end(timed_until_s)
@@ -87,7 +87,7 @@ class GpuWatch:
             rows = sampler.samples(self._since_s)
             which = {"gpu": place} if place else {}
             store.append(
-                [{"trial": trial.ordinal, **which, **msgspec.to_builtins(one)} for one in rows]
+                [{"trial": trial.ordinal, **which, **msgspec.to_builtins(entry)} for entry in rows]
             )
         doubts = (*trial.doubts, *doubts_of(counters))
         trial = msgspec.structs.replace(trial, counters=counters, doubts=doubts)
@@ -103,7 +103,7 @@ class GpuWatch:
     def _end(self, at_s: float | None = None) -> None:
         if self._open and self._samplers:
             self._open = False
-            self._counters = of_all([one.end(at_s) for one in self._samplers])
+            self._counters = of_all([entry.end(at_s) for entry in self._samplers])
 
 
 def doubts_of(counters: Counters) -> list[str]:
@@ -115,7 +115,7 @@ def doubts_of(counters: Counters) -> list[str]:
     doubts = []
     if counters.other_processes:
         doubts.append(f"other processes on the GPU: {', '.join(counters.other_processes)}")
-    limits = [one for one in counters.throttle_reasons if one in GPU_LIMITS]
+    limits = [entry for entry in counters.throttle_reasons if entry in GPU_LIMITS]
     if limits:
         doubts.append(f"the GPU was slowed down: {', '.join(limits)}")
     return doubts
@@ -129,19 +129,19 @@ def of_all(counters: Sequence[Counters]) -> Counters:
     unavailable = dict(first.unavailable)
     sums: dict[str, float | None] = {}
     for field in ("energy_j", "power_w"):
-        values = [getattr(one, field) for one in counters]
+        values = [getattr(entry, field) for entry in counters]
         missing = next((place for place, value in enumerate(values) if value is None), None)
         sums[field] = None if missing is not None else sum(values)
         if missing is not None:
             why = counters[missing].unavailable.get(field, "it was not read")
             unavailable[field] = f"of GPU {missing} of {len(counters)}: {why}"
-    shares = [one.throttled_pct for one in counters if one.throttled_pct is not None]
+    shares = [entry.throttled_pct for entry in counters if entry.throttled_pct is not None]
     return msgspec.structs.replace(
         first,
         **sums,
         throttled_pct=max(shares, default=None),
-        throttle_reasons=_once(one.throttle_reasons for one in counters),
-        other_processes=_once(one.other_processes for one in counters),
+        throttle_reasons=_once(entry.throttle_reasons for entry in counters),
+        other_processes=_once(entry.other_processes for entry in counters),
         unavailable=unavailable,
     )
 

@@ -102,12 +102,12 @@ def several_gpus(
     seen = visible(environment, machine.gpus)
     if not seen.names:
         raise _error(option, "no GPU is visible", seen, machine, "--device cpu:1,cpu:1 tries CPUs.")
-    known = [one for one in seen.gpus if one is not None]
+    known = [device for device in seen.gpus if device is not None]
     if len(known) < len(seen.names) and seen.variable:
         raise _unsure(option, seen)
     if len(known) < len(seen.names):  # all of them: each is named by its UUID
-        known = [one for one in machine.gpus if not one.mig_enabled]
-    return [(str(place), one) for place, one in enumerate(known)]
+        known = [device for device in machine.gpus if not device.mig_enabled]
+    return [(str(place), device) for place, device in enumerate(known)]
 
 
 def settled(chosen: Chosen, in_use: Sequence[int]) -> tuple[Chosen, bool]:
@@ -126,10 +126,10 @@ def settled(chosen: Chosen, in_use: Sequence[int]) -> tuple[Chosen, bool]:
         return chosen, False
     used = set(in_use)
     if used == {0}:
-        one = msgspec.structs.replace(
+        pinned = msgspec.structs.replace(
             chosen, variables=chosen.narrowed, num_visible=1, narrowed={}, reordered=False
         )
-        return one, False
+        return pinned, False
     if chosen.reordered and len(used) != chosen.num_visible:
         # The script names its GPUs by number, and means the numbers that it would find alone.
         kept = {name: text for name, text in chosen.variables.items() if name != CUDA}
@@ -160,15 +160,15 @@ def _free_choice(environment: Mapping[str, str], seen: Visible, machine: Machine
 
 def _freest_first(environment: Mapping[str, str], machine: Machine) -> tuple[str, ...]:
     """All whole GPUs by UUID, the freest first; empty where the order may stay as it is."""
-    whole = [one for one in machine.gpus if not one.mig_enabled]
-    if len(whole) < len(machine.gpus) or any(one.uuid is None for one in whole):
+    whole = [device for device in machine.gpus if not device.mig_enabled]
+    if len(whole) < len(machine.gpus) or any(device.uuid is None for device in whole):
         return ()
-    best = max(whole, key=lambda one: (one.free_bytes or 0, -one.index))
+    best = max(whole, key=lambda device: (device.free_bytes or 0, -device.index))
     first = whole[0] if knows_order(environment, whole) else None
     if first is not None and (best.free_bytes or 0) <= MUCH_FREER * (first.free_bytes or 0):
         return ()
-    others = [one for one in whole if one is not best]
-    return tuple(one.uuid or "" for one in (best, *others))
+    others = [device for device in whole if device is not best]
+    return tuple(device.uuid or "" for device in (best, *others))
 
 
 def _one_of(option: str, which: str, seen: Visible, machine: Machine) -> Chosen:
@@ -184,18 +184,20 @@ def _one_of(option: str, which: str, seen: Visible, machine: Machine) -> Chosen:
 
 
 def _with_uuid(option: str, which: str, seen: Visible, machine: Machine) -> str:
-    everything = [one for gpu in machine.gpus for one in (gpu, *gpu.instances)]
-    fitting = [one for one in everything if (one.uuid or "").startswith(which)]
-    fitting = [one for one in fitting if one.uuid == which] or fitting
+    everything = [device for gpu in machine.gpus for device in (gpu, *gpu.instances)]
+    fitting = [device for device in everything if (device.uuid or "").startswith(which)]
+    fitting = [device for device in fitting if device.uuid == which] or fitting
     if not which.startswith(("GPU-", "MIG-")) or len(fitting) != 1:
         raise _error(option, "no GPU, or not one alone, has that UUID", seen, machine)
     wanted = fitting[0]
-    allowed = [one for one in seen.gpus if one is not None]
+    allowed = [device for device in seen.gpus if device is not None]
     if len(allowed) < len(seen.names) and seen.variable:
         raise _unsure(option, seen)
     if len(allowed) < len(seen.names):
         allowed = list(machine.gpus)
-    everywhere = [] if seen.variable else [part for one in machine.gpus for part in one.instances]
+    everywhere = (
+        [] if seen.variable else [part for device in machine.gpus for part in device.instances]
+    )
     if wanted not in (*allowed, *everywhere):
         raise _error(option, "your variables exclude that GPU", seen, machine)
     if wanted.mig_enabled:
@@ -209,7 +211,7 @@ def _without_nvml(
     """ROCm, Jetson, or no GPU: torch alone knows, and counts what the variables leave."""
     variable = variable_of(environment, hip=machine.hip)
     hiding = [CUDA, *((HIP, ROCR) if machine.hip else ())]
-    hides = next((one for one in hiding if _hides(environment, one)), None)
+    hides = next((name for name in hiding if _hides(environment, name)), None)
     if kind == "auto":
         return Chosen(kind="cpu", num_visible=0) if hides else Chosen(kind="auto")
     num = machine.num_by_torch or 0
@@ -228,7 +230,7 @@ def _without_nvml(
         raise UsageError(msg, f"Numbers are 0 to {num - 1}.")
     if num == 1:
         return Chosen(kind="cuda", num_visible=1)
-    listed = [one.strip() for one in environment.get(variable, "").split(",") if one.strip()]
+    listed = [word.strip() for word in environment.get(variable, "").split(",") if word.strip()]
     name = listed[int(which)] if int(which) < len(listed) else which
     return Chosen(kind="cuda", variables={variable: name}, num_visible=1)
 
@@ -244,8 +246,8 @@ def _why_none(machine: Machine) -> str:
 
 def _error(option: str, what: str, seen: Visible, machine: Machine, remedy: str = "") -> UsageError:
     name = option if option.startswith("--") else f"--device {option}"
-    everything = ", ".join(f"{one.index} ({label(one)})" for one in machine.gpus)
-    parts = [label(part) for one in machine.gpus for part in one.instances]
+    everything = ", ".join(f"{device.index} ({label(device)})" for device in machine.gpus)
+    parts = [label(part) for device in machine.gpus for part in device.instances]
     has = f"The driver has: {everything}" + (f"; parts: {', '.join(parts)}" if parts else "")
     return UsageError(f"{name}: {what}. {seen}.", f"{has}. {remedy}".strip())
 
