@@ -7,8 +7,9 @@ import time
 
 import msgspec
 import pytest
-from batchadvisor.records import Trial
-from batchadvisor.session.counters import GpuWatch
+from batchadvisor.probes.messages import GpuInUse
+from batchadvisor.records import Counters, DeviceInfo, Trial
+from batchadvisor.session.counters import GpuWatch, of_all
 from batchadvisor.session.store import RunStore
 
 from ..on_paper import trial_of
@@ -81,3 +82,32 @@ def test_neither(watched):
     trial = watched(nvmlDeviceGetTotalEnergyConsumption=3, nvmlDeviceGetPowerUsage=3)
     assert trial.samples_per_joule is None
     assert set(trial.counters.unavailable) >= {"energy_j", "power_w"}
+
+
+def test_all_gpus_of_a_script_together(stub):
+    """A script on two GPUs takes the energy of both; a limit on either slows its steps."""
+    stub.set(gpus=3, **{"0.power_mw": 100_000, "2.power_mw": 300_000, "2.throttle": 0x20})
+    uuids = [f"GPU-0000000{number}-1111-2222-3333-444444444444" for number in (0, 2)]
+    device = DeviceInfo(
+        kind="cuda", name="x", uuid=uuids[0], total_bytes=1, capacity_bytes=1, capacity_source=""
+    )
+    watch = GpuWatch.for_device(device, [GpuInUse(index=at, uuid=uuids[at]) for at in (0, 1)])
+    watch.follow(os.getpid())
+    try:
+        watch.phase("warming up")
+        watch.phase("timing")
+        time.sleep(0.3)
+        watch.phase("profiling")
+        counters = watch._counters
+    finally:
+        watch.close()
+    assert counters.energy_j == pytest.approx(2 * 250 * counters.window_s, rel=0.3)
+    assert counters.throttle_reasons == ("sw_thermal_slowdown",)
+
+
+def test_a_gpu_without_a_counter_leaves_the_sum_unknown():
+    known = Counters(energy_j=5.0, power_w=3.0)
+    silent = Counters(power_w=4.0, unavailable={"energy_j": "Not Supported"})
+    together = of_all([known, silent])
+    assert (together.energy_j, together.power_w) == (None, 7.0)
+    assert together.unavailable["energy_j"] == "of GPU 1 of 2: Not Supported"
