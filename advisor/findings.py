@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 from ..records import Evidence, Finding, RunRecord, Tail, TailCheck
 from ..units import format_bytes
-from . import batch_findings, disturbances
+from . import batch_findings, device_findings, disturbances
 from .confirm import DISAGREEMENT, disagreement
 from .cost import BUDGET_SPENT
 from .facts import failed, ran, searched, smallest_bad
 from .knee import fastest, uncompared
+from .known_failures import known_failure
 from .sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
 from .suspects import slower_than_larger
 from .tail_findings import tail_findings
@@ -32,8 +33,10 @@ def findings_of(
         found += tail_findings(record, batch_size, tail, check)
         found += _noise(record, batch_size)
         found += _disagreement(record, batch_size)
-        found += _retries(record, batch_size)
-    for rule in (*_RULES, *batch_findings.RULES, *disturbances.RULES):
+        found += device_findings.retries(record, batch_size)
+        found += device_findings.scattered(record, batch_size)
+    devices = (device_findings.settings, device_findings.unseen)
+    for rule in (*_RULES, *batch_findings.RULES, *disturbances.RULES, *devices):
         found += rule(record)
     return by_severity(found)
 
@@ -76,29 +79,6 @@ def _disagreement(record: RunRecord, batch_size: int) -> list[Finding]:
             f"saw at batch {batch_size}",
             evidence=(Evidence(metric="ratio", value=round(ratio, 3), threshold=DISAGREEMENT),),
             remedy="something changed in between: run again, on a quieter machine.",
-        )
-    ]
-
-
-def _retries(record: RunRecord, batch_size: int) -> list[Finding]:
-    retries = max(
-        (
-            one.memory.num_alloc_retries or 0
-            for one in ran(record)
-            if one.batch_size == batch_size and one.memory is not None
-        ),
-        default=0,
-    )
-    if not retries:
-        return []
-    return [
-        Finding(
-            rule="memory.retries",
-            severity="warning",
-            message=f"the allocator flushed its cache {retries} times at this size: memory is "
-            "too tight for full speed",
-            evidence=(Evidence(metric="allocation retries", value=retries, threshold=0),),
-            remedy="a smaller size, or PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
         )
     ]
 
@@ -154,20 +134,26 @@ def _ended(record: RunRecord) -> list[Finding]:
 
 def _broken(record: RunRecord) -> list[Finding]:
     bad = smallest_bad(record)
+    smallest = min((one.batch_size for one in ran(record)), default=None)
     log = "its output and traceback are in the run's log"
-    return [
-        Finding(
-            rule=f"trial.{one.outcome}",
-            severity="warning",
-            message=f"batch {one.batch_size} did not run: {one.detail}",
-            evidence=(Evidence(metric="batch size", value=one.batch_size),),
-            remedy=f"{log}; larger sizes were left out."
-            if bad is not None and bad <= one.batch_size
-            else f"{log}.",
+    found = []
+    for one in failed(record):
+        if one.outcome in ("out_of_memory", "script_ended"):
+            continue
+        smaller_ran = smallest is not None and smallest < one.batch_size
+        known = known_failure(one.detail, smaller_ran=smaller_ran)
+        because = f" ({known.what})" if known is not None else ""
+        left_out = "; larger sizes were left out" if bad and bad <= one.batch_size else ""
+        found.append(
+            Finding(
+                rule=f"trial.{one.outcome}",
+                severity="warning",
+                message=f"batch {one.batch_size} did not run: {one.detail}{because}",
+                evidence=(Evidence(metric="batch size", value=one.batch_size),),
+                remedy=f"{log}{left_out}. {known.remedy if known is not None else ''}".strip(),
+            )
         )
-        for one in failed(record)
-        if one.outcome not in ("out_of_memory", "script_ended")
-    ]
+    return found
 
 
 def _doubts(record: RunRecord) -> list[Finding]:

@@ -48,6 +48,7 @@ def verdict_at(record: RunRecord, batch_size: int, law: TimeLaw | None) -> Verdi
         wait=wait,
         scaling=scaling_at(record, batch_size, law),
         num_workers=workers,
+        gpu=record.device is not None and record.device.kind != "cpu",
     )
 
 
@@ -57,6 +58,7 @@ def verdict_of(
     wait: float | None = None,
     scaling: Scaling | None = None,
     num_workers: int | None = None,
+    gpu: bool = False,
 ) -> Verdict:
     """What limits a step.
 
@@ -65,12 +67,16 @@ def verdict_of(
         wait: share of unprofiled steps spent waiting for the DataLoader.
         scaling: what other sizes say.
         num_workers: of the DataLoader.
+        gpu: the step is known to run on one, whether or not the trace shows it.
     """
     alone = scaling is None
     scaling = scaling or Scaling()
     if profile is not None and profile.unrecorded:
         return _with_scaling(unrecorded(profile, wait, scaling), None, scaling)
     losses = losses_of(profile, wait)
+    if gpu and losses is None and profile is not None:
+        # Outside its operators the host may wait for the GPU, which such a trace does not show.
+        profile = msgspec.structs.replace(profile, operators_pct=None, operators=())
     if wait is None and profile is not None and profile.input_wait_pct is not None:
         wait = profile.input_wait_pct / 100
     if losses is not None and profile is not None:

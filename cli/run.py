@@ -33,10 +33,12 @@ if TYPE_CHECKING:
 @click.option(
     "--device",
     default="auto",
-    help="auto, cuda, cuda:N, cpu, mps or xpu. cpu:1@0.4 is one core for 40 % of the time; several "
-    "such devices by commas.",
+    help="auto, cuda, cuda:N (of the visible ones), cuda:all, cpu, mps or xpu. cpu:1@0.4 is one "
+    "core for 40 % of the time; several such devices by commas.",
 )
-@click.option("--gpus", help="Probe several GPUs at once: all, 0,2, or distinct (one a model).")
+@click.option(
+    "--gpus", help="Probe several visible GPUs at once: all, 0,2, or distinct (one a model)."
+)
 @click.option(
     "--worst-case",
     is_flag=True,

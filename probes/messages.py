@@ -137,12 +137,29 @@ class Hello(Message, frozen=True, kw_only=True):
     versions: Versions
 
 
+class GpuInUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU on which the script's process has memory.
+
+    Attributes:
+        index: as the process numbers it.
+        uuid: with its prefix; `None` where torch does not tell it.
+    """
+
+    index: int
+    uuid: str | None = None
+
+
 class Found(Message, frozen=True, kw_only=True):
-    """The training loop is known and waits at a step boundary."""
+    """The training loop is known and waits at a step boundary.
+
+    Attributes:
+        in_use: empty on other devices than GPUs.
+    """
 
     discovery: Discovery
     device: DeviceInfo
     parallelism: Parallelism | None = None
+    in_use: tuple[GpuInUse, ...] = ()
 
 
 class Spawning(Message, frozen=True, kw_only=True):
@@ -163,12 +180,18 @@ class PairsResult(Message, frozen=True, kw_only=True):
 
 
 class Progress(Message, frozen=True, kw_only=True):
-    """A sign of life."""
+    """A sign of life.
+
+    Attributes:
+        timed_until_s: `time.monotonic()` when the timed steps ended, the device waited for; with
+            the first message after them. All processes of a machine share that clock.
+    """
 
     phase: Phase
     batch_size: int | None = None
     num_steps: int = 0
     step_s: float | None = None
+    timed_until_s: float | None = None
 
 
 class StepSample(msgspec.Struct, frozen=True, kw_only=True):

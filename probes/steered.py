@@ -43,14 +43,14 @@ def steer(
     conductor.ask = steering.ask
     conductor.resize = steering.resize
     conductor.parameters = steering.parameters
-    install(steering, files.saved)
+    hold, conductor.device_known = _limits(order)
+    install(steering, files.saved, hold)
     if order.door == "loader" and order.lockstep is None:
         from .distributed.programs import steer_programs
 
         steer_programs(channel, order, lambda: conductor.has_loop, conductor.join)
     keras = KerasDoor(conductor, steering, order, started_s)
     keras.install()
-    _limit_memory(order)
     files.install()
 
     message: Raised | Ended | CannotSteer
@@ -204,40 +204,49 @@ def _raised(error: BaseException, steering: Any) -> Raised:
 
 
 def _peak_bytes() -> int | None:
+    """The most that this process had on the GPU where it has most, else in memory."""
     import torch
 
+    from .gpus_in_use import indices_in_use
     from .host import status_bytes
 
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return int(torch.cuda.max_memory_reserved())
-    return status_bytes("VmHWM")
+    peaks = [int(torch.cuda.max_memory_reserved(one)) for one in indices_in_use()]
+    return max(peaks) if peaks else status_bytes("VmHWM")
 
 
-def _on_the_cpu(order: WorkOrder) -> bool:
-    """Drivers of accelerators map far more than they use; the kernel's limit would hit them."""
+def _has_accelerator(order: WorkOrder) -> bool:
+    """Drivers of accelerators map far more than they use; the kernel's limit would hit them.
+
+    Where GPUs are known to be there torch is not asked: that would start CUDA before the script
+    forks.
+    """
     import torch
 
+    if order.device == "cpu":
+        return False
     accelerator = getattr(torch, "accelerator", None)
-    return order.device == "cpu" or accelerator is None or not accelerator.is_available()
+    return order.device != "auto" or (accelerator is not None and accelerator.is_available())
 
 
-def _limit_memory(order: WorkOrder) -> None:
+def _limits(order: WorkOrder) -> tuple[Callable[[], None], Callable[[str], None]]:
+    """Holds the process to its memory: what holds it on GPUs, and what to tell of its device."""
     from .devices import limit_process_memory
+    from .gpus_in_use import MemoryLimit, indices_in_use
 
-    if order.data_limit_bytes is not None and _on_the_cpu(order):
-        limit_process_memory(order.data_limit_bytes)
-    if order.memory_limit_bytes is not None:
-        _limit_gpu_memory(order.memory_limit_bytes)
+    data_bytes, allowed_bytes = order.data_limit_bytes, order.memory_limit_bytes
+    at_once = data_bytes is not None and not _has_accelerator(order)
+    if at_once and data_bytes is not None:
+        limit_process_memory(data_bytes)
+    hold: Callable[[], None] = lambda: None  # noqa: E731
+    if allowed_bytes is not None:
+        hold = MemoryLimit(allowed_bytes).hold
 
+    def device_known(kind: str) -> None:
+        hold()
+        if kind == "cpu" and not at_once and data_bytes is not None and not indices_in_use():
+            limit_process_memory(data_bytes)  # a GPU is there, and the script trains without
 
-def _limit_gpu_memory(limit_bytes: int) -> None:
-    import torch
-
-    if not torch.cuda.is_available():
-        return
-    for index in range(torch.cuda.device_count()):
-        total = torch.cuda.get_device_properties(index).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), index)
+    return hold, device_known
 
 
 def die_with_parent(by: int = signal.SIGKILL) -> None:

@@ -21,7 +21,7 @@ from ..records import (
     Versions,
 )
 from . import host, shared_memory
-from .faults import outcome_of_exit
+from .faults import headline, outcome_of_exit
 from .hearing import Hearing, LastWords, Silence
 from .interrupts import held_back
 from .launch import Launched
@@ -31,6 +31,7 @@ from .messages import (
     Ended,
     Found,
     FromWorker,
+    GpuInUse,
     Message,
     PairsResult,
     Progress,
@@ -112,6 +113,7 @@ class Worker:
         self.order = order
         self.log = log
         self.parallelism: Parallelism | None = None
+        self.in_use: tuple[GpuInUse, ...] = ()
         self._silence_s = silence_s
         self._setup_s = setup_s
         self._oom_kills = host.num_oom_kills()
@@ -166,6 +168,7 @@ class Worker:
                 raise RanksStarting(message.world_size, message.own_rank)
             if isinstance(message, Found):
                 self.parallelism = message.parallelism
+                self.in_use = message.in_use
                 return message.discovery, message.device
 
     def run(self, order: RunTrial) -> tuple[Trial, tuple[StepSample, ...]]:
@@ -363,8 +366,8 @@ def over(message: Raised | Ended | CannotSteer) -> WorkerGone:
     """What the last words of a script mean."""
     if isinstance(message, Raised):
         outcome: Outcome = "out_of_memory" if message.out_of_memory else "exception"
-        first = message.text.strip().splitlines()
-        text = f"{message.kind}: {first[0]}" if first else message.kind
+        said = headline(message.text)
+        text = f"{message.kind}: {said}" if said else message.kind
         return WorkerGone(outcome, text, message)
     if isinstance(message, Ended):
         return WorkerGone(

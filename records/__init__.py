@@ -33,6 +33,7 @@ from .analysis import (
 )
 from .base import SCHEMA_VERSION, Record, Spread
 from .checkup import Check, CheckState, Checkup
+from .clocks import GPU_LIMITS, GPU_SETTINGS
 from .comparison import Change, Comparison, Difference, shared_size
 from .devices import DeviceRun, DevicesRecord, TwinCheck
 from .distribution import (
@@ -101,6 +102,8 @@ from .trial import (
 )
 
 __all__ = [
+    "GPU_LIMITS",
+    "GPU_SETTINGS",
     "SCHEMA_VERSION",
     "Advice",
     "Analysis",

@@ -199,6 +199,7 @@ class Counters(Record, frozen=True, kw_only=True):
         memory_used_bytes: the highest value seen on the device, other processes included.
         process_memory_bytes: the highest value seen of the probed processes alone.
         energy_j: the driver's energy counter, end of the window less its begin.
+        energy_update_s: between two moves of the counter, where samples saw it stand still.
         throttle_reasons: what lowered the clocks in any sample, the most frequent first; an idle
             GPU is no reason.
         throttled_pct: share of samples in which a power or thermal limit lowered the clocks.
@@ -217,6 +218,7 @@ class Counters(Record, frozen=True, kw_only=True):
     process_memory_bytes: int | None = None
     power_w: float | None = None
     energy_j: float | None = None
+    energy_update_s: float | None = None
     temperature_c: float | None = None
     sm_clock_mhz: float | None = None
     throttle_reasons: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from ..advisor.facts import failed, ran
+from ..advisor.known_failures import known_failure
 from ..errors import BatchAdvisorError, RunError, ScriptError, UsageError
 from ..probes.device_faults import device_fault
 from ..probes.messages import CannotSteer, Ended, Raised
@@ -49,6 +50,9 @@ def error_of(
     fault = _fault_of(gone.detail, options.device)
     if fault is not None:
         return fault
+    known = known_failure(gone.detail)
+    if known is not None:
+        return RunError(f"{known.what} ({gone.detail}).", known.remedy)
     if isinstance(message, Raised):
         if options.module and _is_no_module(message, script):
             return UsageError(
@@ -106,7 +110,14 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
             return fault
     own = record.discovery.native_batch_size if record.discovery is not None else None
     raised = next(
-        (one for one in bad if one.outcome == "exception" and one.batch_size == own), None
+        (
+            one
+            for one in bad
+            if one.outcome == "exception"
+            and one.batch_size == own
+            and known_failure(one.detail) is None
+        ),
+        None,
     )
     if raised is not None and own not in {one.batch_size for one in ran(record)}:
         what = f"the script raised {raised.detail}, at batch {own}, its own size."
@@ -119,6 +130,9 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
         what = f"nothing fits: batch {smallest.batch_size} needs more than {format_bytes(limit)}."
         return UsageError(what, "Raise --memory-limit, or use a smaller model.")
     last = bad[-1]
+    known = known_failure(last.detail)
+    if known is not None:
+        return RunError(f"{known.what} (batch {last.batch_size}: {last.detail}).", known.remedy)
     what = f"no size could be measured; batch {last.batch_size}: {last.detail}."
     if last.outcome == "exception":
         return ScriptError(what, _mend_the_script(log), script_traceback)

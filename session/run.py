@@ -13,6 +13,7 @@ import msgspec
 
 from ..advisor.advise import advise
 from ..advisor.cost import OVERRUN
+from ..advisor.energy import SHORTEST_S
 from ..advisor.facts import ran
 from ..advisor.search import Done, expected, next_trial
 from ..errors import BatchAdvisorError, RunError, UsageError
@@ -66,6 +67,12 @@ MIN_SAMPLE_S = 0.02
 MAX_TIMED_S = 30.0
 BUDGET_SHARE = 1 / 16
 """A timed phase takes at most so long, and at most this share of the budget."""
+
+
+ENERGY_S = 1.25 * SHORTEST_S
+"""So long every size is timed where its energy counts, whatever the precision by then."""
+ENERGY_SAMPLE_S = 0.1
+"""Steps are then averaged in groups of so long: a window holds 30 of them at most."""
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -248,12 +255,17 @@ class Run:
         goal = self.journal.record.goal
         device = self.journal.record.device
         on_cpu = device is None or device.kind == "cpu"
+        precision = CPU_PRECISION if on_cpu else GPU_PRECISION
+        limit_s = max(1.0, min(MAX_TIMED_S, goal.budget_s * BUDGET_SHARE))
+        sample_s = 0.0 if goal.kind == "memory" or self.workers.brief else MIN_SAMPLE_S
+        if goal.kind == "energy":
+            precision, limit_s, sample_s = 0.0, ENERGY_S, ENERGY_SAMPLE_S
         order = RunTrial(
             request=request,
             ordinal=ordinal,
-            precision=CPU_PRECISION if on_cpu else GPU_PRECISION,
-            min_sample_s=0.0 if goal.kind == "memory" or self.workers.brief else MIN_SAMPLE_S,
-            time_limit_s=max(1.0, min(MAX_TIMED_S, goal.budget_s * BUDGET_SHARE)),
+            precision=precision,
+            min_sample_s=sample_s,
+            time_limit_s=limit_s,
             deadline_s=self._left_s(request),
         )
         since_s, since_cpu_s = time.monotonic(), time.process_time()

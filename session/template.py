@@ -111,6 +111,8 @@ class TemplateWorkers(Workers):
         except (WorkerGone, TimeOver):
             self.end()
             raise
+        if self._settle(worker):
+            return self._start_at(size)
         self._found(worker, *found)
         return worker
 

@@ -82,7 +82,7 @@ _COUNTED: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
     ("power", "power_w", lambda one: f"{one:.0f} W", "median of the samples"),
     ("temperature", "temperature_c", lambda one: f"{one:.0f} °C", "median of the samples"),
     ("SM clock", "sm_clock_mhz", lambda one: f"{one:.0f} MHz", "median of the samples"),
-    ("throttled", "throttled_pct", _percent, "samples with clocks held down by power or heat"),
+    ("throttled", "throttled_pct", _percent, "samples with clocks held down by heat or a brake"),
 )
 
 
