@@ -120,6 +120,11 @@ class _Run:
         except KeyboardInterrupt:
             self._interrupt()
             self._state = "interrupted"
+        except BaseException:
+            self._state = "failed"  # nobody goes on with it
+            with contextlib.suppress(RunError):
+                self._save()
+            raise
         finally:
             self._kill()
         outcome = self._outcome()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from pathlib import Path
 
 from ..advisor.facts import failed, ran
@@ -125,6 +126,16 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
     if last.outcome == "script_ended":
         return RunError(what, "Let it train longer: more epochs, or a larger step limit.")
     return RunError(what, f"Look at its output in {log}.")
+
+
+def tool_failed(error: BaseException) -> ScriptError:
+    """The error for a fault of our own outside the script's process."""
+    text = f"{type(error).__name__}: {error}".rstrip(".: ")
+    return ScriptError(
+        f"batchadvisor itself failed: {text}.",
+        "This is a fault of the tool; please report it with the traceback.",
+        "".join(traceback.format_exception(error)),
+    )
 
 
 def _fault_of(detail: str, device: str) -> RunError | None:

@@ -36,7 +36,7 @@ from ..units import format_seconds
 from .communication import measure_communication
 from .display import Display
 from .events import EventStore
-from .failures import nothing_fits
+from .failures import nothing_fits, tool_failed
 from .journal import Journal
 from .local import LocalWorkers
 from .options import (
@@ -156,6 +156,8 @@ class Run:
         try:
             with contextlib.suppress(RunError):  # a full disk was said before
                 self.workers.close()
+            if error is not None and self.journal.record.state == "running":
+                self._close_the_record(error)
         finally:
             self._display.close()
             wrong = isinstance(error, UsageError) and not self.journal.record.trials
@@ -163,6 +165,15 @@ class Run:
             if not self._keep or (nothing and self._options.resume is None):
                 self._store.discard()
             self._store.close()
+
+    def _close_the_record(self, error: BaseException) -> None:
+        """Nobody goes on with this run: an error that came past `search`, which closes it."""
+        with contextlib.suppress(RunError):
+            if isinstance(error, KeyboardInterrupt):
+                self.journal.change(state="interrupted", stop_reason="interrupted by Ctrl-C")
+            else:
+                reason = str(tool_failed(error).what).rstrip(".")
+                self.journal.change(state="failed", stop_reason=reason)
 
     @contextlib.contextmanager
     def _nothing_left_of_a_start(self) -> Iterator[None]:
@@ -197,6 +208,8 @@ class Run:
             return self._result()
         except BatchAdvisorError as found:
             error = found
+        except Exception as fault:  # noqa: BLE001  ours; what was measured is kept
+            error = tool_failed(fault)
         error = error or nothing_fits(journal.record, self._script_traceback, self._store.log_path)
         error = error or runs_only_as_written(journal.record, self._options)
         if error is not None:
