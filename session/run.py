@@ -17,7 +17,7 @@ from ..advisor.search import Done, expected_steps, next_trial
 from ..errors import BatchAdvisorError, RunError, UsageError
 from ..probes.declared import path_of
 from ..probes.distributed.group import RankGroup
-from ..probes.interrupts import held_back
+from ..probes.interrupts import cause_of, held_back
 from ..probes.messages import Raised, RunTrial
 from ..probes.supervisor import WorkerGone
 from ..records import (
@@ -170,10 +170,13 @@ class Run:
         """Nobody goes on with this run: an error that came past `search`, which closes it."""
         with contextlib.suppress(RunError):
             if isinstance(error, KeyboardInterrupt):
-                self.journal.change(state="interrupted", stop_reason="interrupted by Ctrl-C")
+                self._interrupted(error)
             else:
                 reason = str(tool_failed(error).what).rstrip(".")
                 self.journal.change(state="failed", stop_reason=reason)
+
+    def _interrupted(self, pressed: KeyboardInterrupt) -> None:
+        self.journal.change(state="interrupted", stop_reason=f"interrupted by {cause_of(pressed)}")
 
     @contextlib.contextmanager
     def _nothing_left_of_a_start(self) -> Iterator[None]:
@@ -201,9 +204,9 @@ class Run:
             measure_communication(self.workers, self.journal, self._display)
             self.workers.end()  # its last words belong to the record that is returned
             journal.change(state="finished", stop_reason=step.reason)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as pressed:
             with held_back():  # a second press ends us at once, but not with a wrong record
-                journal.change(state="interrupted", stop_reason="interrupted by Ctrl-C")
+                self._interrupted(pressed)
             self.workers.end()
             return self._result()
         except BatchAdvisorError as found:
@@ -235,8 +238,8 @@ class Run:
         started_s = time.monotonic()
         try:
             trial = self._run(self.workers.ready_for(request), request, ordinal)
-        except KeyboardInterrupt:
-            gone = WorkerGone("interrupted", "Ctrl-C")
+        except KeyboardInterrupt as pressed:
+            gone = WorkerGone("interrupted", cause_of(pressed))
             self._add(self._failed_trial(request, ordinal, gone, started_s))
             raise
         except WorkerGone as over:
