@@ -43,6 +43,7 @@ def signal_of(interrupt: BaseException) -> signal.Signals:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    del frame
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..records import (
@@ -86,6 +86,10 @@ class RanksStarting(Exception):  # noqa: N818  a normal turn of a script
         self.own_rank = own_rank
 
 
+class NoRanks(Exception):  # noqa: N818  a normal turn of a script
+    """The processes that the script started trained nothing, and ended: it goes on itself."""
+
+
 class Worker:
     """One worker process.
 
@@ -152,6 +156,10 @@ class Worker:
     def files(self) -> list[FileTouched]:
         """What the script touched, as far as it was told."""
         return self._hearing.files
+
+    def add_files(self, files: Iterable[FileTouched]) -> None:
+        """What other processes of the script told that they touched."""
+        self._hearing.files += files
 
     def discover(self) -> tuple[Discovery, DeviceInfo]:
         """Waits until the training loop is found.

@@ -26,10 +26,7 @@ def main(read_fd: int, write_fd: int) -> None:
     order = decode_to_worker(line or b"")
     assert isinstance(order, WorkOrder)
     become_the_script(order)
-    from .distributed.spawned import steer_spawned
     from .versions import versions
 
     channel.send(Hello(versions=versions()))
-    if order.door == "loader" and order.lockstep is None:
-        steer_spawned(channel)
     steer(order, channel, started_s, lambda steering: run_script(order, steering))

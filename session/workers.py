@@ -17,7 +17,7 @@ from ..probes.distributed.self_started import SelfStarted
 from ..probes.duty import DutyCycle
 from ..probes.interrupts import held_back
 from ..probes.messages import Progress, WorkOrder
-from ..probes.supervisor import RanksStarting, Worker, WorkerGone
+from ..probes.supervisor import NoRanks, RanksStarting, Worker, WorkerGone
 from ..probes.tree import Tree
 from ..probes.worker_start import Scratch, worker_environment
 from ..records import DeviceInfo, Discovery, Fault, FileTouched, RunRecord, TrialRequest
@@ -84,16 +84,11 @@ class Workers:
         while True:
             worker = self._spawn()
             try:
-                try:
-                    found = worker.discover()
-                except RanksStarting as starting:
-                    assert isinstance(worker, Worker)
-                    worker = self._self_started(worker, starting)
-                    found = worker.discover()
+                worker, discovery, device = self._discover(worker)
             except WorkerGone as gone:
                 self._smaller_or_raise(worker, gone)
                 continue
-            self._found(worker, *found)
+            self._found(worker, discovery, device)
             return worker
 
     def ready_for(self, request: TrialRequest) -> AnyWorker:
@@ -171,6 +166,19 @@ class Workers:
                 on_progress=self._on_progress,
             )
         return self.current
+
+    def _discover(self, worker: AnyWorker) -> tuple[AnyWorker, Discovery, DeviceInfo]:
+        """The training loop, of the script itself or of the ranks that it starts."""
+        while True:
+            try:
+                return worker, *worker.discover()
+            except RanksStarting as starting:
+                assert isinstance(worker, Worker)
+                ranks = self._self_started(worker, starting)
+            try:
+                return ranks, *ranks.discover()
+            except NoRanks:  # they prepared something; the training is still to come
+                self.current = worker
 
     def _self_started(self, worker: Worker, starting: RanksStarting) -> AnyWorker:
         """The script starts ranks itself: from here on they are what is steered."""
