@@ -141,6 +141,7 @@ class Conductor:
             num_ranks=parallelism.world_size or 1,
             num_replicas=max(1, len(parallelism.replicas)),
         )
+        self._tell_files()
         self._send(Found(discovery=discovery, device=self._device.info(), parallelism=parallelism))
         self._next()
 
@@ -363,10 +364,13 @@ class Conductor:
 
     def _finish(self, trial: Trial, steps: tuple[Any, ...] = ()) -> None:
         self._window = None
+        self._tell_files()
+        self._send(Result(trial=trial, steps=steps))
+
+    def _tell_files(self) -> None:
         files = self._touched()
         if files:
             self._send(Touched(files=files))
-        self._send(Result(trial=trial, steps=steps))
 
     def _progress(self, window: Window | TurnsWindow) -> None:
         now = time.monotonic()

@@ -347,9 +347,9 @@ def _fit(sizes: tuple[int, ...], residual: float) -> str:
     return f"fitted to {plural(len(sizes), 'size')}, off by {residual:.1%} at most"
 
 
-def add_touched(page: Page, record: RunRecord) -> None:
+def add_touched(page: Page, files: Sequence[FileTouched]) -> None:
     """Files that the script itself touched while it was probed, and what else changed meanwhile."""
-    told = [one for one in record.files if not one.listed]
+    told = [one for one in files if not one.listed]
     touched = [one for one in told if one.action != "save (not written)"]
     saves = [one for one in told if one.action == "save (not written)"]
     if told:
@@ -359,7 +359,7 @@ def add_touched(page: Page, record: RunRecord) -> None:
         names = ", ".join(one.path for one in saves[:3])
         more = f" and {len(saves) - 3} more" if len(saves) > 3 else ""
         page.entry(f"Saves not written: {names}{more}.")
-    listed = [one for one in record.files if one.listed]
+    listed = [one for one in files if one.listed]
     if listed:
         page.heading("What else changed in the working folder meanwhile")
         _add_files(page, listed)

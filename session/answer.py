@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from ..records import Advice, DeviceInfo, Discovery, RunRecord
+from ..records import Advice, DeviceInfo, Discovery, FileTouched, RunRecord
 from .launch import OPTION
 from .options import without
 from .store import LOG, RECORD, SAMPLES, TRACES
@@ -87,14 +88,18 @@ def answer_json(record: RunRecord, advice: Advice, folder: Path) -> str:
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
 
 
-def discovery_text(discovery: Discovery, device: DeviceInfo) -> str:
+def discovery_text(
+    discovery: Discovery, device: DeviceInfo, files: Sequence[FileTouched] = ()
+) -> str:
     """What `--dry-run` prints."""
     from ..reports.discovery import render
 
-    return render(discovery, device, encoding=sys.stdout.encoding or "ascii")
+    return render(discovery, device, files, encoding=sys.stdout.encoding or "ascii")
 
 
-def discovery_json(discovery: Discovery, device: DeviceInfo) -> str:
+def discovery_json(
+    discovery: Discovery, device: DeviceInfo, files: Sequence[FileTouched] = ()
+) -> str:
     """What `--dry-run --json` prints."""
-    data = {"discovery": discovery, "device": device}
+    data = {"discovery": discovery, "device": device, "files": files}
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()

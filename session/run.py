@@ -24,6 +24,7 @@ from ..records import (
     Advice,
     DeviceInfo,
     Discovery,
+    FileTouched,
     RunRecord,
     ScriptInfo,
     TailCheck,
@@ -94,18 +95,22 @@ def run(options: RunOptions, display: Display, group: RankGroup | None = None) -
 
 def discover(
     options: RunOptions, display: Display, group: RankGroup | None = None
-) -> tuple[Discovery, DeviceInfo]:
-    """Finds the training loop and stops: `--dry-run`. Nothing is kept.
+) -> tuple[Discovery, DeviceInfo, tuple[FileTouched, ...]]:
+    """Finds the training loop and stops: `--dry-run`. Nothing of ours is kept.
+
+    Returns:
+        The loop, the device, and the files that the script touched by then.
 
     Raises:
         BatchAdvisorError: it was not found.
     """
     with Run(options, display, keep=False, group=group) as one:
         one.workers.start()
+        one.workers.end()
         record = one.journal.record
         assert record.discovery is not None
         assert record.device is not None
-        return record.discovery, record.device
+        return record.discovery, record.device, record.files
 
 
 class Run:

@@ -49,6 +49,9 @@ class TestDryRun:
         source = done.discovery.primary.source
         assert source.place.line == line_of(script, '"--batch-size"')
         assert (source.before, source.option) == ("default=32", "--batch-size")
+        # What the script did meanwhile is said, and is not undone.
+        assert done.answer["files"] == [{"path": "notes.txt", "action": "write", "listed": False}]
+        assert set(listing(tmp_path)) == {"notes.txt"}
 
     def test_another_loader(self, tmp_path):
         script = SCRIPTS / "two_loaders.py"

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.records import Distribution, Goal, RankInfo, RunRecord, ScriptInfo
+from batchadvisor.records import Distribution, FileTouched, Goal, RankInfo, RunRecord, ScriptInfo
 from batchadvisor.session.answer import discovery_text, next_command
 
 from ..on_paper import discovery_of, record_of
@@ -98,6 +98,17 @@ def test_a_dry_run_says_what_a_step_is():
     unknown = discovery_of(micro_batches=3, unavailable={"optimizer_steps": "not as many"})
     text = discovery_text(unknown, device)
     assert "Step: not known of how many samples: not as many; " in text
+
+
+def test_a_dry_run_names_the_files_that_were_written():
+    files = [
+        FileTouched(path="out/cache.bin", action="write"),
+        FileTouched(path="model.pt", action="save (not written)"),
+    ]
+    text = discovery_text(discovery_of(), record_of().device, files)
+    assert "What the script itself did to files\n  write  out/cache.bin" in text
+    assert "Saves not written: model.pt." in text
+    assert "files" not in discovery_text(discovery_of(), record_of().device)
 
 
 def test_what_a_dry_run_shows_of_the_script_obeys_no_terminal():
