@@ -171,6 +171,7 @@ def _ended(record: RunRecord) -> list[Finding]:
 
 def _broken(record: RunRecord) -> list[Finding]:
     bad = smallest_bad(record)
+    largest = max((one.batch_size for one in ran(record)), default=0)
     log = "its output and traceback are in the run's log"
     return [
         Finding(
@@ -179,7 +180,7 @@ def _broken(record: RunRecord) -> list[Finding]:
             message=f"batch {one.batch_size} did not run: {one.detail}",
             evidence=(Evidence(metric="batch size", value=one.batch_size),),
             remedy=f"{log}; larger sizes were left out."
-            if bad is not None and bad <= one.batch_size
+            if bad is not None and largest < bad <= one.batch_size
             else f"{log}.",
         )
         for one in failed(record)

@@ -174,6 +174,11 @@ class TestMeasurement:
         found = findings(trial_of(64, 0.1), failure_of(size, "exception"))
         assert ("larger sizes were left out" in found["trial.exception"].remedy) is left_out
 
+    def test_nothing_was_left_out_where_a_larger_size_ran(self):
+        """Memory was refused below it, as a neighbour on the device may cause; --sizes went on."""
+        found = findings(failure_of(64), failure_of(128, "exception"), trial_of(256, 0.4))
+        assert "left out" not in found["trial.exception"].remedy
+
     def test_interrupted_is_no_failure(self):
         assert findings(trial_of(64, 0.1), failure_of(128, "interrupted")) == {}
 
