@@ -376,7 +376,7 @@ def over(message: Raised | Ended | CannotSteer) -> WorkerGone:
         return WorkerGone(outcome, text, message)
     if isinstance(message, Ended):
         return WorkerGone(
-            "script_ended",
+            "crashed" if message.exit_code else "script_ended",  # it gave up, or it was done
             f"the script ended with exit code {message.exit_code} "
             f"after {message.num_steps} optimizer steps",
             message,

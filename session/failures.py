@@ -64,6 +64,12 @@ def error_of(
                 "This is a fault of the tool; please report it with the traceback.",
                 message.traceback,
             )
+        if _asks_for_input(message):
+            return ScriptError(
+                f"{script} asks for input, and standard input is closed under run.",
+                "Give it what it asks for as an argument or in a file.",
+                message.traceback,
+            )
         remedy = f"Mend the script if it fails alone too; its output is in {log}."
         if _lacks_a_launcher(message):
             start = command(
@@ -82,6 +88,10 @@ def error_of(
         f"{script}: {gone.detail}, before the training loop was reached.",
         f"Look at its output in {log}.",
     )
+
+
+def _asks_for_input(message: Raised) -> bool:
+    return message.kind == "EOFError" and "EOF when reading a line" in message.text
 
 
 def _lacks_a_launcher(message: Raised) -> bool:
