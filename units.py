@@ -86,6 +86,8 @@ def format_seconds(seconds: float) -> str:
     ('12.3 ms', '4.2 s', '1 min 15 s', '2 h 30 min')
     >>> format_seconds(0.9997), format_seconds(59.97)  # as they are once rounded
     ('1.0 s', '1 min')
+    >>> format_seconds(300_000), format_seconds(3.5e10)
+    ('3.5 days', '1109 years')
     """
     if seconds < 0.9995:
         return f"{seconds * 1e3:.3g} ms"
@@ -95,7 +97,19 @@ def format_seconds(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     hours, minutes = divmod(round(seconds / 60), 60)
+    if hours >= 72:
+        days = hours / 24 + minutes / 1440
+        return f"{days:.1f} days" if days < 1000 else f"{format_count(round(days / 365.25))} years"
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def format_count(count: int) -> str:
+    """A count, its digits in groups of three where they are too many to be read at once.
+
+    >>> format_count(50000), format_count(10_000_000_000)
+    ('50000', '10,000,000,000')
+    """
+    return str(count) if count < 10_000_000 else f"{count:,}"
 
 
 def format_share(share: float) -> str:

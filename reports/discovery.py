@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..records import DeviceInfo, Discovery, FileTouched, LoaderInfo, OptimizerInfo
-from ..units import format_bytes
+from ..units import format_bytes, format_count
 from .layout import Page
 from .sections import add_touched
 from .wording import clean
@@ -57,7 +57,7 @@ def _batches(loader: LoaderInfo) -> str:
     where = f" {loader.place}" if loader.place is not None else ""
     text = f"Batches{where}: of {loader.batch_size}, sizes get in {loader.steered}"
     if loader.num_samples is not None:
-        text += f"; {loader.num_samples} samples an epoch"
+        text += f"; {format_count(loader.num_samples)} samples an epoch"
     return text + _source_line(loader)
 
 
@@ -69,7 +69,11 @@ def _source_line(loader: LoaderInfo) -> str:
 
 def _loader(loader: LoaderInfo, discovery: Discovery) -> str:
     size = loader.batch_size if loader.batch_size is not None else "?"
-    samples = "unknown length" if loader.num_samples is None else f"{loader.num_samples} samples"
+    samples = (
+        "unknown length"
+        if loader.num_samples is None
+        else f"{format_count(loader.num_samples)} samples"
+    )
     role = (
         "steered"
         if loader.ordinal == discovery.primary_loader

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from ..records import DeviceInfo, Discovery, LoaderInfo, OptimizerInfo, RunRecord
-from ..units import format_bytes, format_seconds
+from ..units import format_bytes, format_count, format_seconds
 from .wording import clean, number
 
 
@@ -65,7 +65,11 @@ def _memory(device: DeviceInfo) -> str:
 
 
 def _loader(loader: LoaderInfo, primary: int) -> str:
-    samples = "unknown length" if loader.num_samples is None else f"{loader.num_samples} samples"
+    samples = (
+        "unknown length"
+        if loader.num_samples is None
+        else f"{format_count(loader.num_samples)} samples"
+    )
     role = ", steered" if loader.ordinal == primary else ""
     place = f"{loader.place}: " if loader.place is not None else ""
     return (

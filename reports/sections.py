@@ -15,11 +15,12 @@ from ..records import (
     TailCheck,
     Training,
 )
-from ..units import format_bytes, format_runs, format_seconds
+from ..units import format_bytes, format_count, format_runs, format_seconds
 from .larger import larger_text
 from .layout import Page
 from .wording import (
     NOT_ACCURACY,
+    ONLY_MEMORY,
     bytes_per_sample,
     evidence_text,
     measured_seconds,
@@ -47,7 +48,14 @@ def add_training(page: Page, advice: Advice) -> None:
         return
     page.heading("What it does to the training")
     page.pairs(training_rows(advice, training))
-    page.entry(NOT_ACCURACY)
+    page.entry(not_compared(advice))
+
+
+def not_compared(advice: Advice) -> str:
+    """What was measured, and that no accuracy was."""
+    choices = (advice.recommended, advice.fastest, advice.native, *advice.sizes)
+    timed = any(one is not None and one.step_s is not None for one in choices)
+    return NOT_ACCURACY if timed else ONLY_MEMORY
 
 
 def training_rows(advice: Advice, training: Training) -> list[tuple[str, str]]:
@@ -76,7 +84,9 @@ def _steps(training: Training) -> str:
     before, after = training.steps_before, training.steps_after
     if before is None or after is None:
         return "not known: nothing says how long an epoch is"
-    return f"{before}, unchanged" if before == after else f"{before} → {after}"
+    if before == after:
+        return f"{format_count(before)}, unchanged"
+    return f"{format_count(before)} → {format_count(after)}"
 
 
 def _epoch(advice: Advice) -> str:

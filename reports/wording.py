@@ -10,7 +10,7 @@ import re
 from math import ceil, floor, log10
 
 from ..records import Evidence, Spread
-from ..units import GIB, MIB, format_bytes, format_measured, format_seconds
+from ..units import GIB, MIB, format_bytes, format_count, format_measured, format_seconds
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|.?)",
@@ -36,6 +36,7 @@ _PLAIN = {
 }
 MAX_TEXT = 500
 NOT_ACCURACY = "Speed was measured, not accuracy: a trained model was not compared."
+ONLY_MEMORY = "Memory was measured, neither speed nor accuracy: no step was timed."
 
 
 def clean(text: str, encoding: str = "utf-8", *, limit: int = MAX_TEXT) -> str:
@@ -202,4 +203,4 @@ def plural(count: int, one: str, many: str = "") -> str:
     >>> plural(1, "size"), plural(3, "process", "processes")
     ('1 size', '3 processes')
     """
-    return f"{count} {one}" if count == 1 else f"{count} {many or one + 's'}"
+    return f"{count} {one}" if count == 1 else f"{format_count(count)} {many or one + 's'}"

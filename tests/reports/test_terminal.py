@@ -16,6 +16,7 @@ from batchadvisor.reports.sizes import size_rows
 from batchadvisor.reports.terminal import render
 from rich.cells import cell_len
 
+from ..on_paper import discovery_of, record_of, trial_of
 from . import builders, samples
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -289,3 +290,20 @@ def test_what_only_a_listing_shows_is_not_laid_at_the_scripts_door():
     assert other.startswith("\n  write  notes.txt\n  By the script's databases")
     alone = shown((msgspec.structs.replace(record, files=(listed,)), advice))
     assert "What the script itself did" not in alone
+
+
+def test_an_endless_epoch_is_readable():
+    """A sampler of 10^10 draws, as makemore's."""
+    record = record_of(
+        [trial_of(32, 0.1)], discovery=discovery_of(native=32, num_samples=10_000_000_000)
+    )
+    text = render(record, advise(record), files=[], next_command="", width=100, color=False)
+    assert "10,000,000,000 samples in batches of 32: 312,500,000 optimizer steps" in text
+    assert " days " in text.partition("epoch time")[2].partition("\n")[0]
+
+
+def test_a_run_that_only_fitted_sizes_says_nothing_of_speed():
+    record = record_of([trial_of(32, peak=2**30)], goal=Goal(kind="memory"))
+    text = render(record, advise(record), files=[], next_command="", width=100, color=False)
+    assert "Memory was measured, neither speed nor accuracy" in text
+    assert "Speed was measured" not in text
