@@ -12,13 +12,16 @@ from .cost import BUDGET_SPENT
 from .facts import (
     confirmations,
     failed,
+    over_target,
     pooled,
     ran,
     searched,
     smallest_bad,
     undisturbed,
+    usable,
 )
 from .knee import fastest, uncompared
+from .remedies import nothing_fits
 from .sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
 from .suspects import slower_than_larger
 from .tail_findings import tail_findings
@@ -131,6 +134,29 @@ def _refused(record: RunRecord) -> list[Finding]:
             severity="info",
             message=f"out of memory at {', '.join(map(str, sizes))} (limit {format_bytes(limit)})",
             evidence=tuple(Evidence(metric="batch size", value=one) for one in sizes),
+        )
+    ]
+
+
+def _nothing_fits(record: RunRecord) -> list[Finding]:
+    """The smallest size that was tried needs too much memory, so that none is left."""
+    refused = {one.batch_size for one in failed(record) if one.outcome == "out_of_memory"}
+    tried = refused | {one.batch_size for one in ran(record)}
+    if record.observed is not None or not tried or any(usable(record, one) for one in tried):
+        return []
+    smallest = min(tried)
+    if smallest not in refused and not over_target(record, smallest):
+        return []
+    limited = record.device is not None and record.device.limit_bytes is not None
+    return [
+        Finding(
+            rule="memory.nothing_fits",
+            severity="error",
+            message=f"not even batch {smallest} fits",
+            evidence=(Evidence(metric="batch size", value=smallest),),
+            remedy=nothing_fits(limited=limited)
+            if smallest == 1
+            else "begin with smaller sizes: --start 1.",
         )
     ]
 
@@ -286,6 +312,7 @@ def _damaged(record: RunRecord) -> list[Finding]:
 
 _RULES: tuple[Callable[[RunRecord], list[Finding]], ...] = (
     _refused,
+    _nothing_fits,
     _broken,
     _ended,
     _out_of_budget,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..records import Advice, DeviceInfo, Discovery, FileTouched, RunRecord
+from ..advisor.advise import advise
+from ..records import Advice, DeviceInfo, Discovery, FileTouched, GoalKind, RunRecord
 from .launch import OPTION
 from .options import without
 from .store import LOG, RECORD, SAMPLES, TRACES
@@ -50,7 +51,10 @@ def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
         return _resume_command(record, folder)
     if (folder / TRACES).exists():
         return f"batchadvisor view {shlex.quote(str(folder))}"
-    other = "memory" if advice.goal.kind != "memory" else "knee"
+    other: GoalKind = "memory" if advice.goal.kind != "memory" else "knee"
+    goal = msgspec.structs.replace(advice.goal, kind=other)
+    if advice.recommended is None and advise(record, goal).recommended is None:
+        return ""  # no goal has an answer: the findings say what to do
     return f"batchadvisor advise --goal {other} {shlex.quote(str(folder))}"
 
 

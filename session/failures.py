@@ -6,6 +6,7 @@ import os
 import traceback
 from pathlib import Path
 
+from ..advisor import remedies
 from ..advisor.facts import failed, ran
 from ..errors import BatchAdvisorError, RunError, ScriptError, UsageError
 from ..probes.device_faults import device_fault
@@ -128,7 +129,10 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
     limit = record.device.capacity_bytes if record.device is not None else 0
     if smallest.outcome == "out_of_memory":
         what = f"nothing fits: batch {smallest.batch_size} needs more than {format_bytes(limit)}."
-        return UsageError(what, "Raise --memory-limit, or use a smaller model.")
+        limited = record.device is not None and record.device.limit_bytes is not None
+        if smallest.batch_size > 1:
+            return UsageError(what, "Begin with smaller sizes: --start 1.")
+        return UsageError(what, remedies.nothing_fits(limited=limited))
     last = bad[-1]
     what = f"no size could be measured; batch {last.batch_size}: {last.detail}."
     if last.outcome == "exception":
@@ -169,7 +173,8 @@ def _out_of_memory(
         what = f"the script ran out of memory before its first step{had}."
     else:
         what = f"nothing fits: batch {batch_cap or 1} needs more memory{limit}{had}."
-    return UsageError(what, "Raise --memory-limit, or use a smaller model.")
+    limited = options.memory_limit_bytes is not None
+    return UsageError(what, remedies.nothing_fits(limited=limited))
 
 
 def _mend_the_script(log: Path) -> str:
