@@ -53,8 +53,13 @@ WAITED = "it waited for another rank"
 """What is said of a rank that hung inside a collective."""
 ENDED = "it was ended with the others"
 """What is said of a rank that we ended because another one was over."""
-_COLLECTIVE = ("/torch/distributed/", "/torch/autograd/graph.py")
-"""Where the main thread is while it waits: DDP's collectives run inside the backward pass."""
+_COLLECTIVE = (
+    "/torch/distributed/",
+    "/torch/autograd/graph.py",
+    "/probes/distributed/lockstep.py",
+)
+"""Where the main thread is while it waits: DDP's collectives run inside the backward pass, and
+between two steps we hold a rank back until the others have come."""
 
 
 class WorkerGone(Exception):  # noqa: N818  a normal way for a trial to end
@@ -338,7 +343,7 @@ class Worker:
             time.sleep(GRACE_S)
         self.end()
         detail = f"nothing was heard for {silence_s:.3g} s; stacks are in the log"
-        if self.order.lockstep is not None and _waits_for_others(self.log, before):
+        if self.order.lockstep is not None and waits_for_others(self.log, before):
             detail += f"; {WAITED}"
         return WorkerGone("hung", detail)
 
@@ -384,7 +389,7 @@ def over(message: Raised | Ended | CannotSteer) -> WorkerGone:
     return WorkerGone("no_step", message.reason, message)
 
 
-def _waits_for_others(log: Path, offset: int) -> bool:
+def waits_for_others(log: Path, offset: int) -> bool:
     """Whether the stacks written after `offset` show the main thread inside a collective."""
     with contextlib.suppress(OSError):
         text = log.read_bytes()[offset:].decode(errors="replace")
