@@ -15,7 +15,7 @@ from batchadvisor.probes.distributed.group import RankGroup
 from batchadvisor.probes.distributed.group_worker import rank_environment
 from batchadvisor.probes.distributed.lockstep import Agreement
 from batchadvisor.probes.distributed.meeting import free_port, look_up, publish
-from batchadvisor.probes.distributed.messages import Address, Join, dial
+from batchadvisor.probes.distributed.messages import Address, Join, dial, read_join
 from batchadvisor.probes.distributed.ranks import Rank, detect_rank
 from batchadvisor.probes.distributed.referee import Referee
 from batchadvisor.probes.messages import Lockstep, Raised
@@ -258,8 +258,8 @@ class TestCauses:
             silent.settimeout(60)
             connection, _ = silent.accept()
             with connection:
-                connection.recv(1000)  # who it is
-                connection.recv(1)  # its step is over
+                assert read_join(connection, 10.0) is not None
+                assert connection.recv(1) == b"1"  # its step is over
                 rank.send_signal(signal.SIGUSR1)
                 deadline = time.monotonic() + 10
                 while "Current thread" not in log.read_text() and time.monotonic() < deadline:
