@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from ..records import (
     Advice,
     Choice,
@@ -171,6 +173,8 @@ def add_tail(page: Page, advice: Advice) -> None:
 def tail_texts(advice: Advice) -> list[tuple[str, bool]]:
     """Sentences about the last batch, and whether each is bad news."""
     tail, check = advice.tail, advice.tail_check
+    if check is not None and any(one.rule == "tail.crash" for one in advice.findings):
+        check = msgspec.structs.replace(check, detail="see Findings")  # there it stands in full
     failed = check is not None and (
         check.outcome != "ok" or bool(check.num_non_finite) or bool(check.num_non_finite_norms)
     )

@@ -10,7 +10,16 @@ from pathlib import Path
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.records import Fault, FileTouched, Finding, Goal, RunRecord, ScriptInfo, Turns
+from batchadvisor.records import (
+    Fault,
+    FileTouched,
+    Finding,
+    Goal,
+    RunRecord,
+    ScriptInfo,
+    TailCheck,
+    Turns,
+)
 from batchadvisor.reports.charts import throughput
 from batchadvisor.reports.sizes import size_rows
 from batchadvisor.reports.terminal import render
@@ -307,3 +316,16 @@ def test_a_run_that_only_fitted_sizes_says_nothing_of_speed():
     text = render(record, advise(record), files=[], next_command="", width=100, color=False)
     assert "Memory was measured, neither speed nor accuracy" in text
     assert "Speed was measured" not in text
+
+
+def test_why_a_last_batch_failed_stands_once():
+    said = "ValueError: Expected more than 1 value per channel"
+    check = TailCheck(num_samples=1, outcome="exception", detail=said)
+    trials = [
+        trial_of(13, 0.1),
+        trial_of(1, ordinal=1, purpose="tail", outcome="exception", detail=said, tail=check),
+    ]
+    record = record_of(trials, discovery=discovery_of(native=13, num_samples=40))
+    text = render(record, advise(record), files=[], next_command="", width=160, color=False)
+    assert text.count("Expected more than 1 value") == 1
+    assert "A step of 1 sample was executed and failed, exception: see Findings" in text
