@@ -123,7 +123,7 @@ class TestUnits:
 
     @given(st.floats(0.001, 10**6))
     def test_formatted_seconds_name_a_unit(self, seconds):
-        assert format_seconds(seconds).split()[-1] in ("ms", "s", "min", "h")
+        assert format_seconds(seconds).split()[-1] in ("ms", "s", "min", "h", "days")
 
     @given(st.floats(1e-3, 1e12), st.sampled_from([0.001, 0.01, 0.2]))
     def test_measured_values_keep_two_digits_at_least(self, value, error):
