@@ -10,9 +10,10 @@ from ..units import format_bytes
 from . import batch_findings, device_findings, disturbances
 from .confirm import DISAGREEMENT, disagreement
 from .cost import BUDGET_SPENT
-from .facts import failed, ran, searched, smallest_bad
+from .facts import failed, over_target, ran, searched, smallest_bad, usable
 from .knee import fastest, uncompared
 from .known_failures import known_failure
+from .remedies import nothing_fits
 from .sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
 from .suspects import slower_than_larger
 from .tail_findings import tail_findings
@@ -98,6 +99,29 @@ def _refused(record: RunRecord) -> list[Finding]:
     ]
 
 
+def _nothing_fits(record: RunRecord) -> list[Finding]:
+    """The smallest size that was tried needs too much memory, so that none is left."""
+    refused = {one.batch_size for one in failed(record) if one.outcome == "out_of_memory"}
+    tried = refused | {one.batch_size for one in ran(record)}
+    if record.observed is not None or not tried or any(usable(record, one) for one in tried):
+        return []
+    smallest = min(tried)
+    if smallest not in refused and not over_target(record, smallest):
+        return []
+    limited = record.device is not None and record.device.limit_bytes is not None
+    return [
+        Finding(
+            rule="memory.nothing_fits",
+            severity="error",
+            message=f"not even batch {smallest} fits",
+            evidence=(Evidence(metric="batch size", value=smallest),),
+            remedy=nothing_fits(limited=limited)
+            if smallest == 1
+            else "begin with smaller sizes: --start 1.",
+        )
+    ]
+
+
 def _out_of_budget(record: RunRecord) -> list[Finding]:
     """The budget ended the search, so that what was not tried may be better."""
     if record.stop_reason != BUDGET_SPENT or record.goal.sizes:
@@ -135,6 +159,7 @@ def _ended(record: RunRecord) -> list[Finding]:
 def _broken(record: RunRecord) -> list[Finding]:
     bad = smallest_bad(record)
     smallest = min((one.batch_size for one in ran(record)), default=None)
+    largest = max((one.batch_size for one in ran(record)), default=0)
     log = "its output and traceback are in the run's log"
     found = []
     for one in failed(record):
@@ -143,7 +168,8 @@ def _broken(record: RunRecord) -> list[Finding]:
         smaller_ran = smallest is not None and smallest < one.batch_size
         known = known_failure(one.detail, smaller_ran=smaller_ran)
         because = f" ({known.what})" if known is not None else ""
-        left_out = "; larger sizes were left out" if bad and bad <= one.batch_size else ""
+        bounds = bad is not None and largest < bad <= one.batch_size
+        left_out = "; larger sizes were left out" if bounds else ""
         found.append(
             Finding(
                 rule=f"trial.{one.outcome}",
@@ -254,6 +280,7 @@ def _damaged(record: RunRecord) -> list[Finding]:
 
 _RULES: tuple[Callable[[RunRecord], list[Finding]], ...] = (
     _refused,
+    _nothing_fits,
     _broken,
     _ended,
     _out_of_budget,

@@ -57,6 +57,21 @@ _INFERENCE: dict[Limit, str] = {
 UNTIMED = "time a larger batch; where it gains nothing, lower precision or torch.compile."
 """For a device that computes all the time where nothing says what a larger batch gains."""
 
+SMALLER = (
+    "Lower precision, gradient checkpointing, an optimizer with less state, smaller or shorter "
+    "samples, a smaller model, or its weights over several GPUs (FSDP) need less memory"
+)
+
+
+def nothing_fits(*, limited: bool) -> str:
+    """What to do where not even a batch of 1 fits.
+
+    Args:
+        limited: the limit is the user's own, and not the device's.
+    """
+    return f"{SMALLER}; --memory-limit may be raised." if limited else f"{SMALLER}."
+
+
 LOADING: dict[Helps, str] = {
     "does not help": "a larger batch does not help, its loading takes longer in proportion.",
     "helps": "a larger batch helps as well: by the timed sizes its wait does not grow in "

@@ -148,6 +148,7 @@ class Conductor:
             num_replicas=max(1, len(parallelism.replicas)),
         )
         info = self._device.info()
+        self._tell_files()
         self._send(Found(discovery=discovery, device=info, parallelism=parallelism, in_use=in_use))
         self.device_known(info.kind)
         self._next()
@@ -386,10 +387,13 @@ class Conductor:
         if self._evidence is not None:
             self._evidence.close()
             self._evidence = None
+        self._tell_files()
+        self._send(Result(trial=trial, steps=steps))
+
+    def _tell_files(self) -> None:
         files = self._touched()
         if files:
             self._send(Touched(files=files))
-        self._send(Result(trial=trial, steps=steps))
 
     def _progress(self, window: Window | TurnsWindow) -> None:
         if not self._signs.due(window.phase):

@@ -124,6 +124,10 @@ class RunPairs(Message, frozen=True, kw_only=True):
     time_limit_s: float
 
 
+class GoOn(Message, frozen=True):
+    """To a process that the script started and that trained nothing: end as you would alone."""
+
+
 # worker to supervisor ------------------------------------------------------------------------
 
 
@@ -287,7 +291,7 @@ FromWorker = (
     | CannotSteer
     | Touched
 )
-ToWorker = WorkOrder | RunTrial | RunPairs
+ToWorker = WorkOrder | RunTrial | RunPairs | GoOn
 
 
 class ChannelClosedError(Exception):

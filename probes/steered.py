@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 from .messages import CannotSteer, Channel, Ended, Raised, Touched, WorkOrder
 
@@ -24,12 +24,18 @@ _PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
 
 
 def steer(
-    order: WorkOrder, channel: Channel, started_s: float, run: Callable[[Any], None]
-) -> NoReturn:
+    order: WorkOrder,
+    channel: Channel,
+    started_s: float,
+    run: Callable[[Any], None],
+    *,
+    may_go_on: bool = False,
+) -> None:
     """Runs the script in this process, steered, until the supervisor ends it.
 
     Args:
         run: the script, given what goes between it and torch.
+        may_go_on: returns where the supervisor lets go of a process that trained nothing.
     """
     from .conductor import Conductor
     from .devices import lift_process_memory_limit
@@ -45,10 +51,13 @@ def steer(
     conductor.parameters = steering.parameters
     hold, conductor.device_known = _limits(order)
     install(steering, files.saved, hold)
+    no_ranks: Callable[[], bool] = bool
     if order.door == "loader" and order.lockstep is None:
         from .distributed.programs import steer_programs
+        from .distributed.spawned import steer_spawned
 
         steer_programs(channel, order, lambda: conductor.has_loop, conductor.join)
+        no_ranks = steer_spawned(channel, lambda: conductor.has_loop)
     keras = KerasDoor(conductor, steering, order, started_s)
     keras.install()
     files.install()
@@ -65,12 +74,20 @@ def steer(
     except BaseException as error:  # noqa: BLE001
         lift_process_memory_limit()
         message = _raised(error, steering)
-    if isinstance(message, Ended) and not (message.exit_code or message.num_steps):
+    if is_idle(message) and not may_go_on:
         message = _without_fit() if keras.imported else message
+        message = _without_ranks() if no_ranks() else message
     _say(channel, message, files.take())
+    if may_go_on and is_idle(message) and channel.receive_line() is not None:
+        return
     # The supervisor ends the process group, so that no exit hook of the script runs.
     while True:
         time.sleep(3600)
+
+
+def is_idle(message: object) -> bool:
+    """Whether these are the last words of a process that ended well and trained nothing."""
+    return isinstance(message, Ended) and not (message.exit_code or message.num_steps)
 
 
 def _say(channel: Channel, message: Raised | Ended | CannotSteer, touched: Any) -> None:
@@ -173,6 +190,17 @@ def _without_fit() -> CannotSteer:
     return CannotSteer(
         reason="the script imports Keras, and ended without a call of Model.fit",
         remedy="let it call fit; a loop of its own goes through a declared workload (--workload).",
+    )
+
+
+def _without_ranks() -> CannotSteer:
+    import torch
+
+    why = "" if torch.cuda.device_count() else ", and no GPU is visible"
+    return CannotSteer(
+        reason="the script asks torch.multiprocessing for 0 ranks (nprocs=0), and trains in no "
+        f"other way{why}",
+        remedy="let it start at least one rank: on the CPU with gloo, or where GPUs are visible.",
     )
 
 

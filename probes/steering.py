@@ -18,7 +18,7 @@ import torch
 from ..records import Discovery, Door, InputSize
 from .batch_sampler import SteeredBatchSampler
 from .batch_size_source import find_batch_size_source
-from .call_site import user_call_site
+from .call_site import user_call_sites
 from .discovery import CycleFinder, Rhythm
 from .loaders import LoaderHandle, is_training_fetch
 from .norm_inputs import NormInputs
@@ -127,9 +127,11 @@ class Steering:
 
     def made_loader(self, loader: Any) -> None:
         """A DataLoader was constructed."""
-        place = user_call_site()
+        place, *callers = user_call_sites() or (None,)
         size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
-        source = find_batch_size_source(place, size, self._arguments) if place else None
+        source = None
+        if place is not None:
+            source = find_batch_size_source(place, size, self._arguments, callers)
         if isinstance(loader.batch_sampler, SteeredBatchSampler):
             # A framework wraps a loader of the script's: its line is the one to change.
             original = loader.batch_sampler.handle

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..records import (
@@ -53,8 +53,13 @@ WAITED = "it waited for another rank"
 """What is said of a rank that hung inside a collective."""
 ENDED = "it was ended with the others"
 """What is said of a rank that we ended because another one was over."""
-_COLLECTIVE = ("/torch/distributed/", "/torch/autograd/graph.py")
-"""Where the main thread is while it waits: DDP's collectives run inside the backward pass."""
+_COLLECTIVE = (
+    "/torch/distributed/",
+    "/torch/autograd/graph.py",
+    "/probes/distributed/lockstep.py",
+)
+"""Where the main thread is while it waits: DDP's collectives run inside the backward pass, and
+between two steps we hold a rank back until the others have come."""
 
 
 class WorkerGone(Exception):  # noqa: N818  a normal way for a trial to end
@@ -84,6 +89,10 @@ class RanksStarting(Exception):  # noqa: N818  a normal turn of a script
         super().__init__(world_size)
         self.world_size = world_size
         self.own_rank = own_rank
+
+
+class NoRanks(Exception):  # noqa: N818  a normal turn of a script
+    """The processes that the script started trained nothing, and ended: it goes on itself."""
 
 
 class Worker:
@@ -150,6 +159,10 @@ class Worker:
     def files(self) -> list[FileTouched]:
         """What the script touched, as far as it was told."""
         return self._hearing.files
+
+    def add_files(self, files: Iterable[FileTouched]) -> None:
+        """What other processes of the script told that they touched."""
+        self._hearing.files += files
 
     def discover(self, until_s: float | None = None) -> tuple[Discovery, DeviceInfo]:
         """Waits until the training loop is found.
@@ -333,7 +346,7 @@ class Worker:
             time.sleep(GRACE_S)
         self.end()
         detail = f"nothing was heard for {silence_s:.3g} s; stacks are in the log"
-        if self.order.lockstep is not None and _waits_for_others(self.log, before):
+        if self.order.lockstep is not None and waits_for_others(self.log, before):
             detail += f"; {WAITED}"
         return WorkerGone("hung", detail)
 
@@ -371,7 +384,7 @@ def over(message: Raised | Ended | CannotSteer) -> WorkerGone:
         return WorkerGone(outcome, text, message)
     if isinstance(message, Ended):
         return WorkerGone(
-            "script_ended",
+            "crashed" if message.exit_code else "script_ended",  # it gave up, or it was done
             f"the script ended with exit code {message.exit_code} "
             f"after {message.num_steps} optimizer steps",
             message,
@@ -379,7 +392,7 @@ def over(message: Raised | Ended | CannotSteer) -> WorkerGone:
     return WorkerGone("no_step", message.reason, message)
 
 
-def _waits_for_others(log: Path, offset: int) -> bool:
+def waits_for_others(log: Path, offset: int) -> bool:
     """Whether the stacks written after `offset` show the main thread inside a collective."""
     with contextlib.suppress(OSError):
         text = log.read_bytes()[offset:].decode(errors="replace")

@@ -17,7 +17,7 @@ Outcome = Literal[
     "wrong_size",  # another batch size arrived than the one asked for
     "no_step",  # batches flowed, the optimizer did not step
     "script_ended",  # the script finished before the window was complete
-    "interrupted",  # Ctrl-C
+    "interrupted",  # Ctrl-C, SIGTERM or SIGHUP; the detail says which
 ]
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import traceback
 from pathlib import Path
 
+from ..advisor import remedies
 from ..advisor.facts import failed, ran
 from ..advisor.known_failures import known_failure
 from ..errors import BatchAdvisorError, RunError, ScriptError, UsageError
@@ -67,6 +69,12 @@ def error_of(
                 "This is a fault of the tool; please report it with the traceback.",
                 message.traceback,
             )
+        if _asks_for_input(message):
+            return ScriptError(
+                f"{script} asks for input, and standard input is closed under run.",
+                "Give it what it asks for as an argument or in a file.",
+                message.traceback,
+            )
         remedy = f"Mend the script if it fails alone too; its output is in {log}."
         if _lacks_a_launcher(message):
             start = command(
@@ -85,6 +93,10 @@ def error_of(
         f"{script}: {gone.detail}, before the training loop was reached.",
         f"Look at its output in {log}.",
     )
+
+
+def _asks_for_input(message: Raised) -> bool:
+    return message.kind == "EOFError" and "EOF when reading a line" in message.text
 
 
 def _lacks_a_launcher(message: Raised) -> bool:
@@ -128,7 +140,10 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
     limit = record.device.capacity_bytes if record.device is not None else 0
     if smallest.outcome == "out_of_memory":
         what = f"nothing fits: batch {smallest.batch_size} needs more than {format_bytes(limit)}."
-        return UsageError(what, "Raise --memory-limit, or use a smaller model.")
+        limited = record.device is not None and record.device.limit_bytes is not None
+        if smallest.batch_size > 1:
+            return UsageError(what, "Begin with smaller sizes: --start 1.")
+        return UsageError(what, remedies.nothing_fits(limited=limited))
     last = bad[-1]
     known = known_failure(last.detail)
     if known is not None:
@@ -139,6 +154,16 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
     if last.outcome == "script_ended":
         return RunError(what, "Let it train longer: more epochs, or a larger step limit.")
     return RunError(what, f"Look at its output in {log}.")
+
+
+def tool_failed(error: BaseException) -> ScriptError:
+    """The error for a fault of our own outside the script's process."""
+    text = f"{type(error).__name__}: {error}".rstrip(".: ")
+    return ScriptError(
+        f"batchadvisor itself failed: {text}.",
+        "This is a fault of the tool; please report it with the traceback.",
+        "".join(traceback.format_exception(error)),
+    )
 
 
 def _fault_of(detail: str, device: str) -> RunError | None:
@@ -162,7 +187,8 @@ def _out_of_memory(
         what = f"the script ran out of memory before its first step{had}."
     else:
         what = f"nothing fits: batch {batch_cap or 1} needs more memory{limit}{had}."
-    return UsageError(what, "Raise --memory-limit, or use a smaller model.")
+    limited = options.memory_limit_bytes is not None
+    return UsageError(what, remedies.nothing_fits(limited=limited))
 
 
 def _mend_the_script(log: Path) -> str:

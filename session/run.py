@@ -21,13 +21,14 @@ from ..probes.clean_steps import with_stops
 from ..probes.declared import path_of
 from ..probes.distributed.group import RankGroup
 from ..probes.hearing import TimeOver
-from ..probes.interrupts import held_back
+from ..probes.interrupts import cause_of, held_back
 from ..probes.messages import Raised, RunTrial
 from ..probes.supervisor import WorkerGone
 from ..records import (
     Advice,
     DeviceInfo,
     Discovery,
+    FileTouched,
     RunRecord,
     ScriptInfo,
     TailCheck,
@@ -40,7 +41,7 @@ from ..units import format_seconds
 from .communication import measure_communication
 from .display import Display
 from .events import EventStore
-from .failures import nothing_fits
+from .failures import nothing_fits, tool_failed
 from .journal import Journal
 from .local import LocalWorkers
 from .options import (
@@ -104,18 +105,22 @@ def run(options: RunOptions, display: Display, group: RankGroup | None = None) -
 
 def discover(
     options: RunOptions, display: Display, group: RankGroup | None = None
-) -> tuple[Discovery, DeviceInfo]:
-    """Finds the training loop and stops: `--dry-run`. Nothing is kept.
+) -> tuple[Discovery, DeviceInfo, tuple[FileTouched, ...]]:
+    """Finds the training loop and stops: `--dry-run`. Nothing of ours is kept.
+
+    Returns:
+        The loop, the device, and the files that the script touched by then.
 
     Raises:
         BatchAdvisorError: it was not found.
     """
     with Run(options, display, keep=False, group=group) as one:
         one.workers.start()
+        one.workers.end()
         record = one.journal.record
         assert record.discovery is not None
         assert record.device is not None
-        return record.discovery, record.device
+        return record.discovery, record.device, record.files
 
 
 class Run:
@@ -166,6 +171,8 @@ class Run:
         try:
             with contextlib.suppress(RunError):  # a full disk was said before
                 self.workers.close()
+            if error is not None and self.journal.record.state == "running":
+                self._close_the_record(error)
         finally:
             self._display.close()
             wrong = isinstance(error, UsageError) and not self.journal.record.trials
@@ -173,6 +180,18 @@ class Run:
             if not self._keep or (nothing and self._options.resume is None):
                 self._store.discard()
             self._store.close()
+
+    def _close_the_record(self, error: BaseException) -> None:
+        """Nobody goes on with this run: an error that came past `search`, which closes it."""
+        with contextlib.suppress(RunError):
+            if isinstance(error, KeyboardInterrupt):
+                self._interrupted(error)
+            else:
+                reason = str(tool_failed(error).what).rstrip(".")
+                self.journal.change(state="failed", stop_reason=reason)
+
+    def _interrupted(self, pressed: KeyboardInterrupt) -> None:
+        self.journal.change(state="interrupted", stop_reason=f"interrupted by {cause_of(pressed)}")
 
     @contextlib.contextmanager
     def _nothing_left_of_a_start(self) -> Iterator[None]:
@@ -200,13 +219,15 @@ class Run:
             measure_communication(self.workers, self.journal, self._display)
             self.workers.end()  # its last words belong to the record that is returned
             journal.change(state="finished", stop_reason=step.reason)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as pressed:
             with held_back():  # a second press ends us at once, but not with a wrong record
-                journal.change(state="interrupted", stop_reason="interrupted by Ctrl-C")
+                self._interrupted(pressed)
             self.workers.end()
             return self._result()
         except BatchAdvisorError as found:
             error = found
+        except Exception as fault:  # noqa: BLE001  ours; what was measured is kept
+            error = tool_failed(fault)
         error = error or nothing_fits(journal.record, self._script_traceback, self._store.log_path)
         error = error or runs_only_as_written(journal.record, self._options)
         if error is not None:
@@ -233,8 +254,8 @@ class Run:
         self.workers.until_s = started_s + self._left_s(request)
         try:
             trial = self._run(self.workers.ready_for(request), request, ordinal)
-        except KeyboardInterrupt:
-            gone = WorkerGone("interrupted", "Ctrl-C")
+        except KeyboardInterrupt as pressed:
+            gone = WorkerGone("interrupted", cause_of(pressed))
             self._add(self._failed_trial(request, ordinal, gone, started_s))
             raise
         except TimeOver:

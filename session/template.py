@@ -107,7 +107,7 @@ class TemplateWorkers(Workers):
         self._size = size
         worker = self._spawn()
         try:
-            found = self._discover(worker)
+            found = self._found_by(worker)
         except (WorkerGone, TimeOver):
             self.end()
             raise

@@ -18,7 +18,7 @@ from ..probes.distributed.self_started import SelfStarted
 from ..probes.duty import DutyCycle
 from ..probes.interrupts import held_back
 from ..probes.messages import Progress, WorkOrder
-from ..probes.supervisor import RanksStarting, Worker, WorkerGone
+from ..probes.supervisor import NoRanks, RanksStarting, Worker, WorkerGone
 from ..probes.tree import Tree
 from ..probes.worker_start import Scratch, worker_environment
 from ..records import DeviceInfo, Discovery, Fault, FileTouched, RunRecord, TrialRequest
@@ -105,13 +105,7 @@ class Workers:
             worker = self._spawn()
             self._stand_by(worker.order)
             try:
-                try:
-                    found = self._discover(worker)
-                except RanksStarting as starting:
-                    assert isinstance(worker, Worker)
-                    self.reserve.end()
-                    worker = self._self_started(worker, starting)
-                    found = worker.discover()
+                worker, discovery, device = self._discover(worker)
             except WorkerGone as gone:
                 self._smaller_or_raise(worker, gone)
                 continue
@@ -119,7 +113,7 @@ class Workers:
                 self._display.note("the script names its GPUs by number; starting it again")
                 self.end()
                 continue
-            self._found(worker, *found)
+            self._found(worker, discovery, device)
             self.reserve.settle()
             return worker
 
@@ -188,14 +182,6 @@ class Workers:
 
     # inside ----------------------------------------------------------------------------------
 
-    def _discover(self, worker: AnyWorker) -> tuple[Discovery, DeviceInfo]:
-        """Brings a process to its training loop, within the time that there is.
-
-        Raises:
-            TimeOver: it was not there by then.
-        """
-        return worker.discover(self.until_s) if isinstance(worker, Worker) else worker.discover()
-
     def _spawn(self) -> AnyWorker:
         options = self._options
         number = self._journal.record.num_workers_started
@@ -237,6 +223,28 @@ class Workers:
         gpus, again = settled(self._target.gpus, [one.index for one in in_use])
         self._target = msgspec.structs.replace(self._target, gpus=gpus)
         return again
+
+    def _discover(self, worker: AnyWorker) -> tuple[AnyWorker, Discovery, DeviceInfo]:
+        """The training loop, of the script itself or of the ranks that it starts.
+
+        Raises:
+            TimeOver: it was not found within the time that there is.
+        """
+        while True:
+            try:
+                return worker, *self._found_by(worker)
+            except RanksStarting as starting:
+                assert isinstance(worker, Worker)
+                self.reserve.end()
+                ranks = self._self_started(worker, starting)
+            try:
+                return ranks, *ranks.discover()
+            except NoRanks:  # they prepared something; the training is still to come
+                self.current = worker
+
+    def _found_by(self, worker: AnyWorker) -> tuple[Discovery, DeviceInfo]:
+        """What one process finds, within the time that there is."""
+        return worker.discover(self.until_s) if isinstance(worker, Worker) else worker.discover()
 
     def _self_started(self, worker: Worker, starting: RanksStarting) -> AnyWorker:
         """The script starts ranks itself: from here on they are what is steered."""

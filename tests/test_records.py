@@ -252,6 +252,30 @@ class TestRecord:
         with pytest.raises(UsageError, match=f"is not a record: .*{reason}"):
             read_record(store.folder)
 
+    @pytest.mark.parametrize(
+        ("path", "value", "said"),
+        [
+            ("trials.0.step_s.high", 1e308, r"trials\[0\].step_s.high is 1e\+308"),
+            ("trials.0.samples_per_s.high", 1e308, r"samples_per_s.high is 1e\+308"),
+            ("trials.0.memory.peak_bytes", -5, r"trials\[0\].memory.peak_bytes is -5"),
+            ("device.capacity_bytes", -1, "device.capacity_bytes is -1"),
+            ("discovery.loaders.0.num_samples", 10**18, "num_samples is 1000000000000000000"),
+            ("elapsed_s", -3.0, "elapsed_s is -3.0"),
+            ("discovery.optimizers.0.learning_rate", 1e308, "learning_rate is 1e"),
+        ],
+    )
+    def test_numbers_that_nothing_can_have_measured(self, store, path, value, said):
+        store.save(full_record())
+        data = json.loads(store.record_path.read_text())
+        *holders, name = path.split(".")
+        place = data
+        for one in holders:
+            place = place[int(one) if one.isdecimal() else one]
+        place[name] = value
+        store.record_path.write_text(json.dumps(data))
+        with pytest.raises(UsageError, match=f"is not a record: .*{said}.*nothing can have"):
+            read_record(store.folder)
+
     def test_text_that_is_not_utf_8_is_refused(self, store):
         store.save(full_record())
         path = store.folder / RECORD

@@ -88,3 +88,24 @@ def test_a_script_that_counts_on_the_end_of_an_epoch(own):
     said = str(nothing_fits(record, "", Path("log")))
     assert "Mend the script if it fails alone too" in said
     assert "--template, and {batch_size} in its arguments" in said
+
+
+def test_a_script_that_gives_up_is_not_told_to_train_longer():
+    """`sys.exit(3)` in the middle of the loop is no end of an epoch."""
+    gone = over(Ended(exit_code=3, num_steps=12, num_fetches=12, num_loaders=1))
+    assert gone.outcome == "crashed"
+    bad = trial_of(16, outcome=gone.outcome, detail=gone.detail)
+    said = str(nothing_fits(record_of([bad]), "", Path("out/script.log")))
+    assert "exit code 3 after 12 optimizer steps" in said
+    assert "train longer" not in said
+    assert "out/script.log" in said
+    done = over(Ended(exit_code=0, num_steps=12, num_fetches=12, num_loaders=1))
+    bad = trial_of(16, outcome=done.outcome, detail=done.detail)
+    assert "train longer" in str(nothing_fits(record_of([bad]), "", Path("log")))
+
+
+def test_a_script_that_asks_for_input(tmp_path):
+    said = error("EOFError", "EOF when reading a line", tmp_path)
+    assert "a.py asks for input, and standard input is closed under run." in said
+    assert "Mend the script" not in said
+    assert "Mend the script" in error("EOFError", "Ran out of input", tmp_path)
