@@ -32,7 +32,7 @@ def fixes(pipeline: Pipeline, name: str, *, harmful: bool = True) -> tuple[Fix, 
         harmful: whether the case does harm to this pipeline, or is only said.
     """
     before = row_of(pipeline)
-    offered = []
+    offered: list[Fix] = []
     for remedy in BY_ID[name].fixes:
         fix = _first(pipeline, before, name, remedy, harmful=harmful)
         if fix is not None and fix.snippet not in {other.snippet for other in offered}:
