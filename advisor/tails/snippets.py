@@ -260,7 +260,7 @@ SNIPPETS: dict[str, tuple[str, str]] = {
             "steps = torch.tensor(len(loader), device=device)\n"
             "torch.distributed.all_reduce(steps, op=torch.distributed.ReduceOp.MIN)\n"
             "for batch in itertools.islice(loader, int(steps)):\n"
-            "    ..."
+            "    train_step(batch)"
         ),
     ),
     "join": (
@@ -270,19 +270,24 @@ SNIPPETS: dict[str, tuple[str, str]] = {
             "\n"
             "with Join([ddp_model]):\n"
             "    for batch in loader:\n"
-            "        ..."
+            "        train_step(batch)"
         ),
     ),
     "join.divisor": (
         "divide by the ranks that still have data: the step keeps its size",
-        "with Join([ddp_model], divide_by_initial_world_size=False):\n    ...",
+        (
+            "with Join([ddp_model], divide_by_initial_world_size=False):\n"
+            "    for batch in loader:\n"
+            "        train_step(batch)"
+        ),
     ),
     "join.throw": (
         "stop all ranks at the first that is done, also with SyncBatchNorm",
         (
             "try:\n"
             "    with Join([ddp_model], throw_on_early_termination=True):\n"
-            "        ...\n"
+            "        for batch in loader:\n"
+            "            train_step(batch)\n"
             "except RuntimeError:\n"
             "    pass  # on all ranks: the epoch is over"
         ),
