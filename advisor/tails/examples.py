@@ -20,7 +20,7 @@ def _ranks(num_samples: int, batch_size: int, setup: Any, **fields: Any) -> Pipe
 EXAMPLES: dict[str, Pipeline] = {
     "loader.short": _pipeline(50_000, 503, model=ModelFacts(optimizer="SGD")),
     "loader.no-steps": _pipeline(100, 128, drop_last=True),
-    "iterable.worker-tails": _pipeline(1010, 60, iterable=True, num_workers=4),
+    "iterable.worker-tails": _pipeline(1010, 60, iterable=True, num_workers=2),
     "norm.one-value": _pipeline(1025, 64, model=BATCH_NORM),
     "norm.few-samples": _pipeline(1029, 64, model=BATCH_NORM),
     "loss.empty-batch": _pipeline(50_005, 64, setup="ddp", num_ranks=2, rank_batch_sizes=(48, 16)),
