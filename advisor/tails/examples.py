@@ -23,13 +23,13 @@ EXAMPLES: dict[str, Pipeline] = {
     "iterable.worker-tails": _pipeline(1010, 60, iterable=True, num_workers=2),
     "norm.one-value": _pipeline(1025, 64, model=BATCH_NORM),
     "norm.few-samples": _pipeline(1029, 64, model=BATCH_NORM),
-    "loss.empty-batch": _pipeline(50_005, 64, setup="ddp", num_ranks=2, rank_batch_sizes=(48, 16)),
+    "loss.empty-batch": _pipeline(1029, 64, setup="ddp", num_ranks=2, rank_batch_sizes=(48, 16)),
     "distributed.duplicates": _ranks(17, 4, "ddp"),
     "distributed.no-samples": _ranks(3, 1, "ddp", sampler_drop_last=True),
-    "ddp.no-sampler": _ranks(50_000, 128, "ddp", sampler="plain"),
+    "ddp.no-sampler": _ranks(1000, 50, "ddp", sampler="plain"),
     "ddp.uneven-steps": _ranks(1025, 64, "ddp", sampler="shards"),
     "join.divisor": _ranks(1025, 64, "join"),
-    "ddp.uneven-sizes": _pipeline(50_000, 64, setup="ddp", num_ranks=2, rank_batch_sizes=(48, 16)),
+    "ddp.uneven-sizes": _pipeline(1024, 64, setup="ddp", num_ranks=2, rank_batch_sizes=(48, 16)),
     "syncbn.short-rank": _pipeline(
         1025, 64, model=ModelFacts(sync_batch_norm=1, batch_norm_values=1)
     ),

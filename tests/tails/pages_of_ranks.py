@@ -49,9 +49,9 @@ def run(job, rank):
     lengths, gradients = [], []
 
     def train_step(batch):
-        lengths.append(len(batch[0]))
         model.zero_grad()
         (ddp_model(batch[0]) / model.weight.detach()).mean().backward()
+        lengths.append(len(batch[0]))  # not of a step that Join ends
         gradients.append((model.weight.grad * model.weight).item())
 
     names = {
