@@ -13,7 +13,7 @@ framework("keras")
 framework("tensorflow")
 framework("jax")
 
-pytestmark = pytest.mark.frameworks
+pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(600)]  # ten processes, one by one
 SCRIPT = Path(__file__).with_name("pages_keras.py")
 PAGES = page_fixes("keras-tensorflow", "mirrored", "jax")
 
