@@ -17,6 +17,7 @@ from ..records import (
     Discovery,
     Door,
     FileTouched,
+    LoaderInfo,
     Parallelism,
     RankPairs,
     Trial,
@@ -233,6 +234,7 @@ class Raised(Message, frozen=True, kw_only=True):
         traceback: the script's own, without our frames.
         out_of_memory: whether the exception means that memory was refused.
         peak_bytes: the most that the process had on the device by then, if it can be told.
+        empty: a loader that was to feed the training and gave it no batch.
     """
 
     kind: str
@@ -241,6 +243,7 @@ class Raised(Message, frozen=True, kw_only=True):
     out_of_memory: bool
     num_steps: int = 0
     peak_bytes: int | None = None
+    empty: LoaderInfo | None = None
 
 
 class Ended(Message, frozen=True, kw_only=True):
@@ -250,12 +253,14 @@ class Ended(Message, frozen=True, kw_only=True):
         exit_code: of its `SystemExit`, 0 without one.
         num_steps: optimizer steps seen in all.
         num_fetches: batches fetched with gradients enabled.
+        empty: a loader that was to feed the training and gave it no batch.
     """
 
     exit_code: int
     num_steps: int
     num_fetches: int
     num_loaders: int
+    empty: LoaderInfo | None = None
 
 
 class CannotSteer(Message, frozen=True, kw_only=True):

@@ -183,6 +183,7 @@ def _ended(code: int, steering: Any) -> Ended:
         num_steps=steering.num_steps,
         num_fetches=steering.num_fetches,
         num_loaders=steering.num_loaders,
+        empty=steering.empty,
     )
 
 
@@ -228,6 +229,7 @@ def _raised(error: BaseException, steering: Any) -> Raised:
         out_of_memory=refused,
         num_steps=steering.num_steps,
         peak_bytes=_peak_bytes(),
+        empty=steering.empty,
     )
 
 

@@ -17,6 +17,7 @@ from ..probes.supervisor import WorkerGone
 from ..records import RunRecord
 from ..reports.wording import plural
 from ..units import format_bytes
+from .empty_loader import is_empty, no_batches
 from .options import RunOptions
 
 LOG_TAIL_BYTES = 20_000
@@ -76,6 +77,9 @@ def error_of(
                 message.traceback,
             )
         remedy = f"Mend the script if it fails alone too; its output is in {log}."
+        if message.num_steps == 0 and is_empty(message.empty):
+            what, first = no_batches(message.empty)
+            remedy = f"{what[0].upper()}{what[1:]}. {first} {remedy}"
         if _lacks_a_launcher(message):
             start = command(
                 script, options.arguments, module=options.module, options=("--nproc-per-node", "2")
@@ -216,6 +220,9 @@ def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
             f"found{': ' + said if said else ''}.",
             f"Its output is in {log}.",
         )
+    if message.num_steps == 0 and is_empty(message.empty):
+        what, remedy = no_batches(message.empty)
+        return RunError(f"{script} makes no step: {what}.", remedy)
     if message.num_steps == 0:
         return RunError(
             f"{script} never trains: it ended after {plural(message.num_loaders, 'DataLoader')}, "

@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from batchadvisor.probes.messages import Ended, Raised
 from batchadvisor.probes.supervisor import over
 from batchadvisor.session.failures import error_of, nothing_fits
 from batchadvisor.session.options import RunOptions
 
-from ..on_paper import discovery_of, record_of, trial_of
+from ..on_paper import discovery_of, loader_of, record_of, trial_of
 
 SAID = (
     "Error initializing torch.distributed using env:// rendezvous: environment variable {} "
@@ -57,6 +58,22 @@ def test_the_scripts_own_faults_stay_its_own(kind, text, tmp_path):
 def test_nothing_is_said_of_a_run_without_us(tmp_path):
     """It was not run alone: whether it fails then is for the user to see."""
     assert "Mend the script if it fails alone too" in error("KeyError", "'lr'", tmp_path)
+
+
+def test_a_script_whose_loader_gives_no_batch(tmp_path):
+    """Its own mean over no batches raises; why there were none stands beside it."""
+    loader = msgspec.structs.replace(loader_of(40, drop_last=True), batch_size=64)
+    raised = Raised(
+        kind="ZeroDivisionError", text="float division by zero", traceback="there",
+        out_of_memory=False, empty=loader,
+    )  # fmt: skip
+    options = RunOptions(script="a.py", arguments=())
+    said = str(error_of(over(raised), options, tmp_path, None))
+    assert "ZeroDivisionError" in said
+    assert "Take batch_size = 40, or leave drop_last out" in said
+    assert "40 samples, fewer than one batch of 64" in said
+    kept = msgspec.structs.replace(raised, empty=msgspec.structs.replace(loader, drop_last=False))
+    assert "drop_last" not in str(error_of(over(kept), options, tmp_path, None))
 
 
 def ended(tmp_path, *, num_steps, num_fetches):
