@@ -297,6 +297,8 @@ class Run:
         if self._options.live is None:  # whose steps run in this very process
             cpu_s, lasted_s = time.process_time() - since_cpu_s, time.monotonic() - since_s
             trial = msgspec.structs.replace(trial, tool_cpu_pct=100 * cpu_s / lasted_s)
+        if goal.profile and request.kind == "timed" and request.purpose == "search":
+            trial = trial if request.profile else _without_profile(trial)
         self._store.append([{"trial": ordinal, **msgspec.to_builtins(one)} for one in steps])
         if self.workers.watch is not None:
             trial = self.workers.watch.into(trial, self._store)
@@ -331,6 +333,11 @@ class Run:
     def _add(self, trial: Trial) -> None:
         self.journal.add_trial(trial)
         self._display.trial_done(trial)
+
+
+def _without_profile(trial: Trial) -> Trial:
+    reason = "left out: steps are long against the budget"
+    return msgspec.structs.replace(trial, unavailable={**trial.unavailable, "profile": reason})
 
 
 def workers_for(

@@ -223,10 +223,10 @@ class TestRecord:
             (
                 "trial",
                 {"memory": {"peak_bytes": -5, "peak_source": "x"}},
-                r"-5 .*trials\[0\]\.memory\.peak_bytes",
+                r"trials\[0\]\.memory\.peak_bytes is -5",
             ),
             ("trial", {"memory": {"peak_bytes": 10**19, "peak_source": "x"}}, "memory"),
-            ("trial", {"elapsed_s": 1e308}, r"1e\+308 .*trials\[0\]\.elapsed_s"),
+            ("trial", {"elapsed_s": 1e308}, r"trials\[0\]\.elapsed_s is 1e\+308"),
             ("trial", {"step_s": {**TIME, "high": 1e308}}, r"step_s\.high"),
             ("trial", {"samples_per_s": {**TIME, "high": 1e308}}, r"samples_per_s\.high"),
             ("trial", {"batch_size": 10**18}, r"batch_size"),

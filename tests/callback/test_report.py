@@ -213,7 +213,7 @@ class TestAdvice:
 
     def test_a_run_is_left_alone(self):
         steered = msgspec.structs.replace(record(trial(0, 32)), observed=None)
-        assert advise(steered).headline.startswith("Use batch size 32")
+        assert advise(steered).headline.startswith("Keep batch size 32")
         assert rule(advise(steered), "callback.try") is None
 
 

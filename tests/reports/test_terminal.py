@@ -395,7 +395,8 @@ def test_an_endless_epoch_is_readable():
 
 
 def test_a_run_that_only_fitted_sizes_says_nothing_of_speed():
-    record = record_of([trial_of(32, peak=2**30)], goal=Goal(kind="memory"))
+    trials = [trial_of(8, peak=2**29), trial_of(32, ordinal=1, peak=2**30)]
+    record = record_of(trials, goal=Goal(kind="memory"))
     text = render(record, advise(record), files=[], next_command="", width=100, color=False)
     assert "Memory was measured, neither speed nor accuracy" in text
     assert "Speed was measured" not in text

@@ -54,7 +54,7 @@ class TestAFaultOfTheToolItself:
         assert "batchadvisor itself failed: ZeroDivisionError." in str(result.error)
         assert result.record.state == read_record(Path("out")).state == "failed"
         assert [one.outcome for one in result.record.trials] == ["ok"]
-        assert result.advice.recommended is not None
+        assert len(result.advice.sizes) == 1
 
     @pytest.mark.parametrize(
         ("error", "state"), [(KeyError("there"), "failed"), (KeyboardInterrupt(), "interrupted")]

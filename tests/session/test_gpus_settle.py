@@ -27,6 +27,7 @@ class OnPaper(Workers):
         journal = SimpleNamespace(
             record=SimpleNamespace(trials=(), discovery=None),
             store=SimpleNamespace(folder=tmp_path),
+            keep=False,
         )
         display = SimpleNamespace(note=lambda _: None)
         target = Target(device="cuda", data_limit_bytes=None, gpus=gpus)
@@ -37,7 +38,10 @@ class OnPaper(Workers):
     def _spawn(self):
         self.seen.append(self._target.gpus.variables)
         in_use = tuple(GpuInUse(index=one) for one in self._used)
-        return SimpleNamespace(discover=lambda: (None, None), in_use=in_use)
+        return SimpleNamespace(discover=lambda: (None, None), in_use=in_use, order=None)
+
+    def _stand_by(self, first):
+        pass
 
     def _found(self, *_):
         pass
@@ -89,7 +93,9 @@ def test_each_process_looks_at_the_capacity_again(tmp_path, kind, uuid, now_gib,
     record = record_of()
     first = msgspec.structs.replace(record.device, kind=kind, uuid=uuid and "GPU-1")
     journal = Journal(
-        record=msgspec.structs.replace(record, device=first), store=SimpleNamespace(folder=tmp_path)
+        record=msgspec.structs.replace(record, device=first),
+        store=SimpleNamespace(folder=tmp_path),
+        keep=False,
     )
     notes = []
     target = Target(device="cuda", data_limit_bytes=None)
