@@ -15,6 +15,7 @@ from . import disturbances
 from .by_times import by_times
 from .facts import best_timed
 from .limits import Losses, losses_of, message_of
+from .own_size import says_nothing
 from .remedies import LOADING, UNTIMED, remedy_of
 from .scaling import Scaling, input_share, scaling_at
 from .thresholds import (
@@ -34,11 +35,13 @@ def verdict_at(record: RunRecord, batch_size: int, law: TimeLaw | None) -> Verdi
     if trial is None or trial.step_s is None:
         return Verdict(limit="cannot tell", message="no step was timed at this size")
     on_cpu = record.device is None or record.device.kind == "cpu"
-    if trial.contended and on_cpu:
+    if on_cpu and (trial.contended or says_nothing(trial.samples_per_s)):
         return Verdict(
             limit="cannot tell",
             message="most timed steps were held up from outside the script, so that what a step "
-            "costs by itself is not known",
+            "costs by itself is not known"
+            if trial.contended
+            else "step times differ by more than half, so that they say nothing of their cause",
             remedy=disturbances.remedy(record),
         )
     wait = None if trial.input_wait_s is None else input_share(trial)

@@ -16,6 +16,8 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 
 WIDE = 0.1
 """Narrower intervals are given as plus or minus, however one-sided."""
+VERY_WIDE = 0.5
+"""Wider ones are always given as low to high."""
 SKEWED = 2.0
 """An interval is skewed whose one side is this many times as long as the other."""
 
@@ -51,8 +53,12 @@ class Spread(Record, frozen=True, kw_only=True):
 
     @property
     def is_skewed(self) -> bool:
-        """Whether a plus or minus would misstate the interval: it is wide, and one-sided."""
+        """Whether a plus or minus would misstate the interval: it is wide, and one-sided or so
+        wide that it would reach to zero.
+        """
         if not self.is_interval or self.relative_half_width < WIDE:
             return False
+        if self.relative_half_width > VERY_WIDE:
+            return True
         below, above = self.median - self.low, self.high - self.median
         return max(below, above) > SKEWED * min(below, above)
