@@ -10,20 +10,21 @@ from __future__ import annotations
 from math import exp
 from typing import NamedTuple
 
-from ..records import RunRecord, Spread, Standing
+from ..records import RunRecord, Spread, Standing, Trial
 from . import clean_size
 from .confirm import ROUNDS, num_comparisons, ratio_to
 from .energy import samples_per_joule
 from .facts import (
     WANDERING,
     best_timed,
+    confirmations,
     over_target,
     own_size,
     ran,
     turns_of,
     usable,
 )
-from .rounds import ratio
+from .rounds import held_up, ratio
 from .sizes import allowed, largest_allowed, smallest_sound
 from .tail import harmful
 
@@ -47,10 +48,13 @@ class Comparison(NamedTuple):
     Attributes:
         ratio: middle and interval; above 1 is faster.
         in_turn: whether both were measured in turn, step by step.
+        contended: whether what both were measured by waited for a core most of the time. What
+            contention adds to a step is no cost of a step, and no counter has all of it.
     """
 
     ratio: Spread
     in_turn: bool
+    contended: bool = False
 
 
 class Decision(NamedTuple):
@@ -78,13 +82,16 @@ def against_own(record: RunRecord, size: int) -> Comparison | None:
     in_turn = ratio(turns_of(record), size, own, CONFIDENCE)
     if in_turn is not None and in_turn.num_samples >= MIN_ROUNDS:
         luck = LUCK if in_turn.num_samples < SURE_ROUNDS else 0.0
-        return Comparison(_wider(in_turn, luck), in_turn=True)
+        contended = held_up(turns_of(record), size, own)
+        return Comparison(_wider(in_turn, luck), in_turn=True, contended=contended)
     again = ratio_to(record, size, own)
     if again is not None:
         middle, low, high = again
         num = num_comparisons(record, size, own)
         spread = Spread(median=middle, low=low, high=high, num_samples=num, confidence=0.0)
-        return Comparison(_wider(spread, drift if num < ROUNDS else LUCK), in_turn=True)
+        contended = _any_contended(confirmations(record), size, own)
+        wider = _wider(spread, drift if num < ROUNDS else LUCK)
+        return Comparison(wider, in_turn=True, contended=contended)
     timed = best_timed(record)
     if size not in timed or own not in timed:
         return None
@@ -99,7 +106,14 @@ def against_own(record: RunRecord, size: int) -> Comparison | None:
         confidence=min(mine.confidence, theirs.confidence),
     )
     alone = LONE if not (mine.is_interval and theirs.is_interval) else 0.0
-    return Comparison(_wider(apart, drift + alone), in_turn=False)
+    contended = _any_contended([timed[size], timed[own]], size, own)
+    return Comparison(_wider(apart, drift + alone), in_turn=False, contended=contended)
+
+
+def _any_contended(trials: list[Trial], size: int, own: int) -> bool:
+    """Whether one of the two sizes was only ever timed under contention."""
+    times = ([one.contended for one in trials if one.batch_size == which] for which in (size, own))
+    return any(contended and all(contended) for contended in times)
 
 
 def standing(record: RunRecord, size: int) -> Standing:
@@ -119,6 +133,8 @@ def standing(record: RunRecord, size: int) -> Standing:
     if compared is None:
         return "not compared"
     floor = _floor(record, size, own)
+    if compared.contended:
+        return "too noisy"
     if compared.ratio.low > floor:
         return "better" if compared.ratio.low > 1 else "as good"
     return "worse" if compared.ratio.high < floor else "too noisy"
