@@ -342,6 +342,8 @@ def session_of(seed):
     rng = random.Random(seed)
     native = rng.choice((1, 2, 4, 8, 16, 24, 32, 48, 64, 100, 128, 256))
     law = law_of(rng, native, 10 ** rng.uniform(-2, 0.3))
-    goal = Goal(kind=rng.choice(("knee", "knee", "throughput")), budget_s=rng.choice((60, 120, 300)))
+    goal = Goal(
+        kind=rng.choice(("knee", "knee", "throughput")), budget_s=rng.choice((60, 120, 300))
+    )
     kernel = Kernel(law, disturbances_of(rng), rng)
     return Session(kernel, native=native, goal=goal)
