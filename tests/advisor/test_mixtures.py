@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from batchadvisor.advisor.cost import OVERRUN
 
-from .contended import Disturbances, Kernel, Law, session_of
+from .contended import session_of
 
 SLOWER = 0.01
 """A larger size than the script's own is wrong if it is slower by more than this."""
