@@ -7,6 +7,7 @@ its speed in between, and the interval is wider by what machines wander.
 
 from __future__ import annotations
 
+from itertools import product
 from math import exp
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from .facts import (
     own_size,
     ran,
     turns_of,
+    undisturbed,
     usable,
 )
 from .rounds import held_up, ratio
@@ -88,6 +90,8 @@ def against_own(record: RunRecord, size: int) -> Comparison | None:
     if again is not None:
         middle, low, high = again
         num = num_comparisons(record, size, own)
+        if in_turn is None:
+            low, high = _reaching_as_far_as_windows(record, size, own, low, high)
         spread = Spread(median=middle, low=low, high=high, num_samples=num, confidence=0.0)
         contended = _any_contended(confirmations(record), size, own)
         wider = _wider(spread, drift if num < ROUNDS else LUCK)
@@ -108,6 +112,31 @@ def against_own(record: RunRecord, size: int) -> Comparison | None:
     alone = LONE if not (mine.is_interval and theirs.is_interval) else 0.0
     contended = _any_contended([timed[size], timed[own]], size, own)
     return Comparison(_wider(apart, drift + alone), in_turn=False, contended=contended)
+
+
+def _reaching_as_far_as_windows(
+    record: RunRecord, size: int, own: int, low: float, high: float
+) -> tuple[float, float]:
+    """The ends of a ratio of few windows: each size as fast as a window's interval has it.
+
+    A machine that changes its speed within a window shows it there, and may give two windows that
+    agree by luck. Slow ends are left out: among few steps they are the script's own slow ones.
+    """
+    mine, theirs = (
+        [
+            trial.samples_per_s
+            for trial in undisturbed(
+                [trial for trial in confirmations(record) if trial.batch_size == which]
+            )
+            if trial.samples_per_s is not None
+        ]
+        for which in (size, own)
+    )
+    pairs = list(product(mine, theirs))
+    return (
+        min([low, *(a.median / b.high for a, b in pairs)]),
+        max([high, *(a.high / b.median for a, b in pairs)]),
+    )
 
 
 def _any_contended(trials: list[Trial], size: int, own: int) -> bool:
