@@ -51,7 +51,7 @@ def answers(seeds):
         if session.search_s > OVERRUN * session.goal.budget_s + session.kernel.longest_s:
             late.append(seed)
         if quiet and not is_near_the_best(session, result):
-            short.append(seed)
+            short.append((seed, result.advice.standing))
     return found, wrong, late, short
 
 
@@ -64,9 +64,15 @@ def answers(seeds):
     ids=["some", "thousand"],
 )
 def test_no_wrong_answer_and_none_too_late(seeds):
-    """Wrong ones below 0.1 %, the budget kept in all, quiet machines answered well."""
+    """Wrong ones below 0.1 %, the budget kept in all, quiet machines answered well.
+
+    Of the quiet ones 95 % are near the best or keep the script's own size for want of time; 90 %
+    are near the best.
+    """
     found, wrong, late, short = answers(seeds)
     assert wrong == []
     assert late == []
     quiet = sum(count for (state, _), count in found.items() if state == "quiet")
+    kept = [seed for seed, standing in short if standing in ("own", "too noisy")]
+    assert len(short) - len(kept) <= 0.05 * quiet, (short, found)
     assert len(short) <= 0.1 * quiet, (short, found)
