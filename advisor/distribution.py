@@ -246,12 +246,9 @@ def _point(
     pairs: _Pairs, measured: int, world_size: int, num_samples: int | None, per_step: int
 ) -> ScalingPoint:
     one = pairs.compute
-    if world_size == measured:
-        step, low, high = pairs.step.median, pairs.step.low, pairs.step.high
-    elif world_size == 1:
-        step, low, high = one.median, one.low, one.high
-    else:
-        step, low, high = law(pairs.compute, pairs.sync, measured, world_size)
+    # By the law for every number of devices, the measured one among them: its step is
+    # Tcomp + Tsync there, so that the epochs and the speed-ups of all rows fit together.
+    step, low, high = law(pairs.compute, pairs.sync, measured, world_size)
     shape = {"num_samples": one.num_samples, "confidence": one.confidence}
     epoch = None
     fewer = float(world_size)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from ..records import Counters, RunRecord, Trial
+import math
+
+from ..records import Counters, RunRecord, Spread, Trial
 from .facts import searched
 
-TIE = 0.01
-"""Of sizes whose samples per joule differ by less, the smallest is taken."""
+SHORTEST_S = 2.0
+"""Energy counts over at least so much steady work of a size."""
+UPDATES = 20
+"""And over at least so many updates of the driver's counter."""
+UPDATE_S = 0.1
+"""Between two updates where it was not seen; counters move every 20 to 100 ms."""
+EDGE_SD = 1 / math.sqrt(6)
+"""A window's two edges fall anywhere between two updates: the difference of two uniform errors has
+this standard deviation, in updates."""
+Z = 1.96
+"""Standard deviations of a normal error on either side of a 95 % interval."""
 
 
 def watts(counters: Counters | None) -> float | None:
@@ -23,9 +34,38 @@ def samples_per_joule(trial: Trial) -> float | None:
     if trial.samples_per_joule is not None:
         return trial.samples_per_joule
     power = watts(trial.counters)
-    if trial.samples_per_s is None or not power:
+    if trial.samples_per_s is None or not power or too_short(trial.counters):
         return None
     return trial.samples_per_s.median / power
+
+
+def too_short(counters: Counters | None) -> str:
+    """Why a window says nothing of energy: too few updates of the counter; empty if not."""
+    if counters is None or counters.window_s is None:
+        return ""
+    needed_s = max(SHORTEST_S, UPDATES * (counters.energy_update_s or UPDATE_S))
+    if counters.window_s >= needed_s:
+        return ""
+    return f"the window lasted {counters.window_s:.2f} s, energy needs {needed_s:.3g} s"
+
+
+def joules_spread(trial: Trial) -> Spread | None:
+    """Samples per joule with their interval; `None` where they were not measured.
+
+    The error of the energy is that of a window's edges, which fall between two updates of the
+    driver's counter; that of the samples per second adds to it.
+    """
+    value = samples_per_joule(trial)
+    if value is None:
+        return None
+    width = 0.0 if trial.samples_per_s is None else trial.samples_per_s.relative_half_width
+    counters = trial.counters
+    if counters is not None and counters.window_s:
+        edges = Z * EDGE_SD * (counters.energy_update_s or UPDATE_S) / counters.window_s
+        width = math.hypot(width, edges)
+    num = 1 if trial.samples_per_s is None else trial.samples_per_s.num_samples
+    low, high = value * max(0.0, 1 - width), value * (1 + width)
+    return Spread(median=value, low=low, high=high, num_samples=num, confidence=0.95)
 
 
 def energy_measured(record: RunRecord) -> bool:
@@ -34,16 +74,20 @@ def energy_measured(record: RunRecord) -> bool:
 
 
 def thriftiest(record: RunRecord) -> int | None:
-    """The size with the most samples per joule; `None` where no energy was measured."""
+    """The size with the most samples per joule; `None` where no energy was measured.
+
+    Of sizes whose intervals meet that of the best reading none can be told from it: the smallest
+    is taken.
+    """
     known = {
         size: value
         for size, trial in searched(record).items()
-        if (value := samples_per_joule(trial)) is not None
+        if (value := joules_spread(trial)) is not None
     }
     if not known:
         return None
-    best = max(known.values())
-    return min(size for size, value in known.items() if value >= best * (1 - TIE))
+    best = max(known.values(), key=lambda one: one.median)
+    return min(size for size, value in known.items() if value.high >= best.low)
 
 
 def why_not(record: RunRecord) -> str:
@@ -51,7 +95,9 @@ def why_not(record: RunRecord) -> str:
     if record.device is not None and record.device.kind != "cuda":
         return f"no energy is measured on {record.device.kind}: the counters are those of NVIDIA"
     reasons = [
-        one.counters.unavailable.get("energy_j") or one.counters.unavailable.get("power_w")
+        one.counters.unavailable.get("energy_j")
+        or one.counters.unavailable.get("power_w")
+        or too_short(one.counters)
         for one in record.trials
         if one.counters is not None
     ]

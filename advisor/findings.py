@@ -7,11 +7,13 @@ from collections.abc import Callable
 
 from ..records import Evidence, Finding, RunRecord, Tail, TailCheck
 from ..units import format_bytes
-from . import batch_findings, disturbances
+from . import batch_findings, device_findings, disturbances
 from .confirm import DISAGREEMENT, disagreement
 from .cost import BUDGET_SPENT
-from .facts import failed, ran, searched, smallest_bad
+from .facts import failed, over_target, ran, searched, smallest_bad, usable
 from .knee import fastest, uncompared
+from .known_failures import known_failure
+from .remedies import nothing_fits
 from .sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
 from .suspects import slower_than_larger
 from .tail_findings import tail_findings
@@ -32,8 +34,10 @@ def findings_of(
         found += tail_findings(record, batch_size, tail, check)
         found += _noise(record, batch_size)
         found += _disagreement(record, batch_size)
-        found += _retries(record, batch_size)
-    for rule in (*_RULES, *batch_findings.RULES, *disturbances.RULES):
+        found += device_findings.retries(record, batch_size)
+        found += device_findings.scattered(record, batch_size)
+    devices = (device_findings.settings, device_findings.unseen)
+    for rule in (*_RULES, *batch_findings.RULES, *disturbances.RULES, *devices):
         found += rule(record)
     return by_severity(found)
 
@@ -80,29 +84,6 @@ def _disagreement(record: RunRecord, batch_size: int) -> list[Finding]:
     ]
 
 
-def _retries(record: RunRecord, batch_size: int) -> list[Finding]:
-    retries = max(
-        (
-            one.memory.num_alloc_retries or 0
-            for one in ran(record)
-            if one.batch_size == batch_size and one.memory is not None
-        ),
-        default=0,
-    )
-    if not retries:
-        return []
-    return [
-        Finding(
-            rule="memory.retries",
-            severity="warning",
-            message=f"the allocator flushed its cache {retries} times at this size: memory is "
-            "too tight for full speed",
-            evidence=(Evidence(metric="allocation retries", value=retries, threshold=0),),
-            remedy="a smaller size, or PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
-        )
-    ]
-
-
 def _refused(record: RunRecord) -> list[Finding]:
     sizes = sorted({one.batch_size for one in failed(record) if one.outcome == "out_of_memory"})
     if not sizes:
@@ -114,6 +95,29 @@ def _refused(record: RunRecord) -> list[Finding]:
             severity="info",
             message=f"out of memory at {', '.join(map(str, sizes))} (limit {format_bytes(limit)})",
             evidence=tuple(Evidence(metric="batch size", value=one) for one in sizes),
+        )
+    ]
+
+
+def _nothing_fits(record: RunRecord) -> list[Finding]:
+    """The smallest size that was tried needs too much memory, so that none is left."""
+    refused = {one.batch_size for one in failed(record) if one.outcome == "out_of_memory"}
+    tried = refused | {one.batch_size for one in ran(record)}
+    if record.observed is not None or not tried or any(usable(record, one) for one in tried):
+        return []
+    smallest = min(tried)
+    if smallest not in refused and not over_target(record, smallest):
+        return []
+    limited = record.device is not None and record.device.limit_bytes is not None
+    return [
+        Finding(
+            rule="memory.nothing_fits",
+            severity="error",
+            message=f"not even batch {smallest} fits",
+            evidence=(Evidence(metric="batch size", value=smallest),),
+            remedy=nothing_fits(limited=limited)
+            if smallest == 1
+            else "begin with smaller sizes: --start 1.",
         )
     ]
 
@@ -154,20 +158,28 @@ def _ended(record: RunRecord) -> list[Finding]:
 
 def _broken(record: RunRecord) -> list[Finding]:
     bad = smallest_bad(record)
+    smallest = min((one.batch_size for one in ran(record)), default=None)
+    largest = max((one.batch_size for one in ran(record)), default=0)
     log = "its output and traceback are in the run's log"
-    return [
-        Finding(
-            rule=f"trial.{one.outcome}",
-            severity="warning",
-            message=f"batch {one.batch_size} did not run: {one.detail}",
-            evidence=(Evidence(metric="batch size", value=one.batch_size),),
-            remedy=f"{log}; larger sizes were left out."
-            if bad is not None and bad <= one.batch_size
-            else f"{log}.",
+    found = []
+    for one in failed(record):
+        if one.outcome in ("out_of_memory", "script_ended"):
+            continue
+        smaller_ran = smallest is not None and smallest < one.batch_size
+        known = known_failure(one.detail, smaller_ran=smaller_ran)
+        because = f" ({known.what})" if known is not None else ""
+        bounds = bad is not None and largest < bad <= one.batch_size
+        left_out = "; larger sizes were left out" if bounds else ""
+        found.append(
+            Finding(
+                rule=f"trial.{one.outcome}",
+                severity="warning",
+                message=f"batch {one.batch_size} did not run: {one.detail}{because}",
+                evidence=(Evidence(metric="batch size", value=one.batch_size),),
+                remedy=f"{log}{left_out}. {known.remedy if known is not None else ''}".strip(),
+            )
         )
-        for one in failed(record)
-        if one.outcome not in ("out_of_memory", "script_ended")
-    ]
+    return found
 
 
 def _doubts(record: RunRecord) -> list[Finding]:
@@ -268,6 +280,7 @@ def _damaged(record: RunRecord) -> list[Finding]:
 
 _RULES: tuple[Callable[[RunRecord], list[Finding]], ...] = (
     _refused,
+    _nothing_fits,
     _broken,
     _ended,
     _out_of_budget,

@@ -61,7 +61,7 @@ def _communication(
         )
     ]
     message = f"communication that no computation covers takes {mean:.0%} of the step"
-    remedy = remedy_of("communication")
+    remedy = remedy_of("communication", reports[0].profile)
     waiting = 0.0
     if collectives is not None:
         waiting = collectives.wait_share

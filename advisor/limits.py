@@ -113,10 +113,9 @@ def losses_of(profile: Profile | None, input_share: float | None = None) -> Loss
     ) / 100
     device_wait = (profile.device_wait_pct or 0.0) / 100
     ahead = max(device_wait - idle.synchronize_pct / 100, 0.0)
-    synchronisation = min(idle.drained_pct / 100, ahead)
-    of_host = min(host, synchronisation)
-    host -= of_host
-    waited = max(waited - (synchronisation - of_host), 0.0)
+    # A loader after a synchronisation is input: workers take it away, whatever waited before.
+    synchronisation = min(idle.drained_pct / 100, ahead, host)
+    host -= synchronisation
     efficiency = profile.sm_efficiency_computing_pct
     compute = profile.compute_pct / 100
     known = efficiency is not None and efficiency >= TRUSTED_EFFICIENCY_PCT

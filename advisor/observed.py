@@ -12,17 +12,20 @@ import msgspec
 
 from ..records import (
     Advice,
+    Choice,
     Evidence,
     Finding,
     Memory,
     NoiseScale,
     Observed,
+    Pipeline,
     RunRecord,
+    StretchesSeen,
     TailFinding,
     Verdict,
 )
 from ..units import format_bytes
-from .facts import best_timed, ran, smallest_bad, target_bytes, trusted_memory
+from .facts import best_timed, failed, known_bad, ran, smallest_bad, target_bytes, trusted_memory
 from .reasons import headline
 from .tail import has_harmful_tail
 from .tails import tails
@@ -30,6 +33,10 @@ from .training import LINEAR, SQUARE_ROOT
 
 SLOW_WINDOW = "a step of the profiled window took "
 """Begins the doubt about a window that was much slower than the steps around it."""
+NOISE_BYTES, NOISE_SHARE = 32 * 2**20, 0.02
+"""Peaks of a process or of an allocator's segments differ by so much on their own."""
+FARTHEST = 64
+"""A line through sizes that ran says nothing of a size so many times as large."""
 GROWTH = 2
 """The size to try next is at most so many times the one that ran."""
 _SEVERITY = {"error": "error", "nan": "error", "bias": "warning", "waste": "info", "slow": "info"}
@@ -41,10 +48,12 @@ class Headroom(NamedTuple):
     Attributes:
         samples: that fit beside those of the size that ran, within capacity less margin.
         basis: what the estimate rests on.
+        is_number: whether it is one to be told; else it bounds what to try and no more.
     """
 
     samples: int
     basis: str
+    is_number: bool = True
 
 
 def with_observed(record: RunRecord, advice: Advice) -> Advice:
@@ -56,9 +65,11 @@ def with_observed(record: RunRecord, advice: Advice) -> Advice:
     sizes = sorted({one.batch_size for one in ran(record)})
     known = {one.rule for one in advice.findings}
     findings = list(advice.findings)
-    findings += [one for one in _tail_findings(observed) if one.rule not in known]
+    size = advice.recommended.batch_size if advice.recommended is not None else None
+    findings += [one for one in _tail_findings(observed, size) if one.rule not in known]
     if advice.recommended is not None:
         findings += _estimates(record, advice, advice.recommended.batch_size)
+    findings += [_stretches(one) for one in observed.stretches]
     if observed.noise_scale is not None:
         findings.append(_noise(record, observed.noise_scale))
     rank = {"error": 0, "warning": 1, "info": 2}
@@ -66,7 +77,7 @@ def with_observed(record: RunRecord, advice: Advice) -> Advice:
         advice, findings=tuple(sorted(findings, key=lambda one: rank[one.severity]))
     )
     if advice.recommended is None:
-        return advice
+        return _refused(record, advice)
     if len(sizes) > 1:
         reason = f"{advice.reason} The sizes ran one after the other in one training, not in turn."
         return msgspec.structs.replace(advice, reason=reason)
@@ -77,6 +88,23 @@ def with_observed(record: RunRecord, advice: Advice) -> Advice:
         reason="The callback saw this size alone: whether another one is faster was not measured.",
         change="",
     )
+
+
+def _refused(record: RunRecord, advice: Advice) -> Advice:
+    """A size that ran until it was refused memory: its steps were timed all the same."""
+    trial = record.usual_trial
+    if trial is None or not any(one.outcome == "out_of_memory" for one in failed(record)):
+        return advice
+    until = Choice(
+        batch_size=trial.batch_size,
+        trial=trial.ordinal,
+        samples_per_s=trial.samples_per_s,
+        step_s=trial.step_s,
+        peak_bytes=trial.memory.peak_bytes if trial.memory is not None else None,
+    )
+    said = headline(until).replace("Use batch size", "Batch size", 1)
+    said = said.replace(":", " ran out of memory; until then", 1)
+    return msgspec.structs.replace(advice, headline=said)
 
 
 def _verdict(record: RunRecord, observed: Observed, verdict: Verdict) -> Verdict:
@@ -117,6 +145,17 @@ def _verdict(record: RunRecord, observed: Observed, verdict: Verdict) -> Verdict
 
 def headroom(record: RunRecord, size: int) -> Headroom | str:
     """Samples that still fit beside `size`, or why that is not known."""
+    room = _headroom(record, size)
+    if isinstance(room, str):
+        return room
+    refused = [one.batch_size for one in failed(record) if one.outcome == "out_of_memory"]
+    if refused and size + room.samples >= min(refused):
+        below = max(0, min(refused) - 1 - size)
+        return Headroom(below, f"memory was refused at {min(refused)}")
+    return room
+
+
+def _headroom(record: RunRecord, size: int) -> Headroom | str:
     target = target_bytes(record)
     memory = trusted_memory(record)
     here = memory.get(size)
@@ -125,20 +164,30 @@ def headroom(record: RunRecord, size: int) -> Headroom | str:
     left = target - here.peak_bytes
     if left <= 0:
         return f"the peak is above {format_bytes(target)} already"
-    other = [one for one in memory if one != size]
-    if other:
-        nearest = min(other, key=lambda one: abs(one - size))
-        slope = (here.peak_bytes - memory[nearest].peak_bytes) / (size - nearest)
-        if slope > 0:
-            return Headroom(int(left / slope), f"a line through the sizes {nearest} and {size}")
     by_held = _by_held(record.observed, here, size, left)
+    proportional = int(size * left / here.peak_bytes)
+    other = sorted((one for one in memory if one != size), key=lambda one: abs(one - size))
+    if other:
+        for nearest in other:
+            rise = (here.peak_bytes - memory[nearest].peak_bytes) * (1 if nearest < size else -1)
+            if rise >= max(NOISE_BYTES, NOISE_SHARE * here.peak_bytes):
+                samples = int(left * abs(size - nearest) / rise)
+                low, high = sorted((nearest, size))
+                basis = f"a line through the sizes {low} and {high}"
+                if samples <= FARTHEST * size:
+                    return Headroom(samples, basis)
+                basis = f"more than {FARTHEST} times this size, by {basis}"
+                return Headroom(samples, basis, is_number=False)
+        sizes = f"{min(*other, size)} and {max(*other, size)}"
+        basis = f"the peak hardly differs between the sizes {sizes}"
+        return Headroom(by_held.samples if by_held else proportional, basis, is_number=False)
     if by_held is not None:
         return by_held
     if record.device is not None and record.device.kind == "cpu":
         basis = "at least, if memory grows in proportion to the batch at most; one size was seen"
     else:
         basis = "at least, if memory grows in proportion to the batch; one size was seen"
-    return Headroom(int(size * left / here.peak_bytes), basis)
+    return Headroom(proportional, basis)
 
 
 def _by_held(
@@ -157,6 +206,8 @@ def to_try(record: RunRecord, verdict: Verdict, size: int, room: Headroom | str)
     """The size to try next: twice as large as far as it fits, without a harmful tail near by."""
     if verdict.larger_batch == "does not help" or isinstance(room, str):
         return None
+    if _paid_too_little(record, size):
+        return None
     most = min(GROWTH * size, size + room.samples)
     bad = smallest_bad(record)
     if bad is not None:
@@ -173,18 +224,26 @@ def to_try(record: RunRecord, verdict: Verdict, size: int, room: Headroom | str)
     return clean if clean is not None else next(iter(even), None)
 
 
+def _paid_too_little(record: RunRecord, size: int) -> list[int]:
+    """Larger sizes that ran to the end; they would be the recommended ones had they paid."""
+    return [one for one in best_timed(record) if one > size and not known_bad(record, one)]
+
+
 def _estimates(record: RunRecord, advice: Advice, size: int) -> list[Finding]:
     verdict = advice.verdict
     room = headroom(record, size)
     found: list[Finding] = []
-    if isinstance(room, Headroom):
+    if isinstance(room, Headroom) and room.samples > 0:
         found.append(
             Finding(
                 rule="callback.headroom",
                 severity="info",
-                message=f"memory leaves room for about {room.samples} more samples a micro-batch "
-                f"({room.basis})",
-                evidence=(Evidence(metric="samples", value=room.samples),),
+                message="memory leaves room for "
+                + (f"about {room.samples} " if room.is_number else "")
+                + f"more samples a micro-batch ({room.basis})",
+                evidence=(Evidence(metric="samples", value=room.samples),)
+                if room.is_number
+                else (),
                 confidence="estimate",
             )
         )
@@ -196,7 +255,10 @@ def _estimates(record: RunRecord, advice: Advice, size: int) -> list[Finding]:
         return [*found, _try(text, size, "Nothing to try; mend what limits the step.")]
     larger = to_try(record, verdict, size, room)
     if larger is None:
+        ran_too = ", ".join(map(str, _paid_too_little(record, size)))
         why = room if isinstance(room, str) else "no larger size fits"
+        if ran_too:
+            why = f"{ran_too} ran too and gained too little"
         return [*found, _try(f"no larger size to try: {why}", size, f"{again} for other sizes.")]
     if verdict.larger_batch == "helps":
         text = f"try {larger}: it should fit, and a larger batch helps here"
@@ -217,18 +279,21 @@ def _try(message: str, size: int, remedy: str) -> Finding:
     )
 
 
-def tail_cases(observed: Observed) -> tuple[TailFinding, ...]:
+def tail_cases(pipeline: Pipeline | None) -> tuple[TailFinding, ...]:
     """What the end of an epoch does in this pipeline, harmful cases only."""
-    if observed.pipeline is None:
+    if pipeline is None:
         return ()
-    report = tails(observed.pipeline)
-    return tuple(one for one in report.findings if one.harmful)
+    return tuple(one for one in tails(pipeline).findings if one.harmful)
 
 
-def _tail_findings(observed: Observed) -> list[Finding]:
-    """Cases of several ranks; one process has its findings already."""
-    if observed.world_size < 2:
+def _tail_findings(observed: Observed, size: int | None) -> list[Finding]:
+    """Cases of several ranks at the size that is advised; one process has its findings already."""
+    pipeline = observed.pipeline
+    if observed.world_size < 2 or pipeline is None:
         return []
+    # Only a loader that splits its batches counts the samples of all ranks in its size.
+    if size is not None and size != pipeline.batch_size and not pipeline.split_batches:
+        pipeline = msgspec.structs.replace(pipeline, batch_size=size)
     return [
         Finding(
             rule=f"tails.{one.id}",
@@ -237,8 +302,22 @@ def _tail_findings(observed: Observed) -> list[Finding]:
             evidence=one.evidence,
             remedy=one.fixes[0].title if one.fixes else "",
         )
-        for one in tail_cases(observed)
+        for one in tail_cases(pipeline)
     ]
+
+
+def _stretches(seen: StretchesSeen) -> Finding:
+    """How the steps of a size were timed on a device that runs behind the host."""
+    return Finding(
+        rule="callback.stretches",
+        severity="info",
+        message=f"a step's time at batch size {seen.batch_size} is the mean of a stretch of "
+        f"{seen.num_steps} steps, by {seen.clock}; its spread is that of {seen.num_stretches}",
+        evidence=(
+            Evidence(metric="stretches", value=seen.num_stretches),
+            Evidence(metric="steps in a stretch", value=seen.num_steps),
+        ),
+    )
 
 
 def _noise(record: RunRecord, noise: NoiseScale) -> Finding:

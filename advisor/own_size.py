@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..records import RunRecord, Spread, Standing, Trial
 from . import clean_size
 from .confirm import ROUNDS, num_comparisons, ratio_to
-from .energy import samples_per_joule
+from .energy import joules_spread
 from .facts import (
     WANDERING,
     best_timed,
@@ -158,6 +158,8 @@ def standing(record: RunRecord, size: int) -> Standing:
         return "not compared" if _is_asked_for(record, own) else "asked for"
     if for_memory:
         return "better"
+    if record.goal.kind == "energy":
+        return _by_energy(record, size, own)
     compared = against_own(record, size)
     if compared is None:
         return "not compared"
@@ -189,12 +191,6 @@ def _floor(record: RunRecord, size: int, own: int) -> float:
     A smaller size is worth its tolerance for the memory that it leaves, one whose epochs end
     cleanly or that suits BatchNorm for that; a larger one has to be faster.
     """
-    if record.goal.kind == "energy":
-        mine, theirs = (
-            samples_per_joule(timed) if (timed := best_timed(record).get(one)) else None
-            for one in (size, own)
-        )
-        return 0.0 if mine and theirs and mine > theirs else 1.0
     sound = smallest_sound(record)
     for_another_reason = (
         (record.goal.kind == "knee" and size < own)
@@ -205,6 +201,17 @@ def _floor(record: RunRecord, size: int, own: int) -> float:
         return 1.0
     tolerance = record.goal.tolerance
     return 1 - (tolerance if record.goal.kind == "knee" else clean_size.cost_of(record))
+
+
+def _by_energy(record: RunRecord, size: int, own: int) -> Standing:
+    """The same by samples per joule, whose intervals are those of the driver's counters."""
+    timed = best_timed(record)
+    mine, theirs = joules_spread(timed[size]), joules_spread(timed[own])
+    if mine is None or theirs is None:
+        return "not compared"
+    if mine.low > theirs.high:
+        return "better"
+    return "worse" if mine.high < theirs.low else "too noisy"
 
 
 def _wider(spread: Spread, share: float) -> Spread:

@@ -22,6 +22,8 @@ def remedy_of(limit: Limit, profile: Profile | None = None, num_workers: int | N
         return _input(num_workers)
     if limit == "host":
         return _host(profile)
+    if profile is not None and profile.trains is False:
+        return _INFERENCE.get(limit, _FIXED[limit])
     return _FIXED[limit]
 
 
@@ -43,9 +45,32 @@ _FIXED: dict[Limit, str] = {
     "cannot tell": "measure longer (--budget), on a quieter machine.",
 }
 
+_INFERENCE: dict[Limit, str] = {
+    "synchronisation": "fewer .item(), .cpu() and nonzero() calls between the launches; "
+    "pin_memory=True with .to(device, non_blocking=True).",
+    "communication": "fewer devices for one model where it fits, fused all-reduce kernels, "
+    "communication in a lower precision; a larger batch shares out what each collective costs "
+    "whatever its size is.",
+}
+"""Where nothing is trained: no loss to print, no gradients to bucket."""
 
 UNTIMED = "time a larger batch; where it gains nothing, lower precision or torch.compile."
 """For a device that computes all the time where nothing says what a larger batch gains."""
+
+SMALLER = (
+    "Lower precision, gradient checkpointing, an optimizer with less state, smaller or shorter "
+    "samples, a smaller model, or its weights over several GPUs (FSDP) need less memory"
+)
+
+
+def nothing_fits(*, limited: bool) -> str:
+    """What to do where not even a batch of 1 fits.
+
+    Args:
+        limited: the limit is the user's own, and not the device's.
+    """
+    return f"{SMALLER}; --memory-limit may be raised." if limited else f"{SMALLER}."
+
 
 LOADING: dict[Helps, str] = {
     "does not help": "a larger batch does not help, its loading takes longer in proportion.",
@@ -65,11 +90,13 @@ def _host(profile: Profile | None) -> str:
     """A larger batch, and what makes the host's part of a step cheaper."""
     graphs = profile is not None and (profile.kernels_per_launch or 0.0) >= GRAPH_KERNELS
     short = profile is not None and (profile.short_kernel_pct or 0.0) >= SHORT_KERNELS_PCT
-    parts = ["a larger batch where the training allows it"]
+    trains = profile is None or profile.trains is not False
+    parts = ["a larger batch where the training allows it" if trains else "a larger batch"]
     if graphs:
         parts.append("more of the step inside CUDA graphs")
     else:
         parts.append('torch.compile(mode="reduce-overhead") or CUDA graphs')
     parts.append("fewer small operators" + (" (most kernels are short)" if short else ""))
-    parts.append("a fused or foreach optimizer")
+    if trains:
+        parts.append("a fused or foreach optimizer")
     return ", ".join(parts) + "."

@@ -16,8 +16,8 @@ from ..records import (
     Setup,
     Tail,
 )
-from .tails.engine import is_clean, nearest_clean, sweep
 from .tails.layouts import layout_of
+from .tails.sweeps import is_clean, nearest_clean, sweep
 
 REACH = 1.34
 """How many times as large, or as small, a size without a harmful tail may be that is preferred."""
@@ -193,7 +193,7 @@ def tail_of(
     several = pipeline.num_ranks > 1
     known = not discovery.why_steps_unknown
     clean: tuple[CleanSize, ...] = ()
-    if layout.is_short or layout.dropped or layout.duplicates:
+    if has_harmful_tail(discovery, batch_size):
         clean = nearest_clean(pipeline, largest=largest, predict=predict)
     return Tail(
         num_samples=pipeline.num_samples or 0,

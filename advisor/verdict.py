@@ -24,6 +24,7 @@ from .thresholds import (
     LOSS_SHARE,
     SATURATED_GAIN,
 )
+from .unexplained import UNTIMED_SHARES, small_losses, unexplained, unrecorded
 
 
 def verdict_at(record: RunRecord, batch_size: int, law: TimeLaw | None) -> Verdict:
@@ -47,6 +48,7 @@ def verdict_at(record: RunRecord, batch_size: int, law: TimeLaw | None) -> Verdi
         wait=wait,
         scaling=scaling_at(record, batch_size, law),
         num_workers=workers,
+        gpu=record.device is not None and record.device.kind != "cpu",
     )
 
 
@@ -56,6 +58,7 @@ def verdict_of(
     wait: float | None = None,
     scaling: Scaling | None = None,
     num_workers: int | None = None,
+    gpu: bool = False,
 ) -> Verdict:
     """What limits a step.
 
@@ -64,13 +67,22 @@ def verdict_of(
         wait: share of unprofiled steps spent waiting for the DataLoader.
         scaling: what other sizes say.
         num_workers: of the DataLoader.
+        gpu: the step is known to run on one, whether or not the trace shows it.
     """
+    alone = scaling is None
     scaling = scaling or Scaling()
+    if profile is not None and profile.unrecorded:
+        return _with_scaling(unrecorded(profile, wait, scaling), None, scaling)
     losses = losses_of(profile, wait)
+    if gpu and losses is None and profile is not None:
+        # Outside its operators the host may wait for the GPU, which such a trace does not show.
+        profile = msgspec.structs.replace(profile, operators_pct=None, operators=())
     if wait is None and profile is not None and profile.input_wait_pct is not None:
         wait = profile.input_wait_pct / 100
-    if losses is not None:
+    if losses is not None and profile is not None:
         found = _by_losses(losses, profile, num_workers)
+        if alone and found.remedy == remedy_of("cannot tell"):
+            found = msgspec.structs.replace(found, remedy=UNTIMED_SHARES)
     else:
         found = by_times(profile, wait, scaling, num_workers)
     found = _with_scaling(found, losses, scaling)
@@ -105,21 +117,15 @@ def _without_loader(found: Verdict, scaling: Scaling) -> Verdict:
     )
 
 
-def _by_losses(losses: Losses, profile: Profile | None, num_workers: int | None) -> Verdict:
+def _by_losses(losses: Losses, profile: Profile, num_workers: int | None) -> Verdict:
     """The rules for a GPU that a trace shows."""
     kind, share = losses.largest()
     limit: Limit = "cannot tell"
     evidence = [Evidence(metric="share of the step", value=round(share, 3), threshold=LOSS_SHARE)]
     unfilled = losses.unfilled is not None and losses.compute > 0
     filled = 1 - (losses.unfilled or 0.0) / losses.compute if unfilled else 1.0
-    if losses.unexplained > max(share, LOSS_SHARE):
-        return Verdict(
-            limit="cannot tell",
-            message=f"for {losses.unexplained:.0%} of the window nothing ran, and the trace does "
-            "not say why",
-            contributions=losses.contributions(),
-            remedy="profile more steps, with CPU activity.",
-        )
+    if profile.idle is not None and losses.unexplained > max(share, LOSS_SHARE):
+        return unexplained(losses, profile, profile.idle)
     if share >= LOSS_SHARE and share >= (losses.unfilled or 0.0):
         limit = kind
     elif losses.compute >= COMPUTE_SHARE and filled < FILLED_PCT / 100:
@@ -141,17 +147,21 @@ def _by_losses(losses: Losses, profile: Profile | None, num_workers: int | None)
                     threshold=FILLED_PCT,
                 )
             )
+    remedy = remedy_of(limit, profile, num_workers)
     if limit == "cannot tell" and share >= LOSS_SHARE:
+        remedy = remedy_of(kind, profile, num_workers)
         message = (
             f"two things cost much: {message_of(kind, losses)}, and the kernels do not fill the GPU"
         )
     elif limit == "cannot tell":
-        message = "no share of the step stands out"
+        message = small_losses(losses)
     else:
         message = message_of(limit, losses)
-    remedy = remedy_of(limit, profile, num_workers)
     if limit == "saturated" and losses.unfilled is None:
         remedy = UNTIMED
+    if limit != "input" and losses.input >= LOSS_SHARE:
+        loader = remedy_of("input", profile, num_workers)
+        remedy += f" For the {losses.input:.0%} that it waits for the DataLoader: {loader}."
     return Verdict(
         limit=limit,
         message=message,

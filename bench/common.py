@@ -199,7 +199,7 @@ class Bench:
         self.target = choose_target(device, None)
         self.scratch = Scratch()
         self.environment = {
-            **worker_environment(self.target.device, self.scratch.path),
+            **worker_environment(self.target.device, self.scratch.path, self.target.gpus.variables),
             **(extra or {}),
         }
         self.log = self.scratch.path / "script.log"

@@ -75,19 +75,25 @@ def without(step: Step, cause: str) -> Step:
     )
 
 
-CAUSES = ("input", "host", "communication", "copies", "small kernels")
+CAUSES = ("host", "communication", "copies", "small kernels")
 
 
 def savings(step: Step, num_steps: int = 12) -> dict[str, float]:
     """Share of the step that each cause costs.
 
-    Synchronisation comes first: what the host does only matters beside it if it still costs
-    something once the host may run ahead.
+    Loading comes first: workers take it away, whatever the host waited for before. Then comes
+    synchronisation: what the host does only matters beside it if it still costs something once
+    the host may run ahead.
     """
     whole = simulate(step, num_steps).pace_us
+    loaded = without(step, "input")
+    found = {"input": 1 - simulate(loaded, num_steps).pace_us / whole}
+    found["synchronisation"] = (
+        simulate(loaded, num_steps).pace_us
+        - simulate(without(loaded, "synchronisation"), num_steps).pace_us
+    ) / whole
     free = without(step, "synchronisation")
     base = simulate(free, num_steps).pace_us
-    found = {"synchronisation": 1 - base / whole}
     for cause in CAUSES:
         found[cause] = (base - simulate(without(free, cause), num_steps).pace_us) / whole
     return found

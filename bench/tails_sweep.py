@@ -13,7 +13,7 @@ import statistics
 import time
 from datetime import datetime, timezone
 
-from batchadvisor.advisor.tails.engine import sweep
+from batchadvisor.advisor.tails.sweeps import sweep
 from batchadvisor.cli.tails import SETUPS
 from batchadvisor.records import ModelFacts, Pipeline
 from common import RESULTS, environment

@@ -21,8 +21,11 @@ from ..records import Pipeline
 from .adapter import AroundLoop
 from .facts import Facts, loader_info, version_of
 from .loaders import BatchReader, observe
+from .options import Options
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from typing_extensions import Self
 
 
@@ -34,7 +37,7 @@ class AccelerateCallback(AroundLoop):
 
     Args:
         accelerator: the `Accelerator`.
-        logdir, options: see `batchadvisor.callback.options.Options`.
+        logdir, profile, ...: see `batchadvisor.callback.options.Options`.
 
     Attributes:
         record, advice: after the loop.
@@ -43,8 +46,41 @@ class AccelerateCallback(AroundLoop):
         UsageError: an option is wrong, or the folder cannot be written.
     """
 
-    def __init__(self, accelerator: Any, logdir: Any = None, **options: Any) -> None:
-        super().__init__(logdir, **options)
+    def __init__(
+        self,
+        accelerator: Any,
+        logdir: str | Path | None = None,
+        *,
+        profile: bool = True,
+        profile_after: int = 10,
+        profile_steps: int = 3,
+        profile_every: int | None = None,
+        max_profiles: int = 20,
+        with_stack: bool = False,
+        scalars: bool = True,
+        noise_scale: bool = False,
+        noise_every: int = 10,
+        batch_size: int | None = None,
+        margin: float = 0.05,
+        quiet: bool = False,
+    ) -> None:
+        super().__init__(
+            Options(
+                logdir=logdir,
+                profile=profile,
+                profile_after=profile_after,
+                profile_steps=profile_steps,
+                profile_every=profile_every,
+                max_profiles=max_profiles,
+                with_stack=with_stack,
+                scalars=scalars,
+                noise_scale=noise_scale,
+                noise_every=noise_every,
+                batch_size=batch_size,
+                margin=margin,
+                quiet=quiet,
+            )
+        )
         self._accelerator = accelerator
         self._reader: BatchReader | None = None
         self._models: list[Any] = []

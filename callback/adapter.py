@@ -8,7 +8,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from ..records import Advice, RunRecord
-from .options import options_of
+from .options import Options, checked
 from .watch import Watch
 
 
@@ -16,15 +16,15 @@ class Adapter:
     """Base of every callback, beside the framework's own base class.
 
     Args:
-        logdir, options: see `batchadvisor.callback.options.Options`.
+        options: of the callback.
 
     Raises:
         UsageError: an option is wrong.
     """
 
-    def __init__(self, logdir: Any = None, **options: Any) -> None:
+    def __init__(self, options: Options) -> None:
         super().__init__()
-        self._watch = Watch(options_of(logdir, options))
+        self._watch = Watch(checked(options))
         self._undo: list[Callable[[], object]] = []
         """Called at the end of the run, the last one first."""
 

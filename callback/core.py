@@ -6,8 +6,8 @@
 A step lasts from its begin to the begin of the next one, so that whatever the loop does after the
 optimizer's step (reading the loss, logging) is in it, and each step holds one fetch of data for
 each micro-batch. `on_pause` ends a step where something else follows: validation, the end of an
-epoch. The device is never waited for: over many steps the host is no faster than the device that
-it feeds.
+epoch. Where the device is the CPU, the host's clock times each step. Any other device runs behind
+the host: its steps are timed in stretches (see stretches.py) and never one by one.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from .reservoir import Reservoir
+from .kinds import StepKind
+from .stretches import Pacer, Stretch
 
-CAPACITY = 512
-"""Steps that stand behind a median; more would narrow no decision."""
 MAX_KINDS = 64
 """Kinds of steps (size, micro-batches) that are told apart, so that memory stays bounded."""
 WARMUP_STEPS = 3
@@ -38,34 +37,17 @@ class Listener(Protocol):
         """A larger micro-batch than all before will run next."""
 
 
-class StepKind:
-    """Steps of the same size and number of micro-batches.
-
-    Attributes:
-        times: (step, wait) in nanoseconds, of steps that followed one of the same kind: neither
-            the first of a shape nor the short one of an epoch's end.
-        unsettled: those of other steps, a few of them; all there is in very short runs.
-    """
-
-    __slots__ = ("batch_size", "elapsed_ns", "micro_batches", "num_steps", "times", "unsettled")
-
-    def __init__(self, batch_size: int, micro_batches: int) -> None:
-        self.batch_size = batch_size
-        self.micro_batches = micro_batches
-        self.num_steps = 0
-        self.elapsed_ns = 0
-        self.times: Reservoir[tuple[int, int]] = Reservoir(CAPACITY, seed=batch_size)
-        self.unsettled: list[tuple[int, int]] = []
-
-
 class Core:
     """Counts and times; every other measurement hangs on its boundaries.
 
     Args:
         listener: told when something slow is due; never inside a step.
-        clock: monotonic nanoseconds.
+        clock: monotonic nanoseconds; the process's own if not given.
 
     Attributes:
+        pacer: times the steps of a device that runs behind the host; `None` on a CPU, and until
+            the first step has shown the device.
+        mark_ns: when it wants its next mark.
         num_ended, num_skipped_steps, num_micro_batches, num_samples, num_tokens: whole run.
         num_unsized: micro-batches whose size is not known.
         sizes: micro-batches by size.
@@ -73,18 +55,19 @@ class Core:
         kinds: steps by (size, micro-batches), in the order of their first step.
         due_ns, due_step: when the listener wants the next boundary; `timing` is false while it
             disturbs the times (a profiler runs).
-        last: (step, wait, samples, batch size) of the last timed step.
+        last: (step, wait, samples, batch size) of the last timed step; a mean of the last ones on
+            a device that runs behind the host.
         size: samples in the last micro-batch, and `step_size`: of the first one of its step.
         was_even: whether all micro-batches of the step that was closed last had one size.
-        tail: samples of the last, shorter micro-batch before a pause; `None` if there was none.
+        tails: samples of an epoch's last, shorter micro-batch, by the size that was usual in it.
         refused: (size, text) of an out-of-memory error.
     """
 
-    def __init__(
-        self, listener: Listener, *, clock: Callable[[], int] = time.perf_counter_ns
-    ) -> None:
+    def __init__(self, listener: Listener, *, clock: Callable[[], int] | None = None) -> None:
         self._listener = listener
-        self._clock = clock
+        self._clock = clock or time.perf_counter_ns
+        self.pacer: Pacer | None = None
+        self.mark_ns = NEVER
         self.num_ended = 0
         self.num_micro_batches = 0
         self.num_samples = 0
@@ -103,7 +86,8 @@ class Core:
         self.size: int | None = None
         self.step_size: int | None = None
         self.was_even = True
-        self.tail: int | None = None
+        self.tails: dict[int, int] = {}
+        self._epoch_began: dict[int, int] = {}
         self.refused: tuple[int | None, str] | None = None
         # Since the listener last looked: timed steps, their time, wait and samples.
         self.recent = [0, 0, 0, 0]
@@ -111,6 +95,7 @@ class Core:
         self._complete = False
         self._broken = False
         self._even = True
+        self._in_call = False
         self._micro = 0
         self._samples = 0
         self._wait_ns = 0
@@ -207,13 +192,17 @@ class Core:
             self._close(self._clock())
         if self._micro:
             self._broken = True  # an accumulation goes on afterwards; its time means nothing
+        if self.pacer is not None:
+            if self._micro:
+                self.pacer.spoil()
+            self.pacer.pause(epoch_ended=epoch_ended)
+            self.mark_ns = 0  # a piece begins as soon as the first step after it is over
         self._begin_ns = None
         self._previous = None
         if epoch_ended:
             self.num_epochs += 1
-            usual = self.usual_size
-            if self.size is not None and usual is not None and self.size < usual:
-                self.tail = self.size
+            self.note_tail()
+            self._epoch_began = dict(self.sizes)
 
     def on_growth(self) -> None:
         """A larger micro-batch than all before arrived: peaks of memory are those of the others."""
@@ -223,6 +212,20 @@ class Core:
     def num_steps(self) -> int:
         """Steps that the optimizer made."""
         return self.num_ended - self.num_skipped_steps
+
+    def note_tail(self) -> int | None:
+        """Keeps the last micro-batch if it is shorter than those before it in its epoch.
+
+        Returns:
+            The usual size of the epoch, where the last one was shorter.
+        """
+        before = self._epoch_began
+        counts = {size: num - before.get(size, 0) for size, num in self.sizes.items()}
+        usual = max(counts, key=counts.__getitem__, default=None)
+        if self.size is None or usual is None or not self.size < usual or not counts[usual]:
+            return None
+        self.tails[usual] = self.size
+        return usual
 
     @property
     def usual_size(self) -> int | None:
@@ -238,6 +241,7 @@ class Core:
         """
         now, begin = self._clock(), self._begin_ns
         first = self.num_ended
+        self._in_call = True
         for size in sizes:
             if self._begin_ns is None:
                 self._begin_ns = now
@@ -245,8 +249,13 @@ class Core:
             if self._micro == micro_batches:
                 self._broken = True  # the call's time is shared out below, not measured here
                 self._close(now)
+        self._in_call = False
         steps = self.num_ended - first
         self._begin_ns = None
+        if self.pacer is not None:
+            if now >= self.mark_ns:
+                self._boundary(now, due=False)
+            return
         whole = steps * micro_batches == len(sizes) and len(set(sizes)) == 1
         kind = self.kinds.get((self.step_size or 0, micro_batches))
         if whole and begin is not None and kind is not None and self.timing and first:
@@ -262,25 +271,57 @@ class Core:
             self._book(step_ns, (self.step_size, self._micro))
         else:
             self._previous = None
+            if self.pacer is not None:
+                self.pacer.spoil()
         self._complete = self._broken = False
         self.was_even = self._even
         self._even = True
         self._micro = self._samples = self._wait_ns = 0
         self._begin_ns = None
-        if now >= self.due_ns or self.num_ended >= self.due_step:
+        due = now >= self.due_ns or self.num_ended >= self.due_step
+        return self._boundary(now, due=due) if due or now >= self.mark_ns else now
+
+    def _boundary(self, now: int, *, due: bool) -> int:
+        """Between two steps: a mark, and what the listener wants to do; it belongs to no step."""
+        if self.pacer is not None and not self._in_call:
+            self.pacer.stop()
+        if due:
             self._listener.boundary(self, now)
-            return self._clock()  # what the listener did belongs to no step
+            now = self._clock()
+        if self.pacer is not None and not self._in_call:
+            if not self.timing:
+                self.mark_ns = NEVER
+            elif self.num_ended < WARMUP_STEPS:
+                self.mark_ns = 0
+            else:
+                self.mark_ns = self.pacer.start(now, at_once=not due)
         return now
+
+    def book_piece(self, kind: StepKind, piece: Stretch) -> None:
+        """Steps of one kind that the device is through with."""
+        kind.elapsed_ns += piece.elapsed_ns
+        kind.stretches.add(piece)
+        samples = kind.batch_size * kind.micro_batches
+        step_ns, wait_ns = piece.elapsed_ns // piece.steps, piece.wait_ns // piece.steps
+        self.last = (step_ns, wait_ns, samples, kind.batch_size)
+        news = (*piece, samples * piece.steps)
+        self.recent[:] = [before + new for before, new in zip(self.recent, news, strict=True)]
 
     def _book(self, step_ns: int, key: tuple[int, int]) -> None:
         kind = self.kinds.get(key)
         if kind is None:
             if len(self.kinds) >= MAX_KINDS:
+                if self.pacer is not None:
+                    self.pacer.spoil()
                 return
             kind = self.kinds[key] = StepKind(*key)
         kind.num_steps += 1
         settled = self._previous == key and self.num_ended > WARMUP_STEPS
         self._previous = key
+        undisturbed = self.timing and (self._in_call or not self._broken)
+        if self.pacer is not None:
+            self.pacer.step(kind, self._wait_ns, settled=settled and undisturbed)
+            return
         if self._broken or not self.timing:
             return
         kind.elapsed_ns += step_ns

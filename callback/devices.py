@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -9,8 +10,13 @@ import msgspec
 
 from ..probes import host
 from ..records import DeviceInfo, Memory
+from .stretches import Timeline
 
 SINCE_START = ", since the process started"
+EVENT_PERIOD_NS = 50_000_000
+"""Between two events: as long as the tape waits anyway."""
+WAIT_PERIOD_NS = 1_000_000_000
+"""Between two moments at which the device is waited for: it idles for a step of the host's then."""
 
 
 class MemoryProbe(Protocol):
@@ -24,6 +30,9 @@ class MemoryProbe(Protocol):
 
     def held_bytes(self) -> int | None:
         """What is allocated now, between two steps; `None` where nobody counts."""
+
+    def timeline(self) -> Timeline | None:
+        """A clock for a device that runs behind the host; `None` where the host is the device."""
 
 
 class TorchProbe:
@@ -57,11 +66,45 @@ class TorchProbe:
         stats = torch.cuda.memory_stats_as_nested_dict(self._device)
         return int(stats["allocated_bytes"]["all"]["current"])
 
+    def timeline(self) -> Timeline | None:
+        if self._device.type == "cpu":
+            return None
+        if self._device.type == "cuda":
+            return Timeline("the device's events", EVENT_PERIOD_NS, self._event, self._elapsed_s)
+        clock = "the host's clock, the device waited for at both ends"
+        return Timeline(clock, WAIT_PERIOD_NS, self._probe.mark, self._elapsed_s)
+
+    def _event(self) -> Any:
+        import torch
+
+        # An event would become part of a graph that is being captured.
+        if torch.cuda.is_current_stream_capturing():
+            return None
+        return self._probe.mark()
+
+    def _elapsed_s(self, start: Any, end: Any) -> float | None:
+        return self._probe.elapsed_s(start, end)
+
+
+def waited_for() -> Timeline:
+    """For frameworks that read each step's loss before they tell their callbacks of its end."""
+    return Timeline(
+        "the host's clock, each end after a step's loss was read",
+        EVENT_PERIOD_NS,
+        time.perf_counter,
+        lambda start, end: float(end - start),
+    )
+
 
 class HostProbe:
-    """The process on its CPU, without torch: the kernel's own counters."""
+    """The process on its CPU, without torch: the kernel's own counters.
 
-    def __init__(self) -> None:
+    Args:
+        trains: whether the training itself runs on the CPU, not on a device without counters.
+    """
+
+    def __init__(self, *, trains: bool = True) -> None:
+        self._trains = trains
         own = host.status_bytes("VmRSS") or 0
         free = host.available_bytes()
         self._free = (free[0] + own, free[1]) if free else None
@@ -98,6 +141,9 @@ class HostProbe:
 
     def held_bytes(self) -> int | None:
         return None
+
+    def timeline(self) -> Timeline | None:
+        return None if self._trains else waited_for()
 
 
 class AllocatorProbe:
@@ -140,6 +186,9 @@ class AllocatorProbe:
     def held_bytes(self) -> int | None:
         return self._read()[0]
 
+    def timeline(self) -> Timeline | None:
+        return waited_for()
+
 
 def _within_limits(device: DeviceInfo) -> DeviceInfo:
     """On a CPU the user's own limits of the process count as its memory."""
@@ -161,6 +210,16 @@ def rank_share(device: DeviceInfo, num_ranks: int) -> DeviceInfo:
         capacity_bytes=device.capacity_bytes // num_ranks,
         capacity_source=f"a rank's share, 1 of {num_ranks}, of: {device.capacity_source}",
     )
+
+
+def started_device() -> str | None:
+    """The GPU that the training started, where no optimizer and no model told of its device."""
+    import sys
+
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return f"cuda:{torch.cuda.current_device()}"
 
 
 def refuses_memory(error: BaseException) -> bool:

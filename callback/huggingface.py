@@ -8,7 +8,7 @@ given to the constructor of the Trainer.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
@@ -16,13 +16,17 @@ from ..records import Pipeline
 from .adapter import Adapter, local_above
 from .facts import Facts, loader_info, rank_and_world, version_of
 from .loaders import BatchReader, observe
+from .options import Options
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class HuggingFaceCallback(Adapter, TrainerCallback):
     """Watches `Trainer.train`.
 
     Args:
-        logdir, options: see `batchadvisor.callback.options.Options`.
+        logdir, profile, ...: see `batchadvisor.callback.options.Options`.
 
     Attributes:
         record, advice: after the training.
@@ -31,8 +35,40 @@ class HuggingFaceCallback(Adapter, TrainerCallback):
         UsageError: an option is wrong, or the folder cannot be written.
     """
 
-    def __init__(self, logdir: Any = None, **options: Any) -> None:
-        super().__init__(logdir, **options)
+    def __init__(
+        self,
+        logdir: str | Path | None = None,
+        *,
+        profile: bool = True,
+        profile_after: int = 10,
+        profile_steps: int = 3,
+        profile_every: int | None = None,
+        max_profiles: int = 20,
+        with_stack: bool = False,
+        scalars: bool = True,
+        noise_scale: bool = False,
+        noise_every: int = 10,
+        batch_size: int | None = None,
+        margin: float = 0.05,
+        quiet: bool = False,
+    ) -> None:
+        super().__init__(
+            Options(
+                logdir=logdir,
+                profile=profile,
+                profile_after=profile_after,
+                profile_steps=profile_steps,
+                profile_every=profile_every,
+                max_profiles=max_profiles,
+                with_stack=with_stack,
+                scalars=scalars,
+                noise_scale=noise_scale,
+                noise_every=noise_every,
+                batch_size=batch_size,
+                margin=margin,
+                quiet=quiet,
+            )
+        )
         self._reader: BatchReader | None = None
         self._batch_size: int | None = None
 

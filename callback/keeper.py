@@ -1,8 +1,8 @@
 """Keeps the record of a watched loop on disk, and does all that is too slow for a step.
 
 The core calls at boundaries between two steps when something is due; what is done there belongs to
-no step. The record is saved at growing distances, at most a thousandth of the time, so that a
-process that is killed leaves what was known a minute before.
+no step. The record is saved at growing distances, in a thread of its own and at least once a
+minute, so that a process that is killed leaves what was known a minute before.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ..errors import BatchAdvisorError
 from ..records import (
     Counters,
     DeviceInfo,
@@ -31,13 +29,15 @@ from ..records import (
     ScriptInfo,
 )
 from ..session.events import EventStore
-from ..session.store import RECORD, SAMPLES, RunStore
+from ..session.store import RunStore
 from . import ledger
 from .core import NEVER, Core
 from .devices import HostProbe, MemoryProbe, TorchProbe, nvml_sampler, rank_share
 from .facts import Facts, versions
 from .noise_scale import noise_scale_of
-from .options import Options, folder_of, script
+from .options import Options, folder_of, keep_earlier, script
+from .saver import News, Saver
+from .stretches import Pacer
 from .tape import Tape
 from .windows import Windows
 
@@ -45,7 +45,10 @@ FIRST_SAVE_S = 1.0
 LONGEST_SAVE_S = 60.0
 GROWTH = 1.5
 COST_SHARE = 1000
-"""A save may cost this part of the time until the next one."""
+"""A save may cost this part of the time until the next one, but for `LONGEST_SAVE_S`."""
+SAVE_RETRY_S = 1.0
+LAST_PIECES_S = 10.0
+"""So long a device is followed that still works on the steps of a training that is over."""
 PROFILER_ROOM = 0.95
 """A peak above this share of the capacity leaves no room for the profiler's own memory."""
 
@@ -76,7 +79,8 @@ class Keeper:
         self.folder = self.root if facts.rank == 0 else self.root / f"rank-{facts.rank:04d}"
         follows = options.scalars and facts.rank == 0
         self.store = (EventStore if follows else RunStore)(self.folder)
-        _keep_earlier(self.folder)
+        keep_earlier(self.folder)
+        self._saver = Saver(self.store, self.folder)
         self.core = Core(self)
         self.tape = Tape(self.core)
         self.windows: Windows | None = None
@@ -93,8 +97,6 @@ class Keeper:
         self._held_bytes: int | None = None
         self._setup_s = 0.0
         self._period_s = FIRST_SAVE_S
-        self._scalars: Any = None
-        self._event_problem = ""
         self._profiles: dict[int, Profile] = {}
         self._started_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self._started_s = time.monotonic()
@@ -103,7 +105,7 @@ class Keeper:
     def begin(self) -> None:
         """The run begins: a record stands on disk from now on."""
         self.tape.on_run_begin()
-        self.store.save(self.record("running"))
+        self.store.save(self.record("running"))  # here a folder that cannot be written is refused
 
     # at boundaries -----------------------------------------------------------------------------
 
@@ -114,6 +116,9 @@ class Keeper:
         if self._probe is None:
             self._probe = TorchProbe(self.facts.device) if self.facts.device else HostProbe()
         self._device = rank_share(self._probe.info(), self.facts.local_world_size)
+        timeline = self._probe.timeline()
+        if timeline is not None:
+            self.core.pacer = Pacer(timeline, self.core.book_piece)
         self._sampler = nvml_sampler(self._device)
         if self._sampler is not None:
             self._sampler.begin()
@@ -145,11 +150,7 @@ class Keeper:
             windows.boundary(core.num_ended, core.step_size)
             core.timing = not windows.active
         if now_ns >= core.due_ns:
-            began_s = time.monotonic()
-            self.save()
-            cost_s = time.monotonic() - began_s
-            core.due_ns = now_ns + int(1e9 * max(self._period_s, COST_SHARE * cost_s))
-            self._period_s = min(LONGEST_SAVE_S, self._period_s * GROWTH)
+            core.due_ns = now_ns + int(1e9 * self.save())
         core.due_step = self._next_step()
 
     def _next_step(self) -> int:
@@ -161,23 +162,31 @@ class Keeper:
             return False
         return self._probe.read_memory().peak_bytes > PROFILER_ROOM * self._device.capacity_bytes
 
-    def save(self) -> None:
-        """Reads the counters and writes the record; a full disk does not end a training."""
+    def save(self) -> float:
+        """Reads the counters and has the record written; a full disk does not end a training.
+
+        Returns:
+            Seconds until the next one.
+        """
+        self._tell_of_problems()
+        if self._saver.busy:
+            return SAVE_RETRY_S
+        began_s = time.monotonic()
         self._measure()
-        try:
-            self.store.save(self.record("running"))
-            self._append()
-        except (OSError, BatchAdvisorError) as error:
-            self._doubt(f"the record could not be written: {_why(error)}")
-        self._tell_of_events()
+        self._saver.begin(self._news(self.record("running")))
         if self.updated is not None:
             self.updated()
+        cost_s = time.monotonic() - began_s + self._saver.cost_s
+        period_s = self._period_s
+        self._period_s = min(LONGEST_SAVE_S, period_s * GROWTH)
+        return min(LONGEST_SAVE_S, max(period_s, COST_SHARE * cost_s))
 
-    def _tell_of_events(self) -> None:
-        """They cost no record; that there are none, or no more, is said once."""
-        problem = self.store.problem if isinstance(self.store, EventStore) else ""
-        if problem != self._event_problem:
-            self._event_problem = problem
+    def _tell_of_problems(self) -> None:
+        problem = self._saver.new_problem()
+        if problem:
+            self._doubt(f"the record could not be written: {problem}")
+        problem = self._saver.new_event_problem()
+        if problem:
             self._say(f"event files for TensorBoard: {problem}")
 
     def _measure(self) -> None:
@@ -192,42 +201,32 @@ class Keeper:
             self._counters = self._sampler.end()
             self._sampler.begin(steady_s=1.0)
 
-    def _append(self) -> None:
-        """One real step a save, and the means since the last save as scalars."""
+    def _news(self, record: RunRecord) -> News:
+        """The record, one real step, and the means since the last save as scalars."""
         core = self.core
-        if core.last is None or not core.recent[0]:
-            return
+        steps, total_ns, total_wait_ns, num_samples = core.recent
+        if core.last is None or not steps:
+            return News(record)
+        core.recent[:] = [0, 0, 0, 0]
         step_ns, wait_ns, samples, size = core.last
+        sizes = [one.batch_size for one in ledger.regular_kinds(core)]
         row = {
-            "trial": 0,
+            "trial": sizes.index(size) if size in sizes else None,
             "step": core.num_ended,
             "step_s": step_ns / 1e9,
             "input_wait_s": wait_ns / 1e9,
             "num_samples": samples,
         }
-        sizes = [one.batch_size for one in ledger.regular_kinds(core)]
-        if size in sizes:
-            row["trial"] = sizes.index(size)
-            self.store.append([row])
-        steps, total_ns, total_wait_ns, num_samples = core.recent
-        core.recent[:] = [0, 0, 0, 0]
-        if self.options.scalars:
-            values = {
-                "batchadvisor/samples per second": num_samples / total_ns * 1e9,
-                "batchadvisor/step time (s)": total_ns / steps / 1e9,
-                "batchadvisor/input wait (%)": 100 * total_wait_ns / total_ns,
-            }
-            peak = self._peaks.get(max(core.sizes))
-            if peak is not None:
-                values["batchadvisor/peak memory (GiB)"] = peak.peak_bytes / 2**30
-            self._write_scalars(values)
-
-    def _write_scalars(self, values: dict[str, float]) -> None:
-        from ..reports.scalars import ScalarFile
-
-        if self._scalars is None:
-            self._scalars = ScalarFile(self.folder)
-        self._scalars.add(self.core.num_ended, values)
+        values = {
+            "batchadvisor/samples per second": num_samples / total_ns * 1e9,
+            "batchadvisor/step time (s)": total_ns / steps / 1e9,
+            "batchadvisor/input wait (%)": 100 * total_wait_ns / total_ns,
+        }
+        peak = self._peaks.get(max(core.sizes))
+        if peak is not None:
+            values["batchadvisor/peak memory (GiB)"] = peak.peak_bytes / 2**30
+        rows = [row] if size in sizes else []
+        return News(record, rows, core.num_ended, values if self.options.scalars else {})
 
     # the end -----------------------------------------------------------------------------------
 
@@ -237,45 +236,53 @@ class Keeper:
         reason: str,
         *,
         faults: tuple[Fault, ...] = (),
-        tail_error: str = "",
+        tail_size: int | None = None,
     ) -> RunRecord:
-        """Stops everything that runs, reads the traces, writes the last record."""
+        """Stops everything that runs, reads the traces, writes the last record.
+
+        Args:
+            faults: that ended the loop.
+            tail_size: the usual size of the epoch, where its short end ran into them.
+        """
         try:
-            return self._finished(state, reason, faults=faults, tail_error=tail_error)
+            return self._finished(state, reason, faults=faults, tail_size=tail_size)
         finally:
             self._let_go()
 
     def _finished(
-        self, state: RunState, reason: str, *, faults: tuple[Fault, ...], tail_error: str
+        self, state: RunState, reason: str, *, faults: tuple[Fault, ...], tail_size: int | None
     ) -> RunRecord:
         if self.windows is not None:
             self.windows.abandon("the run was over before its profiled window was")
             self.core.timing = True
-        with contextlib.suppress(OSError, BatchAdvisorError):
-            self._append()
+        pacer = self.core.pacer
+        if pacer is not None:
+            # After a failure the device may wait for other ranks for ever.
+            alone = state == "failed" and self.facts.world_size == 1
+            pacer.follow(LAST_PIECES_S if state == "finished" or alone else 0.0)
+            if pacer.problem:
+                why = pacer.problem
+                self._doubt(f"steps were timed only until the device's clock failed: {why}")
         self._measure()
         if self._sampler is not None:
             self._counters = self._sampler.stop()
             self._sampler = None
+        self._saver.wait()  # it reads what is packed now
         self._read_traces()
-        record = self.record(state, reason, faults=faults, tail_error=tail_error)
-        try:
-            self.store.save(record)
-        except (OSError, BatchAdvisorError) as error:
-            self._doubt(f"the record could not be written: {_why(error)}")
-        self._tell_of_events()
+        record = self.record(state, reason, faults=faults, tail_size=tail_size)
+        self._saver.write(self._news(record))
+        self._tell_of_problems()
         return record
 
     def _let_go(self) -> None:
         """Also where the last record could not be made: another run may want the folder."""
+        self._saver.close()
         self.store.close()
         if self._sampler is not None:
             self._sampler.stop()
         if self.noise is not None:
             self.noise.close()
-        if self._scalars is not None:
-            self._scalars.close()
-        self._sampler = self._scalars = None
+        self._sampler = None
 
     def _read_traces(self) -> None:
         """Repairs, packs and reads the traces; a second or so each, so it waits for the end."""
@@ -305,7 +312,7 @@ class Keeper:
         reason: str = "",
         *,
         faults: tuple[Fault, ...] = (),
-        tail_error: str = "",
+        tail_size: int | None = None,
     ) -> RunRecord:
         """The record as it stands now."""
         core = self.core
@@ -336,7 +343,8 @@ class Keeper:
                 counters=self._counters,
                 window_step_s=windows.step_s if windows is not None else None,
                 no_wait=self.facts.reasons.get("input_wait_s", ""),
-                tail_error=tail_error,
+                tail_error=faults[0].detail if faults else "",
+                tail_size=tail_size,
             ),
             faults=faults,
             doubts=tuple(self.doubts),
@@ -357,21 +365,3 @@ class Keeper:
         if text not in self.doubts:
             self.doubts.append(text)
             self._say(text)
-
-
-def _why(error: BaseException) -> str:
-    """The system's own words; the store's remedies are those of `run`."""
-    cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
-    return str(getattr(cause, "strerror", None) or cause)
-
-
-def _keep_earlier(folder: Path) -> None:
-    """An earlier run's record in this folder stays, under the time of its start."""
-    old = folder / RECORD
-    if not old.exists():
-        return
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(old.stat().st_mtime))
-    for name in (RECORD, SAMPLES):
-        path = folder / name
-        if path.exists():
-            path.rename(path.with_name(f"{path.stem}-{stamp}{path.suffix}"))

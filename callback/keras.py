@@ -19,8 +19,11 @@ from .adapter import AroundLoop, local_above
 from .devices import AllocatorProbe, HostProbe, MemoryProbe
 from .facts import Facts, unknown_loader, version_of
 from .loaders import BatchReader
+from .options import Options
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from typing_extensions import Self
 
 
@@ -30,7 +33,7 @@ class KerasCallback(AroundLoop, keras.callbacks.Callback):
     In a `with` statement around `fit` it also sees exceptions that no step raised.
 
     Args:
-        logdir, options: see `batchadvisor.callback.options.Options`.
+        logdir, profile, ...: see `batchadvisor.callback.options.Options`.
 
     Attributes:
         record, advice: after the fit.
@@ -39,8 +42,40 @@ class KerasCallback(AroundLoop, keras.callbacks.Callback):
         UsageError: an option is wrong, or the folder cannot be written.
     """
 
-    def __init__(self, logdir: Any = None, **options: Any) -> None:
-        super().__init__(logdir, **options)
+    def __init__(
+        self,
+        logdir: str | Path | None = None,
+        *,
+        profile: bool = True,
+        profile_after: int = 10,
+        profile_steps: int = 3,
+        profile_every: int | None = None,
+        max_profiles: int = 20,
+        with_stack: bool = False,
+        scalars: bool = True,
+        noise_scale: bool = False,
+        noise_every: int = 10,
+        batch_size: int | None = None,
+        margin: float = 0.05,
+        quiet: bool = False,
+    ) -> None:
+        super().__init__(
+            Options(
+                logdir=logdir,
+                profile=profile,
+                profile_after=profile_after,
+                profile_steps=profile_steps,
+                profile_every=profile_every,
+                max_profiles=max_profiles,
+                with_stack=with_stack,
+                scalars=scalars,
+                noise_scale=noise_scale,
+                noise_every=noise_every,
+                batch_size=batch_size,
+                margin=margin,
+                quiet=quiet,
+            )
+        )
         self._data: _Data | None = None
         self._micro_batches = 1
         self._begin_step = 0
@@ -283,7 +318,9 @@ def _probe(backend: str) -> MemoryProbe:
         import jax
 
         device = jax.local_devices()[0]
-        if device.platform != "cpu" and device.memory_stats():
+        if device.platform != "cpu":
+            if not device.memory_stats():
+                return HostProbe(trains=False)
 
             def read_jax() -> tuple[int, int, int | None]:
                 stats = device.memory_stats()

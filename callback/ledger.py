@@ -18,12 +18,15 @@ from ..records import (
     Parallelism,
     Profile,
     SizeSeen,
+    StretchesSeen,
     TailCheck,
     Trial,
 )
 from ..spread import inverse, spread_of
-from .core import Core, StepKind
+from .core import Core
 from .facts import Facts, launcher, unknown_loader
+from .kinds import StepKind
+from .stretches import Pacer
 
 SLOW = 2.0
 """A profiled step that takes so many times an ordinary one tells little of it."""
@@ -32,6 +35,11 @@ MAX_TRIALS = 8
 FEW = "only the first steps were seen, and what compiles and allocates is in their time"
 VARYING = "the size changes from step to step; the most frequent ones are shown"
 HIDDEN = "a larger batch ran before in this process, and its peak hides this one's"
+NO_STRETCH = (
+    "the device runs behind the host, and no stretch of steps of one size was long enough to be "
+    "timed by its own clock"
+)
+HOST_ONLY = "the device runs behind the host, whose clock does not time a single step"
 NO_SIZE = "the batches do not tell how many samples they hold; give batch_size= to the callback"
 
 
@@ -41,10 +49,11 @@ def regular_kinds(core: Core) -> list[StepKind]:
     Those never follow one of their own size, so they have no settled times. Where nothing settled,
     the most frequent kind stands for the run.
     """
-    kinds = [one for one in core.kinds.values() if one.times.count]
+    kinds = [one for one in core.kinds.values() if one.num_timed]
     if not kinds:
         most = max(core.kinds.values(), key=lambda one: one.num_steps, default=None)
-        return [most] if most is not None and most.unsettled else []
+        seen = most is not None and (core.pacer is not None or bool(most.unsettled))
+        return [most] if most is not None and seen else []
     chosen: dict[int, StepKind] = {}
     for one in kinds:
         before = chosen.get(one.batch_size)
@@ -64,6 +73,7 @@ def trials_of(
     no_wait: str = "",
     window_step_s: Mapping[int, float] | None = None,
     tail_error: str = "",
+    tail_size: int | None = None,
 ) -> tuple[Trial, ...]:
     """The trials: one for each size that ran, and the one that ran out of memory.
 
@@ -74,29 +84,32 @@ def trials_of(
         counters: of NVML, over the whole run.
         window_step_s: seconds of a step in the profiled window, by size.
         no_wait: why the wait for data is not known; empty if it is.
-        tail_error: how a short last batch failed; empty if it did not.
+        tail_error: how the last short batch failed; empty if it did not.
+        tail_size: the usual size of the epoch at whose end it failed.
     """
     kinds = regular_kinds(core)
     usual = core.usual_size
     trials: list[Trial] = []
     for kind in kinds:
-        trial = _trial(len(trials), kind)
+        trial = _trial(len(trials), kind, core.pacer)
         size = kind.batch_size
         doubts = list(trial.doubts)
         if len(kinds) == MAX_TRIALS:
             doubts.append(VARYING)
-        doubts += _slow_window(trial, (window_step_s or {}).get(size))
+        if core.pacer is None:  # else a few steps by the host's clock say nothing
+            doubts += _slow_window(trial, (window_step_s or {}).get(size))
         unavailable = dict(trial.unavailable)
         if size not in peaks:
             unavailable["memory"] = HIDDEN
         if size not in profiles:
             unavailable["profile"] = no_profile or _elsewhere(profiles)
         tail = None
-        if size == usual and core.tail is not None:
+        if size in core.tails:
+            failed = tail_error if size == tail_size else ""
             tail = TailCheck(
-                num_samples=core.tail,
-                outcome="exception" if tail_error else "ok",
-                detail=tail_error,
+                num_samples=core.tails[size],
+                outcome="exception" if failed else "ok",
+                detail=failed,
                 num_non_finite=None,
             )
         if no_wait:
@@ -130,9 +143,20 @@ def _slow_window(trial: Trial, window_step_s: float | None) -> list[str]:
     return [f"{SLOW_WINDOW}{factor:.1f} times as long as the others; its shares are the window's"]
 
 
-def _trial(ordinal: int, kind: StepKind) -> Trial:
-    pairs = list(kind.times.values) or kind.unsettled
-    step_s = spread_of([step / 1e9 for step, _ in pairs])
+def _times(kind: StepKind, pacer: Pacer | None) -> list[tuple[float, float]]:
+    """Seconds of a step and of the wait in it: of steps, or of stretches, each their mean."""
+    if pacer is None:
+        pairs = list(kind.times.values) or kind.unsettled
+        return [(step / 1e9, wait / 1e9) for step, wait in pairs]
+    return [
+        (one.elapsed_ns / one.steps / 1e9, one.wait_ns / one.steps / 1e9)
+        for one in kind.stretches.whole
+    ]
+
+
+def _trial(ordinal: int, kind: StepKind, pacer: Pacer | None) -> Trial:
+    pairs = _times(kind, pacer)
+    step_s = spread_of([step for step, _ in pairs])
     per_step = kind.batch_size * kind.micro_batches
     return Trial(
         ordinal=ordinal,
@@ -144,12 +168,13 @@ def _trial(ordinal: int, kind: StepKind) -> Trial:
         arrived_batch_size=kind.batch_size,
         size_proof="shape",
         micro_batches=kind.micro_batches,
-        num_warmup_steps=kind.num_steps - kind.times.count,
+        num_warmup_steps=kind.num_steps - kind.num_timed,
         step_s=step_s,
         samples_per_s=inverse(step_s, per_step) if step_s and step_s.low > 0 else None,
-        input_wait_s=spread_of([wait / 1e9 for _, wait in pairs]),
+        input_wait_s=spread_of([wait for _, wait in pairs]),
         elapsed_s=kind.elapsed_ns / 1e9,
-        doubts=() if kind.times.count else (FEW,),
+        doubts=() if kind.num_timed or pacer is not None else (FEW,),
+        unavailable={} if pairs or pacer is None else {"step_s": pacer.problem or NO_STRETCH},
     )
 
 
@@ -202,11 +227,27 @@ def observed_of(
         num_tokens=core.num_tokens or None,
         num_epochs=core.num_epochs,
         sizes=tuple(SizeSeen(batch_size=size, num_micro_batches=n) for size, n in sizes),
+        stretches=_stretches(core),
         profiled_steps=profiled,
         held_bytes=held_bytes,
         noise_scale=noise,
         pipeline=facts.pipeline,
         unavailable=unavailable,
+    )
+
+
+def _stretches(core: Core) -> tuple[StretchesSeen, ...]:
+    if core.pacer is None:
+        return ()
+    return tuple(
+        StretchesSeen(
+            batch_size=kind.batch_size,
+            num_stretches=len(kind.stretches.whole),
+            num_steps=kind.stretches.usual_steps,
+            clock=core.pacer.timeline.clock,
+        )
+        for kind in regular_kinds(core)
+        if kind.stretches.whole
     )
 
 
@@ -222,6 +263,9 @@ def discovery_of(core: Core, facts: Facts, setup_s: float) -> Discovery | None:
     first = next(iter(core.kinds.values()), None)
     times = [] if first is None else first.unsettled or list(first.times.values)
     reasons = dict(facts.reasons)
+    if core.pacer is not None:
+        times = []
+        reasons["native_step_s"] = HOST_ONLY
     if facts.num_parameters is None:
         reasons.setdefault("num_parameters", "neither a model nor an optimizer was seen")
     if facts.norm_layers is None:

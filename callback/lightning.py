@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..records import Pipeline
 from .adapter import Adapter
 from .facts import Facts, loader_info, version_of
 from .loaders import BatchReader
+from .options import Options
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Two distributions hold the same Lightning under two names, and their classes are not the same.
 if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
@@ -25,7 +29,7 @@ class LightningCallback(Adapter, Callback):
     """Watches `Trainer.fit`.
 
     Args:
-        logdir, options: see `batchadvisor.callback.options.Options`.
+        logdir, profile, ...: see `batchadvisor.callback.options.Options`.
 
     Attributes:
         record, advice: after the fit.
@@ -34,8 +38,40 @@ class LightningCallback(Adapter, Callback):
         UsageError: an option is wrong, or the folder cannot be written.
     """
 
-    def __init__(self, logdir: Any = None, **options: Any) -> None:
-        super().__init__(logdir, **options)
+    def __init__(
+        self,
+        logdir: str | Path | None = None,
+        *,
+        profile: bool = True,
+        profile_after: int = 10,
+        profile_steps: int = 3,
+        profile_every: int | None = None,
+        max_profiles: int = 20,
+        with_stack: bool = False,
+        scalars: bool = True,
+        noise_scale: bool = False,
+        noise_every: int = 10,
+        batch_size: int | None = None,
+        margin: float = 0.05,
+        quiet: bool = False,
+    ) -> None:
+        super().__init__(
+            Options(
+                logdir=logdir,
+                profile=profile,
+                profile_after=profile_after,
+                profile_steps=profile_steps,
+                profile_every=profile_every,
+                max_profiles=max_profiles,
+                with_stack=with_stack,
+                scalars=scalars,
+                noise_scale=noise_scale,
+                noise_every=noise_every,
+                batch_size=batch_size,
+                margin=margin,
+                quiet=quiet,
+            )
+        )
         self._reader: BatchReader | None = None
         self._global_step = 0
         self._wait_ns = 0

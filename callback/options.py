@@ -1,15 +1,20 @@
-"""What every adapter takes beside its framework's own arguments."""
+"""What every adapter takes beside its framework's own arguments.
+
+Each of them names the options one by one in its signature, where editors look for them; a test
+holds the signatures and these fields together.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
 from ..session.options import run_folder
+from ..session.store import RECORD, SAMPLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,18 +57,12 @@ class Options:
 _COUNTS = ("profile_after", "profile_steps", "profile_every", "max_profiles", "noise_every")
 
 
-def options_of(logdir: str | Path | None, given: dict[str, Any]) -> Options:
-    """The options, checked before the training starts.
+def checked(options: Options) -> Options:
+    """The same options, before the training starts.
 
     Raises:
-        UsageError: there is no such option, or it cannot have this value.
+        UsageError: one cannot have its value.
     """
-    known = [one.name for one in fields(Options)]
-    for name in given:
-        if name not in known:
-            msg = f"the callback has no option {name!r}."
-            raise UsageError(msg, f"It has: {', '.join(known)}.")
-    options = Options(logdir=logdir, **given)
     for name in (*_COUNTS, "batch_size"):
         value = getattr(options, name)
         if value is None and name in ("profile_every", "batch_size"):
@@ -87,6 +86,18 @@ def folder_of(options: Options, world_size: int) -> Path:
     started = time.localtime(_parent_started_s())
     stamp = time.strftime("%Y%m%d-%H%M%S", started)
     return Path("batchadvisor-runs") / f"{Path(script()).stem or 'run'}-{stamp}"
+
+
+def keep_earlier(folder: Path) -> None:
+    """An earlier run's record in this folder stays, under the time of its start."""
+    old = folder / RECORD
+    if not old.exists():
+        return
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(old.stat().st_mtime))
+    for name in (RECORD, SAMPLES):
+        path = folder / name
+        if path.exists():
+            path.rename(path.with_name(f"{path.stem}-{stamp}{path.suffix}"))
 
 
 def script() -> str:

@@ -9,13 +9,13 @@ with ProfilingCallback(logdir="runs/one") as prof:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..records import Pipeline, SourceLine
+from ..records import LoaderInfo, Pipeline, SourceLine
 from .adapter import AroundLoop
 from .facts import Facts, loader_info, rank_and_world, unknown_loader
+from .options import Options
 from .tape import MAX_MICRO_BATCHES, NO_SIZE, STEPPED
 
 if TYPE_CHECKING:
@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from .tape import Tape
 
 T = TypeVar("T")
+NO_WATCH = (
+    "step() was called and no loader was watched, so that neither samples nor steps were timed: "
+    "loop over prof.watch(loader)"
+)
+NO_STEP = (
+    "step() was never called, so that no step was timed: call prof.step() after each "
+    "optimizer.step()"
+)
 
 
 class ProfilingCallback(AroundLoop):
@@ -36,10 +44,9 @@ class ProfilingCallback(AroundLoop):
     on disk is valid all the time.
 
     Args:
-        logdir: folder for record, traces and TensorBoard scalars; one is made if not given.
         model: tells of normalisation layers and, under `noise_scale`, of gradients.
         optimizer: what trains; found by its first step if not given. Several as a list.
-        options: see `batchadvisor.callback.options.Options`.
+        logdir, profile, ...: see `batchadvisor.callback.options.Options`.
 
     Attributes:
         record, advice: after the loop.
@@ -54,15 +61,44 @@ class ProfilingCallback(AroundLoop):
         *,
         model: Any = None,
         optimizer: Any = None,
-        **options: Any,
+        profile: bool = True,
+        profile_after: int = 10,
+        profile_steps: int = 3,
+        profile_every: int | None = None,
+        max_profiles: int = 20,
+        with_stack: bool = False,
+        scalars: bool = True,
+        noise_scale: bool = False,
+        noise_every: int = 10,
+        batch_size: int | None = None,
+        margin: float = 0.05,
+        quiet: bool = False,
     ) -> None:
-        super().__init__(logdir, **options)
+        super().__init__(
+            Options(
+                logdir=logdir,
+                profile=profile,
+                profile_after=profile_after,
+                profile_steps=profile_steps,
+                profile_every=profile_every,
+                max_profiles=max_profiles,
+                with_stack=with_stack,
+                scalars=scalars,
+                noise_scale=noise_scale,
+                noise_every=noise_every,
+                batch_size=batch_size,
+                margin=margin,
+                quiet=quiet,
+            )
+        )
         self._model = model
         self._given: tuple[Any, ...] = (
             () if optimizer is None else _several(optimizer) if _listed(optimizer) else (optimizer,)
         )
         self._found: list[Any] = []
         self._gauge: Any = None
+        self._sizes: set[int] = set()
+        """Batch sizes of the loaders that were watched."""
         self._marks: list[int] = []
 
     def __enter__(self) -> Self:
@@ -84,6 +120,8 @@ class ProfilingCallback(AroundLoop):
             from ..probes.call_site import user_call_site
 
             self._know_loader(facts, loader, user_call_site())
+        elif facts is not None:
+            self._know_further(facts, loader)
         declared = self._watch.options.batch_size
         if declared is None and facts is not None and facts.loader is not None:
             declared = facts.loader.batch_size
@@ -116,9 +154,25 @@ class ProfilingCallback(AroundLoop):
 
     def _know_loader(self, facts: Facts, loader: Any, place: SourceLine | None) -> None:
         facts.loader = loader_info(loader, place) or unknown_loader(
-            self._watch.options.batch_size, _length(loader), type(loader).__name__
+            self._watch.options.batch_size, sampler=type(loader).__name__
         )
-        facts.pipeline = _pipeline(facts, loader)
+        facts.pipeline = _pipeline(facts, facts.loader, loader)
+        if facts.loader.batch_size is not None:
+            self._sizes.add(facts.loader.batch_size)
+
+    def _know_further(self, facts: Facts, loader: Any) -> None:
+        """A loader after the first one: of another size its epochs end in another way."""
+        info = loader_info(loader)
+        if info is None or info.batch_size is None or info.batch_size in self._sizes:
+            return
+        self._sizes.add(info.batch_size)
+        self._watch.warn_of_tails(_pipeline(facts, info, loader))
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._watch.running and error is None:
+            assert self._watch.keeper is not None
+            self._watch.keeper.doubts += _misuse(self._watch.tape)
+        super()._end(error)
 
     def _know(self, facts: Facts) -> None:
         """The first step is over: the optimizers have shown themselves."""
@@ -181,7 +235,7 @@ class Watched(Iterable[T]):
 
     def _fetches(self, iterator: Iterator[T]) -> Iterator[T]:
         # Names of this frame: what runs once a step finds the caches full of the training.
-        tape, clock, read = self._tape, time.perf_counter_ns, self._gauge.read
+        tape, clock, read = self._tape, self._tape.now_ns, self._gauge.read
         mark = tape.marks.append
         learnt = self._batch_size is None or tape.core.num_micro_batches > 0
         try:
@@ -223,9 +277,19 @@ class Watched(Iterable[T]):
         return getattr(self._loader, name)
 
 
-def _pipeline(facts: Facts, loader: Any) -> Pipeline | None:
+def _misuse(tape: Tape) -> list[str]:
+    """What the loop did not tell, so that nothing is timed; none where it told all or nothing."""
+    tape.settle(tape.now_ns())
+    num_steps, num_batches = tape.core.num_ended, tape.core.num_micro_batches
+    if num_steps and not num_batches:
+        return [NO_WATCH]
+    if num_batches and not num_steps:
+        return [f"watch() gave {num_batches} batches and {NO_STEP}"]
+    return []
+
+
+def _pipeline(facts: Facts, info: LoaderInfo | None, loader: Any) -> Pipeline | None:
     """How samples become batches, as the rules on the epoch's end want it."""
-    info = facts.loader
     if info is None or info.batch_size is None:
         return None
     distributed = info.sampler == "DistributedSampler"

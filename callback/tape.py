@@ -30,22 +30,23 @@ class Tape:
 
     Args:
         core: is told, later and in the same order.
-        clock: monotonic nanoseconds, above 0; the core's.
+        clock: monotonic nanoseconds, above 0; the core's, the process's own if not given.
 
     Attributes:
         marks: not handed on yet.
         due_ns: from then on `settle` is to be called.
         largest: micro-batch so far; `grow` is to be called for a larger one.
+        now_ns: the time by the core's clock.
     """
 
-    __slots__ = ("_append", "_clock", "_start", "core", "due_ns", "largest", "marks")
+    __slots__ = ("_append", "_start", "core", "due_ns", "largest", "marks", "now_ns")
 
-    def __init__(self, core: Core, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+    def __init__(self, core: Core, clock: Callable[[], int] | None = None) -> None:
         self.core = core
         self.marks: list[int] = []
         self.due_ns = self.largest = 0
         self._append = self.marks.append
-        self._clock = clock
+        self.now_ns = clock or time.perf_counter_ns
         self._start: int | None = None
 
     # once a step -------------------------------------------------------------------------------
@@ -53,7 +54,7 @@ class Tape:
     def on_step_begin(self) -> None:
         """See `Core.on_step_begin`."""
         if self._start is None:
-            now = self._clock()
+            now = self.now_ns()
             if now >= self.due_ns or len(self.marks) > 4 * MAX_MICRO_BATCHES:
                 now = self.settle(now)
             self._start = now
@@ -92,7 +93,7 @@ class Tape:
         if core.due_step - core.num_ended <= MAX_MICRO_BATCHES:
             self.due_ns = 0
         else:
-            self.due_ns = min(core.due_ns, now_ns + SLICE_NS)
+            self.due_ns = min(core.due_ns, core.mark_ns, now_ns + SLICE_NS)
         return now_ns
 
     def grow(self, num_samples: int) -> None:
@@ -121,6 +122,7 @@ class Tape:
         """See `Core.on_pause`."""
         self._hand_over()
         self.core.on_pause(epoch_ended=epoch_ended)
+        self.due_ns = 0
 
     def on_execution(self, sizes: Sequence[int | None], micro_batches: int) -> None:
         """See `Core.on_execution`."""
@@ -130,10 +132,6 @@ class Tape:
     def add_tokens(self, num_tokens: int) -> None:
         """Tokens of a step, where the loop counts them."""
         self.core.num_tokens += num_tokens
-
-    def now_ns(self) -> int:
-        """The time by the core's clock."""
-        return self._clock()
 
     def _hand_over(self) -> None:
         """All marks to the core, and a begin that waits for its micro-batch."""

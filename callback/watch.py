@@ -10,10 +10,10 @@ from typing import Any
 from ..advisor.advise import advise
 from ..advisor.observed import tail_cases
 from ..errors import UsageError
-from ..records import Advice, RunRecord
+from ..records import Advice, Pipeline, RunRecord
 from ..session.store import RECORD
 from . import ledger
-from .devices import MemoryProbe, refuses_memory
+from .devices import MemoryProbe, refuses_memory, started_device
 from .display import Cell, in_notebook, say, terminal
 from .facts import Facts
 from .keeper import Keeper
@@ -172,6 +172,7 @@ class Watch:
         facts, options = self.facts, self.options
         if self._complete is not None:
             self._complete(facts)
+        facts.device = facts.device or started_device()
         if not self._profile:
             keeper.no_windows = (
                 "profile=False" if not options.profile else "torch's profiler does not see it"
@@ -188,13 +189,11 @@ class Watch:
             from ..probes.noise import NoiseMeter
 
             keeper.noise = NoiseMeter(self._parameters(), options.noise_every)
-        self._warn_of_tails(keeper)
+        self.warn_of_tails(facts.pipeline)
 
-    def _warn_of_tails(self, keeper: Keeper) -> None:
+    def warn_of_tails(self, pipeline: Pipeline | None) -> None:
         """What the end of the epoch will do, said before it does it."""
-        observed = keeper.record("running").observed
-        found = tail_cases(observed) if observed is not None else ()
-        for one in found[:MAX_TAILS]:
+        for one in tail_cases(pipeline)[:MAX_TAILS]:
             fix = f" Fix: {one.fixes[0].title}." if one.fixes else ""
             self.say(f"the end of each epoch: {one.message} [{one.id}].{fix}")
 
@@ -208,8 +207,4 @@ def _finished(keeper: Keeper, error: BaseException | None) -> RunRecord:
     fault = ledger.fault_of(error)
     if core.refused is not None:
         return keeper.finish("failed", f"out of memory: {fault.detail}")
-    usual = core.usual_size
-    if usual is not None and core.size is not None and core.size < usual:
-        core.tail = core.size
-        return keeper.finish("failed", fault.detail, faults=(fault,), tail_error=fault.detail)
-    return keeper.finish("failed", fault.detail, faults=(fault,))
+    return keeper.finish("failed", fault.detail, faults=(fault,), tail_size=core.note_tail())

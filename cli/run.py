@@ -33,10 +33,12 @@ if TYPE_CHECKING:
 @click.option(
     "--device",
     default="auto",
-    help="auto, cuda, cuda:N, cpu, mps or xpu. cpu:1@0.4 is one core for 40 % of the time; several "
-    "such devices by commas.",
+    help="auto, cuda, cuda:N (of the visible ones), cuda:all, cpu, mps or xpu. cpu:1@0.4 is one "
+    "core for 40 % of the time; several such devices by commas.",
 )
-@click.option("--gpus", help="Probe several GPUs at once: all, 0,2, or distinct (one a model).")
+@click.option(
+    "--gpus", help="Probe several visible GPUs at once: all, 0,2, or distinct (one a model)."
+)
 @click.option(
     "--worst-case",
     is_flag=True,
@@ -127,7 +129,10 @@ def _run(
         NullDisplay() if options["quiet"] else ProgressDisplay(goal.budget_s, spent_s=spent_s)
     )
     if options["dry_run"]:
-        _print_discovery(*session.discover(settings, display, group), as_json=as_json)
+        from ..session.answer import discovery_json, discovery_text
+
+        shown = discovery_json if as_json else discovery_text
+        click.echo(shown(*session.discover(settings, display, group)))
         return
     result = session.run(settings, display, group)
     print_answer(result.record, result.advice, result.folder, as_json=as_json)
@@ -234,12 +239,6 @@ def _run_options(
         door="workload" if options["workload"] else "loader",
     )
     return with_door(settings, forced=options["template"])
-
-
-def _print_discovery(discovery: Any, device: Any, *, as_json: bool) -> None:
-    from ..session.answer import discovery_json, discovery_text
-
-    click.echo(discovery_json(discovery, device) if as_json else discovery_text(discovery, device))
 
 
 def _end_like_ctrl_c() -> None:

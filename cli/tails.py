@@ -52,6 +52,12 @@ SETUPS = (
 @click.option("--instance-norm-values", type=int, help="The same per channel, of InstanceNorm.")
 @click.option("--sync-batch-norm", is_flag=True, help="They are synchronised over the ranks.")
 @click.option("--optimizer", help="The optimizer's class, such as SGD.")
+@click.option(
+    "--loss",
+    type=click.Choice(["mean", "sum", "contrastive"]),
+    default="mean",
+    help="How it reduces a batch; contrastive: it compares the samples of a batch (default: mean).",
+)
 @click.option("--compiled", type=click.Choice(["default", "static", "dynamic"]), help="Of shapes.")
 @click.option("--sweep", is_flag=True, help="Show which sizes of --range are clean.")
 @click.option("--range", "sizes", type=RANGE, help="LOW:HIGH[:STEP] for --sweep.")
@@ -125,6 +131,8 @@ def _pipeline(facts: dict[str, Any], *, sweep: bool, sizes: tuple[int, int, int]
     if bad is not None:
         option = f"--{bad.replace('_', '-')}"
         raise click.UsageError(f"{option}: {values[bad]} is no number of values; at least 1.")
+    if facts["optimizer"] is not None and not facts["optimizer"].strip():
+        raise click.UsageError("--optimizer: '' is no name of an optimizer's class, such as SGD.")
     named = facts.pop("batch_norm")
     model = ModelFacts(
         batch_norm=1 if named or values["batch_norm_values"] else None,
@@ -134,6 +142,7 @@ def _pipeline(facts: dict[str, Any], *, sweep: bool, sizes: tuple[int, int, int]
         sync_batch_norm=1 if facts.pop("sync_batch_norm") else None,
         optimizer=facts.pop("optimizer"),
         compiled=facts.pop("compiled"),
+        loss=facts.pop("loss"),
     )
     if facts["setup"] is None:
         facts["setup"] = "ddp" if facts["num_ranks"] > 1 else "dataloader"

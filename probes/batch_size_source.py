@@ -1,24 +1,38 @@
 """Finds the line of the script that sets the batch size, from its syntax tree.
 
 The number may stand in the call itself, in a constant, in a default of an option, a parameter or
-a dataclass field, or in a dictionary. What cannot be followed is named by the call alone.
+a dataclass field, in a dictionary, or at a caller of the function that makes the loader. What
+cannot be followed is named by the call alone.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..records import BatchSizeSource, SourceLine
-from .call_site import source_text
+from .callers import Around, around
+from .script_text import (
+    ScriptText,
+    assigned,
+    batch_size_argument,
+    batch_size_entry,
+    defaults,
+    name_of,
+    target_name,
+)
 
-_KEYWORDS = ("batch_size", "batch_sampler")
+DEEPEST = 5
+"""Functions that are followed outwards where only their text tells who calls them."""
 _SETTINGS = ("per_device_train_batch_size", "train_batch_size", "batch_size")
 """What trainers that make the loader themselves call the size."""
 
 
 def find_batch_size_source(
-    place: SourceLine, batch_size: int | None, arguments: tuple[str, ...] = ()
+    place: SourceLine,
+    batch_size: int | None,
+    arguments: tuple[str, ...] = (),
+    callers: Sequence[SourceLine] = (),
 ) -> BatchSizeSource | None:
     """Where the size of the loader made at `place` is written.
 
@@ -26,40 +40,55 @@ def find_batch_size_source(
         place: the line on which the loader is made.
         batch_size: the size that it was made with.
         arguments: the script's command line, where an option may set it.
+        callers: the lines from which that one was reached, the nearest first; without them the
+            calls in its file are looked through.
     """
-    try:
-        text = source_text(place)
-        tree = ast.parse(text)
-    except (OSError, SyntaxError, ValueError):
-        return None
-    return _Finder(tree, text, place, batch_size, arguments).find()
+    finder = _finder(place, batch_size, arguments, tuple(callers))
+    return finder.find() if finder is not None else None
+
+
+def _finder(
+    place: SourceLine,
+    batch_size: int | None,
+    arguments: tuple[str, ...],
+    callers: tuple[SourceLine, ...],
+) -> _Finder | None:
+    script = ScriptText.of(place)
+    return None if script is None else _Finder(script, place, batch_size, arguments, callers)
 
 
 class _Finder:
     def __init__(
         self,
-        tree: ast.Module,
-        text: str,
+        script: ScriptText,
         place: SourceLine,
         batch_size: int | None,
         arguments: tuple[str, ...],
+        callers: tuple[SourceLine, ...] = (),
     ) -> None:
-        self._tree = tree
-        self._text = text
+        self._script = script
+        self._tree = script.tree
         self._place = place
         self._size = batch_size
         self._arguments = arguments
+        self._callers = callers
+        self._depth = 0
 
     def find(self) -> BatchSizeSource | None:
         call = self._call()
-        argument = _batch_size_argument(call) if call is not None else None
+        argument = batch_size_argument(call) if call is not None else None
         if call is None or argument is None:
-            return self._unpacked() or self._of_a_framework() or self._settings()
+            return (
+                self._unpacked() or self._passed_on() or self._of_a_framework() or self._settings()
+            )
         holder = next((one for one in call.keywords if one.value is argument), None)
         name = "batch_size" if holder is None else holder.arg
-        return self._behind(argument, holder or call) or BatchSizeSource(
-            place=SourceLine(file=self._place.file, line=argument.lineno),
-            before=f"{name}={self._segment(argument)}",
+        return self._behind(argument, holder or call) or self._named(name, argument)
+
+    def _named(self, name: str | None, argument: ast.expr) -> BatchSizeSource:
+        """An argument that cannot be followed."""
+        return BatchSizeSource(
+            place=self._at(argument), before=f"{name}={self._script.segment(argument)}"
         )
 
     def _behind(self, argument: ast.expr, holder: ast.AST) -> BatchSizeSource | None:
@@ -68,29 +97,100 @@ class _Finder:
             return self._numbered(argument, holder)
         if isinstance(argument, ast.Call):
             return self._in_call(argument)
-        name = _name_of(argument)
-        return self._by_name(name) if name is not None else None
+        name = name_of(argument)
+        if name is None:
+            return None
+        caller = self._from_callers(name) if isinstance(argument, ast.Name) else None
+        if caller is not None and caller.template:
+            return caller
+        return self._by_name(name) or self._in_other_files(name) or self._typed(name) or caller
+
+    def _passed_on(self) -> BatchSizeSource | None:
+        """The size among the `**kwargs` of the function that makes the loader: its callers'."""
+        inside = around(self._tree, self._place.line)
+        if inside is None or not any(inside.unpacks(one) for one in self._calls()):
+            return None
+        return self._from_callers("batch_size")
+
+    def _from_callers(self, name: str) -> BatchSizeSource | None:
+        """What callers give to the parameter `name` of the function around the line."""
+        inside = around(self._tree, self._place.line)
+        if inside is None or not inside.takes(name):
+            return None
+        unclear = None
+        for finder, call in self._calls_of(inside, name):
+            given = inside.given(call, name)
+            if given is None:
+                source = finder._unpacked() or finder._passed_on()
+            else:
+                source = finder._behind(*given) or finder._named(name, given[0])
+            if source is not None and source.template:
+                return source
+            unclear = unclear or source
+        return unclear
+
+    def _calls_of(self, inside: Around, name: str) -> Iterator[tuple[_Finder, ast.Call]]:
+        """Calls of a function, each with what looks on from there."""
+        for number, place in enumerate(self._callers):
+            finder = _finder(place, self._size, self._arguments, self._callers[number + 1 :])
+            for call in finder._calls() if finder is not None else ():
+                named = any(one.arg == name for one in call.keywords)
+                if finder is not None and (named or target_name(call.func) in inside.names):
+                    yield finder, call
+        if self._callers or self._depth >= DEEPEST:
+            return
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.Call) and target_name(node.func) in inside.names:
+                finder = _Finder(self._script, self._at(node), self._size, self._arguments)
+                finder._depth = self._depth + 1
+                yield finder, node
+
+    def _in_other_files(self, name: str) -> BatchSizeSource | None:
+        """A name that is bound in the file of a caller: the script's, with its options."""
+        outer = {one.file: one for one in self._callers if one.file != self._place.file}
+        for place in outer.values():
+            finder = _finder(place, self._size, self._arguments, ())
+            source = finder._by_name(name) if finder is not None else None
+            if source is not None:
+                return source
+        return None
+
+    def _typed(self, name: str) -> BatchSizeSource | None:
+        """An option of that name on the command line, with this very size, wherever it is read."""
+        for flag in dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}")):
+            typed = _given(self._arguments, [flag])
+            if typed is not None and typed[1].format(self._size) == typed[0]:
+                return BatchSizeSource(
+                    place=self._place, before=typed[0], template=typed[1], option=flag
+                )
+        return None
 
     def _unpacked(self) -> BatchSizeSource | None:
         """The size in a dictionary that the loader is made with: `DataLoader(ds, **settings)`."""
         for call in self._calls():
             for keyword in call.keywords:
-                name = _name_of(keyword.value) if keyword.arg is None else None
+                name = name_of(keyword.value) if keyword.arg is None else None
                 for value, _ in self._bindings(name) if name is not None else ():
-                    entry = _batch_size_entry(value)
+                    entry = batch_size_entry(value)
                     found = self._behind(*entry) if entry is not None else None
                     if found is not None:
                         return found
         return None
 
     def _settings(self) -> BatchSizeSource | None:
-        """What the loader's call unpacks, where nothing shows the size in it: a file's content."""
+        """What the loader's call unpacks, where nothing shows the size in it: a file's content.
+
+        A function's own `**kwargs` are no place where anything could be written.
+        """
+        inside = around(self._tree, self._place.line)
         for call in self._calls():
+            if inside is not None and inside.unpacks(call):
+                continue
             for keyword in call.keywords:
-                if keyword.arg is None and (_target_name(call.func) or "").endswith("Loader"):
+                if keyword.arg is None and (target_name(call.func) or "").endswith("Loader"):
                     return BatchSizeSource(
                         place=self._at(keyword.value),
-                        before=f"**{self._segment(keyword.value)}",
+                        before=f"**{self._script.segment(keyword.value)}",
                     )
         return None
 
@@ -114,22 +214,18 @@ class _Finder:
     def _call(self) -> ast.Call | None:
         """The innermost call on the line that takes a batch size, not one of another number."""
         return min(
-            (one for one in self._calls() if _batch_size_argument(one) is not None),
+            (one for one in self._calls() if batch_size_argument(one) is not None),
             key=lambda one: (self._has_another(one), (one.end_lineno or 0) - one.lineno),
             default=None,
         )
 
     def _calls(self) -> Iterator[ast.Call]:
         """The calls on the line."""
-        for node in ast.walk(self._tree):
-            if not isinstance(node, ast.Call):
-                continue
-            if node.lineno <= self._place.line <= (node.end_lineno or node.lineno):
-                yield node
+        return self._script.calls(self._place.line)
 
     def _has_another(self, call: ast.Call) -> bool:
         """Whether the call makes batches of another size: two loaders may be made on one line."""
-        argument = _batch_size_argument(call)
+        argument = batch_size_argument(call)
         return isinstance(argument, ast.Constant) and not self._is_size(argument)
 
     def _by_name(self, name: str) -> BatchSizeSource | None:
@@ -148,17 +244,17 @@ class _Finder:
 
     def _in_call(self, call: ast.Call) -> BatchSizeSource | None:
         """The size as an argument of another call than the loader's."""
-        inner = _batch_size_argument(call)
+        inner = batch_size_argument(call)
         return self._numbered(inner, call) if inner and self._is_size(inner) else None
 
     def _bindings(self, name: str) -> Iterator[tuple[ast.expr, ast.AST]]:
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Assign):
                 for target in node.targets:
-                    for value in _assigned(target, node.value, name):
+                    for value in assigned(target, node.value, name):
                         yield value, node
             elif isinstance(node, ast.AnnAssign) and node.value is not None:
-                if _target_name(node.target) == name:
+                if target_name(node.target) == name:
                     yield node.value, node
             elif isinstance(node, ast.Dict):
                 for key, value in zip(node.keys, node.values, strict=True):
@@ -169,7 +265,7 @@ class _Finder:
                     if keyword.arg == name:
                         yield keyword.value, keyword
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                yield from _defaults(node.args, name)
+                yield from defaults(node.args, name)
 
     def _option(self, name: str) -> BatchSizeSource | None:
         """The `add_argument` or click option behind `args.NAME`."""
@@ -211,13 +307,13 @@ class _Finder:
         self, number: ast.expr, holder: ast.AST, option: str | None = None
     ) -> BatchSizeSource:
         """The source text of `holder`, up to the number at least, with the number marked."""
-        whole = self._segment(holder)
+        whole = self._script.segment(holder)
         # As the syntax tree counts: lines end at \n alone, columns are bytes.
-        line = self._text.split("\n")[number.lineno - 1].encode()
+        line = self._script.text.split("\n")[number.lineno - 1].encode()
         if getattr(holder, "lineno", 0) == getattr(holder, "end_lineno", 0) == number.end_lineno:
             ends = (getattr(holder, "end_col_offset", 0), number.end_col_offset or 0)
             whole = line[getattr(holder, "col_offset", 0) : max(ends)].decode()
-        part = self._segment(number)
+        part = self._script.segment(number)
         start = (number.lineno, number.col_offset)
         holder_start = (getattr(holder, "lineno", 0), getattr(holder, "col_offset", 0))
         before, template = " ".join(whole.split()), ""
@@ -244,74 +340,6 @@ class _Finder:
 
     def _at(self, node: ast.AST) -> SourceLine:
         return SourceLine(file=self._place.file, line=getattr(node, "lineno", self._place.line))
-
-    def _segment(self, node: ast.AST) -> str:
-        return ast.get_source_segment(self._text, node) or ""
-
-
-def _assigned(target: ast.expr, value: ast.expr, name: str) -> Iterator[ast.expr]:
-    """What an assignment gives to `name`, alone or among others: `BATCH, EPOCHS = 32, 10`."""
-    if _target_name(target) == name:
-        yield value
-    if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple):
-        return
-    if len(target.elts) == len(value.elts):  # else a starred name takes several
-        for one, part in zip(target.elts, value.elts, strict=True):
-            yield from _assigned(one, part, name)
-
-
-def _defaults(arguments: ast.arguments, name: str) -> Iterator[tuple[ast.expr, ast.AST]]:
-    """Defaults of the parameters called `name`."""
-    named = [*arguments.posonlyargs, *arguments.args]
-    pairs = [
-        *zip(reversed(named), reversed(arguments.defaults), strict=False),
-        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
-    ]
-    for argument, default in pairs:
-        if argument.arg == name and default is not None:
-            yield default, argument
-
-
-def _batch_size_argument(call: ast.Call) -> ast.expr | None:
-    for wanted in _KEYWORDS:
-        for keyword in call.keywords:
-            if keyword.arg == wanted:
-                return keyword.value
-    name = _target_name(call.func) or ""
-    if name.endswith("Loader") and len(call.args) >= 2:
-        return call.args[1]
-    if name.endswith("BatchSampler"):
-        return next(
-            (one for one in call.args if isinstance(one, ast.Constant)),
-            call.args[1] if len(call.args) >= 2 else None,
-        )
-    return None
-
-
-def _batch_size_entry(value: ast.expr) -> tuple[ast.expr, ast.AST] | None:
-    """The size in a dictionary and what holds it: `{"batch_size": 32}` or `dict(batch_size=32)`."""
-    if isinstance(value, ast.Dict):
-        for key, one in zip(value.keys, value.values, strict=True):
-            if isinstance(key, ast.Constant) and key.value == "batch_size":
-                return one, key
-    if isinstance(value, ast.Call):
-        for keyword in value.keywords:
-            if keyword.arg == "batch_size":
-                return keyword.value, keyword
-    return None
-
-
-def _name_of(node: ast.expr) -> str | None:
-    """The name by which an expression takes its value: `NAME`, `a.NAME` or `a["NAME"]`."""
-    if isinstance(node, ast.Subscript):
-        return str(node.slice.value) if isinstance(node.slice, ast.Constant) else None
-    return _target_name(node)
-
-
-def _target_name(node: ast.expr) -> str | None:
-    if isinstance(node, ast.Name):
-        return node.id
-    return node.attr if isinstance(node, ast.Attribute) else None
 
 
 def _given(arguments: tuple[str, ...], flags: list[str]) -> tuple[str, str] | None:

@@ -7,11 +7,15 @@ import importlib.util
 import os
 import sys
 import sysconfig
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 
 from ..records import SourceLine
 
+DEEPEST = 12
+"""Lines of the user's code that are looked at outwards from one."""
 _OWN = str(Path(__file__).parent.parent)
 _OWN_CODE = tuple(
     f"{_OWN}{os.sep}{part}"
@@ -64,13 +68,21 @@ def source_text(place: SourceLine) -> str:
 
 def user_call_site() -> SourceLine | None:
     """The line of the script that is being executed, as a path relative to the working folder."""
+    return next(_user_lines(), None)
+
+
+def user_call_sites() -> tuple[SourceLine, ...]:
+    """The same, and the lines of the user's code from which it was reached, the nearest first."""
+    return tuple(islice(_user_lines(), DEEPEST))
+
+
+def _user_lines() -> Iterator[SourceLine]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         if is_users(name):
-            return SourceLine(file=shown_path(name), line=frame.f_lineno)
+            yield SourceLine(file=shown_path(name), line=frame.f_lineno)
         frame = frame.f_back
-    return None
 
 
 def shown_path(path: str) -> str:

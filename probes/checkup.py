@@ -21,6 +21,7 @@ from .nvml import NvmlDevice, devices, nvml_unavailable
 from .nvml_calls import NvmlRefusedError, ask
 from .nvml_processes import ProcessTable
 from .nvml_window import gpm_refused
+from .visible import visible
 
 OLDEST_TORCH = (2, 6)
 TORCH_LIMIT_S = 180.0
@@ -120,9 +121,12 @@ def _device(said: dict[str, Any], gpus: list[NvmlDevice]) -> Check:
         return Check(name=name, state="broken", detail=error, remedy=remedy)
     if said.get("device"):
         return Check(name=name, state="ok", detail=said["device"])
-    if gpus and os.environ.get("CUDA_VISIBLE_DEVICES") == "":
-        detail = "CUDA_VISIBLE_DEVICES is empty, so torch sees no GPU"
-        return Check(name=name, state="broken", detail=detail, remedy="Unset it.")
+    seen = visible(os.environ, gpus)
+    if gpus and not seen.names:
+        remedy = (
+            f"Set {seen.variable} to GPUs that are there, or unset it." if seen.variable else ""
+        )
+        return Check(name=name, state="broken", detail=f"no GPU: {seen}", remedy=remedy)
     if gpus and not said["cuda"]:
         detail = f"the driver has {len(gpus)} GPU(s), this torch is built for the CPU alone"
         remedy = "Install a CUDA build of torch; until then runs are on the CPU."

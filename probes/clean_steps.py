@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
-from ..records import Spread, StepMethod, StepQuality
+import msgspec
+
+from ..records import Cause, Spread, StepMethod, StepQuality, Trial
 from ..spread import quantile_spread, spread_of
 from .step_evidence import StepEvidence
 
@@ -169,9 +171,32 @@ def quality_of(
         longest_stall_s=max(stalls, default=0.0),
         num_slow=len(slow),
         slow_s=sum(slow),
+        longest_slow_s=max(slow, default=0.0),
         method=method,
         unavailable=unavailable or {},
     )
+
+
+def with_stops(trial: Trial) -> Trial:
+    """The trial of a process that was stopped meanwhile: slow steps were not the script's own."""
+    cause = Cause(
+        kind="stopped",
+        message="the script's process was stopped and continued (SIGSTOP, SIGCONT)",
+        remedy="let nothing stop the script's process while it is measured.",
+    )
+    quality = trial.quality
+    if quality is not None:
+        quality = msgspec.structs.replace(
+            quality,
+            num_clean=quality.num_clean - min(quality.num_clean, quality.num_slow),
+            num_disturbed=quality.num_disturbed + quality.num_slow,
+            stalled_s=quality.stalled_s + quality.slow_s,
+            longest_stall_s=max(quality.longest_stall_s, quality.longest_slow_s),
+            num_slow=0,
+            slow_s=0.0,
+            longest_slow_s=0.0,
+        )
+    return msgspec.structs.replace(trial, quality=quality, causes=(*trial.causes, cause))
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -33,6 +33,7 @@ from .discovery import parts_of, usual_steps
 from .distributed.lockstep import Agreement, LockstepWindow, SteadyProfiler
 from .distributed.pairs import PairWindow
 from .distributed.shapes import ddp_modules, recognise
+from .gpus_in_use import devices_of, gpus_in_use
 from .messages import (
     CannotSteer,
     Channel,
@@ -76,6 +77,7 @@ class Conductor:
         num_ahead: steps that the script makes with batches it took before a size was asked for.
         ask: told of every new size before its window opens.
         resize: told of every new size while sizes take turns.
+        device_known: told of the kind of device that the script trains on.
         parameters: what the optimizers train.
     """
 
@@ -108,6 +110,7 @@ class Conductor:
         self.resize: Callable[[int], None] = lambda _: None
         self.inputs: Callable[[], InputSize | None] = lambda: None
         self.parameters: Callable[[], list[torch.Tensor]] = list
+        self.device_known: Callable[[str], None] = lambda _: None
 
     @property
     def has_loop(self) -> bool:
@@ -133,8 +136,9 @@ class Conductor:
             probe: where another than torch's own for the device is needed.
         """
         parallelism = recognise(self.parameters())
-        limit = self._order.memory_limit_bytes
-        self._device = probe or probe_of_model(device, parallelism.devices, limit)
+        limit, in_use = self._order.memory_limit_bytes, gpus_in_use()
+        names = devices_of(device, parallelism.devices, in_use)
+        self._device = probe or probe_of_model(device, names, limit)
         self._device_type = device.type
         if not self._fits_the_job(parallelism):
             return
@@ -143,7 +147,10 @@ class Conductor:
             num_ranks=parallelism.world_size or 1,
             num_replicas=max(1, len(parallelism.replicas)),
         )
-        self._send(Found(discovery=discovery, device=self._device.info(), parallelism=parallelism))
+        info = self._device.info()
+        self._tell_files()
+        self._send(Found(discovery=discovery, device=info, parallelism=parallelism, in_use=in_use))
+        self.device_known(info.kind)
         self._next()
 
     def arrived(self, num_samples: int | None, proof: str, wait_s: float, *, primary: bool) -> None:
@@ -326,7 +333,10 @@ class Conductor:
         return False
 
     def _profiler(self) -> WindowProfiler:
+        """Made where the timed steps are over, before the profiler's own start takes its time."""
         assert self._run is not None
+        size = self._run.request.batch_size
+        self._send(Progress(phase="profiling", batch_size=size, timed_until_s=time.monotonic()))
         lockstep = self._order.lockstep
         if lockstep is None:
             return self._trace_profiler()
@@ -377,10 +387,13 @@ class Conductor:
         if self._evidence is not None:
             self._evidence.close()
             self._evidence = None
+        self._tell_files()
+        self._send(Result(trial=trial, steps=steps))
+
+    def _tell_files(self) -> None:
         files = self._touched()
         if files:
             self._send(Touched(files=files))
-        self._send(Result(trial=trial, steps=steps))
 
     def _progress(self, window: Window | TurnsWindow) -> None:
         if not self._signs.due(window.phase):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import os
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ import torch
 
 from ..records import DeviceInfo, Memory
 from . import host
+from .gpus_in_use import uuid_of
 
 
 class DeviceProbe(Protocol):
@@ -131,12 +133,11 @@ class CudaProbe:
         # NVML, so both count as taken.
         source = "free memory of the device and what the allocator holds"
         capacity, source = _within(self._limit_bytes, free + own, source)
-        uuid = getattr(properties, "uuid", None)
         return DeviceInfo(
             kind="cuda",
             name=properties.name,
             index=self._device.index or 0,
-            uuid=f"GPU-{uuid}" if uuid is not None else None,
+            uuid=uuid_of(self._device),
             total_bytes=total,
             capacity_bytes=capacity,
             capacity_source=source,
@@ -155,7 +156,7 @@ class CudaProbe:
         reserved = torch.cuda.max_memory_reserved(self._device)
         return Memory(
             peak_bytes=reserved,
-            peak_source="peak reserved by torch's caching allocator",
+            peak_source=f"peak reserved by torch's caching allocator{_with_segments()}",
             allocated_bytes=torch.cuda.max_memory_allocated(self._device),
             reserved_bytes=reserved,
             device_used_bytes=total - free,
@@ -175,6 +176,13 @@ class CudaProbe:
         if not end.query():  # type: ignore[no-untyped-call]
             return None
         return float(start.elapsed_time(end)) / 1e3
+
+
+def _with_segments() -> str:
+    """Whether the allocator was told to join its pieces; torch 2.9 renamed the variable."""
+    said = (os.environ.get(one, "") for one in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
+    on = any("expandable_segments:true" in one.lower().replace(" ", "") for one in said)
+    return " (expandable segments)" if on else ""
 
 
 class AcceleratorProbe:

@@ -23,18 +23,35 @@ _MEMORY_TEXTS = (
     "cusparse_status_alloc_failed",
     "cudnn_status_alloc_failed",
     "cudnn_status_internal_error_host_allocation_failed",
+    "cudnn_status_internal_error_device_allocation_failed",
+    "cufft_alloc_failed",  # pytorch/pytorch issue 6511
+    "curand_status_allocation_failed",
+    "hipblas_status_alloc_failed",  # ROCm/TheRock issue 1708
+    "hipfft_alloc_failed",
+    "hipsolver_status_alloc_failed",
+    "hipsparse_status_alloc_failed",
+    "rocblas_status_memory_error",
+    "miopenstatusallocfailed",
+    "memory not available to allocate buffer",  # MIOpen's handlehip.cpp, ROCm/MIOpen issue 47
     "cuda_error_out_of_memory",
+    "cudaerrormemoryallocation",
+    "hiperroroutofmemory",
     "resource_exhausted: out of memory",
     "failed to cuda calloc",  # NCCL, which reports it as an unhandled CUDA error
     "is killed by signal: killed",  # a data worker, by the kernel
-    "insufficient shared memory",  # /dev/shm is too small for the batches in flight
 )
 """Parts of messages by which allocators say no, lower case. Typed errors come first."""
 
 _REFUSED = re.compile(
     r"\b(cuda|hip|xpu|npu|hpu|mtia|mps backend|device)( driver)?( error:)? out of memory"
+    # third_party/{nvidia,amd}/backend/driver.c of Triton; AMD's has the misspelt "Messsage: "
+    r"|\btriton error \[(cuda|hip)\]:( +code: 2, mess+age:)? out of memory"
 )
-"""The words of torch's device allocators, lower case, before and after `AcceleratorError`."""
+"""The words of torch's device allocators, lower case, before and after `AcceleratorError`, and of
+Triton's drivers, which name the same error of the runtime."""
+
+_NO_ROOM = "no space left on device"
+"""Of a disk or of /dev/shm (`unable to allocate shared memory(shm) for file </torch_...>`)."""
 
 _PERHAPS = (
     "cublas_status_not_initialized",
@@ -42,6 +59,11 @@ _PERHAPS = (
     "cudnn_status_not_initialized",
     "cudnn_status_internal_error",
     "cudnn_status_execution_failed",
+    "cudnn_status_not_supported",  # of batches that are too large, and of what it cannot do at all
+    "cufft_internal_error",  # pytorch/pytorch issue 119420
+    "hipblas_status_not_initialized",
+    "miopenstatusinternalerror",
+    "miopenstatusunknownerror",
     "unable to find an engine to execute",
     "unable to find a valid cudnn algorithm",
     "ncclunhandledcudaerror",
@@ -81,13 +103,18 @@ def memory_is_short() -> bool:
     """
     import torch
 
-    if not torch.cuda.is_available() or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    from .gpus_in_use import indices_in_use
+
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return False
     with contextlib.suppress(RuntimeError):  # a broken context answers nothing
-        if int(torch.cuda.memory_stats().get("num_ooms", 0)) > 0:
-            return True
-        free, total = torch.cuda.mem_get_info()
-        return free <= (1 - NEARLY_FULL) * total
+        for index in range(torch.cuda.device_count()):
+            if int(torch.cuda.memory_stats(index).get("num_ooms", 0)) > 0:
+                return True
+        for index in indices_in_use():
+            free, total = torch.cuda.mem_get_info(index)
+            if free <= (1 - NEARLY_FULL) * total:
+                return True
     return False
 
 
@@ -102,9 +129,23 @@ def _refuses(error: BaseException, *, short: bool) -> bool:
     if not isinstance(error, _MEMORY_TYPES) or _said_by_the_script(error):
         return False
     text = _own_words(error).lower()
+    if _NO_ROOM in text:
+        return False
     if _REFUSED.search(text) or any(part in text for part in _MEMORY_TEXTS):
         return True
     return short and any(part in text for part in _PERHAPS)
+
+
+def headline(text: str) -> str:
+    """The line of a message that says what went wrong: of a data worker's error the last.
+
+    >>> headline("CUDA error: out of memory\\nCompile with TORCH_USE_CUDA_DSA")
+    'CUDA error: out of memory'
+    >>> headline("Caught OSError in DataLoader worker process 0.\\nOriginal:\\nOSError: no space")
+    'OSError: no space'
+    """
+    lines = text.strip().splitlines() or [""]
+    return lines[-1].strip() if _FROM_DATA_WORKER.match(text) else lines[0]
 
 
 def _own_words(error: BaseException) -> str:

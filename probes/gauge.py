@@ -6,21 +6,18 @@ may happen to be as long as the size asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-_MAX_LEAVES = 64
-_MAX_DEPTH = 6
+from .batch_build import MAX_DEPTH, MAX_LEAVES, Counted, Path, counted, lists, paths
 
 Axis = tuple[int, int]
 """Position of a leaf in the batch, and the axis of its shape."""
 _ITEMS = 2
-"""In place of an axis: the length of a list with an item for each sample. Axes go before it."""
+"""In place of an axis: the length of a list with an item for each sample."""
 DRAWN = "drawn"
 """Proof of a batch that is somewhat smaller than what was fetched from the dataset for it."""
-Path = tuple[tuple[str, Any], ...]
-"""How to get from a batch to one of its leaves: items and attributes."""
 
 
 class BatchGauge:
@@ -29,6 +26,7 @@ class BatchGauge:
     def __init__(self) -> None:
         self._axes: set[Axis] | None = None
         self._may_be: dict[Axis, int] | None = None
+        self._place: Counted | None = None
         self._short_cut: Callable[[Any], int] | None = None
 
     def learn(self, batch: Any, num_samples: int) -> None:
@@ -38,6 +36,7 @@ class BatchGauge:
         fell short before.
         """
         self._short_cut = None
+        self._place = counted(batch, num_samples)
         lengths = {axis: length for axis, length, _ in _axes(batch)}
         seen = {axis for axis, length in lengths.items() if length == num_samples}
         near = {axis for axis, length in lengths.items() if falls_short(length, num_samples)} | seen
@@ -66,10 +65,17 @@ class BatchGauge:
         found = [
             (axis[1], axis[0], length, path)
             for axis, length, path in _axes(batch)
-            if (axis in self._axes if self._axes is not None else axis[1] == 0)
+            if (axis in self._axes if self._axes is not None else axis[1] in (0, _ITEMS))
         ]
         if not found:
             return None
+        place = counted(batch) if self._place is None else self._place
+        if place == "unknown" and self._axes is None:
+            return None
+        items = next((one for one in found if one[0] == _ITEMS and one[3] == place), None)
+        if items is not None:
+            self._short_cut = _short_cut(items[3], _ITEMS, _leaf(batch, items[3]))
+            return items[2]
         # Axis 0 first: where several were never told apart, it is the batch by convention.
         axis, _, length, path = min(found, key=lambda one: one[:2])
         self._short_cut = _short_cut(path, axis, _leaf(batch, path))
@@ -87,7 +93,7 @@ def falls_short(num_samples: int, num_drawn: int) -> bool:
 
 def leaves(value: Any) -> Iterator[Any]:
     """Tensors and lists of plain values inside a batch."""
-    return (leaf for _, leaf in islice(_leaves(value, (), _MAX_DEPTH), _MAX_LEAVES))
+    return (leaf for _, leaf in islice(paths(value, (), MAX_DEPTH), MAX_LEAVES))
 
 
 def _leaf(batch: Any, path: Path) -> Any:
@@ -113,8 +119,8 @@ def _short_cut(path: Path, axis: int, leaf: Any) -> Callable[[Any], int]:
 
 
 def _axes(batch: Any) -> Iterator[tuple[Axis, int, Path]]:
-    for position, (path, leaf) in enumerate(_leaves(batch, (), _MAX_DEPTH)):
-        if position >= _MAX_LEAVES:
+    for position, (path, leaf) in enumerate(paths(batch, (), MAX_DEPTH)):
+        if position >= MAX_LEAVES:
             return
         shape = getattr(leaf, "shape", None)
         if shape is None:  # a list of plain values: one sample each
@@ -122,51 +128,5 @@ def _axes(batch: Any) -> Iterator[tuple[Axis, int, Path]]:
         else:
             for axis, length in enumerate(tuple(shape)[:2]):
                 yield (position, axis), int(length), path
-    for position, (path, items) in enumerate(_lists(batch)):
+    for position, (path, items) in enumerate(lists(batch)):
         yield (position, _ITEMS), len(items), path
-
-
-def _lists(batch: Any) -> Iterator[tuple[Path, Sequence[Any]]]:
-    """The batch where it is a list of samples, and lists in it: images of a size each."""
-    parts: Iterable[tuple[Any, Any]] = ()
-    if isinstance(batch, Mapping):
-        parts = batch.items()
-    elif isinstance(batch, Sequence) and not isinstance(batch, (str, bytes)):
-        parts = enumerate(batch[:_MAX_LEAVES])
-        if not any(hasattr(one, "shape") for one in batch):  # inputs and targets are no samples
-            yield (), batch
-    for key, one in parts:
-        if isinstance(one, Sequence) and one and all(map(_is_container, one)):
-            yield (("item", key),), one
-
-
-def _leaves(value: Any, path: Path, depth: int) -> Iterator[tuple[Path, Any]]:
-    """Tensors and lists of plain values inside `value`, in a fixed order, and how to get there."""
-    if depth == 0 or isinstance(value, (str, bytes)):
-        return
-    if hasattr(value, "shape"):
-        try:
-            dimensions = len(value.shape)
-        except TypeError:
-            return
-        if dimensions:
-            yield path, value
-        return
-    if isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from _leaves(one, (*path, ("item", key)), depth - 1)
-    elif isinstance(value, Sequence):
-        nested = [(key, one) for key, one in enumerate(value) if _is_container(one)]
-        if value and not nested:
-            yield path, value
-        for key, one in nested[:_MAX_LEAVES]:
-            yield from _leaves(one, (*path, ("item", key)), depth - 1)
-    elif hasattr(value, "__dict__"):
-        for name, one in vars(value).items():
-            yield from _leaves(one, (*path, ("attribute", name)), depth - 1)
-
-
-def _is_container(value: Any) -> bool:
-    return hasattr(value, "shape") or (
-        isinstance(value, (Mapping, Sequence)) and not isinstance(value, (str, bytes))
-    )

@@ -1,4 +1,4 @@
-"""Ctrl-C at a moment when it would lose sight of a process."""
+"""Ctrl-C and its kin: who interrupted, and moments at which that would lose a process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -21,10 +21,30 @@ def like_ctrl_c() -> dict[int, Any]:
         The handlers before, by signal, of those that changed.
     """
     return {
-        number: signal.signal(number, signal.default_int_handler)
+        number: signal.signal(number, _interrupt)
         for number in (signal.SIGTERM, signal.SIGHUP)
         if signal.getsignal(number) is not signal.SIG_IGN
     }
+
+
+def cause_of(interrupt: BaseException) -> str:
+    """What interrupted us, by name.
+
+    >>> cause_of(KeyboardInterrupt()), cause_of(KeyboardInterrupt("SIGTERM"))
+    ('Ctrl-C', 'SIGTERM')
+    """
+    name = str(interrupt)
+    return name if name in (signal.SIGTERM.name, signal.SIGHUP.name) else "Ctrl-C"
+
+
+def signal_of(interrupt: BaseException) -> signal.Signals:
+    """The signal that passes an interrupt on to another process of ours."""
+    return signal.Signals[cause_of(interrupt).replace("Ctrl-C", "SIGINT")]
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    del frame
+    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from ..records import (
     Discovery,
     Door,
     FileTouched,
+    LoaderInfo,
     Parallelism,
     RankPairs,
     Trial,
@@ -124,6 +125,10 @@ class RunPairs(Message, frozen=True, kw_only=True):
     time_limit_s: float
 
 
+class GoOn(Message, frozen=True):
+    """To a process that the script started and that trained nothing: end as you would alone."""
+
+
 # worker to supervisor ------------------------------------------------------------------------
 
 
@@ -137,12 +142,29 @@ class Hello(Message, frozen=True, kw_only=True):
     versions: Versions
 
 
+class GpuInUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU on which the script's process has memory.
+
+    Attributes:
+        index: as the process numbers it.
+        uuid: with its prefix; `None` where torch does not tell it.
+    """
+
+    index: int
+    uuid: str | None = None
+
+
 class Found(Message, frozen=True, kw_only=True):
-    """The training loop is known and waits at a step boundary."""
+    """The training loop is known and waits at a step boundary.
+
+    Attributes:
+        in_use: empty on other devices than GPUs.
+    """
 
     discovery: Discovery
     device: DeviceInfo
     parallelism: Parallelism | None = None
+    in_use: tuple[GpuInUse, ...] = ()
 
 
 class Spawning(Message, frozen=True, kw_only=True):
@@ -163,12 +185,18 @@ class PairsResult(Message, frozen=True, kw_only=True):
 
 
 class Progress(Message, frozen=True, kw_only=True):
-    """A sign of life."""
+    """A sign of life.
+
+    Attributes:
+        timed_until_s: `time.monotonic()` when the timed steps ended, the device waited for; with
+            the first message after them. All processes of a machine share that clock.
+    """
 
     phase: Phase
     batch_size: int | None = None
     num_steps: int = 0
     step_s: float | None = None
+    timed_until_s: float | None = None
 
 
 class StepSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,6 +234,7 @@ class Raised(Message, frozen=True, kw_only=True):
         traceback: the script's own, without our frames.
         out_of_memory: whether the exception means that memory was refused.
         peak_bytes: the most that the process had on the device by then, if it can be told.
+        empty: a loader that was to feed the training and gave it no batch.
     """
 
     kind: str
@@ -214,6 +243,7 @@ class Raised(Message, frozen=True, kw_only=True):
     out_of_memory: bool
     num_steps: int = 0
     peak_bytes: int | None = None
+    empty: LoaderInfo | None = None
 
 
 class Ended(Message, frozen=True, kw_only=True):
@@ -223,12 +253,14 @@ class Ended(Message, frozen=True, kw_only=True):
         exit_code: of its `SystemExit`, 0 without one.
         num_steps: optimizer steps seen in all.
         num_fetches: batches fetched with gradients enabled.
+        empty: a loader that was to feed the training and gave it no batch.
     """
 
     exit_code: int
     num_steps: int
     num_fetches: int
     num_loaders: int
+    empty: LoaderInfo | None = None
 
 
 class CannotSteer(Message, frozen=True, kw_only=True):
@@ -264,7 +296,7 @@ FromWorker = (
     | CannotSteer
     | Touched
 )
-ToWorker = WorkOrder | RunTrial | RunPairs
+ToWorker = WorkOrder | RunTrial | RunPairs | GoOn
 
 
 class ChannelClosedError(Exception):

@@ -20,6 +20,7 @@ import msgspec
 from ..records import Counters, Record
 from .nvml_calls import NvmlRefusedError, ask, nvml_unavailable
 from .nvml_counters import Sample, read_sample
+from .nvml_mig import mig_instances
 from .nvml_processes import GpuProcess, ProcessTable
 from .nvml_window import MEASURED, Edges, gpm_refused, summarise
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 THREAD_NAME = "batchadvisor-nvml"
 SLOW_PERIOD_S = 1.0
 """How often processes and, without GPM, PCIe traffic are asked for: both cost milliseconds."""
+LATE_S = 0.1
+"""What is counted from edge to edge is left out where the end was read later than so much."""
 MAX_SAMPLES = 36_000
 """Samples that are kept: an hour at the default period."""
 JOIN_S = 5.0
@@ -43,6 +46,7 @@ class NvmlDevice(Record, frozen=True, kw_only=True):
     Attributes:
         index: NVML's own, in PCI order; `CUDA_VISIBLE_DEVICES` does not change it.
         mig_enabled: whether the GPU is partitioned.
+        instances: its parts, if it is; `index` of each is that of the whole.
     """
 
     index: int
@@ -53,6 +57,7 @@ class NvmlDevice(Record, frozen=True, kw_only=True):
     free_bytes: int | None = None
     driver: str | None = None
     mig_enabled: bool | None = None
+    instances: tuple[NvmlDevice, ...] = ()
     unavailable: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -69,6 +74,17 @@ def devices() -> list[NvmlDevice]:
 
 
 def _describe(index: int) -> NvmlDevice:
+    gpu = _described(index, lambda: ask("nvmlDeviceGetHandleByIndex", index))
+    if not gpu.mig_enabled:
+        return gpu
+    parts = [
+        _described(index, lambda part=part: part)  # type: ignore[misc]
+        for part in mig_instances(ask("nvmlDeviceGetHandleByIndex", index))
+    ]
+    return msgspec.structs.replace(gpu, instances=tuple(parts))
+
+
+def _described(index: int, handle: Callable[[], Any]) -> NvmlDevice:
     values: dict[str, Any] = {}
     reasons: dict[str, str] = {}
 
@@ -77,9 +93,6 @@ def _describe(index: int) -> NvmlDevice:
             values.update(zip(fields, read(), strict=True))
         except NvmlRefusedError as error:
             reasons.update(dict.fromkeys(fields, str(error)))
-
-    def handle() -> Any:
-        return ask("nvmlDeviceGetHandleByIndex", index)
 
     def memory() -> tuple[int, int, int]:
         answer = ask("nvmlDeviceGetMemoryInfo", handle())
@@ -94,20 +107,23 @@ def _describe(index: int) -> NvmlDevice:
 
 
 def find_handle(gpu: str | int) -> Any:
-    """NVML's handle of a GPU, by UUID (the prefix may be missing, as in torch) or NVML index.
+    """NVML's handle of a GPU or of a part of one, by UUID or NVML index.
+
+    The prefix may be missing, as in torch, or be the other one: torch does not tell a part of a
+    GPU from a whole one.
 
     Raises:
         NvmlRefusedError: no driver, or no such GPU.
     """
     if isinstance(gpu, int):
         return ask("nvmlDeviceGetHandleByIndex", gpu)
-    if gpu.startswith(("GPU-", "MIG-")):
-        return ask("nvmlDeviceGetHandleByUUID", gpu)
+    prefixes = ("MIG-", "GPU-") if gpu.startswith("MIG-") else ("GPU-", "MIG-")
+    plain = gpu.removeprefix(prefixes[0])
     try:
-        return ask("nvmlDeviceGetHandleByUUID", f"GPU-{gpu}")
+        return ask("nvmlDeviceGetHandleByUUID", prefixes[0] + plain)
     except NvmlRefusedError as refusal:
         try:
-            return ask("nvmlDeviceGetHandleByUUID", f"MIG-{gpu}")
+            return ask("nvmlDeviceGetHandleByUUID", prefixes[1] + plain)
         except NvmlRefusedError:
             raise refusal from None
 
@@ -254,8 +270,12 @@ class NvmlSampler:
         self._window = self._open(steady_s)
         self._slow_wanted.set()
 
-    def end(self) -> Counters:
+    def end(self, at_s: float | None = None) -> Counters:
         """Ends the window.
+
+        Args:
+            at_s: when the work that it is about ended, on the sampler's clock; now by default. What
+                was read later is left out.
 
         Raises:
             RuntimeError: no window is open.
@@ -264,7 +284,7 @@ class NvmlSampler:
             msg = "end() without begin()"
             raise RuntimeError(msg)
         window, self._window = self._window, None
-        return self._close(window)
+        return self._close(window, at_s)
 
     def samples(self, since_s: float | None = None) -> list[Sample]:
         """The raw samples in order of time, those after `since_s` only if it is given."""
@@ -278,13 +298,19 @@ class NvmlSampler:
         edges = None if self._handle is None else Edges(self._handle, began_s, self._no_gpm)
         return _Window(began_s, steady_s, edges)
 
-    def _close(self, window: _Window) -> Counters:
-        ended_s = self._clock()
+    def _close(self, window: _Window, at_s: float | None = None) -> Counters:
+        read_s = self._clock()
+        ended_s = read_s if at_s is None else max(window.began_s, min(at_s, read_s))
         if window.edges is None:
             reasons = {field: self._reason for field in MEASURED if field != "window_s"}
             return Counters(window_s=ended_s - window.began_s, unavailable=reasons)
-        values, reasons = window.edges.close(ended_s)
-        self._keep(read_sample(self._handle, ended_s, self._processes))
+        values, reasons = window.edges.close(read_s)
+        if read_s - ended_s > LATE_S:
+            late = f"its end was read {read_s - ended_s:.2f} s after the timed steps"
+            reasons |= dict.fromkeys(values, late)
+            values = {}
+        at_s = read_s if read_s - ended_s > LATE_S else ended_s
+        self._keep(read_sample(self._handle, at_s, self._processes))
         return summarise(
             [one for one in self.samples() if window.began_s <= one.time_s <= ended_s],
             began_s=window.began_s,

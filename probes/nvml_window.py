@@ -6,16 +6,18 @@ soon after a window began still tells of the time before it, so it is left out o
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..records import Counters
+from ..records import GPU_LIMITS, Counters
 from ..units import MIB
 from .nvml_calls import NvmlRefusedError, ask
 from .nvml_counters import PCIE, Sample, energy_j
+from .nvml_mig import whole_of
 from .nvml_processes import GpuProcess
 
 AVERAGED_S = 1.0
@@ -33,21 +35,10 @@ GPM_FIELDS = {
     "pcie_rx_bytes_per_s": 21,  # NVML_GPM_METRIC_PCIE_RX_PER_SEC, in MiB/s
 }
 
-LIMITS = frozenset(
-    {
-        "sw_power_cap",
-        "hw_slowdown",
-        "sw_thermal_slowdown",
-        "hw_thermal_slowdown",
-        "hw_power_brake_slowdown",
-        "board_limit",
-        "reliability",
-    }
-)
-"""The reasons that are a power or thermal limit, not a setting."""
-
 MEASURED = tuple(
-    name for name in Counters.__struct_fields__ if name not in {"num_samples", "unavailable"}
+    name
+    for name in Counters.__struct_fields__
+    if name not in {"num_samples", "energy_update_s", "unavailable"}
 )
 """The fields of `Counters` that must have a value or a reason."""
 
@@ -128,7 +119,7 @@ class Edges:
 def gpm_refused(handle: Any) -> str | None:
     """Why this GPU has no GPM counters; `None` when it has."""
     try:
-        if ask("nvmlGpmQueryDeviceSupport", handle).isSupportedDevice:
+        if ask("nvmlGpmQueryDeviceSupport", whole_of(handle)[0]).isSupportedDevice:
             return None
     except NvmlRefusedError as error:
         return str(error)
@@ -138,7 +129,11 @@ def gpm_refused(handle: Any) -> str | None:
 def _gpm_sample(handle: Any) -> Any:
     buffer = ask("nvmlGpmSampleAlloc")
     try:
-        ask("nvmlGpmSampleGet", handle, buffer)
+        whole, instance = whole_of(handle)
+        if instance is None:
+            ask("nvmlGpmSampleGet", whole, buffer)
+        else:
+            ask("nvmlGpmMigSampleGet", whole, instance, buffer)
     except NvmlRefusedError:
         _gpm_free(buffer)
         raise
@@ -206,7 +201,7 @@ def summarise(
     throttles = [one.throttle_reasons for one in samples if one.throttle_reasons is not None]
     named = Counter(name for names in throttles for name in names if name != "gpu_idle")
     if throttles:
-        limited = sum(1 for names in throttles if LIMITS.intersection(names))
+        limited = sum(1 for names in throttles if GPU_LIMITS.intersection(names))
         values["throttled_pct"] = 100 * limited / len(throttles)
     listings = [one.other_processes for one in samples if one.other_processes is not None]
     values |= at_edges
@@ -224,6 +219,7 @@ def summarise(
     present |= {"other_processes"} if listings else set()
     return Counters(
         num_samples=len(samples),
+        energy_update_s=energy_update_s(samples),
         throttle_reasons=tuple(name for name, _ in named.most_common()),
         other_processes=_merge(listings),
         unavailable={
@@ -233,6 +229,18 @@ def summarise(
         },
         **values,
     )
+
+
+def energy_update_s(samples: Sequence[Sample]) -> float | None:
+    """Seconds between two moves of the energy counter, `None` where samples do not show them.
+
+    They show them where it stood still between some: where it moved between all it is faster.
+    """
+    read = [(one.time_s, one.energy_j) for one in samples if one.energy_j is not None]
+    moved = [later[0] for one, later in itertools.pairwise(read) if later[1] != one[1]]
+    if not moved or len(moved) == len(read) - 1:
+        return None
+    return (moved[-1] - read[0][0]) / len(moved)
 
 
 def _over(samples: Sequence[Sample], field: str, statistic: Callable[[list[Any]], Any]) -> Any:

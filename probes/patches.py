@@ -26,20 +26,23 @@ from .saves import silence_saves
 from .steering import Steering
 
 
-def install(steering: Steering, saved: Callable[[Any], None]) -> None:
+def install(
+    steering: Steering, saved: Callable[[Any], None], hold: Callable[[], None] = lambda: None
+) -> None:
     """Puts `steering` between the script and torch.
 
     Args:
         steering: told of everything.
         saved: told of the target of each `torch.save` to a file, which writes nothing.
+        hold: called before each batch and for each optimizer, until the training loop is known.
     """
-    _watch_loaders(steering)
-    _watch_optimizers(steering, saved)
+    _watch_loaders(steering, hold)
+    _watch_optimizers(steering, saved, hold)
     _forgive_schedulers(steering)
     silence_saves(saved, lambda: not steering.steering)
 
 
-def _watch_loaders(steering: Steering) -> None:
+def _watch_loaders(steering: Steering, hold: Callable[[], None]) -> None:
     pid = os.getpid()
     native_init = DataLoader.__init__
     native_iterator_init = _BaseDataLoaderIter.__init__
@@ -66,6 +69,8 @@ def _watch_loaders(steering: Steering) -> None:
         # A forked data worker may read from a loader of its own.
         if handle is None or os.getpid() != pid:
             return native_next(self)
+        if not steering.steering:
+            hold()
         return steering.next_batch(handle, self, native_next)
 
     DataLoader.__init__ = loader_init  # type: ignore[method-assign]
@@ -73,7 +78,9 @@ def _watch_loaders(steering: Steering) -> None:
     _BaseDataLoaderIter.__next__ = iterator_next  # type: ignore[method-assign]
 
 
-def _watch_optimizers(steering: Steering, saved: Callable[[Any], None]) -> None:
+def _watch_optimizers(
+    steering: Steering, saved: Callable[[Any], None], hold: Callable[[], None]
+) -> None:
     pid = os.getpid()
     native_init = Optimizer.__init__
     begun: set[int] = set()
@@ -82,6 +89,7 @@ def _watch_optimizers(steering: Steering, saved: Callable[[Any], None]) -> None:
     def optimizer_init(self: Any, *args: Any, **kwargs: Any) -> None:
         native_init(self, *args, **kwargs)
         if os.getpid() == pid:
+            hold()
             steering.made_optimizer(self)
             silence_lightning(saved)  # it is loaded by then, and nothing has been saved yet
 

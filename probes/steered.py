@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 from .messages import CannotSteer, Channel, Ended, Raised, Touched, WorkOrder
 
@@ -24,12 +24,18 @@ _PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
 
 
 def steer(
-    order: WorkOrder, channel: Channel, started_s: float, run: Callable[[Any], None]
-) -> NoReturn:
+    order: WorkOrder,
+    channel: Channel,
+    started_s: float,
+    run: Callable[[Any], None],
+    *,
+    may_go_on: bool = False,
+) -> None:
     """Runs the script in this process, steered, until the supervisor ends it.
 
     Args:
         run: the script, given what goes between it and torch.
+        may_go_on: returns where the supervisor lets go of a process that trained nothing.
     """
     from .conductor import Conductor
     from .devices import lift_process_memory_limit
@@ -43,14 +49,17 @@ def steer(
     conductor.ask = steering.ask
     conductor.resize = steering.resize
     conductor.parameters = steering.parameters
-    install(steering, files.saved)
+    hold, conductor.device_known = _limits(order)
+    install(steering, files.saved, hold)
+    no_ranks: Callable[[], bool] = bool
     if order.door == "loader" and order.lockstep is None:
         from .distributed.programs import steer_programs
+        from .distributed.spawned import steer_spawned
 
         steer_programs(channel, order, lambda: conductor.has_loop, conductor.join)
+        no_ranks = steer_spawned(channel, lambda: conductor.has_loop)
     keras = KerasDoor(conductor, steering, order, started_s)
     keras.install()
-    _limit_memory(order)
     files.install()
 
     message: Raised | Ended | CannotSteer
@@ -65,12 +74,20 @@ def steer(
     except BaseException as error:  # noqa: BLE001
         lift_process_memory_limit()
         message = _raised(error, steering)
-    if isinstance(message, Ended) and not (message.exit_code or message.num_steps):
+    if is_idle(message) and not may_go_on:
         message = _without_fit() if keras.imported else message
+        message = _without_ranks() if no_ranks() else message
     _say(channel, message, files.take())
+    if may_go_on and is_idle(message) and channel.receive_line() is not None:
+        return
     # The supervisor ends the process group, so that no exit hook of the script runs.
     while True:
         time.sleep(3600)
+
+
+def is_idle(message: object) -> bool:
+    """Whether these are the last words of a process that ended well and trained nothing."""
+    return isinstance(message, Ended) and not (message.exit_code or message.num_steps)
 
 
 def _say(channel: Channel, message: Raised | Ended | CannotSteer, touched: Any) -> None:
@@ -166,6 +183,7 @@ def _ended(code: int, steering: Any) -> Ended:
         num_steps=steering.num_steps,
         num_fetches=steering.num_fetches,
         num_loaders=steering.num_loaders,
+        empty=steering.empty,
     )
 
 
@@ -173,6 +191,17 @@ def _without_fit() -> CannotSteer:
     return CannotSteer(
         reason="the script imports Keras, and ended without a call of Model.fit",
         remedy="let it call fit; a loop of its own goes through a declared workload (--workload).",
+    )
+
+
+def _without_ranks() -> CannotSteer:
+    import torch
+
+    why = "" if torch.cuda.device_count() else ", and no GPU is visible"
+    return CannotSteer(
+        reason="the script asks torch.multiprocessing for 0 ranks (nprocs=0), and trains in no "
+        f"other way{why}",
+        remedy="let it start at least one rank: on the CPU with gloo, or where GPUs are visible.",
     )
 
 
@@ -200,44 +229,54 @@ def _raised(error: BaseException, steering: Any) -> Raised:
         out_of_memory=refused,
         num_steps=steering.num_steps,
         peak_bytes=_peak_bytes(),
+        empty=steering.empty,
     )
 
 
 def _peak_bytes() -> int | None:
+    """The most that this process had on the GPU where it has most, else in memory."""
     import torch
 
+    from .gpus_in_use import indices_in_use
     from .host import status_bytes
 
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return int(torch.cuda.max_memory_reserved())
-    return status_bytes("VmHWM")
+    peaks = [int(torch.cuda.max_memory_reserved(one)) for one in indices_in_use()]
+    return max(peaks) if peaks else status_bytes("VmHWM")
 
 
-def _on_the_cpu(order: WorkOrder) -> bool:
-    """Drivers of accelerators map far more than they use; the kernel's limit would hit them."""
+def _has_accelerator(order: WorkOrder) -> bool:
+    """Drivers of accelerators map far more than they use; the kernel's limit would hit them.
+
+    Where GPUs are known to be there torch is not asked: that would start CUDA before the script
+    forks.
+    """
     import torch
 
+    if order.device == "cpu":
+        return False
     accelerator = getattr(torch, "accelerator", None)
-    return order.device == "cpu" or accelerator is None or not accelerator.is_available()
+    return order.device != "auto" or (accelerator is not None and accelerator.is_available())
 
 
-def _limit_memory(order: WorkOrder) -> None:
+def _limits(order: WorkOrder) -> tuple[Callable[[], None], Callable[[str], None]]:
+    """Holds the process to its memory: what holds it on GPUs, and what to tell of its device."""
     from .devices import limit_process_memory
+    from .gpus_in_use import MemoryLimit, indices_in_use
 
-    if order.data_limit_bytes is not None and _on_the_cpu(order):
-        limit_process_memory(order.data_limit_bytes)
-    if order.memory_limit_bytes is not None:
-        _limit_gpu_memory(order.memory_limit_bytes)
+    data_bytes, allowed_bytes = order.data_limit_bytes, order.memory_limit_bytes
+    at_once = data_bytes is not None and not _has_accelerator(order)
+    if at_once and data_bytes is not None:
+        limit_process_memory(data_bytes)
+    hold: Callable[[], None] = lambda: None  # noqa: E731
+    if allowed_bytes is not None:
+        hold = MemoryLimit(allowed_bytes).hold
 
+    def device_known(kind: str) -> None:
+        hold()
+        if kind == "cpu" and not at_once and data_bytes is not None and not indices_in_use():
+            limit_process_memory(data_bytes)  # a GPU is there, and the script trains without
 
-def _limit_gpu_memory(limit_bytes: int) -> None:
-    import torch
-
-    if not torch.cuda.is_available():
-        return
-    for index in range(torch.cuda.device_count()):
-        total = torch.cuda.get_device_properties(index).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), index)
+    return hold, device_known
 
 
 def die_with_parent(by: int = signal.SIGKILL) -> None:

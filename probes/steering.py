@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 import torch
 
-from ..records import Discovery, Door, InputSize
+from ..records import Discovery, Door, InputSize, LoaderInfo
 from .batch_sampler import SteeredBatchSampler
 from .batch_size_source import find_batch_size_source
-from .call_site import user_call_site
+from .call_site import user_call_sites
 from .discovery import CycleFinder, Rhythm
 from .loaders import LoaderHandle, is_training_fetch
 from .norm_inputs import NormInputs
@@ -69,6 +69,7 @@ class Steering:
     Attributes:
         steering: the loop was found, its sizes are ours.
         worst_case: trials begin with the longest samples.
+        empty: a loader whose first fetch for training gave no batch.
         passive: somebody else asks the loaders for sizes and knows where steps end.
     """
 
@@ -104,6 +105,7 @@ class Steering:
         self._num_fed_without = 0
         self._used = False
         self._fed_elsewhere = False
+        self.empty: LoaderInfo | None = None
         self.steering = False
         self.passive = False
         self.worst_case = False
@@ -127,9 +129,11 @@ class Steering:
 
     def made_loader(self, loader: Any) -> None:
         """A DataLoader was constructed."""
-        place = user_call_site()
+        place, *callers = user_call_sites() or (None,)
         size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
-        source = find_batch_size_source(place, size, self._arguments) if place else None
+        source = None
+        if place is not None:
+            source = find_batch_size_source(place, size, self._arguments, callers)
         if isinstance(loader.batch_sampler, SteeredBatchSampler):
             # A framework wraps a loader of the script's: its line is the one to change.
             original = loader.batch_sampler.handle
@@ -188,7 +192,12 @@ class Steering:
         if training and self.steering:
             self._note_turn(handle)
         start = time.perf_counter()
-        batch = handle.fetch(iterator, native_next)
+        try:
+            batch = handle.fetch(iterator, native_next)
+        except StopIteration:
+            if training and handle.arrived is None:
+                self.empty = handle.info()
+            raise
         wait_s = time.perf_counter() - start
         if training:
             if not self.steering:

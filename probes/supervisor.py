@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..records import (
@@ -21,7 +21,7 @@ from ..records import (
     Versions,
 )
 from . import host, shared_memory
-from .faults import outcome_of_exit
+from .faults import headline, outcome_of_exit
 from .hearing import Hearing, LastWords, Silence
 from .interrupts import held_back
 from .launch import Launched
@@ -31,6 +31,7 @@ from .messages import (
     Ended,
     Found,
     FromWorker,
+    GpuInUse,
     Message,
     PairsResult,
     Progress,
@@ -52,8 +53,13 @@ WAITED = "it waited for another rank"
 """What is said of a rank that hung inside a collective."""
 ENDED = "it was ended with the others"
 """What is said of a rank that we ended because another one was over."""
-_COLLECTIVE = ("/torch/distributed/", "/torch/autograd/graph.py")
-"""Where the main thread is while it waits: DDP's collectives run inside the backward pass."""
+_COLLECTIVE = (
+    "/torch/distributed/",
+    "/torch/autograd/graph.py",
+    "/probes/distributed/lockstep.py",
+)
+"""Where the main thread is while it waits: DDP's collectives run inside the backward pass, and
+between two steps we hold a rank back until the others have come."""
 
 
 class WorkerGone(Exception):  # noqa: N818  a normal way for a trial to end
@@ -85,6 +91,10 @@ class RanksStarting(Exception):  # noqa: N818  a normal turn of a script
         self.own_rank = own_rank
 
 
+class NoRanks(Exception):  # noqa: N818  a normal turn of a script
+    """The processes that the script started trained nothing, and ended: it goes on itself."""
+
+
 class Worker:
     """One worker process.
 
@@ -112,6 +122,7 @@ class Worker:
         self.order = order
         self.log = log
         self.parallelism: Parallelism | None = None
+        self.in_use: tuple[GpuInUse, ...] = ()
         self._silence_s = silence_s
         self._setup_s = setup_s
         self._oom_kills = host.num_oom_kills()
@@ -131,6 +142,14 @@ class Worker:
         """Its process id, which is the id of its group too."""
         return self._process.pid
 
+    def was_stopped(self) -> bool:
+        """Whether the process was stopped or continued since this was last asked."""
+        try:
+            state = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG)
+        except (AttributeError, ChildProcessError):  # another system; or the process is over
+            return False
+        return state is not None
+
     @property
     def versions(self) -> Versions | None:
         """What it told of itself."""
@@ -140,6 +159,10 @@ class Worker:
     def files(self) -> list[FileTouched]:
         """What the script touched, as far as it was told."""
         return self._hearing.files
+
+    def add_files(self, files: Iterable[FileTouched]) -> None:
+        """What other processes of the script told that they touched."""
+        self._hearing.files += files
 
     def discover(self, until_s: float | None = None) -> tuple[Discovery, DeviceInfo]:
         """Waits until the training loop is found.
@@ -158,6 +181,7 @@ class Worker:
                 raise RanksStarting(message.world_size, message.own_rank)
             if isinstance(message, Found):
                 self.parallelism = message.parallelism
+                self.in_use = message.in_use
                 return message.discovery, message.device
 
     def run(self, order: RunTrial) -> tuple[Trial, tuple[StepSample, ...]]:
@@ -322,7 +346,7 @@ class Worker:
             time.sleep(GRACE_S)
         self.end()
         detail = f"nothing was heard for {silence_s:.3g} s; stacks are in the log"
-        if self.order.lockstep is not None and _waits_for_others(self.log, before):
+        if self.order.lockstep is not None and waits_for_others(self.log, before):
             detail += f"; {WAITED}"
         return WorkerGone("hung", detail)
 
@@ -355,12 +379,12 @@ def over(message: Raised | Ended | CannotSteer) -> WorkerGone:
     """What the last words of a script mean."""
     if isinstance(message, Raised):
         outcome: Outcome = "out_of_memory" if message.out_of_memory else "exception"
-        first = message.text.strip().splitlines()
-        text = f"{message.kind}: {first[0]}" if first else message.kind
+        said = headline(message.text)
+        text = f"{message.kind}: {said}" if said else message.kind
         return WorkerGone(outcome, text, message)
     if isinstance(message, Ended):
         return WorkerGone(
-            "script_ended",
+            "crashed" if message.exit_code else "script_ended",  # it gave up, or it was done
             f"the script ended with exit code {message.exit_code} "
             f"after {message.num_steps} optimizer steps",
             message,
@@ -368,7 +392,7 @@ def over(message: Raised | Ended | CannotSteer) -> WorkerGone:
     return WorkerGone("no_step", message.reason, message)
 
 
-def _waits_for_others(log: Path, offset: int) -> bool:
+def waits_for_others(log: Path, offset: int) -> bool:
     """Whether the stacks written after `offset` show the main thread inside a collective."""
     with contextlib.suppress(OSError):
         text = log.read_bytes()[offset:].decode(errors="replace")

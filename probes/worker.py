@@ -29,12 +29,9 @@ def main(read_fd: int, write_fd: int) -> None:
         channel.send(Ready())
         order = _order(channel)
         started_s = time.monotonic()
-    from .distributed.spawned import steer_spawned
     from .versions import versions
 
     channel.send(Hello(versions=versions()))
-    if order.door == "loader" and order.lockstep is None:
-        steer_spawned(channel)
     steer(order, channel, started_s, lambda steering: run_script(order, steering))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..errors import RunError
 from .bytecode import PREFIX
+from .visible import CUDA, HIP, ROCR
 
 _OFFLINE = {
     "WANDB_MODE": "disabled",
@@ -47,24 +48,25 @@ class Scratch:
             shutil.rmtree(self.path, ignore_errors=True)
 
 
-def worker_environment(device: str, scratch: Path) -> dict[str, str]:
-    """The variables of a worker: the user's, one visible GPU, loggers offline, own TMPDIR.
+def worker_environment(
+    device: str, scratch: Path, variables: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The variables of a worker: the user's, loggers offline, own TMPDIR.
 
     Args:
-        device: `cpu`, `cuda:N`, `cuda:UUID`, or another torch device type.
+        device: `cpu`, which hides all GPUs, `cuda`, `auto`, or another torch device type.
         scratch: where temporary files go.
+        variables: that say which GPUs it sees; without any it sees what the user allows.
     """
     environment = dict(os.environ)
     environment.update(_OFFLINE)
     environment["TMPDIR"] = str(scratch)
     environment["PYTHONUNBUFFERED"] = "1"
-    kind, _, which = device.partition(":")
-    if kind == "cpu":
-        environment["CUDA_VISIBLE_DEVICES"] = ""
-    elif kind == "cuda" and which:
-        environment["CUDA_VISIBLE_DEVICES"] = which
-        environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML and nvidia-smi count
-    return environment
+    if device == "cpu":
+        environment[CUDA] = ""
+        if HIP in environment or ROCR in environment:
+            environment[HIP] = "-1"  # it goes before CUDA's
+    return environment | dict(variables or {})
 
 
 def worker_command(read_fd: int, write_fd: int, environment: Mapping[str, str]) -> list[str]:

@@ -149,6 +149,6 @@ def discovery_of(
 
 def device_in_use() -> torch.device:
     """Where no optimizer stepped: the accelerator that the workload has woken, else the CPU."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")

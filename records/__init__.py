@@ -33,6 +33,7 @@ from .analysis import (
 )
 from .base import SCHEMA_VERSION, Record, Spread
 from .checkup import Check, CheckState, Checkup
+from .clocks import GPU_LIMITS, GPU_SETTINGS
 from .comparison import Change, Comparison, Difference, shared_size
 from .devices import DeviceRun, DevicesRecord, TwinCheck
 from .distribution import (
@@ -45,7 +46,8 @@ from .distribution import (
     ScalingPoint,
 )
 from .goal import Goal, GoalKind
-from .observed import NoiseScale, Observed, SizeSeen
+from .idle import CallTime, LongestGap
+from .observed import NoiseScale, Observed, SizeSeen, StretchesSeen
 from .request import Purpose, TrialKind, TrialRequest, TurnsPlan
 from .run import DeviceInfo, Fault, RunRecord, RunState, Versions
 from .script import (
@@ -100,12 +102,15 @@ from .trial import (
 )
 
 __all__ = [
+    "GPU_LIMITS",
+    "GPU_SETTINGS",
     "SCHEMA_VERSION",
     "Advice",
     "Analysis",
     "BatchIs",
     "BatchSizeSource",
     "Breakdown",
+    "CallTime",
     "CapSource",
     "Case",
     "Cause",
@@ -146,6 +151,7 @@ __all__ = [
     "LearningRate",
     "Limit",
     "LoaderInfo",
+    "LongestGap",
     "Memory",
     "MemoryLaw",
     "ModelFacts",
@@ -185,6 +191,7 @@ __all__ = [
     "StepMethod",
     "StepQuality",
     "StepTimes",
+    "StretchesSeen",
     "SweepRow",
     "Tail",
     "TailCheck",

@@ -44,7 +44,8 @@ class StepTimes(Record, frozen=True, kw_only=True):
     Attributes:
         window_s: from the end of the step before to the end of this one, GPU work included.
         host_s: the host's range of the step.
-        input_pct, host_pct: the GPU stood still: for the DataLoader, for the rest of the host.
+        input_pct, host_pct: the GPU stood still: for the DataLoader, for the rest of the host and
+            the launches.
         breakdown: where the time of the window went, on all devices and threads.
     """
 
@@ -71,6 +72,9 @@ class TraceReport(Record, frozen=True, kw_only=True):
         step_s, step_source: mean time from step to step, and how it was measured.
         breakdown: where the time of a step went, on all devices and threads: the mean over the
             steps, or of the whole window where the trace has none.
+        input_pct, host_pct, synchronisation_pct: the GPU stood still: for the DataLoader, for
+            Python and launches, because the host had waited for it; what the verdict goes by.
+            `None` where no GPU worked.
         copies: by direction, in the window.
         notes: what to know before the numbers are believed.
     """
@@ -86,6 +90,9 @@ class TraceReport(Record, frozen=True, kw_only=True):
     step_source: str = ""
     profile: Profile
     breakdown: Breakdown | None = None
+    input_pct: float | None = None
+    host_pct: float | None = None
+    synchronisation_pct: float | None = None
     copies: tuple[Copies, ...] = ()
     steps: tuple[StepTimes, ...] = ()
     verdict: Verdict
@@ -99,8 +106,9 @@ class RankTimes(Record, frozen=True, kw_only=True):
         communication_s: time of their kernels on this rank.
         transfer_s: the part that the quickest rank needed as well.
         wait_s: the rest: this rank waited for slower ones.
-        caused_s: what the others waited in collectives that this rank was the last to enter.
-        num_last: how many those were.
+        caused_s: what the others waited in collectives that this rank was the last to enter, and
+            its equal part where several came together.
+        num_last: how many it entered last, clearly after any other.
     """
 
     rank: int

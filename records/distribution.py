@@ -96,7 +96,8 @@ class Distribution(Record, frozen=True, kw_only=True):
 
 
 class ScalingPoint(Record, frozen=True, kw_only=True):
-    """The epoch on so many devices by the law; `measured` where the ranks were that many.
+    """The epoch on so many devices by the law; `measured` where the ranks were that many, so that
+    its steps were measured: the epoch is computed from them all the same.
 
     Attributes:
         epoch_s: seconds of the training steps of one epoch.

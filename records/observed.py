@@ -42,6 +42,22 @@ class NoiseScale(Record, frozen=True, kw_only=True):
     unavailable: dict[str, str] = {}
 
 
+class StretchesSeen(Record, frozen=True, kw_only=True):
+    """From what the step time of a size was taken on a device that runs behind the host.
+
+    Attributes:
+        batch_size: of the size.
+        num_stretches: how many; the spread of the step time is theirs.
+        num_steps: a stretch goes over, their median.
+        clock: by which they were timed.
+    """
+
+    batch_size: int
+    num_stretches: int
+    num_steps: int
+    clock: str
+
+
 class Observed(Record, frozen=True, kw_only=True):
     """The whole loop as it ran under a callback, on one rank.
 
@@ -53,6 +69,7 @@ class Observed(Record, frozen=True, kw_only=True):
         num_tokens: `None` where the loop did not say.
         sizes: micro-batches by their size, the most frequent first; at most 64 sizes are told
             apart, and `unavailable` counts the rest.
+        stretches: by size; empty where the host's clock timed each step, as on a CPU.
         profiled_steps: first step of each profiled window.
         held_bytes: memory that stays allocated between two steps (weights, optimizer, gradients).
         noise_scale: opt-in, see the struct.
@@ -70,6 +87,7 @@ class Observed(Record, frozen=True, kw_only=True):
     num_tokens: int | None = None
     num_epochs: int = 0
     sizes: tuple[SizeSeen, ...] = ()
+    stretches: tuple[StretchesSeen, ...] = ()
     profiled_steps: tuple[int, ...] = ()
     held_bytes: int | None = None
     noise_scale: NoiseScale | None = None

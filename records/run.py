@@ -86,3 +86,10 @@ class RunRecord(Record, frozen=True, kw_only=True):
     search_s: float = 0.0
     observed: Observed | None = None
     distribution: Distribution | None = None
+
+    @property
+    def usual_trial(self) -> Trial | None:
+        """The timed trial of the size that a watched loop met most often."""
+        known = {one.batch_size: one for one in reversed(self.trials) if one.ran and one.step_s}
+        sizes = self.observed.sizes if self.observed is not None else ()
+        return next((known[one.batch_size] for one in sizes if one.batch_size in known), None)

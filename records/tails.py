@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from .advice import CleanSize, Evidence
 from .base import Record
@@ -30,6 +30,7 @@ Sampler = Literal[
 ]
 BatchIs = Literal["per rank", "global"]
 Stage = Literal["train", "validate", "predict"]
+Loss = Literal["mean", "sum", "contrastive"]
 Severity = Literal["error", "nan", "bias", "waste", "slow"]
 
 
@@ -45,7 +46,8 @@ class ModelFacts(Record, frozen=True, kw_only=True):
         optimizer: name of its class.
         compiled: how shapes are compiled: `default` and `dynamic` as torch.compile has them,
             `static` one compilation a shape (torch.compile(dynamic=False), JAX, tf.function).
-        loss: how the loss reduces a batch.
+        loss: how the loss reduces a batch; `contrastive` compares the samples of a batch with each
+            other.
         loss_in_forward: the model's own forward returns the reduced loss.
     """
 
@@ -58,7 +60,7 @@ class ModelFacts(Record, frozen=True, kw_only=True):
     instance_norm_values: int | None = None
     optimizer: str | None = None
     compiled: Literal["no", "default", "static", "dynamic"] | None = None
-    loss: Literal["mean", "sum"] = "mean"
+    loss: Loss = "mean"
     loss_in_forward: bool = False
 
 
@@ -78,6 +80,11 @@ class Pipeline(Record, frozen=True, kw_only=True):
         even_batches, split_batches, dispatch_batches: as Accelerate names them.
         micro_batches: batches per optimizer step (gradient accumulation).
         rank_batch_sizes: samples that each rank takes of every step where ranks differ.
+        mean_over_accumulated: the last optimizer step divides by the micro-batches that it really
+            accumulated, not by `micro_batches`.
+        stops_together: ranks with more batches stop when the first is done (of Join:
+            `throw_on_early_termination=True`, or a number of steps agreed on before).
+        divide_by_initial_world_size: as Join names it.
         stage: what the loader is for.
     """
 
@@ -96,6 +103,9 @@ class Pipeline(Record, frozen=True, kw_only=True):
     dispatch_batches: bool | None = None
     micro_batches: int = 1
     rank_batch_sizes: tuple[int, ...] = ()
+    mean_over_accumulated: bool = False
+    stops_together: bool = False
+    divide_by_initial_world_size: bool = True
     stage: Stage = "train"
     model: ModelFacts = ModelFacts()
 
@@ -142,10 +152,16 @@ class Layout(Record, frozen=True, kw_only=True):
 
 
 class Fix(Record, frozen=True, kw_only=True):
-    """A remedy as code for the framework of the pipeline."""
+    """A remedy as code for the framework of the pipeline.
+
+    Attributes:
+        changes: fields of the pipeline that are another then; with
+            `batchadvisor.tails(pipeline, **changes)` the finding is gone, and steps remain.
+    """
 
     title: str
     snippet: str
+    changes: dict[str, Any] = {}
 
 
 class TailFinding(Record, frozen=True, kw_only=True):
@@ -154,6 +170,7 @@ class TailFinding(Record, frozen=True, kw_only=True):
     Attributes:
         id: `batchadvisor tails --explain ID` tells more.
         harmful: whether it is worth a change; else it is only said.
+        fixes: those of the case that remove it from this pipeline and leave it steps.
     """
 
     id: str
@@ -165,7 +182,13 @@ class TailFinding(Record, frozen=True, kw_only=True):
 
 
 class TailReport(Record, frozen=True, kw_only=True):
-    """What the end of an epoch does. `layout` is `None` where it cannot be known."""
+    """What the end of an epoch does.
+
+    Attributes:
+        layout: `None` where it cannot be known.
+        nearest_clean: sizes near by without a harmful tail, where this size has one.
+        unavailable: field to the reason why it is empty.
+    """
 
     pipeline: Pipeline
     layout: Layout | None
@@ -229,8 +252,13 @@ class Proof(Record, frozen=True, kw_only=True):
 
 
 class Explained(Record, frozen=True, kw_only=True):
-    """The page of one case."""
+    """The page of one case.
+
+    Attributes:
+        example: a pipeline that meets the case; the fixes are those that remove it there.
+    """
 
     case: Case
+    example: Pipeline
     fixes: tuple[Fix, ...]
     proofs: tuple[Proof, ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from .base import Count, Record, Spread
+from .idle import CallTime, LongestGap
 from .request import Purpose, TrialKind, TrialRequest
 
 Outcome = Literal[
@@ -16,7 +17,7 @@ Outcome = Literal[
     "wrong_size",  # another batch size arrived than the one asked for
     "no_step",  # batches flowed, the optimizer did not step
     "script_ended",  # the script finished before the window was complete
-    "interrupted",  # Ctrl-C
+    "interrupted",  # Ctrl-C, SIGTERM or SIGHUP; the detail says which
 ]
 
 
@@ -85,12 +86,12 @@ class IdleShares(Record, frozen=True, kw_only=True):
         launch_pct: the host was inside calls that launch kernels.
         call_pct: the host was inside other API calls: copies, allocations.
         host_pct: Python and operator dispatch.
-        launch_latency_pct: launched in time, started within 30 us.
-        dependency_pct: launched in time, started later: it waited for another stream.
+        launch_latency_pct: launched, and started within 30 us of that.
+        dependency_pct: launched, and started later: it waited for another stream.
         unknown_pct: the launch is not in the trace.
         tail_pct: after the last activity of the window.
         drained_pct: the part that began while the host waited for the device, so that nothing
-            was queued; cuts across the causes of the host.
+            was queued; cuts across the causes of the host other than its DataLoader.
     """
 
     total_pct: float
@@ -146,6 +147,11 @@ class Profile(Record, frozen=True, kw_only=True):
         kernels_per_launch: kernels over the calls that launched them; above 1 with CUDA graphs.
         device_wait_pct: share in which the host waited for the device.
         idle: why nothing ran on the GPU.
+        longest_gap: the longest time in which nothing ran on it.
+        calls: calls of the GPU's API that take more than a fifth of the window, the most first.
+        trains: whether something of the trace belongs to a backward pass or an optimizer; `None`
+            where it holds no operators that would show it.
+        unrecorded: why nothing is known of a device that the script surely used; empty if it is.
         operators_pct: share of the window in which the CPU was inside an operator.
         input_wait_pct: share of the window in which the script waited for its DataLoader.
         operators, kernels: the most expensive ones first.
@@ -171,6 +177,10 @@ class Profile(Record, frozen=True, kw_only=True):
     kernels_per_launch: float | None = None
     device_wait_pct: float | None = None
     idle: IdleShares | None = None
+    longest_gap: LongestGap | None = None
+    calls: tuple[CallTime, ...] = ()
+    trains: bool | None = None
+    unrecorded: str = ""
     operators_pct: float | None = None
     input_wait_pct: float | None = None
     losses: str = ""
@@ -189,6 +199,7 @@ class Counters(Record, frozen=True, kw_only=True):
         memory_used_bytes: the highest value seen on the device, other processes included.
         process_memory_bytes: the highest value seen of the probed processes alone.
         energy_j: the driver's energy counter, end of the window less its begin.
+        energy_update_s: between two moves of the counter, where samples saw it stand still.
         throttle_reasons: what lowered the clocks in any sample, the most frequent first; an idle
             GPU is no reason.
         throttled_pct: share of samples in which a power or thermal limit lowered the clocks.
@@ -207,6 +218,7 @@ class Counters(Record, frozen=True, kw_only=True):
     process_memory_bytes: int | None = None
     power_w: float | None = None
     energy_j: float | None = None
+    energy_update_s: float | None = None
     temperature_c: float | None = None
     sm_clock_mhz: float | None = None
     throttle_reasons: tuple[str, ...] = ()
@@ -321,6 +333,7 @@ class StepQuality(Record, frozen=True, kw_only=True):
         num_slow: clean steps that took more than twice the usual time: logging, evaluation,
             garbage collection. They belong to the script.
         slow_s: seconds that these took longer, all together.
+        longest_slow_s: of one of them.
         method: what the trial's step time is. `clean steps`: the median over them. `low quantile`:
             the first quartile of all steps, where clean ones could not be told apart; the interval
             then reaches down to what the steps would have taken without the time that they waited
@@ -335,6 +348,7 @@ class StepQuality(Record, frozen=True, kw_only=True):
     longest_stall_s: float = 0.0
     num_slow: int = 0
     slow_s: float = 0.0
+    longest_slow_s: float = 0.0
     method: StepMethod = "clean steps"
     unavailable: dict[str, str] = {}
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from ..records import (
     Analysis,
     Breakdown,
+    CallTime,
     Collectives,
     Copies,
     KernelTime,
@@ -27,11 +28,13 @@ from .wording import evidence_text, percent, plural, share_of
 
 UNKNOWN = "-"
 GAP = 2
+WORTH_A_COLUMN = 1.0
+"""Percent lost to synchronisation, in any trace, from which on all show it."""
 MIN_NAME = 14
 """Names of traces are cut so far, to their ends, before a column is left out."""
 DROPPED_FIRST = (
-    "tensor", "SM eff.", "ops", "copies", "compute", "host's", "host", "busy", "communication",
-    "calls", "comm.", "last in", "input", "occup.", "step time",
+    "tensor", "SM eff.", "ops", "copies", "sync.", "compute", "host's", "host", "busy",
+    "communication", "calls", "comm.", "last in", "input", "occup.", "step time",
 )  # fmt: skip
 """What a narrow terminal does without, least important first; the page says what it was."""
 LEGEND = {
@@ -41,6 +44,7 @@ LEGEND = {
     "copies": "copies: while no kernel ran",
     "input": "input: waiting for the DataLoader, on a GPU only while it stood still",
     "host": "host: the GPU stood still for Python or a launch",
+    "sync.": "sync.: it stood still because the host had waited for it",
     "SM eff.": "SM eff.: at most, while computing",
     "occup.": "occup.: estimated",
     "tensor": "tensor: kernel time surely on tensor cores, + what kernels' names cannot tell",
@@ -145,9 +149,11 @@ def _traces(page: Page, reports: Sequence[TraceReport], names: Sequence[str]) ->
         }
     for title, value in shares.items():
         columns[title] = [_cell(value(one.profile)) for one in reports]
-    columns["input"] = [_cell(_input(one.profile)) for one in reports]
+    columns["input"] = [_cell(_input(one)) for one in reports]
     if on_gpu:
-        columns["host"] = [_cell(_host(one.profile)) for one in reports]
+        columns["host"] = [_cell(one.host_pct) for one in reports]
+        if any((one.synchronisation_pct or 0.0) >= WORTH_A_COLUMN for one in reports):
+            columns["sync."] = [_cell(one.synchronisation_pct) for one in reports]
         columns["SM eff."] = [_cell(one.profile.sm_efficiency_computing_pct) for one in reports]
         columns["occup."] = [_cell(one.profile.occupancy_pct) for one in reports]
         columns["tensor"] = [_tensor(one.profile) for one in reports]
@@ -170,6 +176,8 @@ def _traces(page: Page, reports: Sequence[TraceReport], names: Sequence[str]) ->
         if window.breakdown is not None:
             whose = "a step" if window.steps else "the window"
             page.entry(f"{whose}, each moment counted once: {_parts(window.breakdown)}.")
+        if window.profile.calls:
+            page.entry(f"in the GPU's API: {'; '.join(map(_call, window.profile.calls))}.")
         if window.copies:
             page.entry(f"copies: {'; '.join(map(_copies, window.copies))}.")
 
@@ -196,17 +204,18 @@ def _copies(one: Copies) -> str:
     return f"{one.direction} {one.num_copies} in {format_seconds(one.total_s)}{size}"
 
 
-def _input(profile: Profile) -> float | None:
+def _call(call: CallTime) -> str:
+    return (
+        f"{call.name} for {percent(call.share_pct)}% of the window "
+        f"({plural(call.num_calls, 'call')}, the longest {format_seconds(call.longest_s)})"
+    )
+
+
+def _input(report: TraceReport) -> float | None:
+    profile = report.profile
     if profile.input_wait_pct is None and "input_wait_pct" in profile.unavailable:
         return None
-    return profile.idle.input_pct if profile.idle is not None else profile.input_wait_pct
-
-
-def _host(profile: Profile) -> float | None:
-    idle = profile.idle
-    if idle is None:
-        return None
-    return idle.host_pct + idle.launch_pct + idle.call_pct + idle.synchronize_pct
+    return profile.input_wait_pct if report.input_pct is None else report.input_pct
 
 
 def _tensor(profile: Profile) -> str:

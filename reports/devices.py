@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..records import Advice, DeviceRun, DevicesRecord, RunRecord, SplitPlan
 from ..units import format_bytes
@@ -12,6 +12,8 @@ from .layout import Page
 from .wording import measured
 
 UNFINISHED = {"running": "has not finished", "interrupted": "was interrupted", "failed": "failed"}
+INTERRUPTED = 130
+"""Exit code of a run that was interrupted; its record goes on with --resume."""
 HEADER = ("device", "batch", "samples/s", "step ms", "peak", "limit", "sureness")
 
 
@@ -24,6 +26,7 @@ def render(
     color: bool,
     encoding: str = "utf-8",
     split: SplitPlan | str | None = None,
+    resume: Sequence[str] = (),
 ) -> str:
     """A row a device, what the twins showed, where the whole answers are.
 
@@ -31,6 +34,7 @@ def render(
         answers: record and advice by device, where there are any.
         folder: of the run.
         split: the plan for all devices together, or why there is none.
+        resume: commands that go on with the runs that were interrupted.
     """
     page = Page(width, encoding)
     good = [one for one in record.devices if _size(answers.get(one.device)) is not None]
@@ -58,8 +62,10 @@ def render(
             page.entry(line)
     page.blank()
     page.whole(folder, label="Wrote ", indent=0)
+    for number, command in enumerate(resume):
+        page.whole(command, label="  or  " if number else "Next: ", indent=0)
     first = next((one.folder for one in good), None)
-    if first is not None:
+    if first is not None and not resume:
         command = f"batchadvisor advise {shlex.quote(f'{folder}/{first}')}"
         page.whole(command, label="Next: ", indent=0)
     return page.render(color=color)
@@ -68,7 +74,7 @@ def render(
 def device_row(one: DeviceRun, answer: tuple[RunRecord, Advice] | None) -> tuple[str, ...]:
     """The cells of a device below `HEADER`."""
     if answer is None or answer[1].recommended is None:
-        return (one.device, "-", "-", "-", "-", "-", one.error.removeprefix("Error: ") or "failed")
+        return (one.device, "-", "-", "-", "-", "-", ended(one))
     advice = answer[1]
     choice = advice.recommended
     assert choice is not None
@@ -80,6 +86,15 @@ def device_row(one: DeviceRun, answer: tuple[RunRecord, Advice] | None) -> tuple
     peak = "-" if choice.peak_bytes is None else format_bytes(choice.peak_bytes)
     sure = advice.sureness if one.twin_of is None else f"as {one.twin_of}"
     return (one.device, str(choice.batch_size), rate, step, peak, advice.verdict.limit, sure)
+
+
+def ended(one: DeviceRun) -> str:
+    """How the run of a device without an answer ended."""
+    if one.exit_code == INTERRUPTED:
+        return "interrupted"
+    if one.exit_code is None and not one.error:
+        return "not begun"
+    return one.error.removeprefix("Error: ") or "failed"
 
 
 def headline(record: DevicesRecord, answers: Mapping[str, tuple[RunRecord, Advice]]) -> str:

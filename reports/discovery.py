@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from ..records import DeviceInfo, Discovery, LoaderInfo, OptimizerInfo
+from collections.abc import Sequence
+
+from ..records import DeviceInfo, Discovery, FileTouched, LoaderInfo, OptimizerInfo
 from ..units import format_bytes
+from .layout import Page
+from .sections import add_touched
 from .wording import clean, plural
 
+WIDTH = 100
+"""Columns of what is no path."""
 
-def render(discovery: Discovery, device: DeviceInfo, *, encoding: str = "utf-8") -> str:
+
+def render(
+    discovery: Discovery,
+    device: DeviceInfo,
+    files: Sequence[FileTouched] = (),
+    *,
+    encoding: str = "utf-8",
+) -> str:
     """The device, the loaders, the optimizers and the step.
 
     Args:
+        files: that the script touched while it was looked at.
         encoding: of the output; characters that it lacks are replaced.
     """
     lines = [f"Device: {device.name} ({device.kind}), {format_bytes(device.capacity_bytes)} to use"]
@@ -31,7 +45,11 @@ def render(discovery: Discovery, device: DeviceInfo, *, encoding: str = "utf-8")
     if steers:
         steered = f"Loader {discovery.primary_loader} would be steered; --loader N takes another."
         lines.append(steered)
-    return "\n".join(clean(one, encoding) for text in lines for one in text.split("\n"))
+    found = "\n".join(clean(one, encoding) for text in lines for one in text.split("\n"))
+    page = Page(WIDTH, encoding)
+    add_touched(page, files)
+    touched = page.render(color=False).rstrip("\n")
+    return f"{found}\n{touched}" if files else found
 
 
 def _batches(loader: LoaderInfo) -> str:
@@ -39,7 +57,7 @@ def _batches(loader: LoaderInfo) -> str:
     where = f" {loader.place}" if loader.place is not None else ""
     text = f"Batches{where}: of {loader.batch_size}, sizes get in {loader.steered}"
     if loader.num_samples is not None:
-        text += f"; {loader.num_samples} samples an epoch"
+        text += f"; {plural(loader.num_samples, 'sample')} an epoch"
     return text + _source_line(loader)
 
 

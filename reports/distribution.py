@@ -79,7 +79,8 @@ def _epochs(page: Page, scaling: Scaling) -> None:
         epoch = "?" if point.epoch_s is None else _seconds(point.epoch_s)
         value, half = measured(point.speedup)
         speed = "x1" if point.world_size == 1 else f"x{value} {half}"
-        page.entry(f"{point.world_size:>7}  {epoch:<17}  {speed:<14}  {point.confidence}".rstrip())
+        basis = "from measured steps" if point.confidence == "measured" else "estimate"
+        page.entry(f"{point.world_size:>7}  {epoch:<17}  {speed:<14}  {basis}")
 
 
 def _seconds(spread: Spread) -> str:

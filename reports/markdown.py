@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from .report import ComparisonReport, Fact, Report, SplitSection, Table
-from .wording import NOT_ACCURACY
+from .sections import not_compared
 
 MARK = "<!-- batchadvisor report -->"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$@!&:])")
@@ -109,7 +109,7 @@ def _explained(report: Report) -> list[str]:
             lines += [f"#### {title}", "", *_facts(facts), ""]
     if report.training:
         lines += ["#### What it does to the training", "", *_facts(report.training), ""]
-        lines += [NOT_ACCURACY, ""]
+        lines += [not_compared(report.advice), ""]
     if report.tail is not None:
         lines += ["#### Last batch of the epoch", ""]
         lines += [part for text in report.tail.texts for part in (paragraph(text), "")]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..records import Advice, Choice, Finding, Observed, Profile, RunRecord, Trial
+from ..records import Advice, Finding, Observed, Profile, RunRecord, Trial
 from ..units import format_bytes, format_seconds
 from .layout import Page
-from .wording import measured_seconds, percent, plural
+from .wording import measured, measured_seconds, percent, plural
 
 SHOWN_SEVERITIES = ("error", "warning")
 CALLBACK = "callback."
@@ -51,17 +51,18 @@ def rows(record: RunRecord, advice: Advice) -> list[tuple[str, str]]:
     """Label and text, in order; an empty text is left out."""
     observed = record.observed
     chosen = advice.recommended
-    trial = record.trials[chosen.trial] if chosen is not None else None
+    trial = record.trials[chosen.trial] if chosen is not None else record.usual_trial
     said = {one.rule: one for one in advice.findings if one.rule.startswith(CALLBACK)}
     doubts = [*record.doubts, *(trial.doubts if trial else ())]
     warned = {one.message for one in problems(advice)}
     return [
         ("seen", _seen(observed) if observed is not None else ""),
+        ("sizes", _sizes(record)),
         ("ended", record.stop_reason if record.state != "finished" else ""),
-        ("step", _step(trial, chosen)),
+        ("step", _step(record, trial)),
         ("utilisation", _utilisation(trial)),
         ("limit", _limit(advice)),
-        ("memory", _memory(record, chosen, said.get("callback.headroom"))),
+        ("memory", _memory(record, trial, said.get("callback.headroom"))),
         ("last batch", _tail(advice)),
         ("to try", _labelled(said.get("callback.try"))),
         ("noise scale", _noise(observed, said.get("callback.noise_scale"))),
@@ -91,14 +92,53 @@ def _seen(observed: Observed) -> str:
     return f"{text}{whose}"
 
 
-def _step(trial: Trial | None, chosen: Choice | None) -> str:
-    if trial is None or chosen is None or chosen.step_s is None:
-        return "not timed: too few steps of one size"
-    text = f"{measured_seconds(chosen.step_s)} by the host's clock"
-    if trial.input_wait_s is not None and chosen.step_s.median > 0:
-        share = 100 * trial.input_wait_s.median / chosen.step_s.median
+def _sizes(record: RunRecord) -> str:
+    """Each size of a schedule: how often it came, how fast it was, what its epochs' ends did."""
+    if record.observed is None or len({one.batch_size for one in record.trials}) < 2:
+        return ""
+    counts = {one.batch_size: one.num_micro_batches for one in record.observed.sizes}
+    refused = {one.batch_size for one in record.trials if one.outcome == "out_of_memory"}
+    ran = {one.batch_size: one for one in reversed(record.trials) if one.ran}
+    texts = []
+    for size in sorted(ran.keys() | refused):
+        parts = _of_size(ran.get(size), counts.get(size, 0))
+        if size in refused:
+            parts.append("memory was refused")
+        texts.append(f"{size}: {', '.join(parts)}")
+    return "; ".join(texts)
+
+
+def _of_size(trial: Trial | None, count: int) -> list[str]:
+    parts = [plural(count, "micro-batch", "micro-batches")] if count else []
+    if trial is None:
+        return parts
+    if trial.samples_per_s is not None:
+        rate, half = measured(trial.samples_per_s)
+        parts.append(f"{rate} {half} samples/s")
+    if trial.tail is not None:
+        how = "ran" if trial.tail.outcome == "ok" else "failed"
+        parts.append(f"a last batch of {trial.tail.num_samples} {how}")
+    return parts
+
+
+def _step(record: RunRecord, trial: Trial | None) -> str:
+    if trial is None or trial.step_s is None:
+        reasons = (one.unavailable.get("step_s", "") for one in (trial, *record.trials) if one)
+        return f"not timed: {next(filter(None, reasons), 'too few steps of one size')}"
+    text = f"{measured_seconds(trial.step_s)} by {_clock(record.observed, trial.batch_size)}"
+    if trial.input_wait_s is not None and trial.step_s.median > 0:
+        share = 100 * trial.input_wait_s.median / trial.step_s.median
         text += f", {percent(min(share, 100.0))}% of it waiting for data"
     return text
+
+
+def _clock(observed: Observed | None, batch_size: int) -> str:
+    """Whose clock timed the steps, and over how many at once."""
+    for one in observed.stretches if observed is not None else ():
+        if one.batch_size == batch_size:
+            many = plural(one.num_stretches, "stretch", "stretches")
+            return f"{one.clock}, in {many} of {plural(one.num_steps, 'step')}"
+    return "the host's clock"
 
 
 def _utilisation(trial: Trial | None) -> str:
@@ -140,11 +180,11 @@ def _limit(advice: Advice) -> str:
     return f"{text}; {verdict.remedy}" if verdict.remedy else text
 
 
-def _memory(record: RunRecord, chosen: Choice | None, room: Finding | None) -> str:
-    peak = chosen.peak_bytes if chosen is not None else None
-    if peak is None or record.device is None:
+def _memory(record: RunRecord, trial: Trial | None, room: Finding | None) -> str:
+    memory = trial.memory if trial is not None else None
+    if memory is None or record.device is None:
         return ""
-    text = f"peak {format_bytes(peak)} of {format_bytes(record.device.capacity_bytes)}"
+    text = f"peak {format_bytes(memory.peak_bytes)} of {format_bytes(record.device.capacity_bytes)}"
     return f"{text}; {_labelled(room)}" if room is not None else text
 
 

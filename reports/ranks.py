@@ -160,7 +160,7 @@ def _speedup(scaling: Scaling) -> Chart | None:
         series=(
             Series(
                 key="measured",
-                label="measured",
+                label="from measured steps",
                 kind="measured",
                 color=1,
                 values=tuple(None if one is None else rounded(one.speedup.median) for one in ran),

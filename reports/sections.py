@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from ..records import (
     Advice,
     Choice,
@@ -20,6 +22,7 @@ from .larger import larger_text
 from .layout import Page
 from .wording import (
     NOT_ACCURACY,
+    ONLY_MEMORY,
     bytes_per_sample,
     evidence_text,
     measured_seconds,
@@ -47,7 +50,14 @@ def add_training(page: Page, advice: Advice) -> None:
         return
     page.heading("What it does to the training")
     page.pairs(training_rows(advice, training))
-    page.entry(NOT_ACCURACY)
+    page.entry(not_compared(advice))
+
+
+def not_compared(advice: Advice) -> str:
+    """What was measured, and that no accuracy was."""
+    choices = (advice.recommended, advice.fastest, advice.native, *advice.sizes)
+    timed = any(one is not None and one.step_s is not None for one in choices)
+    return NOT_ACCURACY if timed else ONLY_MEMORY
 
 
 def training_rows(advice: Advice, training: Training) -> list[tuple[str, str]]:
@@ -166,6 +176,8 @@ def tail_texts(advice: Advice) -> list[tuple[str, bool]]:
     was seen is told.
     """
     tail, check = advice.tail, advice.tail_check
+    if check is not None and any(one.rule == "tail.crash" for one in advice.findings):
+        check = msgspec.structs.replace(check, detail="see Findings")  # there it stands in full
     failed = check is not None and (
         check.outcome != "ok" or bool(check.num_non_finite) or bool(check.num_non_finite_norms)
     )
@@ -348,9 +360,9 @@ def _fit(sizes: tuple[int, ...], residual: float) -> str:
     return f"fitted to {plural(len(sizes), 'size')}, off by {residual:.1%} at most"
 
 
-def add_touched(page: Page, record: RunRecord) -> None:
+def add_touched(page: Page, files: Sequence[FileTouched]) -> None:
     """Files that the script itself touched while it was probed, and what else changed meanwhile."""
-    told = [one for one in record.files if not one.listed]
+    told = [one for one in files if not one.listed]
     touched = [one for one in told if one.action != "save (not written)"]
     saves = [one for one in told if one.action == "save (not written)"]
     if told:
@@ -360,7 +372,7 @@ def add_touched(page: Page, record: RunRecord) -> None:
         names = ", ".join(one.path for one in saves[:3])
         more = f" and {len(saves) - 3} more" if len(saves) > 3 else ""
         page.entry(f"Saves not written: {names}{more}.")
-    listed = [one for one in record.files if one.listed]
+    listed = [one for one in files if one.listed]
     if listed:
         page.heading("What else changed in the working folder meanwhile")
         _add_files(page, listed)

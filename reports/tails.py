@@ -38,6 +38,9 @@ def render(report: TailReport, *, next_command: str, width: int, encoding: str =
     if report.nearest_clean:
         page.heading("Nearby, without a harmful tail")
         page.pairs([(str(one.batch_size), _clean(one)) for one in report.nearest_clean])
+    elif "nearest_clean" in report.unavailable:
+        page.heading("Nearby, without a harmful tail")
+        page.entry(f"{report.unavailable['nearest_clean']}.")
     page.blank()
     page.entry("By arithmetic: nothing was run.", style="dim", indent=0)
     if next_command:
@@ -52,7 +55,10 @@ def _description(pipeline: Pipeline) -> str:
         else plural(pipeline.num_samples, "sample")
     )
     ranks = f" on {pipeline.num_ranks} ranks" if pipeline.num_ranks > 1 else ""
-    drop = ", drop_last=True" if pipeline.drop_last else ""
+    drop = ", iterable" if pipeline.iterable else ""
+    if pipeline.iterable and pipeline.num_workers:
+        drop += f", {plural(pipeline.num_workers, 'worker')}"
+    drop += ", drop_last=True" if pipeline.drop_last else ""
     stage = "" if pipeline.stage == "train" else f", to {pipeline.stage}"
     size = (
         f"batches of {format_runs(pipeline.rank_batch_sizes)} by rank"
@@ -128,6 +134,8 @@ def _findings(page: Page, findings: Sequence[TailFinding]) -> None:
             shown.add(fix.snippet)
         if one.harmful and one.fixes and not new:
             page.entry("as above", label="→ ", indent=inner)
+        if one.harmful and not one.fixes:
+            page.entry("none of the remedies of its page helps here", label="→ ", indent=inner)
 
 
 def _fix(page: Page, fix: Fix, indent: int) -> None:
@@ -206,6 +214,8 @@ def render_case(found: Explained, *, num_cases: int, width: int, encoding: str =
     page.entry(case.what)
     page.heading("What to do")
     page.entry(case.advice)
+    if found.fixes:
+        page.entry(f"For example with {_description(found.example)}:")
     for fix in found.fixes:
         _fix(page, fix, 2)
     page.heading("How it is known")

@@ -63,7 +63,7 @@ def render(
     sections.add_tail(page, advice)
     sections.add_findings(page, record, advice)
     sections.add_estimates(page, advice)
-    sections.add_touched(page, record)
+    sections.add_touched(page, record.files)
     sections.add_ending(page, files, next_command, others)
     return page.render(color=color)
 

@@ -40,6 +40,7 @@ _SHARES = re.compile(r"\b(?:share|half-width|marginal gain)\b")
 """In the name of a metric whose values are 0..1."""
 MAX_TEXT = 500
 NOT_ACCURACY = "Speed was measured, not accuracy: a trained model was not compared."
+ONLY_MEMORY = "Memory was measured, neither speed nor accuracy: no step was timed."
 
 
 def clean(text: str, encoding: str = "utf-8", *, limit: int = MAX_TEXT) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from ..advisor.job import job_verdict
+from ..advisor.limits import losses_of
 from ..advisor.verdict import verdict_of, without_steps
 from ..errors import UsageError
 from ..probes.trace import metrics, ranks
@@ -150,6 +151,7 @@ def _reports(
             kernels=kernels[:num_rows],
         )
         verdict = verdict_of(profile)
+        losses = losses_of(profile)
         if result.window_source != "steps":
             verdict = without_steps(verdict)
         found.append(
@@ -165,6 +167,9 @@ def _reports(
                 step_source=result.step_source,
                 profile=profile,
                 breakdown=result.breakdown,
+                input_pct=None if losses is None else 100 * losses.input,
+                host_pct=None if losses is None else 100 * losses.host,
+                synchronisation_pct=None if losses is None else 100 * losses.synchronisation,
                 copies=() if device is None else device.copies,
                 steps=tuple(_step(one, device) for one in result.steps),
                 verdict=verdict,
@@ -193,7 +198,7 @@ def _step(step: StepMetrics, device: DeviceMetrics | None) -> StepTimes:
         exposed_communication_pct=own.exposed_communication_s / whole,
         exposed_copy_pct=own.exposed_copy_s / whole,
         input_pct=own.idle.host_input_s / whole,
-        host_pct=(own.idle.host_s - own.idle.host_input_s) / whole,
+        host_pct=(own.idle.host_s - own.idle.host_input_s + own.idle.launch_latency_s) / whole,
         breakdown=step.breakdown,
     )
 
@@ -202,7 +207,8 @@ def _notes(result: TraceMetrics, device: DeviceMetrics | None, num_devices: int)
     """What to know before the numbers are believed."""
     notes = []
     if device is None:
-        notes.append("the trace holds no GPU activity: these are the CPU's shares")
+        why = result.unrecorded or "the trace holds no GPU activity"
+        notes.append(f"{why}: these are the CPU's shares")
     if result.window_source != "steps":
         what = {"GPU span": "from the first GPU activity to the last", "operators": "the CPU's"}
         notes.append(

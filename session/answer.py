@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from ..records import Advice, DeviceInfo, Discovery, RunRecord
+from ..advisor.advise import advise
+from ..records import Advice, DeviceInfo, Discovery, FileTouched, GoalKind, RunRecord
 from .launch import OPTION
 from .options import without
 from .store import LOG, RECORD, SAMPLES, TRACES
@@ -49,7 +51,10 @@ def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
         return _resume_command(record, folder)
     if (folder / TRACES).exists():
         return f"batchadvisor view {shlex.quote(str(folder))}"
-    other = "memory" if advice.goal.kind != "memory" else "knee"
+    other: GoalKind = "memory" if advice.goal.kind != "memory" else "knee"
+    goal = msgspec.structs.replace(advice.goal, kind=other)
+    if advice.recommended is None and advise(record, goal).recommended is None:
+        return ""  # no goal has an answer: the findings say what to do
     return f"batchadvisor advise --goal {other} {shlex.quote(str(folder))}"
 
 
@@ -87,14 +92,18 @@ def answer_json(record: RunRecord, advice: Advice, folder: Path) -> str:
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
 
 
-def discovery_text(discovery: Discovery, device: DeviceInfo) -> str:
+def discovery_text(
+    discovery: Discovery, device: DeviceInfo, files: Sequence[FileTouched] = ()
+) -> str:
     """What `--dry-run` prints."""
     from ..reports.discovery import render
 
-    return render(discovery, device, encoding=sys.stdout.encoding or "ascii")
+    return render(discovery, device, files, encoding=sys.stdout.encoding or "ascii")
 
 
-def discovery_json(discovery: Discovery, device: DeviceInfo) -> str:
+def discovery_json(
+    discovery: Discovery, device: DeviceInfo, files: Sequence[FileTouched] = ()
+) -> str:
     """What `--dry-run --json` prints."""
-    data = {"discovery": discovery, "device": device}
+    data = {"discovery": discovery, "device": device, "files": files}
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 import msgspec
 
 from ..advisor.twins import representatives
 from ..errors import UsageError
-from ..probes.nvml import NvmlDevice, devices, nvml_unavailable
-from .target import logical_cpu
+from .gpu_choice import several_gpus
+from .target import logical_cpu, machine
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,48 +61,35 @@ def logical_devices(option: str) -> tuple[Device, ...]:
 
 
 def chosen_gpus(option: str) -> tuple[Device, ...]:
-    """The devices of `--gpus all|0,2|distinct`.
+    """The devices of `--gpus all|0,2|distinct`; numbers count the visible ones, as torch does.
 
     Raises:
-        UsageError: there is no such GPU.
+        UsageError: there is no such GPU among those that the user allows.
     """
-    found = _visible(devices())
-    if not found:
-        reason = nvml_unavailable() or "NVML counts no GPU that this process may see"
+    here = machine("auto")
+    if not here.gpus:
+        reason = here.refused or "NVML counts no GPU"
         msg = f"--gpus {option}: no GPU: {reason}."
         raise UsageError(msg, "Check nvidia-smi; --device cpu:1,cpu:1 tries logical CPU devices.")
+    found = several_gpus(f"--gpus {option}", os.environ, here)
     if option == "all":
-        chosen = list(found)
+        chosen = found
     elif option == "distinct":
-        names = [one.name or "?" for one in found]
-        chosen = [found[place] for place in representatives(names)]
+        chosen = [found[place] for place in representatives([one.name or "?" for _, one in found])]
     else:
-        by_index = {str(one.index): one for one in found}
+        by_number = dict(found)
         wanted = list(dict.fromkeys(one.strip() for one in option.split(",") if one.strip()))
-        missing = [one for one in wanted if one not in by_index]
+        missing = [one for one in wanted if one not in by_number]
         if missing or not wanted:
-            names = [f"{one.index} ({one.name or '?'})" for one in found]
+            names = [f"{number} ({one.name or '?'})" for number, one in found]
             msg = f"--gpus {option}: there is no GPU {', '.join(missing) or 'named'}."
-            raise UsageError(msg, f"GPUs here: {', '.join(names)}; or all, or distinct.")
-        chosen = [by_index[one] for one in wanted]
+            raise UsageError(msg, f"Visible: {', '.join(names)}; or all, or distinct.")
+        chosen = [(number, by_number[number]) for number in wanted]
     return tuple(
         Device(
-            name=f"cuda-{one.index}",
-            option=f"cuda:{one.uuid or one.index}",
-            model=one.name or f"GPU {one.index}",
+            name=f"cuda-{number}",
+            option=f"cuda:{one.uuid or number}",
+            model=one.name or f"GPU {number}",
         )
-        for one in chosen
+        for number, one in chosen
     )
-
-
-def _visible(found: Sequence[NvmlDevice]) -> list[NvmlDevice]:
-    """Those that CUDA_VISIBLE_DEVICES allows, in NVML's order."""
-    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if allowed is None:
-        return list(found)
-    names = {one.strip() for one in allowed.split(",") if one.strip()}
-    return [
-        one
-        for one in found
-        if str(one.index) in names or any(one.uuid and one.uuid.startswith(n) for n in names)
-    ]

@@ -25,7 +25,7 @@ from ..advisor.facts import pooled, ran
 from ..advisor.twins import representatives
 from ..errors import BatchAdvisorError, RunError, UsageError
 from ..probes import host
-from ..probes.interrupts import held_back
+from ..probes.interrupts import held_back, signal_of
 from ..probes.steered import die_with_parent
 from ..records import Advice, DeviceRun, DevicesRecord, RunRecord, Spread
 from .device_choice import Device
@@ -117,9 +117,14 @@ class _Run:
                 self._display.note(f"{names}: weaker than its twin, probing it in full")
                 self._probe(weak)
             self._state = "finished"
-        except KeyboardInterrupt:
-            self._interrupt()
+        except KeyboardInterrupt as pressed:
+            self._interrupt(signal_of(pressed))
             self._state = "interrupted"
+        except BaseException:
+            self._state = "failed"  # nobody goes on with it
+            with contextlib.suppress(RunError):
+                self._save()
+            raise
         finally:
             self._kill()
         outcome = self._outcome()
@@ -275,11 +280,11 @@ class _Run:
                 what, "Make room; each device's own record has what it measured."
             ) from error
 
-    def _interrupt(self) -> None:
+    def _interrupt(self, number: signal.Signals) -> None:
         for child in self._children.values():
             if child.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
-                    child.send_signal(signal.SIGINT)
+                    child.send_signal(number)
         for name, child in self._children.items():
             with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
                 child.wait(END_S)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import traceback
 from pathlib import Path
 
+from ..advisor import remedies
 from ..advisor.facts import failed, ran
+from ..advisor.known_failures import known_failure
 from ..errors import BatchAdvisorError, RunError, ScriptError, UsageError
 from ..probes.device_faults import device_fault
 from ..probes.messages import CannotSteer, Ended, Raised
@@ -14,6 +17,7 @@ from ..probes.supervisor import WorkerGone
 from ..records import RunRecord
 from ..reports.wording import plural
 from ..units import format_bytes
+from .empty_loader import is_empty, no_batches
 from .options import RunOptions
 
 LOG_TAIL_BYTES = 20_000
@@ -49,6 +53,9 @@ def error_of(
     fault = _fault_of(gone.detail, options.device)
     if fault is not None:
         return fault
+    known = known_failure(gone.detail)
+    if known is not None:
+        return RunError(f"{known.what} ({gone.detail}).", known.remedy)
     if isinstance(message, Raised):
         if options.module and _is_no_module(message, script):
             return UsageError(
@@ -63,7 +70,16 @@ def error_of(
                 "This is a fault of the tool; please report it with the traceback.",
                 message.traceback,
             )
+        if _asks_for_input(message):
+            return ScriptError(
+                f"{script} asks for input, and standard input is closed under run.",
+                "Give it what it asks for as an argument or in a file.",
+                message.traceback,
+            )
         remedy = f"Mend the script if it fails alone too; its output is in {log}."
+        if message.num_steps == 0 and is_empty(message.empty):
+            what, first = no_batches(message.empty)
+            remedy = f"{what[0].upper()}{what[1:]}. {first} {remedy}"
         if _lacks_a_launcher(message):
             start = command(
                 script, options.arguments, module=options.module, options=("--nproc-per-node", "2")
@@ -81,6 +97,10 @@ def error_of(
         f"{script}: {gone.detail}, before the training loop was reached.",
         f"Look at its output in {log}.",
     )
+
+
+def _asks_for_input(message: Raised) -> bool:
+    return message.kind == "EOFError" and "EOF when reading a line" in message.text
 
 
 def _lacks_a_launcher(message: Raised) -> bool:
@@ -106,7 +126,14 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
             return fault
     own = record.discovery.native_batch_size if record.discovery is not None else None
     raised = next(
-        (one for one in bad if one.outcome == "exception" and one.batch_size == own), None
+        (
+            one
+            for one in bad
+            if one.outcome == "exception"
+            and one.batch_size == own
+            and known_failure(one.detail) is None
+        ),
+        None,
     )
     if raised is not None and own not in {one.batch_size for one in ran(record)}:
         what = f"the script raised {raised.detail}, at batch {own}, its own size."
@@ -117,14 +144,30 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
     limit = record.device.capacity_bytes if record.device is not None else 0
     if smallest.outcome == "out_of_memory":
         what = f"nothing fits: batch {smallest.batch_size} needs more than {format_bytes(limit)}."
-        return UsageError(what, "Raise --memory-limit, or use a smaller model.")
+        limited = record.device is not None and record.device.limit_bytes is not None
+        if smallest.batch_size > 1:
+            return UsageError(what, "Begin with smaller sizes: --start 1.")
+        return UsageError(what, remedies.nothing_fits(limited=limited))
     last = bad[-1]
+    known = known_failure(last.detail)
+    if known is not None:
+        return RunError(f"{known.what} (batch {last.batch_size}: {last.detail}).", known.remedy)
     what = f"no size could be measured; batch {last.batch_size}: {last.detail}."
     if last.outcome == "exception":
         return ScriptError(what, _mend_the_script(log), script_traceback)
     if last.outcome == "script_ended":
         return RunError(what, "Let it train longer: more epochs, or a larger step limit.")
     return RunError(what, f"Look at its output in {log}.")
+
+
+def tool_failed(error: BaseException) -> ScriptError:
+    """The error for a fault of our own outside the script's process."""
+    text = f"{type(error).__name__}: {error}".rstrip(".: ")
+    return ScriptError(
+        f"batchadvisor itself failed: {text}.",
+        "This is a fault of the tool; please report it with the traceback.",
+        "".join(traceback.format_exception(error)),
+    )
 
 
 def _fault_of(detail: str, device: str) -> RunError | None:
@@ -148,7 +191,8 @@ def _out_of_memory(
         what = f"the script ran out of memory before its first step{had}."
     else:
         what = f"nothing fits: batch {batch_cap or 1} needs more memory{limit}{had}."
-    return UsageError(what, "Raise --memory-limit, or use a smaller model.")
+    limited = options.memory_limit_bytes is not None
+    return UsageError(what, remedies.nothing_fits(limited=limited))
 
 
 def _mend_the_script(log: Path) -> str:
@@ -176,6 +220,9 @@ def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
             f"found{': ' + said if said else ''}.",
             f"Its output is in {log}.",
         )
+    if message.num_steps == 0 and is_empty(message.empty):
+        what, remedy = no_batches(message.empty)
+        return RunError(f"{script} makes no step: {what}.", remedy)
     if message.num_steps == 0:
         return RunError(
             f"{script} never trains: it ended after {plural(message.num_loaders, 'DataLoader')}, "

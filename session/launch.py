@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..errors import RunError, UsageError
 from ..probes import host
-from ..probes.interrupts import held_back
+from ..probes.interrupts import held_back, signal_of
 from ..probes.steered import die_with_parent
 from .options import check_script, without
 from .ranks import own_rank
@@ -87,10 +87,10 @@ def leave_pid() -> None:
             Path(f"{path}.pid").write_text(str(os.getpid()))
 
 
-def _interrupt(launcher: subprocess.Popen[bytes], exit_code: Path) -> None:
+def _interrupt(launcher: subprocess.Popen[bytes], exit_code: Path, number: signal.Signals) -> None:
     """Rank 0 ends the others and itself in good order; a signal to the launcher would not."""
     try:
-        os.kill(int(Path(f"{exit_code}.pid").read_text()), signal.SIGINT)
+        os.kill(int(Path(f"{exit_code}.pid").read_text()), number)
     except (OSError, ValueError):  # nothing was measured, and nobody listens while torch waits
         _kill(launcher)
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -127,9 +127,9 @@ def _run(num_ranks: int, command: list[str], folder: Path, exit_code: Path) -> i
                 preexec_fn=die_with_parent,  # noqa: PLW1509
             )
         return process.wait()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as pressed:
         if process is not None:
-            _interrupt(process, exit_code)
+            _interrupt(process, exit_code, signal_of(pressed))
         raise
     finally:
         with held_back():

@@ -27,7 +27,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         script: path of the script, or name of the module.
-        device: `auto`, or as torch names it; `cuda:N` counts as nvidia-smi does.
+        device: `auto`, or as torch names it; `cuda:N` counts those that the user's variables
+            leave visible, `cuda:all` keeps them all.
         memory_limit_bytes: what the script may use on the device.
         output: the run's folder; `None` makes one.
         resume: the folder of a run to go on with.

@@ -11,7 +11,6 @@ from ..errors import UsageError
 from ..probes.distributed.group import RankGroup
 from ..probes.distributed.ranked_worker import RankedWorker
 from ..probes.distributed.ranks import Rank, detect_rank
-from ..probes.nvml import devices
 from ..probes.steered import die_with_parent
 from ..probes.supervisor import Worker
 from ..records import Distribution
@@ -55,17 +54,16 @@ def rank_target(device: str, memory_limit_bytes: int | None, rank: Rank) -> Targ
     Raises:
         UsageError: one device was named for all ranks.
     """
-    kind, _, which = device.partition(":")
+    which = device.partition(":")[2]
     if which:
         msg = f"--device {device}: {rank.world_size} ranks choose their devices themselves."
         raise UsageError(msg, "Leave the number out; CUDA_VISIBLE_DEVICES says which they see.")
-    if kind in ("auto", "cuda") and devices():
-        return Target(device="cuda", data_limit_bytes=None)
     target = choose_target(device, memory_limit_bytes)
     limit = target.data_limit_bytes
-    if limit is None or memory_limit_bytes is not None:
-        return target
-    return Target(device=target.device, data_limit_bytes=limit // rank.local_world_size)
+    if limit is not None and memory_limit_bytes is None:
+        limit //= rank.local_world_size
+    # Every rank takes one of those that the user allows, in the order that he gave them.
+    return Target(device=target.device, data_limit_bytes=limit)
 
 
 def distribution_of(worker: Worker | RankedWorker) -> Distribution | None:

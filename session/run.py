@@ -13,19 +13,22 @@ import msgspec
 
 from ..advisor.advise import advise
 from ..advisor.cost import OVERRUN
+from ..advisor.energy import SHORTEST_S
 from ..advisor.facts import ran
 from ..advisor.search import Done, expected, next_trial
 from ..errors import BatchAdvisorError, RunError, UsageError
+from ..probes.clean_steps import with_stops
 from ..probes.declared import path_of
 from ..probes.distributed.group import RankGroup
 from ..probes.hearing import TimeOver
-from ..probes.interrupts import held_back
+from ..probes.interrupts import cause_of, held_back
 from ..probes.messages import Raised, RunTrial
 from ..probes.supervisor import WorkerGone
 from ..records import (
     Advice,
     DeviceInfo,
     Discovery,
+    FileTouched,
     RunRecord,
     ScriptInfo,
     TailCheck,
@@ -38,7 +41,7 @@ from ..units import format_seconds
 from .communication import measure_communication
 from .display import Display
 from .events import EventStore
-from .failures import nothing_fits
+from .failures import nothing_fits, tool_failed
 from .journal import Journal
 from .local import LocalWorkers
 from .options import (
@@ -65,6 +68,12 @@ MIN_SAMPLE_S = 0.02
 MAX_TIMED_S = 30.0
 BUDGET_SHARE = 1 / 16
 """A timed phase takes at most so long, and at most this share of the budget."""
+
+
+ENERGY_S = 1.25 * SHORTEST_S
+"""So long every size is timed where its energy counts, whatever the precision by then."""
+ENERGY_SAMPLE_S = 0.1
+"""Steps are then averaged in groups of so long: a window holds 30 of them at most."""
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -96,18 +105,22 @@ def run(options: RunOptions, display: Display, group: RankGroup | None = None) -
 
 def discover(
     options: RunOptions, display: Display, group: RankGroup | None = None
-) -> tuple[Discovery, DeviceInfo]:
-    """Finds the training loop and stops: `--dry-run`. Nothing is kept.
+) -> tuple[Discovery, DeviceInfo, tuple[FileTouched, ...]]:
+    """Finds the training loop and stops: `--dry-run`. Nothing of ours is kept.
+
+    Returns:
+        The loop, the device, and the files that the script touched by then.
 
     Raises:
         BatchAdvisorError: it was not found.
     """
     with Run(options, display, keep=False, group=group) as one:
         one.workers.start()
+        one.workers.end()
         record = one.journal.record
         assert record.discovery is not None
         assert record.device is not None
-        return record.discovery, record.device
+        return record.discovery, record.device, record.files
 
 
 class Run:
@@ -158,6 +171,8 @@ class Run:
         try:
             with contextlib.suppress(RunError):  # a full disk was said before
                 self.workers.close()
+            if error is not None and self.journal.record.state == "running":
+                self._close_the_record(error)
         finally:
             self._display.close()
             wrong = isinstance(error, UsageError) and not self.journal.record.trials
@@ -165,6 +180,18 @@ class Run:
             if not self._keep or (nothing and self._options.resume is None):
                 self._store.discard()
             self._store.close()
+
+    def _close_the_record(self, error: BaseException) -> None:
+        """Nobody goes on with this run: an error that came past `search`, which closes it."""
+        with contextlib.suppress(RunError):
+            if isinstance(error, KeyboardInterrupt):
+                self._interrupted(error)
+            else:
+                reason = str(tool_failed(error).what).rstrip(".")
+                self.journal.change(state="failed", stop_reason=reason)
+
+    def _interrupted(self, pressed: KeyboardInterrupt) -> None:
+        self.journal.change(state="interrupted", stop_reason=f"interrupted by {cause_of(pressed)}")
 
     @contextlib.contextmanager
     def _nothing_left_of_a_start(self) -> Iterator[None]:
@@ -192,13 +219,15 @@ class Run:
             measure_communication(self.workers, self.journal, self._display)
             self.workers.end()  # its last words belong to the record that is returned
             journal.change(state="finished", stop_reason=step.reason)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as pressed:
             with held_back():  # a second press ends us at once, but not with a wrong record
-                journal.change(state="interrupted", stop_reason="interrupted by Ctrl-C")
+                self._interrupted(pressed)
             self.workers.end()
             return self._result()
         except BatchAdvisorError as found:
             error = found
+        except Exception as fault:  # noqa: BLE001  ours; what was measured is kept
+            error = tool_failed(fault)
         error = error or nothing_fits(journal.record, self._script_traceback, self._store.log_path)
         error = error or runs_only_as_written(journal.record, self._options)
         if error is not None:
@@ -225,8 +254,8 @@ class Run:
         self.workers.until_s = started_s + self._left_s(request)
         try:
             trial = self._run(self.workers.ready_for(request), request, ordinal)
-        except KeyboardInterrupt:
-            gone = WorkerGone("interrupted", "Ctrl-C")
+        except KeyboardInterrupt as pressed:
+            gone = WorkerGone("interrupted", cause_of(pressed))
             self._add(self._failed_trial(request, ordinal, gone, started_s))
             raise
         except TimeOver:
@@ -247,19 +276,29 @@ class Run:
         goal = self.journal.record.goal
         device = self.journal.record.device
         on_cpu = device is None or device.kind == "cpu"
+        precision = CPU_PRECISION if on_cpu else GPU_PRECISION
+        limit_s = max(1.0, min(MAX_TIMED_S, goal.budget_s * BUDGET_SHARE))
+        sample_s = 0.0 if goal.kind == "memory" or self.workers.brief else MIN_SAMPLE_S
+        if goal.kind == "energy":
+            precision, limit_s, sample_s = 0.0, ENERGY_S, ENERGY_SAMPLE_S
         order = RunTrial(
             request=request,
             ordinal=ordinal,
-            precision=CPU_PRECISION if on_cpu else GPU_PRECISION,
-            min_sample_s=0.0 if goal.kind == "memory" or self.workers.brief else MIN_SAMPLE_S,
-            time_limit_s=max(1.0, min(MAX_TIMED_S, goal.budget_s * BUDGET_SHARE)),
+            precision=precision,
+            min_sample_s=sample_s,
+            time_limit_s=limit_s,
             deadline_s=self._left_s(request),
         )
         since_s, since_cpu_s = time.monotonic(), time.process_time()
+        self.workers.was_stopped()  # what happened before the trial
         trial, steps = worker.run(order)
+        if self.workers.was_stopped():
+            trial = with_stops(trial)
         if self._options.live is None:  # whose steps run in this very process
             cpu_s, lasted_s = time.process_time() - since_cpu_s, time.monotonic() - since_s
             trial = msgspec.structs.replace(trial, tool_cpu_pct=100 * cpu_s / lasted_s)
+        if goal.profile and request.kind == "timed" and request.purpose == "search":
+            trial = trial if request.profile else _without_profile(trial)
         self._store.append([{"trial": ordinal, **msgspec.to_builtins(one)} for one in steps])
         if self.workers.watch is not None:
             trial = self.workers.watch.into(trial, self._store)
@@ -294,6 +333,11 @@ class Run:
     def _add(self, trial: Trial) -> None:
         self.journal.add_trial(trial)
         self._display.trial_done(trial)
+
+
+def _without_profile(trial: Trial) -> Trial:
+    reason = "left out: steps are long against the budget"
+    return msgspec.structs.replace(trial, unavailable={**trial.unavailable, "profile": reason})
 
 
 def workers_for(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Sequence
@@ -9,14 +10,17 @@ from typing import Any
 
 import msgspec
 
-from ..errors import UsageError
+from ..advisor.advise import advise
+from ..errors import BatchAdvisorError, UsageError
 from ..records import Goal
+from ..reports.devices import INTERRUPTED
+from .answer import next_command
 from .device_choice import chosen_gpus, logical_devices
 from .devices import run_devices
 from .devices_outcome import Outcome
 from .display import Display
 from .options import check_energy_device, check_goal, check_script, run_folder, without
-from .store import DEVICES
+from .store import DEVICES, read_record
 
 WITH_VALUE = ("--gpus", "--device", "--output", "-o")
 """Options that each device's own run gets anew."""
@@ -103,4 +107,18 @@ def answer(outcome: Outcome, *, width: int, color: bool, as_json: bool) -> str:
         color=color,
         encoding=sys.stdout.encoding or "ascii",
         split=split,
+        resume=_to_resume(outcome),
     )
+
+
+def _to_resume(outcome: Outcome) -> list[str]:
+    """The commands that go on with what was interrupted, a device each."""
+    commands = []
+    for one in outcome.record.devices:
+        if one.exit_code == INTERRUPTED and one.twin_of is None and one.folder:
+            folder = outcome.folder / one.folder
+            with contextlib.suppress(BatchAdvisorError):
+                record = read_record(folder)
+                if record.state == "interrupted":
+                    commands.append(next_command(record, advise(record), folder))
+    return commands

@@ -15,6 +15,7 @@ import msgspec
 
 from ..errors import RunError, UsageError
 from ..records import SCHEMA_VERSION, RunRecord, Spread
+from ..records.plausible import implausible
 
 RECORD = "record.json"
 SAMPLES = "samples.jsonl"
@@ -195,6 +196,9 @@ def read_record(path: Path) -> RunRecord:
             raise UsageError(msg, "Use the batchadvisor that wrote it.")
         record = msgspec.json.decode(data, type=RunRecord)
         _check_times(record)
+        wrong = implausible(record)
+        if wrong is not None:
+            raise msgspec.ValidationError(f"{wrong}, and nothing can have measured that")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         msg = f"{file} is not a record: {error}."
         raise UsageError(msg, "Give a run's folder or its record.json.") from error

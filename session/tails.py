@@ -10,38 +10,20 @@ import msgspec
 
 from ..advisor.tails import tails
 from ..advisor.tails.cases import CASES, case_of
-from ..advisor.tails.engine import sweep as sweep_sizes
-from ..advisor.tails.fixes import fixes
+from ..advisor.tails.examples import EXAMPLES
+from ..advisor.tails.sweeps import sweep as sweep_sizes
 from ..errors import UsageError
 from ..records import (
-    Case,
     Explained,
-    ModelFacts,
     Pipeline,
     Proof,
     Record,
-    Setup,
     SweepRow,
     TailReport,
 )
 
 MAX_SWEEP = 100_000
 """More sizes make no table that anybody reads."""
-EXAMPLES: dict[str, Setup] = {
-    "accelerate": "accelerate",
-    "dataparallel": "data-parallel",
-    "ddp": "ddp",
-    "distributed": "ddp",
-    "jax": "jax",
-    "join": "join",
-    "keras": "keras-tensorflow",
-    "lightning": "lightning",
-    "loss": "ddp",
-    "mirrored": "mirrored",
-    "syncbn": "ddp",
-    "trainer": "trainer",
-}
-"""First word of an id to the setup whose snippets its page shows; a DataLoader for the others."""
 
 
 def plan(pipeline: Pipeline) -> TailReport:
@@ -82,26 +64,13 @@ def explain(name: str) -> Explained:
     """
     case = case_of(name)
     if case is None:
-        near = [one.id for one in CASES if name.lower() in one.id]
+        near = [one.id for one in CASES if name and name.lower() in one.id]
         hint = f"Did you mean {', '.join(near)}?" if near else "--explain all lists the ids."
         msg = f"No case has the id {name!r}."
         raise UsageError(msg, hint)
-    shown = fixes(_example(case), *case.fixes)
-    return Explained(case=case, fixes=shown, proofs=proofs().get(case.id, ()))
-
-
-def _example(case: Case) -> Pipeline:
-    """The pipeline of the snippets on a page: CIFAR-10, on four ranks where the case has any."""
-    setup = EXAMPLES.get(case.id.partition(".")[0], "dataloader")
-    ranks = 1 if setup in ("dataloader", "keras-tensorflow") else 4
-    return Pipeline(
-        num_samples=50_000,
-        batch_size=128,
-        setup=setup,
-        num_ranks=ranks,
-        micro_batches=4,
-        model=ModelFacts(optimizer="SGD"),
-    )
+    example = EXAMPLES[case.id]
+    shown = next((met.fixes for met in tails(example).findings if met.id == case.id), ())
+    return Explained(case=case, example=example, fixes=shown, proofs=proofs().get(case.id, ()))
 
 
 def proofs() -> dict[str, tuple[Proof, ...]]:

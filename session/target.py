@@ -1,52 +1,99 @@
-"""Which device a run is for, found without importing torch."""
+"""Which device a run is for, found without importing torch where NVML can tell."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
+from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
 from ..errors import UsageError
 from ..probes import host
 from ..probes.duty import cores_for
-from ..probes.nvml import NvmlDevice, devices, nvml_unavailable
+from ..probes.nvml import devices, nvml_unavailable
+from .gpu_choice import Chosen, Machine, choose_gpus
 
 _LOGICAL_CPU = re.compile(r"cpu(:(?P<cores>[0-9]+))?(@(?P<share>[0-9]*\.?[0-9]+))?")
+_BUILT_FOR_ROCM = re.compile(r"^hip\b[^=\n]*= *['\"]", re.MULTILINE)
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """The device as the worker gets it.
 
     Attributes:
-        device: `cpu`, `cuda:UUID`, another torch device type, or `auto` when only torch can tell.
-        data_limit_bytes: what the kernel shall allow the worker where the device is the CPU.
+        device: `cpu`, `cuda`, another torch device type, or `auto` when only torch can tell.
+        data_limit_bytes: what the kernel shall allow the worker where it trains on the CPU.
         cores, share: of a logical CPU device; empty and 1 for the whole CPU.
+        gpus: which GPUs the worker sees, and what becomes of them once the script's are known.
     """
 
     device: str
     data_limit_bytes: int | None
     cores: tuple[int, ...] = ()
     share: float = 1.0
+    gpus: Chosen = Chosen(kind="auto")
 
 
-def choose_target(device: str, memory_limit_bytes: int | None) -> Target:
-    """Turns `--device` into one device.
+def choose_target(
+    device: str, memory_limit_bytes: int | None, environment: Mapping[str, str] = os.environ
+) -> Target:
+    """Turns `--device` into what a worker gets.
+
+    Args:
+        environment: the user's variables.
 
     Raises:
-        UsageError: it does not exist.
+        UsageError: it does not exist, or the user's variables exclude it.
     """
-    kind, _, which = device.partition(":")
+    kind = device.partition(":")[0]
     if kind == "cpu":
         cores, share = logical_cpu(device)
         limit = _cpu_limit(memory_limit_bytes)
         return Target(device="cpu", data_limit_bytes=limit, cores=cores, share=share)
     if kind in ("auto", "cuda"):
-        return _gpu_or_cpu(device, kind, which, memory_limit_bytes)
+        chosen = choose_gpus(device, environment, machine(device))
+        limit = _cpu_limit(memory_limit_bytes)
+        return Target(device=chosen.kind, data_limit_bytes=limit, gpus=chosen)
     if kind in ("mps", "xpu"):
         _check_with_torch(kind)
         return Target(device=device, data_limit_bytes=None)
     msg = f"--device {device}: there is no such device type."
-    raise UsageError(msg, "Use auto, cuda, cuda:N, cpu, mps or xpu.")
+    raise UsageError(msg, "Use auto, cuda, cuda:N, cuda:all, cpu, mps or xpu.")
+
+
+def machine(device: str) -> Machine:
+    """What there is: by NVML, and where it lists nothing and a GPU is insisted on, by torch.
+
+    Args:
+        device: as the user asked; torch takes seconds to import, so `auto` does without it.
+    """
+    gpus = tuple(devices())
+    if gpus:
+        return Machine(gpus=gpus)
+    refused, hip = nvml_unavailable() or "", _torch_is_for_rocm()
+    num = _count_with_torch() if device.startswith("cuda") else None
+    return Machine(refused=refused, hip=hip, num_by_torch=num)
+
+
+def _torch_is_for_rocm() -> bool:
+    """Read in torch's own text: importing it takes seconds."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return False
+    try:
+        text = Path(spec.origin).with_name("version.py").read_text()
+    except OSError:
+        return False
+    return _BUILT_FOR_ROCM.search(text) is not None
+
+
+def _count_with_torch() -> int:
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def logical_cpu(device: str) -> tuple[tuple[int, ...], float]:
@@ -69,29 +116,6 @@ def logical_cpu(device: str) -> tuple[tuple[int, ...], float]:
         msg = f"--device {device}: this process may use {host.num_cores()} cores."
         raise UsageError(msg, "Ask for fewer, and at least one.")
     return cores, share
-
-
-def _gpu_or_cpu(device: str, kind: str, which: str, limit: int | None) -> Target:
-    found = devices()
-    if not found:
-        if kind == "cuda":
-            reason = nvml_unavailable() or "NVML counts no GPU"
-            msg = f"--device {device}: no CUDA device: {reason}."
-            raise UsageError(msg, "Check nvidia-smi, or use --device cpu.")
-        return Target(device="auto", data_limit_bytes=_cpu_limit(limit))
-    if which:
-        chosen = next((one for one in found if which in (str(one.index), one.uuid)), None)
-        if chosen is None:
-            names = ", ".join(f"{one.index} ({one.name})" for one in found)
-            msg = f"--device {device}: there is no such GPU."
-            raise UsageError(msg, f"GPUs here: {names}.")
-    else:
-        chosen = max(found, key=_free)
-    return Target(device=f"cuda:{chosen.uuid or chosen.index}", data_limit_bytes=None)
-
-
-def _free(device: NvmlDevice) -> tuple[int, int]:
-    return (device.free_bytes or 0, -device.index)
 
 
 def _cpu_limit(memory_limit_bytes: int | None) -> int | None:

@@ -107,10 +107,12 @@ class TemplateWorkers(Workers):
         self._size = size
         worker = self._spawn()
         try:
-            found = self._discover(worker)
+            found = self._found_by(worker)
         except (WorkerGone, TimeOver):
             self.end()
             raise
+        if self._settle(worker):
+            return self._start_at(size)
         self._found(worker, *found)
         return worker
 

@@ -18,13 +18,15 @@ from ..probes.distributed.self_started import SelfStarted
 from ..probes.duty import DutyCycle
 from ..probes.interrupts import held_back
 from ..probes.messages import Progress, WorkOrder
-from ..probes.supervisor import RanksStarting, Worker, WorkerGone
+from ..probes.supervisor import NoRanks, RanksStarting, Worker, WorkerGone
 from ..probes.tree import Tree
 from ..probes.worker_start import Scratch, worker_environment
 from ..records import DeviceInfo, Discovery, Fault, FileTouched, RunRecord, TrialRequest
+from ..units import format_bytes
 from .counters import GpuWatch
 from .display import Display
 from .failures import error_of
+from .gpu_choice import settled
 from .journal import Journal
 from .options import RunOptions
 from .ranks import distribution_of
@@ -37,6 +39,8 @@ DISCOVERY_SILENCE = 10.0
 """Before the loop is found a script may be silent this many times longer: data, downloads."""
 BATCH_CAPS = (8, 1)
 """Sizes with which discovery is tried again when the script's own does not fit."""
+MOVED = 0.01
+"""Share by which the memory of a GPU must have changed to be written down anew."""
 MAX_RESTARTS = 2
 """New processes for a script that ends in the middle of a trial."""
 
@@ -101,17 +105,15 @@ class Workers:
             worker = self._spawn()
             self._stand_by(worker.order)
             try:
-                try:
-                    found = self._discover(worker)
-                except RanksStarting as starting:
-                    assert isinstance(worker, Worker)
-                    self.reserve.end()
-                    worker = self._self_started(worker, starting)
-                    found = worker.discover()
+                worker, discovery, device = self._discover(worker)
             except WorkerGone as gone:
                 self._smaller_or_raise(worker, gone)
                 continue
-            self._found(worker, *found)
+            if self._settle(worker):
+                self._display.note("the script names its GPUs by number; starting it again")
+                self.end()
+                continue
+            self._found(worker, discovery, device)
             self.reserve.settle()
             return worker
 
@@ -125,6 +127,11 @@ class Workers:
         if self.current is None or request.fresh_process:
             return self.start()
         return self.current
+
+    def was_stopped(self) -> bool:
+        """Whether somebody else stopped the current process since this was last asked."""
+        worker = self.current
+        return self._duty is None and isinstance(worker, Worker) and worker.was_stopped()
 
     def end(self) -> None:
         """Ends the current worker and keeps what it said about files.
@@ -175,20 +182,12 @@ class Workers:
 
     # inside ----------------------------------------------------------------------------------
 
-    def _discover(self, worker: AnyWorker) -> tuple[Discovery, DeviceInfo]:
-        """Brings a process to its training loop, within the time that there is.
-
-        Raises:
-            TimeOver: it was not there by then.
-        """
-        return worker.discover(self.until_s) if isinstance(worker, Worker) else worker.discover()
-
     def _spawn(self) -> AnyWorker:
         options = self._options
         number = self._journal.record.num_workers_started
         self._journal.change(num_workers_started=number + 1)
         order = self._order(number)
-        environment = worker_environment(self._target.device, self._scratch.path)
+        environment = self._environment()
         self.reserve.settle()
         with held_back():
             start = (
@@ -210,9 +209,42 @@ class Workers:
         """While the first process measures nothing, the next one is started as well."""
         if first.worker:
             return
-        environment = worker_environment(self._target.device, self._scratch.path)
         order = msgspec.structs.replace(first, ahead=True)
-        self.reserve.start(order, self._journal.store.log_path, environment)
+        self.reserve.start(order, self._journal.store.log_path, self._environment())
+
+    def _environment(self) -> dict[str, str]:
+        """The variables of the next process."""
+        target = self._target
+        return worker_environment(target.device, self._scratch.path, target.gpus.variables)
+
+    def _settle(self, worker: AnyWorker) -> bool:
+        """What later processes see of the GPUs; whether this one saw them in the wrong order."""
+        in_use = getattr(worker, "in_use", ())
+        gpus, again = settled(self._target.gpus, [one.index for one in in_use])
+        self._target = msgspec.structs.replace(self._target, gpus=gpus)
+        return again
+
+    def _discover(self, worker: AnyWorker) -> tuple[AnyWorker, Discovery, DeviceInfo]:
+        """The training loop, of the script itself or of the ranks that it starts.
+
+        Raises:
+            TimeOver: it was not found within the time that there is.
+        """
+        while True:
+            try:
+                return worker, *self._found_by(worker)
+            except RanksStarting as starting:
+                assert isinstance(worker, Worker)
+                self.reserve.end()
+                ranks = self._self_started(worker, starting)
+            try:
+                return ranks, *ranks.discover()
+            except NoRanks:  # they prepared something; the training is still to come
+                self.current = worker
+
+    def _found_by(self, worker: AnyWorker) -> tuple[Discovery, DeviceInfo]:
+        """What one process finds, within the time that there is."""
+        return worker.discover(self.until_s) if isinstance(worker, Worker) else worker.discover()
 
     def _self_started(self, worker: Worker, starting: RanksStarting) -> AnyWorker:
         """The script starts ranks itself: from here on they are what is steered."""
@@ -260,12 +292,31 @@ class Workers:
             self._journal.change(distribution=distribution_of(worker))
         if self._journal.record.discovery is None:
             self._journal.change(discovery=discovery, device=device, versions=worker.versions)
+        else:
+            self._capacity_now(device)
         if self.watch is None:
-            self.watch = GpuWatch.for_device(device)
+            self.watch = GpuWatch.for_device(device, getattr(worker, "in_use", ()))
         if self.watch is not None:
             self.watch.follow(worker.pid)
         if self._target.share < 1:  # from here on it is measured; nobody waits for a slow start
             self._duty = DutyCycle(worker.pid, self._target.share)
+
+    def _capacity_now(self, device: DeviceInfo) -> None:
+        """What a GPU has left changes with its other processes; each new process looks again."""
+        before = self._journal.record.device
+        if device.kind != "cuda" or before is None or before.uuid != device.uuid:
+            return
+        if abs(device.capacity_bytes - before.capacity_bytes) < MOVED * before.capacity_bytes:
+            return
+        was, now = format_bytes(before.capacity_bytes), format_bytes(device.capacity_bytes)
+        self._display.note(f"the GPU had {was} for the script, it has {now} now")
+        self._journal.change(
+            device=msgspec.structs.replace(
+                before,
+                capacity_bytes=device.capacity_bytes,
+                capacity_source=device.capacity_source,
+            )
+        )
 
     def _smaller_or_raise(self, worker: AnyWorker, gone: WorkerGone) -> None:
         """After memory was refused the batches are cut smaller; anything else ends the run."""
@@ -291,7 +342,7 @@ class Workers:
 
     def _on_progress(self, progress: Progress) -> None:
         if self.watch is not None:
-            self.watch.phase(progress.phase)
+            self.watch.phase(progress.phase, progress.timed_until_s)
         if progress.phase == "discovering":
             self._display.discovering(progress.num_steps)
         else:

@@ -130,9 +130,11 @@ def trial_of(
     return Trial(**{**values, **changes})
 
 
-def metered(size, step_s, power_w, **changes):
+def metered(size, step_s, power_w, *, lasted_s=2.0, **changes):
     """A timed trial with the driver's counters."""
-    counters = Counters(num_samples=9, window_s=2.0, power_w=power_w, energy_j=2 * power_w)
+    counters = Counters(
+        num_samples=9, window_s=lasted_s, power_w=power_w, energy_j=lasted_s * power_w
+    )
     return trial_of(size, step_s, counters=counters, **changes)
 
 

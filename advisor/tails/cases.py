@@ -41,6 +41,7 @@ CASES: tuple[Case, ...] = (
         "fill",
         "size",
         "scale",
+        "weigh",
     ),
     _case(
         2,
@@ -51,6 +52,7 @@ CASES: tuple[Case, ...] = (
         "loop runs through without a step and without an error.",
         "Take a batch size that the data of one rank can fill.",
         "smaller",
+        "ranks",
     ),
     _case(
         3,
@@ -63,7 +65,7 @@ CASES: tuple[Case, ...] = (
         "Make the share of each worker a multiple of the batch size, or use one worker for small "
         "data.",
         "shards",
-        "drop",
+        "size",
     ),
     _case(
         4,
@@ -81,6 +83,8 @@ CASES: tuple[Case, ...] = (
         "size",
         "norm",
         "frozen",
+        "sync",
+        "groups",
         "spatial",
     ),
     _case(
@@ -118,7 +122,8 @@ CASES: tuple[Case, ...] = (
         "samples are drawn twice. Metrics count them twice as well.",
         "For training, drop on both levels; for metrics, count each sample once.",
         "drop",
-        "fill",
+        "smaller",
+        "validate",
     ),
     _case(
         8,
@@ -128,7 +133,8 @@ CASES: tuple[Case, ...] = (
         "DistributedSampler(drop_last=True) with fewer samples than ranks gives 0 samples to every "
         "rank: no step and no error.",
         "Use fewer ranks than samples.",
-        "sampler",
+        "ranks",
+        "pad",
     ),
     _case(
         9,
@@ -151,6 +157,7 @@ CASES: tuple[Case, ...] = (
         "watchdog.",
         "Give every rank the same number of batches, or join the uneven ones.",
         "drop",
+        "together",
         "join",
     ),
     _case(
@@ -188,7 +195,8 @@ CASES: tuple[Case, ...] = (
         "over all ranks is not guarded. On CPU tensors it raises where a process group runs.",
         "Keep at least two values over all ranks; on one device use BatchNorm.",
         "drop",
-        "sync",
+        "fill",
+        "size",
     ),
     _case(
         14,
@@ -204,8 +212,11 @@ CASES: tuple[Case, ...] = (
         "drop",
         "fill",
         "size",
+        "smaller",
+        "multiple",
         "gathered loss",
         "ddp",
+        "ranks",
     ),
     _case(
         15,
@@ -218,6 +229,7 @@ CASES: tuple[Case, ...] = (
         "Where that share matters, drop the last step before prepare.",
         "drop",
         "size",
+        "smaller",
     ),
     _case(
         16,
@@ -231,7 +243,6 @@ CASES: tuple[Case, ...] = (
         "Drop the last step, or let even_batches fill it.",
         "drop",
         "even",
-        "join.accelerate",
     ),
     _case(
         17,
@@ -277,6 +288,7 @@ CASES: tuple[Case, ...] = (
         "Make the number of micro-batches a multiple of A, or rescale by A/k.",
         "accumulation",
         "drop",
+        "size",
     ),
     _case(
         21,
@@ -299,7 +311,7 @@ CASES: tuple[Case, ...] = (
         "TrainingArguments(dataloader_drop_last=True) holds for evaluation and prediction as "
         "well: 8 predictions for 9 samples.",
         "Drop in the training loader only.",
-        "drop",
+        "keep",
     ),
     _case(
         23,
@@ -349,6 +361,7 @@ CASES: tuple[Case, ...] = (
         "InvalidArgumentError 'Inputs to operation AddN ... must have the same size and shape'.",
         "Make the global batch a multiple of the replicas, and no larger than the data.",
         "multiple",
+        "smaller",
     ),
     _case(
         27,
@@ -393,12 +406,37 @@ CASES: tuple[Case, ...] = (
         "drop",
         "dynamic",
     ),
+    _case(
+        31,
+        "loader.below-one-batch",
+        "waste",
+        "All samples are fewer than one batch",
+        "With N below one batch of all ranks an epoch is a single step that never has the batch "
+        "size that was asked for; samplers that pad repeat samples to fill it, and with "
+        "drop_last=True there is no step at all (loader.no-steps).",
+        "Take a batch size that the data can fill, or fewer ranks.",
+        "smaller",
+        "ranks",
+    ),
+    _case(
+        32,
+        "loss.contrastive",
+        "bias",
+        "A contrastive loss has fewer samples to compare in a short batch",
+        "A loss such as InfoNCE compares each sample with the others of its batch: L samples have "
+        "L - 1 negatives and not B - 1, which makes their task easier and its loss smaller "
+        "(log L and not log B where nothing is learned yet), and one sample alone has a loss and a "
+        "gradient of 0. A sample that is repeated to fill the batch is a false negative of itself.",
+        "Drop the short batch, or take a size that leaves none.",
+        "drop",
+        "size",
+    ),
 )
 BY_ID = {one.id: one for one in CASES}
 
 
 def case_of(name: str) -> Case | None:
     """The case of an id, or of a number from 1."""
-    if name.isdigit() and 1 <= int(name) <= len(CASES):
+    if name.isascii() and name.isdigit() and 1 <= int(name) <= len(CASES):
         return CASES[int(name) - 1]
     return BY_ID.get(name)

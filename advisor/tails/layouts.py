@@ -145,13 +145,15 @@ def _uneven(pipeline: Pipeline, num_samples: int, size: int, shares: tuple[int, 
     """Ranks with shares of different lengths; nothing makes them equal."""
     drops = drops_last(pipeline)
     batches = tuple(one // size if drops else -(-one // size) for one in shares)
+    if pipeline.stops_together:
+        batches = (min(batches),) * len(shares)
     most = max(batches)
     last = tuple(
-        min(size, share - (most - 1) * size) if own == most else 0
+        max(0, min(size, share - (most - 1) * size)) if own == most else 0
         for own, share in zip(batches, shares, strict=True)
     )
     steps, tail = _steps(most, pipeline)
-    kept = sum(batches) * size if drops else num_samples
+    kept = sum(min(own * size, share) for own, share in zip(batches, shares, strict=True))
     return Layout(
         full=(size,) * len(shares),
         last=last if most else (),

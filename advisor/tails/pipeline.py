@@ -39,6 +39,16 @@ def batch_is(pipeline: Pipeline) -> BatchIs:
     return "per rank"
 
 
+def own_size(pipeline: Pipeline) -> int:
+    """The batch size that a loader of this setup is given: one rank's, or that of all replicas."""
+    size, ranks = pipeline.batch_size, pipeline.num_ranks
+    if pipeline.setup in GLOBAL:
+        return size * ranks if pipeline.batch_is == "per rank" else size
+    if pipeline.split_batches or pipeline.rank_batch_sizes:
+        return size
+    return max(1, size // ranks) if batch_is(pipeline) == "global" else size
+
+
 def sampler_of(pipeline: Pipeline) -> Sampler:
     """How the ranks of DDP and Lightning share the samples."""
     if pipeline.sampler is not None:
@@ -52,7 +62,7 @@ def dispatches(pipeline: Pipeline) -> bool:
     """Whether Accelerate's main process reads the batches of all ranks and cuts them."""
     if pipeline.dispatch_batches is not None:
         return pipeline.dispatch_batches
-    return pipeline.iterable
+    return pipeline.iterable and pipeline.setup in ACCELERATE
 
 
 def drops_last(pipeline: Pipeline) -> bool:
@@ -113,6 +123,11 @@ def check(pipeline: Pipeline) -> None:
         _fail(
             "An iterable dataset has no sampler, and a distributed one is named.",
             "Take --sampler shards if each rank reads its own part, else --sampler plain.",
+        )
+    if setup not in DDP and (pipeline.stops_together or not pipeline.divide_by_initial_world_size):
+        _fail(
+            "stops_together and divide_by_initial_world_size belong to DDP and Join.",
+            "Take --setup ddp or join.",
         )
     if pipeline.rank_batch_sizes:
         _check_rank_sizes(pipeline)

@@ -65,11 +65,45 @@ def _count(value: int | None) -> int:
     return value or 0
 
 
+def made(layout: Layout) -> tuple[tuple[int, ...], ...]:
+    """The kinds of steps that an epoch really makes: full ones, and the last if it differs."""
+    most = max(layout.batches)
+    if most > 1 or (most and not layout.is_short):
+        return (layout.full, layout.last) if layout.last != layout.full else (layout.full,)
+    return (layout.last,) if most else ()
+
+
+def _after_others(layout: Layout) -> bool:
+    """Whether a short last step follows full ones."""
+    return layout.is_short and max(layout.batches) > 1
+
+
 def _short(pipeline: Pipeline, layout: Layout) -> int:
     del pipeline
-    if layout.is_short and max(layout.batches) == 1:
-        return SAID  # there are no other steps
-    return _harm(layout.weight > HARMFUL_WEIGHT) if layout.is_short else NO
+    return _harm(layout.weight > HARMFUL_WEIGHT) if _after_others(layout) else NO
+
+
+def _weighs_batches(pipeline: Pipeline) -> bool:
+    """Whether each batch counts alike: where they evaluate, frameworks weigh it by its samples."""
+    if pipeline.stage == "validate":
+        return pipeline.setup not in (*KERAS, "lightning", "trainer")
+    return pipeline.stage == "train"
+
+
+def _trains(pipeline: Pipeline) -> bool:
+    """Whether batch statistics and gradients are made: validation runs in eval()."""
+    return pipeline.stage == "train"
+
+
+def _contrasted(pipeline: Pipeline, layout: Layout) -> int:
+    del pipeline
+    if not _after_others(layout):
+        return NO
+    return _harm(layout.weight > HARMFUL_WEIGHT or smallest_part(layout) == 1)
+
+
+def _below_one_batch(pipeline: Pipeline, layout: Layout) -> int:
+    return SAID if layout.steps and (pipeline.num_samples or 0) < layout.full_samples else NO
 
 
 def _no_steps(pipeline: Pipeline, layout: Layout) -> int:
@@ -96,7 +130,7 @@ def _one_value(pipeline: Pipeline, layout: Layout) -> int:
     least = smallest_part(layout)
     if least != 1:
         return NO
-    if _count(model.batch_norm) and model.batch_norm_values in (None, 1):
+    if _trains(pipeline) and _count(model.batch_norm) and model.batch_norm_values in (None, 1):
         return HARM
     return HARM if _count(model.group_norm) and model.group_norm_values == 1 else NO
 
@@ -106,7 +140,8 @@ def _few_samples(pipeline: Pipeline, layout: Layout) -> int:
     if not least or (least == 1 and pipeline.model.batch_norm_values in (None, 1)):
         return NO  # that is an error, and norm.one-value says so
     size = max(layout.full)
-    return HARM if least < max(SMALL_BATCH_NORM, size / 8) and least < size else NO
+    few = least < max(SMALL_BATCH_NORM, size / 8) and least < size
+    return HARM if few and max(layout.batches) > 1 else NO
 
 
 def _empty_batch(pipeline: Pipeline, layout: Layout) -> int:
@@ -118,6 +153,12 @@ def _duplicates(pipeline: Pipeline, layout: Layout) -> int:
     if not layout.duplicates:
         return NO
     return _harm(layout.duplicates > HARMFUL_SHARE * (pipeline.num_samples or 1))
+
+
+def _evened(pipeline: Pipeline, layout: Layout) -> int:
+    """The Trainer leaves repeated samples out of what it evaluates and predicts."""
+    degree = _duplicates(pipeline, layout)
+    return min(degree, SAID) if pipeline.setup == "trainer" and not _trains(pipeline) else degree
 
 
 def _no_samples(pipeline: Pipeline, layout: Layout) -> int:
@@ -135,9 +176,15 @@ def _uneven_steps(pipeline: Pipeline, layout: Layout) -> int:
     return HARM if layout.batches[0] != layout.batches[-1] else NO
 
 
+def _joined(pipeline: Pipeline, layout: Layout) -> int:
+    if pipeline.divide_by_initial_world_size or _count(pipeline.model.sync_batch_norm):
+        return _uneven_steps(pipeline, layout)
+    return NO
+
+
 def _uneven_sizes(pipeline: Pipeline, layout: Layout) -> int:
     del pipeline
-    return HARM if _differ(layout.full) or _differ(layout.last) else NO
+    return _harm(True) if any(_differ(sizes) for sizes in made(layout)) else NO
 
 
 def _differ(sizes: tuple[int, ...]) -> bool:
@@ -154,11 +201,10 @@ def _sync_short(pipeline: Pipeline, layout: Layout) -> int:
 
 
 def _chunks(pipeline: Pipeline, layout: Layout) -> int:
-    if 0 in layout.full or 0 in layout.last:
+    steps = made(layout)
+    if any(0 in sizes for sizes in steps):
         return HARM
-    uneven = layout.last != () and layout.last[0] != layout.last[-1]
-    uneven = uneven or layout.full[0] != layout.full[-1]
-    if not uneven:
+    if all(sizes[0] == sizes[-1] for sizes in steps):
         return NO
     return _harm(pipeline.model.loss_in_forward)
 
@@ -196,23 +242,25 @@ def _keras_one(pipeline: Pipeline, layout: Layout) -> int:
 
 def _empty_replica(pipeline: Pipeline, layout: Layout) -> int:
     del pipeline
-    return HARM if layout.is_short and 0 in layout.last else NO
+    return HARM if _after_others(layout) and 0 in layout.last else NO
 
 
 def _first_batch(pipeline: Pipeline, layout: Layout) -> int:
-    first = layout.full if layout.batches[0] > (1 if layout.is_short else 0) else layout.last
     del pipeline
-    return HARM if first and first[0] != first[-1] else NO
+    steps = made(layout)
+    return HARM if steps and steps[0][0] != steps[0][-1] else NO
 
 
 def _indivisible(pipeline: Pipeline, layout: Layout) -> int:
     ranks = pipeline.num_ranks
-    return HARM if layout.last_samples % ranks or layout.full_samples % ranks else NO
+    # In an epoch of a single step nothing but that step is placed.
+    several = max(layout.batches) > 1
+    return HARM if layout.last_samples % ranks or (several and layout.full_samples % ranks) else NO
 
 
 def _new_shape(pipeline: Pipeline, layout: Layout) -> int:
     del pipeline
-    return SAID if layout.is_short else NO
+    return SAID if _after_others(layout) else NO
 
 
 def _compiled(pipeline: Pipeline) -> bool:
@@ -220,7 +268,17 @@ def _compiled(pipeline: Pipeline) -> bool:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("loader.short", lambda one: one.model.loss == "mean" and not dispatches(one), _short),
+    Rule(
+        "loader.short",
+        lambda one: one.model.loss == "mean" and _weighs_batches(one) and not dispatches(one),
+        _short,
+    ),
+    Rule("loader.below-one-batch", _always, _below_one_batch),
+    Rule(
+        "loss.contrastive",
+        lambda one: one.model.loss == "contrastive" and one.stage != "predict",
+        _contrasted,
+    ),
     Rule("loader.no-steps", _always, _no_steps),
     Rule(
         "iterable.worker-tails",
@@ -230,12 +288,16 @@ RULES: tuple[Rule, ...] = (
     Rule("norm.one-value", _has_torch_norm, _one_value),
     Rule(
         "norm.few-samples",
-        lambda one: _torch(one) and _count(one.model.batch_norm) > 0,
+        lambda one: _torch(one) and _trains(one) and _count(one.model.batch_norm) > 0,
         _few_samples,
     ),
     Rule(
         "loss.empty-batch",
-        lambda one: one.num_ranks > 1 and (bool(one.rank_batch_sizes) or one.setup in ACCELERATE),
+        lambda one: (
+            one.num_ranks > 1
+            and one.model.loss != "sum"
+            and (bool(one.rank_batch_sizes) or one.setup in ACCELERATE)
+        ),
         _empty_batch,
     ),
     Rule(
@@ -271,25 +333,26 @@ RULES: tuple[Rule, ...] = (
         ),
         _uneven_steps,
     ),
-    Rule("join.divisor", _setup("join"), _uneven_steps),
+    Rule("join.divisor", _setup("join"), _joined),
     Rule(
         "ddp.uneven-sizes",
         lambda one: (
             one.num_ranks > 1
+            and one.model.loss != "sum"
             and (one.setup in DDP or (one.setup == "accelerate" and one.stage == "train"))
         ),
         _uneven_sizes,
     ),
     Rule(
         "syncbn.short-rank",
-        lambda one: _torch(one) and _count(one.model.sync_batch_norm) > 0,
+        lambda one: _torch(one) and _trains(one) and _count(one.model.sync_batch_norm) > 0,
         _sync_short,
     ),
     Rule("dataparallel.chunks", _setup("data-parallel"), _chunks),
     Rule(
         "accelerate.even-batches",
         lambda one: one.setup in ACCELERATE and one.num_ranks > 1,
-        _duplicates,
+        _evened,
     ),
     Rule(
         "accelerate.uneven",
@@ -315,6 +378,7 @@ RULES: tuple[Rule, ...] = (
         "accumulation.tail",
         lambda one: (
             one.micro_batches > 1
+            and not one.mean_over_accumulated
             and one.stage == "train"
             and one.setup != "trainer"
             and one.setup not in KERAS
@@ -324,7 +388,11 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "lightning.sampler",
         lambda one: (
-            one.setup == "lightning" and one.num_ranks > 1 and sampler_of(one) == "distributed"
+            one.setup == "lightning"
+            and one.num_ranks > 1
+            and one.sampler is None
+            and not one.sampler_drop_last
+            and sampler_of(one) == "distributed"
         ),
         _lightning,
     ),
@@ -335,17 +403,17 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "keras.one-sample",
-        lambda one: one.setup in KERAS and _count(one.model.batch_norm) > 0,
+        lambda one: one.setup in KERAS and _trains(one) and _count(one.model.batch_norm) > 0,
         _keras_one,
     ),
     Rule(
         "mirrored.empty-replica-nan",
-        lambda one: one.setup == "mirrored" and _count(one.model.batch_norm) > 0,
+        lambda one: one.setup == "mirrored" and _trains(one) and _count(one.model.batch_norm) > 0,
         _empty_replica,
     ),
     Rule(
         "mirrored.empty-replica-scale",
-        lambda one: one.setup == "mirrored" and not _count(one.model.batch_norm),
+        lambda one: one.setup == "mirrored" and _trains(one) and not _count(one.model.batch_norm),
         _empty_replica,
     ),
     Rule("mirrored.first-batch", _setup("mirrored"), _first_batch),

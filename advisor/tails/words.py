@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ...records import Evidence, Layout, Pipeline
 from ...units import format_count, format_runs
-from .rules import HARMFUL_SHARE, HARMFUL_WEIGHT, smallest_part
+from .rules import HARMFUL_SHARE, HARMFUL_WEIGHT, made, smallest_part
 
 Said = tuple[str, tuple[Evidence, ...]]
 
@@ -43,13 +43,6 @@ def _samples(count: int) -> str:
 
 def _short(pipeline: Pipeline, layout: Layout) -> Said:
     each = "" if pipeline.num_ranks == 1 else f" ({format_runs(layout.last)} by rank)"
-    if max(layout.batches) == 1:
-        all_ranks = "" if pipeline.num_ranks == 1 else ", that of all ranks,"
-        return _say(
-            f"the batch size{all_ranks} is larger than the data set: an epoch is one step of all "
-            f"{_samples(layout.last_samples)}{each}",
-            Evidence(metric="samples", value=layout.last_samples, threshold=layout.full_samples),
-        )
     weigh = "weighs" if layout.last_samples == 1 else "weigh"
     return _say(
         f"the {_samples(layout.last_samples)} of the epoch's last step{each} {weigh} "
@@ -58,11 +51,37 @@ def _short(pipeline: Pipeline, layout: Layout) -> Said:
     )
 
 
+def _below_one_batch(pipeline: Pipeline, layout: Layout) -> Said:
+    samples = pipeline.num_samples or 0
+    all_ranks = "" if pipeline.num_ranks == 1 else " over all ranks"
+    several = f" ({format_runs(layout.last)} by rank)" if len(layout.last) > 1 else ""
+    steps = "one step" if layout.steps == 1 else f"{layout.steps} steps"
+    of_all = "all " if max(layout.batches) == 1 and not layout.duplicates else ""
+    return _say(
+        f"a full batch is {_samples(layout.full_samples)}{all_ranks}, more than the data set has: "
+        f"an epoch is {steps} of {of_all}{_samples(layout.last_samples)}{several}; a smaller batch "
+        "says what is really trained",
+        Evidence(metric="samples", value=samples, threshold=layout.full_samples),
+    )
+
+
+def _contrasted(pipeline: Pipeline, layout: Layout) -> Said:
+    del pipeline
+    few, many = smallest_part(layout), max(layout.full)
+    return _say(
+        f"the last batch compares {_samples(few)} with each other where a full one compares "
+        f"{many}: each has {few - 1} negatives and not {many - 1}",
+        Evidence(metric="weight of a sample", value=layout.weight, threshold=HARMFUL_WEIGHT),
+    )
+
+
 def _no_steps(pipeline: Pipeline, layout: Layout) -> Said:
     samples = pipeline.num_samples or 0
     wanted = layout.full_samples
+    whose = "" if pipeline.num_ranks == 1 else " over all ranks"
     return _say(
-        f"drop_last=True and {_samples(samples)}: no step is made",
+        f"drop_last=True and {_samples(samples)}, fewer than one batch of {wanted}{whose}: no step "
+        "is made",
         Evidence(metric="samples", value=samples, threshold=wanted),
     )
 
@@ -193,8 +212,9 @@ def _join(pipeline: Pipeline, layout: Layout) -> Said:
 
 def _uneven_sizes(pipeline: Pipeline, layout: Layout) -> Said:
     del pipeline
-    whose, sizes = ("a full step", layout.full)
-    if len({one for one in sizes if one}) < 2:
+    steps = made(layout)
+    whose, sizes = "a full step", steps[0]
+    if len({size for size in sizes if size}) < 2 or sizes != layout.full:
         whose, sizes = "the last step", layout.last
     filled = [one for one in sizes if one]
     ranks = len(sizes)
@@ -221,10 +241,12 @@ def _sync(pipeline: Pipeline, layout: Layout) -> Said:
 
 
 def _chunks(pipeline: Pipeline, layout: Layout) -> Said:
-    whole = 0 in layout.full
-    sizes = layout.full if whole else layout.last
+    steps = made(layout)
+    sizes = next((one for one in steps if 0 in one), steps[-1])
     idle = sizes.count(0)
-    when = "every step" if whole else "the last step"
+    when = "the last step" if sizes == layout.last and len(steps) > 1 else "every step"
+    if max(layout.batches) == 1:
+        when = "the only step"
     what = f"{idle} of {len(sizes)} GPUs have no work" if idle else "the GPUs have unequal parts"
     if pipeline.model.loss_in_forward and not idle:
         what += ", and the mean of their losses is a mean of means"
@@ -329,7 +351,7 @@ def _replica_scale(pipeline: Pipeline, layout: Layout) -> Said:
 
 
 def _first_batch(pipeline: Pipeline, layout: Layout) -> Said:
-    first = layout.full if layout.batches[0] > 1 or not layout.is_short else layout.last
+    first = made(layout)[0]
     return (
         f"the first batch is cut into {format_runs(first)}: fit raises InvalidArgumentError",
         (
@@ -344,7 +366,7 @@ def _first_batch(pipeline: Pipeline, layout: Layout) -> Said:
 
 def _indivisible(pipeline: Pipeline, layout: Layout) -> Said:
     ranks = pipeline.num_ranks
-    if layout.full_samples % ranks:
+    if layout.full_samples % ranks and max(layout.batches) > 1:
         size, which = layout.full_samples, "a batch"
     else:
         size, which = layout.last_samples, "the last batch"
@@ -365,6 +387,8 @@ def _new_shape(pipeline: Pipeline, layout: Layout) -> Said:
 _WORDS: dict[str, Callable[[Pipeline, Layout], Said]] = {
     "loader.short": _short,
     "loader.no-steps": _no_steps,
+    "loader.below-one-batch": _below_one_batch,
+    "loss.contrastive": _contrasted,
     "iterable.worker-tails": _worker_tails,
     "norm.one-value": _one_value,
     "norm.few-samples": _few_samples,

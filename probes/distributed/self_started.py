@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import time
@@ -11,12 +12,13 @@ from typing import Any
 
 import msgspec
 
-from ...records import FileTouched, RankPairs, Trial
+from ...records import DeviceInfo, Discovery, FileTouched, RankPairs, Trial
 from ..hearing import Hearing, LastWords, Silence
 from ..messages import (
     CannotSteer,
     Channel,
     ChannelClosedError,
+    GoOn,
     Lockstep,
     PairsResult,
     Progress,
@@ -25,7 +27,8 @@ from ..messages import (
     RunTrial,
 )
 from ..messages import Found as FoundMessage
-from ..supervisor import ENDED, Worker, WorkerGone, over
+from ..steered import is_idle
+from ..supervisor import ENDED, NoRanks, Worker, WorkerGone, over
 from .links import Found, Link, LocalLink
 from .meeting import new_token
 from .messages import channel_over
@@ -52,13 +55,30 @@ class AttachedLink:
         self.hearing = Hearing(channel, lambda _: None)
         self.silence_s = 60.0
         self.setup_s = 600.0
+        self._outcome: Found | WorkerGone | None = None
         self._channel = channel
         self._worker = worker
 
+    def trains(self) -> bool:
+        """Waits for the training loop; false where the process ended well and trained nothing."""
+        try:
+            message = self._hear(self.setup_s, FoundMessage)
+        except WorkerGone as gone:
+            if not is_idle(gone.message):
+                raise
+            self._outcome = gone
+            return False
+        self._outcome = Found(message.discovery, message.device, message.parallelism)
+        return True
+
     def discover(self) -> Found:
         """Waits for the training loop."""
-        message = self._hear(self.setup_s, FoundMessage)
-        return Found(message.discovery, message.device, message.parallelism)
+        if self._outcome is None:
+            self.trains()
+        if isinstance(self._outcome, WorkerGone):
+            raise self._outcome
+        assert self._outcome is not None
+        return self._outcome
 
     def run(self, order: RunTrial) -> tuple[Trial, Any]:
         """This rank's part of a trial."""
@@ -81,7 +101,13 @@ class AttachedLink:
         self._channel.close()
         return self.hearing.files
 
-    def _send(self, message: RunTrial | RunPairs) -> None:
+    def let_go(self) -> None:
+        """Lets a process that trained nothing end as it would alone."""
+        with contextlib.suppress(WorkerGone):
+            self._send(GoOn())
+        self._channel.close()
+
+    def _send(self, message: RunTrial | RunPairs | GoOn) -> None:
         try:
             self._channel.send(message)
         except ChannelClosedError:
@@ -177,6 +203,27 @@ class SelfStarted(RankedWorker):
         """What the script touched, in any of its processes."""
         told = (file for one in self._attached for file in one.hearing.files)
         return [*self._worker.files, *told]
+
+    def discover(self) -> tuple[Discovery, DeviceInfo]:
+        """Waits until the training loop is found on every rank.
+
+        Raises:
+            NoRanks: what the script started did something else, and was let go.
+            WorkerGone: it was not found.
+        """
+        if self._own_rank is None:
+            attached = {one.rank: one for one in self._attached}
+            if not any(self._all(lambda link: attached[link.rank].trains())):
+                self._let_go()
+                raise NoRanks
+        return super().discover()
+
+    def _let_go(self) -> None:
+        for one in self._attached:
+            self._worker.add_files(one.hearing.files)
+            one.let_go()
+        self._referee.close()
+        self._pool.shutdown(wait=False)
 
     def _hosts(self) -> dict[int, tuple[str, int]]:
         return {one.rank: (os.uname().nodename, one.rank) for one in self._links()}

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import torch.multiprocessing
 
-from ..messages import Channel, Spawning, WorkOrder, decode_to_worker
+from ..messages import Channel, ChannelClosedError, Spawning, WorkOrder, decode_to_worker
 from ..steered import steer
 from .messages import dial_starter
 
@@ -37,37 +37,60 @@ class SteeredRank:
         self.order = order
 
     def __call__(self, index: int, *args: Any) -> None:
-        """Never returns: the supervisor ends the process."""
+        """Returns only where no rank trained anything: else the supervisor ends the process."""
         started_s = time.monotonic()
         faulthandler.register(signal.SIGUSR1, all_threads=True)
         order = msgspec.json.decode(self.order, type=WorkOrder)
         assert order.lockstep is not None
         lockstep = msgspec.structs.replace(order.lockstep, rank=index)
         order = msgspec.structs.replace(order, lockstep=lockstep)
-        steer(order, dial_starter(lockstep), started_s, lambda _: self.function(index, *args))
+        channel = dial_starter(lockstep)
+        try:
+            steer(
+                order,
+                channel,
+                started_s,
+                lambda _: self.function(index, *args),
+                may_go_on=True,
+            )
+        except ChannelClosedError:
+            os._exit(0)  # the supervisor is gone or has enough; no clean-up code of the script
 
 
-def steer_spawned(channel: Channel) -> None:
+def steer_spawned(channel: Channel, found: Callable[[], bool]) -> Callable[[], bool]:
     """From now on, ranks that this process starts through torch.multiprocessing are steered.
+
+    Processes that train nothing (they prepare data, say) are no ranks: the supervisor lets them
+    end, and what this process starts after them may be the ranks.
 
     Args:
         channel: to the supervisor, who is asked for the way to the referee.
+        found: whether this process is in its training loop already; then nothing is taken over.
+
+    Returns:
+        Whether it asked for no process at all, as a script does that counts GPUs where there is
+        none.
     """
     module = sys.modules["torch.multiprocessing.spawn"]
     native = module.start_processes
     pid = os.getpid()
-    used = False
+    used = none = False
 
     @functools.wraps(native)
     def start_processes(fn: Any, args: Any = (), nprocs: int = 1, *more: Any, **named: Any) -> Any:
-        nonlocal used
-        if used or os.getpid() != pid:
+        nonlocal used, none
+        none = none or nprocs < 1
+        if used or nprocs < 1 or found() or os.getpid() != pid:
             return native(fn, args, nprocs, *more, **named)
         used = True
         channel.send(Spawning(world_size=nprocs))
         plan = decode_to_worker(channel.receive_line() or b"")
         assert isinstance(plan, WorkOrder)
-        return native(SteeredRank(fn, msgspec.json.encode(plan)), args, nprocs, *more, **named)
+        steered = SteeredRank(fn, msgspec.json.encode(plan))
+        context = native(steered, args, nprocs, *more, **named)
+        used = context is not None  # those that were waited for were no ranks
+        return context
 
     module.start_processes = start_processes  # type: ignore[attr-defined]
     torch.multiprocessing.start_processes = start_processes  # type: ignore[attr-defined]
+    return lambda: none

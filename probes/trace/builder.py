@@ -66,12 +66,14 @@ class Builder:
     Attributes:
         num_events, num_complete: seen so far.
         num_broken: events of a kind that matters, without a usable time.
+        unread: categories of the events that were dropped.
     """
 
     def __init__(self) -> None:
         self.num_events = 0
         self.num_complete = 0
         self.num_broken = 0
+        self.unread: set[str] = set()
         self.names: defaultdict[str, int] = defaultdict(itertools.count().__next__)
         self.threads: defaultdict[tuple[Any, Any], int] = defaultdict(itertools.count().__next__)
         self._groups = {kind: _Group() for kind in ("gpu", "launch", "operator", "annotation")}
@@ -89,12 +91,15 @@ class Builder:
             place.update(dict.fromkeys(categories, found[kind].append))
         get = place.get
         complete = 0
+        drop = self.unread.add
         for event in events:
             if event.ph == "X":
                 complete += 1
                 append = get(event.cat)
                 if append is not None:
                     append(event)
+                else:
+                    drop(event.cat)
         self.num_events += len(events)
         self.num_complete += complete
         for kind, members in found.items():

@@ -23,6 +23,10 @@ NEXT_EVENT = re.compile(rb',\s*(?=\{\s*"(?:' + EVENT_KEYS.encode() + rb')"\s*:)'
 MOST_UNBROKEN = 64 << 20
 """A list of events without any boundary for so long is no list of events."""
 
+_BOUNDARY = re.compile(rb"\}(?=\s*" + NEXT_EVENT.pattern + rb")")
+_BLANK = 1 << 16
+"""Bytes of white space from which on a piece that is nothing else is left out."""
+_SPACE = b" \t\r\n"
 _CHUNK = 2 << 20
 _WINDOW = 1 << 16
 _LIST_START = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -38,7 +42,6 @@ class Chunks:
     Attributes:
         header: the document up to and including the list's opening bracket.
         footer: what follows the list's closing bracket; `None` until it was found.
-        offset: where the current chunk begins in the decompressed file.
         final: whether nothing follows the current chunk.
 
     Raises:
@@ -49,12 +52,19 @@ class Chunks:
         self.source = Source(path)
         self.header = b""
         self.footer: bytes | None = None
-        self.offset = 0
         self.final = False
-        self._pieces = self.source.pieces()
+        self._pieces = self._dense(self.source.pieces())
+        self._blanks: list[tuple[int, int]] = []
+        self._start = 0
+        self._wanted = 0
         self._buffer = b""
         self._left = b""
         self._read_header()
+
+    @property
+    def offset(self) -> int:
+        """Where the current chunk begins in the decompressed file."""
+        return self._start + sum(size for kept, size in self._blanks if kept <= self._start)
 
     @property
     def bare_list(self) -> bool:
@@ -62,15 +72,16 @@ class Chunks:
         return self.header.lstrip().startswith(b"[")
 
     def __iter__(self) -> Iterator[bytes]:
-        for piece in itertools.chain(self._pieces, (None,)):
+        self._wanted = _CHUNK
+        for piece in itertools.chain(self._gathered(), (None,)):
             self._buffer += piece or b""
-            if piece is not None and len(self._buffer) < _CHUNK:
-                continue
             boundary = _last_boundary(self._buffer)
             if boundary is None:
                 if piece is None or len(self._buffer) < MOST_UNBROKEN:
+                    self._wanted = 2 * len(self._buffer)  # not looked through again for each piece
                     continue
                 boundary = len(self._buffer), len(self._buffer)
+            self._wanted = _CHUNK
             stop, start = boundary
             chunk, between = self._buffer[:stop], self._buffer[stop:start]
             self._buffer = self._buffer[start:]
@@ -80,10 +91,32 @@ class Chunks:
                 return
             if self._left:
                 self._buffer = self._left + between + self._buffer
-            self.offset += start if not self._left else stop - len(self._left)
+            self._start += start if not self._left else stop - len(self._left)
             self._left = b""
         self.final = True
         yield self._buffer
+
+    def _gathered(self) -> Iterator[bytes]:
+        """The file's rest, as much at a time as makes the buffer as long as it should be."""
+        pieces: list[bytes] = []
+        size = len(self._buffer)
+        for piece in self._pieces:
+            pieces.append(piece)
+            size += len(piece)
+            if size >= self._wanted:
+                yield b"".join(pieces)
+                pieces, size = [], len(self._buffer)
+        yield b"".join(pieces)
+
+    def _dense(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """The pieces without those of white space alone: it may be gigabytes, between any two."""
+        kept = 0
+        for piece in pieces:
+            if len(piece) >= _BLANK and not piece.strip(_SPACE):
+                self._blanks.append((kept, len(piece)))
+                continue
+            kept += len(piece)
+            yield piece
 
     def push_back(self, left: bytes) -> None:
         """The end of the chunk that is to be tried again, together with what follows it."""
@@ -100,7 +133,7 @@ class Chunks:
             start = self._list_start(text)
             if start is not None:
                 self.header, self._buffer = text[:start], text[start:]
-                self.offset = start
+                self._start = start
                 return
         self._refuse(text)
 
@@ -134,10 +167,11 @@ def _last_boundary(buffer: bytes) -> tuple[int, int] | None:
     while True:
         start = max(len(buffer) - window, 0)
         last = None
-        for match in NEXT_EVENT.finditer(buffer, start):
-            comma = match.start()
-            if buffer[max(comma - 64, 0) : comma].rstrip().endswith(b"}"):
-                last = comma, match.end()
-        if last is not None or start == 0:
-            return last
+        for match in _BOUNDARY.finditer(buffer, start):
+            last = match.end()
+        if last is not None:
+            following = NEXT_EVENT.search(buffer, last)
+            return last, following.end() if following else last
+        if start == 0:
+            return None
         window *= 16

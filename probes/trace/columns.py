@@ -173,6 +173,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         devices: properties, by device number.
         distributed: rank, world size, backend, as the trace states them.
         base_time_ns: what to add to every time; 0 if times are absolute.
+        unread_devices: categories of accelerators whose events are not read.
         losses: what could not be read.
     """
 
@@ -187,4 +188,5 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     devices: dict[int, DeviceProperties]
     distributed: dict[str, object]
     base_time_ns: int
+    unread_devices: tuple[str, ...] = ()
     losses: Losses

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ...records import Copies
+from ...records import Copies, LongestGap
 from . import events as vocabulary
 from . import intervals, occupancy
 from .columns import Activities, DeviceProperties
-from .gaps import Causes, idle_time
+from .gaps import Causes, Gaps, idle_time
 from .intervals import Floats, Ints
 from .results import DeviceMetrics
+from .steps import LaunchCalls
 
 SHORT_KERNEL_NS = 10_000
 GRIDS_STATED = 0.9
@@ -42,7 +43,7 @@ class Device:
     Args:
         number: of the GPU.
         activities: of all GPUs.
-        launched: when the launch of each began.
+        calls: what launched each.
         properties: what the trace says of the GPU.
         flags: what the trace's names say.
         waits: when the host waited for the device.
@@ -52,7 +53,7 @@ class Device:
         self,
         number: int,
         activities: Activities,
-        launched: Ints,
+        calls: LaunchCalls,
         properties: DeviceProperties | None,
         flags: NameFlags,
         *,
@@ -65,7 +66,7 @@ class Device:
         self.flags = flags
         self.waits = waits
         self.activities = activities.select(order)
-        self.launched = launched[order]
+        self.calls = calls.select(order)
         self.reach = np.maximum.accumulate(self.activities.end_ns)
         self.occupancy = occupancy.corrected_pct(self.activities, properties)
         self.blocks = occupancy.blocks_per_sm(self.activities, properties)
@@ -92,7 +93,7 @@ class _View:
         self.start_ns, self.end_ns = start_ns, end_ns
         self.window_ns = max(end_ns - start_ns, 0)
         self.all = device.activities.select(rows)
-        self.launched = device.launched[rows]
+        self.calls = device.calls.select(rows)
         self.starts, self.ends = intervals.clip_any(
             self.all.start_ns, self.all.end_ns, start_ns, end_ns
         )
@@ -117,6 +118,7 @@ class _View:
         busy_or_not = {f"{name}_pct": self._share(lengths[name]) for name in list(sets)[:4]}
         overlap = lengths["communication"] - exposed
         properties = self.device.properties
+        gaps = Gaps.of(self.all, self.calls.returned_ns, self.start_ns, self.end_ns)
         return DeviceMetrics(
             device=self.device.number,
             name=properties.name if properties else "",
@@ -140,15 +142,24 @@ class _View:
             copy_s=lengths["copy"] / 1e9,
             exposed_copy_s=(lengths["busy"] - lengths["kernel"]) / 1e9,
             num_launches=self._launches(),
-            idle=idle_time(
-                self.all,
-                self.launched,
-                host,
-                self.start_ns,
-                self.end_ns,
-                waits=self.device.waits,
-            ),
+            idle=idle_time(gaps, host, waits=self.device.waits),
+            longest_gap=self._longest(gaps),
             unavailable=self.unavailable,
+        )
+
+    def _longest(self, gaps: Gaps) -> LongestGap | None:
+        if len(gaps.start_ns) == 0:
+            self.unavailable["longest_gap"] = "the GPU never stood still in the window"
+            return None
+        names = self.device.flags.names
+        row = int(np.argmax(gaps.end_ns - gaps.start_ns))
+        ended_by = int(gaps.ended_by[row])
+        call = int(self.calls.name[ended_by]) if ended_by >= 0 else -1
+        return LongestGap(
+            gap_s=int(gaps.end_ns[row] - gaps.start_ns[row]) / 1e9,
+            host_s=int(gaps.split_ns[row] - gaps.start_ns[row]) / 1e9,
+            ended_by=names[self.all.name[ended_by]] if ended_by >= 0 else "",
+            launched_by=names[call] if call >= 0 else "",
         )
 
     def _covered(self, rows: _Rows) -> intervals.IntervalSet:

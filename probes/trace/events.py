@@ -24,8 +24,14 @@ GPU_KINDS: Final = {
 }
 """Category of an activity on the device -> its kind."""
 
-LAUNCH_CATEGORIES: Final = frozenset({"cuda_runtime", "cuda_driver", "Runtime", "Driver"})
-"""Calls of the runtime or driver API on the host; `hip*` names stand in `cuda_runtime`."""
+LAUNCH_CATEGORIES: Final = frozenset(
+    {"cuda_runtime", "cuda_driver", "xpu_runtime", "xpu_driver", "Runtime", "Driver"}
+)
+"""Calls of the runtime or driver API on the host; `hip*` names stand in `cuda_runtime`, those of
+Intel's GPUs in `xpu_runtime`."""
+
+_READ_DEVICES = re.compile(r"(?:cpu|cuda|xpu|gpu)_")
+_DEVICE_CATEGORY = re.compile(r"[a-z0-9]+_(?:ccp_)?(?:runtime|driver|op|events|insight|memcpy)$")
 
 OPERATOR_CATEGORIES: Final = frozenset({"cpu_op", "Operator"})
 ANNOTATION_CATEGORIES: Final = frozenset({"user_annotation"})
@@ -38,7 +44,15 @@ COPY_DIRECTIONS: Final = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
 
 _INPUT = re.compile(r"enumerate\((?:DataLoader|DataPipe)\)#")
 _OLD_ANNOTATION = re.compile(r"ProfilerStep#|enumerate\(")
-_COMMUNICATION = re.compile(r"nccl|rccl|msccl", re.IGNORECASE)
+_COMMUNICATION = re.compile(
+    r"nccl|rccl|msccl|nvshmem|symm_mem|multimem_all_(?:reduce|gather)|cross_device_reduce|quickreduce"
+    r"|all_?reduce.*(?:one|two)_?shot|(?:one|two)_?shot_?all_?reduce",  # torch's symmetric memory
+    re.IGNORECASE,
+)
+_TRAINS = re.compile(
+    r"[Bb]ackward|autograd::engine|\bOptimizer[.#]|(?:^|_)bwd(?:_|\b)|Bwd|[dw]grad|multi_tensor_apply"
+)
+_WORK = re.compile(r"Launch|Memcpy|MemCpy|Memset|MemSet|Enqueue|Append|Alloc|Free|EventRecord")
 _SYNCHRONIZE = re.compile(r"Synchronize$")
 _LONG_COPY = re.compile(r"Copy(Host|Device|Peer)To(Host|Device|Peer)")
 
@@ -75,7 +89,11 @@ def is_annotation(name: str) -> bool:
 
 
 def is_communication(name: str) -> bool:
-    """Whether a kernel belongs to a collective (NCCL, RCCL, MSCCL)."""
+    """Whether a kernel belongs to a collective.
+
+    Of NCCL, RCCL or MSCCL, of NVSHMEM or torch's symmetric memory, or one of the all-reduces of
+    vLLM, SGLang and TensorRT-LLM.
+    """
     return _COMMUNICATION.search(name) is not None
 
 
@@ -87,6 +105,24 @@ def is_synchronize(name: str) -> bool:
 def is_launch(name: str) -> bool:
     """Whether an API call launches kernels or graphs of them."""
     return "Launch" in name
+
+
+def is_work(name: str) -> bool:
+    """Whether an API call gives the device something to do, or makes room for it."""
+    return _WORK.search(name) is not None
+
+
+def is_training(name: str) -> bool:
+    """Whether an event belongs to a backward pass or to an optimizer's step."""
+    return _TRAINS.search(name) is not None
+
+
+def is_unread_device(category: str) -> bool:
+    """Whether the category is that of an accelerator whose events are not read here.
+
+    Kineto's plugins name theirs `hpu_op`, `mtia_ccp_events`, `mlu_runtime`, `privateuse1_driver`.
+    """
+    return _DEVICE_CATEGORY.match(category) is not None and not _READ_DEVICES.match(category)
 
 
 def uses_tensor_cores(name: str) -> bool | None:

@@ -1,8 +1,9 @@
 """Why a GPU stood still.
 
-A gap is a time in which nothing at all ran on the device, over all its streams. The activity that
-ends the gap tells the cause: when its launch began after the gap did, the host was late; when it
-was launched before, it waited for the device or for what it depends on.
+A gap is a time in which nothing at all ran on the device, over all its streams. The call that
+launched the activity which ends the gap divides it: until the call has returned the device waits
+for the host, from then on for its own start or for what the activity depends on. A gap is not the
+host's because a call began in it: the host may then sit in a copy that waits for the device.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class Idle(Record, frozen=True, kw_only=True):
     Attributes:
         total_s: nothing ran on the device.
         num_gaps: how many separate times.
-        host_s: the host had not launched the next activity yet.
-        launch_latency_s: launched in time, started within 30 us.
-        dependency_s: launched in time, started later: it waited for another stream or event.
+        host_s: the call that launches the next activity had not returned yet.
+        launch_latency_s: it had, and the activity started within 30 us.
+        dependency_s: it had, and the activity started later: it waited for another stream or event.
         unknown_s: the launch is not in the trace (it began before profiling did).
         tail_s: after the last activity of the window.
         host_input_s: the part of `host_s` in which the script waited for its DataLoader.
@@ -40,8 +41,8 @@ class Idle(Record, frozen=True, kw_only=True):
         host_launch_s: ... in which the host was inside calls that launch kernels.
         host_call_s: ... in which the host was inside other API calls: copies, allocations.
         host_other_s: the rest of `host_s`: Python and operator dispatch.
-        host_drained_s: the part of `host_s` in gaps that began while the host waited for the
-            device: nothing was queued any more. It cuts across the parts above.
+        host_drained_s: the part of `host_s` without `host_input_s` in gaps that began while the
+            host waited for the device: nothing was queued any more. It cuts across the other parts.
     """
 
     total_s: float
@@ -88,60 +89,87 @@ class HostCalls(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(found)
 
 
-def idle_time(
-    activities: Activities,
-    launched: Ints,
-    host: Causes,
-    start_ns: int,
-    end_ns: int,
-    *,
-    waits: IntervalSet = EMPTY,
-) -> Idle:
-    """Idle time of one device in [start_ns, end_ns].
+class Gaps(msgspec.Struct, frozen=True, kw_only=True):
+    """The gaps of one device in a window, in order; one row a gap.
+
+    Attributes:
+        start_ns, end_ns: when nothing ran.
+        split_ns: until then it waited for the host; `start_ns` where that is not known.
+        ended_by: row of the activity that ends it; -1 at the window's end.
+        known: whether the call that launched this activity is in the trace.
+        tail: whether the gap lasts to the end of the window.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+    split_ns: Ints
+    ended_by: Ints
+    known: npt.NDArray[np.bool_]
+    tail: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, activities: Activities, returned: Ints, start_ns: int, end_ns: int) -> Gaps:
+        """The gaps in [start_ns, end_ns].
+
+        Args:
+            activities: of the device, sorted by start.
+            returned: when the call that launched each returned, `UNKNOWN` if it is not known.
+            start_ns, end_ns: the window.
+        """
+        busy = union(activities.start_ns, activities.end_ns)
+        start, end = complement(busy, start_ns, end_ns)
+        tail = end >= end_ns
+        ended_by = np.searchsorted(activities.start_ns, end)
+        ended = ~tail & (ended_by < len(activities))
+        ended_by[~ended] = -1
+        back = np.full(len(start), UNKNOWN, np.int64)
+        back[ended] = returned[ended_by[ended]]
+        known = back > UNKNOWN
+        return cls(
+            start_ns=start,
+            end_ns=end,
+            split_ns=np.where(known, np.clip(back, start, end), start),
+            ended_by=ended_by,
+            known=known,
+            tail=tail,
+        )
+
+
+def idle_time(gaps: Gaps, host: Causes, *, waits: IntervalSet = EMPTY) -> Idle:
+    """Idle time of one device, by cause.
 
     Args:
-        activities: of the device, sorted by start.
-        launched: when the launch of each began, `UNKNOWN` if it is not known.
+        gaps: of the device.
         host: what the host did, `HostCalls.exclusive`.
-        start_ns, end_ns: the window.
         waits: when the host waited for the device, copies that block included.
     """
-    busy = union(activities.start_ns, activities.end_ns)
-    gap_start, gap_end = complement(busy, start_ns, end_ns)
-    next_one = np.searchsorted(activities.start_ns, gap_end)
-    tail = gap_end >= end_ns
-    ended = ~tail & (next_one < len(activities))
-    launch = np.full(len(gap_start), UNKNOWN, np.int64)
-    launch[ended] = launched[next_one[ended]]
-    sizes = gap_end - gap_start
-    known = ended & (launch > UNKNOWN)
-    late = known & (launch > gap_start)
-    queued = known & ~late
-    quick = queued & (sizes < LAUNCH_LATENCY_NS)
-    late_gaps = (gap_start[late], gap_end[late])
-
-    def seconds(rows: npt.NDArray[np.bool_]) -> float:
-        return int(sizes[rows].sum()) / 1e9
-
-    inputs, synchronize, launches, calls = (
-        int(measure(covered, *late_gaps).sum()) / 1e9 for covered in host
-    )
-    host_s = seconds(late)
+    late = (gaps.start_ns, gaps.split_ns)
+    host_ns = gaps.split_ns - gaps.start_ns
+    rest_ns = gaps.end_ns - gaps.split_ns
+    quick = rest_ns < LAUNCH_LATENCY_NS
+    spent_ns = [measure(covered, *late) for covered in host]
+    inputs, synchronize, launches, calls = (_seconds(one) for one in spent_ns)
+    drained = _contains(waits, gaps.start_ns)
+    host_s = _seconds(host_ns)
     return Idle(
-        total_s=int(sizes.sum()) / 1e9,
-        num_gaps=len(sizes),
+        total_s=_seconds(gaps.end_ns - gaps.start_ns),
+        num_gaps=len(gaps.start_ns),
         host_s=host_s,
-        launch_latency_s=seconds(quick),
-        dependency_s=seconds(queued & ~quick),
-        unknown_s=seconds(~known & ~tail),
-        tail_s=seconds(tail),
+        launch_latency_s=_seconds(rest_ns[gaps.known & quick]),
+        dependency_s=_seconds(rest_ns[gaps.known & ~quick]),
+        unknown_s=_seconds(rest_ns[~gaps.known & ~gaps.tail]),
+        tail_s=_seconds(rest_ns[gaps.tail]),
         host_input_s=inputs,
         host_synchronize_s=synchronize,
         host_launch_s=launches,
         host_call_s=calls,
         host_other_s=max(host_s - inputs - synchronize - launches - calls, 0.0),
-        host_drained_s=seconds(late & _contains(waits, gap_start)),
+        host_drained_s=_seconds((host_ns - spent_ns[0])[drained]),
     )
+
+
+def _seconds(times_ns: Ints) -> float:
+    return int(times_ns.sum()) / 1e9
 
 
 def blocking_calls(activities: Activities, launches: Ranges) -> npt.NDArray[np.bool_]:

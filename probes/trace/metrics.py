@@ -22,10 +22,11 @@ from .intervals import IntervalSet
 from .lenient import whole_number
 from .reader import read_trace
 from .results import DeviceMetrics, StepMetrics, TraceMetrics, WindowSource
-from .steps import UNKNOWN, HostSteps, host_steps, launch_starts
+from .steps import UNKNOWN, HostSteps, host_steps, launch_calls
 
 NO_GPU = "the trace holds no GPU activity"
 NO_HOST = "the trace holds no host activity"
+_NO_OPERATORS = "the trace holds no CPU operators"
 _NO_STEPS = "the trace holds no profiler steps"
 
 
@@ -48,7 +49,8 @@ class Analysis:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.launched = launch_starts(trace.gpu, trace.launches)
+        calls = launch_calls(trace.gpu, trace.launches)
+        self.launched = calls.began_ns
         self.steps = host_steps(trace, self.launched)
         self.flags = NameFlags(trace.names)
         self.inputs = self._when(trace.annotations, vocabulary.is_input_wait)
@@ -64,7 +66,7 @@ class Analysis:
             Device(
                 number,
                 trace.gpu,
-                self.launched,
+                calls,
                 trace.devices.get(number),
                 self.flags,
                 waits=self.waits,
@@ -134,10 +136,42 @@ class Analysis:
             device_wait_s=self._waited(self.waits, start, end, "device_wait_s"),
             rank=whole_number(trace.distributed.get("rank")),
             world_size=whole_number(trace.distributed.get("world_size")),
+            calls=tables.call_table(trace.launches, trace.names, start, end),
+            trains=self._trains(),
+            unrecorded=self._unrecorded(),
             num_unlaunched=int((self.launched == UNKNOWN).sum()),
             losses=trace.losses,
             unavailable=self.unavailable,
         )
+
+    def _trains(self) -> bool | None:
+        """Whether a backward pass or an optimizer is in the trace."""
+        if any(map(vocabulary.is_training, self.trace.names)):
+            return True
+        if len(self.trace.operators):
+            return False
+        self.unavailable["trains"] = _NO_OPERATORS
+        return None
+
+    def _unrecorded(self) -> str:
+        """Why nothing is known of a device that the script surely used; empty if it is."""
+        trace = self.trace
+        if self.devices:
+            return ""
+        work = np.array([vocabulary.is_work(name) for name in trace.names], bool)
+        if work[trace.launches.name].any():
+            calls = len(trace.launches)
+            return (
+                f"no GPU activity was recorded: the trace holds {calls} "
+                f"call{'s' if calls > 1 else ''} of the GPU's API, and neither a kernel nor a copy"
+            )
+        if trace.unread_devices:
+            kinds = ", ".join(trace.unread_devices)
+            return (
+                f"no GPU activity was recorded: the events of another accelerator ({kinds}) are "
+                "not read"
+            )
+        return ""
 
     def _has_host(self) -> bool:
         return len(self.trace.operators) + len(self.steps) > 0
@@ -153,7 +187,7 @@ class Analysis:
             self.unavailable[field] = "the trace has no window: no steps, GPU work or operators"
             return None
         if field == "operators_pct" and len(self.trace.operators) == 0:
-            self.unavailable[field] = "the trace holds no CPU operators"
+            self.unavailable[field] = _NO_OPERATORS
             return None
         if field == "input_wait_pct" and not self._has_host():
             self.unavailable[field] = NO_HOST

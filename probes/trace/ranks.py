@@ -7,7 +7,7 @@ waited. Clocks of different machines need not agree: only durations are compared
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import TypeAlias
 
@@ -24,6 +24,11 @@ TIMES_FAIR = 1.5
 """... and how many times its fair share that must be."""
 WORTH_NAMING = 0.25
 """Waiting below this share of the communication needs no name."""
+
+TIE_NS = 1_000
+TIE_SHARE = 0.05
+"""Ranks whose kernels differ by no more than this, or by this part of the shortest, came together:
+none of them was the last, and what the others waited is theirs in equal parts."""
 
 Key: TypeAlias = tuple[str, str, int]
 """(step, kernel, position among those of the same name in the step)."""
@@ -68,19 +73,23 @@ def compare(
     common = _common(ranks)
     if not common:
         return "no collective is in the traces of all ranks"
-    times = {rank: Counter[str]() for rank in ranks}
+    times: dict[int, defaultdict[str, float]] = {rank: defaultdict(float) for rank in ranks}
     last: Counter[int] = Counter()
     for key in common:
         durations = {rank: own[key] for rank, own in ranks.items()}
-        slowest = min(durations, key=lambda rank: (durations[rank], rank))
-        transfer = durations[slowest]
-        last[slowest] += 1
+        transfer = min(durations.values())
+        tie = transfer + max(TIE_NS, TIE_SHARE * transfer)
+        slowest = [rank for rank, duration in durations.items() if duration <= tie]
+        if len(slowest) == 1:
+            last[slowest[0]] += 1
         for rank, duration in durations.items():
             times[rank]["transfer"] += transfer
             times[rank]["wait"] += duration - transfer
-            times[slowest]["caused"] += duration - transfer
-    waited = sum(one["wait"] for one in times.values())
-    moved = sum(one["transfer"] for one in times.values())
+        waiting = sum(durations.values()) - transfer * len(durations)
+        for rank in slowest:
+            times[rank]["caused"] += waiting / len(slowest)
+    waited = sum(own["wait"] for own in times.values())
+    moved = sum(own["transfer"] for own in times.values())
     worst = max(times, key=lambda rank: (times[rank]["caused"], -rank))
     share = times[worst]["caused"] / waited if waited else 0.0
     named = (

@@ -19,6 +19,7 @@ from .builder import Builder
 from .chunks import MOST_UNBROKEN, Chunks
 from .columns import DeviceProperties, Losses, Trace
 from .event import Event
+from .events import is_unread_device
 from .lenient import lenient_event, whole_number
 from .recovery import find_events
 
@@ -85,6 +86,7 @@ class _Reader:
             devices=_devices(metadata),
             distributed=_distributed(metadata),
             base_time_ns=whole_number(metadata.get("baseTimeNanoseconds")) or 0,
+            unread_devices=tuple(sorted(filter(is_unread_device, builder.unread))),
             losses=Losses(
                 num_lost=self.num_lost + builder.num_broken,
                 num_mended=self.num_mended,

@@ -9,7 +9,15 @@ from typing import Literal
 
 import msgspec
 
-from ...records import Breakdown, Copies, KernelTime, OperatorTime, Record
+from ...records import (
+    Breakdown,
+    CallTime,
+    Copies,
+    KernelTime,
+    LongestGap,
+    OperatorTime,
+    Record,
+)
 from .columns import Losses
 from .gaps import Idle
 
@@ -47,6 +55,7 @@ class DeviceMetrics(Record, frozen=True, kw_only=True):
         copy_s: time in which copies or sets ran.
         exposed_copy_s: the part of it in which no kernel ran.
         idle: time in which nothing ran, by cause.
+        longest_gap: the longest such time; `None` if there was none.
     """
 
     device: int
@@ -75,6 +84,7 @@ class DeviceMetrics(Record, frozen=True, kw_only=True):
     copy_s: float = 0.0
     exposed_copy_s: float = 0.0
     idle: Idle | None = None
+    longest_gap: LongestGap | None = None
     unavailable: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -120,6 +130,10 @@ class TraceMetrics(Record, frozen=True, kw_only=True):
         synchronize_s: time in the window in calls that only wait for the device.
         device_wait_s: the same with copies that came back only when they were done.
         rank, world_size: as the trace states them.
+        calls: calls of the GPU's API that take more than a fifth of the window, the most first.
+        trains: whether a backward pass or an optimizer is in the trace; `None` where nothing in it
+            would show them.
+        unrecorded: why nothing is known of a device that the script surely used; empty if it is.
         num_unlaunched: GPU activities whose launch is not in the trace.
         losses: what could not be read of the file.
     """
@@ -140,6 +154,9 @@ class TraceMetrics(Record, frozen=True, kw_only=True):
     device_wait_s: float | None = None
     rank: int | None = None
     world_size: int | None = None
+    calls: tuple[CallTime, ...] = ()
+    trains: bool | None = None
+    unrecorded: str = ""
     num_unlaunched: int = 0
     losses: Losses = Losses()
     unavailable: dict[str, str] = msgspec.field(default_factory=dict)

@@ -71,20 +71,39 @@ class HostSteps(msgspec.Struct, frozen=True, kw_only=True):
         return float(self.end_ns[0] - self.start_ns[0]), "host range of the only step"
 
 
-def launch_starts(gpu: Activities, launches: Ranges) -> Ints:
-    """When the API call that launched each activity began; `UNKNOWN` where no call is recorded."""
-    rows = launches.correlation >= 0
-    correlation, start = launches.correlation[rows], launches.start_ns[rows]
-    order = np.lexsort((start, correlation))
-    correlation, start = correlation[order], start[order]
+class LaunchCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """The API call that launched each activity, the first of several; one row an activity.
+
+    Attributes:
+        began_ns, returned_ns: when; `UNKNOWN` where no call is recorded.
+        name: number in `Trace.names`; -1 there.
+    """
+
+    began_ns: Ints
+    returned_ns: Ints
+    name: Ints
+
+    def select(self, rows: Ints | slice) -> LaunchCalls:
+        """The given rows; of a slice it is a view."""
+        return LaunchCalls(
+            **{field: getattr(self, field)[rows] for field in self.__struct_fields__},
+        )
+
+
+def launch_calls(gpu: Activities, launches: Ranges) -> LaunchCalls:
+    """The calls that launched the activities."""
+    rows = np.flatnonzero(launches.correlation >= 0)
+    rows = rows[np.lexsort((launches.start_ns[rows], launches.correlation[rows]))]
+    correlation = launches.correlation[rows]
     index = np.searchsorted(correlation, gpu.correlation)
-    found = np.full(len(gpu), UNKNOWN, np.int64)
-    inside = index < len(correlation)
-    hit = np.zeros(len(gpu), bool)
-    hit[inside] = correlation[index[inside]] == gpu.correlation[inside]
-    hit &= gpu.correlation >= 0
-    found[hit] = start[index[hit]]
-    return found
+    hit = (index < len(rows)) & (gpu.correlation >= 0)
+    hit[hit] = correlation[index[hit]] == gpu.correlation[hit]
+    call = rows[index[hit]]
+    began, returned = (np.full(len(gpu), UNKNOWN, np.int64) for _ in range(2))
+    name = np.full(len(gpu), -1, np.int64)
+    began[hit], returned[hit] = launches.start_ns[call], launches.end_ns[call]
+    name[hit] = launches.name[call]
+    return LaunchCalls(began_ns=began, returned_ns=returned, name=name)
 
 
 def host_steps(trace: Trace, launched: Ints) -> HostSteps:
@@ -92,7 +111,7 @@ def host_steps(trace: Trace, launched: Ints) -> HostSteps:
 
     Args:
         trace: columns.
-        launched: `launch_starts` of the trace's GPU activities.
+        launched: when the launch of each GPU activity began, `UNKNOWN` if it is not known.
     """
     notes = trace.annotations
     step_names = {i for i, name in enumerate(trace.names) if vocabulary.is_step(name)}

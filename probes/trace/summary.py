@@ -32,6 +32,7 @@ _GPU_FIELDS = (
     "kernels_per_launch",
     "device_wait_pct",
     "idle",
+    "longest_gap",
 )
 _OTHER_NAMES = {
     "sm_efficiency_computing_pct": "sm_efficiency_while_computing_pct",
@@ -71,12 +72,12 @@ def profile_of(
     device = device or busiest(metrics.devices)
     unavailable: dict[str, str] = {
         field: metrics.unavailable[field]
-        for field in ("operators_pct", "input_wait_pct")
+        for field in ("operators_pct", "input_wait_pct", "trains")
         if field in metrics.unavailable
     }
     values: dict[str, Any] = {}
     if device is None:
-        unavailable.update(dict.fromkeys(_GPU_FIELDS, NO_GPU))
+        unavailable.update(dict.fromkeys(_GPU_FIELDS, metrics.unrecorded or NO_GPU))
     else:
         values = _of_device(device, metrics)
         reasons = {**metrics.unavailable, "device_wait_pct": _no_calls(metrics)}
@@ -91,6 +92,9 @@ def profile_of(
         **values,
         operators_pct=metrics.operators_pct,
         input_wait_pct=metrics.input_wait_pct,
+        calls=metrics.calls,
+        trains=metrics.trains,
+        unrecorded=metrics.unrecorded,
         operators=metrics.operators[:NUM_ROWS],
         kernels=metrics.kernels[:NUM_ROWS],
         devices=shares(metrics.devices),
@@ -139,6 +143,7 @@ def _of_device(device: DeviceMetrics, metrics: TraceMetrics) -> dict[str, Any]:
         "kernels_per_launch": device.num_kernels / launches if launches else None,
         "device_wait_pct": share(metrics.device_wait_s),
         "idle": _idle(device),
+        "longest_gap": device.longest_gap,
     }
 
 

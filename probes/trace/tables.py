@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ...records import KernelTime, OperatorTime
+from ...records import CallTime, KernelTime, OperatorTime
 from .columns import Ranges
-from .intervals import Floats, Ints
+from .intervals import Floats, Ints, clip_any, length, union
+
+LONG_CALLS = 0.20
+"""Share of the window from which on calls of the GPU's API are named."""
 
 _BLOCK = 1 << 15
 
@@ -79,6 +82,38 @@ def operator_table(operators: Ranges, names: tuple[str, ...]) -> tuple[OperatorT
         OperatorTime(name=names[i], num_calls=int(calls[i]), self_s=int(self_ns[i]) / 1e9)
         for i in rows
     )
+
+
+def call_table(
+    calls: Ranges, names: tuple[str, ...], start_ns: int, end_ns: int
+) -> tuple[CallTime, ...]:
+    """The calls of the GPU's API inside which the host was for long, the most first; ties by name.
+
+    Args:
+        calls: all calls.
+        names: texts of the calls' `name`.
+        start_ns, end_ns: the window.
+    """
+    window = end_ns - start_ns
+    inside = (calls.end_ns > start_ns) & (calls.start_ns < end_ns)
+    name = calls.name[inside]
+    starts, ends = clip_any(calls.start_ns[inside], calls.end_ns[inside], start_ns, end_ns)
+    total = np.zeros(len(names), np.int64)
+    np.add.at(total, name, ends - starts)
+    found = []
+    for row in np.flatnonzero(total > LONG_CALLS * window).tolist():
+        own = name == row
+        share = length(union(starts[own], ends[own])) / window
+        if share > LONG_CALLS:
+            found.append(
+                CallTime(
+                    name=names[row],
+                    num_calls=int(own.sum()),
+                    share_pct=100 * share,
+                    longest_s=int((ends - starts)[own].max()) / 1e9,
+                )
+            )
+    return tuple(sorted(found, key=lambda call: (-call.share_pct, call.name)))
 
 
 def kernel_table(

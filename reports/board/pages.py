@@ -13,6 +13,7 @@ from ...units import format_bytes
 from ..chart import Chart
 from ..html import ASSETS
 from ..report import ComparisonReport, Report
+from ..sections import not_compared
 from ..sizes import size_rows
 from ..wording import clean
 from .compare import compare_page
@@ -66,6 +67,7 @@ def show_run(shown: Shown, report: Report, *, viewer: bool) -> str:
         "board_run.html.jinja",
         _charts_of(report),
         report=report,
+        not_compared=not_compared(report.advice),
         summary=summary(measured, f"{title}, by batch size"),
         traces=_traces(shown.entry),
         viewer=viewer,
@@ -78,6 +80,7 @@ def show_devices(report: Report) -> str:
         "board_run.html.jinja",
         _charts_of(report),
         report=report,
+        not_compared=not_compared(report.advice),
         summary=None,
         traces=(),
         viewer=False,

@@ -64,8 +64,8 @@ _TRACED: tuple[tuple[str, Callable[[Profile], str], str], ...] = (
     ("… launching", _idle("launch_pct"), "inside calls that launch kernels"),
     ("… other calls", _idle("call_pct"), "inside copies and allocations"),
     ("… synchronising", _idle("synchronize_pct"), "inside calls that wait for the GPU"),
-    ("… launch latency", _idle("launch_latency_pct"), "launched in time, started within 30 µs"),
-    ("… dependencies", _idle("dependency_pct"), "launched in time, waited for another stream"),
+    ("… launch latency", _idle("launch_latency_pct"), "launched, started within 30 µs of that"),
+    ("… dependencies", _idle("dependency_pct"), "launched, waited for another stream or event"),
     ("… unknown, tail", _rest,
      "the launch is not in the trace, or nothing came afterwards"),
     ("host waits for the GPU", _of("device_wait_pct"), "synchronising calls and blocking copies"),
@@ -82,7 +82,7 @@ _COUNTED: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
     ("power", "power_w", lambda one: f"{one:.0f} W", "median of the samples"),
     ("temperature", "temperature_c", lambda one: f"{one:.0f} °C", "median of the samples"),
     ("SM clock", "sm_clock_mhz", lambda one: f"{one:.0f} MHz", "median of the samples"),
-    ("throttled", "throttled_pct", _percent, "samples with clocks held down by power or heat"),
+    ("throttled", "throttled_pct", _percent, "samples with clocks held down by heat or a brake"),
 )
 
 

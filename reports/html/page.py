@@ -17,6 +17,7 @@ import msgspec
 
 from ..chart import Chart
 from ..report import ComparisonReport, DeviceSection, Report
+from ..sections import not_compared
 from . import ASSETS, asset
 from .blocks import WIDTH as BLOCKS_WIDTH
 from .blocks import picture
@@ -48,6 +49,7 @@ def render(report: Report | ComparisonReport) -> str:
         .get_template(name)
         .render(
             report=report,
+            not_compared=not_compared(report.advice) if isinstance(report, Report) else "",
             style=style,
             script=script,
             policy=policy(style, script),

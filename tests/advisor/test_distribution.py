@@ -116,6 +116,16 @@ class TestScaling:
         )
         assert points[-1].speedup.median < points[-1].world_size / 10
 
+    def test_a_row_does_not_contradict_itself(self):
+        """The median of differences is not the difference of medians on a noisy machine."""
+        compute = (0.020, 0.020, 0.020, 0.020, 0.020, 0.044, 0.044, 0.044, 0.044)
+        step = (0.024, 0.024, 0.024, 0.024, 0.046, 0.046, 0.046, 0.046, 0.046)
+        ranks = tuple(RankPairs(rank=one, compute_s=compute, step_s=step) for one in range(2))
+        found = record(Communication(batch_size=100, micro_batches=1, ranks=ranks))
+        points = {one.world_size: one for one in scaling_of(found, 100).points}
+        ratio = points[1].epoch_s.median / points[2].epoch_s.median
+        assert points[2].speedup.median == pytest.approx(ratio)
+
     def test_an_accumulated_step_holds_more_samples(self):
         one = msgspec.structs.replace(at(100, 0.020, 0.010), micro_batches=4)
         scaling = scaling_of(record(one), 100)

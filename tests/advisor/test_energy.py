@@ -1,13 +1,17 @@
 """Samples per joule and the goal that goes by them. All numbers are synthetic."""
 
+import random
+
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.confirm import finalists
 from batchadvisor.advisor.energy import (
     energy_measured,
+    joules_spread,
     samples_per_joule,
     thriftiest,
+    too_short,
     watts,
     why_not,
 )
@@ -39,6 +43,53 @@ class TestNumbers:
         assert samples_per_joule(metered(32, 0.16, 0.0)) is None
         stored = msgspec.structs.replace(metered(32, 0.16, 100), samples_per_joule=7.0)
         assert samples_per_joule(stored) == 7.0
+
+    @pytest.mark.parametrize(
+        ("window_s", "update_s", "counts"),
+        [
+            (0.12, None, False),
+            (1.9, None, False),
+            (2.0, None, True),
+            (2.0, 0.02, True),
+            (2.0, 0.2, False),  # 20 updates are 4 s
+            (4.0, 0.2, True),
+        ],
+    )
+    def test_a_short_window_says_nothing(self, window_s, update_s, counts):
+        counters = Counters(
+            window_s=window_s, energy_j=100 * window_s, power_w=100.0, energy_update_s=update_s
+        )
+        trial = trial_of(32, 0.16, counters=counters)
+        assert (samples_per_joule(trial) is not None) is counts
+        assert bool(too_short(counters)) is not counts
+        record = record_of((trial,), goal=ENERGY)
+        assert ("energy needs" in why_not(record)) is not counts
+
+    @pytest.mark.parametrize("window_s", [2.0, 4.0])
+    @pytest.mark.parametrize("update_s", [0.02, 0.1])
+    def test_the_interval_holds_the_truth(self, window_s, update_s):
+        """A counter that moves every `update_s` at 250 W, read at 2,000 pairs of moments."""
+        rng = random.Random(1)
+        held = wide = 0
+        for _ in range(2000):
+            begun = rng.uniform(0, 1)
+            read = [250 * update_s * (at // update_s) for at in (begun, begun + window_s)]
+            counters = Counters(
+                window_s=window_s, energy_j=read[1] - read[0], energy_update_s=update_s
+            )
+            trial = trial_of(50, 0.2, half_width=0.0, counters=counters)
+            spread = joules_spread(trial)
+            held += spread.low <= 1.0 <= spread.high
+            wide = max(wide, spread.relative_half_width)
+        assert held >= 0.93 * 2000
+        assert wide <= 0.041
+
+    def test_what_cannot_be_told_apart_is_no_choice_between_readings(self):
+        """3 % more samples per joule, over windows whose edges alone are worth 4 %."""
+        near = numbered(metered(32, 0.16, 100), metered(64, 0.32, 97))
+        assert thriftiest(record_of(near)) == 32
+        apart = numbered(metered(32, 0.16, 100), metered(64, 0.32, 85))
+        assert thriftiest(record_of(apart)) == 64
 
     def test_ties_go_to_the_smaller_size(self):
         trials = numbered(metered(32, 0.16, 100), metered(64, 0.319, 100))

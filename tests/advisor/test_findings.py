@@ -174,6 +174,21 @@ class TestMeasurement:
         found = findings(trial_of(64, 0.1), failure_of(size, "exception"))
         assert ("larger sizes were left out" in found["trial.exception"].remedy) is left_out
 
+    def test_nothing_was_left_out_where_a_larger_size_ran(self):
+        """Memory was refused below it, as a neighbour on the device may cause; --sizes went on."""
+        found = findings(failure_of(64), failure_of(128, "exception"), trial_of(256, 0.4))
+        assert "left out" not in found["trial.exception"].remedy
+
+    @pytest.mark.parametrize("trial", [failure_of(1), trial_of(1, 0.1, peak=79.9 * GIB)])
+    def test_nothing_fits_at_batch_1(self, trial):
+        found = findings(trial, failure_of(4))["memory.nothing_fits"]
+        assert found.severity == "error"
+        assert "gradient checkpointing" in found.remedy
+        assert "memory.nothing_fits" not in findings(trial_of(1, 0.1, peak=GIB), failure_of(4))
+
+    def test_nothing_of_the_sizes_asked_for_fits(self):
+        assert "--start 1" in findings(failure_of(64))["memory.nothing_fits"].remedy
+
     def test_interrupted_is_no_failure(self):
         assert findings(trial_of(64, 0.1), failure_of(128, "interrupted")) == {}
 
@@ -267,7 +282,8 @@ class TestSteering:
 
 def test_no_size_was_chosen():
     record = record_of(numbered(failure_of(8), failure_of(1)))
-    assert [one.rule for one in findings_of(record, None, None, None)] == ["memory.refused"]
+    rules = [one.rule for one in findings_of(record, None, None, None)]
+    assert rules == ["memory.nothing_fits", "memory.refused"]
 
 
 @pytest.mark.parametrize("losses", ["", "the trace is damaged: 3 events could not be read"])

@@ -10,8 +10,16 @@ from batchadvisor.advisor.tail import (
     tail_of,
     unknown_reason,
 )
-from batchadvisor.advisor.tails.engine import MAX_CLEAN, NEAR, nearest_clean, report_of
+from batchadvisor.advisor.tails.engine import report_of
 from batchadvisor.advisor.tails.rules import HARMFUL_WEIGHT
+from batchadvisor.advisor.tails.sweeps import (
+    MAX_CLEAN,
+    NEAR,
+    is_clean,
+    near_by,
+    nearest_clean,
+    sweep,
+)
 from batchadvisor.records import NormLayers, Pipeline
 from hypothesis import given
 from hypothesis import strategies as st
@@ -235,7 +243,23 @@ def near(num_samples, size, **options):
 
 class TestNearestClean:
     def test_example(self):
-        assert near(2000, 256) == [200, 250, 264]
+        """Sizes that leave nothing first; the nearest of all is always named."""
+        assert near(2000, 240) == [200, 250, 235]
+
+    def test_none_where_the_tail_does_no_harm(self):
+        assert 2000 % 256 == 208
+        assert near(2000, 256) == []
+
+    @given(st.integers(1, 10_000), st.integers(2, 300))
+    def test_the_nearest_is_among_them(self, num_samples, size):
+        pipeline = Pipeline(num_samples=num_samples, batch_size=size)
+        low, high = near_by(pipeline)
+        rows = sweep(pipeline, range(low, high + 1))
+        (own,) = sweep(pipeline, [size])
+        harmless = [abs(row.batch_size - size) for row in rows if is_clean(row)]
+        named = [abs(one - size) for one in near(num_samples, size)]
+        assert bool(named) is (not is_clean(own) and bool(harmless))
+        assert not named or min(named) == min(harmless)
 
     @given(st.integers(1, 10_000), st.integers(1, 500))
     def test_they_are_near_and_clean(self, num_samples, size):
@@ -247,16 +271,16 @@ class TestNearestClean:
             left = num_samples % one
             assert left == 0 or left >= one / 2
 
-    def test_given_only_where_something_is_left_over(self):
+    def test_given_only_where_the_tail_does_harm(self):
         assert tail_of(discovery(640), 64).nearest_clean == ()
         dropping = tail_of(discovery(650, drop_last=True), 64)
         assert dropping.dropped == 10
-        assert dropping.nearest_clean == (65, 50, 72)
-        assert all(650 % one < 10 for one in dropping.nearest_clean)
+        assert dropping.nearest_clean == ()
+        assert tail_of(discovery(650), 64).nearest_clean == (65, 50, 56)
 
     def test_a_law_ranks_them(self):
-        fast = near(2000, 256, predict=lambda size: size / (0.1 + 0.001 * size))
-        assert fast[0] > 256
-        assert all(one <= 280 for one in near(2000, 256, largest=280, predict=float))
-        flat = near(2000, 256, predict=lambda size: 100 + size / 1e6)
-        assert flat == [200, 250, 264]  # no law tells finer than a hundredth
+        fast = near(2000, 240, predict=lambda size: size / (0.1 + 0.001 * size))
+        assert fast[0] > 240
+        assert all(one <= 250 for one in near(2000, 240, largest=250, predict=float))
+        flat = near(2000, 240, predict=lambda size: 100 + size / 1e6)
+        assert flat == [200, 250, 235]  # no law tells finer than a hundredth

@@ -96,10 +96,22 @@ class TestSynchronisation:
         assert losses.synchronisation == pytest.approx(0.4)
         assert losses.host == pytest.approx(0.2)
 
-    def test_loading_that_could_run_beside_the_device(self):
-        losses = losses_of(profile_of(input=30.0, host=20.0, drained=50.0, wait=50.0))
-        assert losses.synchronisation == pytest.approx(0.5)
-        assert losses.input == losses.host == 0.0
+    def test_a_loader_after_a_synchronisation_is_input(self):
+        """Two GPUs run one job; only on the first the host waits for the device before it loads."""
+        waits = profile_of(input=51.0, host=15.0, drained=15.0, wait=34.0)
+        ahead = profile_of(input=51.0, host=15.0, wait=1.0)
+        losses = losses_of(waits)
+        assert (losses.input, losses.synchronisation) == pytest.approx((0.51, 0.15))
+        for profile in (waits, ahead):
+            found = verdict_of(profile)
+            assert (found.limit, found.larger_batch) == ("input", "does not help")
+            assert found.gain_at_most == pytest.approx(1 / 0.85, abs=1e-3)
+            assert "workers" in found.remedy
+
+    def test_a_loader_beside_another_cause_is_named(self):
+        found = verdict_of(profile_of(input=20.0, host=30.0, drained=30.0, wait=40.0))
+        assert found.limit == "synchronisation"
+        assert "20% that it waits for the DataLoader: more workers" in found.remedy
 
     def test_a_wait_that_costs_nothing(self):
         assert losses_of(profile_of(wait=80.0)).synchronisation == 0.0

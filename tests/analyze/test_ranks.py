@@ -13,20 +13,30 @@ from .traces import kernel, launch, rank_of, save, step
 
 
 def keys(*durations, name="ncclAllReduce", step_name="ProfilerStep#0"):
-    return {(step_name, name, position): one for position, one in enumerate(durations)}
+    """Durations in microseconds."""
+    return {(step_name, name, position): 1000 * one for position, one in enumerate(durations)}
 
 
 def test_the_quickest_rank_shows_the_transfer():
     found = compare({0: keys(100, 70), 1: keys(40, 90), 2: keys(60, 80)}, 3)
     zero, one, two = found.ranks
     assert (found.num_matched, found.num_unmatched, found.world_size) == (2, 0, 3)
-    assert [rank.transfer_s for rank in found.ranks] == [pytest.approx(110e-9)] * 3
-    assert zero.wait_s == pytest.approx(60e-9)
-    assert one.wait_s == pytest.approx(20e-9)
-    assert two.wait_s == pytest.approx(30e-9)
-    assert (zero.caused_s, one.caused_s) == (pytest.approx(30e-9), pytest.approx(80e-9))
+    assert [rank.transfer_s for rank in found.ranks] == [pytest.approx(110e-6)] * 3
+    assert zero.wait_s == pytest.approx(60e-6)
+    assert one.wait_s == pytest.approx(20e-6)
+    assert two.wait_s == pytest.approx(30e-6)
+    assert (zero.caused_s, one.caused_s) == (pytest.approx(30e-6), pytest.approx(80e-6))
     assert (zero.num_last, one.num_last, two.num_last) == (1, 1, 0)
     assert found.wait_share == pytest.approx(110 / 440)
+
+
+def test_ranks_that_come_together_are_not_last():
+    """Kernels that differ by less than the clock's noise, or by a few percent, prove no order."""
+    near = compare({0: keys(10.0, 1000, 100), 1: keys(10.9, 1040, 300), 2: keys(90, 2000, 200)})
+    assert [rank.num_last for rank in near.ranks] == [1, 0, 0]
+    zero, one, _ = near.ranks
+    assert one.caused_s == pytest.approx((80.9 + 1040) / 2 * 1e-6)
+    assert zero.caused_s == pytest.approx(one.caused_s + 300e-6)
 
 
 def test_the_straggler_is_named_where_one_stands_out():
@@ -66,9 +76,9 @@ def test_laws(durations):
     found = compare({rank: keys(*own) for rank, own in enumerate(durations)})
     waited = sum(rank.wait_s for rank in found.ranks)
     assert sum(rank.caused_s for rank in found.ranks) == pytest.approx(waited)
-    assert sum(rank.num_last for rank in found.ranks) == found.num_matched
+    assert sum(rank.num_last for rank in found.ranks) <= found.num_matched
     for rank, own in zip(found.ranks, durations, strict=True):
-        assert rank.transfer_s + rank.wait_s == pytest.approx(sum(own) / 1e9)
+        assert rank.transfer_s + rank.wait_s == pytest.approx(sum(own) / 1e6)
         assert rank.wait_s >= 0
     assert 0 <= found.wait_share <= 1
 

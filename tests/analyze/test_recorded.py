@@ -77,3 +77,43 @@ def test_every_trace_gives_a_page(recorded):
     assert done.exit_code == 0, done.output
     assert "expected.json" in done.output
     assert done.output.count("the trace is damaged") >= 2
+
+
+def test_the_headline_and_the_column_are_one_number(recorded):
+    """The share that a verdict names is the share that the table shows."""
+    columns = {"host": "host_pct", "input": "input_pct", "synchronisation": "synchronisation_pct"}
+    compared = 0
+    for name, (limit, _) in LIMITS.items():
+        (report,) = analyze([recorded / name]).traces
+        if limit in columns and report.device is not None:
+            share = getattr(report, columns[limit])
+            assert f"{share:.0f}% of the" in report.verdict.message, name
+            compared += 1
+    assert compared >= 6
+
+
+def test_no_training_advice_where_nothing_is_trained(recorded):
+    name = "h100_launchbound_transformer/steps1-3.pt.trace.json.gz"
+    (report,) = analyze([recorded / name]).traces
+    assert report.profile.trains is False
+    assert "training" not in report.verdict.remedy
+    assert "optimizer" not in report.verdict.remedy
+
+
+def test_what_trains_is_told_from_what_does_not(recorded):
+    for name, trains in {
+        "v100_ns_resolution_resnet_rank0.pt.trace.json.gz": True,
+        "a100_ddp2_resnet_nccl_rank0.json.gz": True,
+        "h100_ddp8_nanogpt_compile/rank0.json.gz": True,
+        "small/mi250_rocm62_minitoy_train.json.gz": True,
+        "small/cpu_torch213_dataloader.pt.trace.json.gz": True,
+        "h100_torch26_qwen05b_bs16_infer.json.gz": False,
+    }.items():
+        assert analyze([recorded / name]).traces[0].profile.trains is trains, name
+
+
+def test_a_window_that_outlasts_its_work_says_so(recorded):
+    (report,) = analyze([recorded / "small/a100_triton_bogus_step_dur.json.gz"]).traces
+    assert "no more work came until the window's end" in report.verdict.message
+    assert "13.3 s" in report.verdict.message
+    assert "more steps" not in report.verdict.remedy

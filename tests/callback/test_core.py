@@ -75,8 +75,14 @@ class TestCounts:
         assert core.num_samples == 54
         assert core.sizes == {8: 6, 3: 2}
         assert core.usual_size == 8
-        assert core.tail == 3
+        assert core.tails == {8: 3}
         assert core.num_epochs == 1
+
+    def test_each_size_of_a_schedule_has_its_own_tail(self, core, clock):
+        for size, num, end in ((32, 31, 8), (32, 31, 8), (64, 15, 40), (100, 10, None)):
+            run_steps(core, clock, [size] * num + ([end] if end else []))
+            core.on_pause(epoch_ended=True)
+        assert core.tails == {32: 8, 64: 40}
 
     def test_accumulation(self, core, clock):
         run_steps(core, clock, [4] * 5, micro=3)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from batchadvisor import ProfilingCallback
 from batchadvisor.advisor.advise import advise
 from batchadvisor.session.store import read_record
 
+from ..virtual_gpu import Clock
 from . import loops
 
 HERE = Path(__file__).parent
@@ -53,7 +56,10 @@ class TestEndings:
         record = read_record(tmp_path)
         assert record.state == "failed"
         assert (record.trials[-1].batch_size, record.trials[-1].outcome) == (8, "out_of_memory")
-        assert "out of memory" in capfd.readouterr().err
+        text = capfd.readouterr().err
+        assert text.startswith("Batch size 8 ran out of memory; until then ")
+        assert record.trials[0].step_s is not None
+        assert "by the host's clock" in text
 
     @pytest.mark.slow
     def test_memory_that_the_kernel_refuses(self, tmp_path):
@@ -210,6 +216,48 @@ class TestEndings:
         assert prof.record.state == "failed"
         _, _, again = loops.watched(tmp_path, profile=False, quiet=True)
         assert again.record.state == "finished"
+
+    def test_a_slow_disk_holds_no_step(self, tmp_path, monkeypatch):
+        """Each save takes a second; it is in no step and between no two of them."""
+        threads = []
+        native = os.fsync
+
+        def slow(descriptor):
+            threads.append(threading.current_thread())
+            time.sleep(1.0)
+            native(descriptor)
+
+        gaps = []
+        with ProfilingCallback(tmp_path, quiet=True, profile=False, scalars=False) as prof:
+            monkeypatch.setattr("os.fsync", slow)
+            began = time.monotonic()
+            for _ in prof.watch([torch.ones(4, 3)] * 120):
+                gaps.append(time.monotonic() - began)
+                began = time.monotonic()
+                time.sleep(0.01)
+                prof.step()
+            in_loop = list(threads)
+        assert in_loop
+        assert threading.main_thread() not in in_loop
+        assert max(gaps[2:]) < 0.8
+        assert prof.record.observed.num_steps == 120
+
+    def test_a_save_comes_at_least_once_a_minute(self, tmp_path, monkeypatch):
+        """Also where one is dear, and in virtual time; the record on disk is never older."""
+        clock = Clock()
+        monkeypatch.setattr(time, "perf_counter_ns", clock)
+        ages = []
+        with ProfilingCallback(tmp_path, quiet=True, profile=False, scalars=False) as prof:
+            keeper = prof._watch.keeper
+            for number in range(2000):
+                for _ in prof.watch([torch.ones(4, 3)]):
+                    clock.pass_ms(1000)
+                    prof.step()
+                keeper._saver.cost_s = 0.3
+                keeper._saver.wait()
+                if number > 2:
+                    ages.append(number - read_record(tmp_path).observed.num_steps)
+        assert 30 < max(ages) <= 61
 
     def test_a_disk_that_is_full(self, tmp_path, monkeypatch, capfd):
         def full(_):

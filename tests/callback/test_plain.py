@@ -182,6 +182,30 @@ class TestTheUsersOwn:
         assert prof.record.observed.num_steps == 0
 
 
+class TestWhatALoopForgets:
+    def test_watch_without_step(self, tmp_path, capfd):
+        with ProfilingCallback(tmp_path, profile=False) as prof:
+            for _ in prof.watch([torch.ones(4, 3)] * 30):
+                pass
+        (doubt,) = prof.record.doubts
+        assert doubt.startswith("watch() gave 30 batches and step() was never called")
+        assert "call prof.step() after each optimizer.step()" in doubt
+        assert "step() was never called" in " ".join(capfd.readouterr().err.split())
+
+    def test_step_without_watch(self, tmp_path, capfd):
+        with ProfilingCallback(tmp_path, profile=False) as prof:
+            for _ in range(30):
+                prof.step()
+        (doubt,) = prof.record.doubts
+        assert "no loader was watched" in doubt
+        assert "loop over prof.watch(loader)" in " ".join(capfd.readouterr().err.split())
+
+    def test_neither(self, tmp_path):
+        with ProfilingCallback(tmp_path, profile=False, quiet=True) as prof:
+            pass
+        assert prof.record.doubts == ()
+
+
 class TestProfilers:
     def test_one_that_runs_already(self, tmp_path, capfd):
         with torch.profiler.profile() as own:
@@ -276,6 +300,40 @@ class TestSizes:
         assert "batch_size=" in prof.record.observed.unavailable["num_samples"]
         assert prof.advice.recommended is None
 
+    def test_lists_of_images_are_counted_by_items(self, tmp_path):
+        """100 images of 16 rows with up to 5 boxes each; six batches of 16 and one of 4."""
+        data = [(torch.zeros(3, 16, 16), {"boxes": torch.zeros(1 + i % 5, 4)}) for i in range(100)]
+        loader = torch.utils.data.DataLoader(
+            data, batch_size=16, collate_fn=lambda batch: tuple(zip(*batch, strict=True))
+        )
+        with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
+            for _ in prof.watch(loader):
+                prof.step()
+        observed = prof.record.observed
+        assert observed.num_samples == 100
+        assert {one.batch_size: one.num_micro_batches for one in observed.sizes} == {16: 6, 4: 1}
+        assert prof.record.trials[0].tail.num_samples == 4
+
+    def test_what_is_kept_for_each_size_of_a_schedule(self, tmp_path, capfd):
+        data = torch.utils.data.TensorDataset(torch.ones(100, 3))
+        with ProfilingCallback(tmp_path, profile=False) as prof:
+            for size in (16, 32, 25):
+                loader = torch.utils.data.DataLoader(data, batch_size=size)
+                for _ in range(2):
+                    for _ in prof.watch(loader):
+                        time.sleep(0.001)
+                        prof.step()
+        tails = {one.batch_size: one.tail and one.tail.num_samples for one in prof.record.trials}
+        assert tails == {16: 4, 32: 4, 25: None}
+        warned = [one for one in capfd.readouterr().err.splitlines() if "end of each epoch" in one]
+        assert ["weigh 4.0 times" in warned[0], "weigh 8.0 times" in warned[1]] == [True, True]
+        assert len(warned) == 2
+        text = " ".join(str(prof).split())
+        assert "16: 12 micro-batches" in text
+        assert "a last batch of 4 ran; 25: 8 micro-batches" in text
+        assert "; 32: 6 micro-batches" in text
+        assert "room for about" not in text  # the peak of a process does not move by these
+
     def test_tokens_are_counted(self, tmp_path):
         with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
             for batch in prof.watch([torch.ones(4, 3)] * 10):
@@ -327,7 +385,6 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("options", "part"),
         [
-            ({"profil": True}, "no option 'profil'"),
             ({"profile_steps": 0}, "profile_steps=0"),
             ({"profile_every": -1}, "profile_every=-1"),
             ({"batch_size": "8"}, "batch_size='8'"),

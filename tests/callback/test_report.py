@@ -16,6 +16,8 @@ from batchadvisor.records import (
     Observed,
     OperatorTime,
     Profile,
+    SizeSeen,
+    TailCheck,
 )
 from batchadvisor.reports.observed import render
 from batchadvisor.reports.observed_html import render as render_html
@@ -52,6 +54,7 @@ def record(*trials, held_gib=None, noise=None, num_samples=1000, world_size=1, *
         num_steps=500,
         num_micro_batches=500,
         num_samples=500 * size,
+        sizes=(SizeSeen(batch_size=size, num_micro_batches=500),),
         held_bytes=None if held_gib is None else int(held_gib * GIB),
         noise_scale=noise,
     )
@@ -84,6 +87,36 @@ class TestHeadroom:
         found = headroom(record(trial(0, 32, peak_gib=4.0), trial(1, 64, peak_gib=6.0)), 64)
         assert found.samples == 160
         assert "line through the sizes 32 and 64" in found.basis
+
+    def test_a_line_through_noise_gives_no_number(self):
+        """Three sizes of a small model: the process's peak moves by a page here and there."""
+        found = record(
+            *(
+                trial(place, size, peak_gib=0.25 + place * 0.001)
+                for place, size in enumerate((32, 64, 100))
+            )
+        )
+        room = headroom(found, 100)
+        assert not room.is_number
+        message = rule(advise(found), "callback.headroom").message
+        assert message.startswith("memory leaves room for more samples")
+        assert "hardly differs between the sizes 32 and 100" in message
+
+    def test_noise_at_the_next_size_leaves_a_line_through_a_farther_one(self):
+        sizes = (trial(0, 32, peak_gib=4.0), trial(1, 64, peak_gib=6.0), trial(2, 65, peak_gib=6.0))
+        found = headroom(record(*sizes), 65)
+        assert found.is_number
+        assert "line through the sizes 32 and 65" in found.basis
+
+    def test_a_line_reaches_only_so_far(self):
+        found = headroom(record(trial(0, 2, peak_gib=1.0), trial(1, 4, peak_gib=1.1)), 4)
+        assert not found.is_number
+        assert "more than 64 times this size" in found.basis
+
+    def test_a_size_that_was_refused_bounds_it(self):
+        refused = trial(1, 40, outcome="out_of_memory", step_s=0.1)
+        found = headroom(record(trial(0, 32), refused), 32)
+        assert found == Headroom(7, "memory was refused at 40")
 
     def test_none_left(self):
         assert "above" in headroom(record(trial(0, 32, peak_gib=17.0)), 32)
@@ -148,6 +181,14 @@ class TestAdvice:
         advice = advise(record(trial(0, 32), bad, state="failed"))
         assert advice.recommended is None
         assert "out of memory" in advice.reason
+        assert advice.headline.startswith("Batch size 32 ran out of memory; until then 320 samples")
+
+    def test_a_size_that_ran_is_not_one_to_try(self):
+        """The smaller one is recommended because the larger one gained too little."""
+        advice = advise(record(trial(0, 32), trial(1, 64, step_s=0.2)))
+        assert advice.recommended.batch_size == 32
+        message = rule(advice, "callback.try").message
+        assert "64" not in message or "ran too and gained too little" in message
 
     @pytest.mark.parametrize(
         ("low", "high", "part"),
@@ -172,7 +213,7 @@ class TestAdvice:
 
     def test_a_run_is_left_alone(self):
         steered = msgspec.structs.replace(record(trial(0, 32)), observed=None)
-        assert advise(steered).headline.startswith("Use batch size 32")
+        assert advise(steered).headline.startswith("Keep batch size 32")
         assert rule(advise(steered), "callback.try") is None
 
 
@@ -195,6 +236,21 @@ class TestText:
     def test_what_is_not_known_has_its_reason(self):
         text = self.text(record(trial(0, 32, unavailable={"profile": "profile=False"})))
         assert "utilisation  not measured: profile=False" in text
+
+    def test_times_stay_after_memory_was_refused(self):
+        bad = trial(1, 32, outcome="out_of_memory", detail="no memory", step_s=0.1)
+        found = record(trial(0, 32), bad, state="failed", stop_reason="out of memory: none")
+        text = " ".join(self.text(found).split())
+        assert "step 100 ms ±1% by the host's clock, 1% of it waiting for data" in text
+        assert "peak 4.00 GiB of 16.00 GiB" in text
+
+    def test_each_size_of_a_schedule(self):
+        tail = TailCheck(num_samples=8, outcome="ok", num_non_finite=None)
+        refused = trial(2, 128, outcome="out_of_memory", step_s=0.1)
+        found = record(trial(0, 32, tail=tail), trial(1, 64), refused)
+        text = " ".join(self.text(found).split())
+        assert "32: 500 micro-batches, 320 ±4 samples/s, a last batch of 8 ran; 64: 640" in text
+        assert "samples/s; 128: memory was refused" in text
 
     def test_a_failure(self):
         fault = Fault(outcome="exception", detail="ValueError: mine", worker=0)

@@ -17,7 +17,7 @@ COUNTS = (
     "num_unsized",
     "num_epochs",
     "sizes",
-    "tail",
+    "tails",
     "size",
     "step_size",
     "was_even",

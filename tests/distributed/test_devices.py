@@ -176,3 +176,18 @@ def test_a_killed_command_takes_its_runs_along(tmp_path):
     record = driver.read_record(folder)
     assert record.state == "interrupted"
     assert record.trials[0].ran
+
+
+@needs_two_cores
+def test_an_interrupted_command_says_how_each_device_goes_on(tmp_path):
+    options = ("-q", "--device", "cpu:1,cpu:1@0.5", "--budget", "60s", "-o", "out")
+    one = driver.start("run", *options, SCRIPTS / "input_bound.py", folder=tmp_path)
+    folder = tmp_path / "out" / "cpu-1"
+    one.wait_for(lambda: driver.read_record(folder).trials, "the first trial")
+    one.press_ctrl_c()
+    done = one.finish()
+    assert done.code == 130, done
+    assert left_of(done) == []
+    assert driver.read_record(folder).state == "interrupted"
+    assert "Next: batchadvisor run --resume out/cpu-1 " in done.stdout
+    assert "failed" not in done.stdout

@@ -1,7 +1,11 @@
 """Who is which rank, how ranks meet, and what keeps strangers out."""
 
+import signal
 import socket
+import subprocess
+import sys
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -11,11 +15,11 @@ from batchadvisor.probes.distributed.group import RankGroup
 from batchadvisor.probes.distributed.group_worker import rank_environment
 from batchadvisor.probes.distributed.lockstep import Agreement
 from batchadvisor.probes.distributed.meeting import free_port, look_up, publish
-from batchadvisor.probes.distributed.messages import Address, Join, dial
+from batchadvisor.probes.distributed.messages import Address, Join, dial, read_join
 from batchadvisor.probes.distributed.ranks import Rank, detect_rank
 from batchadvisor.probes.distributed.referee import Referee
 from batchadvisor.probes.messages import Lockstep, Raised
-from batchadvisor.probes.supervisor import ENDED, WAITED, Worker, WorkerGone
+from batchadvisor.probes.supervisor import ENDED, WAITED, Worker, WorkerGone, waits_for_others
 
 OPEN_MPI = {
     "OMPI_COMM_WORLD_RANK": "1",
@@ -210,6 +214,18 @@ def raised(text):
     return Raised(kind="RuntimeError", text=text, traceback="", out_of_memory=False)
 
 
+HELD_BACK = """
+import faulthandler, signal
+faulthandler.register(signal.SIGUSR1, all_threads=True)
+from batchadvisor.probes.distributed.lockstep import Agreement
+from batchadvisor.probes.messages import Lockstep
+order = Lockstep(
+    rank=0, world_size={world_size}, host="{host}", port={port}, token="word", generation=0
+)
+Agreement(order).agree(True)
+"""
+
+
 class TestCauses:
     broken = WorkerGone("exception", "RuntimeError: Connection closed by peer [127.0.0.1]:4242")
 
@@ -229,6 +245,29 @@ class TestCauses:
         waited = WorkerGone("hung", f"nothing was heard; {WAITED}")
         alone = WorkerGone("hung", "nothing was heard")
         assert cause_of({0: waited, 1: alone})[0] == 1
+
+    def test_a_rank_that_we_hold_back_waits_for_the_others(self, tmp_path):
+        """Between two steps, until all have come: the one that does not come hangs."""
+        log = tmp_path / "script.log"
+        silent = socket.create_server(("127.0.0.1", 0))
+        with silent, log.open("wb") as output:
+            plan = {"world_size": 2, "host": "127.0.0.1", "port": silent.getsockname()[1]}
+            rank = subprocess.Popen(
+                [sys.executable, "-c", HELD_BACK.format(**plan)], stdout=output, stderr=output
+            )
+            silent.settimeout(60)
+            connection, _ = silent.accept()
+            with connection:
+                assert read_join(connection, 10.0) is not None
+                assert connection.recv(1) == b"1"  # its step is over
+                rank.send_signal(signal.SIGUSR1)
+                deadline = time.monotonic() + 10
+                while "Current thread" not in log.read_text() and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                time.sleep(0.2)
+                rank.kill()
+                rank.wait()
+        assert waits_for_others(log, 0)
 
     def test_who_was_ended_with_the_others_is_no_cause(self):
         ended = WorkerGone("crashed", ENDED)

@@ -81,3 +81,28 @@ def test_ranks_started_past_subprocess_are_refused_with_the_command(tmp_path):
     assert "one of 2 ranks" in found.error
     assert "--nproc-per-node 2" in found.error
     assert left_of(found) == []
+
+
+PREPARES = SCRIPTS / "spawn_prepares.py"
+
+
+@pytest.mark.parametrize("arguments", [(), ("ranks",)])
+def test_processes_that_prepare_data_are_no_ranks(arguments, tmp_path):
+    found = driver.run("run", *QUICK, "--sizes", "64", PREPARES, *arguments, folder=tmp_path)
+    assert found.code == 0, found
+    assert left_of(found) == []
+    record = found.record
+    assert all(one.ran for one in record.trials)
+    ranks = record.distribution.world_size if record.distribution is not None else 1
+    assert ranks == (2 if arguments else 1)
+    touched = {(one.path, one.action) for one in record.files}
+    assert {("part-0.txt", "write"), ("part-1.txt", "write")} <= touched
+
+
+def test_no_ranks_at_all_is_said_in_a_sentence(tmp_path):
+    found = driver.run("run", *QUICK, SCRIPTS / "spawn_none.py", folder=tmp_path)
+    assert found.code == 1, found
+    assert "Traceback" not in found.stderr
+    assert "asks torch.multiprocessing for 0 ranks (nprocs=0)" in found.error
+    assert found.record.state == "failed"
+    assert left_of(found) == []

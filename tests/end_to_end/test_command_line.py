@@ -41,6 +41,18 @@ class TestDryRun:
         assert listing(here) == {}
         assert listing(scripts) == {"validates.py": script.read_bytes()}
 
+    def test_a_loader_of_the_scripts_own_around_torchs(self, tmp_path):
+        """The size comes through `**kwargs`; the line to change is that of the option."""
+        script = SCRIPTS / "infinite_loader.py"
+        done = run("run", "--dry-run", "--json", script, folder=tmp_path)
+        assert done.code == 0, done
+        source = done.discovery.primary.source
+        assert source.place.line == line_of(script, '"--batch-size"')
+        assert (source.before, source.option) == ("default=32", "--batch-size")
+        # What the script did meanwhile is said, and is not undone.
+        assert done.answer["files"] == [{"path": "notes.txt", "action": "write", "listed": False}]
+        assert set(listing(tmp_path)) == {"notes.txt"}
+
     def test_another_loader(self, tmp_path):
         script = SCRIPTS / "two_loaders.py"
         done = run("run", "--dry-run", "--json", "--loader", "1", script, folder=tmp_path)

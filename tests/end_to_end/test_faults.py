@@ -46,6 +46,17 @@ FAULTS = {
     ),
     "few_steps": Fault(1, ("after 8 optimizer steps", "train longer"), "script_ended"),
     "never_trains": Fault(1, ("never trains", "1 DataLoader", "no optimizer step")),
+    "drops_all": Fault(
+        1,
+        (
+            "makes no step: the DataLoader at",
+            "drops_all.py:13",
+            "40 samples",
+            "fewer than one batch of 64",
+            "loader.no-steps",
+            "batch_size = 40",
+        ),
+    ),
     "no_loader": Fault(1, ("optimizer steps without fetching", "DataLoader")),
 }
 

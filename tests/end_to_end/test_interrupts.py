@@ -47,6 +47,8 @@ class TestCtrlC:
         assert "Traceback" not in done.stderr
         assert done.left == []
         assert done.record.state == "interrupted"
+        name = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}[number]
+        assert done.record.stop_reason == f"interrupted by {name}"
         assert not (tmp_path / "finally.txt").exists()
 
     @pytest.mark.slow

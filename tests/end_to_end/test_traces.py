@@ -42,7 +42,11 @@ class TestTraces:
         result = styled(name)
         trials = profiled(result)
         search = [one for one in result.record.trials if one.purpose == "search"]
-        assert trials == search
+        # On a busy machine steps may be too long for a profile; then that is said.
+        assert trials == [
+            one for one in search if one.kind != "turns" and "profile" not in one.unavailable
+        ]
+        assert trials
         for one in trials:
             folder = f"traces/batch_size={one.batch_size:04d}"
             assert re.fullmatch(rf"{folder}/w\d+t\d+\.\d+\.pt\.trace\.json\.gz", one.profile.trace)

@@ -132,10 +132,44 @@ def join_uneven():
     return [str(one.message) for one in caught]
 
 
+def page_code():
+    """Lengths of the batches of this rank after the code of each page, and of what is gathered."""
+    found = {}
+    for name, job in json.loads(Path(os.environ["PAGE_JOBS"]).read_text()).items():
+        accelerator = accelerator_of(
+            even_batches=job["even_batches"],
+            split_batches=job["split_batches"],
+            dispatch_batches=job["dispatch_batches"],
+        )
+        count = job["num_samples"]
+        names = {
+            "DataLoader": DataLoader, "DataLoaderConfiguration": DataLoaderConfiguration,
+            "Accelerator": lambda dataloader_config: accelerator_of(
+                **{key: value for key, value in vars(dataloader_config).items()
+                   if key in ("even_batches", "dispatch_batches")}
+            ),
+            "dataset": Stream(count) if job["iterable"] else torch.arange(float(count)),
+            "accelerator": accelerator,
+        }  # fmt: skip
+        code = job["code"]
+        exec(f"accelerator = {code}" if code.startswith("Accelerator(") else code, names)
+        if "loader" not in names:
+            size = names.get("batch_size", job["batch_size"])
+            loader = loader_of(count, size, iterable=job["iterable"])
+            names["loader"] = names["accelerator"].prepare(loader)
+        lengths, gathered = [], 0
+        for batch in names["loader"]:
+            lengths.append(len(batch))
+            gathered += len(names["accelerator"].gather_for_metrics(batch))
+        found[name] = {"lengths": lengths, "gathered": gathered}
+    return found
+
+
 CASES = {
     one.__name__: one
     for one in (
-        dispatched, even_batches, metrics, accumulate, uneven_gather, uneven_mean, join_uneven
+        dispatched, even_batches, metrics, accumulate, uneven_gather, uneven_mean, join_uneven,
+        page_code,
     )
 }  # fmt: skip
 

@@ -195,6 +195,21 @@ def indivisible():
     return found
 
 
+def below_one_batch():
+    """The error of an epoch of one step on four devices of JAX, by samples; B = 33."""
+    keras.distribution.set_distribution(
+        keras.distribution.DataParallel(devices=[f"cpu:{one}" for one in range(REPLICAS)])
+    )
+    found = {}
+    for num_samples in (12, 13):
+        try:
+            model_of(norm=False).fit(*data_of(num_samples), batch_size=33, verbose=0)
+            found[num_samples] = ""
+        except Exception as error:  # noqa: BLE001
+            found[num_samples] = f"{type(error).__name__}: {error}"
+    return found
+
+
 def compiled():
     """Compilations of a jitted step over batches of 8, 8, 5 and 3."""
     import jax
@@ -219,7 +234,7 @@ CASES = {
     one.__name__: one
     for one in (
         one_sample, distribution, mirrored, mirrored_fixed, synchronized, mirrored_scale,
-        mirrored_first, multi_worker, indivisible, compiled,
+        mirrored_first, multi_worker, indivisible, below_one_batch, compiled,
     )
 }  # fmt: skip
 

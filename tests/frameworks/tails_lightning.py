@@ -44,17 +44,17 @@ class Seen(lightning.LightningModule):
 
 
 def trainer_of(**options):
-    return lightning.Trainer(
-        accelerator="cpu",
-        devices=2,
-        strategy="ddp",
-        max_epochs=1,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **options,
-    )
+    usual = {
+        "accelerator": "cpu",
+        "devices": 2,
+        "strategy": "ddp",
+        "max_epochs": 1,
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    return lightning.Trainer(**{**usual, **options})
 
 
 def loader(num_samples=9, ones=False):
@@ -97,7 +97,43 @@ def accumulate():
     return model.gradients
 
 
-CASES = {one.__name__: one for one in (fit, validate, predict, predict_drop, plain, accumulate)}
+class Alone:
+    """`L` in the code of a page: quiet trainers on the CPU."""
+
+    @staticmethod
+    def Trainer(**options):  # noqa: N802  as Lightning names it
+        return trainer_of(**{"strategy": "auto", **options})
+
+
+def page_validate():
+    """What one device validates by the page's code: 9 samples."""
+    model = Seen()
+    exec(os.environ["PAGE_VALIDATE"], {"L": Alone, "model": model, "loader": loader()})
+    return model.validated
+
+
+def page_accumulate():
+    """Gradients of 6 batches, accumulated over 4, with the hook of the page's code."""
+    names = {}
+    exec(os.environ["PAGE_ACCUMULATE"], names)
+
+    class Hooked(Seen):
+        def on_before_optimizer_step(self, optimizer):
+            names["on_before_optimizer_step"](self, optimizer)
+            super().on_before_optimizer_step(optimizer)
+
+    model = Hooked()
+    trainer = trainer_of(devices=1, strategy="auto", accumulate_grad_batches=4)
+    trainer.fit(model, loader(24, ones=True))
+    return model.gradients
+
+
+CASES = {
+    one.__name__: one
+    for one in (
+        fit, validate, predict, predict_drop, plain, accumulate, page_validate, page_accumulate
+    )
+}  # fmt: skip
 
 
 def main():

@@ -39,7 +39,7 @@ class Gradients(TrainerCallback):
         self.found.append(next(model.parameters()).grad.item())
 
 
-def trainer_of(folder, num_samples, *, ones=False, accumulate=1, drop=False):
+def trainer_of(folder, num_samples, *, ones=False, accumulate=1, drop=False, kind=Trainer):
     data = [{"x": 1.0 if ones else float(one), "labels": float(one)} for one in range(num_samples)]
     gradients = Gradients()
     arguments = TrainingArguments(
@@ -58,7 +58,7 @@ def trainer_of(folder, num_samples, *, ones=False, accumulate=1, drop=False):
         disable_tqdm=True,
     )
     model = Model()
-    trainer = Trainer(
+    trainer = kind(
         model=model, args=arguments, train_dataset=data, eval_dataset=data, callbacks=[gradients]
     )
     return trainer, model, gradients
@@ -107,7 +107,20 @@ def loaders(folder):
     return found
 
 
-CASES = {one.__name__: one for one in (predictions, accumulate, batches, loaders)}
+def page_code(folder):
+    """Predictions, and samples of a training epoch of 9, with the class of the page's code."""
+    names = {"Trainer": Trainer}
+    exec(os.environ["PAGE_CODE"], names)
+    trainer, model, _ = trainer_of(folder, 9, kind=names["DropLast"])
+    trainer.train()
+    trained = [len(batch) for batch in model.seen]
+    return {
+        "trained": trained,
+        "predicted": len(trainer.predict(trainer.eval_dataset).predictions),
+    }
+
+
+CASES = {one.__name__: one for one in (predictions, accumulate, batches, loaders, page_code)}
 
 
 def main():

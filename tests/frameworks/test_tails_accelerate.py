@@ -1,5 +1,6 @@
 """Accelerate's way of dealing out samples, against the engine."""
 
+import json
 from pathlib import Path
 
 import batchadvisor
@@ -12,6 +13,7 @@ from torch.utils.data import BatchSampler, SequentialSampler
 
 from ..needs import framework
 from ..tails.launch import launch
+from ..tails.pages import layout_after, name_of, page_fixes
 from ..tails.said import case_of
 from ..tails.test_layouts import assert_same
 
@@ -210,3 +212,39 @@ def test_accumulate(seen):
     found = case_of(report, "accumulation.tail")
     assert found.evidence[0].value == 0.5
     assert "this setup does" in found.message
+
+
+PAGES = page_fixes("accelerate")
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """What four ranks did with the code of each page."""
+    folder = tmp_path_factory.mktemp("pages")
+    jobs = {
+        name_of(page): {
+            "code": page[2].snippet,
+            **{name: getattr(page[3], name) for name in (
+                "num_samples", "batch_size", "iterable", "even_batches", "split_batches",
+                "dispatch_batches",
+            )},
+        }
+        for page in PAGES
+    }  # fmt: skip
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    jobs_file = str(folder / "jobs.json")
+    return [
+        rank["page_code"]
+        for rank in launch(SCRIPT, folder, "page_code", world=4, PAGE_JOBS=jobs_file)
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_page_code(executed, page):
+    """Steps and samples of every rank are those that the engine says of the pipeline then."""
+    layout = layout_after(*page[2:])
+    lengths = [rank[name_of(page)]["lengths"] for rank in executed]
+    assert tuple(map(len, lengths)) == layout.batches
+    assert tuple(own[-1] for own in lengths) == layout.last
+    if page[0] == "accelerate.gather-for-metrics":
+        assert executed[0][name_of(page)]["gathered"] == page[3].num_samples

@@ -39,7 +39,9 @@ def plain(tmp_path_factory):
 @pytest.fixture(scope="module")
 def jax(tmp_path_factory):
     """What JAX did on four host devices."""
-    return backend(tmp_path_factory, "jax", "one_sample", "compiled", "indivisible")
+    return backend(
+        tmp_path_factory, "jax", "one_sample", "compiled", "indivisible", "below_one_batch"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +140,17 @@ def test_multi_worker(plain, tmp_path):
     assert plain["multi_worker"] == ""
     one = batchadvisor.tails(num_samples=16, batch_size=8, setup="multi-worker-mirrored")
     assert one.findings == ()
+
+
+def test_below_one_batch(jax):
+    """12 samples in batches of 33 on four devices are one step of 12, which they share."""
+    for num_samples, error in jax["below_one_batch"].items():
+        report = batchadvisor.tails(
+            num_samples=int(num_samples), batch_size=33, num_ranks=4, setup="jax"
+        )
+        found = case_of(report, "jax.indivisible")
+        assert (found is not None) is bool(error), (num_samples, error)
+    assert not jax["below_one_batch"]["12"]
 
 
 @pytest.mark.case(

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 
 from ..needs import framework
 from ..tails.launch import launch
+from ..tails.pages import page_fixes
 from ..tails.said import case_of
 from ..tails.test_layouts import assert_same
 
@@ -124,3 +125,16 @@ def test_accumulate(seen):
     report = batchadvisor.tails(**{**FACTS, "num_samples": 48}, micro_batches=4)
     assert report.layout.steps == 2
     assert case_of(report, "accumulation.tail").evidence[0].value == 0.5
+
+
+def test_page_code(tmp_path):
+    """The fixes of Lightning's pages, executed: each sample once, and steps of one size."""
+    ((_, _, validates, _),) = page_fixes("lightning")
+    uneven = batchadvisor.tails(num_samples=24, batch_size=4, micro_batches=4, setup="lightning")
+    rescales = case_of(uneven, "accumulation.tail").fixes[0]
+    (done,) = launch(
+        SCRIPT, tmp_path, "page_validate", "page_accumulate", world=1,
+        PAGE_VALIDATE=validates.snippet, PAGE_ACCUMULATE=rescales.snippet,
+    )  # fmt: skip
+    assert sorted(value for batch in done["page_validate"] for value in batch) == list(range(9))
+    assert done["page_accumulate"] == pytest.approx([1.0, 1.0])

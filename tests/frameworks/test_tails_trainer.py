@@ -7,6 +7,7 @@ import pytest
 
 from ..needs import framework
 from ..tails.launch import launch
+from ..tails.pages import page_fixes
 from ..tails.said import case_of
 from ..tails.test_layouts import assert_same
 
@@ -81,3 +82,11 @@ def test_layouts(alone, seen, ranks):
             drop_last=drop,
         )
         assert_same(report.layout, real, num_samples)
+
+
+def test_page_code(tmp_path):
+    """Training drops the sample that is left over, and every sample is predicted."""
+    ((_, _, fix, _),) = page_fixes("trainer")
+    (done,) = launch(SCRIPT, tmp_path, "page_code", world=1, PAGE_CODE=fix.snippet)
+    assert done["page_code"]["trained"] == [4, 4]
+    assert done["page_code"]["predicted"] == 9

@@ -11,6 +11,9 @@
  *     power_mw, ...      a value (see the calls of `setting` below for names and defaults)
  *     1.power_mw         the same for GPU 1 only
  *
+ * mig=1 partitions a GPU, parts=2 says into how many parts. Power, energy, temperature, clocks and
+ * utilisation are those of a whole GPU: of a part they are NOT_SUPPORTED, as the manual says.
+ *
  * Compile: cc -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 -o libnvidia-ml.so.1 stub_nvml.c -lpthread
  */
 
@@ -32,15 +35,16 @@ enum {
 };
 
 #define MAX_GPUS 8
+#define MAX_PARTS 7
 #define MAX_ENTRIES 256
 #define NOT_AVAILABLE 0xffffffffffffffffULL
 #define MIB (1024ULL * 1024)
 
-typedef struct { int index; } Gpu;
-typedef struct { int index; double at_s; } GpmSample;
+typedef struct { int index, part; } Gpu; /* part: 1 to 7 of a partitioned GPU, 0 for the whole */
+typedef struct { int index, part; double at_s; } GpmSample;
 typedef struct { char name[80]; long long value; } Entry;
 
-static Gpu gpus[MAX_GPUS] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
+static Gpu gpus[MAX_GPUS], parts[MAX_GPUS][MAX_PARTS];
 static Entry settings[MAX_ENTRIES], calls[MAX_ENTRIES];
 static int num_settings, num_calls, num_inits, num_gpm_samples;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -88,6 +92,13 @@ long long stub_nvml_calls(const char *name) {
 
 /* GPM buffers that were allocated and not freed. */
 int stub_nvml_gpm_samples(void) { return num_gpm_samples; }
+
+__attribute__((constructor)) static void number_gpus(void) {
+    for (int i = 0; i < MAX_GPUS; i++) {
+        gpus[i].index = i;
+        for (int j = 0; j < MAX_PARTS; j++) parts[i][j] = (Gpu){i, j + 1};
+    }
+}
 
 __attribute__((constructor)) static void read_environment(void) {
     const char *text = getenv("STUB_NVML");
@@ -140,6 +151,11 @@ static int enter(const char *function) {
     do {                                             \
         ENTER_UNREADY;                               \
         if (num_inits == 0) return UNINITIALIZED;    \
+    } while (0)
+#define WHOLE_ONLY(gpu)                              \
+    do {                                             \
+        ENTER;                                       \
+        if ((gpu)->part) return NOT_SUPPORTED;       \
     } while (0)
 
 static double now_s(void) {
@@ -203,18 +219,28 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Gpu **gpu) {
 }
 
 static void write_uuid(const Gpu *gpu, char *text, size_t length) {
-    snprintf(text, length, "GPU-0000000%d-1111-2222-3333-444444444444", gpu->index);
+    snprintf(text, length, "%s-0000000%d-1111-2222-3333-44444444444%d", gpu->part ? "MIG" : "GPU",
+             gpu->index, gpu->part ? gpu->part : 4);
+}
+
+static long long num_parts(const Gpu *gpu) {
+    return setting(gpu, "mig", 0) == 1 ? setting(gpu, "parts", 2) : 0;
+}
+
+static int has_uuid(Gpu *gpu, const char *uuid, Gpu **answer) {
+    char own[96];
+    write_uuid(gpu, own, sizeof own);
+    if (strcmp(own, uuid) != 0) return 0;
+    *answer = gpu;
+    return 1;
 }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, Gpu **gpu) {
     ENTER;
     for (int i = 0; i < setting(NULL, "gpus", 1); i++) {
-        char own[96];
-        write_uuid(&gpus[i], own, sizeof own);
-        if (strcmp(own, uuid) == 0) {
-            *gpu = &gpus[i];
-            return SUCCESS;
-        }
+        if (has_uuid(&gpus[i], uuid, gpu)) return SUCCESS;
+        for (int j = 0; j < num_parts(&gpus[i]); j++)
+            if (has_uuid(&parts[i][j], uuid, gpu)) return SUCCESS;
     }
     return NOT_FOUND;
 }
@@ -225,9 +251,49 @@ int nvmlDeviceGetUUID(Gpu *gpu, char *text, unsigned length) {
     return SUCCESS;
 }
 
+/* `alike=1`: all have the same name. */
 int nvmlDeviceGetName(Gpu *gpu, char *text, unsigned length) {
     ENTER;
-    snprintf(text, length, "Stub GPU %d", gpu->index);
+    if (gpu->part)
+        snprintf(text, length, "Stub GPU MIG 1g.2gb");
+    else if (setting(NULL, "alike", 0))
+        snprintf(text, length, "Stub GPU");
+    else
+        snprintf(text, length, "Stub GPU %d", gpu->index);
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(Gpu *gpu, unsigned *count) {
+    ENTER;
+    if (gpu->part || setting(gpu, "mig", 0) < 0) return NOT_SUPPORTED;
+    *count = MAX_PARTS;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(Gpu *gpu, unsigned index, Gpu **part) {
+    ENTER;
+    if (index >= num_parts(gpu)) return NOT_FOUND;
+    *part = &parts[gpu->index][index];
+    return SUCCESS;
+}
+
+int nvmlDeviceIsMigDeviceHandle(Gpu *gpu, unsigned *is_part) {
+    ENTER;
+    *is_part = gpu->part != 0;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Gpu *part, Gpu **gpu) {
+    ENTER;
+    *gpu = &gpus[part->index];
+    return SUCCESS;
+}
+
+/* Numbers of GPU instances are not places: the first here is 8. */
+int nvmlDeviceGetGpuInstanceId(Gpu *part, unsigned *id) {
+    ENTER;
+    if (!part->part) return NOT_SUPPORTED;
+    *id = 7 + part->part;
     return SUCCESS;
 }
 
@@ -242,7 +308,7 @@ int nvmlDeviceGetMemoryInfo(Gpu *gpu, Memory *memory) {
 }
 
 int nvmlDeviceGetMigMode(Gpu *gpu, unsigned *current, unsigned *pending) {
-    ENTER;
+    WHOLE_ONLY(gpu);
     long long mode = setting(gpu, "mig", 0);
     if (mode < 0) return NOT_SUPPORTED;
     *current = *pending = (unsigned)mode;
@@ -254,28 +320,28 @@ int nvmlDeviceGetMigMode(Gpu *gpu, unsigned *current, unsigned *pending) {
 typedef struct { unsigned gpu, memory; } Utilization;
 
 int nvmlDeviceGetUtilizationRates(Gpu *gpu, Utilization *utilization) {
-    ENTER;
+    WHOLE_ONLY(gpu);
     utilization->gpu = (unsigned)setting(gpu, "utilization_pct", 87);
     utilization->memory = 40;
     return SUCCESS;
 }
 
 int nvmlDeviceGetPowerUsage(Gpu *gpu, unsigned *milliwatts) {
-    ENTER;
+    WHOLE_ONLY(gpu);
     *milliwatts = (unsigned)setting(gpu, "power_mw", 250000);
     return SUCCESS;
 }
 
 /* Without a setting it runs at 250 W, as the real one would. */
 int nvmlDeviceGetTotalEnergyConsumption(Gpu *gpu, unsigned long long *millijoules) {
-    ENTER;
+    WHOLE_ONLY(gpu);
     long long fixed = setting(gpu, "energy_mj", -1);
     *millijoules = fixed >= 0 ? (unsigned long long)fixed : (unsigned long long)(250e3 * now_s());
     return SUCCESS;
 }
 
 int nvmlDeviceGetTemperature(Gpu *gpu, unsigned sensor, unsigned *celsius) {
-    ENTER;
+    WHOLE_ONLY(gpu);
     (void)sensor;
     *celsius = (unsigned)setting(gpu, "temperature_c", 61);
     return SUCCESS;
@@ -284,32 +350,32 @@ int nvmlDeviceGetTemperature(Gpu *gpu, unsigned sensor, unsigned *celsius) {
 typedef struct { unsigned version, sensor; int celsius; } Temperature;
 
 int nvmlDeviceGetTemperatureV(Gpu *gpu, Temperature *temperature) {
-    ENTER;
+    WHOLE_ONLY(gpu);
     temperature->celsius = (int)setting(gpu, "temperature_c", 61);
     return SUCCESS;
 }
 
 int nvmlDeviceGetClockInfo(Gpu *gpu, unsigned kind, unsigned *mhz) {
-    ENTER;
+    WHOLE_ONLY(gpu);
     if (kind != 1) return INVALID_ARGUMENT; /* 1: multiprocessors */
     *mhz = (unsigned)setting(gpu, "sm_mhz", 1500);
     return SUCCESS;
 }
 
 int nvmlDeviceGetCurrentClocksEventReasons(Gpu *gpu, unsigned long long *bits) {
-    ENTER;
+    WHOLE_ONLY(gpu);
     *bits = (unsigned long long)setting(gpu, "throttle", 0);
     return SUCCESS;
 }
 
 int nvmlDeviceGetCurrentClocksThrottleReasons(Gpu *gpu, unsigned long long *bits) {
-    ENTER;
+    WHOLE_ONLY(gpu);
     *bits = (unsigned long long)setting(gpu, "throttle", 0);
     return SUCCESS;
 }
 
 int nvmlDeviceGetPcieThroughput(Gpu *gpu, unsigned counter, unsigned *kb_per_s) {
-    ENTER;
+    WHOLE_ONLY(gpu);
     *kb_per_s = (unsigned)setting(gpu, counter == 0 ? "pcie_tx_kb" : "pcie_rx_kb", 7000);
     return SUCCESS;
 }
@@ -344,7 +410,7 @@ typedef struct { unsigned id; int code; double value; MetricInfo info; } Metric;
 typedef struct { unsigned version, count; GpmSample *first, *last; Metric metrics[]; } GpmQuery;
 
 int nvmlGpmQueryDeviceSupport(Gpu *gpu, GpmSupport *support) {
-    ENTER;
+    WHOLE_ONLY(gpu);
     support->is_supported = setting(gpu, "gpm", 1) != 0;
     return SUCCESS;
 }
@@ -365,9 +431,16 @@ int nvmlGpmSampleFree(GpmSample *sample) {
 
 int nvmlGpmSampleGet(Gpu *gpu, GpmSample *sample) {
     ENTER;
-    if (!setting(gpu, "gpm", 1)) return NOT_SUPPORTED;
-    sample->index = gpu->index;
-    sample->at_s = now_s();
+    if (gpu->part || !setting(gpu, "gpm", 1)) return NOT_SUPPORTED;
+    *sample = (GpmSample){gpu->index, 0, now_s()};
+    return SUCCESS;
+}
+
+int nvmlGpmMigSampleGet(Gpu *gpu, unsigned instance, GpmSample *sample) {
+    ENTER;
+    if (gpu->part || !setting(gpu, "gpm", 1)) return NOT_SUPPORTED;
+    if (instance < 8 || instance >= 8 + num_parts(gpu)) return INVALID_ARGUMENT;
+    *sample = (GpmSample){gpu->index, (int)instance - 7, now_s()};
     return SUCCESS;
 }
 
@@ -382,6 +455,7 @@ int nvmlGpmMetricsGet(GpmQuery *query) {
         char name[32];
         snprintf(name, sizeof name, "gpm.%u", metric->id);
         metric->value = setting(gpu, name, (50 + metric->id) * 1000LL) / 1000.0;
+        metric->value += query->first->part; /* so that a part can be told from the whole */
         snprintf(name, sizeof name, "gpm_nan.%u", metric->id);
         if (setting(gpu, name, 0)) metric->value = NAN;
         snprintf(name, sizeof name, "gpm_code.%u", metric->id);

@@ -9,6 +9,7 @@ from batchadvisor.session.device_choice import chosen_gpus
 def three(stub, monkeypatch):
     """Three GPUs."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # the stub's GPUs are unlike
     stub.set(gpus=3)
 
 
@@ -26,11 +27,11 @@ def test_all_and_some(three):
 
 def test_one_of_each_model(three, monkeypatch):
     import msgspec
-    from batchadvisor.session import device_choice
+    from batchadvisor.session import target
 
-    found = device_choice.devices()
+    found = target.devices()
     same = [msgspec.structs.replace(one, name="T4" if one.index else "A100") for one in found]
-    monkeypatch.setattr(device_choice, "devices", lambda: same)
+    monkeypatch.setattr(target, "devices", lambda: same)
     assert names("distinct") == ["cuda-0", "cuda-1"]
     assert [one.model for one in chosen_gpus("all")] == ["A100", "T4", "T4"]
 
@@ -43,9 +44,11 @@ def test_each_is_pinned_by_its_uuid(three):
 
 def test_what_is_hidden_is_not_taken(three, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert names("all") == ["cuda-1"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen_gpus("1")[0].option.removeprefix("cuda:"))
-    assert names("all") == ["cuda-1"]
+    (only,) = chosen_gpus("all")
+    assert (only.name, only.model) == ("cuda-0", "Stub GPU 1")  # numbers are those of torch
+    assert chosen_gpus("0") == (only,)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", only.option.removeprefix("cuda:"))
+    assert chosen_gpus("all") == (only,)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(UsageError, match="no GPU"):
         chosen_gpus("all")

@@ -1,7 +1,12 @@
 """Each group of counters of a window: what it says, and what it says instead."""
 
+import os
+import time
+
 import pytest
-from batchadvisor.probes import nvml
+from batchadvisor.probes import nvml, nvml_counters, nvml_window
+from batchadvisor.records import GPU_SETTINGS
+from batchadvisor.session.counters import GpuWatch, doubts_of
 
 from .windows import GPM, MIB, PCIE, QUIET, missing, window
 
@@ -173,6 +178,77 @@ class TestAveragedValues:
             assert missing(sampler.end()) == set()
 
 
+def test_how_often_the_energy_counter_moves():
+    def samples(*millijoules):
+        return [
+            nvml.Sample(time_s=number / 10, energy_j=value)
+            for number, value in enumerate(millijoules)
+        ]
+
+    assert nvml_window.energy_update_s(samples(1, 2, 3, 4, 5)) is None  # faster than that
+    assert nvml_window.energy_update_s(samples(1, 1, 2, 2, 3)) == pytest.approx(0.2)
+    assert nvml_window.energy_update_s(samples(1, 1, 1)) is None
+    assert nvml_window.energy_update_s([]) is None
+
+
+class TestTheEnd:
+    """The window ends with the timed steps, whatever runs between them and the reading."""
+
+    def test_what_comes_after_it_is_left_out(self, stub, clock, wait_until):
+        stub.set(utilization_pct=90, power_mw=300_000, energy_mj=1000)
+        with nvml.NvmlSampler(0, clock=clock, period_s=0.5) as sampler:
+            wait_until(sampler.samples)
+            clock.advance(0.001)
+            sampler.begin(steady_s=2.0)
+            clock.advance(0.6)
+            wait_until(lambda: len(sampler.samples()) == 2)
+            ended_s = clock()
+            stub.set(utilization_pct=1, power_mw=60_000, energy_mj=9000)
+            clock.advance(1.0)  # a profiler starts
+            wait_until(lambda: len(sampler.samples()) == 3)
+            counters = sampler.end(ended_s)
+        assert counters.window_s == pytest.approx(0.6)
+        assert (counters.utilization_pct, counters.power_w) == (90, 300)
+        assert counters.energy_j is None
+        assert "1.00 s after the timed steps" in counters.unavailable["energy_j"]
+        assert counters.sm_active_pct is None
+
+    def test_a_message_takes_a_moment(self, stub, clock):
+        stub.set(energy_mj=1000)
+        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+            sampler.begin(steady_s=2.0)
+            clock.advance(3.0)
+            ended_s = clock()
+            clock.advance(0.01)
+            stub.set(energy_mj=601_000)
+            counters = sampler.end(ended_s)
+        assert counters.window_s == pytest.approx(3.0)
+        assert counters.energy_j == 600
+
+    def test_an_end_before_the_begin_or_in_the_future(self, clock):
+        for at_s in (0.0, 1e9):
+            with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+                sampler.begin()
+                clock.advance(0.05)
+                assert 0 <= sampler.end(at_s).window_s <= 0.05 + 1e-9
+
+
+def test_the_watch_ends_with_the_timed_steps(stub):
+    """A worker's stamp ends it, in whatever phase it comes."""
+    watch = GpuWatch([0])
+    watch.follow(os.getpid())
+    try:
+        watch.phase("timing")
+        time.sleep(0.05)
+        ended_s = time.monotonic()
+        time.sleep(0.2)
+        watch.phase("timing", ended_s)
+        assert not watch._open
+        assert watch._counters.window_s == pytest.approx(0.05, abs=0.05)
+    finally:
+        watch.close()
+
+
 class TestThrottle:
     def test_share_and_order(self, stub, clock, wait_until):
         with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
@@ -188,11 +264,22 @@ class TestThrottle:
             counters = sampler.end()
         assert counters.throttle_reasons == ("sw_power_cap", "sw_thermal_slowdown")
         assert counters.num_samples == 4
-        assert counters.throttled_pct == 50.0
+        assert counters.throttled_pct == 25.0  # a power cap is how it is set up
         assert sampler.samples()[-1].throttle_reasons == ("gpu_idle",)
 
-    def test_a_setting_is_no_limit(self, stub, clock):
-        stub.set(throttle=0x2)
+    @pytest.mark.parametrize("bit", [0x2, 0x4, 0x10, 0x100])
+    def test_a_setting_is_no_limit(self, stub, clock, bit):
+        stub.set(throttle=bit)
         counters = window(clock)
-        assert counters.throttle_reasons == ("applications_clocks_setting",)
+        assert counters.throttle_reasons == nvml_counters.decode_throttle(bit)
+        assert set(counters.throttle_reasons) <= GPU_SETTINGS.keys()
         assert counters.throttled_pct == 0.0
+        assert doubts_of(counters) == []
+
+    @pytest.mark.parametrize("bit", [0x8, 0x20, 0x40, 0x80])
+    def test_a_limit_is_a_doubt(self, stub, clock, bit):
+        stub.set(throttle=bit | 0x4)  # and its power cap, of which nothing is said
+        counters = window(clock)
+        name = nvml_counters.decode_throttle(bit)[0]
+        assert counters.throttled_pct == 100.0
+        assert doubts_of(counters) == [f"the GPU was slowed down: {name}"]

@@ -7,8 +7,9 @@ import time
 
 import msgspec
 import pytest
-from batchadvisor.records import Trial
-from batchadvisor.session.counters import GpuWatch
+from batchadvisor.probes.messages import GpuInUse
+from batchadvisor.records import Counters, DeviceInfo, Trial
+from batchadvisor.session.counters import GpuWatch, of_all
 from batchadvisor.session.store import RunStore
 
 from ..on_paper import trial_of
@@ -21,17 +22,17 @@ def watched(stub, tmp_path):
     """Runs a timed phase in which the energy counter rises; returns the trial."""
     import pynvml
 
-    def run(**settings):
+    def run(lasts_s=0.4, **settings):
         stub.set(**settings)
         pynvml.nvmlInit()
         uuid = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(0))
         pynvml.nvmlShutdown()
-        watch = GpuWatch(uuid)
+        watch = GpuWatch([uuid])
         watch.follow(os.getpid())
         try:
             watch.phase("warming up")
             watch.phase("timing")
-            time.sleep(0.4)
+            time.sleep(lasts_s)
             watch.phase("profiling")
             return watch.into(TRIAL, RunStore(tmp_path))
         finally:
@@ -43,27 +44,27 @@ def watched(stub, tmp_path):
 @pytest.mark.parametrize("step", [1, 2])
 def test_an_end_that_ctrl_c_cut_short_is_made_again(stub, monkeypatch, step):
     """In the window of a trial, or in that of the whole run."""
-    watch = GpuWatch("any")
+    watch = GpuWatch(["any"])
     watch.follow(os.getpid())
     watch.phase("timing")
-    sampler = watch._sampler
+    (sampler,) = watch._samplers
     real, calls = sampler._close, []
 
-    def interrupted(window):
+    def interrupted(window, at_s=None):
         calls.append(window)
         if len(calls) == step:
             raise KeyboardInterrupt
-        return real(window)
+        return real(window, at_s)
 
     monkeypatch.setattr(sampler, "_close", interrupted)
     with pytest.raises(KeyboardInterrupt):
         watch.close()
     watch.close()
-    assert watch._sampler is None
+    assert not watch._samplers
 
 
 def test_samples_per_joule(watched):
-    trial = watched()
+    trial = watched(lasts_s=2.1)
     counters = trial.counters
     power = counters.energy_j / counters.window_s
     assert power == pytest.approx(250, rel=0.2)  # what the stand-in says
@@ -71,7 +72,42 @@ def test_samples_per_joule(watched):
     assert msgspec.json.decode(msgspec.json.encode(trial), type=Trial) == trial
 
 
+def test_a_short_window_has_energy_and_no_verdict_on_it(watched):
+    trial = watched()
+    assert trial.counters.energy_j is not None
+    assert trial.samples_per_joule is None
+
+
 def test_neither(watched):
     trial = watched(nvmlDeviceGetTotalEnergyConsumption=3, nvmlDeviceGetPowerUsage=3)
     assert trial.samples_per_joule is None
     assert set(trial.counters.unavailable) >= {"energy_j", "power_w"}
+
+
+def test_all_gpus_of_a_script_together(stub):
+    """A script on two GPUs takes the energy of both; a limit on either slows its steps."""
+    stub.set(gpus=3, **{"0.power_mw": 100_000, "2.power_mw": 300_000, "2.throttle": 0x20})
+    uuids = [f"GPU-0000000{number}-1111-2222-3333-444444444444" for number in (0, 2)]
+    device = DeviceInfo(
+        kind="cuda", name="x", uuid=uuids[0], total_bytes=1, capacity_bytes=1, capacity_source=""
+    )
+    watch = GpuWatch.for_device(device, [GpuInUse(index=at, uuid=uuids[at]) for at in (0, 1)])
+    watch.follow(os.getpid())
+    try:
+        watch.phase("warming up")
+        watch.phase("timing")
+        time.sleep(0.3)
+        watch.phase("profiling")
+        counters = watch._counters
+    finally:
+        watch.close()
+    assert counters.energy_j == pytest.approx(2 * 250 * counters.window_s, rel=0.3)
+    assert counters.throttle_reasons == ("sw_thermal_slowdown",)
+
+
+def test_a_gpu_without_a_counter_leaves_the_sum_unknown():
+    known = Counters(energy_j=5.0, power_w=3.0)
+    silent = Counters(power_w=4.0, unavailable={"energy_j": "Not Supported"})
+    together = of_all([known, silent])
+    assert (together.energy_j, together.power_w) == (None, 7.0)
+    assert together.unavailable["energy_j"] == "of GPU 1 of 2: Not Supported"

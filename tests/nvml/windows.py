@@ -20,9 +20,14 @@ def missing(counters):
     return empty
 
 
-def window(clock, lasted_s=5.0, **options):
-    """The counters of one window on a clock that jumps."""
-    with nvml.NvmlSampler(0, clock=clock, **QUIET, **options) as sampler:
+def window_of(gpu, clock, lasted_s=5.0, **options):
+    """The counters of one window of a GPU on a clock that jumps."""
+    with nvml.NvmlSampler(gpu, clock=clock, **QUIET, **options) as sampler:
         sampler.begin()
         clock.advance(lasted_s)
         return sampler.end()
+
+
+def window(clock, lasted_s=5.0, **options):
+    """The same of the first GPU."""
+    return window_of(0, clock, lasted_s, **options)

@@ -78,6 +78,63 @@ class TestListsOfSamples:
             )
 
 
+def detections(num):
+    """Images of one size and targets with a few boxes, as datasets of detection give them."""
+    return [
+        (
+            torch.zeros(3, 16, 16),
+            {"boxes": torch.zeros(1 + place % 5, 4), "labels": torch.zeros(1 + place % 5)},
+        )
+        for place in range(num)
+    ]
+
+
+DETECTION = {
+    "images and targets": lambda n: tuple(zip(*detections(n), strict=True)),
+    "two lists": lambda n: [list(one) for one in zip(*detections(n), strict=True)],
+    "as they came": detections,
+    "images and labels": lambda n: tuple(zip(*[(x, 3) for x, _ in detections(n)], strict=True)),
+    "image and label": lambda n: [(x, 3) for x, _ in detections(n)],
+    "images and a tensor": lambda n: ([x for x, _ in detections(n)], torch.zeros(n)),
+    "image and mask": lambda n: tuple(zip(*[(x, x) for x, _ in detections(n)], strict=True)),
+    "dict of lists": lambda n: {"x": [x for x, _ in detections(n)], "id": list(range(n))},
+    "targets": lambda n: [y for _, y in detections(n)],
+}
+PARTS = {
+    "crops": lambda n: [torch.zeros(n, 3, 8, 8) for _ in range(16)],
+    "crops and labels": lambda n: ([torch.zeros(n, 3, 8, 8) for _ in range(16)], torch.zeros(n)),
+    "two dicts": lambda n: [{"ids": torch.zeros(n, 7)}, {"labels": torch.zeros(n)}],
+}
+
+
+class TestCounted:
+    """Axes of an image and of its boxes are as long as a batch by accident."""
+
+    @pytest.mark.parametrize("size", [3, 4, 16])
+    @pytest.mark.parametrize("make", (DETECTION | PARTS).values(), ids=(DETECTION | PARTS).keys())
+    def test_one_size_that_is_known(self, make, size):
+        gauge = BatchGauge()
+        gauge.learn(make(size), size)
+        for num in (size, size, 1, size - 1, 40):
+            assert gauge.read(make(num)) == num
+
+    @pytest.mark.parametrize("make", (DETECTION | PARTS).values(), ids=(DETECTION | PARTS).keys())
+    def test_no_size_that_is_known(self, make):
+        gauge = BatchGauge()
+        for num in (16, 1, 7, 100):
+            assert gauge.read(make(num)) == num
+
+    @pytest.mark.parametrize("kind", [list, tuple])
+    def test_images_alone_may_be_anything(self, kind):
+        def make(num):
+            return kind(x for x, _ in detections(num))
+
+        assert BatchGauge().read(make(16)) is None
+        gauge = BatchGauge()
+        gauge.learn(make(16), 16)
+        assert [gauge.read(make(num)) for num in (16, 4, 3, 1)] == [16, 4, 3, 1]
+
+
 class TestLearnt:
     @pytest.mark.parametrize("make", SHAPES.values(), ids=SHAPES.keys())
     def test_every_size_is_read(self, make):

@@ -6,7 +6,7 @@ import sys
 import threading
 
 import pytest
-from batchadvisor.probes.interrupts import ENDING, held_back, like_ctrl_c
+from batchadvisor.probes.interrupts import ENDING, cause_of, held_back, like_ctrl_c, signal_of
 
 
 def test_it_comes_after_the_block():
@@ -54,6 +54,22 @@ def test_one_that_comes_too_late_to_be_held_is_heard():
 def test_an_error_of_the_block_passes():
     with pytest.raises(FileNotFoundError), held_back():
         raise FileNotFoundError
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")],
+)
+def test_who_interrupted_is_known(number, name):
+    before = like_ctrl_c()
+    try:
+        with pytest.raises(KeyboardInterrupt) as pressed:
+            signal.raise_signal(number)
+    finally:
+        for changed, handler in before.items():
+            signal.signal(changed, handler)
+    assert cause_of(pressed.value) == name
+    assert signal_of(pressed.value) == number
 
 
 def test_handlers_are_as_before():

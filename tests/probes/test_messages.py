@@ -10,6 +10,7 @@ from batchadvisor.probes.messages import (
     ChannelClosedError,
     Ended,
     Found,
+    GoOn,
     Hello,
     PairsResult,
     Progress,
@@ -87,6 +88,7 @@ FROM_WORKER = [
     Touched(files=(FileTouched(path="a", action="save (not written)"),)),
 ]
 TO_WORKER = [
+    GoOn(),
     RunPairs(batch_size=16, time_limit_s=2.5),
     RunTrial(
         request=TrialRequest(batch_size=16, kind="timed", purpose="confirm", fresh_process=True),

@@ -66,9 +66,21 @@ TRANSCRIBED = {
     "a mapped file": RuntimeError(
         "unable to mmap 400 bytes from file </torch_1>: Cannot allocate memory (12)"
     ),
-    "shared memory": RuntimeError(
-        "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that "
-        "dataloader's workers are out of shared memory. Insufficient shared memory (shm)"
+    "Triton": RuntimeError("Triton Error [CUDA]: out of memory"),
+    "Triton on HIP": RuntimeError("Triton Error [HIP]:  Code: 2, Messsage: out of memory"),
+    "Triton on HIP, later": RuntimeError("Triton Error [HIP]: Code: 2, Message: out of memory"),
+    "cuFFT": RuntimeError("cuFFT error: CUFFT_ALLOC_FAILED"),
+    "cuRAND": RuntimeError("curand error: CURAND_STATUS_ALLOCATION_FAILED"),
+    "cuDNN 9": RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+    "hipBLAS": RuntimeError(
+        "CUDA error: HIPBLAS_STATUS_ALLOC_FAILED when calling `hipblasCreate(handle)`"
+    ),
+    "hipFFT": RuntimeError("cuFFT error: HIPFFT_ALLOC_FAILED"),
+    "the HIP runtime": RuntimeError("HIP error: hipErrorOutOfMemory"),
+    "the CUDA runtime, by name": RuntimeError("cudaErrorMemoryAllocation: out of memory"),
+    "MIOpen": RuntimeError("miopen error: miopenStatusAllocFailed"),
+    "MIOpen's handle": RuntimeError(
+        "MIOpen Error: /src/hip/handlehip.cpp:70: Memory not available to allocate buffer: 65536"
     ),
     "a killed data worker": RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed."),
     "a data worker's own": RuntimeError(
@@ -90,6 +102,12 @@ UNCLEAR = {
     ),
     "cuDNN inside": RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"),
     "NCCL": DistBackendError("ncclUnhandledCudaError: Call to CUDA function failed."),
+    "cuDNN, a batch that is too large": RuntimeError(
+        "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a "
+        "non-contiguous input."
+    ),
+    "cuFFT inside": RuntimeError("cuFFT error: CUFFT_INTERNAL_ERROR"),
+    "MIOpen inside": RuntimeError("miopen error: miopenStatusUnknownError"),
 }
 """What libraries say without memory, and for other reasons: the allocator decides."""
 
@@ -103,7 +121,17 @@ BUGS = [
     accelerator_error("CUDA error: uncorrectable ECC error encountered"),
     RuntimeError("CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasSgemm`"),
     RuntimeError("cuDNN error: CUDNN_STATUS_BAD_PARAM"),
-    RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. non-contiguous input"),
+    RuntimeError(
+        "unable to allocate shared memory(shm) for file </torch_1>: No space left on device"
+    ),
+    RuntimeError("Triton Error [CUDA]: an illegal memory access was encountered"),
+    RuntimeError("Triton Error [HIP]:  Code: 1, Messsage: invalid argument"),
+    RuntimeError("cuFFT error: CUFFT_INVALID_SIZE"),
+    RuntimeError(
+        "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that "
+        "dataloader's workers are out of shared memory. Please try to raise your shared memory "
+        "limit."
+    ),
     RuntimeError("The size of tensor a (16) must match the size of tensor b (8)"),
     RuntimeError("mat1 and mat2 shapes cannot be multiplied (8x16 and 32x10)"),
     RuntimeError("Expected all tensors to be on the same device, cuda:0 and cpu!"),

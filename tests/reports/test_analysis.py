@@ -56,10 +56,11 @@ def report(rank, **changes):
         "trace": f"traces/rank{rank}.json.gz", "rank": rank, "world_size": 4, "device": rank,
         "device_name": "Synthetic GPU", "window_s": 0.1, "window_source": "steps", "step_s": 0.05,
         "step_source": "GPU end to GPU end", "profile": profile(), "verdict": VERDICT,
+        "input_pct": 5.0, "host_pct": 34.0, "synchronisation_pct": 0.0,
         "steps": tuple(
             StepTimes(name=f"ProfilerStep#{n}", window_s=0.05, host_s=0.048, busy_pct=60.0,
                       compute_pct=35.0, exposed_communication_pct=24.0, exposed_copy_pct=1.0,
-                      input_pct=5.0, host_pct=33.0)
+                      input_pct=5.0, host_pct=34.0)
             for n in (7, 8)
         ),
     }  # fmt: skip

@@ -48,6 +48,22 @@ def test_a_row_for_each_and_the_next_command(answer):
     assert "Findings" not in text
 
 
+def test_an_interrupted_device_did_not_fail(answer):
+    cut = DeviceRun(device="cuda-1", model="L4", folder="cuda-1", exit_code=130)
+    later = DeviceRun(device="cuda-2", model="L4")
+    broken = DeviceRun(device="cuda-3", model="T4", folder="cuda-3", exit_code=1)
+    record = DevicesRecord(
+        state="interrupted", started_at="", command=(), devices=(FIRST, cut, later, broken)
+    )
+    resume = ["batchadvisor run --resume out/cuda-1 --device cuda:1 train.py"]
+    text = render(record, {"cuda-0": answer}, folder="out", width=100, color=False, resume=resume)
+    endings = {one.split()[0]: one.split("  ")[-1] for one in text.splitlines() if "  cuda-" in one}
+    assert endings["cuda-1"] == "interrupted"
+    assert endings["cuda-2"] == "not begun"
+    assert endings["cuda-3"] == "failed"
+    assert f"Next: {resume[0]}" in text
+
+
 def test_a_weak_twin_is_a_warning_with_its_numbers(answer):
     weak = DeviceRun(device="cuda-1", model="T4", folder="cuda-1", check=check("weak", 40, 100))
     text = text_of(answer, FIRST, weak)

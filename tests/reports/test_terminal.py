@@ -10,13 +10,23 @@ from pathlib import Path
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.records import Fault, FileTouched, Finding, Goal, RunRecord, ScriptInfo, Turns
+from batchadvisor.records import (
+    Fault,
+    FileTouched,
+    Finding,
+    Goal,
+    RunRecord,
+    ScriptInfo,
+    TailCheck,
+    Turns,
+)
 from batchadvisor.reports.charts import throughput
 from batchadvisor.reports.sizes import size_rows
 from batchadvisor.reports.terminal import render
 from batchadvisor.session.store import read_record
 from rich.cells import cell_len
 
+from ..on_paper import discovery_of, record_of, trial_of
 from . import builders, samples
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -372,3 +382,34 @@ def test_what_only_a_listing_shows_is_not_laid_at_the_scripts_door():
     assert other.startswith("\n  write  notes.txt\n  By the script's databases")
     alone = shown((msgspec.structs.replace(record, files=(listed,)), advice))
     assert "What the script itself did" not in alone
+
+
+def test_an_endless_epoch_is_readable():
+    """A sampler of 10^10 draws, as makemore's."""
+    record = record_of(
+        [trial_of(32, 0.1)], discovery=discovery_of(native=32, num_samples=10_000_000_000)
+    )
+    text = render(record, advise(record), files=[], next_command="", width=100, color=False)
+    assert "10,000,000,000 samples in batches of 32: 312,500,000 optimizer steps" in text
+    assert " days " in text.partition("epoch time")[2].partition("\n")[0]
+
+
+def test_a_run_that_only_fitted_sizes_says_nothing_of_speed():
+    trials = [trial_of(8, peak=2**29), trial_of(32, ordinal=1, peak=2**30)]
+    record = record_of(trials, goal=Goal(kind="memory"))
+    text = render(record, advise(record), files=[], next_command="", width=100, color=False)
+    assert "Memory was measured, neither speed nor accuracy" in text
+    assert "Speed was measured" not in text
+
+
+def test_why_a_last_batch_failed_stands_once():
+    said = "ValueError: Expected more than 1 value per channel"
+    check = TailCheck(num_samples=1, outcome="exception", detail=said)
+    trials = [
+        trial_of(13, 0.1),
+        trial_of(1, ordinal=1, purpose="tail", outcome="exception", detail=said, tail=check),
+    ]
+    record = record_of(trials, discovery=discovery_of(native=13, num_samples=40))
+    text = render(record, advise(record), files=[], next_command="", width=160, color=False)
+    assert text.count("Expected more than 1 value") == 1
+    assert "A step of 1 sample was executed and failed, exception: see Findings" in text

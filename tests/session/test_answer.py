@@ -5,10 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.records import Distribution, Goal, RankInfo, RunRecord, ScriptInfo
+from batchadvisor.records import Distribution, FileTouched, Goal, RankInfo, RunRecord, ScriptInfo
 from batchadvisor.session.answer import discovery_text, next_command
 
-from ..on_paper import discovery_of, record_of
+from ..on_paper import discovery_of, failure_of, record_of, trial_of
 
 
 @pytest.mark.parametrize(
@@ -71,15 +71,20 @@ def test_it_starts_as_many_ranks_again(launcher, typed, said):
 
 
 def test_no_command_goes_on_with_a_live_function():
-    record = RunRecord(
+    record = record_of(
+        [trial_of(8, 0.1, peak=1e9)],
         state="interrupted",
-        started_at="2026-11-21T00:00:00+00:00",
         command=("batchadvisor.probe", "step"),
         script=ScriptInfo(path="step"),
-        goal=Goal(),
     )
     command = next_command(record, advise(record), Path("out"))
     assert command == "batchadvisor advise --goal memory out"
+
+
+@pytest.mark.parametrize("kind", ["knee", "memory"])
+def test_no_goal_leads_to_another_that_has_no_answer_either(kind):
+    record = record_of([failure_of(4), failure_of(1)], goal=Goal(kind=kind))
+    assert next_command(record, advise(record), Path("out")) == ""
 
 
 @pytest.mark.parametrize(
@@ -98,6 +103,17 @@ def test_a_dry_run_says_what_a_step_is():
     unknown = discovery_of(micro_batches=3, unavailable={"optimizer_steps": "not as many"})
     text = discovery_text(unknown, device)
     assert "Step: not known of how many samples: not as many; " in text
+
+
+def test_a_dry_run_names_the_files_that_were_written():
+    files = [
+        FileTouched(path="out/cache.bin", action="write"),
+        FileTouched(path="model.pt", action="save (not written)"),
+    ]
+    text = discovery_text(discovery_of(), record_of().device, files)
+    assert "What the script itself did to files\n  write  out/cache.bin" in text
+    assert "Saves not written: model.pt." in text
+    assert "files" not in discovery_text(discovery_of(), record_of().device)
 
 
 def test_what_a_dry_run_shows_of_the_script_obeys_no_terminal():

@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from batchadvisor.probes.messages import Ended, Raised
 from batchadvisor.probes.supervisor import over
 from batchadvisor.session.failures import error_of, nothing_fits
 from batchadvisor.session.options import RunOptions
 
-from ..on_paper import discovery_of, record_of, trial_of
+from ..on_paper import discovery_of, loader_of, record_of, trial_of
 
 SAID = (
     "Error initializing torch.distributed using env:// rendezvous: environment variable {} "
@@ -59,6 +60,22 @@ def test_nothing_is_said_of_a_run_without_us(tmp_path):
     assert "Mend the script if it fails alone too" in error("KeyError", "'lr'", tmp_path)
 
 
+def test_a_script_whose_loader_gives_no_batch(tmp_path):
+    """Its own mean over no batches raises; why there were none stands beside it."""
+    loader = msgspec.structs.replace(loader_of(40, drop_last=True), batch_size=64)
+    raised = Raised(
+        kind="ZeroDivisionError", text="float division by zero", traceback="there",
+        out_of_memory=False, empty=loader,
+    )  # fmt: skip
+    options = RunOptions(script="a.py", arguments=())
+    said = str(error_of(over(raised), options, tmp_path, None))
+    assert "ZeroDivisionError" in said
+    assert "Take batch_size = 40, or leave drop_last out" in said
+    assert "40 samples, fewer than one batch of 64" in said
+    kept = msgspec.structs.replace(raised, empty=msgspec.structs.replace(loader, drop_last=False))
+    assert "drop_last" not in str(error_of(over(kept), options, tmp_path, None))
+
+
 def ended(tmp_path, *, num_steps, num_fetches):
     gone = over(Ended(exit_code=0, num_steps=num_steps, num_fetches=num_fetches, num_loaders=1))
     options = RunOptions(script="a.py", arguments=("--lr", "1"))
@@ -88,3 +105,24 @@ def test_a_script_that_counts_on_the_end_of_an_epoch(own):
     said = str(nothing_fits(record, "", Path("log")))
     assert "Mend the script if it fails alone too" in said
     assert "--template, and {batch_size} in its arguments" in said
+
+
+def test_a_script_that_gives_up_is_not_told_to_train_longer():
+    """`sys.exit(3)` in the middle of the loop is no end of an epoch."""
+    gone = over(Ended(exit_code=3, num_steps=12, num_fetches=12, num_loaders=1))
+    assert gone.outcome == "crashed"
+    bad = trial_of(16, outcome=gone.outcome, detail=gone.detail)
+    said = str(nothing_fits(record_of([bad]), "", Path("out/script.log")))
+    assert "exit code 3 after 12 optimizer steps" in said
+    assert "train longer" not in said
+    assert "out/script.log" in said
+    done = over(Ended(exit_code=0, num_steps=12, num_fetches=12, num_loaders=1))
+    bad = trial_of(16, outcome=done.outcome, detail=done.detail)
+    assert "train longer" in str(nothing_fits(record_of([bad]), "", Path("log")))
+
+
+def test_a_script_that_asks_for_input(tmp_path):
+    said = error("EOFError", "EOF when reading a line", tmp_path)
+    assert "a.py asks for input, and standard input is closed under run." in said
+    assert "Mend the script" not in said
+    assert "Mend the script" in error("EOFError", "Ran out of input", tmp_path)

@@ -1,6 +1,7 @@
 """The cases of one process, provoked with torch, and what the engine says of the same numbers."""
 
 import inspect
+import math
 from pathlib import Path
 
 import batchadvisor
@@ -327,6 +328,64 @@ def test_accumulation_in_a_plain_loop():
     assert found.evidence[0].value == 0.5
     whole = batchadvisor.tails(num_samples=32, batch_size=4, micro_batches=4)
     assert case_of(whole, "accumulation.tail") is None
+
+
+@pytest.mark.case("loader.below-one-batch", "an epoch of 4 samplers over 10 samples", "torch")
+def test_below_one_batch():
+    """4 ranks that ask for 8 samples each get 3; of two of them one step has less than asked."""
+    lengths = [
+        [
+            len(batch)
+            for batch in DataLoader(range(10), 8, sampler=DistributedSampler(range(10), 4, rank))
+        ]
+        for rank in range(4)
+    ]
+    assert lengths == [[3]] * 4
+    report = batchadvisor.tails(num_samples=10, batch_size=8, setup="ddp", num_ranks=4)
+    assert (report.layout.steps, report.layout.last) == (1, (3, 3, 3, 3))
+    found = case_of(report, "loader.below-one-batch")
+    assert not found.harmful  # there are no other steps that it could differ from
+    assert "32 samples over all ranks" in found.message
+    assert found.fixes[0].changes["batch_size"] == 2
+    whole = batchadvisor.tails(num_samples=32, batch_size=8, setup="ddp", num_ranks=4)
+    assert case_of(whole, "loader.below-one-batch") is None
+
+
+@pytest.mark.case("loss.contrastive", "InfoNCE over batches of 64, 4 and 1", "torch")
+def test_contrastive():
+    """Nothing is learned: the loss is the logarithm of the batch, and of one sample it is none."""
+
+    def info_nce(count):
+        torch.manual_seed(0)
+        features = nn.Parameter(1e-3 * torch.randn(count, 16))
+        loss = nn.functional.cross_entropy(features @ features.T, torch.arange(count))
+        loss.backward()
+        return loss.item(), features.grad.abs().max().item()
+
+    for count in (64, 4):
+        assert info_nce(count)[0] == pytest.approx(math.log(count), rel=1e-3)
+    assert info_nce(1) == (0.0, 0.0)
+    model = ModelFacts(loss="contrastive")
+    report = batchadvisor.tails(num_samples=128 + 4, batch_size=64, model=model)
+    found = case_of(report, "loss.contrastive")
+    assert "3 negatives and not 63" in found.message
+    assert case_of(report, "loader.short") is None
+    assert not any("order" in fix.snippet for fix in found.fixes)  # a repeat is a false negative
+    half = batchadvisor.tails(num_samples=128 + 40, batch_size=64, model=model)
+    assert not case_of(half, "loss.contrastive").harmful
+
+
+@pytest.mark.case("loader.short", "under a summed loss every sample weighs alike", "torch")
+def test_loader_short_summed():
+    weights = nn.Parameter(torch.zeros(10))
+    optimizer = torch.optim.SGD([weights], lr=1.0)
+    for batch in DataLoader(range(10), 4):
+        optimizer.zero_grad()
+        weights[batch].sum().backward()
+        optimizer.step()
+    assert torch.equal(weights.detach(), torch.full((10,), -1.0))
+    report = batchadvisor.tails(num_samples=9, batch_size=4, model=ModelFacts(loss="sum"))
+    assert report.findings == ()
 
 
 @pytest.mark.case("compiled.shape", "graphs that torch.compile makes for two tails", "torch")

@@ -1,14 +1,17 @@
 """The engine as a whole: bad input, fixes, sweeps, sizes near by."""
 
 import random
+import re
 import time
 
 import batchadvisor
 import pytest
 from batchadvisor import ModelFacts, Pipeline
 from batchadvisor.advisor.tails.cases import BY_ID, CASES, case_of
-from batchadvisor.advisor.tails.engine import WHATEVER_THE_SIZE, nearest_clean, report_of, sweep
-from batchadvisor.advisor.tails.fixes import fixes, remedies
+from batchadvisor.advisor.tails.engine import report_of
+from batchadvisor.advisor.tails.remedies import REMEDIES
+from batchadvisor.advisor.tails.snippets import SNIPPETS
+from batchadvisor.advisor.tails.sweeps import WHATEVER_THE_SIZE, nearest_clean, sweep
 from batchadvisor.cli.tails import SETUPS
 from batchadvisor.errors import UsageError
 from batchadvisor.records import Setup
@@ -67,8 +70,6 @@ class TestEveryPipeline:
                 seen.add(one.id)
                 assert one.message
                 assert one.severity == BY_ID[one.id].severity
-                assert one.fixes, one.id
-                assert all("{" not in fix.snippet.replace("{i", "") for fix in one.fixes)
         assert len(seen) >= 18
 
     def test_sizes_near_by_are_clean(self):
@@ -78,31 +79,24 @@ class TestEveryPipeline:
                 (row,) = sweep(pipeline, [one.batch_size])
                 assert row.steps
                 assert set(row.ids) <= WHATEVER_THE_SIZE
-                assert row.weight == one.weight <= 2
+                assert row.weight == one.weight
+                assert one.weight <= 2 or pipeline.stage != "train"
 
 
 class TestCases:
     def test_numbers_and_names(self):
-        assert [one.number for one in CASES] == list(range(1, 31))
+        assert [one.number for one in CASES] == list(range(1, 33))
         assert case_of("14") is case_of("dataparallel.chunks") is CASES[13]
-        assert case_of("0") is case_of("31") is case_of("nothing") is None
+        assert case_of("0") is case_of("33") is case_of("nothing") is case_of("²") is None
 
     def test_every_remedy_is_used_and_every_use_is_one(self):
-        used = {name for one in CASES for name in one.fixes}
-        own = {name.partition(".")[0] for name in remedies() if name.startswith(("drop.", "fill."))}
-        assert used <= set(remedies())
-        assert {one for one in remedies() if not one.startswith(("drop.", "fill."))} <= used | own
+        assert {name for one in CASES for name in one.fixes} == set(REMEDIES)
 
-    @pytest.mark.parametrize("setup", SETUPS)
-    def test_snippets_are_python_or_a_command(self, setup):
-        pipeline = Pipeline(
-            num_samples=1000, batch_size=64, setup=setup, num_ranks=4,
-            model=ModelFacts(optimizer="SGD"),
-        )  # fmt: skip
-        for case in CASES:
-            for one in fixes(pipeline, *case.fixes):
-                if not one.snippet.startswith(("batchadvisor", "torchrun")):
-                    compile(one.snippet, case.id, "exec")
+    @pytest.mark.parametrize("name", SNIPPETS)
+    def test_snippets_are_python_or_a_command(self, name):
+        _, snippet = SNIPPETS[name]
+        if not snippet.startswith("torchrun"):
+            compile(re.sub(r"\{[a-z_]+\}", "name", snippet), name, "exec")
 
 
 BAD = [

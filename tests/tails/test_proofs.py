@@ -15,7 +15,7 @@ def test_the_stored_table_is_that_of_the_tests():
 def test_every_case_is_provoked_or_says_why_not():
     found = proofs()
     assert list(found) == [one.id for one in CASES]
-    assert len(found) == 30
+    assert len(found) == 32
     for name, own in found.items():
         assert own, name
         assert all(one.versions or one.how == "needs a GPU" for one in own), name

@@ -126,13 +126,38 @@ def test_copies(device):
 def test_idle(device):
     idle = device.idle
     assert (idle.total_s, idle.num_gaps) == (us(110), 4)
-    assert (idle.host_s, idle.tail_s) == (us(90), us(20))
-    assert idle.launch_latency_s == idle.dependency_s == idle.unknown_s == 0
+    assert (idle.host_s, idle.launch_latency_s, idle.tail_s) == (us(64), us(26), us(20))
+    assert idle.dependency_s == idle.unknown_s == 0
     assert idle.host_input_s == us(25)
-    assert idle.host_synchronize_s == us(10)
-    assert idle.host_launch_s == us(10)
+    assert idle.host_synchronize_s == 0
+    assert idle.host_launch_s == us(8)
     assert idle.host_call_s == us(4)
-    assert idle.host_other_s == us(41)
+    assert idle.host_other_s == us(27)
+
+
+def test_a_gap_is_divided_where_its_launch_returned(write):
+    """The host launches early in a long gap and then sits in a copy that waits for the device."""
+    events = [
+        kernel("before", 0, 10, 1, 1), kernel("after", 1000, 1010, 2, 1),
+        span("cuda_runtime", "hipLaunchKernel", -5, -4, correlation=1),
+        span("cuda_runtime", "hipLaunchKernel", 12, 15, correlation=2),
+        span("cuda_runtime", "hipMemcpyWithStream", 16, 1020, correlation=3),
+    ]  # fmt: skip
+    (device,) = analyse_file(write(events)).devices
+    assert (device.idle.host_s, device.idle.dependency_s) == (us(5), us(985))
+    assert device.idle.host_launch_s == us(3)
+
+
+def test_a_launch_call_that_lasts_is_the_hosts(write):
+    """It began before the gap: loading a module, say; the device waits for it all the same."""
+    events = [
+        kernel("before", 0, 100, 1, 1), kernel("after", 1605, 1700, 2, 1),
+        span("cuda_runtime", "cudaLaunchKernel", -5, -4, correlation=1),
+        span("cuda_runtime", "cudaLaunchKernel", 90, 1600, correlation=2),
+    ]  # fmt: skip
+    (device,) = analyse_file(write(events)).devices
+    assert (device.idle.host_s, device.idle.host_launch_s) == (us(1500), us(1500))
+    assert (device.idle.launch_latency_s, device.idle.dependency_s) == (us(5), 0)
 
 
 def test_breakdown(result):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import time
 
 import numpy as np
 import pytest
@@ -93,6 +94,35 @@ class TestShapes:
         trace = read_trace(write(events))
         assert [trace.names[i] for i in trace.operators.name] == [f"op{i}" for i in range(60)]
         assert not trace.losses.any
+
+    @pytest.mark.parametrize("place", ["after a comma", "before a comma", "in an event", "header"])
+    def test_spaces_between_events_are_read_in_linear_time(self, write, place):
+        """A valid file may hold any number of them, and each is to be looked at once or twice."""
+        texts = [json.dumps(event(name=f"op{i}")) for i in range(3)]
+        blank, header = " " * 40_000_000, '{"traceEvents": ['
+        between = ", "
+        if place == "after a comma":
+            between = "," + blank
+        elif place == "before a comma":
+            between = blank + ","
+        elif place == "in an event":
+            texts[1] = texts[1].replace(', "pid"', f', {blank} "pid"')
+        else:
+            header = "{" + blank + '"traceEvents": ['
+        path = write(header + between.join([", ".join(texts[:2]), texts[2]]) + "]}")
+        begin = time.process_time()
+        trace = read_trace(path)
+        assert time.process_time() - begin < 3
+        assert (len(trace.operators), trace.losses.any) == (3, False)
+
+    def test_damage_behind_spaces_is_found_where_it_is(self, write):
+        blank = " " * 9_000_000
+        good = ", ".join(json.dumps(event(name=f"op{i}")) for i in range(40_000))
+        text = f'{{"traceEvents": [{blank}{good}, {blank}'
+        path = write(text + json.dumps(event(name="an op")).replace("an op", 'an "op\\n') + "]}")
+        losses = read_trace(path).losses
+        assert losses.num_mended == 1
+        assert 9_000_000 + len(good) - (2 << 20) < losses.first_damage_byte <= len(text)
 
     def test_small_chunks_give_the_same_columns(self, recorded, monkeypatch):
         path = recorded / "small" / "a100_alexnet_cuda_sync_no_steps.json.gz"

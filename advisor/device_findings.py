@@ -1,0 +1,134 @@
+"""What the GPU's own counters and its allocator say beside the times."""
+
+from __future__ import annotations
+
+from ..records import GPU_SETTINGS, Evidence, Finding, Memory, RunRecord
+from ..units import format_bytes
+from .facts import ran
+
+SCATTERED_SHARE = 0.10
+"""Reserved memory above what was ever used in it, as a share of the capacity, that is named."""
+EXPANDABLE = "expandable segments"
+"""Stands in a memory's source where the allocator has them already."""
+_ALLOW_CUPTI = (
+    "allow CUPTI: as administrator load the module nvidia with "
+    "NVreg_RestrictProfilingToAdminUsers=0, or run as root; a container needs --cap-add=SYS_ADMIN "
+    "as well; under WSL2 the NVIDIA control panel of Windows allows it (manage GPU performance "
+    "counters)."
+)
+_LOOK_FOR_CUPTI = (
+    "look for CUPTI in the run's log, and whether batchadvisor doctor sees kernels; another "
+    "profiler (Nsight, DCGM) may hold it."
+)
+_REMEDY = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+
+
+def settings(record: RunRecord) -> list[Finding]:
+    """How the GPU was run while it was timed: no doubt, and good to know."""
+    named = [
+        name
+        for trial in record.trials
+        if trial.counters
+        for name in trial.counters.throttle_reasons
+    ]
+    seen = [name for name in GPU_SETTINGS if name in named]
+    if not seen:
+        return []
+    return [
+        Finding(
+            rule="gpu.settings",
+            severity="info",
+            message="the GPU ran below its highest clock under "
+            + " and under ".join(GPU_SETTINGS[name] for name in seen)
+            + ": that is how it is set up, and the sizes were timed so",
+            evidence=tuple(
+                Evidence(metric=f"windows with {name}", value=named.count(name)) for name in seen
+            ),
+        )
+    ]
+
+
+def retries(record: RunRecord, batch_size: int) -> list[Finding]:
+    """The allocator had to give memory back to the driver, which stops the GPU."""
+    num = max(
+        (memory.num_alloc_retries or 0 for memory in _memories(record, batch_size)), default=0
+    )
+    if not num:
+        return []
+    return [
+        Finding(
+            rule="memory.retries",
+            severity="warning",
+            message=f"the allocator flushed its cache {num} times at this size: memory is "
+            "too tight for full speed",
+            evidence=(Evidence(metric="allocation retries", value=num, threshold=0),),
+            remedy="a smaller size" + (f", or {_REMEDY}." if not _expandable(record) else "."),
+        )
+    ]
+
+
+def scattered(record: RunRecord, batch_size: int) -> list[Finding]:
+    """Much is reserved and never used: it lies in pieces that no request fits."""
+    capacity = record.device.capacity_bytes if record.device is not None else 0
+    gaps = [
+        (held.reserved_bytes - held.allocated_bytes, held.reserved_bytes, held.allocated_bytes)
+        for held in _memories(record, batch_size)
+        if held.reserved_bytes is not None and held.allocated_bytes is not None
+    ]
+    gap, reserved, used = min(gaps, default=(0, 0, 0))
+    if not capacity or gap < SCATTERED_SHARE * capacity:
+        return []
+    known = _expandable(record)
+    return [
+        Finding(
+            rule="memory.scattered",
+            severity="info",
+            message=f"torch reserves {format_bytes(reserved)} at batch {batch_size} and never uses "
+            f"more than {format_bytes(used)} of it at once: {format_bytes(gap)} lies between",
+            evidence=(
+                Evidence(
+                    metric="reserved and not used, share of the capacity",
+                    value=round(gap / capacity, 3),
+                    threshold=SCATTERED_SHARE,
+                ),
+            ),
+            remedy="" if known else f"try {_REMEDY}: pieces then join, and a larger size may fit.",
+        )
+    ]
+
+
+def unseen(record: RunRecord) -> list[Finding]:
+    """The profiler saw nothing of the GPU: why, and what allows it."""
+    if record.device is None or record.device.kind != "cuda":
+        return []
+    blind = [
+        trial.profile
+        for trial in record.trials
+        if trial.profile is not None and trial.profile.trace and trial.profile.busy_pct is None
+    ]
+    if not blind:
+        return []
+    reason = blind[-1].unavailable.get("busy_pct", "it does not say why")
+    refused = "INSUFFICIENT_PRIVILEGES" in reason
+    return [
+        Finding(
+            rule="profile.no_gpu",
+            severity="warning",
+            message=f"the profiler saw nothing of the GPU ({reason}): what limits the step is "
+            "told by times alone",
+            evidence=(Evidence(metric="windows without the GPU", value=len(blind)),),
+            remedy=_ALLOW_CUPTI if refused else _LOOK_FOR_CUPTI,
+        )
+    ]
+
+
+def _expandable(record: RunRecord) -> bool:
+    return any(EXPANDABLE in trial.memory.peak_source for trial in ran(record) if trial.memory)
+
+
+def _memories(record: RunRecord, batch_size: int) -> list[Memory]:
+    return [
+        trial.memory
+        for trial in ran(record)
+        if trial.batch_size == batch_size and trial.memory is not None
+    ]

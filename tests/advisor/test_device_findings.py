@@ -1,0 +1,68 @@
+"""What the GPU's counters and its allocator say beside the times."""
+
+import msgspec
+import pytest
+from batchadvisor.advisor.findings import findings_of
+from batchadvisor.probes.devices import _with_segments
+from batchadvisor.records import Counters, DeviceInfo, Memory
+
+from ..on_paper import record_of, trial_of
+
+GIB = 1024**3
+GPU = DeviceInfo(
+    kind="cuda", name="A100", total_bytes=80 * GIB, capacity_bytes=80 * GIB, capacity_source=""
+)
+
+
+def findings(*trials):
+    record = msgspec.structs.replace(record_of(trials), device=GPU)
+    return {one.rule: one for one in findings_of(record, 64, None, None)}
+
+
+def test_settings_are_information():
+    counters = Counters(throttle_reasons=("sw_power_cap", "applications_clocks_setting"))
+    found = findings(trial_of(64, 0.1, counters=counters), trial_of(32, 0.1, counters=counters))
+    finding = found["gpu.settings"]
+    assert finding.severity == "info"
+    assert "application clocks that somebody set" in finding.message
+    assert "its power limit" in finding.message
+    assert [one.value for one in finding.evidence] == [2, 2]
+
+
+@pytest.mark.parametrize("reasons", [(), ("hw_thermal_slowdown",), ("unknown_0x100000",)])
+def test_limits_are_not_settings(reasons):
+    assert "gpu.settings" not in findings(
+        trial_of(64, 0.1, counters=Counters(throttle_reasons=reasons))
+    )
+
+
+def memory(reserved, allocated, source="the allocator", retries=0):
+    return Memory(
+        peak_bytes=reserved * GIB, peak_source=source, reserved_bytes=reserved * GIB,
+        allocated_bytes=allocated * GIB, num_alloc_retries=retries,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("reserved", "allocated", "fires"), [(60, 40, True), (60, 55, False)])
+def test_memory_in_pieces_without_a_retry(reserved, allocated, fires):
+    found = findings(trial_of(64, 0.1, memory=memory(reserved, allocated)))
+    assert ("memory.scattered" in found) is fires
+    if fires:
+        assert "expandable_segments:True" in found["memory.scattered"].remedy
+        assert "20.00 GiB lies between" in found["memory.scattered"].message
+
+
+def test_the_best_of_several_windows_counts():
+    worse, better = memory(60, 40), memory(45, 40)
+    found = findings(trial_of(64, 0.1, memory=worse), trial_of(64, 0.1, memory=better))
+    assert "memory.scattered" not in found
+
+
+def test_what_is_on_already_is_not_proposed(monkeypatch):
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:64, expandable_segments: True")
+    source = f"the allocator{_with_segments()}"
+    found = findings(trial_of(64, 0.1, memory=memory(60, 40, source, retries=2)))
+    assert found["memory.scattered"].remedy == ""
+    assert "expandable" not in found["memory.retries"].remedy
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:False")
+    assert _with_segments() == ""

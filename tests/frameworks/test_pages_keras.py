@@ -1,0 +1,61 @@
+"""The code of the pages of Keras, executed on its backends; replicas are logical CPUs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ..needs import framework
+from ..tails.launch import launch
+from ..tails.pages import layout_after, name_of, page_fixes
+
+framework("keras")
+framework("tensorflow")
+framework("jax")
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(600)]  # ten processes, one by one
+SCRIPT = Path(__file__).with_name("pages_keras.py")
+PAGES = page_fixes("keras-tensorflow", "mirrored", "jax")
+
+
+def job_of(fix, example):
+    return {
+        "code": fix.snippet,
+        "setup": example.setup,
+        "num_ranks": example.num_ranks,
+        "num_samples": example.num_samples,
+        "batch_size": example.batch_size,
+        "norm": bool(example.model.batch_norm),
+    }
+
+
+def process_of(name, job):
+    """Jobs that a process can do together: collectives of several models hang or abort."""
+    return job["setup"], name if job["setup"] == "mirrored" else ""
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """What each page's code did."""
+    folder = tmp_path_factory.mktemp("pages")
+    jobs = {name_of(page): job_of(*page[2:]) for page in PAGES}
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    seen = {}
+    for number, process in enumerate(sorted({process_of(*job) for job in jobs.items()})):
+        names = [name for name, job in jobs.items() if process_of(name, job) == process]
+        own = folder / str(number)
+        own.mkdir()
+        backend = "jax" if process[0] == "jax" else "tensorflow"
+        (done,) = launch(
+            SCRIPT, own, *names, world=1, KERAS_BACKEND=backend, CUDA_VISIBLE_DEVICES="",
+            PAGE_JOBS=str(folder / "jobs.json"),
+        )  # fmt: skip
+        seen.update(done)
+    return seen
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_code(executed, page):
+    """The epoch makes the engine's steps, no weight is NaN, and nothing raises."""
+    layout = layout_after(*page[2:])
+    assert executed[name_of(page)] == {"steps": layout.steps, "finite": True}

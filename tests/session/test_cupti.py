@@ -1,0 +1,80 @@
+"""A GPU run whose profiler saw no GPU: what libkineto printed, and what is not concluded."""
+
+import msgspec
+import pytest
+from batchadvisor.advisor.findings import findings_of
+from batchadvisor.advisor.verdict import verdict_at
+from batchadvisor.records import Profile
+from batchadvisor.session.traces import cupti_refusal
+
+from ..on_paper import record_of, trial_of
+
+# libkineto/src/init.cpp and CuptiCallbackApi.cpp; the second line comes with every failure.
+HINT = (
+    "INFO:2026-11-20 10:00:00 7:7 init.cpp:185] If you see CUPTI_ERROR_INSUFFICIENT_PRIVILEGES, "
+    "refer to https://developer.nvidia.com/nvidia-development-tools-solutions-err-nvgpuctrperm-cupti"
+)
+FAILED = "init.cpp:184] CUPTI initialization failed - CUDA profiler activities will be missing\n"
+REFUSED = "function cuptiSubscribe failed with error CUPTI_ERROR_INSUFFICIENT_PRIVILEGES (35)\n"
+OTHER = "function cuptiSubscribe failed with error CUPTI_ERROR_INVALID_DEVICE (2)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (REFUSED + FAILED + HINT, "CUPTI failed: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"),
+        (OTHER + FAILED + HINT, "CUPTI failed: CUPTI_ERROR_INVALID_DEVICE"),
+        (FAILED + HINT, "CUPTI failed to start"),
+        ("epoch 1, loss 0.3\n", None),
+    ],
+)
+def test_what_libkineto_prints(tmp_path, text, reason):
+    (tmp_path / "script.log").write_text(text)
+    assert cupti_refusal(tmp_path / "script.log") == reason
+
+
+def test_no_log(tmp_path):
+    assert cupti_refusal(tmp_path / "script.log") is None
+
+
+BLIND = Profile(
+    trace="traces/one.json.gz", num_steps=3, operators_pct=20.0, input_wait_pct=1.0,
+    unavailable={"busy_pct": "CUPTI failed: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"},
+)  # fmt: skip
+
+
+def record(kind, profile=BLIND):
+    found = record_of([trial_of(64, 0.1, profile=profile)])
+    return msgspec.structs.replace(found, device=msgspec.structs.replace(found.device, kind=kind))
+
+
+def test_a_gpu_run_is_not_judged_by_the_rules_of_a_cpu():
+    """Outside its operators the host may sit in `cuda.synchronize()`: that is no Python at work."""
+    on_cpu, on_gpu = verdict_at(record("cpu"), 64, None), verdict_at(record("cuda"), 64, None)
+    assert "of the step Python runs" in on_cpu.message
+    assert on_gpu.limit == "cannot tell"
+    assert "Python" not in on_gpu.message
+    assert "operators" not in " ".join(one.metric for one in on_gpu.evidence)
+
+
+def test_long_operators_do_not_saturate_a_gpu():
+    from batchadvisor.records import OperatorTime
+
+    calls = (OperatorTime(name="aten::mm", num_calls=3, self_s=0.3),)
+    busy = msgspec.structs.replace(BLIND, operators_pct=99.0, operators=calls)
+    assert verdict_at(record("cpu", busy), 64, None).limit == "saturated"
+    assert verdict_at(record("cuda", busy), 64, None).limit == "cannot tell"
+
+
+def test_the_answer_names_the_refusal_and_the_way_to_allow_it():
+    found = {one.rule: one for one in findings_of(record("cuda"), 64, None, None)}
+    finding = found["profile.no_gpu"]
+    assert "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES" in finding.message
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in finding.remedy
+    assert "profile.no_gpu" not in {one.rule for one in findings_of(record("cpu"), 64, None, None)}
+
+
+def test_another_failure_has_another_remedy():
+    profile = msgspec.structs.replace(BLIND, unavailable={"busy_pct": "CUPTI failed to start"})
+    found = {one.rule: one for one in findings_of(record("cuda", profile), 64, None, None)}
+    assert "NVreg" not in found["profile.no_gpu"].remedy

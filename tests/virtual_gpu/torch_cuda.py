@@ -1,0 +1,70 @@
+"""Puts a virtual GPU in the place of `torch.cuda` and of the process's clocks."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from .device import VirtualGpu
+
+NAME = "Virtual GPU"
+
+
+def install(gpu: VirtualGpu, patch: pytest.MonkeyPatch) -> None:
+    """From now on `torch.cuda` and the host's clocks are the machine's.
+
+    Only what this project asks of torch is there; anything else fails as without a GPU.
+    """
+
+    def stats(*_: Any) -> dict[str, Any]:
+        nested = stats_nested()
+        return {
+            "num_alloc_retries": gpu.num_retries,
+            "allocated_bytes.all.current": nested["allocated_bytes"]["all"]["current"],
+            "reserved_bytes.all.current": nested["reserved_bytes"]["all"]["current"],
+        }
+
+    def stats_nested(*_: Any) -> dict[str, Any]:
+        return {
+            "allocated_bytes": {"all": {"current": gpu.allocated_bytes}},
+            "reserved_bytes": {"all": {"current": gpu.reserved_bytes}},
+        }
+
+    def mem_get_info(*_: Any) -> tuple[int, int]:
+        return gpu.capacity_bytes - gpu.reserved_bytes - gpu.other_bytes, gpu.capacity_bytes
+
+    def capturing() -> bool:
+        return gpu.capturing
+
+    functions = {
+        "Event": gpu.event,
+        "current_stream": lambda *_: gpu.current_stream,
+        "synchronize": lambda *_: gpu.synchronize(),
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "is_current_stream_capturing": capturing,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "memory_stats": stats,
+        "memory_stats_as_nested_dict": stats_nested,
+        "mem_get_info": mem_get_info,
+        "memory_allocated": lambda *_: gpu.allocated_bytes,
+        "memory_reserved": lambda *_: gpu.reserved_bytes,
+        "max_memory_allocated": lambda *_: gpu.peak_allocated_bytes,
+        "max_memory_reserved": lambda *_: gpu.peak_reserved_bytes,
+        "empty_cache": gpu.empty_cache,
+        "reset_peak_memory_stats": lambda *_: gpu.reset_peaks(),
+        "get_device_properties": lambda *_: SimpleNamespace(
+            name=NAME, total_memory=gpu.capacity_bytes, multi_processor_count=100
+        ),
+    }
+    for name, function in functions.items():
+        patch.setattr(torch.cuda, name, function)
+    clock = gpu.clock
+    patch.setattr(time, "perf_counter_ns", clock)
+    patch.setattr(time, "perf_counter", lambda: clock() / 1e9)
+    patch.setattr(time, "sleep", lambda seconds: clock.pass_ms(1e3 * seconds))
