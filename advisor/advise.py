@@ -163,7 +163,7 @@ def _decide(record: RunRecord, wanted: int | None) -> Decision:
         return Decision(wanted, "own")
     found = standing(record, wanted)
     compared = against_own(record, wanted)
-    ratio = None if compared is None else compared.ratio
+    ratio = None if compared is None or compared.contended else compared.ratio
     if found in ("worse", "too noisy"):
         return Decision(own_size(record), found, considered=wanted, ratio=ratio)
     if found == "not compared":

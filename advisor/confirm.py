@@ -21,6 +21,7 @@ from .facts import (
     ruled_out,
     searched,
     throughput,
+    turns_of,
     undisturbed,
     usable,
 )
@@ -188,12 +189,14 @@ def next_confirmation(record: RunRecord, budget: Budget) -> TrialRequest | None:
     sizes = finalists(record)
     if not sizes or _nothing_to_confirm(record, sizes):
         return None
+    sizes = _with_own(record, sizes)
     series = confirmations(record)
     counts = {size: _rounds(series, size) for size in sizes}
     turns = _in_turn(record, sizes) if all(counts.values()) else None
     if turns is not None and turns.turns is not None and budget.trial_s(turns) <= budget.left_s:
         return turns
-    rounds = ROUNDS if len(sizes) > 1 and not _turns(record) else 1
+    met = any(set(sizes) <= set(one.sizes) for one in _turns(record))
+    rounds = ROUNDS if len(sizes) > 1 and not met else 1
     if len([one for one in record.trials if one.purpose == "confirm"]) >= MAX_CONFIRMATIONS:
         return None
     # Two steps show whether it fits; only where sizes were timed is there a time to confirm.
@@ -216,6 +219,24 @@ def next_confirmation(record: RunRecord, budget: Budget) -> TrialRequest | None:
     ]
     # In turn also where trials are disturbed: neighbours are compared.
     return min(wanting, key=lambda one: len(_of(series, one.batch_size)), default=None)
+
+
+def _with_own(record: RunRecord, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The finalists, with the script's own size for a rival where it has met the first nowhere.
+
+    On a CPU sizes that were timed apart differ by what the machine wanders. What steps are too long
+    to take turns would find out in the fresh process about the rival, it must about the own size:
+    without that none is recommended.
+    """
+    own, able = own_size(record), field(record)
+    if own is None or own in sizes or record.device is None or record.device.kind != "cpu":
+        return sizes
+    met = any({sizes[0], own} <= set(one.sizes) for one in turns_of(record))
+    can_meet = {sizes[0], own} <= set(able)
+    timed = best_timed(record)
+    if met or can_meet or not {sizes[0], own} <= set(timed) or not usable(record, own):
+        return sizes
+    return sizes[0], own
 
 
 def _nothing_to_confirm(record: RunRecord, sizes: tuple[int, ...]) -> bool:
@@ -244,8 +265,9 @@ def _turns(record: RunRecord) -> list[Turns]:
 def _in_turn(record: RunRecord, sizes: tuple[int, ...]) -> TrialRequest | None:
     """The finalists in turn, where they may and have not yet."""
     own = own_size(record)
-    if own is not None and own in field(record):
-        sizes = tuple(dict.fromkeys((*sizes, own)))
+    able = field(record)
+    wanted = sizes if own is None else (*sizes, own)
+    sizes = tuple(dict.fromkeys(size for size in wanted if size in able))
     if any(set(sizes) <= set(one.sizes) for one in _turns(record)):
         return None
     return comparison(record, sizes, "finalists in turn", purpose="confirm")

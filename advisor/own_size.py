@@ -7,23 +7,26 @@ its speed in between, and the interval is wider by what machines wander.
 
 from __future__ import annotations
 
+from itertools import product
 from math import exp
 from typing import NamedTuple
 
-from ..records import RunRecord, Spread, Standing
+from ..records import RunRecord, Spread, Standing, Trial
 from . import clean_size
 from .confirm import ROUNDS, num_comparisons, ratio_to
 from .energy import joules_spread
 from .facts import (
     WANDERING,
     best_timed,
+    confirmations,
     over_target,
     own_size,
     ran,
     turns_of,
+    undisturbed,
     usable,
 )
-from .rounds import ratio
+from .rounds import held_up, ratio
 from .sizes import allowed, largest_allowed, smallest_sound
 from .tail import harmful
 
@@ -47,10 +50,13 @@ class Comparison(NamedTuple):
     Attributes:
         ratio: middle and interval; above 1 is faster.
         in_turn: whether both were measured in turn, step by step.
+        contended: whether what both were measured by waited for a core most of the time. What
+            contention adds to a step is no cost of a step, and no counter has all of it.
     """
 
     ratio: Spread
     in_turn: bool
+    contended: bool = False
 
 
 class Decision(NamedTuple):
@@ -78,13 +84,18 @@ def against_own(record: RunRecord, size: int) -> Comparison | None:
     in_turn = ratio(turns_of(record), size, own, CONFIDENCE)
     if in_turn is not None and in_turn.num_samples >= MIN_ROUNDS:
         luck = LUCK if in_turn.num_samples < SURE_ROUNDS else 0.0
-        return Comparison(_wider(in_turn, luck), in_turn=True)
+        contended = held_up(turns_of(record), size, own)
+        return Comparison(_wider(in_turn, luck), in_turn=True, contended=contended)
     again = ratio_to(record, size, own)
     if again is not None:
         middle, low, high = again
         num = num_comparisons(record, size, own)
+        if in_turn is None:
+            low, high = _reaching_as_far_as_windows(record, size, own, low, high)
         spread = Spread(median=middle, low=low, high=high, num_samples=num, confidence=0.0)
-        return Comparison(_wider(spread, drift if num < ROUNDS else LUCK), in_turn=True)
+        contended = _any_contended(confirmations(record), size, own)
+        wider = _wider(spread, drift if num < ROUNDS else LUCK)
+        return Comparison(wider, in_turn=True, contended=contended)
     timed = best_timed(record)
     if size not in timed or own not in timed:
         return None
@@ -99,7 +110,39 @@ def against_own(record: RunRecord, size: int) -> Comparison | None:
         confidence=min(mine.confidence, theirs.confidence),
     )
     alone = LONE if not (mine.is_interval and theirs.is_interval) else 0.0
-    return Comparison(_wider(apart, drift + alone), in_turn=False)
+    contended = _any_contended([timed[size], timed[own]], size, own)
+    return Comparison(_wider(apart, drift + alone), in_turn=False, contended=contended)
+
+
+def _reaching_as_far_as_windows(
+    record: RunRecord, size: int, own: int, low: float, high: float
+) -> tuple[float, float]:
+    """The ends of a ratio of few windows: each size as fast as a window's interval has it.
+
+    A machine that changes its speed within a window shows it there, and may give two windows that
+    agree by luck. Slow ends are left out: among few steps they are the script's own slow ones.
+    """
+    mine, theirs = (
+        [
+            trial.samples_per_s
+            for trial in undisturbed(
+                [trial for trial in confirmations(record) if trial.batch_size == which]
+            )
+            if trial.samples_per_s is not None
+        ]
+        for which in (size, own)
+    )
+    pairs = list(product(mine, theirs))
+    return (
+        min([low, *(a.median / b.high for a, b in pairs)]),
+        max([high, *(a.high / b.median for a, b in pairs)]),
+    )
+
+
+def _any_contended(trials: list[Trial], size: int, own: int) -> bool:
+    """Whether one of the two sizes was only ever timed under contention."""
+    times = ([one.contended for one in trials if one.batch_size == which] for which in (size, own))
+    return any(contended and all(contended) for contended in times)
 
 
 def standing(record: RunRecord, size: int) -> Standing:
@@ -121,6 +164,8 @@ def standing(record: RunRecord, size: int) -> Standing:
     if compared is None:
         return "not compared"
     floor = _floor(record, size, own)
+    if compared.contended:
+        return "too noisy"
     if compared.ratio.low > floor:
         return "better" if compared.ratio.low > 1 else "as good"
     return "worse" if compared.ratio.high < floor else "too noisy"

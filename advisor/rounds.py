@@ -22,6 +22,8 @@ from ..spread import CONFIDENCE, spread_of
 
 CLEAN_ROUNDS = 4
 """So many rounds in which nothing was held up make the others unnecessary."""
+HELD_UP = 0.1
+"""Sizes whose usual turn lost more than this share were compared under contention."""
 LEAST_SHARE = 0.01
 """No turn would have taken less than this share of its time."""
 MAX_SWEEPS = 50
@@ -78,6 +80,30 @@ def ratio(
     as it was with `other` as fast as it can have been. Rounds in which neither waited decide alone
     where there are enough of them.
     """
+    readings = _decisive(turns, size, other)
+    spread = spread_of([one.ratio for one in readings], confidence)
+    least = spread_of([one.ratio * one.theirs for one in readings], confidence)
+    most = spread_of([one.ratio / one.mine for one in readings], confidence)
+    if spread is None or least is None or most is None:
+        return None
+    return msgspec.structs.replace(spread, low=least.low, high=most.high)
+
+
+def held_up(turns: Iterable[Turns], size: int, other: int) -> bool:
+    """Whether the rounds that decide between two sizes were contended.
+
+    What threads that spin against each other add to a step is then CPU time too, no waiting, and
+    much the same for all sizes: it makes every larger size look better than it is.
+    """
+    readings = _decisive(turns, size, other)
+    return any(
+        shares and 1 - median(shares) > HELD_UP
+        for shares in ([one.mine for one in readings], [one.theirs for one in readings])
+    )
+
+
+def _decisive(turns: Iterable[Turns], size: int, other: int) -> list[_Reading]:
+    """Two sizes in the rounds that had both; the clean ones alone where they are enough."""
     readings: list[_Reading] = []
     for one in turns:
         if not {size, other} <= set(one.sizes):
@@ -89,13 +115,7 @@ def ratio(
                 alone = _alone(one, number, mine), _alone(one, number, theirs)
                 readings.append(_Reading(size / other * b / a, *alone))
     clean = [one for one in readings if one.mine == one.theirs == 1]
-    readings = clean if len(clean) >= CLEAN_ROUNDS else readings
-    spread = spread_of([one.ratio for one in readings], confidence)
-    least = spread_of([one.ratio * one.theirs for one in readings], confidence)
-    most = spread_of([one.ratio / one.mine for one in readings], confidence)
-    if spread is None or least is None or most is None:
-        return None
-    return msgspec.structs.replace(spread, low=least.low, high=most.high)
+    return clean if len(clean) >= CLEAN_ROUNDS else readings
 
 
 class _Reading(NamedTuple):

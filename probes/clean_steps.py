@@ -31,6 +31,8 @@ BOUND = 0.10
 """The quantile of what is left of the steps without their waiting; the interval reaches to it."""
 LEAST = 0.01
 """The interval's lower end is not below this share of the quantile: no step takes no time."""
+RARE = 0.25
+"""Slow steps that are a larger share than this do not come now and then."""
 WIDE = 0.25
 """Without evidence, times that spread by more than this are judged by the quantile."""
 
@@ -98,6 +100,19 @@ def _lost_s(step: TimedStep, *, needs_length: bool, usual_s: float) -> float:
     if lost_s <= max(LOST_S, LOST_SHARE * step.seconds) or (needs_length and not longer):
         return 0.0
     return min(lost_s, step.seconds)
+
+
+def rarely_slow(steps: Judged) -> list[bool]:
+    """Of each step, whether it is one of the script's slow steps that come now and then."""
+    clean = steps.clean
+    if not clean:
+        return [False] * len(steps.seconds)
+    most_s = SLOW * quantile(clean, 0.5)
+    slow = [
+        not lost and seconds > most_s
+        for seconds, lost in zip(steps.seconds, steps.lost_s, strict=True)
+    ]
+    return slow if sum(slow) <= RARE * len(clean) else [False] * len(slow)
 
 
 def in_groups(values: Sequence[float], group: int) -> list[float]:

@@ -224,7 +224,11 @@ class TurnsWindow:
     def _judged(
         self, turns: list[tuple[tuple[int, int], list[Step]]], usual: int
     ) -> dict[tuple[int, int], tuple[float | None, float]]:
-        """Mean seconds and mean lost seconds of each turn of one size."""
+        """Mean seconds and mean lost seconds of each turn of one size.
+
+        A slow step of the script's own that comes now and then would decide a whole round: it is
+        left out, and a turn of nothing else has no time.
+        """
         timed = [
             [
                 clean_steps.TimedStep(seconds, step.evidence)
@@ -234,10 +238,15 @@ class TurnsWindow:
             for _, steps in turns
         ]
         judged = clean_steps.judged([step for steps in timed for step in steps])
-        pairs = iter(zip(judged.seconds, judged.lost_s, strict=True))
+        slow = clean_steps.rarely_slow(judged)
+        pairs = iter(zip(judged.seconds, judged.lost_s, slow, strict=True))
         cells: dict[tuple[int, int], tuple[float | None, float]] = {}
         for (at, steps), known in zip(turns, timed, strict=True):
-            mine = [next(pairs) for _ in known]
+            mine = [
+                (seconds, lost)
+                for seconds, lost, is_slow in itertools.islice(pairs, len(known))
+                if not is_slow
+            ]
             mine = [pair for pair in mine if not pair[1]] or mine
             if len(known) < len(steps) or not mine:
                 cells[at] = (None, 0.0)

@@ -162,3 +162,29 @@ def test_ranks_end_together():
     loop = Loop(agree=agree)
     loop.run()
     assert len(answers) == len(loop.asked) == 10
+
+
+def test_a_slow_step_of_the_script_decides_no_round():
+    """One of a turn is left out; a turn of nothing else has no time."""
+    loop = Loop(num_ahead=0)
+    counted = 0
+    made = False
+    while not made:
+        of_large = loop.window.size == 32
+        counted += of_large
+        slow = of_large and counted == 3  # the first that counts: two were for warming up
+        made = loop.step(slower=20.0 if slow else 1.0)
+    turns = loop.window.result(7, 2).turns
+    times = [value for row in turns.step_s for value in row]
+    assert times.count(None) == 1
+    assert turns.step_s[0][1] is None
+    assert all(value == pytest.approx(0.32) for _, value in turns.step_s[1:])
+
+
+def test_steps_that_are_often_slow_keep_their_time():
+    loop, number, made = Loop(), 0, False
+    while not made:
+        number += 1
+        made = loop.step(slower=20.0 if number % 2 == 0 else 1.0)
+    turns = loop.window.result(7, 2).turns
+    assert None not in [value for row in turns.step_s for value in row]

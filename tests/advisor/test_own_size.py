@@ -1,0 +1,108 @@
+"""Whether a size may take the place of the script's own: what speaks for it, and what does not."""
+
+from collections import Counter
+
+import msgspec
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.own_size import against_own, standing
+from batchadvisor.advisor.rounds import held_up
+from batchadvisor.records import Goal, StepQuality, Turns
+
+from ..on_paper import CPU, numbered, record_of, trial_of
+from .contended import session_of
+
+CLEAN = StepQuality(num_steps=20, num_clean=20, num_disturbed=0)
+CONTENDED = StepQuality(num_steps=20, num_clean=0, num_disturbed=20, method="low quantile")
+
+
+def timed(size, step_s, quality=CLEAN, **changes):
+    return trial_of(size, step_s, quality=quality, **changes)
+
+
+def record(*trials, **changes):
+    return record_of(numbered(*trials), device=CPU, **changes)
+
+
+def in_turn(lost_share, rounds=12):
+    """8 in 20 ms, 32 in 30 ms, with so much of it lost in each round."""
+    return Turns(
+        sizes=(8, 32),
+        step_s=((0.02, 0.03),) * rounds,
+        lost_s=((0.02 * lost_share, 0.03 * lost_share),) * rounds,
+    )
+
+
+class TestContention:
+    @pytest.mark.parametrize(
+        ("lost_share", "said"),
+        [(0.0, "better"), (0.05, "better"), (0.2, "too noisy"), (0.5, "too noisy")],
+    )
+    def test_turns_that_all_waited_say_nothing(self, lost_share, said):
+        turns = trial_of(32, kind="turns", turns=in_turn(lost_share))
+        found = record(timed(8, 0.02), timed(32, 0.03), turns)
+        assert standing(found, 32) == said
+        assert against_own(found, 32).contended == (said == "too noisy")
+
+    def test_enough_clean_rounds_decide(self):
+        mixed = (in_turn(0.0, rounds=4), in_turn(0.5, rounds=8))
+        assert not held_up(mixed, 32, 8)
+        assert held_up(mixed[1:], 32, 8)
+        assert not held_up((), 32, 8)
+
+    @pytest.mark.parametrize(("own", "other"), [(CONTENDED, CLEAN), (CLEAN, CONTENDED)])
+    def test_one_size_that_only_ran_beside_others(self, own, other):
+        """Threads that spin add the same to a step of any size: the larger then looks better."""
+        found = record(timed(8, 0.5, own), timed(32, 0.5, other))
+        assert against_own(found, 32).ratio.low > 3
+        assert standing(found, 32) == "too noisy"
+        advice = advise(found)
+        assert advice.recommended.batch_size == 8
+        assert advice.change == "nothing to change"
+        assert advice.against_own is None
+        assert "samples per second" not in advice.reason
+
+    def test_clean_ones_apart_are_compared(self):
+        assert standing(record(timed(8, 0.5), timed(32, 0.5)), 32) == "better"
+
+
+class TestFreshProcess:
+    def windows(self, half_width):
+        search = [timed(8, 0.02), timed(32, 0.05)]
+        confirm = [
+            timed(size, step_s, worker=1, purpose="confirm", half_width=half_width)
+            for size, step_s in ((32, 0.05), (8, 0.02), (32, 0.05), (8, 0.02))
+        ]
+        return record(*search, *confirm)
+
+    def test_windows_that_agree_decide(self):
+        assert standing(self.windows(0.02), 32) == "better"
+
+    def test_windows_in_which_the_speed_changed_do_not(self):
+        """Their medians may agree by luck."""
+        found = self.windows(0.45)
+        assert standing(found, 32) == "too noisy"
+        assert against_own(found, 32).ratio.low < 1 < against_own(found, 32).ratio.median
+
+    def test_the_own_size_is_measured_where_steps_are_too_long_for_turns(self):
+        session = session_of(545)
+        result = session.search()
+        assert not any(one.turns for one in result.record.trials)
+        sizes = Counter(one.batch_size for one in result.record.trials if one.purpose == "confirm")
+        assert sizes == {128: 2, 8: 2}
+        assert result.advice.standing == "better"
+
+    def test_no_comparison_is_repeated_for_a_size_that_takes_no_turns(self):
+        """A finalist whose steps are too long was waited for until the budget was spent."""
+        result = session_of(544).search()
+        again = Counter(
+            one.turns.sizes
+            for one in result.record.trials
+            if one.turns is not None and one.purpose == "confirm"
+        )
+        assert max(again.values(), default=0) <= 1
+
+
+def test_a_goal_for_memory_asks_for_no_time():
+    found = record(timed(8, 0.5, CONTENDED), timed(32, 0.5, CONTENDED), goal=Goal(kind="memory"))
+    assert standing(msgspec.structs.replace(found), 32) == "better"

@@ -1,0 +1,223 @@
+"""What the kernel counted while a step ran: read from files on paper, and from the real ones."""
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from batchadvisor.probes import step_evidence
+from batchadvisor.probes.step_evidence import EvidenceReader, Reading, StepEvidence, between
+from hypothesis import given
+from hypothesis import strategies as st
+
+OPEN_FILES = Path("/proc/self/fd")
+HAS_WAITING = Path("/proc/self/schedstat").exists()
+
+
+class Files:
+    """The kernel's files on paper."""
+
+    def __init__(self, folder):
+        self.tasks = folder / "task"
+        self.stat = folder / "stat"
+        self.quota = folder / "cpu.stat"
+        self.tasks.mkdir()
+        self.thread(os.getpid(), 0)
+        self.stolen(0)
+        self.quota.write_text("usage_usec 1\nthrottled_usec 0\n")
+
+    def thread(self, number, delay_ns):
+        path = self.tasks / str(number)
+        path.mkdir(exist_ok=True)
+        (path / "schedstat").write_text(f"123456 {delay_ns} 7\n")
+
+    def ended(self, number):
+        (self.tasks / str(number) / "schedstat").write_text("")
+
+    def stolen(self, ticks):
+        self.stat.write_text(f"cpu  1 2 3 4 5 6 7 {ticks} 0 0\ncpu0 1 2 3 4 5 6 7 {ticks} 0 0\n")
+
+    def reader(self):
+        return EvidenceReader(self.tasks, self.stat, (self.quota,))
+
+
+@pytest.fixture
+def files(tmp_path):
+    return Files(tmp_path)
+
+
+@pytest.fixture
+def always_dear(monkeypatch):
+    """All counters are read each time, whatever that costs."""
+    monkeypatch.setattr(step_evidence, "DEAR_SHARE", float("inf"))
+
+
+def reading(delays=None, **changes):
+    values = {
+        "delays_ns": delays or {},
+        "stolen_s": None,
+        "throttled_s": None,
+        "switches": None,
+        "thread_s": 0.0,
+        "process_s": 0.0,
+    }
+    return Reading(**{**values, **changes})
+
+
+@pytest.mark.usefixtures("always_dear")
+class TestOnPaper:
+    def test_of_the_thread_that_waited_longest(self, files):
+        files.thread(7, 100)
+        reader = files.reader()
+        before = reader.read()
+        files.thread(os.getpid(), 2_000_000)
+        files.thread(7, 30_000_100)
+        assert between(before, reader.read()).delay_s == pytest.approx(0.03)
+        reader.close()
+
+    def test_stolen_time_is_counted_in_ticks(self, files):
+        reader = files.reader()
+        before = reader.read()
+        files.stolen(25)
+        found = between(before, reader.read()).stolen_s
+        assert found == pytest.approx(25 / os.sysconf("SC_CLK_TCK"))
+        reader.close()
+
+    @pytest.mark.parametrize(
+        ("text", "seconds"),
+        [
+            ("usage_usec 9\nnr_throttled 4\nthrottled_usec 350000\n", 0.35),
+            ("nr_periods 8\nnr_throttled 4\nthrottled_time 350000000\n", 0.35),
+            ("usage_usec 9\n", None),
+            ("", None),
+            ("throttled_usec nonsense\n", None),
+        ],
+    )
+    def test_throttled_of_both_cgroup_versions(self, files, text, seconds):
+        files.quota.write_text(text.replace("350000", "0", 1) if seconds is None else text)
+        reader = files.reader()
+        found = reader.read().throttled_s
+        assert found is None if seconds is None else found == pytest.approx(seconds)
+        reader.close()
+
+    def test_a_thread_that_ends_is_left_out(self, files):
+        files.thread(7, 5)
+        reader = files.reader()
+        before = reader.read()
+        files.ended(7)
+        after = reader.read()
+        assert set(before.delays_ns) == {os.getpid(), 7}
+        assert set(after.delays_ns) == {os.getpid()}
+        assert between(before, after).delay_s == 0
+        reader.close()
+
+    def test_a_thread_that_began_counts_from_the_next_renewal(self, files):
+        reader = files.reader()
+        files.thread(7, 10**9)
+        before = reader.read()
+        assert 7 not in before.delays_ns
+        reader.renew()
+        after = reader.read()
+        assert between(before, after).delay_s == 0  # what it waited before is no step's
+        files.thread(7, 3 * 10**9)
+        assert between(after, reader.read()).delay_s == pytest.approx(2)
+        reader.close()
+
+    def test_no_schedstat(self, files):
+        for path in files.tasks.glob("*/schedstat"):
+            path.unlink()
+        reader = files.reader()
+        assert "schedstat" in reader.unavailable["delay_s"]
+        found = between(reader.read(), reader.read())
+        assert found.delay_s is None
+        assert found.process_s >= 0
+        reader.close()
+
+    def test_nothing_at_all(self, tmp_path):
+        reader = EvidenceReader(tmp_path / "no", tmp_path / "none", (tmp_path / "gone",))
+        assert set(reader.unavailable) == {"delay_s", "stolen_s"}
+        found = between(reader.read(), reader.read())
+        assert found.delay_s is found.stolen_s is found.throttled_s is None
+        reader.close()
+
+    @pytest.mark.skipif(not OPEN_FILES.exists(), reason="open files are not listed here")
+    def test_close_leaves_no_file_open(self, files):
+        before = len(list(OPEN_FILES.iterdir()))
+        reader = files.reader()
+        assert len(list(OPEN_FILES.iterdir())) == before + 3
+        reader.close()
+        reader.close()
+        assert len(list(OPEN_FILES.iterdir())) == before
+
+
+class TestDear:
+    def test_only_the_main_thread_is_read_while_the_rest_would_cost_too_much(
+        self, files, monkeypatch
+    ):
+        files.thread(7, 0)
+        monkeypatch.setattr(step_evidence, "DEAR_SHARE", 0.0)
+        reader = files.reader()
+        files.thread(7, 10**9)
+        files.thread(os.getpid(), 5_000_000)
+        files.stolen(100)
+        found = reader.read()
+        assert found.delays_ns == {os.getpid(): 5_000_000, 7: 0}
+        assert found.stolen_s == 0
+        reader.close()
+
+
+class TestBetween:
+    def test_counters_that_go_back_are_no_negative_time(self):
+        """A machine that was moved or slept."""
+        found = between(reading(stolen_s=5.0, throttled_s=2.0), reading(stolen_s=1.0))
+        assert found.stolen_s == 0
+        assert found.throttled_s is None
+        assert found.delay_s is None
+
+    def test_a_reused_thread_number_only_counts_if_it_was_there_before(self):
+        assert between(reading({1: 5}), reading({1: 5, 2: 10**9})).delay_s == 0
+        assert between(reading({2: 5}), reading({1: 5})).delay_s is None
+
+    @given(st.integers(1, 20), st.floats(0, 100), st.integers(0, 1000))
+    def test_parts_share_what_was_counted_together(self, parts, delay_s, switches):
+        found = StepEvidence(delay_s=delay_s, switches=switches).per(parts)
+        assert found.delay_s * parts == pytest.approx(delay_s)
+        assert found.switches * parts == pytest.approx(switches)
+        assert found.stolen_s is None
+
+
+@pytest.mark.skipif(not HAS_WAITING, reason="the kernel counts no waiting for a core here")
+class TestRealOne:
+    def test_work_takes_cpu_time_and_sleep_takes_none(self):
+        reader = EvidenceReader()
+        start = reader.read()
+        end_s = time.thread_time() + 0.02
+        while time.thread_time() < end_s:
+            pass
+        worked = reader.read()
+        time.sleep(0.02)
+        slept = between(worked, reader.read())
+        found = between(start, worked)
+        reader.close()
+        assert found.thread_s >= 0.02
+        assert found.process_s >= found.thread_s * 0.99
+        assert slept.thread_s < 0.01
+        assert found.delay_s is not None
+        assert found.delay_s >= 0
+
+    def test_threads_that_end_meanwhile_disturb_nothing(self):
+        stop = threading.Event()
+        threads = [threading.Thread(target=stop.wait) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        reader = EvidenceReader()
+        before = reader.read()
+        stop.set()
+        for thread in threads:
+            thread.join()
+        for _ in range(50):
+            found = between(before, reader.read())
+        reader.renew()
+        reader.close()
+        assert found.delay_s is not None
