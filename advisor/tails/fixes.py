@@ -9,6 +9,7 @@ import msgspec
 
 from ...errors import UsageError
 from ...records import Fix, Pipeline, SweepRow
+from ...units import format_count
 from .cases import BY_ID
 from .layouts import layout_of
 from .pipeline import check, own_size
@@ -59,9 +60,18 @@ def fixes_without(pipeline: Pipeline, samples: int) -> tuple[Fix, ...]:
                 and before.issuperset(row_of(changed).ids)
                 and not makes_step_of(changed, samples)
             ):
-                offered.append(_fix(changed, snippet, changes))
+                offered.append(_with_its_end(_fix(changed, snippet, changes), changed))
                 break
     return tuple(offered)
+
+
+def _with_its_end(fix: Fix, changed: Pipeline) -> Fix:
+    """A short last step that the fix itself leaves has another length, and nobody executed it."""
+    layout = layout_of(changed)
+    if isinstance(layout, str) or not layout.is_short:
+        return fix
+    title = f"{fix.title}; its last step, of {format_count(layout.last_samples)}, was not executed"
+    return msgspec.structs.replace(fix, title=title)
 
 
 def makes_step_of(pipeline: Pipeline, samples: int) -> bool:

@@ -115,7 +115,9 @@ class TestTail:
         remedy = findings(size=8, loader=loader_of(41), check=check)["tail.crash"].remedy
         assert "drop_last=True" in remedy
         (size,) = re.findall(r"batch_size = (\d+) ", remedy)
-        assert 41 % int(size) not in (0, 1)
+        left = 41 % int(size)
+        assert left not in (0, 1)
+        assert f"its last step, of {left}, was not executed" in remedy
 
     def test_no_batch_is_dropped_where_it_is_the_only_one(self):
         """5 samples in a batch of 8: drop_last would leave no step."""
