@@ -137,9 +137,11 @@ def why_none_clean(pipeline: Pipeline, *, largest: int | None = None) -> str:
     """What to say where `nearest_clean` names no size; empty where none was looked for."""
     if pipeline.rank_batch_sizes or is_clean(row_of(pipeline)):
         return ""
-    low, high = (format_count(size) for size in near_by(pipeline, largest=largest))
-    sizes = f"no size from {low} to {high} is" if low != high else "no other size near by is"
-    return f"{sizes} without a harmful tail"
+    low, high = near_by(pipeline, largest=largest)
+    if low >= high:
+        return "no other size near by is without a harmful tail"
+    sizes = f"no size from {format_count(low)} to {format_count(high)}"
+    return f"{sizes} is without a harmful tail"
 
 
 def near_by(

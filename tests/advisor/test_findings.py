@@ -106,6 +106,8 @@ class TestTail:
         tail = tail_of(discovery_of(native=8, loader=loader_of(37)), 4)
         assert not tail.nearest_clean
         assert tail.why_none_clean == "no size from 3 to 5 is without a harmful tail"
+        capped = tail_of(discovery_of(native=64, loader=loader_of(6401)), 64, largest=40)
+        assert capped.why_none_clean == "no other size near by is without a harmful tail"
         remedy = findings(size=4, loader=loader_of(37))["tails.loader.short"].remedy
         assert tail.why_none_clean in remedy
 
