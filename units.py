@@ -147,13 +147,16 @@ def format_measured(value: float, relative_error: float) -> str:
 
 
 def format_runs(sizes: Sequence[int]) -> str:
-    """Sizes by rank, runs of equal ones counted.
+    """Sizes by rank, runs of equal ones counted, digits grouped as in `format_count`.
 
     >>> format_runs((2, 2, 2, 2, 1, 0, 0, 0)), format_runs((4, 1))
     ('4 x 2, 1, 3 x 0', '4, 1')
+    >>> format_runs((10**7, 1))
+    '10,000,000, 1'
     """
     words: list[str] = []
     for size, run in groupby(sizes):
         count = len(list(run))
-        words += [f"{count} x {size}"] if count > 2 else [str(size)] * count
+        text = format_count(size)
+        words += [f"{count} x {text}"] if count > 2 else [text] * count
     return ", ".join(words)

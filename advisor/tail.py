@@ -17,7 +17,7 @@ from ..records import (
     Tail,
 )
 from .tails.layouts import layout_of
-from .tails.sweeps import is_clean, nearest_clean, sweep
+from .tails.sweeps import is_clean, nearest_clean, sweep, why_none_clean
 
 REACH = 1.34
 """How many times as large, or as small, a size without a harmful tail may be that is preferred."""
@@ -193,8 +193,10 @@ def tail_of(
     several = pipeline.num_ranks > 1
     known = not discovery.why_steps_unknown
     clean: tuple[CleanSize, ...] = ()
+    none = ""
     if has_harmful_tail(discovery, batch_size):
         clean = nearest_clean(pipeline, largest=largest, predict=predict)
+        none = "" if clean else why_none_clean(pipeline, largest=largest)
     return Tail(
         num_samples=pipeline.num_samples or 0,
         batch_size=batch_size,
@@ -206,6 +208,7 @@ def tail_of(
         weight=layout.weight,
         nearest_clean=tuple(one.batch_size for one in clean),
         clean_sizes=clean,
+        why_none_clean=none,
         num_ranks=pipeline.num_ranks,
         full=layout.full if several else (),
         last=layout.last if several else (),

@@ -8,6 +8,7 @@ from ..records import (
     Discovery,
     Evidence,
     Finding,
+    Fix,
     NormLayers,
     RunRecord,
     Tail,
@@ -19,6 +20,7 @@ from .facts import ran
 from .sizes import MIN_STEPS_AN_EPOCH
 from .tail import SCRIPTS_OWN, layout_at, pipeline_of
 from .tails.engine import findings
+from .tails.fixes import fixes_without
 from .tails.rules import SMALL_BATCH_NORM
 
 SEVERITY = {
@@ -35,24 +37,35 @@ def tail_findings(
     record: RunRecord, batch_size: int, tail: Tail | None, check: TailCheck | None
 ) -> list[Finding]:
     """Executed first, then by arithmetic, then what the size itself does."""
-    found = [] if check is None else _executed(tail, check)
     discovery = record.discovery
+    found = [] if check is None else _executed(tail, check, _avoided(discovery, batch_size, check))
     norms = discovery.norm_layers if discovery is not None else None
     if tail is not None and discovery is not None:
         found += _foreseen(discovery, batch_size, _near_by(record, tail), check)
-        if tail.drop_last and tail.dropped and tail.steps_per_epoch:
-            found.append(_dropped(tail))
         found += _few_steps(tail)
     found += _small_batch(norms, batch_size)
     return found
 
 
-def _executed(tail: Tail | None, check: TailCheck) -> list[Finding]:
+def _avoided(discovery: Discovery | None, batch_size: int, check: TailCheck) -> str:
+    """How no step of the executed length is made; each remedy went through the engine."""
+    if discovery is None:
+        return "unavailable: the training loop was not found."
+    if layout_at(discovery, batch_size) is None:
+        # A loader without a length cannot be put through the engine: what drop_last does, can.
+        if discovery.primary.drop_last:
+            return "the loader drops a short batch already; nothing else is known of its end."
+        return "DataLoader(..., drop_last=True), if the data are more than one batch."
+    avoiding = fixes_without(pipeline_of(discovery, batch_size), check.num_samples)
+    texts = [_code(fix) for fix in avoiding]
+    return "; or ".join(texts) or "none of the known remedies avoids this step; mend the step."
+
+
+def _executed(tail: Tail | None, check: TailCheck, remedy: str) -> list[Finding]:
     """What a step of the tail's length did, as seen."""
     samples = "1 sample" if check.num_samples == 1 else f"{check.num_samples} samples"
     which = "the length of the epoch's last batch" if tail is not None else "as an epoch may end in"
     evidence = (Evidence(metric="samples in the last batch", value=check.num_samples),)
-    remedy = "DataLoader(..., drop_last=True), or a size that divides the data."
     found = []
     if check.outcome != "ok":
         message = (
@@ -133,9 +146,9 @@ def _moved(check: TailCheck) -> str:
 
 
 def _near_by(record: RunRecord, tail: Tail) -> str:
-    """The clean sizes near by, and which of them did not run; empty without any."""
+    """The clean sizes near by, and which of them did not run, or that there are none."""
     if not tail.nearest_clean:
-        return ""
+        return tail.why_none_clean
     tried = {one.batch_size for one in ran(record)}
     new = [size for size in tail.nearest_clean if size not in tried]
     text = f"or a nearby size without a harmful tail: {_with_rates(tail)}"
@@ -162,27 +175,20 @@ def _listed(sizes: Sequence[int]) -> str:
     return ", ".join(map(str, sizes))
 
 
+def _code(fix: Fix) -> str:
+    """A fix in one line: its code where that is one, and what it does."""
+    return fix.title if "\n" in fix.snippet else f"{fix.snippet} ({fix.title})"
+
+
 def _remedy(one: TailFinding, near_by: str) -> str:
     """The first fix, the sizes near by, and where all fixes stand."""
     parts = []
     if one.fixes:
-        first = one.fixes[0]
-        code = first.snippet if "\n" not in first.snippet else ""
-        parts.append(f"{code} ({first.title})" if code else first.title)
+        parts.append(_code(one.fixes[0]))
     if near_by:
         parts.append(near_by)
     parts.append(f"batchadvisor tails --explain {one.id}")
     return "; ".join(parts)
-
-
-def _dropped(tail: Tail) -> Finding:
-    return Finding(
-        rule="tail.dropped",
-        severity="info",
-        message=f"drop_last leaves {tail.dropped} of {tail.num_samples} samples out of each epoch",
-        evidence=(Evidence(metric="dropped samples", value=tail.dropped),),
-        remedy="with shuffling, others each time; without, always the same ones.",
-    )
 
 
 def _few_steps(tail: Tail) -> list[Finding]:

@@ -101,6 +101,7 @@ class Tail(Record, frozen=True, kw_only=True):
         harmful: whether a case that harms fires; a finding then tells which.
         nearest_clean: sizes near by without a harmful tail.
         clean_sizes: the same with what the law of step times predicts.
+        why_none_clean: where a clean size was looked for and there is none near by.
     """
 
     num_samples: int
@@ -112,6 +113,7 @@ class Tail(Record, frozen=True, kw_only=True):
     weight: float
     nearest_clean: tuple[int, ...] = ()
     clean_sizes: tuple[CleanSize, ...] = ()
+    why_none_clean: str = ""
     num_ranks: int = 1
     full: tuple[int, ...] = ()
     last: tuple[int, ...] = ()

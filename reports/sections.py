@@ -190,13 +190,18 @@ def tail_texts(advice: Advice) -> list[tuple[str, bool]]:
     if tail.last_batch and (check is not None or tail.harmful):
         texts.append((_check(check, tail.last_batch), failed))
     told = any(one.rule.startswith("tails.") for one in advice.findings)
-    if tail.nearest_clean and (failed or tail.harmful) and not told:
-        texts.append((_near_by(tail), False))
+    if (failed or tail.harmful) and not told:
+        texts += [(text, False) for text in _near_by(tail)]
     return texts
 
 
-def _near_by(tail: Tail) -> str:
-    """Clean sizes with the throughput that the law of step times predicts for them."""
+def _near_by(tail: Tail) -> list[str]:
+    """Clean sizes with the throughput that the law of step times predicts for them.
+
+    Where there is none, that; nothing where none was looked for.
+    """
+    if not tail.nearest_clean:
+        return [f"{tail.why_none_clean.capitalize()}."] if tail.why_none_clean else []
     sizes = []
     for one in tail.clean_sizes:
         rate = one.predicted_samples_per_s
@@ -204,11 +209,9 @@ def _near_by(tail: Tail) -> str:
         sizes.append(f"{one.batch_size}{shown}")
     listed = ", ".join(sizes or map(str, tail.nearest_clean))
     if any(one.predicted_samples_per_s is not None for one in tail.clean_sizes):
-        return (
-            f"Nearby, without a harmful tail, with the samples per second that the law of step "
-            f"times predicts (not measured): {listed}."
-        )
-    return f"Nearby, without a harmful tail, by arithmetic only: {listed}."
+        by_law = "with the samples per second that the law of step times predicts (not measured)"
+        return [f"Nearby, without a harmful tail, {by_law}: {listed}."]
+    return [f"Nearby, without a harmful tail, by arithmetic only: {listed}."]
 
 
 def _steps_of(tail: Tail) -> str:
@@ -221,14 +224,15 @@ def _ranks(tail: Tail) -> str:
     """The end of an epoch of several ranks or replicas."""
     text = (
         f"{plural(tail.num_samples, 'sample')} on {tail.num_ranks} ranks in batches of "
-        f"{tail.batch_size}: {_steps_of(tail)} per epoch, "
+        f"{format_count(tail.batch_size)}: {_steps_of(tail)} per epoch, "
     )
     if len(set(tail.batches)) > 1:
         text += f"by rank {format_runs(tail.batches)} batches; "
     if not tail.steps_per_epoch or tail.last == tail.full:
         text += "no short batch"
     else:
-        text += f"the last step has {sum(tail.last)} samples ({format_runs(tail.last)} by rank)"
+        whole = format_count(sum(tail.last))
+        text += f"the last step has {whole} samples ({format_runs(tail.last)} by rank)"
     for count, what in ((tail.duplicates, "drawn again"), (tail.dropped, "dropped")):
         if count:
             text += f"; {plural(count, 'sample')} {what} per epoch"
@@ -239,18 +243,19 @@ def _layout(tail: Tail) -> str:
     if tail.num_ranks > 1:
         return _ranks(tail)
     start = (
-        f"{plural(tail.num_samples, 'sample')} in batches of {tail.batch_size}: "
+        f"{plural(tail.num_samples, 'sample')} in batches of {format_count(tail.batch_size)}: "
         f"{_steps_of(tail)} per epoch, "
     )
     if tail.drop_last:
         if not tail.dropped:
             return f"{start}no short batch."
         share = share_of(tail.dropped, tail.num_samples)
-        return f"{start}{plural(tail.dropped, 'sample')} dropped per epoch ({share}%)."
+        always = "without shuffling always the same ones"
+        return f"{start}{plural(tail.dropped, 'sample')} dropped per epoch ({share}%; {always})."
     if not tail.last_batch:
         return f"{start}no short batch."
     return (
-        f"{start}the last batch holds {tail.last_batch} "
+        f"{start}the last batch holds {format_count(tail.last_batch)} "
         f"({share_of(tail.last_batch, tail.batch_size)}% of a full one)."
     )
 

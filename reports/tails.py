@@ -37,7 +37,7 @@ def render(report: TailReport, *, next_command: str, width: int, encoding: str =
     _findings(page, report.findings)
     if report.nearest_clean:
         page.heading("Nearby, without a harmful tail")
-        page.pairs([(str(one.batch_size), _clean(one)) for one in report.nearest_clean])
+        page.pairs([(format_count(one.batch_size), _clean(one)) for one in report.nearest_clean])
     elif "nearest_clean" in report.unavailable:
         page.heading("Nearby, without a harmful tail")
         page.entry(f"{report.unavailable['nearest_clean']}.")
@@ -63,7 +63,7 @@ def _description(pipeline: Pipeline) -> str:
     size = (
         f"batches of {format_runs(pipeline.rank_batch_sizes)} by rank"
         if pipeline.rank_batch_sizes
-        else f"batch size {pipeline.batch_size}"
+        else f"batch size {format_count(pipeline.batch_size)}"
     )
     return f"{samples}, {size}{ranks}, {pipeline.setup}{drop}{stage}"
 
@@ -166,7 +166,9 @@ def render_sweep(
     """
     page = Page(width, encoding)
     page.entry(
-        _description(pipeline).replace(f"batch size {pipeline.batch_size}", "by batch size"),
+        _description(pipeline).replace(
+            f"batch size {format_count(pipeline.batch_size)}", "by batch size"
+        ),
         style="bold",
         indent=0,
     )
@@ -175,12 +177,12 @@ def render_sweep(
     table = [("batch", "steps", "last step", "weight", "repeated", "left out", "cases")]
     table += [
         (
-            str(one.batch_size),
-            str(one.steps),
+            format_count(one.batch_size),
+            format_count(one.steps),
             format_runs(one.last) if one.last else "full" if one.steps else "none",
             f"{one.weight:.3g}" if one.last else "",
-            str(one.duplicates or ""),
-            str(one.dropped or ""),
+            format_count(one.duplicates) if one.duplicates else "",
+            format_count(one.dropped) if one.dropped else "",
             ", ".join(one.ids) or ("clean" if one.steps else "not possible"),
         )
         for one in shown

@@ -11,8 +11,9 @@ import msgspec
 from ..advisor.advise import advise
 from ..advisor.split import plan_split
 from ..advisor.twins import compare, ratio_of
-from ..errors import BatchAdvisorError
+from ..errors import BatchAdvisorError, UsageError
 from ..records import Advice, DevicesRecord, Goal, RunRecord, SplitPlan, Spread, TwinCheck
+from ..records.plausible import implausible
 from .store import DEVICES, read_record
 
 
@@ -55,12 +56,20 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_devices(folder: Path) -> Outcome | None:
-    """A stored run on several devices, `None` if the folder holds none."""
+    """A stored run on several devices, `None` if the folder holds none.
+
+    Raises:
+        UsageError: it holds a number that nothing can have measured.
+    """
     try:
         data = (folder / DEVICES).read_bytes()
         record = msgspec.json.decode(data, type=DevicesRecord)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+    wrong = implausible(record)
+    if wrong is not None:
+        msg = f"{folder / DEVICES} is not a record: {wrong}, and nothing can have measured that."
+        raise UsageError(msg, "Name the folder of a device in it.")
     answers = {}
     for one in record.devices:
         with contextlib.suppress(BatchAdvisorError):

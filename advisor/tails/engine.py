@@ -8,7 +8,7 @@ from .fixes import SEVERITIES, fixes
 from .layouts import layout_of
 from .pipeline import check, refuse
 from .rules import HARM, rules_for
-from .sweeps import is_clean, near_by, nearest_clean, row_of
+from .sweeps import nearest_clean, why_none_clean
 from .words import refusal, said
 
 
@@ -41,22 +41,14 @@ def report_of(pipeline: Pipeline) -> TailReport:
     if isinstance(layout, str):
         return TailReport(pipeline=pipeline, layout=None, unavailable={"layout": layout})
     clean = nearest_clean(pipeline)
+    why = "" if clean else why_none_clean(pipeline)
     return TailReport(
         pipeline=pipeline,
         layout=layout,
         findings=findings(pipeline, layout),
         nearest_clean=clean,
-        unavailable={} if clean else _why_none(pipeline),
+        unavailable={"nearest_clean": why} if why else {},
     )
-
-
-def _why_none(pipeline: Pipeline) -> dict[str, str]:
-    """Why no size near by is named, where one was looked for."""
-    if pipeline.rank_batch_sizes or is_clean(row_of(pipeline)):
-        return {}
-    low, high = near_by(pipeline)
-    sizes = f"no size from {low} to {high} is" if low < high else "no other size near by is"
-    return {"nearest_clean": f"{sizes} without a harmful tail"}
 
 
 def findings(pipeline: Pipeline, layout: Layout) -> tuple[TailFinding, ...]:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from ...errors import UsageError
 from ...records import Fix, Pipeline, SweepRow
+from ...units import format_count
 from .cases import BY_ID
+from .layouts import layout_of
 from .pipeline import check, own_size
 from .remedies import REMEDIES
-from .rules import HARMFUL_SHARE
+from .rules import HARMFUL_SHARE, made
 from .snippets import SNIPPETS
 from .sweeps import row_of
 
 SEVERITIES = ("error", "nan", "bias", "waste", "slow")
 """The worst first."""
+AVOIDING = ("drop", "size")
+"""Remedies of a step that fails: it is not made, or has another length."""
 MAX_TRIED = 300
 """Changes of one remedy that go through the engine before it is given up."""
 
@@ -40,6 +45,43 @@ def fixes(pipeline: Pipeline, name: str, *, harmful: bool = True) -> tuple[Fix, 
     return tuple(offered)
 
 
+def fixes_without(pipeline: Pipeline, samples: int) -> tuple[Fix, ...]:
+    """Remedies after which no rank makes a step of so many samples, and no new harm is met.
+
+    For a step that was executed and failed, whatever the reason.
+    """
+    before = set(row_of(pipeline).ids)
+    offered = []
+    for remedy in AVOIDING:
+        for snippet, changes in islice(REMEDIES[remedy](pipeline), MAX_TRIED):
+            changed = msgspec.structs.replace(pipeline, **changes)
+            if (
+                _is_possible(changed)
+                and before.issuperset(row_of(changed).ids)
+                and not makes_step_of(changed, samples)
+            ):
+                offered.append(_with_its_end(_fix(changed, snippet, changes), changed))
+                break
+    return tuple(offered)
+
+
+def _with_its_end(fix: Fix, changed: Pipeline) -> Fix:
+    """A short last step that the fix itself leaves has another length, and nobody executed it."""
+    layout = layout_of(changed)
+    if isinstance(layout, str) or not layout.is_short:
+        return fix
+    title = f"{fix.title}; its last step, of {format_count(layout.last_samples)}, was not executed"
+    return msgspec.structs.replace(fix, title=title)
+
+
+def makes_step_of(pipeline: Pipeline, samples: int) -> bool:
+    """Whether a step of an epoch gives a rank so many samples; also where none is made at all."""
+    layout = layout_of(pipeline)
+    if isinstance(layout, str) or not layout.steps:
+        return True
+    return any(samples in sizes for sizes in made(layout))
+
+
 def _first(
     pipeline: Pipeline, before: SweepRow, name: str, remedy: str, *, harmful: bool
 ) -> Fix | None:
@@ -53,9 +95,7 @@ def _first(
 
 
 def _removes(before: SweepRow, changed: Pipeline, name: str, *, harmful: bool) -> bool:
-    try:
-        check(changed)
-    except UsageError:
+    if not _is_possible(changed):
         return False
     after = row_of(changed)
     if not after.steps or name in after.ids or (not harmful and name in after.also):
@@ -63,6 +103,14 @@ def _removes(before: SweepRow, changed: Pipeline, name: str, *, harmful: bool) -
     mildest = SEVERITIES.index(BY_ID[name].severity)
     new = set(after.ids) - set(before.ids)
     return all(SEVERITIES.index(BY_ID[other].severity) > mildest for other in new)
+
+
+def _is_possible(changed: Pipeline) -> bool:
+    try:
+        check(changed)
+    except UsageError:
+        return False
+    return True
 
 
 def _is_worth(pipeline: Pipeline, changed: Pipeline, name: str) -> bool:

@@ -8,6 +8,7 @@ import msgspec
 
 from ...errors import UsageError
 from ...records import CleanSize, Pipeline, SweepRow
+from ...units import format_count
 from .layouts import layout_of
 from .pipeline import check, refuse
 from .rules import HARM, Rule, rules_for
@@ -130,6 +131,17 @@ def nearest_clean(
         )
         for row in chosen
     )
+
+
+def why_none_clean(pipeline: Pipeline, *, largest: int | None = None) -> str:
+    """What to say where `nearest_clean` names no size; empty where none was looked for."""
+    if pipeline.rank_batch_sizes or is_clean(row_of(pipeline)):
+        return ""
+    low, high = near_by(pipeline, largest=largest)
+    if low >= high:
+        return "no other size near by is without a harmful tail"
+    sizes = f"no size from {format_count(low)} to {format_count(high)}"
+    return f"{sizes} is without a harmful tail"
 
 
 def near_by(

@@ -21,8 +21,8 @@ def refusal(name: str, pipeline: Pipeline) -> Said:
     ranks, size = pipeline.num_ranks, pipeline.batch_size
     if name == "accelerate.split":
         return _say(
-            f"split_batches: a global batch of {size} is no multiple of {ranks} processes; "
-            "prepare raises ValueError",
+            f"split_batches: a global batch of {format_count(size)} is no multiple of "
+            f"{ranks} processes; prepare raises ValueError",
             Evidence(metric="batch size modulo processes", value=size % ranks, threshold=0),
         )
     if name == "multiworker.fit":
@@ -41,6 +41,14 @@ def _samples(count: int) -> str:
     return "1 sample" if count == 1 else f"{format_count(count)} samples"
 
 
+def _of_all(count: int, pipeline: Pipeline) -> str:
+    return f"{format_count(count)} of {format_count(pipeline.num_samples or 0)} samples"
+
+
+def _others(count: int) -> str:
+    return format_count(count - 1)
+
+
 def _short(pipeline: Pipeline, layout: Layout) -> Said:
     each = "" if pipeline.num_ranks == 1 else f" ({format_runs(layout.last)} by rank)"
     weigh = "weighs" if layout.last_samples == 1 else "weigh"
@@ -55,7 +63,7 @@ def _below_one_batch(pipeline: Pipeline, layout: Layout) -> Said:
     samples = pipeline.num_samples or 0
     all_ranks = "" if pipeline.num_ranks == 1 else " over all ranks"
     several = f" ({format_runs(layout.last)} by rank)" if len(layout.last) > 1 else ""
-    steps = "one step" if layout.steps == 1 else f"{layout.steps} steps"
+    steps = "one step" if layout.steps == 1 else f"{format_count(layout.steps)} steps"
     of_all = "all " if max(layout.batches) == 1 and not layout.duplicates else ""
     return _say(
         f"a full batch is {_samples(layout.full_samples)}{all_ranks}, more than the data set has: "
@@ -70,7 +78,7 @@ def _contrasted(pipeline: Pipeline, layout: Layout) -> Said:
     few, many = smallest_part(layout), max(layout.full)
     return _say(
         f"the last batch compares {_samples(few)} with each other where a full one compares "
-        f"{many}: each has {few - 1} negatives and not {many - 1}",
+        f"{format_count(many)}: each has {_others(few)} negatives and not {_others(many)}",
         Evidence(metric="weight of a sample", value=layout.weight, threshold=HARMFUL_WEIGHT),
     )
 
@@ -80,8 +88,8 @@ def _no_steps(pipeline: Pipeline, layout: Layout) -> Said:
     wanted = layout.full_samples
     whose = "" if pipeline.num_ranks == 1 else " over all ranks"
     return _say(
-        f"drop_last=True and {_samples(samples)}, fewer than one batch of {wanted}{whose}: no step "
-        "is made",
+        f"drop_last=True and {_samples(samples)}, fewer than one batch of {format_count(wanted)}"
+        f"{whose}: no step is made",
         Evidence(metric="samples", value=samples, threshold=wanted),
     )
 
@@ -89,14 +97,14 @@ def _no_steps(pipeline: Pipeline, layout: Layout) -> Said:
 def _worker_tails(pipeline: Pipeline, layout: Layout) -> Said:
     workers = pipeline.num_workers
     if layout.dropped:
-        lost = f"drop_last leaves out {layout.dropped} of {pipeline.num_samples} samples"
+        lost = f"drop_last leaves out {_of_all(layout.dropped, pipeline)}"
         return _say(
             f"each of {workers} workers cuts batches of its own share: {lost}",
             Evidence(metric="dropped samples", value=layout.dropped),
         )
     return _say(
-        f"each of {workers} workers cuts batches of its own share: {len(layout.short)} short "
-        f"batches an epoch, of {format_runs(layout.short)}",
+        f"each of {workers} workers cuts batches of its own share: "
+        f"{format_count(len(layout.short))} short batches an epoch, of {format_runs(layout.short)}",
         Evidence(metric="short batches", value=len(layout.short)),
     )
 
@@ -150,7 +158,7 @@ def _duplicates(pipeline: Pipeline, layout: Layout) -> Said:
     samples = pipeline.num_samples or 0
     share = layout.duplicates / samples if samples else 0.0
     return _say(
-        f"{layout.duplicates} of {samples} samples are drawn again so that all ranks have equal "
+        f"{_of_all(layout.duplicates, pipeline)} are drawn again so that all ranks have equal "
         f"steps ({share:.1%} more work; metrics count them twice)",
         Evidence(metric="share of repeated samples", value=share, threshold=HARMFUL_SHARE),
     )
@@ -178,8 +186,9 @@ def _no_sampler(pipeline: Pipeline, layout: Layout) -> Said:
     del layout
     unless = ", unless the dataset shards itself by rank" if pipeline.iterable else ""
     return _say(
-        f"each of {pipeline.num_ranks} ranks draws all {pipeline.num_samples} samples{unless}: "
-        f"{pipeline.num_ranks} times the work of an epoch",
+        f"each of {pipeline.num_ranks} ranks draws all "
+        f"{_samples(pipeline.num_samples or 0)}{unless}: {pipeline.num_ranks} times the work of an "
+        "epoch",
         Evidence(metric="times that each sample is drawn", value=pipeline.num_ranks, threshold=1),
     )
 
@@ -188,8 +197,9 @@ def _uneven_steps(pipeline: Pipeline, layout: Layout) -> Said:
     most, least = max(layout.batches), min(layout.batches)
     del pipeline
     return _say(
-        f"ranks make {least} to {most} steps: the longer ones wait in a collective that the others "
-        "never enter, until the timeout or 'Connection closed by peer'",
+        f"ranks make {format_count(least)} to {format_count(most)} steps: the longer ones "
+        "wait in a collective that the others never enter, "
+        "until the timeout or 'Connection closed by peer'",
         Evidence(metric="difference in steps", value=most - least, threshold=0),
     )
 
@@ -261,7 +271,8 @@ def _uneven_deal(pipeline: Pipeline, layout: Layout) -> Said:
     most, least = max(layout.batches), min(layout.batches)
     if most > least:
         message = (
-            f"even_batches=False: ranks make {least} to {most} steps, which hangs or aborts; "
+            f"even_batches=False: ranks make {format_count(least)} to {format_count(most)} steps, "
+            "which hangs or aborts; "
             "gather on unequal shapes aborts the process"
         )
     else:
@@ -285,8 +296,8 @@ def _gathered(pipeline: Pipeline, layout: Layout) -> Said:
     del pipeline
     kept = layout.last_samples - layout.duplicates
     return _say(
-        f"gather_for_metrics returns {layout.last_samples} values for the {_samples(kept)} of the "
-        "last step of this iterable dataset",
+        f"gather_for_metrics returns {format_count(layout.last_samples)} values for the "
+        f"{_samples(kept)} of the last step of this iterable dataset",
         Evidence(metric="repeated samples", value=layout.duplicates, threshold=0),
     )
 
@@ -315,8 +326,7 @@ def _lightning(pipeline: Pipeline, layout: Layout) -> Said:
 
 def _dropped(pipeline: Pipeline, layout: Layout) -> Said:
     return _say(
-        f"dataloader_drop_last leaves {layout.dropped} of {pipeline.num_samples} samples without "
-        "a prediction",
+        f"dataloader_drop_last leaves {_of_all(layout.dropped, pipeline)} without a prediction",
         Evidence(metric="dropped samples", value=layout.dropped, threshold=0),
     )
 
@@ -371,7 +381,7 @@ def _indivisible(pipeline: Pipeline, layout: Layout) -> Said:
     else:
         size, which = layout.last_samples, "the last batch"
     return _say(
-        f"{which} of {size} cannot be sharded over {ranks} devices: IndivisibleError",
+        f"{which} of {format_count(size)} cannot be sharded over {ranks} devices: IndivisibleError",
         Evidence(metric="samples modulo devices", value=size % ranks, threshold=0),
     )
 
@@ -379,7 +389,8 @@ def _indivisible(pipeline: Pipeline, layout: Layout) -> Said:
 def _new_shape(pipeline: Pipeline, layout: Layout) -> Said:
     how = "once" if pipeline.model.compiled == "default" else "for each new size"
     return _say(
-        f"the last batch of {layout.last_samples} is a new shape: it is compiled {how}",
+        f"the last batch of {format_count(layout.last_samples)} is a new shape: "
+        f"it is compiled {how}",
         Evidence(metric="samples of the last step", value=layout.last_samples),
     )
 

@@ -1,5 +1,7 @@
 """Each rule once where it fires and once, close by, where it does not."""
 
+import re
+
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
@@ -95,11 +97,43 @@ class TestTail:
         remedy = findings(*every, loader=loader_of(6401))["tails.loader.short"].remedy
         assert f"{first}, {listed}; " in remedy
 
-    @pytest.mark.parametrize(("left", "fires"), [(0, False), (31, True)])
-    def test_dropped(self, left, fires):
-        found = findings(loader=loader_of(6400 + left, drop_last=True))
-        assert ("tail.dropped" in found) is fires
-        assert "tails.loader.short" not in found
+    @pytest.mark.parametrize("left", [0, 31])
+    def test_dropped_samples_stand_in_the_section_of_the_last_batch_only(self, left):
+        assert findings(loader=loader_of(6400 + left, drop_last=True)) == {}
+
+    def test_no_clean_size_near_by(self):
+        """37 samples: batches of 3, 4 and 5 all leave one or two over."""
+        tail = tail_of(discovery_of(native=8, loader=loader_of(37)), 4)
+        assert not tail.nearest_clean
+        assert tail.why_none_clean == "no size from 3 to 5 is without a harmful tail"
+        capped = tail_of(discovery_of(native=64, loader=loader_of(6401)), 64, largest=40)
+        assert capped.why_none_clean == "no other size near by is without a harmful tail"
+        remedy = findings(size=4, loader=loader_of(37))["tails.loader.short"].remedy
+        assert tail.why_none_clean in remedy
+
+    def test_an_executed_step_that_failed_is_avoided(self):
+        """What is offered makes steps, and none of the length that failed."""
+        check = TailCheck(num_samples=1, outcome="exception", detail="ValueError: one value")
+        remedy = findings(size=8, loader=loader_of(41), check=check)["tail.crash"].remedy
+        assert "drop_last=True" in remedy
+        (size,) = re.findall(r"batch_size = (\d+) ", remedy)
+        left = 41 % int(size)
+        assert left not in (0, 1)
+        assert f"its last step, of {left}, was not executed" in remedy
+
+    def test_no_batch_is_dropped_where_it_is_the_only_one(self):
+        """5 samples in a batch of 8: drop_last would leave no step."""
+        check = TailCheck(num_samples=5, outcome="exception", detail="RuntimeError: shape")
+        remedy = findings(size=8, loader=loader_of(5), check=check)["tail.crash"].remedy
+        assert "drop_last" not in remedy
+        assert "batch_size = 5" not in remedy
+        assert "batch_size = " in remedy
+
+    def test_a_step_that_failed_and_a_loader_that_drops_already(self):
+        check = TailCheck(num_samples=1, outcome="exception", detail="ValueError: one value")
+        unknown = loader_of(None, iterable=True, drop_last=True)
+        remedy = findings(size=8, loader=unknown, check=check)["tail.crash"].remedy
+        assert "drops a short batch already" in remedy
 
     def test_unknown_length_says_nothing(self):
         assert findings(loader=loader_of(None), norms=NormLayers(layer_norm=2)) == {}

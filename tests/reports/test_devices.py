@@ -5,8 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
+from batchadvisor.errors import UsageError
 from batchadvisor.records import DeviceRun, DevicesRecord, TwinCheck
 from batchadvisor.reports.devices import render
+from batchadvisor.session.devices_outcome import read_devices
 from batchadvisor.session.store import read_record
 
 from ..on_paper import exactly
@@ -46,6 +48,18 @@ def test_a_row_for_each_and_the_next_command(answer):
     assert text.startswith(f"Batch size by device: cuda-0 {size}, cuda-1 {size}")
     assert "Next: batchadvisor advise out/cuda-0" in text
     assert "Findings" not in text
+
+
+def test_numbers_that_nothing_can_have_measured(answer, tmp_path):
+    """One clear error, as for a record."""
+    checked = DeviceRun(device="cuda-1", model="T4", check=check("equal", -3.0, 1.0))
+    record = DevicesRecord(state="finished", started_at="", command=(), devices=(FIRST, checked))
+    (tmp_path / "devices.json").write_bytes(msgspec.json.encode(record))
+    with pytest.raises(UsageError, match=r"devices\[1\]\.check\.samples_per_s.*nothing can have"):
+        read_devices(tmp_path)
+    sound = msgspec.structs.replace(record, devices=(FIRST,))
+    (tmp_path / "devices.json").write_bytes(msgspec.json.encode(sound))
+    assert read_devices(tmp_path).record == sound
 
 
 def test_an_interrupted_device_did_not_fail(answer):

@@ -26,7 +26,7 @@ from batchadvisor.reports.terminal import render
 from batchadvisor.session.store import read_record
 from rich.cells import cell_len
 
-from ..on_paper import discovery_of, record_of, trial_of
+from ..on_paper import discovery_of, loader_of, record_of, trial_of
 from . import builders, samples
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -382,6 +382,27 @@ def test_what_only_a_listing_shows_is_not_laid_at_the_scripts_door():
     assert other.startswith("\n  write  notes.txt\n  By the script's databases")
     alone = shown((msgspec.structs.replace(record, files=(listed,)), advice))
     assert "What the script itself did" not in alone
+
+
+def test_no_clean_size_near_by_is_said():
+    """37 samples: batches of 3, 4 and 5 all leave one or two over. The finding says it, once."""
+    record = record_of([trial_of(4, 0.1)], discovery=discovery_of(native=4, num_samples=37))
+    advice = advise(record)
+    text = render(record, advice, files=[], next_command="", width=200, color=False)
+    none = advice.tail.why_none_clean
+    assert none.startswith("no size from 3 to ")
+    assert text.count(none) == 1
+    told = msgspec.structs.replace(advice, findings=())
+    text = render(record, told, files=[], next_command="", width=200, color=False)
+    assert f"{none.capitalize()}." in text
+
+
+def test_dropped_samples_are_said_once():
+    loader = loader_of(1001, batch_size=32, drop_last=True)
+    record = record_of([trial_of(32, 0.1)], discovery=discovery_of(native=32, loader=loader))
+    text = render(record, advise(record), files=[], next_command="", width=200, color=False)
+    assert "9 samples dropped per epoch" in text
+    assert text.lower().count("drop") == text.count("drop_last") + 1
 
 
 def test_an_endless_epoch_is_readable():

@@ -1,6 +1,7 @@
 """`batchadvisor tails` as it is typed."""
 
 import json
+import re
 
 import pytest
 from batchadvisor.advisor.tails.cases import CASES
@@ -28,6 +29,11 @@ class TestPlan:
         assert "391" in text
         assert "80 samples; each weighs 1.6 times the others" in text
         assert "nothing was run" in text
+
+    def test_large_numbers_are_readable(self):
+        text = typed("--samples", 10**10 + 10, "--batch-size", 36 * 10**6, "--ranks", 3)
+        assert "batch size 36,000,000" in text
+        assert not re.search(r"\d{7}", text.partition("\n")[2].replace("batch_size = ", "")), text
 
     def test_several_ranks_are_ddp(self):
         text = typed("--samples", 17, "--batch-size", 4, "--ranks", 4)

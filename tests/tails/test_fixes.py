@@ -9,7 +9,10 @@ import torch
 from batchadvisor import ModelFacts
 from batchadvisor.advisor.tails.cases import CASES
 from batchadvisor.advisor.tails.examples import EXAMPLES
+from batchadvisor.advisor.tails.fixes import fixes_without
+from batchadvisor.advisor.tails.layouts import layout_of
 from batchadvisor.advisor.tails.pipeline import check
+from batchadvisor.advisor.tails.rules import made
 from batchadvisor.advisor.tails.sweeps import row_of
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -41,6 +44,24 @@ def test_ten_thousand_pipelines():
             without += found.harmful and not found.fixes
     assert offered > 15_000
     assert without < 0.15 * (mended + without)
+
+
+def test_a_step_that_failed_is_not_made_again():
+    """Whatever made it fail: no remedy leaves a step of its length, or none at all."""
+    offered = 0
+    for report in reports(2_000, 1, batchadvisor.tails):
+        if report.layout is None or not report.layout.last:
+            continue
+        samples = report.layout.last[0]
+        for fix in fixes_without(report.pipeline, samples):
+            changed = msgspec.structs.replace(report.pipeline, **fix.changes)
+            check(changed)
+            layout = layout_of(changed)
+            assert layout.steps, (report.pipeline, fix)
+            assert not any(samples in sizes for sizes in made(layout)), (report.pipeline, fix)
+            assert set(row_of(changed).ids) <= set(row_of(report.pipeline).ids)
+            offered += 1
+    assert offered > 500
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda one: one.id)
