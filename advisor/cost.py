@@ -22,6 +22,8 @@ OVERRUN = 1.2
 """The confirmation may end after this many times the budget, and nothing later."""
 TRIAL_SHARE = 1 / 8
 """A trial takes no more than this share of the budget where fewer steps allow it."""
+PROFILE_SHARE = 1 / 4
+"""The trial that has the run's only trace may take so much."""
 RESERVE_TRIALS = 4
 """Timed trials that are kept back for the confirmation."""
 
@@ -57,6 +59,11 @@ def step_plan(step_s: float, budget_s: float) -> StepPlan:
 def has_long_steps(step_s: float, budget_s: float) -> bool:
     """Whether steps are so long that a trial must do with fewer."""
     return step_plan(step_s, budget_s) is not _PLANS[0]
+
+
+def has_time_for_a_profile(step_s: float, budget_s: float) -> bool:
+    """Whether profiled steps after the shortest trial leave most of the budget."""
+    return (_PLANS[-1].num_steps + PROFILED_STEPS) * step_s <= PROFILE_SHARE * budget_s
 
 
 def turns_s(plan: TurnsPlan, step_s: Callable[[int], float]) -> float:

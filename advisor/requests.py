@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from ..records import RunRecord, TrialRequest
-from .cost import Budget, step_plan
+from .cost import Budget, has_time_for_a_profile, step_plan
+from .facts import own_size
 
 
 def timed_request(record: RunRecord, size: int, reason: str) -> TrialRequest:
     """To time a size, and to profile it if the goal says so and the budget has the time."""
-    plan = step_plan(Budget(record).step_s(size), record.goal.budget_s)
+    step_s, budget_s = Budget(record).step_s(size), record.goal.budget_s
+    plan = step_plan(step_s, budget_s)
+    # One trace there shall be, of the script as it is, unless its steps are very long.
+    wanted = plan.profile or (size == own_size(record) and has_time_for_a_profile(step_s, budget_s))
     return TrialRequest(
         batch_size=size,
         kind="timed",
-        profile=record.goal.profile and plan.profile,
+        profile=record.goal.profile and wanted,
         min_warmup_steps=plan.num_warmup,
         min_timed_steps=plan.num_timed,
         reason=reason,

@@ -304,13 +304,25 @@ class Window:
 
     def _judged(self) -> clean_steps.Judged:
         """The finished steps of the usual kind, each with what it lost."""
-        usual = self._usual_micro_batches()
         steps = [
-            clean_steps.TimedStep(seconds, step.evidence)
-            for step in self._steps
-            if step.micro_batches == usual and (seconds := self._elapsed_s(step)) is not None
+            clean_steps.TimedStep(step.elapsed_s or 0.0, step.evidence) for step in self._finished()
         ]
         return clean_steps.judged(steps, asynchronous=self._asynchronous)
+
+    def _finished(self) -> list[Step]:
+        """The timed steps of the usual kind that the device has finished."""
+        usual = self._usual_micro_batches()
+        return [
+            step
+            for step in self._steps
+            if step.micro_batches == usual and self._elapsed_s(step) is not None
+        ]
+
+    def _waits(self) -> list[float]:
+        """Seconds that each step waited for data, of the steps that the step time is made of."""
+        steps, lost_s = self._finished(), self._judged().lost_s
+        clean = [step.wait_s for step, lost in zip(steps, lost_s, strict=True) if not lost]
+        return clean or [step.wait_s for step in steps]
 
     def _elapsed_s(self, step: Step) -> float | None:
         return step.elapsed_s_on(self._device)
@@ -364,7 +376,7 @@ class Window:
             num_warmup_steps=len(self._warmups),
             step_s=step_s,
             samples_per_s=inverse(step_s, per_step) if step_s and step_s.low > 0 else None,
-            input_wait_s=spread_of([one.wait_s for one in steps]),
+            input_wait_s=spread_of(self._waits()),
             memory=self._memory,
             profile=self._profile,
             elapsed_s=self._clock() - self._started_s,

@@ -39,6 +39,10 @@ class TestExamples:
         assert record.discovery.primary.num_samples == num_samples
         chosen = advice.recommended
         trials = [one for one in record.trials if one.batch_size == chosen.batch_size]
+        if advice.standing in ("too noisy", "worse"):  # a busy machine: then nothing is changed
+            assert chosen.batch_size == native
+            assert advice.headline.startswith(f"Keep batch size {native}: ")
+            return
         assert any(one.purpose == "confirm" and one.outcome == "ok" for one in trials)
         assert 12 <= chosen.batch_size <= 256
         assert advice.headline.startswith(f"Use batch size {chosen.batch_size}: ")

@@ -107,7 +107,7 @@ class TestShapedBySize:
         typed = " ".join([str(script), *words, "--batch-size", "{batch_size}"])
         assert f"batchadvisor run --template {typed} " in done.error
         # What was measured stands all the same.
-        assert "Use batch size 16" in done.stdout
+        assert "Keep batch size 16" in done.stdout
         assert done.record.state == "failed"
 
     def test_the_proposed_command_works(self, tmp_path):
