@@ -28,8 +28,8 @@ SETTLED = 0.10
 """Two successive warm-up steps this close end the warm-up."""
 FIT_STEPS = 2
 MAX_SAMPLES = 30
-PATIENCE = 2.0
-"""Where clean steps are too few, timing goes on for this many times its limit."""
+PATIENCE = 2
+"""Where clean steps are too few, timing goes on for this many times its limits."""
 MAX_STEPS_A_SAMPLE = 50
 """Very short steps are averaged in groups, up to so many, so that a sample is not all jitter."""
 
@@ -240,7 +240,8 @@ class Window:
         if len(self._steps) % self._group or len(self._steps) < least * self._group:
             return False
         spent_s = self._clock() - self._phase_started_s
-        if spent_s >= PATIENCE * self._time_limit_s:
+        most = PATIENCE * MAX_SAMPLES * self._group  # a script may have no more to give
+        if spent_s >= PATIENCE * self._time_limit_s or len(self._steps) >= most:
             return True
         clean = clean_steps.in_groups(self._judged().clean, self._group)
         if len(clean) < least:

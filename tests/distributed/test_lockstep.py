@@ -78,6 +78,9 @@ class TestTorchrun:
         )
         assert found.code == 0, found
         assert left_of(found) == []  # but torchrun's own folder for logs
-        assert len(re.findall(r"^(?:Use|Keep|Of the) ", found.stdout, re.MULTILINE)) == 1
+        assert (
+            len(re.findall(r"^(?:\x1b\[[\d;]*m)*(?:Use|Keep|Of the) ", found.stdout, re.MULTILINE))
+            == 1
+        )
         assert found.record.distribution.world_size == 4
         assert all(len(trial.ranks) == 4 and trial.ran for trial in found.record.trials)

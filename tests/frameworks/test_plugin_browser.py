@@ -166,7 +166,7 @@ def test_traces_of_others_are_summarised(visit):
     one.choose("foreign")
     expect(one.tab.locator("#view h1")).to_contain_text("60% of its time for the DataLoader")
     expect(one.tab.locator("#view h2", has_text="CPU summary")).to_be_visible()
-    expect(one.tab.locator("#view td", has_text="aten::mm<b>").first).to_be_visible()
+    expect(one.tab.locator("#view th", has_text="aten::mm<b>").first).to_be_visible()
 
 
 def test_runs_are_compared(visit):
@@ -214,7 +214,7 @@ def test_hostile_names_stay_names(visit):
     one.choose(name)
     expect(one.tab.locator("#view h1")).to_contain_text("Use batch size 256")
     assert one.tab.locator("#view img, #list img").count() == 0
-    file = one.tab.locator("#view td", has_text="<script>alert(1)<script>")
+    file = one.tab.locator("#view th", has_text="<script>alert(1)<script>")
     expect(file).to_be_visible()
 
 

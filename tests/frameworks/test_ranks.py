@@ -31,7 +31,9 @@ def assert_two_ranks(found, launcher):
     for trial in found.record.trials:
         assert trial.ran, trial
         assert [one.rank for one in trial.ranks] == [0, 1]
-    assert len(re.findall(r"^(?:Use|Keep|Of the) ", found.stdout, re.MULTILINE)) == 1
+    assert (
+        len(re.findall(r"^(?:\x1b\[[\d;]*m)*(?:Use|Keep|Of the) ", found.stdout, re.MULTILINE)) == 1
+    )
 
 
 def test_accelerate_launch(tmp_path):
