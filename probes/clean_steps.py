@@ -94,8 +94,9 @@ def _lost_s(step: TimedStep, *, needs_length: bool, usual_s: float) -> float:
     stolen_s = evidence.stolen_s or 0.0
     # A stolen core-second is one of all cores, and counted in ticks of 10 ms.
     lost_s = max(waited_s, min(stolen_s, step.seconds - usual_s) if longer else 0.0)
-    if evidence.delay_s is None and evidence.switches and evidence.thread_s is not None and longer:
-        # No waiting is counted here: time off the core of a thread that was pushed off it.
+    if evidence.delay_s is None and evidence.switches and evidence.thread_s is not None:
+        # No waiting is counted here: time off the core of a thread that was pushed off it. Beside
+        # steady neighbours all steps are as long, so that their length is no sign.
         lost_s = max(lost_s, step.seconds - evidence.thread_s)
     if lost_s <= max(LOST_S, LOST_SHARE * step.seconds) or (needs_length and not longer):
         return 0.0
