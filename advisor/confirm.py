@@ -346,14 +346,29 @@ def agrees(record: RunRecord, size: int) -> bool:
 
 
 def disagreement(record: RunRecord, size: int) -> float | None:
-    """Throughput in the fresh process over that of the search, where both intervals exclude 1."""
+    """Throughput in the fresh process over that of the search, where both intervals exclude 1.
+
+    Where the script's own size was measured in both, what it gained or lost between them was the
+    machine's doing, and is taken out.
+    """
+    again, own = _fresh_over_search(record, size), own_size(record)
+    if again is None:
+        return None
+    ratio, apart = again
+    machine = None if own is None or own == size else _fresh_over_search(record, own)
+    if machine is not None:
+        ratio /= machine[0]
+    return ratio if apart and abs(ratio - 1) >= DISAGREEMENT else None
+
+
+def _fresh_over_search(record: RunRecord, size: int) -> tuple[float, bool] | None:
+    """Throughput in the fresh process over that of the search; whether the intervals are apart."""
     before = searched(record).get(size)
     again = pooled(undisturbed(_of(confirmations(record), size)), "samples_per_s")
     if before is None or before.samples_per_s is None or again is None:
         return None
-    ratio = again.median / before.samples_per_s.median
     apart = again.low > before.samples_per_s.high or again.high < before.samples_per_s.low
-    return ratio if apart and abs(ratio - 1) >= DISAGREEMENT else None
+    return again.median / before.samples_per_s.median, apart
 
 
 def _clearly_below(record: RunRecord, size: int, other: int, floor: float) -> bool:

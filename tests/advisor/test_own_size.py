@@ -5,6 +5,7 @@ from collections import Counter
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.confirm import disagreement
 from batchadvisor.advisor.own_size import against_own, standing
 from batchadvisor.advisor.rounds import held_up
 from batchadvisor.records import Goal, StepQuality, Turns
@@ -106,3 +107,14 @@ class TestFreshProcess:
 def test_a_goal_for_memory_asks_for_no_time():
     found = record(timed(8, 0.5, CONTENDED), timed(32, 0.5, CONTENDED), goal=Goal(kind="memory"))
     assert standing(msgspec.structs.replace(found), 32) == "better"
+
+
+def test_a_machine_that_became_faster_for_all_sizes_confirms():
+    """The fresh process reads both sizes a fifth faster: that is the machine, not the size."""
+    search = [trial_of(size, step) for size, step in ((8, 0.02), (40, 0.06))]
+    both = [
+        trial_of(size, step / 1.2, purpose="confirm", worker=1)
+        for size, step in ((40, 0.06), (8, 0.02))
+    ]
+    assert disagreement(record_of(numbered(*search, *both)), 40) is None
+    assert disagreement(record_of(numbered(*search, both[0])), 40) == pytest.approx(1.2)
