@@ -22,6 +22,8 @@ OVERRUN = 1.2
 """The confirmation may end after this many times the budget, and nothing later."""
 TRIAL_SHARE = 1 / 8
 """A trial takes no more than this share of the budget where fewer steps allow it."""
+RESERVE_SHARE = 0.4
+"""No more of the budget is kept back: a second size is worth more than a confirmation of one."""
 PROFILE_SHARE = 1 / 4
 """The trial that has the run's only trace may take so much."""
 RESERVE_TRIALS = 4
@@ -139,7 +141,8 @@ class Budget:
             for step_s in map(self.step_s, finalists)
         )
         apart = self._record.discovery.door == "template"
-        return self._record.discovery.setup_s * (RESERVE_TRIALS if apart else 1) + trials
+        whole_s = self._record.discovery.setup_s * (RESERVE_TRIALS if apart else 1) + trials
+        return min(whole_s, RESERVE_SHARE * budget_s)
 
     def allows(self, request: TrialRequest) -> bool:
         """Whether a search trial leaves enough for the confirmation.
