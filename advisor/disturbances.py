@@ -42,9 +42,11 @@ def said(record: RunRecord) -> str:
 def remedy(record: RunRecord) -> str:
     """What to do about it."""
     remedies = [cause.remedy for cause in _causes(_disturbed(record)) if cause.remedy]
-    return " ".join(dict.fromkeys(_sentence(text) for text in remedies)) or (
-        "Run again with a larger --budget."
-    )
+    if remedies:
+        return " ".join(dict.fromkeys(_sentence(text) for text in remedies))
+    if any(trial.contended for trial in timed(record)):  # more of such steps say no more
+        return "Run again when the machine is free."
+    return "Run again with a larger --budget."
 
 
 def _sentence(text: str) -> str:

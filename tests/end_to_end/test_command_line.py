@@ -168,8 +168,8 @@ class TestTheScriptsOwn:
         text = (result.folder / "positional.py").read_text()
         changed = tmp_path / "changed.py"
         changed.write_text(text.replace("BATCH = 16", f"BATCH = {size}"))
-        told = change(result.record, size, None) if size != 16 else "BATCH = 16 → BATCH = 16"
-        assert f"BATCH = 16 → BATCH = {size}" in told
+        assert size != 16
+        assert f"BATCH = 16 → BATCH = {size}" in change(result.record, size, None)
         done = run("run", "--dry-run", "--json", changed, folder=tmp_path)
         assert done.discovery.native_batch_size == size
 
