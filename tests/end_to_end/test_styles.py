@@ -82,8 +82,10 @@ def test_every_size_arrived(styled, name):
         searched = [str(one.batch_size) for one in trials if one.purpose == "search"]
         assert searched == asked.split(",")
         if "memory" in style.options:
-            assert result.advice.recommended.batch_size == trials[-1].batch_size
-            assert searched[-1] == str(trials[-1].batch_size)
+            largest = int(searched[-1])
+            assert result.advice.recommended.batch_size == largest
+            # Another size may be timed beside it there, to compare them in a fresh process.
+            assert largest in [one.batch_size for one in trials if one.purpose == "confirm"]
 
 
 def test_every_size_was_measured(styled, name):
