@@ -53,7 +53,8 @@ def judged(row: dict[str, Any], truth: dict[str, Any], budget_s: float) -> dict[
     steps = [trial["step_s"]["median"] for trial in trials if trial["step_s"]]
     if "search_s" in row:
         verdict["start_s"] = row["wall_s"] - row["search_s"]
-        verdict["over_budget_s"] = row["search_s"] - 1.2 * budget_s - max(steps, default=0.0)
+        longest_s = max(steps, default=0.0) + row.get("longest_stop_s", 0.0)
+        verdict["over_budget_s"] = row["search_s"] - 1.2 * budget_s - longest_s
         verdict["right"] = verdict["right"] and verdict["over_budget_s"] <= 0
     qualities = [trial["quality"] for trial in trials if trial["quality"]]
     num_steps = sum(one["num_steps"] for one in qualities)

@@ -132,10 +132,11 @@ class Bursts:
     Attributes:
         count: bursts so far.
         stopped_s: how long they lasted, all together.
+        longest_s: of them.
     """
 
     def __init__(self, whom: Callable[[], Collection[int]], pause_s: float, seed: int) -> None:
-        self.count, self.stopped_s = 0, 0.0
+        self.count, self.stopped_s, self.longest_s = 0, 0.0, 0.0
         self._whom, self._pause_s = whom, pause_s
         self._random = random.Random(seed)
         self._over = threading.Event()
@@ -160,6 +161,7 @@ class Bursts:
             _signal(groups, signal.SIGCONT)
             self.count += 1
             self.stopped_s += time.monotonic() - start
+            self.longest_s = max(self.longest_s, time.monotonic() - start)
 
 
 def _signal(groups: Collection[int], number: signal.Signals) -> None:

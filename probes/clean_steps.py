@@ -74,7 +74,8 @@ def judged(steps: Sequence[TimedStep], *, asynchronous: bool = False) -> Judged:
     seconds = tuple(step.seconds for step in steps)
     if not seconds:
         return Judged((), (), known=False)
-    usual_s = quantile(seconds, QUARTILE)
+    whole = [step.seconds for step in steps if not was_stopped(step)]
+    usual_s = quantile(whole, QUARTILE) if whole else 0.0
     lost = tuple(_lost_s(step, needs_length=asynchronous, usual_s=usual_s) for step in steps)
     known = any(
         step.evidence is not None
@@ -82,6 +83,11 @@ def judged(steps: Sequence[TimedStep], *, asynchronous: bool = False) -> Judged:
         for step in steps
     )
     return Judged(seconds, lost, known)
+
+
+def was_stopped(step: TimedStep) -> bool:
+    """Whether the process was stopped and continued in this step."""
+    return step.evidence is not None and bool(step.evidence.stops)
 
 
 def _lost_s(step: TimedStep, *, needs_length: bool, usual_s: float) -> float:
@@ -98,6 +104,9 @@ def _lost_s(step: TimedStep, *, needs_length: bool, usual_s: float) -> float:
         # No waiting is counted here: time off the core of a thread that was pushed off it. Beside
         # steady neighbours all steps are as long, so that their length is no sign.
         lost_s = max(lost_s, step.seconds - evidence.thread_s)
+    if was_stopped(step):  # how long is not counted: by what the step is longer, be it a little
+        lost_s = max(lost_s, step.seconds - usual_s, LEAST * step.seconds)
+        return min(lost_s, (1 - LEAST) * step.seconds)
     if lost_s <= max(LOST_S, LOST_SHARE * step.seconds) or (needs_length and not longer):
         return 0.0
     return min(lost_s, step.seconds)
@@ -179,14 +188,17 @@ def quality_of(
 
 
 def with_stops(trial: Trial) -> Trial:
-    """The trial of a process that was stopped meanwhile: slow steps were not the script's own."""
+    """The trial of a process that was stopped meanwhile.
+
+    Where the process itself could not count that, slow steps were not the script's own.
+    """
     cause = Cause(
         kind="stopped",
         message="the script's process was stopped and continued (SIGSTOP, SIGCONT)",
         remedy="let nothing stop the script's process while it is measured.",
     )
     quality = trial.quality
-    if quality is not None:
+    if quality is not None and "stops" in quality.unavailable:
         quality = msgspec.structs.replace(
             quality,
             num_clean=quality.num_clean - min(quality.num_clean, quality.num_slow),

@@ -1,4 +1,4 @@
-"""What the kernel counted while a step ran: waiting for a core, switches, CPU time, stolen time.
+"""What was counted while a step ran: waiting for a core, switches, CPU time, stolen time, stops.
 
 Read between steps, never inside one. A reading costs a few microseconds; what costs more (all
 threads of the process, the machine's counters) is read only as often as it stays below a thousandth
@@ -13,6 +13,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+from .stops import StopCounter
 
 try:
     import resource
@@ -35,6 +37,7 @@ class StepEvidence(NamedTuple):
         throttled_s: seconds that the cgroup's CPU quota held the process.
         switches: times that a thread was taken off its core against its will.
         thread_s, process_s: CPU seconds of the main thread, of all threads.
+        stops: times that the process was stopped and continued.
     """
 
     delay_s: float | None = None
@@ -43,6 +46,7 @@ class StepEvidence(NamedTuple):
     switches: float | None = None
     thread_s: float | None = None
     process_s: float | None = None
+    stops: float | None = None
 
     def per(self, parts: int) -> StepEvidence:
         """The share of one of several equal steps that were counted together."""
@@ -61,6 +65,7 @@ class Reading(NamedTuple):
     switches: int | None
     thread_s: float
     process_s: float
+    stops: int | None
 
 
 class EvidenceReader:
@@ -91,12 +96,15 @@ class EvidenceReader:
         self._delays: dict[int, int] = {}
         self._stolen_s: float | None = None
         self._throttled_s: float | None = None
+        self._stops = StopCounter()
         self.unavailable: dict[str, str] = {}
         self.renew()
         if not self._delays:
             self.unavailable["delay_s"] = "the kernel counts no waiting for a core (schedstat)"
         if self._stolen_s is None:
             self.unavailable["stolen_s"] = "the kernel counts no stolen time"
+        if self._stops.count is None:
+            self.unavailable["stops"] = "SIGCONT is handled by something else"
 
     def renew(self) -> None:
         """Looks for threads that began or ended; call it when none is being timed."""
@@ -126,10 +134,12 @@ class EvidenceReader:
             switches=switches,
             thread_s=time.thread_time(),
             process_s=time.process_time(),
+            stops=self._stops.count,
         )
 
     def close(self) -> None:
         """Closes the files."""
+        self._stops.close()
         self._close([*self._files.values(), *self._throttled])
         if self._stat is not None:
             self._close([self._stat])
@@ -176,6 +186,7 @@ def between(start: Reading, end: Reading) -> StepEvidence:
         else end.switches - start.switches,
         thread_s=end.thread_s - start.thread_s,
         process_s=end.process_s - start.process_s,
+        stops=None if end.stops is None or start.stops is None else end.stops - start.stops,
     )
 
 

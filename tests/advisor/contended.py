@@ -151,6 +151,7 @@ class Kernel:
             switches=self.switches,
             thread_s=self.thread_s,
             process_s=self.thread_s,
+            stops=0,
         )
 
     # steps

@@ -49,6 +49,7 @@ timed_steps = st.lists(
             throttled_s=st.none() | st.floats(0, 100),
             switches=st.none() | st.integers(0, 50),
             thread_s=st.none() | st.floats(0, 100),
+            stops=st.none() | st.integers(0, 3),
         ),
     ),
     max_size=40,
@@ -220,8 +221,35 @@ class TestQuantile:
 
 def recorded(name):
     data = json.loads((RECORDINGS / f"{name}.json").read_text())
-    assert data["columns"] == ["seconds", *StepEvidence._fields]
-    return [TimedStep(seconds, StepEvidence(*rest)) for seconds, *rest in data["steps"]]
+    names = data["columns"][1:]  # series recorded before stops were counted lack that
+    assert data["columns"][0] == "seconds"
+    return [
+        TimedStep(seconds, StepEvidence(**dict(zip(names, rest, strict=True))))
+        for seconds, *rest in data["steps"]
+    ]
+
+
+class TestStops:
+    def test_a_stopped_step_is_disturbed_whatever_its_length(self):
+        """Also where most of them were stopped, so that the usual step is one of those."""
+        stopped = [step(0.9 + 0.1 * n, stops=1) for n in range(6)]
+        steps = [step(0.0101, stops=0), *stopped, step(0.0102, stops=0), step(0.0103, stops=0)]
+        judgement = judged(steps)
+        assert judgement.clean == [0.0101, 0.0102, 0.0103]
+        spread, method = step_time(judgement, min_samples=3)
+        assert (spread.median, method) == (0.0102, "clean steps")
+        quality = quality_of(judgement, method)
+        assert quality.num_disturbed == 6
+        assert quality.stalled_s == pytest.approx(sum(one.seconds for one in stopped), rel=0.02)
+
+    def test_where_all_were_stopped_nothing_is_clean(self):
+        spread, method = step_time(judged([step(1.0 + n, stops=1) for n in range(5)]))
+        assert method == "low quantile"
+        assert spread.low < 0.1
+
+    def test_a_gpu_goes_on_but_its_step_is_not_trusted(self):
+        judgement = judged([step(stops=1), step(stops=0)], asynchronous=True)
+        assert judgement.clean == [0.02]
 
 
 class TestRecordings:
@@ -264,7 +292,10 @@ class TestRecordings:
         assert spread.low <= 1.02 * quiet.median < spread.high
 
     def test_stopped_steps_leave_no_sign_and_move_nothing(self):
-        """A stopped process does not wait for a core: no counter of the kernel grows."""
+        """A stopped process does not wait for a core: no counter of the kernel grows.
+
+        So it is where SIGCONT is handled by something else, as in this series.
+        """
         steps = recorded("stopped")
         longest = max(steps, key=lambda one: one.seconds)
         assert longest.seconds > 1

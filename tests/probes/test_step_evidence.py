@@ -1,6 +1,9 @@
 """What the kernel counted while a step ran: read from files on paper, and from the real ones."""
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -61,6 +64,7 @@ def reading(delays=None, **changes):
         "switches": None,
         "thread_s": 0.0,
         "process_s": 0.0,
+        "stops": None,
     }
     return Reading(**{**values, **changes})
 
@@ -221,3 +225,63 @@ class TestRealOne:
         reader.renew()
         reader.close()
         assert found.delay_s is not None
+
+
+STEPS = """
+import sys, time
+from batchadvisor.probes.step_evidence import EvidenceReader, between
+reader = EvidenceReader()
+for _ in range(3):
+    before = reader.read()
+    print("step", flush=True)
+    sys.stdin.readline()
+    print(between(before, reader.read()).stops, flush=True)
+reader.close()
+import signal
+print(signal.getsignal(signal.SIGCONT) is signal.SIG_DFL)
+"""
+
+
+class TestStops:
+    def test_a_stopped_process_counts_it_in_the_step_where_it_happened(self):
+        with subprocess.Popen(
+            [sys.executable, "-c", STEPS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            told = []
+            for stops in (0, 1, 0):
+                assert process.stdout.readline() == "step\n"
+                if stops:
+                    process.send_signal(signal.SIGSTOP)
+                    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+                    process.send_signal(signal.SIGCONT)
+                    os.waitid(os.P_PID, process.pid, os.WCONTINUED)
+                process.stdin.write("go on\n")
+                process.stdin.flush()
+                told.append(int(process.stdout.readline()))
+            assert process.stdout.readline() == "True\n", "the signal is as it was"
+        assert told == [0, 1, 0]
+
+    def test_a_script_that_handles_it_keeps_its_handler(self):
+        def own(*_):
+            pass
+
+        before = signal.signal(signal.SIGCONT, own)
+        try:
+            reader = EvidenceReader()
+            assert reader.read().stops is None
+            assert "SIGCONT" in reader.unavailable["stops"]
+            reader.close()
+            assert signal.getsignal(signal.SIGCONT) is own
+        finally:
+            signal.signal(signal.SIGCONT, before)
+
+    def test_a_script_that_takes_it_later_too(self):
+        reader = EvidenceReader()
+        before = signal.signal(signal.SIGCONT, signal.SIG_IGN)
+        try:
+            assert reader.read().stops is None
+            reader.close()
+            assert signal.getsignal(signal.SIGCONT) is signal.SIG_IGN
+        finally:
+            signal.signal(signal.SIGCONT, signal.SIG_DFL)
+        assert callable(before)
