@@ -165,7 +165,8 @@ def _decide(record: RunRecord, wanted: int | None) -> Decision:
     compared = against_own(record, wanted)
     ratio = None if compared is None or compared.contended else compared.ratio
     if found in ("worse", "too noisy"):
-        return Decision(own_size(record), found, considered=wanted, ratio=ratio)
+        own = own_size(record)
+        return Decision(own, found, considered=None if wanted == own else wanted, ratio=ratio)
     if found == "not compared":
         return Decision(None, found, considered=wanted)
     return Decision(wanted, found, ratio=ratio)

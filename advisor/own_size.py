@@ -148,8 +148,10 @@ def _any_contended(trials: list[Trial], size: int, own: int) -> bool:
 def standing(record: RunRecord, size: int) -> Standing:
     """What may be said of a size beside the script's own."""
     own = own_size(record)
-    if own is None or size == own:
+    if own is None:
         return "own"
+    if size == own:
+        return "too noisy" if _nothing_is_known(record, own) else "own"
     if not usable(record, own) or _too_large(record, own):
         return "own cannot run"
     for_memory = record.goal.kind == "memory"
@@ -171,6 +173,18 @@ def standing(record: RunRecord, size: int) -> Standing:
     if compared.ratio.low > floor:
         return "better" if compared.ratio.low > 1 else "as good"
     return "worse" if compared.ratio.high < floor else "too noisy"
+
+
+def _nothing_is_known(record: RunRecord, own: int) -> bool:
+    """Whether the own size was timed beside others and no comparison rests on clean steps."""
+    timed = best_timed(record)
+    others = [size for size in timed if size != own]
+    if record.goal.kind not in ("knee", "throughput") or own not in timed or not others:
+        return False
+    if not says_nothing(timed[own].samples_per_s):
+        return False
+    comparisons = [against_own(record, size) for size in others]
+    return not any(one is not None and one.in_turn and not one.contended for one in comparisons)
 
 
 def _too_large(record: RunRecord, own: int) -> bool:

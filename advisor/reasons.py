@@ -39,7 +39,8 @@ def headline(choice: Choice | None, decision: Decision | None = None) -> str:
     if standing == "asked for":
         words = [f"Of the sizes asked for, {choice.batch_size}"]
     if standing == "too noisy" and decision is not None:
-        words.append(f"too noisy to tell whether {decision.considered} is better")
+        other = "another" if decision.considered is None else str(decision.considered)
+        words.append(f"too noisy to tell whether {other} is better")
     elif choice.samples_per_s is not None and not says_nothing(choice.samples_per_s):
         words.append(f"{format_rate(choice.samples_per_s)}")
     if choice.peak_bytes is not None:
@@ -114,8 +115,9 @@ def _kept(record: RunRecord, choice: Choice, decision: Decision) -> str:
             f"is not better{between}."
         )
     because = disturbances.said(record)
+    other = "another size" if size is None else str(size)
     return (
-        f"The measurements do not tell whether {size} is better than the script's own "
+        f"The measurements do not tell whether {other} is better than the script's own "
         f"{choice.batch_size}{between}{': ' + because if because else ''}. "
         f"{disturbances.remedy(record)}"
     )

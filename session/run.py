@@ -69,7 +69,8 @@ MAX_TIMED_S = 30.0
 BUDGET_SHARE = 1 / 16
 """A timed phase takes at most so long, and at most this share of the budget."""
 
-
+CLOSING_S, CLOSING_SHARE = 0.5, 0.02
+"""Kept for the end of the last process, beside busy neighbours too; a share of short budgets."""
 ENERGY_S = 1.25 * SHORTEST_S
 """So long every size is timed where its energy counts, whatever the precision by then."""
 ENERGY_SAMPLE_S = 0.1
@@ -309,8 +310,10 @@ class Run:
 
     def _left_s(self, request: TrialRequest) -> float:
         """Seconds that a trial may take: the budget's rest, a little more for the confirmation."""
-        factor = 1.0 if request.purpose == "search" else OVERRUN
-        return max(0.0, factor * self.journal.record.goal.budget_s - self.journal.search_s)
+        budget_s, spent_s = self.journal.record.goal.budget_s, self.journal.search_s
+        if request.purpose == "search":
+            return max(0.0, budget_s - spent_s)
+        return max(0.0, OVERRUN * budget_s - min(CLOSING_S, CLOSING_SHARE * budget_s) - spent_s)
 
     def _failed_trial(
         self, request: TrialRequest, ordinal: int, gone: WorkerGone, started_s: float

@@ -281,6 +281,15 @@ class TestChoice:
         assert "do not tell whether 12 is better than the script's own 8" in advice.reason
         assert advice.change == "nothing to change"
 
+    def test_the_own_size_is_called_no_best_where_all_is_noise(self):
+        trials = [trial_of(size, 0.1, half_width=0.9) for size in (1, 8)]
+        advice = advise(record_of(numbered(*trials)))
+        assert advice.recommended.batch_size == 8
+        assert (advice.standing, advice.considered) == ("too noisy", None)
+        assert advice.headline == "Keep batch size 8: too noisy to tell whether another is better"
+        assert "do not tell whether another size is better than the script's own 8" in advice.reason
+        assert advice.change == "nothing to change"
+
     def test_memory_goal(self):
         trials = [trial_of(size, peak=GIB * size) for size in (8, 32, 64)]
         advice = advise(record_of(numbered(*trials), goal=Goal(kind="memory")))
