@@ -305,6 +305,7 @@ def main() -> None:
     folder = None if options.no_results else options.results
     results = Results(folder, "under-load", options.resume)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what runs meanwhile is ended too
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` has it ignored
     try:
         measure_all(options, results)
         results.data["state"] = "finished"
