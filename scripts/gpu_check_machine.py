@@ -131,15 +131,18 @@ def prepare(scratch: Path, wheels: Path | None) -> dict[str, str]:
 
 
 def install(wheels: Path, site: Path) -> None:
-    """Unpacks what the machine lacks; the machine's own packages come first.
+    """Unpacks what the machine lacks; its own packages come first.
 
-    One that does not fit this Python is skipped with a line, and so is a second version.
+    A wheel that does not fit this Python, or is not needed, is skipped with a line.
     """
-    have = {_plain(str(one.metadata["Name"])) for one in metadata.distributions()}
+    have = {_plain(str(one.metadata["Name"])): "this machine has its own" for one in _installed()}
     # The newest version first, as far as names tell it.
     for wheel in sorted(wheels.glob("*.whl"), reverse=True):
         name = _plain(wheel.name.split("-")[0])
-        if NOT_CARRIED.match(wheel.name) or name in have:
+        if NOT_CARRIED.match(wheel.name):
+            have[name] = "the torch that is here is the one to check"
+        if name in have:
+            print(f"skipped {wheel.name}: {have[name]}", file=sys.stderr)
             continue
         command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
         command += ["--no-compile", "--disable-pip-version-check", "--target", str(site)]
@@ -148,7 +151,11 @@ def install(wheels: Path, site: Path) -> None:
             why = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
             print(f"skipped {wheel.name}: {why}", file=sys.stderr)
         else:
-            have.add(name)
+            have[name] = f"{wheel.name} fits"
+
+
+def _installed() -> list[metadata.Distribution]:
+    return [one for one in metadata.distributions() if one.metadata["Name"]]
 
 
 def _plain(name: str) -> str:

@@ -22,8 +22,8 @@ SMALL = ("--width", "64", "--length", "4")
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sizes", default="32,128")
-    parser.add_argument("--seconds", type=float, default=1.5, help="of a block of the bare loop")
-    parser.add_argument("--budget", default="40s", help="of the run")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a block of the bare loop")
+    parser.add_argument("--budget", default="30s", help="of the run")
 
 
 def probe(finding: Finding, given: argparse.Namespace) -> None:

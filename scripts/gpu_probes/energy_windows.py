@@ -15,7 +15,7 @@ from load import Load, gpu_handle, gpu_of, packed
 
 QUESTION = "How far off is the energy of windows of 0.1, 1, 2 and 5 s of the same steady work?"
 WINDOWS_S = (0.1, 0.3, 1.0, 2.0, 5.0)
-PIECES = 200
+PIECES = 1000
 """Windows that are cut out of the one recording, at random places."""
 REAL_S = (0.1, 0.1, 0.1, 0.1, 0.1, 1.0, 1.0, 1.0)
 """Windows of the product's own sampler."""

@@ -30,6 +30,7 @@ FINDING = "finding.json"
 NO_CUDA = "unavailable: no CUDA device"
 LIMIT_S = 120.0
 """Of a probe that was given no limit."""
+JUDGE_S = 2.0
 TEXT_CHARACTERS = 1500
 """Of an error text, so many are kept."""
 
@@ -195,14 +196,15 @@ def chosen_device(wanted: str) -> str:
     Raises:
         RuntimeError: CUDA was asked for and is not there.
     """
-    if wanted == "cpu":
-        return "cpu"
-    import torch
+    if wanted != "cpu":
+        import torch
 
-    if torch.cuda.is_available():
-        return "cuda"
-    if wanted == "cuda":
-        raise RuntimeError("no CUDA device")
+        if torch.cuda.is_available():
+            return "cuda"
+        if wanted == "cuda":
+            raise RuntimeError("no CUDA device")
+    # Threads that wait for each other are slow beside other work; children inherit this.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     return "cpu"
 
 
@@ -215,8 +217,8 @@ def synchronize(device: str) -> None:
 
 
 def left_s(given: argparse.Namespace) -> float:
-    """Seconds that the probe still has."""
-    return float(given.ends_s - time.monotonic())
+    """Seconds that the probe still has, less what it needs to judge what it found."""
+    return float(given.ends_s - time.monotonic()) - JUDGE_S
 
 
 def child(

@@ -13,7 +13,7 @@ QUESTION = "Is a step as fast after a profiled window as before it?"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=40, help="in each of five blocks")
 
 
 def probe(finding: Finding, given: argparse.Namespace) -> None:

@@ -33,7 +33,7 @@ def probe(finding: Finding, given: argparse.Namespace) -> None:
     for state in ("idle", "busy"):
         if state == "busy":
             load = Load(given.device)
-            load.run(1.5)  # until power has settled
+            load.run(1.5 if given.device == "cuda" else 0.1)  # until power has settled
         for name, read in (("energy", lambda: energy_j(handle)), ("power", power_w)):
             with finding.attempt(f"{name}, {state}"):
                 feed = load.feed if load is not None else None
