@@ -28,7 +28,8 @@ def slug(text: str) -> str:
 def write(folder: Path, manifest: dict[str, Any], findings: Sequence[dict[str, Any]]) -> Path:
     """Findings as a result of a benchmark: JSON, and the page beside it.
 
-    The name says hardware and date; both files are fit for `bench/results`.
+    The name says hardware and date; both files are fit for `bench/results`. Recordings of raw
+    samples stay in the part's archive.
     """
     hardware = slug(str(manifest["device"].get("name", "cpu")))
     name = f"{RESULTS}{manifest['part']}_{hardware}_{manifest['started_at'][:10]}"
@@ -40,11 +41,20 @@ def write(folder: Path, manifest: dict[str, Any], findings: Sequence[dict[str, A
             for key in ("device", "platform", "python", "packages", "command", "started_at")
         },
         "steps": manifest["steps"],
-        "findings": list(findings),
+        "findings": [_without_recordings(finding) for finding in findings],
     }
     path.write_text(json.dumps(data, indent=1) + "\n")
     path.with_suffix(".txt").write_text(page([data]))
     return path
+
+
+def _without_recordings(finding: dict[str, Any]) -> dict[str, Any]:
+    numbers = {
+        name: value
+        for name, value in finding["numbers"].items()
+        if not name.startswith("recording_")
+    }
+    return {**finding, "numbers": numbers}
 
 
 def page(results: Iterable[dict[str, Any]]) -> str:

@@ -15,6 +15,8 @@ QUESTION = "Are the callback's samples/s right with .item() every 1, 10, 50 step
 BATCH_SIZE = 64
 WARMUP_STEPS = 20
 ITEM_EVERY = (None, 1, 10, 50)
+MATRIX, PRODUCTS = 4096, 2
+"""Rows and columns of a product, and products a step, on a GPU: some milliseconds."""
 WITHIN = 0.02
 Work = tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any], dict[str, Any]]
 """A step, reading a number from the device, waiting for it, options for the callback."""
@@ -44,12 +46,11 @@ def cuda_work(*, graph: bool) -> Work:
     """A few matrix products, or the same as one CUDA graph."""
     import torch
 
-    size, times = 4096, 2
-    x = torch.randn(size, size, device="cuda")
+    x = torch.randn(MATRIX, MATRIX, device="cuda")
     y = torch.empty_like(x)
 
     def kernels() -> None:
-        for _ in range(times):
+        for _ in range(PRODUCTS):
             torch.mm(x, x, out=y)
 
     for _ in range(3):

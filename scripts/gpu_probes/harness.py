@@ -19,6 +19,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -57,6 +58,7 @@ class Finding:
         self.unavailable: dict[str, str] = {}
         self.errors: list[dict[str, str]] = []
         self._began_s = time.monotonic()
+        self._writing = threading.Lock()
 
     def keep(self, **numbers: Any) -> None:
         """Raw numbers, by names that hold their units."""
@@ -117,8 +119,9 @@ class Finding:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         draft = self.folder / f".{FINDING}.{os.getpid()}"
-        draft.write_text(json.dumps(self.data(), indent=1) + "\n")
-        draft.replace(self.folder / FINDING)
+        with self._writing:
+            draft.write_text(json.dumps(self.data(), indent=1) + "\n")
+            draft.replace(self.folder / FINDING)
 
     def _no_answer(self) -> str:
         reasons = [*self.unavailable.values(), *(entry["text"] for entry in self.errors)]

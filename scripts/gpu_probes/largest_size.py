@@ -13,13 +13,13 @@ from harness import HERE, ROOT, Finding, child, left_s, main, percent
 
 QUESTION = "Does the largest size of --goal memory fit in a fresh process, and how near is it?"
 HUNGRY = str(HERE / "hungry.py")
-STEPS = 60
+STEPS = 30
 """That a recommended size must survive in a fresh process."""
 MARGIN = 0.05
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--budget", default="40s")
+    parser.add_argument("--budget", default="30s")
 
 
 def probe(finding: Finding, given: argparse.Namespace) -> None:

@@ -19,6 +19,10 @@ SLOW_CASES = CASES[2:]
 BLOCKS = 5
 BLOCK_S = 0.3
 WARMUP_STEPS = 8
+WIDTHS = {"cuda": 128, "cpu": 8}
+"""Channels of the network."""
+SIDE = 64
+"""Of its images, in pixels."""
 WITHIN = 0.03
 
 
@@ -59,7 +63,7 @@ def timed(case: str, sizes: list[int], device: str) -> list[dict[str, Any]]:
     step = make_step(case, device)
     rows = []
     for size in sizes:
-        x = torch.randn(size, 3, 64, 64, device=device)
+        x = torch.randn(size, 3, SIDE, SIDE, device=device)
         if device == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
@@ -98,9 +102,9 @@ def make_step(case: str, device: str) -> Callable[[Any], None]:
     from torch import nn
 
     torch.manual_seed(0)
-    width = 128 if device == "cuda" else 8
+    width = WIDTHS[device]
     layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1)]
-    for _ in range(4):
+    for _ in range(2):
         layers += [nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
     model: Any = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
     model = model.to(device)

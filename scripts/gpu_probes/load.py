@@ -9,6 +9,8 @@ from typing import Any
 
 CHUNK_S = 0.05
 """Work is queued in pieces of about so long."""
+SIZES = {"cuda": 8192, "cpu": 128}
+"""Rows and columns of the matrices."""
 AHEAD_S = 0.2
 """So much is queued before it is needed."""
 
@@ -28,7 +30,7 @@ class Load:
         import torch
 
         self.device = device
-        size = 8192 if device == "cuda" else 128
+        size = SIZES[device]
         kind = getattr(torch, dtype) if device == "cuda" else torch.float32
         self._x = torch.randn(size, size, device=device, dtype=kind) / size
         self._y = torch.empty_like(self._x)

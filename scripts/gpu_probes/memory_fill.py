@@ -16,7 +16,7 @@ SHARES = (0.50, 0.60, 0.70, 0.80, 0.85, 0.90, 0.93, 0.95, 0.97, 0.98, 0.99)
 """Of the capacity that a step's own peak takes."""
 KIB_A_SAMPLE = (1024, 3400, 700, 5100, 2200, 7900, 330, 4600)
 """What the layers of the made-up network keep for the backward pass, uneven as in real ones."""
-FIT_STEPS, MORE_STEPS, EVERY = 2, 40, 5
+FIT_STEPS, MORE_STEPS, EVERY = 2, 20, 5
 """Steps of a fit trial, steps after it, and how often something else comes between them."""
 MARGIN = 0.05
 CONFIGURATIONS = {"default": "", "expandable segments": "expandable_segments:True"}
@@ -28,16 +28,18 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def probe(finding: Finding, given: argparse.Namespace) -> None:
     if given.fill:
-        finding.keep(**fill())
+        finding.keep(**fill(lambda: left_s(given) > 0))
         finding.answer = "filled"
         return
     answers = {}
-    for name, setting in CONFIGURATIONS.items():
+    for place, (name, setting) in enumerate(CONFIGURATIONS.items()):
+        # Each has its share of the time: a full device is slow to give and take memory.
+        limit_s = left_s(given) / (len(CONFIGURATIONS) - place)
         # torch 2.9 renamed the variable; it reads the old name as well.
         environment = {"PYTORCH_CUDA_ALLOC_CONF": setting} if setting else {}
         said = child(
-            [str(Path(__file__)), "--fill", "--device", "cuda"],
-            left_s(given),
+            [str(Path(__file__)), "--fill", "--device", "cuda", "--limit", f"{limit_s - 1:.1f}"],
+            limit_s,
             environment=environment,
         )
         if said.get("errors") or "error" in said:
@@ -47,21 +49,21 @@ def probe(finding: Finding, given: argparse.Namespace) -> None:
     judge(finding, answers)
 
 
-def fill() -> dict[str, Any]:
-    """All shares in this process, on the real device."""
+def fill(more: Callable[[], bool]) -> dict[str, Any]:
+    """All shares in this process, on the real device, as long as there is time."""
     import torch
 
-    torch.cuda.init()
+    torch.cuda.init()  # type: ignore[no-untyped-call]
     free, _ = torch.cuda.mem_get_info()
     capacity = free + torch.cuda.memory_reserved()
 
     def allocate(num_bytes: int) -> Any:
-        return torch.UntypedStorage(num_bytes, device="cuda")
+        return torch.UntypedStorage(num_bytes, device="cuda")  # type: ignore[no-untyped-call]
 
     def release(block: Any) -> None:
         block.resize_(0)
 
-    return filled(allocate, release, capacity, SHARES)
+    return filled(allocate, release, capacity, SHARES, more)
 
 
 def filled(
@@ -69,6 +71,7 @@ def filled(
     release: Callable[[Any], None],
     capacity: int,
     shares: Sequence[float],
+    more: Callable[[], bool] = lambda: True,
 ) -> dict[str, Any]:
     """A row for each share of the capacity.
 
@@ -77,18 +80,24 @@ def filled(
         release: gives it back.
         capacity: bytes that the process can have.
         shares: of it, that a step's own peak takes.
+        more: whether there is time for another step.
     """
     # At a step's peak all of it is kept, and a gradient as large as the last layer's part.
     a_sample = 1024 * (sum(KIB_A_SAMPLE) + KIB_A_SAMPLE[-1])
     rows = []
     for share in shares:
+        if not more():
+            break
         batch = max(1, int(share * capacity / a_sample))
-        rows.append({"share": share, "batch_size": batch, **row(allocate, release, batch)})
+        rows.append({"share": share, "batch_size": batch, **row(allocate, release, batch, more)})
     return {"capacity_bytes": capacity, "rows": rows}
 
 
 def row(
-    allocate: Callable[[int], Any], release: Callable[[Any], None], batch: int
+    allocate: Callable[[int], Any],
+    release: Callable[[Any], None],
+    batch: int,
+    more: Callable[[], bool],
 ) -> dict[str, Any]:
     """What a fit trial reads, and what becomes of many steps with a few others in between."""
     import torch
@@ -103,6 +112,8 @@ def row(
             found["steps_made"] += 1
         found["fit"] = {**peaks(), "num_alloc_retries": retries() - before}
         for number in range(MORE_STEPS):
+            if not more():
+                break
             if number % EVERY == 0:  # a shorter last batch, then an evaluation
                 step(allocate, release, max(1, batch * (7 + number % 3) // 10))
                 forward_only(allocate, release, batch)

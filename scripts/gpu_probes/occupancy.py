@@ -18,6 +18,8 @@ from profiling_work import profiled
 QUESTION = "Do occupancy and SM activity from a trace agree with the driver's GPM counters?"
 GPM_S = 1.5
 """Of steady steps a window."""
+MATRIX, VALUES, IMAGES = 4096, 64 * 2**20, 128
+REPEATS = 30
 WITHIN_PCT = 10.0
 """Points that recomputed occupancy may lie off; nothing in the product fixes them."""
 MAX_TRACE_BYTES = 400_000
@@ -39,7 +41,8 @@ def probe(finding: Finding, given: argparse.Namespace) -> None:
                 counters = sampler.end()
                 folder = given.out or Path()
                 trace = folder / f"{name}.pt.trace.json"
-                profiled(step, given.device, trace)
+                # As steady as the window of the counters: nobody waits between two steps.
+                profiled(lambda step=step: repeated(step), given.device, trace, wait=False)
                 profile = summarise(trace, trace.name)
                 rows[name] = row(profile, counters)
                 keep_small(trace)
@@ -53,9 +56,15 @@ def run_for(step: Callable[[], Any], seconds: float) -> None:
 
     end_s = time.perf_counter() + seconds
     while time.perf_counter() < end_s:
-        for _ in range(20):
-            step()
+        repeated(step)
+        repeated(step)
         torch.cuda.synchronize()
+
+
+def repeated(step: Callable[[], Any]) -> None:
+    """Some steps in a row."""
+    for _ in range(REPEATS):
+        step()
 
 
 def row(profile: Any, counters: Any) -> dict[str, Any]:
@@ -91,7 +100,7 @@ def matrices() -> Callable[[], Any]:
     """Large products in half precision: few blocks an SM, tensor cores."""
     import torch
 
-    x = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    x = torch.randn(MATRIX, MATRIX, device="cuda", dtype=torch.bfloat16)
     y = torch.empty_like(x)
     return lambda: torch.mm(x, x, out=y)
 
@@ -100,7 +109,7 @@ def elementwise() -> Callable[[], Any]:
     """One value a thread: full occupancy, memory-bound."""
     import torch
 
-    x = torch.randn(64 * 2**20, device="cuda")
+    x = torch.randn(VALUES, device="cuda")
     return lambda: torch.add(x, 1.0, out=x)
 
 
@@ -120,7 +129,7 @@ def convolutions() -> Callable[[], Any]:
     model = nn.Sequential(
         nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1)
     ).cuda()
-    x = torch.randn(128, 3, 32, 32, device="cuda")
+    x = torch.randn(IMAGES, 3, 32, 32, device="cuda")
 
     def step() -> None:
         model(x).mean().backward()

@@ -60,11 +60,16 @@ def free_running_s(step: Callable[[], None], device: str, num: int, blocks: int 
     return statistics.median(times)
 
 
-def profiled(step: Callable[[], None], device: str, keep: Path | None = None) -> dict[str, Any]:
+def profiled(
+    step: Callable[[], Any], device: str, keep: Path | None = None, *, wait: bool = True
+) -> dict[str, Any]:
     """One profiled window as `run` makes it, each part of it timed.
 
     Args:
+        step: to be profiled.
+        device: that it works on.
         keep: where the trace goes; nowhere by default.
+        wait: for the device after each step, so that each one's time is its own.
     """
     from batchadvisor.probes.profiling import TraceProfiler
 
@@ -79,7 +84,8 @@ def profiled(step: Callable[[], None], device: str, keep: Path | None = None) ->
         while not over:
             start = time.perf_counter()
             step()
-            synchronize(device)
+            if wait:
+                synchronize(device)
             steps.append(time.perf_counter() - start)
             over = profiler.step()
         marks.append(time.perf_counter())

@@ -14,7 +14,7 @@ from typing import Any
 from harness import Finding, child, left_s, main, raised
 
 QUESTION = "In which words is memory refused, and are all of them recognised?"
-TOGETHER = 3
+TOGETHER = 5
 """Processes at the same time, of the cases that do not need the whole device."""
 CASE_S = 25.0
 

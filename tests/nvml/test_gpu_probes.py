@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from ..virtual_gpu import VirtualGpu, install
 
@@ -241,7 +242,7 @@ class TestOnTheVirtualGpu:
         answer = self.filled(load, monkeypatch)
         for row in answer["rows"]:
             assert row["refused"] is None
-            assert row["steps_made"] == 42
+            assert row["steps_made"] == 22
             share = row["fit"]["peak_allocated_bytes"] / answer["capacity_bytes"]
             assert share == pytest.approx(row["share"], abs=0.01)
         load("memory_fill").judge(finding, {"default": answer})
@@ -254,7 +255,7 @@ class TestOnTheVirtualGpu:
 
         answer = self.filled(load, monkeypatch, leak, shares=(0.9,))
         assert answer["rows"][0]["refused"].startswith("CUDA out of memory")
-        assert 2 < answer["rows"][0]["steps_made"] < 42
+        assert 2 < answer["rows"][0]["steps_made"] < 22
         load("memory_fill").judge(finding, {"default": answer})
         assert finding.data()["contradicts"] is True
 
@@ -270,6 +271,153 @@ class TestOnTheVirtualGpu:
         found = load("hungry").largest(step, 50, bound)
         assert found["largest"] == 100
         assert len(found["tried"]) < 12
+
+
+class RealClock:
+    """The virtual GPU's, where the host really computes: nobody can set it."""
+
+    def __call__(self):
+        return time.monotonic_ns()
+
+    now_ns = property(__call__, lambda self, value: None)
+
+    def pass_ms(self, ms):
+        return
+
+    def reach(self, then_ns):
+        return
+
+
+class OnTheCpu(TorchFunctionMode):
+    """What is made on `cuda` is made on the CPU: the lines that only a GPU runs can be run."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if str(kwargs.get("device")) == "cuda":
+            kwargs["device"] = "cpu"
+        if function is torch.Tensor.cuda:
+            return args[0]
+        return function(*args, **kwargs)
+
+
+@NO_GPU
+class TestLinesThatOnlyAGpuRuns:
+    """They run here on the CPU, against the allocator and the events of the virtual GPU."""
+
+    @pytest.fixture(autouse=True)
+    def pretended(self, monkeypatch):
+        clocks = {
+            name: getattr(time, name) for name in ("perf_counter", "perf_counter_ns", "sleep")
+        }
+        install(VirtualGpu(RealClock()), monkeypatch)
+        for name, clock in clocks.items():
+            monkeypatch.setattr(time, name, clock)
+        native = torch.nn.Module.to
+        monkeypatch.setattr(torch.nn.Module, "cuda", lambda module: module)
+        monkeypatch.setattr(
+            torch.nn.Module,
+            "to",
+            lambda module, *to: module if to == ("cuda",) else native(module, *to),
+        )
+        with OnTheCpu():
+            yield
+
+    def test_load(self, load, monkeypatch):
+        module = load("load")
+        monkeypatch.setitem(module.SIZES, "cuda", 64)
+        work = module.Load("cuda")
+        work.run(0.05)
+        work.wait()
+        assert work.product_s > 0
+
+    def test_callback_async(self, load, monkeypatch):
+        module = load("callback_async")
+        monkeypatch.setattr(module, "MATRIX", 64)
+        step, item, wait, options = module.cuda_work(graph=False)
+        step()
+        assert isinstance(item(), float)
+        wait()
+        assert isinstance(options["model"], torch.nn.Module)
+
+    def test_occupancy(self, load, monkeypatch):
+        module = load("occupancy")
+        for name, size in {"MATRIX": 16, "VALUES": 64, "IMAGES": 1, "REPEATS": 2}.items():
+            monkeypatch.setattr(module, name, size)
+        for make in module.WORKS.values():
+            module.run_for(make(), 0.01)
+
+    @pytest.mark.parametrize("case", ["plain", "cudnn.benchmark"])
+    def test_live_or_fresh(self, load, monkeypatch, case):
+        monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+        module = load("live_or_fresh")
+        monkeypatch.setitem(module.WIDTHS, "cuda", 2)
+        monkeypatch.setattr(module, "BLOCK_S", 0.01)
+        monkeypatch.setattr(module, "SIDE", 8)
+        rows = module.timed(case, [1, 2], "cuda")
+        assert [row["batch_size"] for row in rows] == [1, 2]
+        assert {"step_s", "peak_reserved_bytes"} <= set(rows[0])
+
+    @pytest.mark.filterwarnings("ignore:CUDA is not available")
+    def test_occupancy_beside_the_driver(self, load, finding, stub, monkeypatch, tmp_path):
+        module = load("occupancy")
+        monkeypatch.setattr(module, "GPM_S", 0.3)
+        monkeypatch.setattr(module, "REPEATS", 2)
+        monkeypatch.setattr(module, "WORKS", {"tiny": module.tiny})
+        module.probe(finding, argparse.Namespace(device="cuda", out=tmp_path))
+        said = finding.data()
+        assert not said["errors"]
+        row = said["numbers"]["works"]["tiny"]
+        assert row["gpm_sm_occupancy_pct"] == 53.0
+        assert row["occupancy_pct"] is None
+        assert said["answer"].startswith("unavailable: ")
+        assert [path.name for path in tmp_path.iterdir()] == ["tiny.pt.trace.json.gz"]
+
+    @pytest.mark.parametrize("name", ["update_periods", "throttle", "energy_windows"])
+    def test_the_driver(self, load, finding, stub, monkeypatch, name):
+        monkeypatch.setitem(load("load").SIZES, "cuda", 64)
+        monkeypatch.setattr(load("energy_windows"), "REAL_S", (0.1,))
+        monkeypatch.setattr(time, "sleep", lambda seconds, native=time.sleep: native(seconds / 10))
+        stub.set(energy_update_ms=20, power_update_ms=20)
+        ends_s = time.monotonic() + 60
+        load(name).probe(finding, argparse.Namespace(device="cuda", seconds=0.4, ends_s=ends_s))
+        assert not finding.errors
+        assert finding.data()["contradicts"] in (False, None)
+
+    def test_train(self, load, monkeypatch, capsys):
+        module = load("train")
+        words = ["train.py", "--batch-size", "8", "--device", "cuda", "--width", "8"]
+        monkeypatch.setattr(sys, "argv", [*words, "--mode", "bare", "--seconds", "0.01"])
+        monkeypatch.setattr(torch.Tensor, "to", lambda tensor, _: tensor)
+        module.main()
+        said = json.loads(capsys.readouterr().out)
+        assert said["samples_per_s"] > 0
+        assert "peak_reserved_bytes" in said
+
+    def test_hungry(self, load, monkeypatch, capsys):
+        module = load("hungry")
+        monkeypatch.setattr(module, "CHANNELS", 64)
+        monkeypatch.setattr(sys, "argv", ["hungry.py", "--batch-size", "3", "--steps", "2"])
+        module.main()
+        assert json.loads(capsys.readouterr().out)["steps_made"] == 2
+
+    def test_memory_fill(self, load):
+        """As far as the device's memory is asked; the blocks themselves come from nowhere."""
+        assert load("memory_fill").retries() == 0
+        assert load("memory_fill").peaks()["peak_reserved_bytes"] == 0
+
+    def test_refusals(self, load, monkeypatch):
+        """A full device is one whose blocks are refused down to the smallest."""
+        cases = load("refusal_cases")
+        asked = []
+
+        def refuse(size, **_):
+            asked.append(size)
+            raise torch.OutOfMemoryError("full")
+
+        monkeypatch.setattr(torch, "empty", refuse)
+        assert cases.full() == []
+        assert asked[0] == 16 * GIB
+        assert asked[-1] == 512
 
 
 class TestRefusals:
@@ -361,7 +509,7 @@ def test_a_profiled_window_is_timed(load):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), [
-    ("bare_loop", ("--sizes", "8,32", "--seconds", "0.2", "--budget", "10s")),
+    ("bare_loop", ("--sizes", "8", "--seconds", "0.2", "--budget", "5s")),
     ("callback_async", ("--steps", "50")),
     ("step_after_profile", ("--steps", "2")),
     ("live_or_fresh", ("--only", "plain", "--sizes", "1,2")),
