@@ -43,7 +43,7 @@ from typing import Any
 
 from gpu_check_machine import ROOT, CannotCheckError, look, prepare
 from gpu_check_parts import PART_S, PARTS, Step
-from gpu_check_summary import findings_below, page, slug, write
+from gpu_check_summary import findings_below, page, slug, write_results
 
 SAVE_S = 15.0
 """Within a step the file is written anew so often."""
@@ -105,7 +105,6 @@ class Part:
             self.manifest["state"] = "finished"
             self.write()
         finally:
-            self.results = write(self.folder, self.manifest, findings_below(self.work))
             shutil.rmtree(self.work, ignore_errors=True)
         return all(one["ok"] for one in self.manifest["steps"])
 
@@ -134,7 +133,7 @@ class Part:
         print(f"  exit code {code} after {entry['seconds']} s", file=sys.stderr, flush=True)
 
     def write(self) -> None:
-        """The file anew, whole or not at all; what is too large is left out and named."""
+        """The archive and the results anew; what is too large is left out and named."""
         draft = self.path.with_suffix(f".{os.getpid()}.draft")
         left_out: list[str] = []
         with tarfile.open(draft, "w:gz") as tar:
@@ -156,6 +155,7 @@ class Part:
             self.manifest["left_out"] = left_out
             _add(tar, "manifest.json", (json.dumps(self.manifest, indent=1) + "\n").encode())
         draft.replace(self.path)
+        self.results = write_results(self.folder, self.manifest, findings_below(self.work))
 
 
 def _filled(word: str, places: dict[str, str]) -> str:

@@ -25,7 +25,9 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def write(folder: Path, manifest: dict[str, Any], findings: Sequence[dict[str, Any]]) -> Path:
+def write_results(
+    folder: Path, manifest: dict[str, Any], findings: Sequence[dict[str, Any]]
+) -> Path:
     """Findings as a result of a benchmark: JSON, and the page beside it.
 
     The name says hardware and date; both files are fit for `bench/results`. Recordings of raw
@@ -43,7 +45,9 @@ def write(folder: Path, manifest: dict[str, Any], findings: Sequence[dict[str, A
         "steps": manifest["steps"],
         "findings": [_without_recordings(finding) for finding in findings],
     }
-    path.write_text(json.dumps(data, indent=1) + "\n")
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(data, indent=1) + "\n")
+    draft.replace(path)
     path.with_suffix(".txt").write_text(page([data]))
     return path
 

@@ -6,7 +6,6 @@ import argparse
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 from harness import HERE, ROOT, Finding, child, left_s, main, percent
@@ -48,10 +47,9 @@ def run_trials(
     finding: Finding, given: argparse.Namespace, shape: tuple[str, ...]
 ) -> list[dict[str, Any]]:
     """The trials of `batchadvisor run` over the same script and sizes."""
-    folder = (given.out or Path()) / "run"
     command = [sys.executable, "-m", "batchadvisor", "run", "-q", "--json", "--sizes", given.sizes]
     command += ["--device", given.device, "--budget", given.budget]
-    command += ["-o", str(folder)] if given.out else []
+    command += ["-o", str(given.folder / "run")]
     command += [TRAIN, "--device", given.device, *shape]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=left_s(given)

@@ -19,6 +19,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -149,7 +150,8 @@ def main(
     """The command line of a probe.
 
     Args:
-        probe: measures, and fills the finding.
+        probe: measures, and fills the finding; gets the options, and with them `ends_s` on the
+            monotonic clock and `folder` for files.
         question: that it answers.
         needs_cuda: without a CUDA device it is not called.
         options: adds the probe's own.
@@ -165,6 +167,8 @@ def main(
     given = parser.parse_args(arguments)
     given.ends_s = time.monotonic() + given.limit
     finding = Finding(name, question, given.device, given.out)
+    scratch = tempfile.TemporaryDirectory(prefix="gpu-probe-", ignore_cleanup_errors=True)
+    given.folder = given.out or Path(scratch.name)
     try:
         _arm(given.limit)
         finding.device = given.device = chosen_device(given.device)
@@ -178,6 +182,7 @@ def main(
         finding.fail("the whole probe", error)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        scratch.cleanup()
     finding.save()
     print(json.dumps(finding.data()), flush=True)
     return 0

@@ -6,7 +6,6 @@ import argparse
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 from harness import HERE, ROOT, Finding, child, left_s, main, percent
@@ -55,10 +54,9 @@ def memory_run(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any
     Raises:
         RuntimeError: it failed.
     """
-    folder = (given.out or Path()) / "run"
     command = [sys.executable, "-m", "batchadvisor", "run", "-q", "--json", "--device", "cuda"]
     command += ["--goal", "memory", "--budget", given.budget]
-    command += ["-o", str(folder)] if given.out else []
+    command += ["-o", str(given.folder / "run")]
     done = subprocess.run(
         [*command, HUNGRY], cwd=ROOT, capture_output=True, text=True, check=False,
         timeout=left_s(given),

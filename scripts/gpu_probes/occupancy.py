@@ -39,8 +39,7 @@ def probe(finding: Finding, given: argparse.Namespace) -> None:
                 sampler.begin(steady_s=0.5)
                 run_for(step, GPM_S)
                 counters = sampler.end()
-                folder = given.out or Path()
-                trace = folder / f"{name}.pt.trace.json"
+                trace = given.folder / f"{name}.pt.trace.json"
                 # As steady as the window of the counters: nobody waits between two steps.
                 profiled(lambda step=step: repeated(step), given.device, trace, wait=False)
                 profile = summarise(trace, trace.name)

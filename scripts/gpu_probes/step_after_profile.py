@@ -44,7 +44,7 @@ def probe(finding: Finding, given: argparse.Namespace) -> None:
         "session/run.py: GPU_PRECISION",
         GPU_PRECISION,
         worst - max(0.0, drift) <= GPU_PRECISION if given.device == "cuda" else None,
-        f"sizes that are timed after a profile in the same process are {percent(worst)} slower",
+        f"after a profile in the same process a step takes {percent(worst)} more",
     )
 
 

@@ -138,6 +138,8 @@ def test_a_part_that_is_killed_loses_nothing(tmp_path):
     assert manifest["in_step"] == "endless"
     assert found["endless/half.txt"] == b"too"
     assert found["endless/output.txt"] == b"so far\n"
+    (results,) = tmp_path.glob("*.json")
+    assert json.loads(results.read_bytes())["state"] == "running"
 
 
 def test_a_step_beyond_its_time_is_ended(tmp_path, monkeypatch):

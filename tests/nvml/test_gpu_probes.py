@@ -37,10 +37,11 @@ def finding(load):
 
 
 def call(script, *arguments):
+    paths = [str(PROBES), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, str(script), *map(str, arguments)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(PROBES), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
@@ -358,6 +359,7 @@ class TestLinesThatOnlyAGpuRuns:
         assert {"step_s", "peak_reserved_bytes"} <= set(rows[0])
 
     @pytest.mark.filterwarnings("ignore:CUDA is not available")
+    @pytest.mark.filterwarnings("ignore:.*Profiler clears events")
     def test_occupancy_beside_the_driver(self, load, finding, stub, monkeypatch, tmp_path):
         module = load("occupancy")
         monkeypatch.setattr(module, "GPM_S", 0.3)
@@ -365,7 +367,7 @@ class TestLinesThatOnlyAGpuRuns:
         x = torch.ones(64)
         monkeypatch.setattr(module, "WORKS", {"tiny": lambda: lambda: torch.add(x, 1.0, out=x)})
         with torch._C.DisableTorchFunction():  # what the profiler imports is slow under the mode
-            module.probe(finding, argparse.Namespace(device="cuda", out=tmp_path))
+            module.probe(finding, argparse.Namespace(device="cuda", folder=tmp_path))
         said = finding.data()
         assert not said["errors"]
         row = said["numbers"]["works"]["tiny"]
