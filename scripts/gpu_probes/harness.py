@@ -32,7 +32,8 @@ FINDING = "finding.json"
 NO_CUDA = "unavailable: no CUDA device"
 LIMIT_S = 120.0
 """Of a probe that was given no limit."""
-JUDGE_S = 2.0
+JUDGE_S = 7.0
+"""Kept back to end a child that hangs, and to judge what was measured."""
 TEXT_CHARACTERS = 1500
 """Of an error text, so many are kept."""
 
@@ -275,7 +276,7 @@ def child(
 
 def _end(process: subprocess.Popen[str]) -> tuple[str, str]:
     """Ends a child and all that it started in its session."""
-    for number, patience_s in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
+    for number, patience_s in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 2.0)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import Finding, child, left_s, main, percent
+from harness import JUDGE_S, Finding, child, left_s, main, percent
 
 QUESTION = "Reserved against allocated memory from 50 to 99 %: is the largest size optimistic?"
 SHARES = (0.50, 0.60, 0.70, 0.80, 0.85, 0.90, 0.93, 0.95, 0.97, 0.98, 0.99)
@@ -18,6 +18,7 @@ KIB_A_SAMPLE = (1024, 3400, 700, 5100, 2200, 7900, 330, 4600)
 """What the layers of the made-up network keep for the backward pass, uneven as in real ones."""
 FIT_STEPS, MORE_STEPS, EVERY = 2, 20, 5
 """Steps of a fit trial, steps after it, and how often something else comes between them."""
+LAST_S = 2.0
 MARGIN = 0.05
 CONFIGURATIONS = {"default": "", "expandable segments": "expandable_segments:True"}
 
@@ -35,10 +36,12 @@ def probe(finding: Finding, given: argparse.Namespace) -> None:
     for place, (name, setting) in enumerate(CONFIGURATIONS.items()):
         # Each has its share of the time: a full device is slow to give and take memory.
         limit_s = left_s(given) / (len(CONFIGURATIONS) - place)
+        # The child has nothing to judge: it may use all of its time but the last moment.
+        own_limit = f"{limit_s + JUDGE_S - LAST_S:.1f}"
         # torch 2.9 renamed the variable; it reads the old name as well.
         environment = {"PYTORCH_CUDA_ALLOC_CONF": setting} if setting else {}
         said = child(
-            [str(Path(__file__)), "--fill", "--device", "cuda", "--limit", f"{limit_s - 1:.1f}"],
+            [str(Path(__file__)), "--fill", "--device", "cuda", "--limit", own_limit],
             limit_s,
             environment=environment,
         )

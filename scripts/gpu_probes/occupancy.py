@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import gzip
 import shutil
 import sys
@@ -41,7 +42,7 @@ def probe(finding: Finding, given: argparse.Namespace) -> None:
                 counters = sampler.end()
                 trace = given.folder / f"{name}.pt.trace.json"
                 # As steady as the window of the counters: nobody waits between two steps.
-                profiled(lambda step=step: repeated(step), given.device, trace, wait=False)
+                profiled(functools.partial(repeated, step), given.device, trace, wait=False)
                 profile = summarise(trace, trace.name)
                 rows[name] = row(profile, counters)
                 keep_small(trace)
