@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 from typing import Any
 
-from harness import HERE, ROOT, Finding, child, left_s, main, percent
+from harness import HERE, Finding, child, left_s, main, percent, product_run
 
 QUESTION = "Do run and the callback find the samples/s and the peak memory of a bare timed loop?"
 TRAIN = str(HERE / "train.py")
@@ -47,16 +45,9 @@ def run_trials(
     finding: Finding, given: argparse.Namespace, shape: tuple[str, ...]
 ) -> list[dict[str, Any]]:
     """The trials of `batchadvisor run` over the same script and sizes."""
-    command = [sys.executable, "-m", "batchadvisor", "run", "-q", "--json", "--sizes", given.sizes]
-    command += ["--device", given.device, "--budget", given.budget]
-    command += ["-o", str(given.folder / "run")]
-    command += [TRAIN, "--device", given.device, *shape]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=left_s(given)
-    )
-    if done.returncode:
-        raise RuntimeError(f"run ended with code {done.returncode}: {done.stderr[-800:]}")
-    record = json.loads(done.stdout)["record"]
+    words = ["--sizes", given.sizes, "--device", given.device, "--budget", given.budget]
+    words += [TRAIN, "--device", given.device, *shape]
+    record = product_run(words, given.folder / "run", left_s(given))["record"]
     finding.keep(run_state=record["state"], run_device=record["device"])
     return list(record["trials"])
 

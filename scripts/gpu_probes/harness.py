@@ -237,7 +237,7 @@ def child(
     environment: dict[str, str] | None = None,
     log: Path | None = None,
 ) -> dict[str, Any]:
-    """Runs Python with these words and reads the JSON object on the last line that it prints.
+    """Runs Python with these words and reads the JSON object that it prints, last or all alone.
 
     Returns:
         The object; where there is none `error`, with the exit code and the end of its stderr.
@@ -266,12 +266,31 @@ def child(
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(out[-20_000:] + err[-20_000:])
-    with contextlib.suppress(IndexError, json.JSONDecodeError):
-        answer = json.loads(out.strip().splitlines()[-1])
-        if isinstance(answer, dict):
-            return answer
+    for text in (out, (out.strip().splitlines() or [""])[-1]):
+        with contextlib.suppress(json.JSONDecodeError):
+            answer = json.loads(text)
+            if isinstance(answer, dict):
+                return answer
     code = process.returncode
     return {"error": f"exit code {code}", "exit_code": code, "stderr": err[-TEXT_CHARACTERS:]}
+
+
+def product_run(words: Sequence[str], folder: Path, limit_s: float) -> dict[str, Any]:
+    """What `batchadvisor run --json` prints: record, advice.
+
+    Args:
+        words: options, the script and its arguments.
+        folder: of the run.
+        limit_s: it is ended then, with all its workers.
+
+    Raises:
+        RuntimeError: it gave no record.
+    """
+    command = ["-m", "batchadvisor", "run", "-q", "--json", "-o", str(folder), *words]
+    said = child(command, limit_s)
+    if "record" not in said:
+        raise RuntimeError(f"run gave no record: {json.dumps(said)[:800]}")
+    return said
 
 
 def _end(process: subprocess.Popen[str]) -> tuple[str, str]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 from typing import Any
 
-from harness import HERE, ROOT, Finding, child, left_s, main, percent
+from harness import HERE, Finding, child, left_s, main, percent, product_run
 
 QUESTION = "Does the largest size of --goal memory fit in a fresh process, and how near is it?"
 HUNGRY = str(HERE / "hungry.py")
@@ -22,7 +20,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def probe(finding: Finding, given: argparse.Namespace) -> None:
-    record, advice = memory_run(given)
+    words = ["--device", "cuda", "--goal", "memory", "--budget", given.budget, HUNGRY]
+    said = product_run(words, given.folder / "run", left_s(given))
+    record, advice = said["record"], said["advice"]
     chosen = (advice.get("recommended") or {}).get("batch_size")
     trials = [
         {
@@ -46,25 +46,6 @@ def probe(finding: Finding, given: argparse.Namespace) -> None:
     bare = child([HUNGRY, "--between", *map(str, between)], left_s(given))
     finding.keep(bare_search=bare)
     judge(finding, chosen, fresh, bare.get("largest"))
-
-
-def memory_run(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Record and advice of `batchadvisor run --goal memory`.
-
-    Raises:
-        RuntimeError: it failed.
-    """
-    command = [sys.executable, "-m", "batchadvisor", "run", "-q", "--json", "--device", "cuda"]
-    command += ["--goal", "memory", "--budget", given.budget]
-    command += ["-o", str(given.folder / "run")]
-    done = subprocess.run(
-        [*command, HUNGRY], cwd=ROOT, capture_output=True, text=True, check=False,
-        timeout=left_s(given),
-    )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(f"run ended with code {done.returncode}: {done.stderr[-800:]}")
-    said = json.loads(done.stdout)
-    return said["record"], said["advice"]
 
 
 def judge(finding: Finding, chosen: int, fresh: dict[str, Any], largest: int | None) -> None:

@@ -88,6 +88,10 @@ class TestHarness:
         assert said["error"] == "exit code -6"
         assert "no room" in said["stderr"]
 
+    def test_a_run_without_a_record(self, load, tmp_path):
+        with pytest.raises(RuntimeError, match=r"run gave no record: .*no_such_script"):
+            load("harness").product_run(["no_such_script.py"], tmp_path, 60)
+
     def test_one_assumption_that_fails_is_a_contradiction(self, finding):
         finding.assume("a.py: A", 1, None, "nothing")
         assert finding.data()["contradicts"] is None
