@@ -85,6 +85,14 @@ def judge(finding: Finding, texts: dict[str, dict[str, Any]]) -> None:
         elif found["expected"] is False and found["recognised"]:
             mistaken.append(name)
     answered = len(texts) - len(silent)
+    # A device that is full counts as short of memory, and so does one that refused us before.
+    finding.keep(
+        recognised_only_on_a_full_device=[
+            name
+            for name, found in texts.items()
+            if found.get("recognised") and not found.get("recognised_by_words_alone", True)
+        ]
+    )
     if not answered:
         return
     finding.answer = (
