@@ -147,8 +147,11 @@ class TestLinesThatOnlyAGpuRuns:
             "to",
             lambda module, *to: module if to == ("cuda",) else native(module, *to),
         )
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
         with OnTheCpu():
             yield
+        torch.set_num_threads(threads)
 
     def test_load(self, load, monkeypatch):
         module = load("load")
