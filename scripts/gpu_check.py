@@ -1,22 +1,26 @@
-"""Checks on a CUDA machine, without network: tests, runs, comparisons of counters, benchmarks.
+"""Checks on a CUDA machine, without network: probes, runs, tests, benchmarks; half an hour.
 
     scripts/gpu-check                      # all parts, one after the other
-    scripts/gpu-check --part 2             # one part, under eight minutes
-    scripts/gpu-check --wheels folder      # takes what is missing from wheels in a folder
+    scripts/gpu-check --part 1             # one part, nine minutes at most; repeat it for more
+    scripts/gpu-check --wheels folder      # takes what the machine lacks from wheels in a folder
     scripts/gpu-check --part 0             # this command itself; needs no GPU
+    scripts/gpu-check --summary FILE ...   # the page of results that are there already
 
-    0  doctor, a short run on the CPU
-    1  doctor, the tests marked `gpu`, what the callback costs
+    0  doctor, a short run and some probes on the CPU
+    1  the probes: one question each, see scripts/gpu_probes
     2  char_gpt and resnet18_cifar10 under --memory-limit 8GiB, with traces and NVML's counters
-    3  the memory search under 8 GiB, and into a real exhaustion of the device
-    4  the benchmarks that mean something on a GPU
+    3  the memory search under 8 GiB, and a size that the device refuses
+    4  doctor, tests/gpu, and the benchmarks that mean something on a GPU
 
-It works with the torch that is installed (2.6 or later) and installs none. Each part writes one
-file, gpu-check-N_DEVICE_TIME.tar.gz, anew after every step and every few seconds within it, so that
-a part that is killed loses next to nothing; `manifest.json` in it says hardware, driver, versions,
-commands and exit codes. Where a run has both, `comparison.json` beside its record sets recomputed
-occupancy against GPM's SM occupancy, estimated SM efficiency against GPM's SM activity, and NVML's
-memory against torch's.
+It works with the torch that is installed (2.6 or later) and installs none. Each part leaves
+
+    gpu-check-N_DEVICE_TIME.tar.gz     everything, written anew every few seconds: a part that
+                                       is killed loses next to nothing
+    gpu-check-partN_DEVICE_DATE.json   findings, hardware, driver and versions, for bench/results
+    gpu-check-partN_DEVICE_DATE.txt    the same as a page, which is printed at the end as well
+
+Where a run has both, `comparison.json` beside its record sets recomputed occupancy against GPM's SM
+occupancy, estimated SM efficiency against GPM's SM activity, and NVML's memory against torch's.
 """
 
 from __future__ import annotations
@@ -26,7 +30,6 @@ import io
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -39,10 +42,9 @@ from pathlib import Path
 from typing import Any
 
 from gpu_check_machine import ROOT, CannotCheckError, look, prepare
-from gpu_check_parts import PARTS, Step
+from gpu_check_parts import PART_S, PARTS, Step
+from gpu_check_summary import findings_below, page, slug, write_results
 
-PART_S = 420.0
-"""Its steps are over by then; a step is given what is left of it."""
 SAVE_S = 15.0
 """Within a step the file is written anew so often."""
 MAX_BYTES = 15 * 1024**2
@@ -50,6 +52,10 @@ MAX_BYTES = 15 * 1024**2
 OUTPUT = "output.txt"
 TAIL_BYTES = 20_000
 """Of what a step printed, its end is kept."""
+END_S = 5.0
+"""A step that knows its limit ends by itself so long before it is ended."""
+PACKAGES = ("torch", "triton", "numpy", "msgspec", "nvidia-ml-py", "tensorboard")
+"""Whose versions are named in the results."""
 
 
 @dataclass
@@ -70,7 +76,7 @@ class Part:
     work: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="gpu-check-")))
 
     def __post_init__(self) -> None:
-        name = re.sub(r"[^a-z0-9]+", "-", str(self.device.get("name", "cpu")).lower()).strip("-")
+        name = slug(str(self.device.get("name", "cpu")))
         stamp = time.strftime("%Y%m%d-%H%M%S")
         self.path = self.folder / f"gpu-check-{self.number}_{name}_{stamp}.tar.gz"
         self.manifest: dict[str, Any] = {
@@ -79,6 +85,7 @@ class Part:
             "device": self.device,
             "platform": platform.platform(),
             "python": platform.python_version(),
+            "packages": self.device.pop("packages", {}),
             "command": sys.argv,
             "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "steps": [],
@@ -87,10 +94,13 @@ class Part:
 
     def run(self) -> bool:
         """All steps; whether each ended as it should."""
-        end_s = time.monotonic() + PART_S
+        steps = PARTS[self.number]
+        end_s = time.monotonic() + PART_S[self.number]
         try:
-            for step in PARTS[self.number]:
-                self._step(step, min(step.limit_s, end_s - time.monotonic()))
+            for place, step in enumerate(steps):
+                # What earlier steps left over is this one's; the later ones keep their own.
+                later_s = sum(one.limit_s for one in steps[place + 1 :])
+                self._step(step, end_s - time.monotonic() - later_s)
                 self.write()
             self.manifest["state"] = "finished"
             self.write()
@@ -101,7 +111,8 @@ class Part:
     def _step(self, step: Step, limit_s: float) -> None:
         out = self.work / step.name
         out.mkdir(parents=True)
-        words = [sys.executable, *(one.replace("{out}", str(out)) for one in step.words)]
+        places = {"{out}": str(out), "{limit}": f"{max(1.0, limit_s - END_S):.0f}"}
+        words = [sys.executable, *(_filled(one, places) for one in step.words)]
         print(f"part {self.number}: {step.name} ...", file=sys.stderr, flush=True)
         started_s = time.monotonic()
         self.manifest["in_step"] = step.name
@@ -122,7 +133,7 @@ class Part:
         print(f"  exit code {code} after {entry['seconds']} s", file=sys.stderr, flush=True)
 
     def write(self) -> None:
-        """The file anew, whole or not at all; what is too large is left out and named."""
+        """The archive and the results anew; what is too large is left out and named."""
         draft = self.path.with_suffix(f".{os.getpid()}.draft")
         left_out: list[str] = []
         with tarfile.open(draft, "w:gz") as tar:
@@ -144,6 +155,13 @@ class Part:
             self.manifest["left_out"] = left_out
             _add(tar, "manifest.json", (json.dumps(self.manifest, indent=1) + "\n").encode())
         draft.replace(self.path)
+        self.results = write_results(self.folder, self.manifest, findings_below(self.work))
+
+
+def _filled(word: str, places: dict[str, str]) -> str:
+    for place, text in places.items():
+        word = word.replace(place, text)
+    return word
 
 
 def _size(path: Path) -> int:
@@ -233,23 +251,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--part", type=int, choices=sorted(PARTS), help="only this one")
+    parser.add_argument(
+        "--part", type=int, choices=sorted(PARTS), action="append", help="only this one, or these"
+    )
     parser.add_argument("--wheels", type=Path, help="folder of wheels for what is missing")
     parser.add_argument("--output", type=Path, default=Path(), help="folder for the files")
+    parser.add_argument("--summary", type=Path, nargs="+", help="print the page of these results")
     options = parser.parse_args(arguments)
-    parts = [options.part] if options.part is not None else [one for one in PARTS if one]
-    good = True
+    if options.summary:
+        print(page(json.loads(path.read_bytes()) for path in options.summary), end="")
+        return 0
+    parts = options.part or [number for number in PARTS if number]
+    good, results = True, []
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as scratch:
         try:
             environment = prepare(Path(scratch), options.wheels)
             options.output.mkdir(parents=True, exist_ok=True)
             for number in parts:
-                part = Part(number, options.output, environment, look(number, environment))
+                device = look(number, environment, PACKAGES)
+                part = Part(number, options.output, environment, device)
                 good = part.run() and good
-                print(part.path)
+                results.append(part.results)
+                print(part.path, flush=True)
         except CannotCheckError as error:
             print(f"Error: {error}", file=sys.stderr)
             return 1
+    print(page(json.loads(path.read_bytes()) for path in results), end="")
     return 0 if good else 1
 
 

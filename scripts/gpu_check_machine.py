@@ -8,6 +8,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +36,13 @@ class CannotCheckError(Exception):
     """This machine lacks what a part needs."""
 
 
-def look(number: int, environment: dict[str, str]) -> dict[str, Any]:
+def look(number: int, environment: dict[str, str], packages: Sequence[str] = ()) -> dict[str, Any]:
     """Device, driver and versions, as a process of the checks' own environment sees them.
+
+    Args:
+        number: of the part.
+        environment: of its steps.
+        packages: whose versions are wanted, under `packages`.
 
     Raises:
         CannotCheckError: no torch, one too old, or no CUDA device for a part that needs one.
@@ -62,7 +69,25 @@ def look(number: int, environment: dict[str, str]) -> dict[str, Any]:
             f"part {number} needs a CUDA device, and torch {found['torch']} sees none. "
             "`batchadvisor doctor` says why; --part 0 needs no GPU."
         )
-    return {**found, **_driver(environment)}
+    versions = _versions(environment, packages)
+    return {**found, **_driver(environment), "packages": versions}
+
+
+def _versions(environment: dict[str, str], packages: Sequence[str]) -> dict[str, str | None]:
+    code = (
+        "import json, sys; from importlib import metadata as m; "
+        "have = {d.metadata['Name'].lower(): d.version for d in m.distributions()}; "
+        "print(json.dumps({one: have.get(one) for one in sys.argv[1:]}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *packages],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    try:
+        found: dict[str, str | None] = json.loads(done.stdout)
+    except json.JSONDecodeError:
+        return {}
+    return found
 
 
 def _driver(environment: dict[str, str]) -> dict[str, Any]:
@@ -96,18 +121,61 @@ def prepare(scratch: Path, wheels: Path | None) -> dict[str, str]:
     if missing and wheels is None:
         names = " ".join(missing)
         raise CannotCheckError(f"missing: {names}. Carry their wheels and name them: --wheels.")
-    if missing:
-        command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
-        files = sorted(
-            str(one) for one in (wheels or ROOT).glob("*.whl") if not NOT_CARRIED.match(one.name)
-        )
-        if not files:
-            raise CannotCheckError(f"there is no wheel in {wheels}.")
-        done = subprocess.run(
-            [*command, "--target", str(site), *files], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise CannotCheckError(f"the wheels in {wheels} do not install: {done.stderr[-300:]}")
     before = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([str(home), str(site), *([before] if before else [])])
-    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    if missing and wheels is not None:
+        install(wheels, site)
+        _check_all_there(environment, wheels)
+    return environment
+
+
+def install(wheels: Path, site: Path) -> None:
+    """Unpacks what the machine lacks; its own packages come first.
+
+    A wheel that does not fit this Python, or is not needed, is skipped with a line.
+    """
+    have = {_plain(str(one.metadata["Name"])): "this machine has its own" for one in _installed()}
+    # The newest version first, as far as names tell it.
+    for wheel in sorted(wheels.glob("*.whl"), reverse=True):
+        name = _plain(wheel.name.split("-")[0])
+        if NOT_CARRIED.match(wheel.name):
+            have[name] = "the torch that is here is the one to check"
+        if name in have:
+            print(f"skipped {wheel.name}: {have[name]}", file=sys.stderr)
+            continue
+        command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
+        command += ["--no-compile", "--disable-pip-version-check", "--target", str(site)]
+        done = subprocess.run([*command, str(wheel)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            why = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
+            print(f"skipped {wheel.name}: {why}", file=sys.stderr)
+        else:
+            have[name] = f"{wheel.name} fits"
+
+
+def _installed() -> list[metadata.Distribution]:
+    return [one for one in metadata.distributions() if one.metadata["Name"]]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _check_all_there(environment: dict[str, str], wheels: Path) -> None:
+    code = (
+        "import importlib.util, sys; "
+        "print(*(one for one in sys.argv[1:] if importlib.util.find_spec(one) is None))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *NEEDED],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    missing = sorted(NEEDED[module] for module in done.stdout.split())
+    if missing or done.returncode:
+        names = " ".join(missing) or done.stderr[-300:]
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        raise CannotCheckError(
+            f"missing for Python {python}: {names}; no wheel in {wheels} has it. "
+            "CONTRIBUTING.md has the command that fetches them."
+        )

@@ -11,8 +11,9 @@ class Step:
 
     Attributes:
         name: also of its folder in the results.
-        words: after the interpreter; `{out}` stands for that folder.
-        limit_s: its share of the part.
+        words: after the interpreter; `{out}` stands for that folder, `{limit}` for the seconds
+            that it has.
+        limit_s: it has at least so long; what steps before it left over comes on top.
         codes: exit codes that are no failure.
     """
 
@@ -27,11 +28,33 @@ def _run(name: str, script: str, *options: str, limit_s: float = 120.0) -> Step:
     return Step(name, words, limit_s)
 
 
-DOCTOR = Step("doctor", ("-m", "batchadvisor", "doctor", "--json"), 60.0, (0, 1))
+def _probe(name: str, limit_s: float, *options: str) -> Step:
+    words = (f"scripts/gpu_probes/{name}.py", "--out", "{out}", "--limit", "{limit}", *options)
+    return Step(name, words, limit_s)
+
+
+DOCTOR = Step("doctor", ("-m", "batchadvisor", "doctor", "--json"), 25.0, (0, 1))
 GPU = ("--device", "cuda", "--memory-limit", "8GiB")
-MEMORY = ("--goal", "memory", "--budget", "60s")
+MEMORY = ("--goal", "memory", "--budget", "45s")
 GPT, RESNET = "examples/char_gpt.py", "examples/resnet18_cifar10.py"
-EXHAUST = "scripts/gpu_exhaust.py"
+HUNGRY = "scripts/gpu_probes/hungry.py"
+PROBES = (
+    _probe("bare_loop", 90.0),
+    _probe("callback_async", 45.0),
+    _probe("update_periods", 25.0),
+    _probe("energy_windows", 35.0),
+    _probe("profiler_start", 15.0),
+    _probe("step_after_profile", 20.0),
+    _probe("throttle", 15.0),
+    _probe("occupancy", 30.0),
+    _probe("largest_size", 70.0),
+    _probe("memory_fill", 40.0),
+    _probe("refusals", 85.0),
+    _probe("live_or_fresh", 70.0),
+)
+"""One question each; the most valuable first, in case the time is short."""
+PART_S = {0: 420.0, 1: 540.0, 2: 330.0, 3: 200.0, 4: 420.0}
+"""So long a part's steps take together at most."""
 PARTS: dict[int, tuple[Step, ...]] = {
     0: (
         DOCTOR,
@@ -39,39 +62,44 @@ PARTS: dict[int, tuple[Step, ...]] = {
             "plain-cpu", "tests/scripts/plain.py", "--device", "cpu", "--sizes", "8,32",
             "--budget", "20s",
         ),
+        _probe("profiler_start", 60.0, "--device", "cpu"),
+        _probe("refusals", 60.0, "--device", "cpu"),
+        _probe("memory_fill", 60.0, "--device", "cpu"),
     ),
-    1: (
-        DOCTOR,
-        Step("tests", ("-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"), 220.0),
-        Step(
-            "callback-overhead",
-            ("bench/callback_overhead.py", "--device", "cuda", "--seconds", "25", "--windows", "5",
-             "--results", "{out}"),
-            140.0,
-        ),
-    ),
+    1: PROBES,
     2: (
-        _run("char-gpt", GPT, *GPU, "--budget", "90s", limit_s=200.0),
-        _run("resnet18", RESNET, *GPU, "--budget", "90s", limit_s=200.0),
+        _run("char-gpt", GPT, *GPU, "--budget", "90s", limit_s=165.0),
+        _run("resnet18", RESNET, *GPU, "--budget", "90s", limit_s=165.0),
     ),
     3: (
-        _run("char-gpt-memory", GPT, *GPU, *MEMORY, limit_s=110.0),
-        _run("resnet18-memory", RESNET, *GPU, *MEMORY, limit_s=110.0),
-        _run("exhaustion", EXHAUST, "--device", "cuda", *MEMORY, limit_s=110.0),
-        _run("refusal", EXHAUST, "--device", "cuda", *MEMORY, "--sizes", "8,100000", limit_s=90.0),
+        _run("char-gpt-memory", GPT, *GPU, *MEMORY, limit_s=70.0),
+        _run("resnet18-memory", RESNET, *GPU, *MEMORY, limit_s=70.0),
+        _run(
+            "refusal", HUNGRY, "--device", "cuda", "--goal", "memory", "--budget", "30s",
+            "--sizes", "8,100000", limit_s=60.0,
+        ),
     ),
     4: (
+        DOCTOR,
+        Step("tests", ("-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests/gpu"),
+             110.0),
+        Step(
+            "callback-overhead",
+            ("bench/callback_overhead.py", "--device", "cuda", "--seconds", "12", "--windows", "3",
+             "--results", "{out}"),
+            95.0,
+        ),
         Step(
             "steering-cost",
-            ("bench/steering_cost.py", "--seconds", "10", "--starts", "2", "--fetch-pairs", "2",
+            ("bench/steering_cost.py", "--seconds", "5", "--starts", "1", "--fetch-pairs", "1",
              "--device", "cuda", "--results", "{out}"),
-            180.0,
+            80.0,
         ),
         Step(
             "sweep",
             ("bench/sweep.py", "--device", "cuda", "--repeats", "1", "--sweeps", "1", "--pairs",
-             "100", "--max", "512", "--budget", "40", "--results", "{out}", GPT),
-            240.0,
+             "40", "--max", "256", "--budget", "30", "--results", "{out}", GPT),
+            110.0,
         ),
     ),
 }  # fmt: skip

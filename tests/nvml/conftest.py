@@ -1,6 +1,7 @@
 """The real `pynvml` over a small C library that answers like the driver's."""
 
 import ctypes
+import importlib
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from batchadvisor.probes import nvml, nvml_calls
 
 SOURCE = Path(__file__).with_name("stub_nvml.c")
+PROBES = Path(__file__).parents[2] / "scripts/gpu_probes"
 
 
 @pytest.fixture(scope="session")
@@ -103,3 +105,15 @@ def wait_until():
             time.sleep(0.002)
 
     return wait
+
+
+@pytest.fixture
+def load(monkeypatch):
+    """Imports a probe of `scripts/gpu-check`, as its own process would."""
+    monkeypatch.syspath_prepend(PROBES)
+    return importlib.import_module
+
+
+@pytest.fixture
+def finding(load):
+    return load("harness").Finding("any", "Is it so?", "cuda")

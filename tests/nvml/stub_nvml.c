@@ -328,15 +328,19 @@ int nvmlDeviceGetUtilizationRates(Gpu *gpu, Utilization *utilization) {
 
 int nvmlDeviceGetPowerUsage(Gpu *gpu, unsigned *milliwatts) {
     WHOLE_ONLY(gpu);
-    *milliwatts = (unsigned)setting(gpu, "power_mw", 250000);
+    long long period = setting(gpu, "power_update_ms", 0);
+    long long turn = period ? (long long)(now_s() * 1e3) / period % 2 : 0;
+    *milliwatts = (unsigned)(setting(gpu, "power_mw", 250000) + turn * 1000);
     return SUCCESS;
 }
 
-/* Without a setting it runs at 250 W, as the real one would. */
+/* Without a setting it runs at 250 W, as the real one would; energy_update_ms makes it jump. */
 int nvmlDeviceGetTotalEnergyConsumption(Gpu *gpu, unsigned long long *millijoules) {
     WHOLE_ONLY(gpu);
     long long fixed = setting(gpu, "energy_mj", -1);
-    *millijoules = fixed >= 0 ? (unsigned long long)fixed : (unsigned long long)(250e3 * now_s());
+    double period_s = setting(gpu, "energy_update_ms", 0) / 1e3;
+    double read_s = period_s > 0 ? floor(now_s() / period_s) * period_s : now_s();
+    *millijoules = fixed >= 0 ? (unsigned long long)fixed : (unsigned long long)(250e3 * read_s);
     return SUCCESS;
 }
 

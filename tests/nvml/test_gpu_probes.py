@@ -1,0 +1,317 @@
+"""The probes of `scripts/gpu-check`: their arithmetic on planted truths, and what they say here."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+PROBES = ROOT / "scripts/gpu_probes"
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+
+
+def call(script, *arguments):
+    paths = [str(PROBES), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [sys.executable, str(script), *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+class TestHarness:
+    def script(self, folder, body):
+        path = folder / "some_probe.py"
+        lines = [
+            "import sys, time",
+            "from harness import child, main",
+            "def probe(finding, given):",
+        ]
+        lines += [f"    {line}" for line in body]
+        path.write_text("\n".join([*lines, "sys.exit(main(probe, 'Is it so?'))"]))
+        return path
+
+    def test_an_error_is_an_answer(self, tmp_path):
+        body = ["finding.keep(half_s=0.5)", "raise ValueError('the driver said no')"]
+        said = call(self.script(tmp_path, body), "--device", "cpu", "--out", tmp_path / "out")
+        assert said["probe"] == "some_probe"
+        assert said["answer"] == "unavailable: the driver said no"
+        assert said["errors"][0]["type"] == "ValueError"
+        assert said["numbers"] == {"half_s": 0.5}
+        assert json.loads((tmp_path / "out/finding.json").read_bytes())["numbers"] == {
+            "half_s": 0.5
+        }
+
+    def test_its_time_is_over(self, tmp_path):
+        body = ["finding.keep(half_s=0.5)", "child(['-c', 'import time; time.sleep(60)'], 50)"]
+        started_s = time.monotonic()
+        said = call(self.script(tmp_path, body), "--device", "cpu", "--limit", "1")
+        assert time.monotonic() - started_s < 20
+        assert said["answer"] == "unavailable: the time of 1 s was over"
+        assert said["numbers"] == {"half_s": 0.5}
+
+    def test_a_child_that_dies_leaves_its_words(self, load):
+        code = "import os, sys; print('no room', file=sys.stderr, flush=True); os.abort()"
+        said = load("harness").child(["-c", code], 20)
+        assert said["error"] == "exit code -6"
+        assert "no room" in said["stderr"]
+
+    def test_a_run_without_a_record(self, load, tmp_path):
+        with pytest.raises(RuntimeError, match=r"run gave no record: .*no_such_script"):
+            load("harness").product_run(["no_such_script.py"], tmp_path, 60)
+
+    def test_one_assumption_that_fails_is_a_contradiction(self, finding):
+        finding.assume("a.py: A", 1, None, "nothing")
+        assert finding.data()["contradicts"] is None
+        finding.assume("a.py: A", 1, True, "1")
+        assert finding.data()["contradicts"] is False
+        finding.assume("a.py: B", 1, False, "2")
+        assert finding.data()["contradicts"] is True
+
+
+@pytest.mark.parametrize("name", ["occupancy", "largest_size", "memory_fill"])
+def test_without_cuda_a_probe_says_so(name):
+    said = call(PROBES / f"{name}.py", "--device", "cpu")
+    assert said["answer"] == "unavailable: no CUDA device"
+    assert said["contradicts"] is None
+
+
+@NO_GPU
+def test_cuda_that_is_not_there_is_an_answer():
+    said = call(PROBES / "refusals.py", "--device", "cuda")
+    assert said["answer"] == "unavailable: no CUDA device"
+
+
+class TestDriver:
+    """The counters of the stand-in library, whose periods are planted."""
+
+    def asked(self, load, finding, **settings):
+        probe = load("update_periods").probe
+        probe(finding, argparse.Namespace(device="cpu", seconds=0.7, **settings))
+        return finding.data()
+
+    @pytest.mark.alone
+    def test_update_periods(self, stub, load, finding):
+        stub.set(energy_update_ms=100, power_update_ms=100)
+        said = self.asked(load, finding)
+        periods = said["numbers"]["periods"]
+        assert set(periods) == {"energy, idle", "power, idle", "energy, busy", "power, busy"}
+        for name, found in periods.items():
+            assert found["median_s"] == pytest.approx(0.1, rel=0.4), name
+        assert said["answer"].startswith("median time between two changes: energy, idle ")
+
+    def test_a_counter_as_the_product_expects_it(self, load, finding):
+        update_periods = load("update_periods")
+        found = update_periods.periods(recording(0.1))
+        assert found["median_s"] == pytest.approx(0.1, rel=0.05)
+        assert found["question_every_s"] == pytest.approx(0.004)
+        update_periods.judge(finding, {"energy, busy": found})
+        assert finding.data()["contradicts"] is False
+
+    def test_a_slow_counter_speaks_against_the_product(self, load, finding):
+        load("update_periods").judge(finding, {"energy, busy": {"median_s": 0.25}})
+        said = finding.data()
+        assert said["contradicts"] is True
+        assert "250 ms" in said["answer"]
+
+    @NO_GPU
+    def test_without_a_driver(self):
+        said = call(PROBES / "throttle.py", "--device", "cpu")
+        assert said["answer"].startswith("unavailable: nvmlInit: ")
+
+    @pytest.mark.parametrize(("bits", "against"), [(0x4, False), (0x8, True), (1 << 20, True)])
+    def test_throttle_reasons(self, stub, load, finding, bits, against):
+        stub.set(throttle=bits)
+        load("throttle").probe(finding, argparse.Namespace(device="cpu", seconds=0.4))
+        said = finding.data()
+        assert said["contradicts"] is against, said["assumptions"]
+        assert "saturated: " in said["answer"]
+        assert said["numbers"]["idle"]["sm_clock_mhz"] == 1500
+
+    @pytest.mark.alone
+    def test_energy_of_windows(self, stub, load, finding, monkeypatch):
+        """The whole probe, with short windows of its own."""
+        energy_windows = load("energy_windows")
+        monkeypatch.setattr(energy_windows, "REAL_S", (0.1,))
+        stub.set(energy_update_ms=50)
+        given = argparse.Namespace(device="cpu", seconds=1.5, ends_s=time.monotonic() + 60)
+        energy_windows.probe(finding, given)
+        numbers = finding.data()["numbers"]
+        assert numbers["mean_power_w"] == pytest.approx(250, rel=0.1)
+        assert numbers["windows_of_the_sampler"][0]["window_s"] == pytest.approx(0.1, abs=0.1)
+        errors = numbers["relative_errors"]
+        assert set(errors) == {"0.1", "0.3"}  # the recording is too short for more
+        assert errors["0.1"]["standard_deviation"] > 1.5 * errors["0.3"]["standard_deviation"]
+
+
+def recording(update_s, seconds=20.0, watts=300.0):
+    """What polling every 4 ms sees of a counter that moves every `update_s`."""
+    times = [0.004 * number for number in range(int(seconds / 0.004))]
+    return [(one, watts * update_s * int(one / update_s)) for one in times]
+
+
+class TestEnergyArithmetic:
+    @pytest.mark.parametrize("length_s", [0.25, 1.03, 2.0])
+    def test_the_error_is_that_of_two_edges(self, load, length_s):
+        from batchadvisor.advisor.energy import EDGE_SD
+
+        found = load("energy_windows").cut_errors(recording(0.1), length_s)
+        # A difference of whole updates: its largest deviation is what rounding leaves.
+        assert found["standard_deviation"] <= 1.3 * EDGE_SD * 0.1 / length_s
+        assert found["worst"] <= 1.2 * 0.1 / length_s
+        assert abs(found["bias"]) < 0.02
+
+    def test_too_short_a_recording_says_nothing(self, load):
+        assert load("energy_windows").cut_errors(recording(0.1, seconds=3.0), 2.0) is None
+
+    def test_a_drifting_power_speaks_against_two_seconds(self, load, finding):
+        rows = [(time_s, joules * (1 + time_s / 20)) for time_s, joules in recording(0.1)]
+        energy_windows = load("energy_windows")
+        finding.keep(relative_errors={"2.0": energy_windows.cut_errors(rows, 2.0)})
+        energy_windows.judge(finding, rows)
+        assert finding.data()["contradicts"] is True
+
+
+class TestRefusals:
+    def test_what_a_cpu_refuses(self, load):
+        said = load("refusals").provoked("allocator", "cpu")
+        assert said["recognised"]
+        assert "can't allocate memory" in said["raised"]["text"]
+        assert not load("refusals").provoked("wrong shapes", "cpu")["recognised"]
+
+    def test_another_process_s_words_are_its_own(self, load, monkeypatch):
+        cases = load("refusal_cases")
+
+        def provoke(_):
+            raise cases.Heard("CUDA error: out of memory")
+
+        monkeypatch.setitem(cases.CASES, "heard", cases.Case(provoke))
+        assert load("refusals").provoked("heard", "cpu")["recognised"]
+
+    def test_what_is_missed_and_what_is_mistaken(self, load, finding):
+        texts = {
+            "a": {"expected": True, "recognised": False},
+            "b": {"expected": False, "recognised": True},
+            "c": {"expected": None, "recognised": True},
+            "d": {"expected": True, "error": "ended after 25 s"},
+        }
+        load("refusals").judge(finding, texts)
+        said = finding.data()
+        assert said["contradicts"] is True
+        assert "not recognised: a; taken for a refusal: b; nothing raised: d" in said["answer"]
+        assert said["unavailable"]["d"].startswith("ended after 25 s")
+
+
+class TestJudgements:
+    def test_run_and_callback_against_the_bare_loop(self, load, finding):
+        bare = {"samples_per_s": 100.0, "peak_reserved_bytes": 1000}
+        rows = {
+            32: {
+                "bare": bare,
+                "run": {"samples_per_s": 101.0, "peak_reserved_bytes": 1000},
+                "callback": {"samples_per_s": 97.0, "outside": {"samples_per_s": 99.0}},
+            },
+            64: {"bare": {"error": "exit code 1"}},
+        }
+        load("bare_loop").judge(finding, rows)
+        said = finding.data()
+        assert said["answer"].startswith("samples/s against the bare loop: run at 32: +1.0 %, call")
+        assert [entry["holds"] for entry in said["assumptions"]] == [False, True]
+        assert said["unavailable"]["run at 64"] == "exit code 1"
+
+    @pytest.mark.parametrize(("refused", "retries", "holds"), [
+        (None, 0, True), (None, 3, False), ("CUDA out of memory", 1, False),
+    ])  # fmt: skip
+    def test_an_optimistic_size(self, load, finding, refused, retries, holds):
+        fresh = {"refused": refused, "num_alloc_retries": retries, "steps_made": 4}
+        load("largest_size").judge(finding, 95, fresh, 100)
+        said = finding.data()
+        assert said["assumptions"][0]["holds"] is holds
+        assert said["answer"].endswith("The largest that fits is 100: -5.0 %.")
+
+    def test_a_live_process_that_is_slower(self, load, finding):
+        row = {"step_s": 1.0, "peak_reserved_bytes": 100}
+        cases = {
+            "plain": {"live": [row, row], "fresh": [row]},
+            "torch.compile": {"live": [row | {"step_s": 1.2}], "fresh": [row]},
+            "cudnn.benchmark": {"live": [row]},
+        }
+        load("live_or_fresh").judge(finding, cases)
+        holds = [entry["holds"] for entry in finding.data()["assumptions"]]
+        assert holds == [True, False]
+
+    def test_occupancy(self, load, finding):
+        fields = {"estimated_sm_efficiency_pct": 50.0, "gpm_sm_active_pct": 40.0, "unavailable": {}}
+        near = {"occupancy_times_busy_pct": 41.0, "gpm_sm_occupancy_pct": 36.0, **fields}
+        occupancy = load("occupancy")
+        occupancy.judge(finding, {"near": near})
+        assert finding.data()["contradicts"] is False
+        occupancy.judge(finding, {"far": near | {"gpm_sm_occupancy_pct": 5.0}})
+        assert finding.data()["contradicts"] is True
+
+
+def test_a_profiled_window_is_timed(load):
+    """The product's own profiler, around a step that is there on any machine."""
+    work = load("profiling_work")
+    found = work.profiled(lambda: torch.ones(4).sum(), "cpu")
+    assert found["start_s"] > 0
+    assert len(found["step_s"]) == 4
+    assert found["trace_bytes"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "options"), [
+    ("bare_loop", ("--sizes", "8", "--seconds", "0.2", "--budget", "5s")),
+    ("callback_async", ("--steps", "50")),
+    ("step_after_profile", ("--steps", "2")),
+    ("live_or_fresh", ("--only", "plain", "--sizes", "1,2")),
+])  # fmt: skip
+def test_what_a_cpu_can_measure(name, options):
+    said = call(PROBES / f"{name}.py", "--device", "cpu", *options)
+    assert not said["errors"], said
+    assert not said["answer"].startswith("unavailable"), said
+    assert said["contradicts"] is None  # nothing of it speaks of a GPU
+
+
+class TestSummary:
+    def results(self, findings):
+        environment = {
+            "device": {"name": "NVIDIA H200", "driver": "580.1", "torch": "2.11", "cuda": "13.0"},
+            "python": "3.12.3",
+            "started_at": "2026-11-22T10:00:00+0000",
+        }
+        step = {"name": "occupancy", "ok": False, "exit_code": 124}
+        return {"environment": environment, "steps": [step], "findings": findings}
+
+    def test_one_page(self, load, finding, monkeypatch):
+        monkeypatch.syspath_prepend(ROOT / "scripts")
+        summary = importlib.import_module("gpu_check_summary")
+        finding.answer = "the counter moves every 250 ms."
+        finding.assume("advisor/energy.py: UPDATE_S", 0.1, False, "every 250 ms")
+        silent = load("harness").Finding("silent", "Is it?", "cpu")
+        silent.lack("everything", "no CUDA device")
+        text = summary.page([self.results([finding.data()] * 11 + [silent.data()])])
+        assert len(text.splitlines()) <= 60
+        assert text.splitlines()[0] == (
+            "gpu-check: NVIDIA H200, driver 580.1, torch 2.11 (CUDA 13.0), Python 3.12.3, "
+            "2026-11-22T10:00:00+0000"
+        )
+        assert "any [AGAINST]: Is it so?\n  the counter moves every 250 ms.\n" in text
+        assert "  against advisor/energy.py: UPDATE_S = 0.1: every 250 ms\n" in text
+        assert "step occupancy ended with code 124\n" in text
+        assert text.endswith("unavailable: silent.\n")
