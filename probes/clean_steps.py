@@ -33,6 +33,11 @@ LEAST = 0.01
 """The interval's lower end is not below this share of the quantile: no step takes no time."""
 RARE = 0.25
 """Slow steps that are a larger share than this do not come now and then."""
+MEAN_APART = 0.005
+"""Where the mean of the usual steps is this far from their median, none of them is the step time:
+on a device that runs behind its host a wait lengthens one step and shortens the next."""
+STRETCHES = 10
+"""The interval of a mean is that of the means of so many stretches."""
 WIDE = 0.25
 """Without evidence, times that spread by more than this are judged by the quantile."""
 
@@ -125,17 +130,20 @@ def in_groups(values: Sequence[float], group: int) -> list[float]:
 
 
 def step_time(
-    steps: Judged, *, group: int = 1, min_samples: int = 1
+    steps: Judged, *, group: int = 1, min_samples: int = 1, asynchronous: bool = False
 ) -> tuple[Spread | None, StepMethod]:
     """Seconds per step with their interval, and what they are.
 
     Args:
         group: clean steps that are averaged into one sample.
         min_samples: clean samples that are enough for a median.
+        asynchronous: the device runs behind its host.
     """
     clean = in_groups(steps.clean, group)
     if len(clean) >= max(1, min_samples):
         spread = spread_of(clean)
+        if asynchronous and spread is not None:
+            spread = _mean_where_steps_differ(steps, spread)
         if steps.known or spread is None or spread.relative_half_width <= WIDE:
             return spread, "clean steps" if steps.known else "all steps"
     every = in_groups(steps.seconds, group) or list(steps.seconds)
@@ -152,6 +160,24 @@ def step_time(
         num_samples=spread.num_samples,
         confidence=spread.confidence,
     ), "low quantile"
+
+
+def _mean_where_steps_differ(steps: Judged, spread: Spread) -> Spread:
+    """The mean of the usual clean steps in place of their median, where the two are apart."""
+    slow = rarely_slow(steps)
+    usual = [
+        seconds
+        for seconds, lost, is_slow in zip(steps.seconds, steps.lost_s, slow, strict=True)
+        if not lost and not is_slow
+    ]
+    mean = sum(usual) / len(usual)
+    if abs(mean - spread.median) <= MEAN_APART * spread.median:
+        return spread
+    stretches = spread_of(in_groups(usual, max(1, len(usual) // STRETCHES)))
+    assert stretches is not None
+    return msgspec.structs.replace(
+        stretches, median=mean, low=min(stretches.low, mean), high=max(stretches.high, mean)
+    )
 
 
 def quality_of(

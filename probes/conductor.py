@@ -282,6 +282,7 @@ class Conductor:
             profile_below_bytes=int(PROFILE_BELOW * self._device.info().capacity_bytes),
             precision=message.precision,
             min_sample_s=message.min_sample_s,
+            min_time_s=message.min_time_s,
             time_limit_s=message.time_limit_s,
             deadline_s=message.deadline_s,
             evidence=self._evidence,

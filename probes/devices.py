@@ -42,6 +42,9 @@ class DeviceProbe(Protocol):
     def elapsed_s(self, start: Any, end: Any) -> float | None:
         """Seconds between two marks, `None` while the device has not reached them."""
 
+    def reach(self, mark: Any) -> None:
+        """Waits until the device has come to a mark; what is queued behind it goes on."""
+
 
 def probe_for(device: torch.device, limit_bytes: int | None) -> DeviceProbe:
     """The probe for the device that the script's parameters live on."""
@@ -116,6 +119,9 @@ class CpuProbe:
     def elapsed_s(self, start: float, end: float) -> float | None:
         return end - start
 
+    def reach(self, mark: float) -> None:
+        return
+
 
 class CudaProbe:
     """A CUDA or ROCm device: torch's caching allocator and CUDA events."""
@@ -176,6 +182,9 @@ class CudaProbe:
         if not end.query():  # type: ignore[no-untyped-call]
             return None
         return float(start.elapsed_time(end)) / 1e3
+
+    def reach(self, mark: torch.cuda.Event) -> None:
+        mark.synchronize()  # type: ignore[no-untyped-call]
 
 
 def _with_segments() -> str:
@@ -240,6 +249,9 @@ class AcceleratorProbe:
 
     def elapsed_s(self, start: float, end: float) -> float | None:
         return end - start
+
+    def reach(self, mark: float) -> None:
+        return  # its marks wait themselves
 
     def _call(self, name: str) -> int | None:
         function = getattr(self._memory, name, None)

@@ -37,6 +37,7 @@ class Stub:
 
     def __init__(self, library):
         self._library = library
+        self._hooks = []
         library.stub_nvml_calls.restype = ctypes.c_longlong
 
     def set(self, **values):
@@ -45,6 +46,12 @@ class Stub:
 
     def __setitem__(self, name, value):
         self._library.stub_nvml_set(name.encode(), ctypes.c_longlong(value))
+
+    def refresh(self, act):
+        """Before every answer `act` is called, which may set what it will be."""
+        hook = ctypes.CFUNCTYPE(None)(act)
+        self._hooks.append(hook)  # C holds no reference
+        self._library.stub_nvml_refresh(hook)
 
     def calls(self, function):
         return self._library.stub_nvml_calls(function.encode())

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import torch
+
+from .supply import Supply
+from .tape import Tape
 
 MS = 1_000_000
 MIB = 2**20
@@ -17,16 +21,33 @@ class Clock:
 
     def __init__(self, now_ns: int = 1) -> None:
         self.now_ns = now_ns
+        self._due: dict[Callable[[], object], tuple[int, int]] = {}
 
     def __call__(self) -> int:
         return self.now_ns
 
+    def every(self, period_s: float, act: Callable[[], object]) -> None:
+        """Somebody beside the script, a thread for example, acts now and each period from now."""
+        self._due[act] = (self.now_ns, round(1e9 * period_s))
+        self.reach(self.now_ns)
+
+    def forget(self, act: Callable[[], object]) -> None:
+        """It acts no more."""
+        self._due.pop(act, None)
+
     def pass_ms(self, ms: float) -> None:
         """The host computes or sleeps."""
-        self.now_ns += round(ms * MS)
+        self.reach(self.now_ns + round(ms * MS))
 
     def reach(self, then_ns: int) -> None:
         """The host waits until then."""
+        while self._due:
+            act, (due_ns, period_ns) = min(self._due.items(), key=lambda item: item[1][0])
+            if due_ns > max(then_ns, self.now_ns):
+                break
+            self.now_ns = max(self.now_ns, due_ns)
+            self._due[act] = (due_ns + period_ns, period_ns)
+            act()
         self.now_ns = max(self.now_ns, then_ns)
 
 
@@ -104,10 +125,15 @@ class VirtualGpu:
         depth: launches that may wait; the host is held where the queue is full.
         launch_us: what a launch costs the host.
         capacity_bytes: of its memory.
+        supply: of power, with what slows the device down; a steady one by default.
 
     Attributes:
+        tape: takes down what the host and the device do, for a trace; `None` takes nothing.
         busy_ns: time in which it computed.
         num_waits: how often the host waited for it on purpose.
+        has_neighbour: another process is on the device.
+        other_bytes: of its memory, what other processes and this one's context hold.
+        pool_bytes: of the private pools of captured graphs, which no emptied cache gives back.
         capturing: whether a graph is being captured; events are refused then.
     """
 
@@ -118,9 +144,12 @@ class VirtualGpu:
         depth: int = 1024,
         launch_us: float = 0.0,
         capacity_bytes: int = 16 * 2**30,
+        supply: Supply | None = None,
     ) -> None:
         self.clock = clock or Clock()
         self.depth, self.launch_us = depth, launch_us
+        self.supply = supply or Supply()
+        self.tape: Tape | None = None
         self.capacity_bytes = capacity_bytes
         self.default_stream = Stream(self)
         self.current_stream = self.default_stream
@@ -129,8 +158,10 @@ class VirtualGpu:
         self.busy_ns = self.num_waits = self.num_events = self.num_launches = 0
         self.allocated_bytes = self.reserved_bytes = self.other_bytes = 0
         self.peak_allocated_bytes = self.peak_reserved_bytes = 0
-        self.num_retries = 0
-        self._engine_ns = 0
+        self.has_neighbour = False
+        self.pool_bytes: dict[object, int] = {}
+        self.num_retries = self.num_ooms = 0
+        self._engine_ns = self._copies_ns = 0
         self._queue: deque[int] = deque()
         self._blocks: dict[int, int] = {}
         self._next_block = 0
@@ -146,28 +177,53 @@ class VirtualGpu:
         """As `torch.cuda.Event(enable_timing=...)`."""
         return Event(self, enable_timing)
 
-    def launch(self, duration_ms: float, *, stream: Stream | None = None) -> int:
+    def launch(
+        self, duration_ms: float, *, stream: Stream | None = None, watts: float | None = None
+    ) -> int:
         """Queues a kernel and goes on; waits only for a place in the queue.
+
+        Args:
+            watts: that the device takes meanwhile; what its supply says by default.
 
         Returns:
             When it will be done.
         """
         stream = stream or self.current_stream
-        clock, queue = self.clock, self._queue
-        clock.now_ns += round(self.launch_us * 1000)
-        while queue and queue[0] <= clock.now_ns:
-            queue.popleft()
-        if len(queue) >= self.depth:
-            clock.reach(queue.popleft())
-        start = max(clock.now_ns, stream.tail_ns)
+        began_ns = self._place()
+        start = max(self.clock.now_ns, stream.tail_ns)
         if duration_ms:
             start = max(start, self._engine_ns)
             self.num_launches += 1
-        end = start + round(duration_ms * MS)
+        phase = self.supply.phase(start)
+        end = start + round(duration_ms * MS * phase.slower)
         self.busy_ns += end - start
         stream.tail_ns = end
-        self._engine_ns = max(self._engine_ns, end) if duration_ms else self._engine_ns
-        queue.append(end)
+        self._queue.append(end)
+        if duration_ms:
+            self._engine_ns = end
+            self.supply.add(start, end, phase, watts)
+            if self.tape is not None:
+                self.tape.kernel(began_ns, self.clock.now_ns, start, end)
+        return end
+
+    def copy(self, duration_ms: float, num_bytes: int = 0, *, wait: bool = False) -> int:
+        """Queues a copy to the device, which an engine of its own makes.
+
+        Args:
+            wait: for its end, as copies from pageable memory do.
+
+        Returns:
+            When it will be done.
+        """
+        stream = self.current_stream
+        began_ns = self._place()
+        start = max(self.clock.now_ns, stream.tail_ns, self._copies_ns)
+        end = self._copies_ns = stream.tail_ns = start + round(duration_ms * MS)
+        self._queue.append(end)
+        if wait:
+            self.clock.reach(end)
+        if self.tape is not None:
+            self.tape.copy(began_ns, self.clock.now_ns, start, end, num_bytes)
         return end
 
     def replay(self, graph: Graph) -> int:
@@ -177,15 +233,37 @@ class VirtualGpu:
     def item(self) -> None:
         """The host reads a number: it waits for all that is queued in the current stream."""
         self.num_waits += 1
+        began_ns = self.clock.now_ns
         self.current_stream.synchronize()
+        if self.tape is not None:
+            self.tape.wait(began_ns, self.clock.now_ns)
 
     def synchronize(self) -> None:
         """The host waits for all streams."""
         self.num_waits += 1
+        began_ns = self.clock.now_ns
         for one in self.streams:
             one.synchronize()
+        if self.tape is not None:
+            self.tape.wait(began_ns, self.clock.now_ns)
+
+    def _place(self) -> int:
+        """Costs the host a launch, and the wait for a place; returns when the call began."""
+        clock, queue = self.clock, self._queue
+        began_ns = clock.now_ns
+        clock.reach(began_ns + round(self.launch_us * 1000))
+        while queue and queue[0] <= clock.now_ns:
+            queue.popleft()
+        if len(queue) >= self.depth:
+            clock.reach(queue.popleft())
+        return began_ns
 
     # memory ------------------------------------------------------------------------------------
+
+    @property
+    def free_bytes(self) -> int:
+        """What nobody holds."""
+        return max(0, self.capacity_bytes - self.other_bytes - self.reserved_bytes)
 
     def allocate(self, num_bytes: int) -> int:
         """A block of the caching allocator; freed blocks stay reserved.
@@ -197,34 +275,91 @@ class VirtualGpu:
             torch.OutOfMemoryError: even without what is cached there is no room.
         """
         size = -(-num_bytes // BLOCK_BYTES) * BLOCK_BYTES
-        missing = self.allocated_bytes + size - self.reserved_bytes
-        if missing > 0:
-            segment = -(-missing // SEGMENT_BYTES) * SEGMENT_BYTES
-            if self.reserved_bytes + segment + self.other_bytes > self.capacity_bytes:
-                self.num_retries += 1
-                free = self.capacity_bytes - self.other_bytes - self.reserved_bytes
-                raise torch.OutOfMemoryError(
-                    f"CUDA out of memory. Tried to allocate {size / MIB:.2f} MiB. GPU 0 has a "
-                    f"total capacity of {self.capacity_bytes / 2**30:.2f} GiB of which "
-                    f"{max(0, free) / MIB:.2f} MiB is free."
-                )
-            self.reserved_bytes += segment
+        self._reserve(self.allocated_bytes + size - self._shared_bytes, size)
         self.allocated_bytes += size
         self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
-        self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
         self._next_block += 1
         self._blocks[self._next_block] = size
         return self._next_block
+
+    def capture(self, key: object, num_bytes: int) -> None:
+        """A graph is captured: its pool stays reserved for as long as the process lives.
+
+        Raises:
+            torch.OutOfMemoryError: even without what is cached there is no room.
+        """
+        if key not in self.pool_bytes:
+            self._reserve(num_bytes, num_bytes)
+            self.pool_bytes[key] = -(-num_bytes // SEGMENT_BYTES) * SEGMENT_BYTES
+
+    @property
+    def _shared_bytes(self) -> int:
+        """What is reserved outside the pools of graphs."""
+        return self.reserved_bytes - sum(self.pool_bytes.values())
+
+    def _reserve(self, missing: int, wanted: int) -> None:
+        if missing <= 0:
+            return
+        segment = -(-missing // SEGMENT_BYTES) * SEGMENT_BYTES
+        if segment > self.free_bytes:
+            self.num_retries += 1
+            self.num_ooms += 1
+            raise torch.OutOfMemoryError(self._refusal(wanted))
+        self.reserved_bytes += segment
+        self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
+
+    def _refusal(self, wanted: int) -> str:
+        """The words of c10/cuda/CUDACachingAllocator.cpp."""
+        pools = sum(self.pool_bytes.values())
+        private = f", with {_size(pools)} allocated in private pools (e.g., CUDA Graphs)"
+        return (
+            f"CUDA out of memory. Tried to allocate {_size(wanted)}. GPU 0 has a total capacity of "
+            f"{_size(self.capacity_bytes)} of which {_size(self.free_bytes)} is free. Including "
+            f"non-PyTorch memory, this process has {_size(self.reserved_bytes)} memory in use. Of "
+            f"the allocated memory {_size(self.allocated_bytes + pools)} is allocated by PyTorch"
+            f"{private if pools else ''}, and "
+            f"{_size(self._shared_bytes - self.allocated_bytes)} is reserved by PyTorch but "
+            "unallocated. If reserved but unallocated memory is large try setting "
+            "PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+        )
+
+    def segments(self) -> list[dict[str, object]]:
+        """As `torch.cuda.memory_snapshot()`: who owns what is reserved."""
+        pools = [{"segment_pool_id": (0, 0), "total_size": self._shared_bytes}]
+        pools += [
+            {"segment_pool_id": (0, number), "total_size": size}
+            for number, size in enumerate(self.pool_bytes.values(), start=1)
+        ]
+        return [{"device": 0, **pool} for pool in pools]
 
     def free(self, block: int) -> None:
         """Gives a block back to the allocator's cache."""
         self.allocated_bytes -= self._blocks.pop(block)
 
     def empty_cache(self) -> None:
-        """What is reserved and not allocated goes back to the device."""
+        """What is reserved and not allocated goes back to the device, pools of graphs apart."""
         self.reserved_bytes = -(-self.allocated_bytes // SEGMENT_BYTES) * SEGMENT_BYTES
+        self.reserved_bytes += sum(self.pool_bytes.values())
 
     def reset_peaks(self) -> None:
         """Peaks begin anew."""
         self.peak_allocated_bytes = self.allocated_bytes
         self.peak_reserved_bytes = self.reserved_bytes
+
+    def new_process(self) -> None:
+        """The process ends and another one begins: nothing is queued, nothing is held."""
+        for stream in self.streams:
+            stream.tail_ns = 0
+        self._queue.clear()
+        self._engine_ns = self._copies_ns = 0
+        self._blocks.clear()
+        self.pool_bytes.clear()
+        self.allocated_bytes = self.reserved_bytes = self.num_retries = self.num_ooms = 0
+        self.reset_peaks()
+
+
+def _size(num_bytes: int) -> str:
+    """As torch formats sizes."""
+    if num_bytes >= 2**30:
+        return f"{num_bytes / 2**30:.2f} GiB"
+    return f"{num_bytes / MIB:.2f} MiB"
