@@ -269,6 +269,7 @@ class Conductor:
                 time_limit_s=message.time_limit_s,
                 deadline_s=message.deadline_s,
                 evidence=self._evidence,
+                asynchronous=self._device_type != "cpu",
                 num_ahead=self.num_ahead,
                 agree=bool if agreement is None else agreement.agree,
             )

@@ -42,7 +42,7 @@ class DeviceProbe(Protocol):
     def elapsed_s(self, start: Any, end: Any) -> float | None:
         """Seconds between two marks, `None` while the device has not reached them."""
 
-    def reach(self, mark: Any) -> None:
+    def reach(self, mark: Any, /) -> None:
         """Waits until the device has come to a mark; what is queued behind it goes on."""
 
 
@@ -119,7 +119,7 @@ class CpuProbe:
     def elapsed_s(self, start: float, end: float) -> float | None:
         return end - start
 
-    def reach(self, mark: float) -> None:
+    def reach(self, _mark: float, /) -> None:
         return
 
 
@@ -183,7 +183,7 @@ class CudaProbe:
             return None
         return float(start.elapsed_time(end)) / 1e3
 
-    def reach(self, mark: torch.cuda.Event) -> None:
+    def reach(self, mark: torch.cuda.Event, /) -> None:
         mark.synchronize()  # type: ignore[no-untyped-call]
 
 
@@ -250,7 +250,7 @@ class AcceleratorProbe:
     def elapsed_s(self, start: float, end: float) -> float | None:
         return end - start
 
-    def reach(self, mark: float) -> None:
+    def reach(self, _mark: float, /) -> None:
         return  # its marks wait themselves
 
     def _call(self, name: str) -> int | None:

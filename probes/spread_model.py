@@ -101,7 +101,7 @@ class SpreadProbe:
         """A point on the timeline of each."""
         return tuple(one.mark() for one in self._probes.values())
 
-    def reach(self, mark: Any) -> None:
+    def reach(self, mark: Any, /) -> None:
         """Waits until each has come to its own."""
         for one, reached in zip(self._probes.values(), mark, strict=True):
             one.reach(reached)

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-import torch
-
+from .allocator import Allocator
 from .supply import Supply
 from .tape import Tape
 
 MS = 1_000_000
-MIB = 2**20
-BLOCK_BYTES, SEGMENT_BYTES = 512, 2 * MIB
-"""As torch's caching allocator rounds: requests to blocks, what it reserves to segments."""
 
 
 class Clock:
@@ -117,7 +113,7 @@ class Graph:
         self.duration_ms = sum(durations_ms)
 
 
-class VirtualGpu:
+class VirtualGpu(Allocator):
     """One device.
 
     Args:
@@ -132,8 +128,6 @@ class VirtualGpu:
         busy_ns: time in which it computed.
         num_waits: how often the host waited for it on purpose.
         has_neighbour: another process is on the device.
-        other_bytes: of its memory, what other processes and this one's context hold.
-        pool_bytes: of the private pools of captured graphs, which no emptied cache gives back.
         capturing: whether a graph is being captured; events are refused then.
     """
 
@@ -146,25 +140,19 @@ class VirtualGpu:
         capacity_bytes: int = 16 * 2**30,
         supply: Supply | None = None,
     ) -> None:
+        super().__init__(capacity_bytes)
         self.clock = clock or Clock()
         self.depth, self.launch_us = depth, launch_us
         self.supply = supply or Supply()
         self.tape: Tape | None = None
-        self.capacity_bytes = capacity_bytes
         self.default_stream = Stream(self)
         self.current_stream = self.default_stream
         self.streams = [self.default_stream]
         self.capturing = False
         self.busy_ns = self.num_waits = self.num_events = self.num_launches = 0
-        self.allocated_bytes = self.reserved_bytes = self.other_bytes = 0
-        self.peak_allocated_bytes = self.peak_reserved_bytes = 0
         self.has_neighbour = False
-        self.pool_bytes: dict[object, int] = {}
-        self.num_retries = self.num_ooms = 0
         self._engine_ns = self._copies_ns = 0
         self._queue: deque[int] = deque()
-        self._blocks: dict[int, int] = {}
-        self._next_block = 0
 
     # work --------------------------------------------------------------------------------------
 
@@ -258,108 +246,10 @@ class VirtualGpu:
             clock.reach(queue.popleft())
         return began_ns
 
-    # memory ------------------------------------------------------------------------------------
-
-    @property
-    def free_bytes(self) -> int:
-        """What nobody holds."""
-        return max(0, self.capacity_bytes - self.other_bytes - self.reserved_bytes)
-
-    def allocate(self, num_bytes: int) -> int:
-        """A block of the caching allocator; freed blocks stay reserved.
-
-        Returns:
-            Its number, for `free`.
-
-        Raises:
-            torch.OutOfMemoryError: even without what is cached there is no room.
-        """
-        size = -(-num_bytes // BLOCK_BYTES) * BLOCK_BYTES
-        self._reserve(self.allocated_bytes + size - self._shared_bytes, size)
-        self.allocated_bytes += size
-        self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
-        self._next_block += 1
-        self._blocks[self._next_block] = size
-        return self._next_block
-
-    def capture(self, key: object, num_bytes: int) -> None:
-        """A graph is captured: its pool stays reserved for as long as the process lives.
-
-        Raises:
-            torch.OutOfMemoryError: even without what is cached there is no room.
-        """
-        if key not in self.pool_bytes:
-            self._reserve(num_bytes, num_bytes)
-            self.pool_bytes[key] = -(-num_bytes // SEGMENT_BYTES) * SEGMENT_BYTES
-
-    @property
-    def _shared_bytes(self) -> int:
-        """What is reserved outside the pools of graphs."""
-        return self.reserved_bytes - sum(self.pool_bytes.values())
-
-    def _reserve(self, missing: int, wanted: int) -> None:
-        if missing <= 0:
-            return
-        segment = -(-missing // SEGMENT_BYTES) * SEGMENT_BYTES
-        if segment > self.free_bytes:
-            self.num_retries += 1
-            self.num_ooms += 1
-            raise torch.OutOfMemoryError(self._refusal(wanted))
-        self.reserved_bytes += segment
-        self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
-
-    def _refusal(self, wanted: int) -> str:
-        """The words of c10/cuda/CUDACachingAllocator.cpp."""
-        pools = sum(self.pool_bytes.values())
-        private = f", with {_size(pools)} allocated in private pools (e.g., CUDA Graphs)"
-        return (
-            f"CUDA out of memory. Tried to allocate {_size(wanted)}. GPU 0 has a total capacity of "
-            f"{_size(self.capacity_bytes)} of which {_size(self.free_bytes)} is free. Including "
-            f"non-PyTorch memory, this process has {_size(self.reserved_bytes)} memory in use. Of "
-            f"the allocated memory {_size(self.allocated_bytes + pools)} is allocated by PyTorch"
-            f"{private if pools else ''}, and "
-            f"{_size(self._shared_bytes - self.allocated_bytes)} is reserved by PyTorch but "
-            "unallocated. If reserved but unallocated memory is large try setting "
-            "PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
-        )
-
-    def segments(self) -> list[dict[str, object]]:
-        """As `torch.cuda.memory_snapshot()`: who owns what is reserved."""
-        pools = [{"segment_pool_id": (0, 0), "total_size": self._shared_bytes}]
-        pools += [
-            {"segment_pool_id": (0, number), "total_size": size}
-            for number, size in enumerate(self.pool_bytes.values(), start=1)
-        ]
-        return [{"device": 0, **pool} for pool in pools]
-
-    def free(self, block: int) -> None:
-        """Gives a block back to the allocator's cache."""
-        self.allocated_bytes -= self._blocks.pop(block)
-
-    def empty_cache(self) -> None:
-        """What is reserved and not allocated goes back to the device, pools of graphs apart."""
-        self.reserved_bytes = -(-self.allocated_bytes // SEGMENT_BYTES) * SEGMENT_BYTES
-        self.reserved_bytes += sum(self.pool_bytes.values())
-
-    def reset_peaks(self) -> None:
-        """Peaks begin anew."""
-        self.peak_allocated_bytes = self.allocated_bytes
-        self.peak_reserved_bytes = self.reserved_bytes
-
     def new_process(self) -> None:
         """The process ends and another one begins: nothing is queued, nothing is held."""
         for stream in self.streams:
             stream.tail_ns = 0
         self._queue.clear()
         self._engine_ns = self._copies_ns = 0
-        self._blocks.clear()
-        self.pool_bytes.clear()
-        self.allocated_bytes = self.reserved_bytes = self.num_retries = self.num_ooms = 0
-        self.reset_peaks()
-
-
-def _size(num_bytes: int) -> str:
-    """As torch formats sizes."""
-    if num_bytes >= 2**30:
-        return f"{num_bytes / 2**30:.2f} GiB"
-    return f"{num_bytes / MIB:.2f} MiB"
+        self.forget()

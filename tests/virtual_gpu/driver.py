@@ -7,7 +7,8 @@ from typing import Any
 
 from batchadvisor.probes.nvml import NvmlSampler
 
-from .device import MIB, Clock, VirtualGpu
+from .allocator import MIB
+from .device import Clock, VirtualGpu
 
 
 def drive(stub: Any, gpu: VirtualGpu, index: int = 0) -> None:

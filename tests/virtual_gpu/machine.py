@@ -19,12 +19,13 @@ import pytest
 import torch
 from batchadvisor.probes import conductor as conducting
 from batchadvisor.probes.faults import is_out_of_memory, memory_is_short
+from batchadvisor.probes.gpus_in_use import MemoryLimit
 from batchadvisor.probes.messages import Found, Progress, Raised, Result, decode_to_worker
 from batchadvisor.probes.step_evidence import Reading
 from batchadvisor.probes.supervisor import over
 from batchadvisor.probes.turns import TurnsWindow
 from batchadvisor.probes.window import Window
-from batchadvisor.records import Goal, Profile, RunRecord, Trial, TrialRequest
+from batchadvisor.records import Goal, Profile, RunRecord, Trial
 from batchadvisor.reports.progress import NullDisplay
 from batchadvisor.session import counters as counting
 from batchadvisor.session import run as running
@@ -111,10 +112,8 @@ class Profiler:
 class Evidence:
     """The kernel's counters of this process: the virtual host is disturbed by nobody."""
 
-    unavailable: dict[str, str] = {}
-
     def __init__(self, **_: Any) -> None:
-        pass
+        self.unavailable: dict[str, str] = {}
 
     def renew(self) -> None:
         pass
@@ -151,6 +150,9 @@ class Worker:
         self._loop: Loop | None = None
         self._conductor = conducting.Conductor(self._line, order, tuple)  # type: ignore[arg-type]
         self._conductor.ask = self._conductor.resize = self._ask
+        self._hold: Callable[[], None] = lambda: None
+        if order.memory_limit_bytes is not None:
+            self._hold = MemoryLimit(order.memory_limit_bytes).hold
 
     def _ask(self, size: int) -> None:
         self._size = size
@@ -165,6 +167,7 @@ class Worker:
         step_ns = 0
         try:
             self._loop = Loop(script, machine.gpu)
+            self._hold()
             for _ in range(3):
                 fetched_ns = clock.now_ns
                 self._loop.fetch(self._size)
@@ -266,11 +269,18 @@ class Machine:
         while self._at and next(iter(self._at)) * 1e9 <= self.gpu.clock.now_ns:
             self._at.pop(next(iter(self._at)))(self.gpu)
 
-    def run(self, folder: Path, **goal: Any) -> RunResult:
-        """A whole run of the script."""
+    def run(self, folder: Path, *, limit_bytes: int | None = None, **goal: Any) -> RunResult:
+        """A whole run of the script.
+
+        Args:
+            limit_bytes: as `--memory-limit`.
+        """
         (folder / "train.py").write_text("")
         options = RunOptions(
-            script=str(folder / "train.py"), goal=Goal(**goal), output=folder / "out"
+            script=str(folder / "train.py"),
+            goal=Goal(**goal),
+            memory_limit_bytes=limit_bytes,
+            output=folder / "out",
         )
         with Run(options, NullDisplay()) as one:
             return one.search()
@@ -299,6 +309,3 @@ class Machine:
 def timed(record: RunRecord) -> list[Trial]:
     """Trials that timed one size."""
     return [one for one in record.trials if one.ran and one.step_s is not None]
-
-
-__all__ = ["Machine", "TrialRequest", "timed"]

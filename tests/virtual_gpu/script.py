@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .device import MIB, Graph, VirtualGpu
+import torch
+
+from .allocator import MIB
+from .device import Graph, VirtualGpu
 
 NUM_BARE_STEPS = 60
 
@@ -26,7 +29,8 @@ class Script:
         watts: that the kernels take; what the supply says where it is `None`.
         blocks: of each kernel's grid, of 100 that fill the device.
         fixed_bytes, sample_bytes: of the model, and of what a step holds for each sample.
-        refusal: what the device says instead of the allocator's words.
+        jump: from this size on, so many bytes more: the workspace of a library.
+        refusal: what a library says instead of the allocator's words.
     """
 
     native: int = 32
@@ -41,7 +45,19 @@ class Script:
     blocks: int = 400
     fixed_bytes: int = 1024 * MIB
     sample_bytes: int = 32 * MIB
+    jump: tuple[int, int] = (0, 0)
     refusal: str = ""
+
+    def step_bytes(self, size: int) -> int:
+        """What a step holds besides the model."""
+        size_jump, jump_bytes = self.jump
+        return size * self.sample_bytes + (jump_bytes if size >= size_jump else 0)
+
+    def largest(self, room_bytes: float) -> int:
+        """The largest size that a process alone could run in so much memory."""
+        room_bytes -= self.fixed_bytes
+        top = int(room_bytes // self.sample_bytes)
+        return next(size for size in range(top, 0, -1) if self.step_bytes(size) <= room_bytes)
 
 
 class Loop:
@@ -73,17 +89,18 @@ class Loop:
             RuntimeError: no memory for it.
         """
         gpu, script = self.gpu, self.script
-        needed = size * script.sample_bytes
+        block, refused = None, False
         try:
-            block = None
             if script.graph:
-                gpu.capture(size, needed)
+                gpu.capture(size, script.step_bytes(size))
             else:
-                block = gpu.allocate(needed)
-        except RuntimeError as error:
-            if script.refusal:
-                raise RuntimeError(script.refusal) from error
-            raise
+                block = gpu.allocate(script.step_bytes(size))
+        except torch.OutOfMemoryError:
+            refused = bool(script.refusal)
+            if not refused:
+                raise
+        if refused:  # by a library, whose words no line of Python says
+            (_ for _ in ()).throw(RuntimeError(script.refusal))
         copy_ms = script.copy_ms(size)
         if copy_ms:
             gpu.copy(copy_ms, num_bytes=size * 2**20)
@@ -155,8 +172,3 @@ def truth_of(script: Script, gpu: VirtualGpu, size: int) -> Truth:
     joules = gpu.supply.energy_j(ended_ns) - gpu.supply.energy_j(began_ns)
     lasted_s = (ended_ns - began_ns) / 1e9
     return Truth(size, lasted_s / num_steps, joules / lasted_s)
-
-
-def largest(script: Script, room_bytes: int) -> int:
-    """The largest size that a process alone could run in so much memory."""
-    return (room_bytes - script.fixed_bytes) // script.sample_bytes

@@ -44,7 +44,11 @@ def install(gpu: VirtualGpu, patch: pytest.MonkeyPatch, *, uuid: str | None = No
     def capturing() -> bool:
         return gpu.capturing
 
+    def limit(share: float, *_: Any) -> None:
+        gpu.limit_bytes = int(share * gpu.capacity_bytes)
+
     functions = {
+        "set_per_process_memory_fraction": limit,
         "Event": gpu.event,
         "current_stream": lambda *_: gpu.current_stream,
         "synchronize": lambda *_: gpu.synchronize(),
