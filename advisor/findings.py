@@ -36,6 +36,7 @@ def findings_of(
         found += _disagreement(record, batch_size)
         found += device_findings.retries(record, batch_size)
         found += device_findings.scattered(record, batch_size)
+        found += device_findings.graph_pools(record, batch_size)
     devices = (device_findings.settings, device_findings.unseen)
     for rule in (*_RULES, *batch_findings.RULES, *disturbances.RULES, *devices):
         found += rule(record)

@@ -19,6 +19,7 @@ import torch
 from ..records import DeviceInfo, Memory
 from . import host
 from .gpus_in_use import uuid_of
+from .graph_pools import graph_pools_bytes
 
 
 class DeviceProbe(Protocol):
@@ -130,6 +131,7 @@ class CudaProbe:
         self._device = device
         self._limit_bytes = limit_bytes
         self._retries = 0
+        self._earlier_pools_bytes: int | None = None
 
     def info(self) -> DeviceInfo:
         properties = torch.cuda.get_device_properties(self._device)
@@ -155,6 +157,7 @@ class CudaProbe:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self._device)
         self._retries = int(torch.cuda.memory_stats(self._device).get("num_alloc_retries", 0))
+        self._earlier_pools_bytes = graph_pools_bytes(self._device)
 
     def read_memory(self) -> Memory:
         stats = torch.cuda.memory_stats(self._device)
@@ -167,6 +170,8 @@ class CudaProbe:
             reserved_bytes=reserved,
             device_used_bytes=total - free,
             num_alloc_retries=int(stats.get("num_alloc_retries", 0)) - self._retries,
+            graph_pools_bytes=graph_pools_bytes(self._device),
+            earlier_pools_bytes=self._earlier_pools_bytes,
             unavailable={"process_bytes": "read through NVML, see counters"},
         )
 
