@@ -189,7 +189,7 @@ class CudaProbe:
         return float(start.elapsed_time(end)) / 1e3
 
     def reach(self, mark: torch.cuda.Event, /) -> None:
-        mark.synchronize()  # type: ignore[no-untyped-call]
+        mark.synchronize()
 
 
 def _with_segments() -> str:

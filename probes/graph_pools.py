@@ -8,7 +8,7 @@ size, a peak therefore holds the pools of the sizes before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -19,9 +19,8 @@ _SHARED = (0, 0)
 
 def graph_pools_bytes(device: torch.device) -> int | None:
     """What private pools hold on a GPU; `None` where this torch does not tell."""
-    index = torch.cuda.current_device() if device.index is None else device.index
     try:
-        return in_private_pools(_segments(), index)
+        return in_private_pools(_segments(), device.index or 0)
     except (RuntimeError, KeyError):  # another allocator, a broken context
         return None
 
@@ -44,7 +43,8 @@ def in_private_pools(segments: Iterable[Mapping[str, Any]], device: int) -> int:
 
 
 def _segments() -> Iterable[Mapping[str, Any]]:
-    try:  # without the history that the user may record; torch 2.9 has the argument
-        return torch.cuda.memory_snapshot(include_traces=False)  # type: ignore[no-any-return]
+    snapshot: Callable[..., Iterable[Mapping[str, Any]]] = torch.cuda.memory_snapshot
+    try:  # without the history that the user may record; an older torch lacks the argument
+        return snapshot(include_traces=False)
     except TypeError:
-        return torch.cuda.memory_snapshot()  # type: ignore[no-any-return]
+        return snapshot()

@@ -79,6 +79,7 @@ def stub(stub_folder, monkeypatch):
     yield control
     assert not [one for one in threading.enumerate() if one.name == nvml.THREAD_NAME]
     assert control.gpm_buffers == 0
+    library.stub_nvml_reset()  # whoever looks for the driver by name finds this library from now on
 
 
 class FakeClock:
