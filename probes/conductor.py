@@ -284,6 +284,7 @@ class Conductor:
             precision=message.precision,
             min_sample_s=message.min_sample_s,
             min_time_s=message.min_time_s,
+            brief=message.brief,
             time_limit_s=message.time_limit_s,
             deadline_s=message.deadline_s,
             evidence=self._evidence,

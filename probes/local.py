@@ -122,6 +122,7 @@ class LocalWorker:
                 precision=order.precision,
                 min_sample_s=order.min_sample_s,
                 min_time_s=order.min_time_s,
+                brief=order.brief,
                 time_limit_s=order.time_limit_s,
                 deadline_s=order.deadline_s,
                 evidence=evidence,

@@ -75,6 +75,7 @@ class Window:
         precision: half-width of the median's interval at which timing stops, relative.
         min_sample_s: steps shorter than this are averaged in groups that are not.
         min_time_s: timing goes on for at least so long.
+        brief: the script has few steps to give; none is timed that need not be.
         time_limit_s: timing stops after this long once it has the fewest clean samples.
         deadline_s: the whole trial ends after this long, at the next boundary, with what it has.
         evidence: reads what the kernel counts about this process; `None` leaves steps unjudged.
@@ -94,6 +95,7 @@ class Window:
         precision: float = 0.02,
         min_sample_s: float = 0.0,
         min_time_s: float = 0.0,
+        brief: bool = False,
         time_limit_s: float = 30.0,
         deadline_s: float | None = None,
         evidence: EvidenceReader | None = None,
@@ -113,6 +115,7 @@ class Window:
         self._group = 1
         self._most_ahead = MIN_AHEAD
         self._num_run_up = int(asynchronous)
+        self._num_shown = SHOWN_STEPS if asynchronous and not brief else 0
         self._min_time_s = min_time_s
         self._time_limit_s = time_limit_s
         self._deadline_s = deadline_s
@@ -266,7 +269,7 @@ class Window:
         spent_s = self._clock() - self._phase_started_s
         if spent_s < self._min_time_s:
             return False
-        if self._asynchronous and len(self._steps) < SHOWN_STEPS and spent_s < SHOWN_S:
+        if len(self._steps) < self._num_shown and spent_s < SHOWN_S:
             return False
         most = PATIENCE * MAX_SAMPLES * self._group  # a script may have no more to give
         if spent_s >= PATIENCE * self._time_limit_s or len(self._steps) >= most:

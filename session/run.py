@@ -286,6 +286,7 @@ class Run:
             precision=precision,
             min_sample_s=sample_s,
             min_time_s=min_time_s,
+            brief=self.workers.brief,
             time_limit_s=limit_s,
             deadline_s=self._left_s(request),
         )

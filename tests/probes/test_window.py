@@ -173,6 +173,8 @@ class TestBehindItsHost:
     def test_steps_that_are_all_alike_are_still_shown(self):
         assert Loop(asynchronous=True).run([0.1, 0.1, 0.1, 0.01]).quality.num_steps >= SHOWN_STEPS
         assert Loop().run([0.1, 0.1, 0.1, 0.01]).quality.num_steps == MIN_SAMPLES
+        brief = Loop(asynchronous=True, brief=True).run([0.1, 0.1, 0.1, 0.01])
+        assert brief.quality.num_steps == MIN_SAMPLES
 
     def test_so_long_at_least(self):
         trial = Loop(min_time_s=2.5).run([0.01])

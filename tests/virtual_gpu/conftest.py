@@ -16,7 +16,6 @@ __all__ = ["stub", "stub_folder"]
 def machine(stub, monkeypatch, tmp_path):
     """Makes a machine for a script: `machine(gpu, script, **options)`."""
     monkeypatch.chdir(tmp_path)
-    gc.collect()
     gc.freeze()  # windows collect garbage: not that of all tests before
     yield lambda gpu, script, **options: Machine(gpu, script, monkeypatch, stub, **options)
     gc.unfreeze()
