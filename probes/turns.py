@@ -20,7 +20,8 @@ from . import clean_steps
 from .gauge import DRAWN
 from .messages import Phase, StepSample
 from .step_evidence import EvidenceReader, Reading, between
-from .window import Step, WindowDevice, sampled
+from .timed_step import Step, sampled
+from .window import WindowDevice
 
 PATIENCE = 3
 """Where rounds were disturbed, up to so many times those that were asked for are made."""
