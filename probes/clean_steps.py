@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..records import Cause, Spread, StepMethod, StepQuality, Trial
-from ..spread import quantile_spread, spread_of
+from ..spread import around_mean, quantile_spread, spread_of
 from .step_evidence import StepEvidence
 
 LOST_SHARE = 0.02
@@ -33,9 +33,6 @@ LEAST = 0.01
 """The interval's lower end is not below this share of the quantile: no step takes no time."""
 RARE = 0.25
 """Slow steps that are a larger share than this do not come now and then."""
-MEAN_APART = 0.005
-"""Where the mean of the usual steps is this far from their median, none of them is the step time:
-on a device that runs behind its host a wait lengthens one step and shortens the next."""
 STRETCHES = 10
 """The interval of a mean is that of the means of so many stretches."""
 WIDE = 0.25
@@ -143,7 +140,7 @@ def step_time(
     if len(clean) >= max(1, min_samples):
         spread = spread_of(clean)
         if asynchronous and spread is not None:
-            spread = _mean_where_steps_differ(steps, spread)
+            spread = _of_usual_steps(steps, spread)
         if steps.known or spread is None or spread.relative_half_width <= WIDE:
             return spread, "clean steps" if steps.known else "all steps"
     every = in_groups(steps.seconds, group) or list(steps.seconds)
@@ -162,8 +159,10 @@ def step_time(
     ), "low quantile"
 
 
-def _mean_where_steps_differ(steps: Judged, spread: Spread) -> Spread:
-    """The mean of the usual clean steps in place of their median, where the two are apart."""
+def _of_usual_steps(steps: Judged, spread: Spread) -> Spread:
+    """The mean of the usual clean steps in place of their median, where the two are apart: a wait
+    for the device lengthens one step and shortens none of the others.
+    """
     slow = rarely_slow(steps)
     usual = [
         seconds
@@ -171,13 +170,11 @@ def _mean_where_steps_differ(steps: Judged, spread: Spread) -> Spread:
         if not lost and not is_slow
     ]
     mean = sum(usual) / len(usual)
-    if abs(mean - spread.median) <= MEAN_APART * spread.median:
+    if around_mean(spread, mean) is spread:
         return spread
     stretches = spread_of(in_groups(usual, max(1, len(usual) // STRETCHES)))
     assert stretches is not None
-    return msgspec.structs.replace(
-        stretches, median=mean, low=min(stretches.low, mean), high=max(stretches.high, mean)
-    )
+    return msgspec.structs.replace(around_mean(stretches, mean), median=mean)
 
 
 def quality_of(
