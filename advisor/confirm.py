@@ -318,7 +318,8 @@ def next_tail(record: RunRecord, budget: Budget) -> TrialRequest | None:
         return None
     if captures_graphs(record) and not _ran_by_itself(record, sizes[0]):
         first = fit_request(sizes[0], "its graphs, then a step of the last batch's length")
-        return msgspec.structs.replace(first, fresh_process=True)
+        first = msgspec.structs.replace(first, fresh_process=True)
+        return first if budget.trial_s(first) <= budget.last_s else None
     series = confirmations(record)
     fresh = not captures_graphs(record) and (
         not series or record.trials[-1].worker != series[-1].worker

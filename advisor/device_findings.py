@@ -117,8 +117,9 @@ def graph_pools(record: RunRecord, batch_size: int) -> list[Finding]:
             rule="memory.graph_pools",
             severity="info",
             message=f"{format_bytes(max(others))} of the peak of {format_bytes(memory.peak_bytes)} "
-            f"at batch {batch_size} are captured CUDA graphs of other sizes that ran in the same "
-            "process: trained at one size, the script takes less",
+            f"at batch {batch_size} lie in private pools, as captured CUDA graphs have them, of "
+            "what ran before in the same process: trained at this size alone, the script takes "
+            "less",
             evidence=(
                 Evidence(
                     metric="share of the peak in other sizes' graphs",

@@ -64,5 +64,15 @@ def may_be_tried_alone(record: RunRecord, trial: Trial) -> bool:
     return beside_others(record, trial) and not settled
 
 
+def refused_beside_others_only(record: RunRecord, size: int) -> bool:
+    """Whether no process without other sizes' graphs refused a size."""
+    refusals = [
+        trial
+        for trial in record.trials
+        if trial.batch_size == size and trial.outcome == "out_of_memory"
+    ]
+    return bool(refusals) and all(beside_others(record, trial) for trial in refusals)
+
+
 def _pools_bytes(trial: Trial) -> int:
     return 0 if trial.memory is None else trial.memory.graph_pools_bytes or 0

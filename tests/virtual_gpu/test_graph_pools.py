@@ -66,6 +66,16 @@ def test_the_answer_says_what_of_its_peak_is_not_its_own(machine, tmp_path):
     assert "memory.scattered" not in {one.rule for one in result.advice.findings}
 
 
+def test_without_time_to_try_again_that_is_said(machine, tmp_path):
+    """The refusal stands, and with it what it was made beside."""
+    record = machine(gpu_of(), SCRIPT).run(tmp_path, kind="memory").record
+    kept = [one.outcome for one in record.trials].index("out_of_memory") + 1
+    cut = advise(msgspec.structs.replace(record, trials=record.trials[:kept]))
+    for advice, doubtful in ((cut, True), (advise(record), False)):
+        said = [one.message for one in advice.findings if one.rule == "memory.refused"]
+        assert any("beside captured graphs" in one for one in said) == doubtful
+
+
 def test_the_script_s_own_size_is_not_blamed_on_others(machine, tmp_path):
     result = machine(gpu_of(), SCRIPT).run(tmp_path, sizes=(SCRIPT.native,))
     assert result.advice.recommended.batch_size == SCRIPT.native
