@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, exp, fsum, lgamma, log, log1p
 
+import msgspec
+
 from .records import Spread
 
 CONFIDENCE = 0.90
 """Nominal coverage of the intervals."""
+MEAN_APART = 0.005
+"""A mean this near the median, as a share, is the same."""
 
 
 def order_statistic_ranks(num_samples: int, confidence: float = CONFIDENCE) -> tuple[int, float]:
@@ -53,6 +57,18 @@ def spread_of(values: Sequence[float], confidence: float = CONFIDENCE) -> Spread
         num_samples=num,
         confidence=max(0.0, coverage),
     )
+
+
+def around_mean(spread: Spread, mean: float) -> Spread:
+    """The spread with the mean in the middle where the median is apart from it.
+
+    Of values of two kinds, such as steps of which every fourth waits, the median is one or the
+    other; what many take together is the mean.
+    """
+    if abs(mean - spread.median) <= MEAN_APART * spread.median:
+        return spread
+    low, high = min(spread.low, mean), max(spread.high, mean)
+    return msgspec.structs.replace(spread, median=mean, low=low, high=high)
 
 
 def quantile_spread(

@@ -20,11 +20,14 @@ from .facts import (
     ran,
     ruled_out,
     searched,
+    target_bytes,
     throughput,
+    trusted_memory,
     turns_of,
     undisturbed,
     usable,
 )
+from .graph_pools import captures_graphs
 from .knee import fastest, knee
 from .requests import fit_request, timed_request
 from .rounds import ratio
@@ -199,6 +202,7 @@ def next_confirmation(record: RunRecord, budget: Budget) -> TrialRequest | None:
     rounds = ROUNDS if len(sizes) > 1 and not met else 1
     if len([one for one in record.trials if one.purpose == "confirm"]) >= MAX_CONFIRMATIONS:
         return None
+    apart = not _graphs_fit_together(record, sizes)
     # Two steps show whether it fits; only where sizes were timed is there a time to confirm.
     only_fits = record.goal.kind == "memory" and not record.goal.sizes
     wanting = [
@@ -206,7 +210,7 @@ def next_confirmation(record: RunRecord, budget: Budget) -> TrialRequest | None:
             fit_request(size, _AGAIN)
             if only_fits
             else msgspec.structs.replace(timed_request(record, size, _AGAIN), profile=False),
-            fresh=not series or record.trials[-1].worker != series[-1].worker,
+            fresh=not series or apart or record.trials[-1].worker != series[-1].worker,
         )
         for size in sizes
         if counts[size] < rounds
@@ -219,6 +223,14 @@ def next_confirmation(record: RunRecord, budget: Budget) -> TrialRequest | None:
     ]
     # In turn also where trials are disturbed: neighbours are compared.
     return min(wanting, key=lambda one: len(_of(series, one.batch_size)), default=None)
+
+
+def _graphs_fit_together(record: RunRecord, sizes: tuple[int, ...]) -> bool:
+    """Whether the pools of captured graphs leave room for all of them in one process."""
+    target, memory = target_bytes(record), trusted_memory(record)
+    if target is None or not captures_graphs(record):
+        return True
+    return sum(memory[size].peak_bytes for size in sizes if size in memory) <= target
 
 
 def _with_own(record: RunRecord, sizes: tuple[int, ...]) -> tuple[int, ...]:
@@ -291,7 +303,8 @@ def _rounds(series: list[Trial], size: int) -> int:
 def next_tail(record: RunRecord, budget: Budget) -> TrialRequest | None:
     """A step of the real length of the epoch's last batch, if it has one and none ran yet.
 
-    Where that is unknown and BatchNorm could meet a single sample, a step of one.
+    Where that is unknown and BatchNorm could meet a single sample, a step of one. Beside captured
+    graphs of the recommended size it must fit, and of no other: that size then runs first.
     """
     sizes = finalists(record)
     if not sizes or record.discovery is None:
@@ -303,8 +316,14 @@ def next_tail(record: RunRecord, budget: Budget) -> TrialRequest | None:
         return None
     if any(one.purpose == "tail" and one.batch_size == left for one in record.trials):
         return None
+    if captures_graphs(record) and not _ran_by_itself(record, sizes[0]):
+        first = fit_request(sizes[0], "its graphs, then a step of the last batch's length")
+        first = msgspec.structs.replace(first, fresh_process=True)
+        return first if budget.trial_s(first) <= budget.last_s else None
     series = confirmations(record)
-    fresh = not series or record.trials[-1].worker != series[-1].worker
+    fresh = not captures_graphs(record) and (
+        not series or record.trials[-1].worker != series[-1].worker
+    )
     request = TrialRequest(
         batch_size=left,
         kind="fit",
@@ -313,6 +332,14 @@ def next_tail(record: RunRecord, budget: Budget) -> TrialRequest | None:
         reason="a step of the last batch's length",
     )
     return request if budget.trial_s(request) <= budget.last_s else None
+
+
+def _ran_by_itself(record: RunRecord, size: int) -> bool:
+    """Whether the process of the last trial lives and has run no other size."""
+    last = record.trials[-1]
+    return last.ran and {
+        trial.batch_size for trial in record.trials if trial.worker == last.worker
+    } == {size}
 
 
 def _after_rejections(record: RunRecord, size: int, best: int) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..records import GPU_SETTINGS, Evidence, Finding, Memory, RunRecord
 from ..units import format_bytes
-from .facts import ran
+from .facts import ran, trusted_memory
+from .graph_pools import others_bytes
 
 SCATTERED_SHARE = 0.10
 """Reserved memory above what was ever used in it, as a share of the capacity, that is named."""
@@ -71,7 +72,11 @@ def scattered(record: RunRecord, batch_size: int) -> list[Finding]:
     """Much is reserved and never used: it lies in pieces that no request fits."""
     capacity = record.device.capacity_bytes if record.device is not None else 0
     gaps = [
-        (held.reserved_bytes - held.allocated_bytes, held.reserved_bytes, held.allocated_bytes)
+        (
+            held.reserved_bytes - held.allocated_bytes - (held.graph_pools_bytes or 0),
+            held.reserved_bytes,
+            held.allocated_bytes,
+        )
         for held in _memories(record, batch_size)
         if held.reserved_bytes is not None and held.allocated_bytes is not None
     ]
@@ -93,6 +98,34 @@ def scattered(record: RunRecord, batch_size: int) -> list[Finding]:
                 ),
             ),
             remedy="" if known else f"try {_REMEDY}: pieces then join, and a larger size may fit.",
+        )
+    ]
+
+
+def graph_pools(record: RunRecord, batch_size: int) -> list[Finding]:
+    """A peak that holds the graphs of other sizes as well."""
+    memory = trusted_memory(record).get(batch_size)
+    others = [
+        others_bytes(record, trial)
+        for trial in ran(record)
+        if trial.batch_size == batch_size and trial.memory is memory
+    ]
+    if memory is None or not any(others):
+        return []
+    return [
+        Finding(
+            rule="memory.graph_pools",
+            severity="info",
+            message=f"{format_bytes(max(others))} of the peak of {format_bytes(memory.peak_bytes)} "
+            f"at batch {batch_size} lie in private pools, as captured CUDA graphs have them, of "
+            "what ran before in the same process: trained at this size alone, the script takes "
+            "less",
+            evidence=(
+                Evidence(
+                    metric="share of the peak in other sizes' graphs",
+                    value=round(max(others) / memory.peak_bytes, 3),
+                ),
+            ),
         )
     ]
 

@@ -9,6 +9,7 @@ import msgspec
 
 from ..records import Memory, Purpose, RunRecord, Spread, Trial, Turns
 from ..spread import inverse, scaled
+from .graph_pools import captures_graphs, overruled
 from .rounds import speeds
 
 WANDERING = 0.15
@@ -31,7 +32,11 @@ def timed(record: RunRecord) -> list[Trial]:
 
 
 def failed(record: RunRecord) -> list[Trial]:
-    """Trials that did not run; Ctrl-C, tails and comparisons that the script cut short left out."""
+    """Trials that did not run; Ctrl-C, tails and comparisons that the script cut short left out.
+
+    So are refusals beside the graphs of other sizes, where the size ran without them afterwards.
+    """
+    graphs = captures_graphs(record)
     return [
         one
         for one in record.trials
@@ -39,6 +44,7 @@ def failed(record: RunRecord) -> list[Trial]:
         and one.purpose != "tail"
         and one.outcome != "interrupted"
         and not one.cut_short
+        and not (graphs and overruled(record, one))
     ]
 
 
@@ -187,12 +193,16 @@ def trusted_memory(record: RunRecord) -> dict[int, Memory]:
     """Peak memory by size, in order of size.
 
     In one process a size that comes after a larger one sees what that one left behind (heap,
-    cached blocks), so readings without such a predecessor are preferred. A backend without
-    counters reads 0; that is no reading.
+    cached blocks), so readings without such a predecessor are preferred, and of these the ones with
+    the least in graphs of sizes before. A backend without counters reads 0; that is no reading.
     """
     clean: dict[int, Memory] = {}
     other: dict[int, Memory] = {}
     largest: dict[int, int] = {}
+
+    def rank(memory: Memory) -> tuple[int, int]:
+        return -(memory.earlier_pools_bytes or 0), memory.peak_bytes
+
     for trial in record.trials:
         before = largest.get(trial.worker, 0)
         largest[trial.worker] = max(before, trial.batch_size)
@@ -202,10 +212,7 @@ def trusted_memory(record: RunRecord) -> dict[int, Memory]:
             continue
         if trial.batch_size < before:
             other[trial.batch_size] = trial.memory
-        elif (
-            trial.batch_size not in clean
-            or clean[trial.batch_size].peak_bytes < trial.memory.peak_bytes
-        ):
+        elif trial.batch_size not in clean or rank(clean[trial.batch_size]) < rank(trial.memory):
             clean[trial.batch_size] = trial.memory
     return dict(sorted({**other, **clean}.items()))
 
@@ -265,9 +272,11 @@ def pooled(trials: list[Trial], field: str) -> Spread | None:
 def confirmations(record: RunRecord) -> list[Trial]:
     """The latest series of confirm trials that ran in one process, in order.
 
-    Behind the template door each size has a process of its own, and all of them are the series.
+    Behind the template door each size has a process of its own, and all of them are the series; so
+    it is where captured graphs of two sizes do not fit into one.
     """
     apart = record.discovery is not None and record.discovery.door == "template"
+    apart = apart or captures_graphs(record)
     series: list[Trial] = []
     for trial in record.trials:
         if trial.purpose != "confirm" or not trial.ran or trial.kind == "turns":

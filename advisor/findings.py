@@ -11,6 +11,7 @@ from . import batch_findings, device_findings, disturbances
 from .confirm import DISAGREEMENT, disagreement
 from .cost import BUDGET_SPENT
 from .facts import failed, over_target, ran, searched, smallest_bad, usable
+from .graph_pools import refused_beside_others_only
 from .knee import fastest, uncompared
 from .known_failures import known_failure
 from .remedies import nothing_fits
@@ -36,6 +37,7 @@ def findings_of(
         found += _disagreement(record, batch_size)
         found += device_findings.retries(record, batch_size)
         found += device_findings.scattered(record, batch_size)
+        found += device_findings.graph_pools(record, batch_size)
     devices = (device_findings.settings, device_findings.unseen)
     for rule in (*_RULES, *batch_findings.RULES, *disturbances.RULES, *devices):
         found += rule(record)
@@ -89,11 +91,18 @@ def _refused(record: RunRecord) -> list[Finding]:
     if not sizes:
         return []
     limit = record.device.capacity_bytes if record.device is not None else 0
+    message = f"out of memory at {', '.join(map(str, sizes))} (limit {format_bytes(limit)})"
+    doubtful = [one for one in sizes if refused_beside_others_only(record, one)]
+    if doubtful:
+        message += (
+            f"; {', '.join(map(str, doubtful))} beside captured graphs of other sizes, and there "
+            "was no time to try without them"
+        )
     return [
         Finding(
             rule="memory.refused",
             severity="info",
-            message=f"out of memory at {', '.join(map(str, sizes))} (limit {format_bytes(limit)})",
+            message=message,
             evidence=tuple(Evidence(metric="batch size", value=one) for one in sizes),
         )
     ]

@@ -25,7 +25,16 @@ from .cost import (
     step_plan,
 )
 from .energy import energy_measured, why_not
-from .facts import failed, over_target, ran, searched, searched_trials, smallest_bad
+from .facts import (
+    failed,
+    over_target,
+    ran,
+    searched,
+    searched_trials,
+    smallest_bad,
+    target_bytes,
+)
+from .graph_pools import captures_graphs, may_be_tried_alone, others_bytes
 from .requests import fit_request, timed_request
 from .sizes import allowed, largest_allowed, smallest_allowed
 
@@ -123,6 +132,9 @@ def _must_stop(record: RunRecord) -> str | None:
 
 def _search(record: RunRecord, budget: Budget) -> TrialRequest | str:
     """The next search trial, or why the search is over."""
+    alone = _alone(record)
+    if alone is not None:
+        return alone
     if record.goal.sizes:
         return _listed(record)
     first = _first(record)
@@ -133,6 +145,32 @@ def _search(record: RunRecord, budget: Budget) -> TrialRequest | str:
     else:
         found = knee_search.next_size(record, budget)
     return found if isinstance(found, TrialRequest) else confirm.next_clean_size(record) or found
+
+
+def _alone(record: RunRecord) -> TrialRequest | None:
+    """A size that may be too large only beside the captured graphs of others, by itself."""
+    if not captures_graphs(record):
+        return None
+    refused = [one for one in failed(record) if one.outcome == "out_of_memory"]
+    smallest = min((one.batch_size for one in refused), default=None)
+    doubtful = [one for one in refused if one.batch_size == smallest]
+    target = target_bytes(record)
+    for one in ran(record):
+        others = others_bytes(record, one)
+        peak = one.memory.peak_bytes if one.memory is not None else 0
+        if target is not None and others and peak - others <= target < peak:
+            doubtful.append(one)
+    for one in doubtful:
+        if may_be_tried_alone(record, one):
+            reason = "too much beside the graphs of other sizes: in a process of its own"
+            timed = one.kind == "timed" and record.goal.kind != "memory"
+            request = (
+                timed_request(record, one.batch_size, reason)
+                if timed
+                else fit_request(one.batch_size, reason)
+            )
+            return msgspec.structs.replace(request, fresh_process=True)
+    return None
 
 
 def _listed(record: RunRecord) -> TrialRequest | str:

@@ -295,6 +295,7 @@ class Core:
                 self.mark_ns = 0
             else:
                 self.mark_ns = self.pacer.start(now, at_once=not due)
+            now = self._clock()  # a full queue holds up who sets a mark; no loader is to blame
         return now
 
     def book_piece(self, kind: StepKind, piece: Stretch) -> None:

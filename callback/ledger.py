@@ -22,7 +22,7 @@ from ..records import (
     TailCheck,
     Trial,
 )
-from ..spread import inverse, spread_of
+from ..spread import around_mean, inverse, spread_of
 from .core import Core
 from .facts import Facts, launcher, unknown_loader
 from .kinds import StepKind
@@ -30,6 +30,8 @@ from .stretches import Pacer
 
 SLOW = 2.0
 """A profiled step that takes so many times an ordinary one tells little of it."""
+HELD_UP = 2.0
+"""A stretch of steps this slow, by its mean over the usual one, tells of something else."""
 MAX_TRIALS = 8
 """Sizes that become a trial each; a loader that cuts by tokens has hundreds."""
 FEW = "only the first steps were seen, and what compiles and allocates is in their time"
@@ -154,9 +156,21 @@ def _times(kind: StepKind, pacer: Pacer | None) -> list[tuple[float, float]]:
     ]
 
 
+def _mean_s(kind: StepKind, median_s: float) -> float:
+    """Seconds of a step over all stretches, but for those that something else slowed down."""
+    usual = [
+        one
+        for one in kind.stretches.whole
+        if one.elapsed_ns <= 1e9 * HELD_UP * median_s * one.steps
+    ]
+    return sum(one.elapsed_ns for one in usual) / sum(one.steps for one in usual) / 1e9
+
+
 def _trial(ordinal: int, kind: StepKind, pacer: Pacer | None) -> Trial:
     pairs = _times(kind, pacer)
     step_s = spread_of([step for step, _ in pairs])
+    if pacer is not None and step_s is not None:
+        step_s = around_mean(step_s, _mean_s(kind, step_s.median))
     per_step = kind.batch_size * kind.micro_batches
     return Trial(
         ordinal=ordinal,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..records import Cause, Spread, StepMethod, StepQuality, Trial
-from ..spread import quantile_spread, spread_of
+from ..spread import around_mean, quantile_spread, spread_of
 from .step_evidence import StepEvidence
 
 LOST_SHARE = 0.02
@@ -33,6 +33,8 @@ LEAST = 0.01
 """The interval's lower end is not below this share of the quantile: no step takes no time."""
 RARE = 0.25
 """Slow steps that are a larger share than this do not come now and then."""
+STRETCHES = 10
+"""The interval of a mean is that of the means of so many stretches."""
 WIDE = 0.25
 """Without evidence, times that spread by more than this are judged by the quantile."""
 
@@ -134,17 +136,20 @@ def in_groups(values: Sequence[float], group: int) -> list[float]:
 
 
 def step_time(
-    steps: Judged, *, group: int = 1, min_samples: int = 1
+    steps: Judged, *, group: int = 1, min_samples: int = 1, asynchronous: bool = False
 ) -> tuple[Spread | None, StepMethod]:
     """Seconds per step with their interval, and what they are.
 
     Args:
         group: clean steps that are averaged into one sample.
         min_samples: clean samples that are enough for a median.
+        asynchronous: the device runs behind its host.
     """
     clean = in_groups(steps.clean, group)
     if len(clean) >= max(1, min_samples):
         spread = spread_of(clean)
+        if asynchronous and spread is not None:
+            spread = _of_usual_steps(steps, spread)
         if steps.known or spread is None or spread.relative_half_width <= WIDE:
             return spread, "clean steps" if steps.known else "all steps"
     every = in_groups(steps.seconds, group) or list(steps.seconds)
@@ -161,6 +166,24 @@ def step_time(
         num_samples=spread.num_samples,
         confidence=spread.confidence,
     ), "low quantile"
+
+
+def _of_usual_steps(steps: Judged, spread: Spread) -> Spread:
+    """The mean of the usual clean steps in place of their median, where the two are apart: a wait
+    for the device lengthens one step and shortens none of the others.
+    """
+    slow = rarely_slow(steps)
+    usual = [
+        seconds
+        for seconds, lost, is_slow in zip(steps.seconds, steps.lost_s, slow, strict=True)
+        if not lost and not is_slow
+    ]
+    mean = sum(usual) / len(usual)
+    if around_mean(spread, mean) is spread:
+        return spread
+    stretches = spread_of(in_groups(usual, max(1, len(usual) // STRETCHES)))
+    assert stretches is not None
+    return msgspec.structs.replace(around_mean(stretches, mean), median=mean)
 
 
 def quality_of(

@@ -269,6 +269,7 @@ class Conductor:
                 time_limit_s=message.time_limit_s,
                 deadline_s=message.deadline_s,
                 evidence=self._evidence,
+                asynchronous=self._device_type != "cpu",
                 num_ahead=self.num_ahead,
                 agree=bool if agreement is None else agreement.agree,
             )
@@ -282,6 +283,8 @@ class Conductor:
             profile_below_bytes=int(PROFILE_BELOW * self._device.info().capacity_bytes),
             precision=message.precision,
             min_sample_s=message.min_sample_s,
+            min_time_s=message.min_time_s,
+            brief=message.brief,
             time_limit_s=message.time_limit_s,
             deadline_s=message.deadline_s,
             evidence=self._evidence,

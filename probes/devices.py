@@ -19,6 +19,7 @@ import torch
 from ..records import DeviceInfo, Memory
 from . import host
 from .gpus_in_use import uuid_of
+from .graph_pools import graph_pools_bytes
 
 
 class DeviceProbe(Protocol):
@@ -41,6 +42,9 @@ class DeviceProbe(Protocol):
 
     def elapsed_s(self, start: Any, end: Any) -> float | None:
         """Seconds between two marks, `None` while the device has not reached them."""
+
+    def reach(self, mark: Any, /) -> None:
+        """Waits until the device has come to a mark; what is queued behind it goes on."""
 
 
 def probe_for(device: torch.device, limit_bytes: int | None) -> DeviceProbe:
@@ -116,6 +120,9 @@ class CpuProbe:
     def elapsed_s(self, start: float, end: float) -> float | None:
         return end - start
 
+    def reach(self, _mark: float, /) -> None:
+        return
+
 
 class CudaProbe:
     """A CUDA or ROCm device: torch's caching allocator and CUDA events."""
@@ -124,6 +131,7 @@ class CudaProbe:
         self._device = device
         self._limit_bytes = limit_bytes
         self._retries = 0
+        self._earlier_pools_bytes: int | None = None
 
     def info(self) -> DeviceInfo:
         properties = torch.cuda.get_device_properties(self._device)
@@ -149,6 +157,7 @@ class CudaProbe:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self._device)
         self._retries = int(torch.cuda.memory_stats(self._device).get("num_alloc_retries", 0))
+        self._earlier_pools_bytes = graph_pools_bytes(self._device)
 
     def read_memory(self) -> Memory:
         stats = torch.cuda.memory_stats(self._device)
@@ -161,6 +170,8 @@ class CudaProbe:
             reserved_bytes=reserved,
             device_used_bytes=total - free,
             num_alloc_retries=int(stats.get("num_alloc_retries", 0)) - self._retries,
+            graph_pools_bytes=graph_pools_bytes(self._device),
+            earlier_pools_bytes=self._earlier_pools_bytes,
             unavailable={"process_bytes": "read through NVML, see counters"},
         )
 
@@ -176,6 +187,9 @@ class CudaProbe:
         if not end.query():  # type: ignore[no-untyped-call]
             return None
         return float(start.elapsed_time(end)) / 1e3
+
+    def reach(self, mark: torch.cuda.Event, /) -> None:
+        mark.synchronize()
 
 
 def _with_segments() -> str:
@@ -240,6 +254,9 @@ class AcceleratorProbe:
 
     def elapsed_s(self, start: float, end: float) -> float | None:
         return end - start
+
+    def reach(self, _mark: float, /) -> None:
+        return  # its marks wait themselves
 
     def _call(self, name: str) -> int | None:
         function = getattr(self._memory, name, None)

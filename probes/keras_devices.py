@@ -103,6 +103,9 @@ class CounterProbe:
     def elapsed_s(self, start: float, end: float) -> float | None:
         return end - start
 
+    def reach(self, _mark: float, /) -> None:
+        return
+
 
 def _tensorflow_gpu(tf: Any, device: Any, limit_bytes: int | None) -> CounterProbe:
     name = device.name.partition("device:")[2] or "GPU:0"

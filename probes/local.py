@@ -121,6 +121,8 @@ class LocalWorker:
                 profiler=(lambda: self._profiler(request, ordinal)) if request.profile else None,
                 precision=order.precision,
                 min_sample_s=order.min_sample_s,
+                min_time_s=order.min_time_s,
+                brief=order.brief,
                 time_limit_s=order.time_limit_s,
                 deadline_s=order.deadline_s,
                 evidence=evidence,

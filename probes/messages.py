@@ -102,6 +102,8 @@ class RunTrial(Message, frozen=True, kw_only=True):
     Attributes:
         precision: relative half-width of the median's interval at which timing stops.
         min_sample_s: shorter steps are averaged in groups.
+        min_time_s: timing goes on for at least so long.
+        brief: the script has few steps to give.
         time_limit_s: timing stops after this long once it has the fewest samples.
         deadline_s: the whole trial ends after this long, with what it has by then.
     """
@@ -110,6 +112,8 @@ class RunTrial(Message, frozen=True, kw_only=True):
     ordinal: int
     precision: float
     min_sample_s: float = 0.0
+    min_time_s: float = 0.0
+    brief: bool = False
     time_limit_s: float
     deadline_s: float | None = None
 

@@ -185,6 +185,7 @@ class NvmlSampler:
         self._lock = threading.Lock()
         self._samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)
         self._slow_wanted = threading.Event()
+        self._slow_due_s = 0.0
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._handle: Any = None
@@ -228,11 +229,7 @@ class NvmlSampler:
             self._no_gpm = gpm_refused(self._handle)
         self._run = self._open(0.0)
         if self._handle is not None:
-            self._stopping = threading.Event()  # a thread that hung keeps its own, which is set
-            self._thread = threading.Thread(
-                target=self._keep_sampling, args=(self._stopping,), name=THREAD_NAME, daemon=True
-            )
-            self._thread.start()
+            self._begin_sampling()
 
     def stop(self) -> Counters:
         """Ends the thread and any open window.
@@ -246,10 +243,7 @@ class NvmlSampler:
         if self._run is None:
             msg = "the sampler was not started"
             raise RuntimeError(msg)
-        if self._thread is not None:
-            self._stopping.set()
-            self._thread.join(JOIN_S)
-            self._thread = None
+        self._end_sampling()
         if self._window is not None:
             self._window.discard()
             self._window = None
@@ -324,18 +318,36 @@ class NvmlSampler:
         with self._lock:
             self._samples.append(sample)
 
+    def _begin_sampling(self) -> None:
+        self._slow_due_s = self._clock()
+        self._stopping = threading.Event()  # a thread that hung keeps its own, which is set
+        self._thread = threading.Thread(
+            target=self._keep_sampling, args=(self._stopping,), name=THREAD_NAME, daemon=True
+        )
+        self._thread.start()
+
+    def _end_sampling(self) -> None:
+        if self._thread is not None:
+            self._stopping.set()
+            self._thread.join(JOIN_S)
+            self._thread = None
+
     def _keep_sampling(self, stopping: threading.Event) -> None:
-        """The thread: a sample each period, slow questions once a second and as windows begin."""
-        due_s = slow_due_s = self._clock()
+        """The thread: a sample each period."""
+        due_s = self._clock()
         while not stopping.is_set():
             now_s = self._clock()
             if now_s >= due_s:
                 due_s = next_due(due_s, now_s, self._period_s)
-                slow = now_s >= slow_due_s or self._slow_wanted.is_set()
-                if slow:
-                    self._slow_wanted.clear()
-                    slow_due_s = now_s + SLOW_PERIOD_S
-                processes = self._processes if slow else None
-                pcie = slow and self._no_gpm is not None
-                self._keep(read_sample(self._handle, now_s, processes, pcie=pcie))
+                self._sample(now_s)
             stopping.wait(max(0.0, due_s - self._clock()))
+
+    def _sample(self, now_s: float) -> None:
+        """One round of questions; slow ones once a second and as windows begin."""
+        slow = now_s >= self._slow_due_s or self._slow_wanted.is_set()
+        if slow:
+            self._slow_wanted.clear()
+            self._slow_due_s = now_s + SLOW_PERIOD_S
+        processes = self._processes if slow else None
+        pcie = slow and self._no_gpm is not None
+        self._keep(read_sample(self._handle, now_s, processes, pcie=pcie))

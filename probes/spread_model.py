@@ -101,6 +101,11 @@ class SpreadProbe:
         """A point on the timeline of each."""
         return tuple(one.mark() for one in self._probes.values())
 
+    def reach(self, mark: Any, /) -> None:
+        """Waits until each has come to its own."""
+        for one, reached in zip(self._probes.values(), mark, strict=True):
+            one.reach(reached)
+
     def elapsed_s(self, start: Any, end: Any) -> float | None:
         """The longest between the marks of one device; timelines of two cannot be compared."""
         times = [

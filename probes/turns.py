@@ -20,7 +20,8 @@ from . import clean_steps
 from .gauge import DRAWN
 from .messages import Phase, StepSample
 from .step_evidence import EvidenceReader, Reading, between
-from .window import Step, WindowDevice, sampled
+from .timed_step import Step, sampled
+from .window import WindowDevice
 
 PATIENCE = 3
 """Where rounds were disturbed, up to so many times those that were asked for are made."""
@@ -47,6 +48,7 @@ class TurnsWindow:
         time_limit_s: no further round after this long.
         deadline_s: the comparison ends after this long, in the middle of a round if need be.
         evidence: reads what the kernel counts about this process; `None` leaves steps unjudged.
+        asynchronous: the device goes on while the host waits.
         num_ahead: steps after a change that the script still makes with batches of the size before.
         agree: where ranks keep in step: waits for all and returns what the leading one decided.
         clock: monotonic seconds.
@@ -61,6 +63,7 @@ class TurnsWindow:
         time_limit_s: float,
         deadline_s: float | None = None,
         evidence: EvidenceReader | None = None,
+        asynchronous: bool = False,
         num_ahead: int = 0,
         agree: Callable[[bool], bool] = bool,
         clock: Callable[[], float] = time.perf_counter,
@@ -76,6 +79,7 @@ class TurnsWindow:
         self._time_limit_s = time_limit_s
         self._deadline_s = deadline_s
         self._evidence = evidence
+        self._asynchronous = asynchronous
         self._reading: Reading | None = None
         self._clock = clock
         self._started_s = clock()
@@ -140,7 +144,10 @@ class TurnsWindow:
 
     def samples(self) -> tuple[StepSample, ...]:
         """Every step that counted, for `samples.jsonl`."""
-        return sampled([step for _, step in self._steps if self._elapsed_s(step) is not None])
+        return sampled(
+            [step for _, step in self._steps if self._elapsed_s(step) is not None],
+            asynchronous=self._asynchronous,
+        )
 
     def result(self, ordinal: int, worker: int, *, doubts: tuple[str, ...] = ()) -> Trial:
         """The comparison as the record keeps it."""
@@ -237,7 +244,9 @@ class TurnsWindow:
             ]
             for _, steps in turns
         ]
-        judged = clean_steps.judged([step for steps in timed for step in steps])
+        judged = clean_steps.judged(
+            [step for steps in timed for step in steps], asynchronous=self._asynchronous
+        )
         slow = clean_steps.rarely_slow(judged)
         pairs = iter(zip(judged.seconds, judged.lost_s, slow, strict=True))
         cells: dict[tuple[int, int], tuple[float | None, float]] = {}

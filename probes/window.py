@@ -21,7 +21,8 @@ from ..spread import inverse, spread_of
 from . import clean_steps
 from .gauge import DRAWN
 from .messages import Phase, StepSample
-from .step_evidence import EvidenceReader, Reading, StepEvidence, between
+from .step_evidence import EvidenceReader, Reading, between
+from .timed_step import Step, sampled
 
 MAX_WARMUP_STEPS = 12
 SETTLED = 0.10
@@ -32,6 +33,13 @@ PATIENCE = 2
 """Where clean steps are too few, timing goes on for this many times its limits."""
 MAX_STEPS_A_SAMPLE = 50
 """Very short steps are averaged in groups, up to so many, so that a sample is not all jitter."""
+AHEAD_S = 1.0
+MIN_AHEAD = 4
+"""While steps are timed, a host is no more than so many seconds and steps ahead of its device: that
+hides any pause of the host, and what was timed is known before the time is over."""
+SHOWN_STEPS = 40
+SHOWN_S = 1.0
+"""On such a device steps differ (one in ten reads a number): so many are timed, or for so long."""
 
 
 class WindowDevice(Protocol):
@@ -42,6 +50,7 @@ class WindowDevice(Protocol):
     def synchronize(self) -> None: ...
     def mark(self) -> Any: ...
     def elapsed_s(self, start: Any, end: Any) -> float | None: ...
+    def reach(self, mark: Any, /) -> None: ...
 
 
 class WindowProfiler(Protocol):
@@ -66,6 +75,8 @@ class Window:
             of its own.
         precision: half-width of the median's interval at which timing stops, relative.
         min_sample_s: steps shorter than this are averaged in groups that are not.
+        min_time_s: timing goes on for at least so long.
+        brief: the script has few steps to give; none is timed that need not be.
         time_limit_s: timing stops after this long once it has the fewest clean samples.
         deadline_s: the whole trial ends after this long, at the next boundary, with what it has.
         evidence: reads what the kernel counts about this process; `None` leaves steps unjudged.
@@ -84,6 +95,8 @@ class Window:
         profile_below_bytes: int | None = None,
         precision: float = 0.02,
         min_sample_s: float = 0.0,
+        min_time_s: float = 0.0,
+        brief: bool = False,
         time_limit_s: float = 30.0,
         deadline_s: float | None = None,
         evidence: EvidenceReader | None = None,
@@ -101,6 +114,10 @@ class Window:
         self._precision = precision
         self._min_sample_s = min_sample_s
         self._group = 1
+        self._most_ahead = MIN_AHEAD
+        self._num_run_up = int(asynchronous)
+        self._num_shown = SHOWN_STEPS if asynchronous and not brief else 0
+        self._min_time_s = min_time_s
         self._time_limit_s = time_limit_s
         self._deadline_s = deadline_s
         self._evidence = evidence
@@ -180,10 +197,14 @@ class Window:
         late = self._late()
         if self.phase == "profiling":
             return self._profiled(late=late)
+        if self._num_run_up and self.phase == "timing" and not late:
+            self._num_run_up -= 1  # it began with nothing queued, as no other does
+            return False
         if self.phase == "timing":
             if self._evidence is not None and self._reading is not None:
                 step.evidence = between(self._reading, self._evidence.read()).per(parts)
             self._steps.append(step)
+            self._hold_back()
             return self._timed(late=late)
         return self._warmed_up(step, late=late)
 
@@ -197,6 +218,12 @@ class Window:
     def _late(self) -> bool:
         """Whether the trial has taken all the time that it may."""
         return self._deadline_s is not None and self._clock() - self._started_s >= self._deadline_s
+
+    def _hold_back(self) -> None:
+        """Waits for a step of some time ago; newer ones are queued, so that the device goes on."""
+        place = len(self._steps) - 1 - self._most_ahead
+        if self._asynchronous and place >= 0 and self._steps[place].end is not None:
+            self._device.reach(self._steps[place].end)
 
     def _warmed_up(self, step: Step, *, late: bool) -> bool:
         self._device.synchronize()
@@ -218,6 +245,7 @@ class Window:
             self.phase = "timing"
             shortest = max(min(self._warmups), 1e-9)
             self._group = max(1, min(MAX_STEPS_A_SAMPLE, ceil(self._min_sample_s / shortest)))
+            self._most_ahead = max(MIN_AHEAD, ceil(AHEAD_S / shortest))
             if self._evidence is not None:
                 self._evidence.renew()  # the threads that compute exist by now
             self._phase_started_s = self._clock()
@@ -240,6 +268,10 @@ class Window:
         if len(self._steps) % self._group or len(self._steps) < least * self._group:
             return False
         spent_s = self._clock() - self._phase_started_s
+        if spent_s < self._min_time_s:
+            return False
+        if len(self._steps) < self._num_shown and spent_s < SHOWN_S:
+            return False
         most = PATIENCE * MAX_SAMPLES * self._group  # a script may have no more to give
         if spent_s >= PATIENCE * self._time_limit_s or len(self._steps) >= most:
             return True
@@ -349,7 +381,10 @@ class Window:
         if request.kind == "timed":
             judged = self._judged()
             step_s, method = clean_steps.step_time(
-                judged, group=self._group, min_samples=min(request.min_timed_steps, len(steps))
+                judged,
+                group=self._group,
+                min_samples=min(request.min_timed_steps, len(steps)),
+                asynchronous=self._asynchronous,
             )
             unread = None if self._evidence is None else self._evidence.unavailable
             quality = clean_steps.quality_of(judged, method, unread)
@@ -395,67 +430,3 @@ class Window:
         if arrived is None:
             return f"asked for {self.request.batch_size}, the size that arrived could not be read"
         return f"asked for {self.request.batch_size}, {arrived} samples arrived"
-
-
-class Step:
-    """One optimizer step between two fetches, or the mean of several that are alike.
-
-    Args:
-        start, end, wait_s, num_samples, micro_batches: of all of them.
-        parts: how many they are.
-    """
-
-    __slots__ = (
-        "elapsed_s",
-        "end",
-        "evidence",
-        "micro_batches",
-        "num_samples",
-        "parts",
-        "start",
-        "wait_s",
-    )
-
-    def __init__(
-        self,
-        start: Any,
-        end: Any,
-        wait_s: float,
-        num_samples: int,
-        micro_batches: int,
-        *,
-        parts: int = 1,
-    ) -> None:
-        self.start = start
-        self.end = end
-        self.elapsed_s: float | None = None
-        self.evidence: StepEvidence | None = None
-        self.parts = parts
-        self.wait_s = wait_s / parts
-        self.num_samples = round(num_samples / parts)
-        self.micro_batches = micro_batches // parts
-
-    def elapsed_s_on(self, device: WindowDevice) -> float | None:
-        """Its seconds; `None` while the device is not that far."""
-        if self.elapsed_s is None:
-            whole_s = device.elapsed_s(self.start, self.end)
-            if whole_s is not None:
-                self.elapsed_s = whole_s / self.parts
-                self.start = self.end = None  # events of the device are freed
-        return self.elapsed_s
-
-
-def sampled(steps: list[Step], *, asynchronous: bool = False) -> tuple[StepSample, ...]:
-    """Finished steps with their evidence, as `samples.jsonl` keeps them."""
-    timed = [clean_steps.TimedStep(step.elapsed_s or 0.0, step.evidence) for step in steps]
-    lost_s = clean_steps.judged(timed, asynchronous=asynchronous).lost_s
-    return tuple(
-        StepSample(
-            step_s=seconds,
-            input_wait_s=step.wait_s,
-            num_samples=step.num_samples,
-            lost_s=None if evidence is None else lost,
-            **({} if evidence is None else evidence._asdict()),
-        )
-        for step, (seconds, evidence), lost in zip(steps, timed, lost_s, strict=True)
-    )

@@ -43,6 +43,10 @@ class Memory(Record, frozen=True, kw_only=True):
         process_bytes: this process as the driver (GPU) or the kernel (CPU) sees it.
         device_used_bytes: everything on the device, other processes included.
         num_alloc_retries: how often the allocator had to flush its cache and try again.
+        graph_pools_bytes: private pools of captured CUDA graphs at the end; no emptied cache gives
+            them back. `None` where nobody can tell.
+        earlier_pools_bytes: what such pools held as the trial began, of sizes that ran before in
+            the same process; it is in `peak_bytes`.
         devices: each device of a model that is spread over several; empty otherwise. The other
             figures are then those of the fullest, in proportion to the smallest capacity.
     """
@@ -54,6 +58,8 @@ class Memory(Record, frozen=True, kw_only=True):
     process_bytes: int | None = None
     device_used_bytes: int | None = None
     num_alloc_retries: int | None = None
+    graph_pools_bytes: int | None = None
+    earlier_pools_bytes: int | None = None
     devices: tuple[DeviceMemory, ...] = ()
     unavailable: dict[str, str] = {}
 

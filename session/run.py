@@ -73,8 +73,6 @@ CLOSING_S, CLOSING_SHARE = 0.5, 0.02
 """Kept for the end of the last process, beside busy neighbours too; a share of short budgets."""
 ENERGY_S = 1.25 * SHORTEST_S
 """So long every size is timed where its energy counts, whatever the precision by then."""
-ENERGY_SAMPLE_S = 0.1
-"""Steps are then averaged in groups of so long: a window holds 30 of them at most."""
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -280,13 +278,16 @@ class Run:
         precision = CPU_PRECISION if on_cpu else GPU_PRECISION
         limit_s = max(1.0, min(MAX_TIMED_S, goal.budget_s * BUDGET_SHARE))
         sample_s = 0.0 if goal.kind == "memory" or self.workers.brief else MIN_SAMPLE_S
+        min_time_s = 0.0
         if goal.kind == "energy":
-            precision, limit_s, sample_s = 0.0, ENERGY_S, ENERGY_SAMPLE_S
+            min_time_s = limit_s = ENERGY_S
         order = RunTrial(
             request=request,
             ordinal=ordinal,
             precision=precision,
             min_sample_s=sample_s,
+            min_time_s=min_time_s,
+            brief=self.workers.brief,
             time_limit_s=limit_s,
             deadline_s=self._left_s(request),
         )

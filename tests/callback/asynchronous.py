@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import torch
 from batchadvisor import ProfilingCallback
 
-from ..virtual_gpu import Graph, install
+from ..virtual_gpu.device import Graph
+from ..virtual_gpu.torch_cuda import install
 
 MS = 1_000_000
 BATCH_SIZE = 32

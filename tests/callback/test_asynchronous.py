@@ -18,7 +18,7 @@ from batchadvisor.callback.stretches import (
 from batchadvisor.callback.tape import Tape
 from batchadvisor.session.store import read_record
 
-from ..virtual_gpu import VirtualGpu
+from ..virtual_gpu.device import VirtualGpu
 from .asynchronous import BATCH_SIZE, watched
 
 MS = 1_000_000

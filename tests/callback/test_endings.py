@@ -16,7 +16,7 @@ from batchadvisor import ProfilingCallback
 from batchadvisor.advisor.advise import advise
 from batchadvisor.session.store import read_record
 
-from ..virtual_gpu import Clock
+from ..virtual_gpu.device import Clock
 from . import loops
 
 HERE = Path(__file__).parent

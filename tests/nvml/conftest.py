@@ -39,6 +39,7 @@ class Stub:
 
     def __init__(self, library):
         self._library = library
+        self._hooks = []
         library.stub_nvml_calls.restype = ctypes.c_longlong
 
     def set(self, **values):
@@ -47,6 +48,12 @@ class Stub:
 
     def __setitem__(self, name, value):
         self._library.stub_nvml_set(name.encode(), ctypes.c_longlong(value))
+
+    def refresh(self, act):
+        """Before every answer `act` is called, which may set what it will be."""
+        hook = ctypes.CFUNCTYPE(None)(act)
+        self._hooks.append(hook)  # C holds no reference
+        self._library.stub_nvml_refresh(hook)
 
     def calls(self, function):
         return self._library.stub_nvml_calls(function.encode())
@@ -74,6 +81,7 @@ def stub(stub_folder, monkeypatch):
     yield control
     assert not [one for one in threading.enumerate() if one.name == nvml.THREAD_NAME]
     assert control.gpm_buffers == 0
+    library.stub_nvml_reset()  # whoever looks for the driver by name finds this library from now on
 
 
 class FakeClock:

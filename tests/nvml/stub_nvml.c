@@ -48,6 +48,7 @@ static Gpu gpus[MAX_GPUS], parts[MAX_GPUS][MAX_PARTS];
 static Entry settings[MAX_ENTRIES], calls[MAX_ENTRIES];
 static int num_settings, num_calls, num_inits, num_gpm_samples;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static void (*refresh)(void);
 
 /* -------------------------------------------------------------------------------- settings */
 
@@ -74,8 +75,12 @@ void stub_nvml_set(const char *name, long long value) {
     pthread_mutex_unlock(&mutex);
 }
 
-/* Forgets all settings, those of the environment too, and all counts. */
+/* Calls `hook` before every answer: a device on paper then sets what it is by now. */
+void stub_nvml_refresh(void (*hook)(void)) { refresh = hook; }
+
+/* Forgets all settings, those of the environment too, all counts and the hook. */
 void stub_nvml_reset(void) {
+    refresh = NULL;
     pthread_mutex_lock(&mutex);
     num_settings = num_calls = num_inits = num_gpm_samples = 0;
     pthread_mutex_unlock(&mutex);
@@ -128,6 +133,7 @@ static long long setting(const Gpu *gpu, const char *name, long long otherwise) 
 static int enter(const char *function) {
     char once[96];
     snprintf(once, sizeof once, "once:%s", function);
+    if (refresh != NULL) refresh();
     pthread_mutex_lock(&mutex);
     find_or_add(calls, &num_calls, function)->value++;
     Entry *entry = find(settings, num_settings, once);

@@ -63,10 +63,10 @@ class TestLaws:
         for seconds, lost in zip(found.seconds, found.lost_s, strict=True):
             assert 0 <= lost <= seconds
 
-    @given(timed_steps, st.integers(1, 4), st.integers(1, 8))
-    def test_a_time_lies_in_its_interval_above_zero(self, steps, group, least):
-        found = judged(steps)
-        spread, method = step_time(found, group=group, min_samples=least)
+    @given(timed_steps, st.integers(1, 4), st.integers(1, 8), st.booleans())
+    def test_a_time_lies_in_its_interval_above_zero(self, steps, group, least, behind):
+        found = judged(steps, asynchronous=behind)
+        spread, method = step_time(found, group=group, min_samples=least, asynchronous=behind)
         assert (spread is None) == (not steps)
         if spread is not None:
             assert 0 < spread.low <= spread.median <= spread.high
@@ -163,6 +163,20 @@ class TestJudgement:
         steps = [step(), step(), step(), step(0.02, 0.015), step(0.04, 0.02)]
         assert judged(steps, asynchronous=True).lost_s == (0, 0, 0, 0, 0.02)
         assert judged(steps).lost_s == (0, 0, 0, 0.015, 0.02)
+
+    def test_where_every_third_step_waits_the_time_is_the_mean(self):
+        """A wait for the device lengthens that step and all others are none the shorter."""
+        found = judged([step(0.014 if n % 3 == 2 else 0.010) for n in range(40)])
+        mean, _ = step_time(found, min_samples=6, asynchronous=True)
+        assert mean.median == pytest.approx((27 * 0.010 + 13 * 0.014) / 40)
+        assert mean.low <= mean.median <= mean.high
+        assert mean.num_samples == 10
+        middle, _ = step_time(found, min_samples=6)
+        assert middle.median == 0.010  # where the host is the device each step stands for itself
+
+    def test_rare_slow_steps_stay_out_of_the_mean(self):
+        found = judged([step(0.2 if n % 10 == 9 else 0.02) for n in range(50)])
+        assert step_time(found, min_samples=6, asynchronous=True)[0].median == 0.02
 
     def test_a_laptop_that_slept_or_a_clock_that_jumped(self):
         """Nothing counts it; neither the median of many nor the quantile of all moves."""

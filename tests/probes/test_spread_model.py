@@ -38,6 +38,9 @@ class PaperDevice:
         assert start is not end
         return self.elapsed
 
+    def reach(self, mark):
+        self.calls.append(mark)
+
 
 def spread(*devices):
     return SpreadProbe({f"cuda:{number}": one for number, one in enumerate(devices)})
@@ -51,6 +54,14 @@ def test_each_device_is_in_the_record():
     ]
     assert memory.peak_bytes == 800
     assert "on cuda:1, the fullest of 2 devices" in memory.peak_source
+
+
+def test_each_device_comes_to_its_own_mark():
+    devices = PaperDevice(1000, 300), PaperDevice(1000, 800)
+    probe = spread(*devices)
+    mark = probe.mark()
+    probe.reach(mark)
+    assert [one.calls for one in devices] == [[mark[0]], [mark[1]]]
 
 
 def test_the_tightest_limits_where_capacities_differ():

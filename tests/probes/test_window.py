@@ -6,6 +6,7 @@ from batchadvisor.probes.window import (
     MAX_SAMPLES,
     MAX_STEPS_A_SAMPLE,
     MAX_WARMUP_STEPS,
+    SHOWN_STEPS,
     Window,
 )
 from batchadvisor.records import Memory, Profile, TrialRequest
@@ -34,6 +35,9 @@ class Device:
 
     def mark(self):
         return self.now
+
+    def reach(self, mark):
+        self.calls.append(("reach", mark))
 
     def elapsed_s(self, start, end):
         return None if end in self.unfinished else end - start
@@ -140,6 +144,43 @@ class TestFit:
         loop.run()
         assert loop.num_steps == FIT_STEPS + 5
         assert loop.device.calls.count("reset") == 6
+
+
+class TestBehindItsHost:
+    """A device that goes on while its host waits."""
+
+    def test_the_host_waits_for_a_step_of_a_second_ago(self):
+        loop = Loop(asynchronous=True, min_time_s=5.0)
+        while loop.window.phase == "warming up":
+            loop.step(0.1)
+        first_s = loop.device.now
+        for _ in range(15):
+            loop.step(0.1)
+            waits = [one for one in loop.device.calls if one[0] == "reach"]
+        # The first began with nothing queued and is left out; the device is ten steps behind.
+        assert [mark for _, mark in waits] == pytest.approx(
+            [first_s + 0.1 * number for number in range(2, 2 + len(waits))]
+        )
+        assert waits
+        assert loop.device.now - waits[-1][1] == pytest.approx(1.0)
+
+    def test_a_host_that_is_the_device_waits_for_nothing(self):
+        loop = Loop(min_time_s=5.0)
+        for _ in range(30):
+            loop.step(0.1)
+        assert not [one for one in loop.device.calls if one[0] == "reach"]
+
+    def test_steps_that_are_all_alike_are_still_shown(self):
+        assert Loop(asynchronous=True).run([0.1, 0.1, 0.1, 0.01]).quality.num_steps >= SHOWN_STEPS
+        assert Loop().run([0.1, 0.1, 0.1, 0.01]).quality.num_steps == MIN_SAMPLES
+        brief = Loop(asynchronous=True, brief=True).run([0.1, 0.1, 0.1, 0.01])
+        assert brief.quality.num_steps == MIN_SAMPLES
+
+    def test_so_long_at_least(self):
+        trial = Loop(min_time_s=2.5).run([0.01])
+        assert trial.quality.num_steps >= 250
+        late = Loop(min_time_s=2.5, deadline_s=1.0).run([0.01])
+        assert late.elapsed_s == pytest.approx(1.0, abs=0.02)
 
 
 class TestWarmup:

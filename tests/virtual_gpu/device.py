@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
-import torch
+from .allocator import Allocator
+from .supply import Supply
+from .tape import Tape
 
 MS = 1_000_000
-MIB = 2**20
-BLOCK_BYTES, SEGMENT_BYTES = 512, 2 * MIB
-"""As torch's caching allocator rounds: requests to blocks, what it reserves to segments."""
 
 
 class Clock:
@@ -17,16 +17,33 @@ class Clock:
 
     def __init__(self, now_ns: int = 1) -> None:
         self.now_ns = now_ns
+        self._due: dict[Callable[[], object], tuple[int, int]] = {}
 
     def __call__(self) -> int:
         return self.now_ns
 
+    def every(self, period_s: float, act: Callable[[], object]) -> None:
+        """Somebody beside the script, a thread for example, acts now and each period from now."""
+        self._due[act] = (self.now_ns, round(1e9 * period_s))
+        self.reach(self.now_ns)
+
+    def forget(self, act: Callable[[], object]) -> None:
+        """It acts no more."""
+        self._due.pop(act, None)
+
     def pass_ms(self, ms: float) -> None:
         """The host computes or sleeps."""
-        self.now_ns += round(ms * MS)
+        self.reach(self.now_ns + round(ms * MS))
 
     def reach(self, then_ns: int) -> None:
         """The host waits until then."""
+        while self._due:
+            act, (due_ns, period_ns) = min(self._due.items(), key=lambda item: item[1][0])
+            if due_ns > max(then_ns, self.now_ns):
+                break
+            self.now_ns = max(self.now_ns, due_ns)
+            self._due[act] = (due_ns + period_ns, period_ns)
+            act()
         self.now_ns = max(self.now_ns, then_ns)
 
 
@@ -96,7 +113,7 @@ class Graph:
         self.duration_ms = sum(durations_ms)
 
 
-class VirtualGpu:
+class VirtualGpu(Allocator):
     """One device.
 
     Args:
@@ -104,10 +121,13 @@ class VirtualGpu:
         depth: launches that may wait; the host is held where the queue is full.
         launch_us: what a launch costs the host.
         capacity_bytes: of its memory.
+        supply: of power, with what slows the device down; a steady one by default.
 
     Attributes:
+        tape: takes down what the host and the device do, for a trace; `None` takes nothing.
         busy_ns: time in which it computed.
         num_waits: how often the host waited for it on purpose.
+        has_neighbour: another process is on the device.
         capturing: whether a graph is being captured; events are refused then.
     """
 
@@ -118,22 +138,21 @@ class VirtualGpu:
         depth: int = 1024,
         launch_us: float = 0.0,
         capacity_bytes: int = 16 * 2**30,
+        supply: Supply | None = None,
     ) -> None:
+        super().__init__(capacity_bytes)
         self.clock = clock or Clock()
         self.depth, self.launch_us = depth, launch_us
-        self.capacity_bytes = capacity_bytes
+        self.supply = supply or Supply()
+        self.tape: Tape | None = None
         self.default_stream = Stream(self)
         self.current_stream = self.default_stream
         self.streams = [self.default_stream]
         self.capturing = False
         self.busy_ns = self.num_waits = self.num_events = self.num_launches = 0
-        self.allocated_bytes = self.reserved_bytes = self.other_bytes = 0
-        self.peak_allocated_bytes = self.peak_reserved_bytes = 0
-        self.num_retries = 0
-        self._engine_ns = 0
+        self.has_neighbour = False
+        self._engine_ns = self._copies_ns = 0
         self._queue: deque[int] = deque()
-        self._blocks: dict[int, int] = {}
-        self._next_block = 0
 
     # work --------------------------------------------------------------------------------------
 
@@ -146,28 +165,53 @@ class VirtualGpu:
         """As `torch.cuda.Event(enable_timing=...)`."""
         return Event(self, enable_timing)
 
-    def launch(self, duration_ms: float, *, stream: Stream | None = None) -> int:
+    def launch(
+        self, duration_ms: float, *, stream: Stream | None = None, watts: float | None = None
+    ) -> int:
         """Queues a kernel and goes on; waits only for a place in the queue.
+
+        Args:
+            watts: that the device takes meanwhile; what its supply says by default.
 
         Returns:
             When it will be done.
         """
         stream = stream or self.current_stream
-        clock, queue = self.clock, self._queue
-        clock.now_ns += round(self.launch_us * 1000)
-        while queue and queue[0] <= clock.now_ns:
-            queue.popleft()
-        if len(queue) >= self.depth:
-            clock.reach(queue.popleft())
-        start = max(clock.now_ns, stream.tail_ns)
+        began_ns = self._place()
+        start = max(self.clock.now_ns, stream.tail_ns)
         if duration_ms:
             start = max(start, self._engine_ns)
             self.num_launches += 1
-        end = start + round(duration_ms * MS)
+        phase = self.supply.phase(start)
+        end = start + round(duration_ms * MS * phase.slower)
         self.busy_ns += end - start
         stream.tail_ns = end
-        self._engine_ns = max(self._engine_ns, end) if duration_ms else self._engine_ns
-        queue.append(end)
+        self._queue.append(end)
+        if duration_ms:
+            self._engine_ns = end
+            self.supply.add(start, end, phase, watts)
+            if self.tape is not None:
+                self.tape.kernel(began_ns, self.clock.now_ns, start, end)
+        return end
+
+    def copy(self, duration_ms: float, num_bytes: int = 0, *, wait: bool = False) -> int:
+        """Queues a copy to the device, which an engine of its own makes.
+
+        Args:
+            wait: for its end, as copies from pageable memory do.
+
+        Returns:
+            When it will be done.
+        """
+        stream = self.current_stream
+        began_ns = self._place()
+        start = max(self.clock.now_ns, stream.tail_ns, self._copies_ns)
+        end = self._copies_ns = stream.tail_ns = start + round(duration_ms * MS)
+        self._queue.append(end)
+        if wait:
+            self.clock.reach(end)
+        if self.tape is not None:
+            self.tape.copy(began_ns, self.clock.now_ns, start, end, num_bytes)
         return end
 
     def replay(self, graph: Graph) -> int:
@@ -177,54 +221,35 @@ class VirtualGpu:
     def item(self) -> None:
         """The host reads a number: it waits for all that is queued in the current stream."""
         self.num_waits += 1
+        began_ns = self.clock.now_ns
         self.current_stream.synchronize()
+        if self.tape is not None:
+            self.tape.wait(began_ns, self.clock.now_ns)
 
     def synchronize(self) -> None:
         """The host waits for all streams."""
         self.num_waits += 1
+        began_ns = self.clock.now_ns
         for one in self.streams:
             one.synchronize()
+        if self.tape is not None:
+            self.tape.wait(began_ns, self.clock.now_ns)
 
-    # memory ------------------------------------------------------------------------------------
+    def _place(self) -> int:
+        """Costs the host a launch, and the wait for a place; returns when the call began."""
+        clock, queue = self.clock, self._queue
+        began_ns = clock.now_ns
+        clock.reach(began_ns + round(self.launch_us * 1000))
+        while queue and queue[0] <= clock.now_ns:
+            queue.popleft()
+        if len(queue) >= self.depth:
+            clock.reach(queue.popleft())
+        return began_ns
 
-    def allocate(self, num_bytes: int) -> int:
-        """A block of the caching allocator; freed blocks stay reserved.
-
-        Returns:
-            Its number, for `free`.
-
-        Raises:
-            torch.OutOfMemoryError: even without what is cached there is no room.
-        """
-        size = -(-num_bytes // BLOCK_BYTES) * BLOCK_BYTES
-        missing = self.allocated_bytes + size - self.reserved_bytes
-        if missing > 0:
-            segment = -(-missing // SEGMENT_BYTES) * SEGMENT_BYTES
-            if self.reserved_bytes + segment + self.other_bytes > self.capacity_bytes:
-                self.num_retries += 1
-                free = self.capacity_bytes - self.other_bytes - self.reserved_bytes
-                raise torch.OutOfMemoryError(
-                    f"CUDA out of memory. Tried to allocate {size / MIB:.2f} MiB. GPU 0 has a "
-                    f"total capacity of {self.capacity_bytes / 2**30:.2f} GiB of which "
-                    f"{max(0, free) / MIB:.2f} MiB is free."
-                )
-            self.reserved_bytes += segment
-        self.allocated_bytes += size
-        self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
-        self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
-        self._next_block += 1
-        self._blocks[self._next_block] = size
-        return self._next_block
-
-    def free(self, block: int) -> None:
-        """Gives a block back to the allocator's cache."""
-        self.allocated_bytes -= self._blocks.pop(block)
-
-    def empty_cache(self) -> None:
-        """What is reserved and not allocated goes back to the device."""
-        self.reserved_bytes = -(-self.allocated_bytes // SEGMENT_BYTES) * SEGMENT_BYTES
-
-    def reset_peaks(self) -> None:
-        """Peaks begin anew."""
-        self.peak_allocated_bytes = self.allocated_bytes
-        self.peak_reserved_bytes = self.reserved_bytes
+    def new_process(self) -> None:
+        """The process ends and another one begins: nothing is queued, nothing is held."""
+        for stream in self.streams:
+            stream.tail_ns = 0
+        self._queue.clear()
+        self._engine_ns = self._copies_ns = 0
+        self.forget()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from . import Graph, VirtualGpu
+from .device import Graph, VirtualGpu
 
 MS = 1_000_000
 

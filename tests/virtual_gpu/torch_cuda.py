@@ -14,16 +14,20 @@ from .device import VirtualGpu
 NAME = "Virtual GPU"
 
 
-def install(gpu: VirtualGpu, patch: pytest.MonkeyPatch) -> None:
+def install(gpu: VirtualGpu, patch: pytest.MonkeyPatch, *, uuid: str | None = None) -> None:
     """From now on `torch.cuda` and the host's clocks are the machine's.
 
     Only what this project asks of torch is there; anything else fails as without a GPU.
+
+    Args:
+        uuid: without its prefix, as torch gives it; `None` where it is not to be known.
     """
 
     def stats(*_: Any) -> dict[str, Any]:
         nested = stats_nested()
         return {
             "num_alloc_retries": gpu.num_retries,
+            "num_ooms": gpu.num_ooms,
             "allocated_bytes.all.current": nested["allocated_bytes"]["all"]["current"],
             "reserved_bytes.all.current": nested["reserved_bytes"]["all"]["current"],
         }
@@ -35,12 +39,16 @@ def install(gpu: VirtualGpu, patch: pytest.MonkeyPatch) -> None:
         }
 
     def mem_get_info(*_: Any) -> tuple[int, int]:
-        return gpu.capacity_bytes - gpu.reserved_bytes - gpu.other_bytes, gpu.capacity_bytes
+        return gpu.free_bytes, gpu.capacity_bytes
 
     def capturing() -> bool:
         return gpu.capturing
 
+    def limit(share: float, *_: Any) -> None:
+        gpu.limit_bytes = int(share * gpu.capacity_bytes)
+
     functions = {
+        "set_per_process_memory_fraction": limit,
         "Event": gpu.event,
         "current_stream": lambda *_: gpu.current_stream,
         "synchronize": lambda *_: gpu.synchronize(),
@@ -56,10 +64,11 @@ def install(gpu: VirtualGpu, patch: pytest.MonkeyPatch) -> None:
         "memory_reserved": lambda *_: gpu.reserved_bytes,
         "max_memory_allocated": lambda *_: gpu.peak_allocated_bytes,
         "max_memory_reserved": lambda *_: gpu.peak_reserved_bytes,
+        "memory_snapshot": lambda *_, **__: gpu.segments(),
         "empty_cache": gpu.empty_cache,
         "reset_peak_memory_stats": lambda *_: gpu.reset_peaks(),
         "get_device_properties": lambda *_: SimpleNamespace(
-            name=NAME, total_memory=gpu.capacity_bytes, multi_processor_count=100
+            name=NAME, total_memory=gpu.capacity_bytes, multi_processor_count=100, uuid=uuid
         ),
     }
     for name, function in functions.items():
@@ -67,4 +76,5 @@ def install(gpu: VirtualGpu, patch: pytest.MonkeyPatch) -> None:
     clock = gpu.clock
     patch.setattr(time, "perf_counter_ns", clock)
     patch.setattr(time, "perf_counter", lambda: clock() / 1e9)
+    patch.setattr(time, "monotonic", lambda: clock() / 1e9)
     patch.setattr(time, "sleep", lambda seconds: clock.pass_ms(1e3 * seconds))

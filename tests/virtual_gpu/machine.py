@@ -1,0 +1,320 @@
+"""Whole runs: the real session, search, conductor, windows and sampler on a virtual GPU.
+
+What stands in is the thin edge: the process of the script, `torch.cuda`, the profiler, the kernel's
+counters of this process, the clock.
+
+PyTorch's own out-of-tree accelerator (`torch_openreg`) does not serve: it is neither in the wheel
+nor on PyPI, only in PyTorch's repository; its kernels run on the CPU in real time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from batchadvisor.probes import conductor as conducting
+from batchadvisor.probes.faults import is_out_of_memory, memory_is_short
+from batchadvisor.probes.gpus_in_use import MemoryLimit
+from batchadvisor.probes.messages import Found, Progress, Raised, Result, decode_to_worker
+from batchadvisor.probes.step_evidence import Reading
+from batchadvisor.probes.supervisor import over
+from batchadvisor.probes.turns import TurnsWindow
+from batchadvisor.probes.window import Window
+from batchadvisor.records import Goal, Profile, RunRecord, Trial
+from batchadvisor.reports.progress import NullDisplay
+from batchadvisor.session import counters as counting
+from batchadvisor.session import run as running
+from batchadvisor.session.options import RunOptions
+from batchadvisor.session.run import Run, RunResult
+from batchadvisor.session.store import RunStore
+from batchadvisor.session.workers import Workers
+
+from ..on_paper import discovery_of, loader_of
+from .device import VirtualGpu
+from .driver import drive, sampler_on
+from .script import Loop, Script
+from .tape import Tape
+from .torch_cuda import install
+
+SETUP_MS = 3000.0
+UUID = "00000000-1111-2222-3333-444444444444"
+"""As the stand-in for NVML calls its first GPU."""
+
+
+class Parked(BaseException):
+    """The worker waits for its next order."""
+
+
+class Line:
+    """Both ends of the pipe; what goes through it is encoded as between two processes."""
+
+    def __init__(self, on_progress: Callable[[Progress], None]) -> None:
+        self.orders: list[bytes] = []
+        self.found: Found | None = None
+        self.result: Result | None = None
+        self._on_progress = on_progress
+
+    def send(self, message: Any) -> None:
+        message = msgspec.json.decode(msgspec.json.encode(message), type=type(message))
+        if isinstance(message, Progress):
+            self._on_progress(message)
+        elif isinstance(message, Found):
+            self.found = message
+        elif isinstance(message, Result):
+            self.result = message
+
+    def receive_line(self) -> bytes:
+        if not self.orders:
+            raise Parked
+        decode_to_worker(self.orders[0])
+        return self.orders.pop()
+
+
+class Profiler:
+    """Stands in for torch.profiler: the trace is what the machine takes down."""
+
+    def __init__(self, gpu: VirtualGpu, blocks: int, path: Path, folder: Path, schedule: Any):
+        self._gpu, self._path, self._folder = gpu, path, folder
+        self._before, self._active = sum(schedule[:2]), schedule[2]
+        self._tape = Tape(blocks)
+        self._num_steps = 0
+
+    def start(self) -> None:
+        self._gpu.clock.pass_ms(800)  # the first start of CUPTI
+        self._gpu.tape = self._tape  # warm-up steps are taken down and left out
+        self._mark()
+
+    def step(self) -> bool:
+        self._num_steps += 1
+        self._mark()
+        return self._num_steps == self._before + self._active
+
+    def finish(self) -> Profile:
+        self._gpu.synchronize()
+        self.abandon()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._tape.write(self._path)
+        return Profile(trace=str(self._path.relative_to(self._folder)), num_steps=self._active)
+
+    def abandon(self) -> None:
+        self._gpu.tape = None
+
+    def _mark(self) -> None:
+        if self._num_steps >= self._before:
+            last = self._num_steps == self._before + self._active
+            self._tape.step(self._gpu.clock.now_ns, last=last)
+
+
+class Evidence:
+    """The kernel's counters of this process: the virtual host is disturbed by nobody."""
+
+    def __init__(self, **_: Any) -> None:
+        self.unavailable: dict[str, str] = {}
+
+    def renew(self) -> None:
+        pass
+
+    def read(self) -> Reading:
+        return Reading({1: 0}, 0.0, None, 0, 0.0, 0.0)
+
+    def close(self) -> None:
+        pass
+
+
+class Quiet:
+    """Nothing happens around a trial."""
+
+    def __init__(self, _: int) -> None:
+        pass
+
+    def causes(self, _: Any) -> tuple[()]:
+        return ()
+
+
+class Store(RunStore):
+    """A run's folder without event files, which ask for advice after every trial."""
+
+    problem = ""
+
+
+class Worker:
+    """Stands in for a worker process: the real conductor and a planted loop, in this one."""
+
+    versions = None
+
+    def __init__(self, machine: Machine, order: Any, on_progress: Callable[[Progress], None]):
+        self.order = order
+        self.pid = os.getpid()
+        self.files: list[Any] = []
+        self._machine = machine
+        self._size = machine.script.native
+        self._line = Line(on_progress)
+        self._loop: Loop | None = None
+        self._conductor = conducting.Conductor(self._line, order, tuple)  # type: ignore[arg-type]
+        self._conductor.ask = self._conductor.resize = self._ask
+        self._hold: Callable[[], None] = lambda: None
+        if order.memory_limit_bytes is not None:
+            self._hold = MemoryLimit(order.memory_limit_bytes).hold
+
+    def _ask(self, size: int) -> None:
+        self._size = size
+
+    def discover(self, _until_s: float | None = None) -> Any:
+        """Three steps of the script's own size, or smaller ones."""
+        machine, clock = self._machine, self._machine.gpu.clock
+        script = machine.script
+        self._size = min(script.native, self.order.batch_cap or script.native)
+        began_ns = clock.now_ns
+        clock.pass_ms(SETUP_MS)
+        step_ns = 0
+        try:
+            self._loop = Loop(script, machine.gpu)
+            self._hold()
+            for _ in range(3):
+                fetched_ns = clock.now_ns
+                self._loop.fetch(self._size)
+                self._loop.step(self._size)
+                step_ns = clock.now_ns - fetched_ns
+        except RuntimeError as error:
+            raise self._gone(error) from None
+        found = discovery_of(
+            native=script.native,
+            loader=loader_of(1_000_000, batch_size=script.native),
+            setup_s=(clock.now_ns - began_ns) / 1e9,
+            native_step_s=step_ns / 1e9,
+        )
+        self._until_parked(lambda: self._conductor.found(found, torch.device("cuda:0")))
+        assert self._line.found is not None
+        return self._line.found.discovery, self._line.found.device
+
+    @property
+    def in_use(self) -> tuple[Any, ...]:
+        """The GPUs of the process, as it told them."""
+        return () if self._line.found is None else self._line.found.in_use
+
+    def run(self, order: Any) -> tuple[Trial, Any]:
+        """One trial."""
+        self._line.orders.append(msgspec.json.encode(order))
+        self._line.result = None
+        try:
+            self._until_parked(self._trial)
+        except RuntimeError as error:
+            raise self._gone(error) from None
+        assert self._line.result is not None
+        return self._line.result.trial, self._line.result.steps
+
+    def _trial(self) -> None:
+        loop, machine = self._loop, self._machine
+        assert loop is not None
+        self._conductor._next()
+        while True:
+            size = self._size
+            machine.before_step()
+            wait_s = loop.fetch(size)
+            self._conductor.arrived(size, "shape", wait_s, primary=True)
+            loop.step(size)
+            self._conductor.boundary()
+
+    def _gone(self, error: RuntimeError) -> Exception:
+        short = memory_is_short()
+        return over(
+            Raised(
+                kind=type(error).__name__,
+                text=str(error),
+                traceback="",
+                out_of_memory=is_out_of_memory(error, short=short),
+            )
+        )
+
+    def end(self) -> None:
+        self._machine.gpu.new_process()
+
+    @staticmethod
+    def _until_parked(act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Parked:
+            return
+
+
+class Machine:
+    """A virtual GPU in the place of the real one, for one run after the other.
+
+    Args:
+        at: what happens around the script, by second of the virtual clock, once each.
+    """
+
+    def __init__(
+        self,
+        gpu: VirtualGpu,
+        script: Script,
+        patch: pytest.MonkeyPatch,
+        stub: Any,
+        *,
+        uuid: str = UUID,
+        at: dict[float, Callable[[VirtualGpu], None]] | None = None,
+    ) -> None:
+        self.gpu, self.script = gpu, script
+        self._at = dict(sorted((at or {}).items()))
+        install(gpu, patch, uuid=uuid)
+        drive(stub, gpu)
+        for window in (Window, TurnsWindow):
+            patch.setitem(window.__init__.__kwdefaults__, "clock", lambda: gpu.clock() / 1e9)
+        patch.setattr(conducting, "EvidenceReader", Evidence)
+        patch.setattr(conducting, "Surroundings", Quiet)
+        patch.setattr(conducting, "TraceProfiler", self._profiler)
+        patch.setattr(counting, "NvmlSampler", sampler_on(gpu.clock))
+        patch.setattr(running, "workers_for", self._workers)
+        patch.setattr(running, "EventStore", Store)
+        patch.setattr(os, "fsync", lambda _: None)
+
+    def before_step(self) -> None:
+        """What was planted for a time that has come."""
+        while self._at and next(iter(self._at)) * 1e9 <= self.gpu.clock.now_ns:
+            self._at.pop(next(iter(self._at)))(self.gpu)
+
+    def run(self, folder: Path, *, limit_bytes: int | None = None, **goal: Any) -> RunResult:
+        """A whole run of the script.
+
+        Args:
+            limit_bytes: as `--memory-limit`.
+        """
+        (folder / "train.py").write_text("")
+        options = RunOptions(
+            script=str(folder / "train.py"),
+            goal=Goal(**goal),
+            memory_limit_bytes=limit_bytes,
+            output=folder / "out",
+        )
+        with Run(options, NullDisplay()) as one:
+            return one.search()
+
+    def _profiler(
+        self, path: Path, folder: Path, _: str, schedule: Any, *, with_stack: bool
+    ) -> Profiler:
+        return Profiler(self.gpu, self.script.blocks, path, folder, schedule)
+
+    def _workers(self, options: Any, target: Any, journal: Any, display: Any, _: Any) -> Workers:
+        machine = self
+
+        class VirtualWorkers(Workers):
+            may_stand_by = False
+
+            def _spawn(self) -> Any:
+                number = self._journal.record.num_workers_started
+                self._journal.change(num_workers_started=number + 1)
+                worker: Any = Worker(machine, self._order(number), self._on_progress)
+                self.current = worker
+                return worker
+
+        return VirtualWorkers(options, target, journal, display)
+
+
+def timed(record: RunRecord) -> list[Trial]:
+    """Trials that timed one size."""
+    return [one for one in record.trials if one.ran and one.step_s is not None]
