@@ -53,6 +53,7 @@ def evidence_of(check: LossCheck | None) -> tuple[Evidence, ...]:
     """The numbers that tell the reduction; none where it was not told."""
     if check is None or check.reduction is None:
         return ()
+    value, metric = check.ratio, "gradient over a mean of its halves'"
     if check.reduction == "contrastive":
-        return (Evidence(metric="share of a gradient that halves do not make", value=check.apart),)
-    return (Evidence(metric="gradient over the mean of its halves'", value=check.ratio),)
+        value, metric = check.apart, "share of a gradient that halves do not make"
+    return () if value is None else (Evidence(metric=metric, value=value),)

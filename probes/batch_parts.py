@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -54,6 +55,14 @@ def _part(value: Any, path: Path, carriers: Mapping[Path, int], wanted: slice) -
         ]
         kind: Any = type(value)
         return kind(*listed) if hasattr(kind, "_fields") else kind(listed)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {
+            name: _part(one, (*path, ("attribute", name)), carriers, wanted)
+            for name, one in vars(value).items()
+        }
+        made = copy.copy(value)
+        vars(made).update(fields)
+        return made
     if isinstance(value, PackedSequence) or hasattr(value, "__dict__"):
         raise CannotCutError(OWN_KIND)
     return copy.deepcopy(value)

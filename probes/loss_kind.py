@@ -56,26 +56,26 @@ def loss_of(
             reason=f"two gradients of the same batch differ by {noise:.0%}, as where a step draws "
             "random numbers",
         )
-    halves = products[AGAIN][FIRST] + products[AGAIN][SECOND]
-    # The second gradient of the batch weighs both sides alike: noise cancels in the ratio.
-    ratio = 2 * products[AGAIN][WHOLE] / halves if halves > 0 else None
-    apart = _left_over(products) / size
+    parts = _parts(products)
+    ratio = sum(parts)
+    apart = _length(products, (1.0, 0.0, -parts[0], -parts[1])) / size
     check = replace(check, noise=noise, ratio=ratio, apart=apart)
     if apart <= EXACT + 2 * noise:
-        return _by_ratio(check, ratio)
+        return _by_ratio(check, ratio, noise)
     if apart <= APART + 3 * noise:
         return replace(check, reason=f"{_share(apart)}, which may be rounding or noise")
     return _by_outputs(check, _share(apart), outputs)
 
 
-def _by_ratio(check: LossCheck, ratio: float | None) -> LossCheck:
+def _by_ratio(check: LossCheck, ratio: float, noise: float) -> LossCheck:
+    # Noise in the halves, with twice the variance, makes their parts look smaller.
+    low = 1 - RATIO - 2 * noise**2
     kinds: tuple[tuple[float, Loss], ...] = ((1.0, "mean"), (2.0, "sum"))
     for wanted, kind in kinds:
-        if ratio is not None and abs(ratio - wanted) <= RATIO * wanted:
+        if low <= ratio / wanted <= 1 + RATIO:
             return replace(check, reduction=kind)
-    shown = "no" if ratio is None else f"{ratio:.2f}"
     return replace(
-        check, reason=f"the gradient of a batch is {shown} times the mean of those of its halves"
+        check, reason=f"the gradient of a batch is {ratio:.2f} times a mean of those of its halves"
     )
 
 
@@ -105,25 +105,21 @@ def _length(products: Sequence[Sequence[float]], parts: Sequence[float]) -> floa
     return sqrt(max(0.0, square))
 
 
-def _left_over(products: Sequence[Sequence[float]]) -> float:
-    """Length of what is left of the batch's gradient after the best combination of the halves'.
+def _parts(products: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """What of the halves' gradients the batch's is made of, as far as it is.
 
     Least squares with two unknowns. Halves that point the same way leave one of them open: then
     equal parts are taken.
     """
-    first, second, both = (
-        products[FIRST][FIRST],
-        products[SECOND][SECOND],
-        products[FIRST][SECOND],
-    )
+    first, second = products[FIRST][FIRST], products[SECOND][SECOND]
+    both = products[FIRST][SECOND]
     one, two = products[WHOLE][FIRST], products[WHOLE][SECOND]
     determinant = first * second - both * both
-    if determinant <= 1e-9 * first * second:
-        equal = (one + two) / (first + second + 2 * both)
-        parts = (equal, equal)
-    else:
-        parts = (
+    if determinant > 1e-9 * first * second:
+        return (
             (one * second - two * both) / determinant,
             (two * first - one * both) / determinant,
         )
-    return _length(products, (1.0, 0.0, -parts[0], -parts[1]))
+    length = first + second + 2 * both
+    equal = (one + two) / length if length > 0 else 0.0
+    return equal, equal

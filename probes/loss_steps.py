@@ -7,6 +7,7 @@ they are accumulated, unscaled or clipped; a common factor cancels.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -153,9 +154,8 @@ class LossSteps:
         whole, half = self._num_samples, self._num_samples // 2
         kept = part_of(batch, carriers, 0, whole)
         bounds = {WHOLE: (0, whole), FIRST: (0, half), SECOND: (half, whole), AGAIN: (0, whole)}
-        self._cut = {
-            part: lambda ends=ends: part_of(kept, carriers, *ends) for part, ends in bounds.items()
-        }
+        cut = functools.partial(part_of, kept, carriers)
+        self._cut = {part: functools.partial(cut, *ends) for part, ends in bounds.items()}
 
     def _read(self) -> None:
         """Keeps the gradient of the step that ended. Waits for the device."""

@@ -280,8 +280,8 @@ class LossCheck(Record, frozen=True, kw_only=True):
         reduction: `None` where it cannot be told.
         reason: why; empty where it is told.
         num_samples: of the batch; `None` where no step was made.
-        ratio: the batch's gradient over the mean of those of its halves: 1 under a mean, 2 under a
-            sum.
+        ratio: the batch's gradient over a mean of those of its halves, whose weights are those that
+            fit best: 1 under a mean, 2 under a sum.
         apart: share of the batch's gradient that no combination of those of its halves makes.
         noise: share by which two gradients of the same batch differ.
     """

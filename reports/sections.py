@@ -213,7 +213,7 @@ def _loss(check: LossCheck) -> str:
     }[check.reduction]
     return (
         f"{what} (measured: the gradient of {check.num_samples} samples is {check.ratio:.2f} times "
-        "the mean of those of its halves)."
+        "a mean of those of its halves)."
     )
 
 
