@@ -41,28 +41,28 @@ def _part(value: Any, path: Path, carriers: Mapping[Path, int], wanted: slice) -
         return (value if axis is None else value[whole * axis + (wanted,)]).detach().clone()
     if axis is not None:  # a list of samples, or an array
         return copy.deepcopy(value[wanted])
-    if isinstance(value, Mapping):
-        parts = {
-            key: _part(one, (*path, ("item", key)), carriers, wanted) for key, one in value.items()
-        }
-        made = copy.copy(value)
-        for key, one in parts.items():
-            made[key] = one  # type: ignore[index]
-        return made
+    if isinstance(value, Mapping) or _is_dataclass(value):
+        return _of_names(value, path, carriers, wanted)
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, PackedSequence)):
         listed = [
             _part(one, (*path, ("item", key)), carriers, wanted) for key, one in enumerate(value)
         ]
         kind: Any = type(value)
         return kind(*listed) if hasattr(kind, "_fields") else kind(listed)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {
-            name: _part(one, (*path, ("attribute", name)), carriers, wanted)
-            for name, one in vars(value).items()
-        }
-        made = copy.copy(value)
-        vars(made).update(fields)
-        return made
     if isinstance(value, PackedSequence) or hasattr(value, "__dict__"):
         raise CannotCutError(OWN_KIND)
     return copy.deepcopy(value)
+
+
+def _is_dataclass(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _of_names(value: Any, path: Path, carriers: Mapping[Path, int], wanted: slice) -> Any:
+    """A mapping, or a dataclass, with other values."""
+    kind = "item" if isinstance(value, Mapping) else "attribute"
+    made = copy.copy(value)
+    held: Any = made if isinstance(value, Mapping) else vars(made)
+    for name, one in list(held.items()):
+        held[name] = _part(one, (*path, (kind, name)), carriers, wanted)
+    return made

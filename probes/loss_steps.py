@@ -100,6 +100,9 @@ class LossSteps:
             except CannotCutError as error:
                 self._reason = str(error)
                 return batch
+            except Exception as error:  # noqa: BLE001  a batch of whatever kind; no fault of the script
+                self._reason = f"a batch cannot be cut: {type(error).__name__}: {error}"
+                return batch
         self._num_batches += 1
         part = self._part
         half = self._num_samples // 2

@@ -1,13 +1,14 @@
 """The steps that show how a loss reduces a batch, in loops of many kinds."""
 
 import copy
+from types import MappingProxyType
 
 import pytest
 import torch
-import torch.nn.functional as F
 from batchadvisor.probes.gauge import BatchGauge
 from batchadvisor.probes.loss_steps import MAX_STRAYS, NO_TIME, PLAN, REPEATS, LossSteps
 from torch import nn
+from torch.nn.functional import cross_entropy, normalize
 
 SAMPLES = 24
 
@@ -56,11 +57,11 @@ class Loop:
 
 
 def mean(model, x, y):
-    return F.cross_entropy(model(x), y)
+    return cross_entropy(model(x), y)
 
 
 def total(model, x, y):
-    return F.cross_entropy(model(x), y, reduction="sum")
+    return cross_entropy(model(x), y, reduction="sum")
 
 
 def over_a_constant(model, x, y):
@@ -68,21 +69,21 @@ def over_a_constant(model, x, y):
 
 
 def weighed(model, x, y):
-    return F.cross_entropy(model(x), y, weight=torch.tensor([1.0, 2.0, 9.0, 0.5]))
+    return cross_entropy(model(x), y, weight=torch.tensor([1.0, 2.0, 9.0, 0.5]))
 
 
 def infonce(model, x, _):
-    left, right = (F.normalize(model(one), dim=1) for one in (x, x.sin()))
-    return F.cross_entropy(left @ right.T / 0.1, torch.arange(len(x)))
+    left, right = (normalize(model(one), dim=1) for one in (x, x.sin()))
+    return cross_entropy(left @ right.T / 0.1, torch.arange(len(x)))
 
 
 def two_views(model, x, _):
     """SimCLR's: both views in one batch, each sample against all others."""
-    z = F.normalize(model(torch.cat((x + 0.1, x - 0.1))), dim=1)
+    z = normalize(model(torch.cat((x + 0.1, x - 0.1))), dim=1)
     num = len(x)
     alike = (z @ z.T / 0.2).masked_fill(torch.eye(2 * num, dtype=torch.bool), -1e9)
     pairs = torch.cat((torch.arange(num) + num, torch.arange(num)))
-    return F.cross_entropy(alike, pairs)
+    return cross_entropy(alike, pairs)
 
 
 def root(model, x, y):
@@ -91,7 +92,7 @@ def root(model, x, y):
 
 
 def changes_its_batch(model, x, y):
-    return F.cross_entropy(model(x.mul_(0.5).add_(1)), y)
+    return cross_entropy(model(x.mul_(0.5).add_(1)), y)
 
 
 @pytest.mark.parametrize(
@@ -308,6 +309,14 @@ class TestRefused:
                 return super().fetch(size)
 
         self.run(f"no batch of {SAMPLES} samples came", kind=Short)
+
+    def test_batches_of_a_kind_that_nobody_foresaw(self):
+        loop = Loop(mean)
+        batch = {"x": MappingProxyType({"y": loop.batch[0]})}
+        assert loop.steps.hand(batch, SAMPLES, loop.gauge) is batch
+        assert loop.steps.over
+        loop.steps.close()
+        assert loop.steps.result().reason.startswith("a batch cannot be cut: TypeError: ")
 
     def test_no_time(self):
         times = iter(range(0, 1000, 10))
