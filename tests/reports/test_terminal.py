@@ -280,23 +280,31 @@ def test_a_harmful_tail_stands_once():
     [
         (
             LossCheck(reduction="mean", num_samples=40, ratio=1.0, apart=1e-7, noise=0.0),
-            "The loss is a mean over the batch (measured: the gradient of 40 samples is 1.00 times "
-            "a mean of those of its halves).",
+            (
+                "The loss is a mean over the batch (measured: the gradient of 40 samples is 1.00 "
+                "times a mean of those of its halves)."
+            ),
         ),
         (
             LossCheck(reduction="sum", num_samples=40, ratio=1.998, apart=1e-7, noise=0.01),
-            "The loss is a sum over the batch, so that a short one weighs no sample more (measured:"
-            " the gradient of 40 samples is 2.00 times a mean of those of its halves).",
+            (
+                "The loss is a sum over the batch, so that a short one weighs no sample more "
+                "(measured: the gradient of 40 samples is 2.00 times a mean of those of its halves)."
+            ),
         ),
         (
             LossCheck(reduction="contrastive", num_samples=40, ratio=1.1, apart=0.31, noise=0.0),
-            "The loss compares the samples of a batch (measured: 31% of the gradient of 40 samples "
-            "is not made by those of its halves).",
+            (
+                "The loss compares the samples of a batch (measured: 31% of the gradient of 40 "
+                "samples is not made by those of its halves)."
+            ),
         ),
         (
             LossCheck(reason="no optimizer stepped"),
-            "Whether the loss is a mean or a sum is not known, a mean is taken: no optimizer "
-            "stepped.",
+            (
+                "Whether the loss is a mean or a sum is not known, a mean is taken: no optimizer "
+                "stepped."
+            ),
         ),
     ],
 )
