@@ -5,7 +5,7 @@ Which size is chosen does not hang on it: it is measured when the search is over
 
 from __future__ import annotations
 
-from ..records import Discovery, Evidence, Loss, LossCheck, RunRecord
+from ..records import Advice, Discovery, Evidence, Loss, LossCheck, RunRecord
 from .tail import pipeline_of, unknown_reason
 from .tails.sweeps import row_of
 
@@ -47,6 +47,16 @@ def samples_to_halve(record: RunRecord, batch_size: int) -> int | LossCheck:
     if batch_size < LEAST:
         return LossCheck(reason=f"a batch of {batch_size} is too small to be halved")
     return min(batch_size, MOST) // 2 * 2
+
+
+def step_s_at_most(advice: Advice, num_samples: int) -> float:
+    """Seconds that a step of so many samples takes at most: 0 where no step was timed."""
+    times = [
+        choice.step_s.median
+        for choice in advice.sizes
+        if choice.batch_size >= num_samples and choice.step_s is not None
+    ]
+    return min(times, default=0.0)
 
 
 def evidence_of(check: LossCheck | None) -> tuple[Evidence, ...]:

@@ -29,6 +29,9 @@ MIXED = 0.02
 
 WHOLE, AGAIN, FIRST, SECOND = range(4)
 """Order of the gradients in a matrix of their inner products."""
+PLAN = (WHOLE, FIRST, SECOND, AGAIN)
+REPEATS = 2
+"""Steps on each; the last counts. A script that fetches a batch ahead is one step behind."""
 
 
 def loss_of(

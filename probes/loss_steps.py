@@ -22,12 +22,9 @@ from torch.optim.optimizer import (
 from ..records import LossCheck
 from .batch_parts import CannotCutError, part_of
 from .gauge import BatchGauge
-from .loss_kind import AGAIN, FIRST, SECOND, WHOLE, loss_of
+from .loss_kind import AGAIN, FIRST, PLAN, REPEATS, SECOND, WHOLE, loss_of
 from .loss_outputs import Output, OutputWatch
 
-PLAN = (WHOLE, FIRST, SECOND, AGAIN)
-REPEATS = 2
-"""Steps on each; the last counts. A script that fetches a batch ahead is one step behind."""
 MAX_STRAYS = 16
 """Batches of another size that are let through before it is given up."""
 MAX_VALUES = 1 << 22

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from ..advisor.advise import advise
 from ..advisor.cost import OVERRUN
-from ..advisor.loss import matters, samples_to_halve
+from ..advisor.loss import matters, samples_to_halve, step_s_at_most
 from ..probes.hearing import TimeOver
+from ..probes.loss_kind import PLAN, REPEATS
 from ..probes.supervisor import Worker, WorkerGone
 from ..records import LossCheck
 from .journal import Journal
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 MAX_LOSS_S = 20.0
 MIN_LOSS_S = 0.5
 """It takes at most so long, and is not begun where less is left of the budget."""
+NUM_STEPS = REPEATS * len(PLAN)
 NO_TIME = "no time was left for it"
 
 
@@ -27,7 +29,8 @@ def measure_loss(workers: Workers, journal: Journal) -> None:
     Nothing that was measured before changes, and no failure here is one of the run.
     """
     record = journal.record
-    recommended = advise(record).recommended
+    advice = advise(record)
+    recommended = advice.recommended
     if recommended is None or record.discovery is None:
         return
     size = recommended.batch_size
@@ -35,8 +38,14 @@ def measure_loss(workers: Workers, journal: Journal) -> None:
         return
     wanted = samples_to_halve(record, size)
     left_s = OVERRUN * record.goal.budget_s - journal.search_s
+    limit_s = min(MAX_LOSS_S, left_s)
     if isinstance(wanted, int):
-        wanted = _measured(workers, wanted, min(MAX_LOSS_S, left_s))
+        needed_s = NUM_STEPS * step_s_at_most(advice, wanted)
+        wanted = (
+            LossCheck(reason=NO_TIME)
+            if limit_s < max(MIN_LOSS_S, needed_s)
+            else _measured(workers, wanted, limit_s)
+        )
     journal.change(loss=wanted)
 
 
@@ -44,8 +53,6 @@ def _measured(workers: Workers, num_samples: int, limit_s: float) -> LossCheck:
     worker = workers.current
     if not isinstance(worker, Worker):
         return LossCheck(reason="the script's process had ended by then")
-    if limit_s < MIN_LOSS_S:
-        return LossCheck(reason=NO_TIME)
     try:
         return worker.run_loss(num_samples, limit_s)
     except TimeOver:

@@ -3,7 +3,15 @@
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.loss import LEAST, MOST, evidence_of, loss_of, matters, samples_to_halve
+from batchadvisor.advisor.loss import (
+    LEAST,
+    MOST,
+    evidence_of,
+    loss_of,
+    matters,
+    samples_to_halve,
+    step_s_at_most,
+)
 from batchadvisor.advisor.tail import has_harmful_tail
 from batchadvisor.records import Discovery, Distribution, LossCheck, TailCheck
 
@@ -131,6 +139,14 @@ class TestSamplesToHalve:
 
     def test_a_batch_that_has_no_halves(self):
         assert self.wanted(3).reason == "a batch of 3 is too small to be halved"
+
+    def test_the_time_of_a_step_of_that_size(self):
+        trials = numbered(*(trial_of(n, n / 100) for n in (16, 64, 128)))
+        advice = advise(record_of(trials, discovery=discovery_of(64, 6409)))
+        assert [step_s_at_most(advice, n) for n in (10, 58, 128)] == pytest.approx(
+            [0.16, 0.64, 1.28]
+        )
+        assert step_s_at_most(advise(record_of(numbered(trial_of(64)))), 58) == 0
 
     def test_several_loaders(self):
         both: Discovery = msgspec.structs.replace(

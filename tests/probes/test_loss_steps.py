@@ -6,7 +6,8 @@ from types import MappingProxyType
 import pytest
 import torch
 from batchadvisor.probes.gauge import BatchGauge
-from batchadvisor.probes.loss_steps import MAX_STRAYS, NO_TIME, PLAN, REPEATS, LossSteps
+from batchadvisor.probes.loss_kind import PLAN, REPEATS
+from batchadvisor.probes.loss_steps import MAX_STRAYS, NO_TIME, LossSteps
 from torch import nn
 from torch.nn.functional import cross_entropy, normalize
 

@@ -289,7 +289,8 @@ def test_a_harmful_tail_stands_once():
             LossCheck(reduction="sum", num_samples=40, ratio=1.998, apart=1e-7, noise=0.01),
             (
                 "The loss is a sum over the batch, so that a short one weighs no sample more "
-                "(measured: the gradient of 40 samples is 2.00 times a mean of those of its halves)."
+                "(measured: the gradient of 40 samples is 2.00 times a mean of those of its "
+                "halves)."
             ),
         ),
         (
