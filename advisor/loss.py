@@ -38,8 +38,11 @@ def samples_to_halve(record: RunRecord, batch_size: int) -> int | LossCheck:
     """
     discovery = record.discovery
     several = record.distribution is not None and record.distribution.world_size > 1
-    if discovery is None or discovery.door != "loader":
-        return LossCheck(reason="no DataLoader of the script feeds the steps")
+    if discovery is None:
+        return LossCheck(reason="the training loop was not found")
+    if discovery.door != "loader":
+        reason = f"no batch can be halved where sizes go in by another door ({discovery.door})"
+        return LossCheck(reason=reason)
     if several or discovery.num_ranks > 1 or discovery.num_replicas > 1:
         return LossCheck(reason="the script trains on several ranks")
     if sum(loader.trains for loader in discovery.loaders) > 1:

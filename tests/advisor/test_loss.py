@@ -125,8 +125,8 @@ class TestSamplesToHalve:
     @pytest.mark.parametrize(
         ("changes", "reason"),
         [
-            ({"discovery": discovery_of(door="template")}, "no DataLoader"),
-            ({"discovery": discovery_of(door="keras")}, "no DataLoader"),
+            ({"discovery": discovery_of(door="template")}, "another door (template)"),
+            ({"discovery": discovery_of(door="keras")}, "another door (keras)"),
             ({"discovery": discovery_of(num_replicas=2)}, "several ranks"),
             ({"discovery": discovery_of(num_ranks=2)}, "several ranks"),
             ({"distribution": Distribution(world_size=2, launcher="torchrun")}, "several ranks"),
