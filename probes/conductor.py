@@ -64,7 +64,7 @@ from .swallowed import Witness
 from .turns import TurnsWindow
 from .window import Window, WindowProfiler
 
-Handed = Callable[[Any, "int | None", BatchGauge], Any]
+Handed = Callable[[Any, int | None, BatchGauge], Any]
 """A batch, its samples and what knows where it carries them, to what the script gets instead."""
 PROFILE_BELOW = 0.90
 """Share of the capacity above which a trial is not profiled."""

@@ -173,7 +173,7 @@ class LossSteps:
                 num = -(-parameter.numel() // self._strides[number])
                 parts.append(torch.zeros(num, dtype=torch.float64))
             else:
-                parts.append(seen.double().cpu() / passes)
+                parts.append(seen.cpu().double() / passes)
         self._gradients[self._part] = torch.cat(parts)
         self._outputs[self._part] = self._watch.take()
 
