@@ -14,6 +14,7 @@ from ..records import (
     Advice,
     Choice,
     Goal,
+    LossCheck,
     MemoryLaw,
     RunRecord,
     Spread,
@@ -44,6 +45,7 @@ from .facts import (
 from .findings import by_severity, findings_of
 from .knee import fastest
 from .laws import fit_memory, fit_time
+from .loss import loss_of, matters
 from .observed import with_observed
 from .own_size import Decision, against_own, standing
 from .reasons import change, headline, reason
@@ -128,6 +130,7 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
             ]
         ),
         scaling=scaling,
+        loss_check=_loss_check(record, chosen),
         unavailable=unavailable,
     )
     return with_observed(record, advice)
@@ -289,6 +292,7 @@ def _tail(
     tail = tail_of(
         record.discovery,
         size,
+        loss=loss_of(record),
         largest=cap,
         predict=None if time_law is None else time_law.samples_per_s,
     )
@@ -296,6 +300,13 @@ def _tail(
         unavailable["tail"] = tail
         return None
     return tail
+
+
+def _loss_check(record: RunRecord, size: int | None) -> LossCheck | None:
+    """What was measured of the loss, where the end of the epoch depends on it at this size."""
+    if record.discovery is None or size is None or not matters(record.discovery, size):
+        return None
+    return record.loss
 
 
 _NOT_EXECUTED = ("interrupted", "script_ended")

@@ -10,6 +10,7 @@ from ..records import (
     CleanSize,
     Discovery,
     Layout,
+    Loss,
     ModelFacts,
     Pipeline,
     RunRecord,
@@ -25,8 +26,12 @@ SCRIPTS_OWN = frozenset(("accumulation.tail",))
 """Cases that depend on how the script's loop divides its loss, which nobody saw."""
 
 
-def pipeline_of(discovery: Discovery, batch_size: int) -> Pipeline:
-    """The input pipeline of a script, as far as it was seen, at one batch size a rank."""
+def pipeline_of(discovery: Discovery, batch_size: int, loss: Loss = "mean") -> Pipeline:
+    """The input pipeline of a script, as far as it was seen, at one batch size a rank.
+
+    Args:
+        loss: how it reduces a batch; a mean where nobody measured it.
+    """
     loader, norms = discovery.primary, discovery.norm_layers
     optimizers = {one.name for one in discovery.optimizers if one.trains}
     pipeline = Pipeline(
@@ -46,6 +51,7 @@ def pipeline_of(discovery: Discovery, batch_size: int) -> Pipeline:
             instance_norm_values=None if norms is None else norms.instance_norm_values,
             optimizer=optimizers.pop() if len(optimizers) == 1 else None,
             compiled="default" if discovery.compiled else None,
+            loss=loss,
         ),
     )
     return _shared(pipeline, discovery)
@@ -175,18 +181,20 @@ def tail_of(
     discovery: Discovery,
     batch_size: int,
     *,
+    loss: Loss = "mean",
     largest: int | None = None,
     predict: Callable[[int], float] | None = None,
 ) -> Tail | str:
     """The layout of the epoch's end, or why it is unknown.
 
     Args:
+        loss: as in `pipeline_of`.
         largest, predict: as in `nearest_clean` of the engine.
     """
     reason = unknown_reason(discovery, batch_size)
     if reason:
         return reason
-    pipeline = pipeline_of(discovery, batch_size)
+    pipeline = pipeline_of(discovery, batch_size, loss)
     layout = layout_of(pipeline)
     if isinstance(layout, str):
         return layout
@@ -194,7 +202,8 @@ def tail_of(
     known = not discovery.why_steps_unknown
     clean: tuple[CleanSize, ...] = ()
     none = ""
-    if has_harmful_tail(discovery, batch_size):
+    harms = has_harmful_tail(discovery, batch_size, loss)
+    if harms:
         clean = nearest_clean(pipeline, largest=largest, predict=predict)
         none = "" if clean else why_none_clean(pipeline, largest=largest)
     return Tail(
@@ -214,7 +223,7 @@ def tail_of(
         last=layout.last if several else (),
         batches=_by_rank(layout) if several else (),
         duplicates=layout.duplicates,
-        harmful=has_harmful_tail(discovery, batch_size),
+        harmful=harms,
     )
 
 
@@ -224,11 +233,15 @@ def _by_rank(layout: Layout) -> tuple[int, ...]:
     return layout.batches * ranks if len(layout.batches) == 1 else layout.batches
 
 
-def has_harmful_tail(discovery: Discovery, batch_size: int) -> bool:
-    """Whether the epoch's end does harm at this size, or no step is made at all."""
+def has_harmful_tail(discovery: Discovery, batch_size: int, loss: Loss = "mean") -> bool:
+    """Whether the epoch's end does harm at this size, or no step is made at all.
+
+    Args:
+        loss: as in `pipeline_of`. Sizes are chosen before it is measured.
+    """
     if unknown_reason(discovery, batch_size):
         return False
-    pipeline = pipeline_of(discovery, batch_size)
+    pipeline = pipeline_of(discovery, batch_size, loss)
     (row,) = sweep(pipeline, [pipeline.batch_size])
     ids = tuple(one for one in row.ids if one not in SCRIPTS_OWN)
     return not is_clean(msgspec.structs.replace(row, ids=ids))

@@ -17,6 +17,7 @@ from ..records import (
 )
 from ..units import format_measured
 from .facts import ran
+from .loss import evidence_of, loss_of
 from .sizes import MIN_STEPS_AN_EPOCH
 from .tail import SCRIPTS_OWN, layout_at, pipeline_of
 from .tails.engine import findings
@@ -38,17 +39,18 @@ def tail_findings(
 ) -> list[Finding]:
     """Executed first, then by arithmetic, then what the size itself does."""
     discovery = record.discovery
-    found = [] if check is None else _executed(tail, check, _avoided(discovery, batch_size, check))
+    found = [] if check is None else _executed(tail, check, _avoided(record, batch_size, check))
     norms = discovery.norm_layers if discovery is not None else None
     if tail is not None and discovery is not None:
-        found += _foreseen(discovery, batch_size, _near_by(record, tail), check)
+        found += _foreseen(record, discovery, batch_size, _near_by(record, tail), check)
         found += _few_steps(tail)
     found += _small_batch(norms, batch_size)
     return found
 
 
-def _avoided(discovery: Discovery | None, batch_size: int, check: TailCheck) -> str:
+def _avoided(record: RunRecord, batch_size: int, check: TailCheck) -> str:
     """How no step of the executed length is made; each remedy went through the engine."""
+    discovery = record.discovery
     if discovery is None:
         return "unavailable: the training loop was not found."
     if layout_at(discovery, batch_size) is None:
@@ -56,7 +58,7 @@ def _avoided(discovery: Discovery | None, batch_size: int, check: TailCheck) -> 
         if discovery.primary.drop_last:
             return "the loader drops a short batch already; nothing else is known of its end."
         return "DataLoader(..., drop_last=True), if the data are more than one batch."
-    avoiding = fixes_without(pipeline_of(discovery, batch_size), check.num_samples)
+    avoiding = fixes_without(pipeline_of(discovery, batch_size, loss_of(record)), check.num_samples)
     texts = [_code(fix) for fix in avoiding]
     return "; or ".join(texts) or "none of the known remedies avoids this step; mend the step."
 
@@ -101,7 +103,7 @@ def _executed(tail: Tail | None, check: TailCheck, remedy: str) -> list[Finding]
 
 
 def _foreseen(
-    discovery: Discovery, batch_size: int, near_by: str, check: TailCheck | None
+    record: RunRecord, discovery: Discovery, batch_size: int, near_by: str, check: TailCheck | None
 ) -> list[Finding]:
     """The harmful cases of the engine; what was executed and failed is not foretold as well."""
     layout = layout_at(discovery, batch_size)
@@ -110,14 +112,29 @@ def _foreseen(
     crashed = check is not None and check.outcome != "ok"
     norms = discovery.norm_layers
     known = norms is not None and (norms.batch_norm_values is not None or not norms.batch_norm)
+    pipeline = pipeline_of(discovery, batch_size, loss_of(record))
+    by_loss = ("loader.short", "loss.contrastive")
     return [
-        _finding(one, near_by, check, known=known)
-        for one in findings(pipeline_of(discovery, batch_size), layout)
+        _finding(
+            one,
+            near_by,
+            check,
+            known=known,
+            seen=evidence_of(record.loss) if one.id in by_loss else (),
+        )
+        for one in findings(pipeline, layout)
         if one.harmful and not (crashed and one.id == "norm.one-value")
     ]
 
 
-def _finding(one: TailFinding, near_by: str, check: TailCheck | None, *, known: bool) -> Finding:
+def _finding(
+    one: TailFinding,
+    near_by: str,
+    check: TailCheck | None,
+    *,
+    known: bool,
+    seen: tuple[Evidence, ...] = (),
+) -> Finding:
     message, severity = one.message, SEVERITY[one.severity]
     if one.id == "norm.one-value":
         # Where no step showed which layers see maps of one value, it is a guess until executed.
@@ -132,7 +149,7 @@ def _finding(one: TailFinding, near_by: str, check: TailCheck | None, *, known: 
         rule=f"tails.{one.id}",
         severity=severity,  # type: ignore[arg-type]
         message=message,
-        evidence=one.evidence,
+        evidence=(*one.evidence, *seen),
         remedy=_remedy(one, near_by),
     )
 

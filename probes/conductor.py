@@ -22,6 +22,7 @@ from ..records import (
     Door,
     FileTouched,
     InputSize,
+    LossCheck,
     Parallelism,
     TailCheck,
     Trial,
@@ -33,16 +34,20 @@ from .discovery import parts_of, usual_steps
 from .distributed.lockstep import Agreement, LockstepWindow, SteadyProfiler
 from .distributed.pairs import PairWindow
 from .distributed.shapes import ddp_modules, recognise
+from .gauge import BatchGauge
 from .gpus_in_use import devices_of, gpus_in_use
+from .loss_steps import LossSteps
 from .messages import (
     CannotSteer,
     Channel,
     ChannelClosedError,
     Found,
     Lockstep,
+    LossResult,
     PairsResult,
     Progress,
     Result,
+    RunLoss,
     RunPairs,
     RunTrial,
     Touched,
@@ -59,6 +64,8 @@ from .swallowed import Witness
 from .turns import TurnsWindow
 from .window import Window, WindowProfiler
 
+Handed = Callable[[Any, int | None, BatchGauge], Any]
+"""A batch, its samples and what knows where it carries them, to what the script gets instead."""
 PROFILE_BELOW = 0.90
 """Share of the capacity above which a trial is not profiled."""
 
@@ -79,6 +86,8 @@ class Conductor:
         resize: told of every new size while sizes take turns.
         device_known: told of the kind of device that the script trains on.
         parameters: what the optimizers train.
+        replace: told what hands the script another batch than the one it fetched; `None` where
+            nobody can.
     """
 
     def __init__(
@@ -97,6 +106,7 @@ class Conductor:
         self._steps_seen: Counter[int] = Counter()
         self._run: RunTrial | None = None
         self._pairs: PairWindow | None = None
+        self._loss: LossSteps | None = None
         self._agreement: Agreement | None = None
         self._largest_so_far = 0
         self._norms: RunningStatistics | None = None
@@ -111,6 +121,7 @@ class Conductor:
         self.inputs: Callable[[], InputSize | None] = lambda: None
         self.parameters: Callable[[], list[torch.Tensor]] = list
         self.device_known: Callable[[str], None] = lambda _: None
+        self.replace: Callable[[Handed], None] | None = None
 
     @property
     def has_loop(self) -> bool:
@@ -173,6 +184,9 @@ class Conductor:
         if self._pairs is not None:
             self._pair_boundary(self._pairs, parts)
             return
+        if self._loss is not None:
+            self._loss_boundary(self._loss)
+            return
         window = self._window
         if window is None:
             return
@@ -197,6 +211,9 @@ class Conductor:
         Args:
             witness: knows what the script caught meanwhile and kept to itself.
         """
+        if self._loss is not None:
+            self._send(LossResult(check=LossCheck(reason="no optimizer stepped")))
+            _wait_for_the_end()
         if self._run is None:
             self.cannot_steer(f"{num_fetches} batches went in and no optimizer stepped", "")
         assert self._run is not None
@@ -234,6 +251,9 @@ class Conductor:
             self._agreement = Agreement(self._order.lockstep)
         if isinstance(message, RunPairs):
             self._open_pairs(message)
+            return
+        if isinstance(message, RunLoss):
+            self._open_loss(message)
             return
         assert isinstance(message, RunTrial)
         assert self._device is not None
@@ -316,6 +336,31 @@ class Conductor:
         self._pairs = None
         self._send(PairsResult(pairs=pairs.result()))
         self._next()
+
+    def _open_loss(self, order: RunLoss) -> None:
+        reason = "batches cannot be replaced behind this door" if self.replace is None else ""
+        if self.num_ahead:
+            reason = "the script takes its batches several steps ahead"
+        if reason or self.replace is None:
+            self._send(LossResult(check=LossCheck(reason=reason)))
+            self._next()
+            return
+        self.ask(order.batch_size)
+        self._loss = loss = LossSteps(
+            self.parameters(), order.batch_size, time_limit_s=order.time_limit_s
+        )
+        self.replace(loss.hand)
+        self._signs.begin()
+
+    def _loss_boundary(self, loss: LossSteps) -> None:
+        loss.boundary()
+        if not loss.over:
+            if self._signs.due("fitting"):
+                self._send(Progress(phase="fitting", num_steps=loss.num_steps))
+            return
+        loss.close()
+        self._send(LossResult(check=loss.result()))
+        _wait_for_the_end()  # what the script was given meanwhile is no training
 
     def _fits_the_job(self, parallelism: Parallelism) -> bool:
         lockstep, world = self._order.lockstep, parallelism.world_size

@@ -81,6 +81,22 @@ class BatchGauge:
         self._short_cut = _short_cut(path, axis, _leaf(batch, path))
         return length
 
+    def carriers(self, batch: Any, num_samples: int) -> dict[Path, int]:
+        """Parts of the batch that are as long as it has samples, and along which axis.
+
+        A list with an item for each sample is one, along axis 0.
+        """
+        found: dict[Path, int] = {}
+        for (position, axis), length, path in _axes(batch):
+            if length != num_samples:
+                continue
+            if axis == _ITEMS:
+                if isinstance(self._place, tuple):
+                    found[path] = 0
+            elif (position, axis) in self._axes if self._axes else not axis:
+                found.setdefault(path, axis)
+        return found
+
 
 def falls_short(num_samples: int, num_drawn: int) -> bool:
     """Whether a batch can be what a collate function leaves of so many samples.

@@ -18,6 +18,7 @@ from ..records import (
     Door,
     FileTouched,
     LoaderInfo,
+    LossCheck,
     Parallelism,
     RankPairs,
     Trial,
@@ -129,6 +130,18 @@ class RunPairs(Message, frozen=True, kw_only=True):
     time_limit_s: float
 
 
+class RunLoss(Message, frozen=True, kw_only=True):
+    """Make the steps that show how the loss reduces a batch; the last order of a process.
+
+    Attributes:
+        batch_size: of the batch that is halved.
+        time_limit_s: no further step after this long.
+    """
+
+    batch_size: int
+    time_limit_s: float
+
+
 class GoOn(Message, frozen=True):
     """To a process that the script started and that trained nothing: end as you would alone."""
 
@@ -186,6 +199,12 @@ class PairsResult(Message, frozen=True, kw_only=True):
     """The paired steps are made."""
 
     pairs: RankPairs
+
+
+class LossResult(Message, frozen=True, kw_only=True):
+    """The steps on a batch and on its halves are made, or cannot be."""
+
+    check: LossCheck
 
 
 class Progress(Message, frozen=True, kw_only=True):
@@ -296,12 +315,13 @@ FromWorker = (
     | Progress
     | Result
     | PairsResult
+    | LossResult
     | Raised
     | Ended
     | CannotSteer
     | Touched
 )
-ToWorker = WorkOrder | RunTrial | RunPairs | GoOn
+ToWorker = WorkOrder | RunTrial | RunPairs | RunLoss | GoOn
 
 
 class ChannelClosedError(Exception):

@@ -47,11 +47,11 @@ class NormInputs:
     def watch(self) -> None:
         """Puts a hook on every normalisation layer that is alive."""
         self._watched = True
-        self._compiled = _compiles()
+        self._compiled = compiles()
         if self._compiled:
             return
         look = _Look(self._seen)
-        for layer in _alive():
+        for layer in modules_alive():
             if isinstance(layer, _CHECKED):
                 self._hooks.append(layer.register_forward_pre_hook(look))
 
@@ -112,14 +112,15 @@ class _Look:
         return _Look, ()
 
 
-def _alive() -> list[torch.nn.Module]:
+def modules_alive() -> list[torch.nn.Module]:
+    """All modules of this process."""
     # type(), not isinstance(): some proxies answer isinstance by loading what they stand for.
     return [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]
 
 
-def _compiles() -> bool:
+def compiles() -> bool:
     """Whether torch.compile has compiled anything here, a module or a function."""
-    if is_compiled() or any(one.__dict__.get("_compiled_call_impl") for one in _alive()):
+    if is_compiled() or any(one.__dict__.get("_compiled_call_impl") for one in modules_alive()):
         return True
     utils = sys.modules.get("torch._dynamo.utils")
     return utils is not None and utils.counters["frames"]["total"] > 0
@@ -128,7 +129,7 @@ def _compiles() -> bool:
 def _models_of(parameters: Iterable[Any]) -> dict[int, torch.nn.Module]:
     """All modules, by id, of every tree of modules that holds one of these parameters."""
     owned = {id(one) for one in parameters}
-    alive = _alive()
+    alive = modules_alive()
     inner = {id(child) for one in alive for child in one._modules.values() if child is not None}
     found: dict[int, torch.nn.Module] = {}
     for root in alive:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import ctypes
+import functools
 import importlib
 import os
 import runpy
@@ -119,6 +120,7 @@ def _steering(conductor: Any, order: WorkOrder, started_s: float) -> Any:
     )
     steering.worst_case = order.worst_case
     conductor.inputs = steering.inputs
+    conductor.replace = functools.partial(setattr, steering, "handed")
     return steering
 
 

@@ -20,6 +20,7 @@ from .batch_sampler import SteeredBatchSampler
 from .batch_size_source import find_batch_size_source
 from .call_site import user_call_sites
 from .discovery import CycleFinder, Rhythm
+from .gauge import BatchGauge
 from .loaders import LoaderHandle, is_training_fetch
 from .norm_inputs import NormInputs
 from .norms import is_compiled
@@ -70,6 +71,7 @@ class Steering:
         steering: the loop was found, its sizes are ours.
         worst_case: trials begin with the longest samples.
         empty: a loader whose first fetch for training gave no batch.
+        handed: makes what the script gets in place of a batch of the primary loader.
         passive: somebody else asks the loaders for sizes and knows where steps end.
     """
 
@@ -106,6 +108,7 @@ class Steering:
         self._used = False
         self._fed_elsewhere = False
         self.empty: LoaderInfo | None = None
+        self.handed: Callable[[Any, int | None, BatchGauge], Any] | None = None
         self.steering = False
         self.passive = False
         self.worst_case = False
@@ -206,6 +209,8 @@ class Steering:
             if self.steering and handle.trains:
                 primary = handle is self._primary
                 self._conductor.arrived(handle.arrived, handle.proof, wait_s, primary=primary)
+                if primary and self.handed is not None:
+                    return self.handed(batch, handle.arrived, handle.gauge)
         return batch
 
     def ask(self, batch_size: int) -> None:

@@ -14,6 +14,7 @@ from ..records import (
     DeviceInfo,
     Discovery,
     FileTouched,
+    LossCheck,
     Outcome,
     Parallelism,
     RankPairs,
@@ -32,11 +33,13 @@ from .messages import (
     Found,
     FromWorker,
     GpuInUse,
+    LossResult,
     Message,
     PairsResult,
     Progress,
     Raised,
     Result,
+    RunLoss,
     RunPairs,
     RunTrial,
     Spawning,
@@ -213,6 +216,20 @@ class Worker:
             message = self._receive(self._silence_s)
             if isinstance(message, PairsResult):
                 return message.pairs
+
+    def run_loss(self, batch_size: int, time_limit_s: float) -> LossCheck:
+        """Makes the steps that show how the loss reduces a batch.
+
+        Raises:
+            TimeOver: they took longer than they may.
+            WorkerGone: the process is over.
+        """
+        until_s = time.monotonic() + time_limit_s
+        self.send(RunLoss(batch_size=batch_size, time_limit_s=time_limit_s))
+        while True:
+            message = self._receive(self._silence_s, until_s)
+            if isinstance(message, LossResult):
+                return message.check
 
     @property
     def ended(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Literal
 from .base import SCHEMA_VERSION, Record, Spread
 from .distribution import Scaling
 from .goal import Goal
-from .trial import TailCheck
+from .trial import LossCheck, TailCheck
 
 Helps = Literal["helps", "does not help", "unknown"]
 Limit = Literal[
@@ -231,6 +231,7 @@ class Advice(Record, frozen=True, kw_only=True):
         against_own: throughput of the chosen size over that of the script's own.
         sizes: every size that ran, smallest first, with the times that the advice rests on: of
             the comparison in rounds where there was one, else of the trial that speaks for it.
+        loss_check: of the run's record, where the end of the epoch depends on it.
     """
 
     schema_version: str = SCHEMA_VERSION
@@ -255,4 +256,5 @@ class Advice(Record, frozen=True, kw_only=True):
     time_law: TimeLaw | None
     findings: tuple[Finding, ...] = ()
     scaling: Scaling | None = None
+    loss_check: LossCheck | None = None
     unavailable: dict[str, str] = {}

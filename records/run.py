@@ -9,7 +9,7 @@ from .distribution import Distribution
 from .goal import Goal
 from .observed import Observed
 from .script import Discovery, FileTouched, ScriptInfo
-from .trial import Outcome, Trial
+from .trial import LossCheck, Outcome, Trial
 
 RunState = Literal["running", "finished", "interrupted", "failed"]
 
@@ -65,6 +65,7 @@ class RunRecord(Record, frozen=True, kw_only=True):
         observed: what a callback saw of a training of the user's own; `None` where the sizes were
             steered, by `run`.
         distribution: the ranks, where the script was started as a job of several.
+        loss: how the loss reduces a batch; `None` where nothing depends on it, or nobody looked.
     """
 
     schema_version: str = SCHEMA_VERSION
@@ -86,6 +87,7 @@ class RunRecord(Record, frozen=True, kw_only=True):
     search_s: float = 0.0
     observed: Observed | None = None
     distribution: Distribution | None = None
+    loss: LossCheck | None = None
 
     @property
     def usual_trial(self) -> Trial | None:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from .advice import CleanSize, Evidence
 from .base import Record
+from .trial import Loss
 
 Setup = Literal[
     "dataloader",
@@ -30,7 +31,6 @@ Sampler = Literal[
 ]
 BatchIs = Literal["per rank", "global"]
 Stage = Literal["train", "validate", "predict"]
-Loss = Literal["mean", "sum", "contrastive"]
 Severity = Literal["error", "nan", "bias", "waste", "slow"]
 
 

@@ -21,6 +21,9 @@ Outcome = Literal[
 ]
 
 
+Loss = Literal["mean", "sum", "contrastive"]
+
+
 class DeviceMemory(Record, frozen=True, kw_only=True):
     """Peak memory on one of several devices that hold parts of a model.
 
@@ -274,6 +277,27 @@ class TailCheck(Record, frozen=True, kw_only=True):
     num_non_finite_norms: int = 0
     running_var_before: float | None = None
     running_var_after: float | None = None
+
+
+class LossCheck(Record, frozen=True, kw_only=True):
+    """How the loss reduces a batch, by the gradients of one batch and of its two halves.
+
+    Attributes:
+        reduction: `None` where it cannot be told.
+        reason: why; empty where it is told.
+        num_samples: of the batch; `None` where no step was made.
+        ratio: the batch's gradient over a mean of those of its halves, whose weights are those that
+            fit best: 1 under a mean, 2 under a sum.
+        apart: share of the batch's gradient that no combination of those of its halves makes.
+        noise: share by which two gradients of the same batch differ.
+    """
+
+    reduction: Loss | None = None
+    reason: str = ""
+    num_samples: int | None = None
+    ratio: float | None = None
+    apart: float | None = None
+    noise: float | None = None
 
 
 class Turns(Record, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from ..records import (
     FileTouched,
     Finding,
     LearningRate,
+    LossCheck,
     RunRecord,
     Tail,
     TailCheck,
@@ -189,10 +190,31 @@ def tail_texts(advice: Advice) -> list[tuple[str, bool]]:
     texts = [(_layout(tail), False)]
     if tail.last_batch and (check is not None or tail.harmful):
         texts.append((_check(check, tail.last_batch), failed))
+    if advice.loss_check is not None:
+        texts.append((_loss(advice.loss_check), False))
     told = any(one.rule.startswith("tails.") for one in advice.findings)
     if (failed or tail.harmful) and not told:
         texts += [(text, False) for text in _near_by(tail)]
     return texts
+
+
+def _loss(check: LossCheck) -> str:
+    """How the loss reduces a batch, and how that was seen."""
+    if check.reduction is None:
+        return f"Whether the loss is a mean or a sum is not known, a mean is taken: {check.reason}."
+    if check.reduction == "contrastive":
+        return (
+            f"The loss compares the samples of a batch (measured: {share_of(check.apart or 0, 1)}% "
+            f"of the gradient of {check.num_samples} samples is not made by those of its halves)."
+        )
+    what = {
+        "mean": "The loss is a mean over the batch",
+        "sum": "The loss is a sum over the batch, so that a short one weighs no sample more",
+    }[check.reduction]
+    return (
+        f"{what} (measured: the gradient of {check.num_samples} samples is {check.ratio:.2f} times "
+        "a mean of those of its halves)."
+    )
 
 
 def _near_by(tail: Tail) -> list[str]:

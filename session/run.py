@@ -44,6 +44,7 @@ from .events import EventStore
 from .failures import nothing_fits, tool_failed
 from .journal import Journal
 from .local import LocalWorkers
+from .loss import measure_loss
 from .options import (
     RunOptions,
     check_energy_device,
@@ -216,6 +217,7 @@ class Run:
             while not isinstance(step := next_trial(journal.record), Done):
                 self._one(step)
             measure_communication(self.workers, self.journal, self._display)
+            measure_loss(self.workers, self.journal)
             self.workers.end()  # its last words belong to the record that is returned
             journal.change(state="finished", stop_reason=step.reason)
         except KeyboardInterrupt as pressed:

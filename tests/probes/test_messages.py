@@ -12,11 +12,13 @@ from batchadvisor.probes.messages import (
     Found,
     GoOn,
     Hello,
+    LossResult,
     PairsResult,
     Progress,
     Raised,
     Ready,
     Result,
+    RunLoss,
     RunPairs,
     RunTrial,
     Spawning,
@@ -31,6 +33,7 @@ from batchadvisor.records import (
     Discovery,
     FileTouched,
     LoaderInfo,
+    LossCheck,
     Memory,
     Parallelism,
     RankPairs,
@@ -79,6 +82,7 @@ FROM_WORKER = [
     Hello(versions=Versions(batchadvisor="1", python="3", torch="2")),
     Found(discovery=DISCOVERY, device=DEVICE, parallelism=Parallelism(devices={"cpu": 4})),
     Spawning(world_size=2),
+    LossResult(check=LossCheck(reduction="sum", num_samples=58, ratio=2.0, apart=1e-7, noise=0.0)),
     PairsResult(pairs=RankPairs(rank=1, compute_s=(0.1,), step_s=(0.2,), outcome="ok")),
     Progress(phase="timing", batch_size=16, num_steps=4, step_s=0.5),
     Result(trial=TRIAL, steps=(StepSample(step_s=0.1, input_wait_s=0.0, num_samples=16),)),
@@ -89,6 +93,7 @@ FROM_WORKER = [
 ]
 TO_WORKER = [
     GoOn(),
+    RunLoss(batch_size=58, time_limit_s=2.5),
     RunPairs(batch_size=16, time_limit_s=2.5),
     RunTrial(
         request=TrialRequest(batch_size=16, kind="timed", purpose="confirm", fresh_process=True),

@@ -15,6 +15,7 @@ from batchadvisor.records import (
     FileTouched,
     Finding,
     Goal,
+    LossCheck,
     RunRecord,
     ScriptInfo,
     TailCheck,
@@ -272,6 +273,53 @@ def test_a_harmful_tail_stands_once():
     assert "47 (predicted 510/s)" in text
     alone = msgspec.structs.replace(advice, findings=())
     assert "Nearby, without a harmful tail" in shown((record, alone), 200)
+
+
+@pytest.mark.parametrize(
+    ("check", "said"),
+    [
+        (
+            LossCheck(reduction="mean", num_samples=40, ratio=1.0, apart=1e-7, noise=0.0),
+            (
+                "The loss is a mean over the batch (measured: the gradient of 40 samples is 1.00 "
+                "times a mean of those of its halves)."
+            ),
+        ),
+        (
+            LossCheck(reduction="sum", num_samples=40, ratio=1.998, apart=1e-7, noise=0.01),
+            (
+                "The loss is a sum over the batch, so that a short one weighs no sample more "
+                "(measured: the gradient of 40 samples is 2.00 times a mean of those of its "
+                "halves)."
+            ),
+        ),
+        (
+            LossCheck(reduction="contrastive", num_samples=40, ratio=1.1, apart=0.31, noise=0.0),
+            (
+                "The loss compares the samples of a batch (measured: 31% of the gradient of 40 "
+                "samples is not made by those of its halves)."
+            ),
+        ),
+        (
+            LossCheck(reason="no optimizer stepped"),
+            (
+                "Whether the loss is a mean or a sum is not known, a mean is taken: no optimizer "
+                "stepped."
+            ),
+        ),
+    ],
+)
+def test_the_loss_and_what_it_makes_of_a_short_batch(check, said):
+    record, _ = with_samples(15_601)
+    record = msgspec.structs.replace(record, loss=check)
+    text = " ".join(shown((record, advise(record))).split())
+    assert text.count(said) == 1
+    assert ("under a mean loss" in text) is (check.reduction in ("mean", None))
+    assert ("negatives" in text) is (check.reduction == "contrastive")
+    assert ("without a harmful tail" in text) is (check.reduction != "sum")
+    harmless, _ = with_samples(15_625)
+    harmless = msgspec.structs.replace(harmless, loss=check)
+    assert "The loss " not in shown((harmless, advise(harmless)))
 
 
 def test_shares_are_shown_as_they_were_asked_for():

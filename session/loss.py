@@ -1,0 +1,61 @@
+"""After the search: how the loss reduces a batch, where the end of the epoch depends on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..advisor.advise import advise
+from ..advisor.cost import OVERRUN
+from ..advisor.loss import matters, samples_to_halve, step_s_at_most
+from ..probes.hearing import TimeOver
+from ..probes.loss_kind import PLAN, REPEATS
+from ..probes.supervisor import Worker, WorkerGone
+from ..records import LossCheck
+from .journal import Journal
+
+if TYPE_CHECKING:
+    from .workers import Workers
+
+MAX_LOSS_S = 20.0
+MIN_LOSS_S = 0.5
+"""It takes at most so long, and is not begun where less is left of the budget."""
+NUM_STEPS = REPEATS * len(PLAN)
+NO_TIME = "no time was left for it"
+
+
+def measure_loss(workers: Workers, journal: Journal) -> None:
+    """Steps on a batch and on its halves in the process that lives, into the record.
+
+    Nothing that was measured before changes, and no failure here is one of the run.
+    """
+    record = journal.record
+    advice = advise(record)
+    recommended = advice.recommended
+    if recommended is None or record.discovery is None:
+        return
+    size = recommended.batch_size
+    if not matters(record.discovery, size) or (record.loss and record.loss.reduction):
+        return
+    wanted = samples_to_halve(record, size)
+    left_s = OVERRUN * record.goal.budget_s - journal.search_s
+    limit_s = min(MAX_LOSS_S, left_s)
+    if isinstance(wanted, int):
+        needed_s = NUM_STEPS * step_s_at_most(advice, wanted)
+        wanted = (
+            LossCheck(reason=NO_TIME)
+            if limit_s < max(MIN_LOSS_S, needed_s)
+            else _measured(workers, wanted, limit_s)
+        )
+    journal.change(loss=wanted)
+
+
+def _measured(workers: Workers, num_samples: int, limit_s: float) -> LossCheck:
+    worker = workers.current
+    if not isinstance(worker, Worker):
+        return LossCheck(reason="the script's process had ended by then")
+    try:
+        return worker.run_loss(num_samples, limit_s)
+    except TimeOver:
+        return LossCheck(reason=NO_TIME)
+    except WorkerGone as gone:
+        return LossCheck(reason=f"the steps for it failed: {gone.detail}")

@@ -1,0 +1,111 @@
+"""Batches cut into halves, whatever they look like."""
+
+import copy
+from collections import UserDict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pytest
+import torch
+from batchadvisor.probes.batch_parts import NO_CARRIER, OWN_KIND, CannotCutError, part_of
+from batchadvisor.probes.gauge import BatchGauge
+from torch.nn.utils.rnn import pack_sequence
+
+
+class Pair(NamedTuple):
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+@dataclass
+class Packed:
+    values: torch.Tensor
+    labels: torch.Tensor
+
+
+class Graph:
+    def __init__(self, nodes):
+        self.nodes = nodes
+
+
+def rows(num, *shape):
+    return torch.arange(float(num)).reshape(num, *(1 for _ in shape)).expand(num, *shape)
+
+
+BATCHES = {
+    "tensor": lambda n: rows(n, 3),
+    "pair": lambda n: [rows(n, 3), rows(n)],
+    "tuple": lambda n: (rows(n, 3), rows(n)),
+    "named tuple": lambda n: Pair(rows(n, 4), rows(n)),
+    "dict": lambda n: {"x": rows(n, 3), "deep": {"ids": rows(n, 7)}, "epoch": 3, "name": "train"},
+    "encoding": lambda n: UserDict(input_ids=rows(n, 9)),
+    "dataclass": lambda n: Packed(rows(n, 4), rows(n)),
+    "time first": lambda n: torch.stack([rows(n, 2)] * 11),
+    "texts": lambda n: ([str(one) for one in range(n)], rows(n)),
+    "with a mask": lambda n: (rows(n, 3), torch.ones(5, 5)),
+}
+
+
+def gauge_of(make):
+    gauge = BatchGauge()
+    gauge.learn(make(8), 8)
+    return gauge
+
+
+@pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES)
+def test_both_halves(make):
+    """They are what the loader would have made of these samples, and copies."""
+    gauge, batch = gauge_of(make), make(12)
+    before = copy.deepcopy(batch)
+    carriers = gauge.carriers(batch, 12)
+    halves = [part_of(batch, carriers, *ends) for ends in ((0, 6), (6, 12), (0, 12))]
+    assert [gauge.read(one) for one in halves] == [6, 6, 12]
+    assert str(halves[0]) == str(make(6)) or isinstance(batch, UserDict)
+    assert type(halves[1]) is type(batch)
+    assert str(halves[2]) == str(before)
+    scribble(halves[2])
+    assert str(batch) == str(before)
+
+
+def scribble(part):
+    for leaf in (
+        part
+        if isinstance(part, (list, tuple))
+        else part.values()
+        if isinstance(part, (dict, UserDict))
+        else vars(part).values()
+        if isinstance(part, Packed)
+        else [part]
+    ):
+        if isinstance(leaf, torch.Tensor):
+            leaf.fill_(-1)
+
+
+def test_images_of_a_size_each():
+    """`tuple(zip(*batch))`: a list of images and one of targets."""
+    samples = [(torch.full((3, 4 + n, 5), float(n)), {"label": torch.tensor(n)}) for n in range(12)]
+    batch = tuple(zip(*samples, strict=True))
+    gauge = BatchGauge()
+    gauge.learn(batch, 12)
+    images, targets = part_of(batch, gauge.carriers(batch, 12), 6, 12)
+    assert [one.shape[1] for one in images] == list(range(10, 16))
+    assert [int(one["label"]) for one in targets] == list(range(6, 12))
+
+
+def test_a_feature_as_long_as_the_batch_is_left_alone():
+    """Learnt at another size: only the first axis followed it."""
+    gauge = BatchGauge()
+    gauge.learn(rows(8, 12), 8)
+    batch = rows(12, 12)
+    assert part_of(batch, gauge.carriers(batch, 12), 0, 6).shape == (6, 12)
+
+
+def test_nothing_carries_samples():
+    with pytest.raises(CannotCutError, match=NO_CARRIER):
+        part_of(rows(30, 2), {}, 0, 3)
+
+
+@pytest.mark.parametrize("batch", [Graph(rows(12, 2)), pack_sequence([rows(3), rows(2)])])
+def test_an_object_of_its_own_kind(batch):
+    with pytest.raises(CannotCutError, match=OWN_KIND):
+        part_of((rows(12, 3), batch), {(("item", 0),): 0}, 0, 6)

@@ -1,0 +1,364 @@
+"""The steps that show how a loss reduces a batch, in loops of many kinds."""
+
+import copy
+from types import MappingProxyType
+
+import pytest
+import torch
+from batchadvisor.probes.gauge import BatchGauge
+from batchadvisor.probes.loss_kind import PLAN, REPEATS
+from batchadvisor.probes.loss_steps import MAX_STRAYS, NO_TIME, LossSteps
+from torch import nn
+from torch.nn.functional import cross_entropy, normalize
+
+SAMPLES = 24
+
+
+class Loop:
+    """A training loop that is given its batches by `LossSteps`.
+
+    Args:
+        loss: of the model and a batch of inputs and targets.
+    """
+
+    def __init__(self, loss, model=None, *, optimizer=None, **options):
+        torch.manual_seed(0)
+        self.loss = loss
+        self.model = model or nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4))
+        parameters = list(self.model.parameters())
+        self.optimizer = optimizer or torch.optim.AdamW(parameters, lr=0.1)
+        self.batch = torch.randn(SAMPLES, 6), torch.randint(0, 4, (SAMPLES,))
+        self.gauge = BatchGauge()
+        self.gauge.learn(self.batch, SAMPLES)
+        self.steps = LossSteps(parameters, SAMPLES, **{"time_limit_s": 60.0, **options})
+
+    def fetch(self, size=SAMPLES):
+        batch = tuple(one[:size] for one in self.batch)
+        return self.steps.hand(batch, size, self.gauge)
+
+    def backward(self, batch):
+        self.loss(self.model, *batch).backward()
+
+    def step(self):
+        self.optimizer.zero_grad()
+        self.backward(self.fetch())
+        self.optimizer.step()
+
+    def run(self):
+        """Until it is over."""
+        try:
+            for _ in range(REPEATS * len(PLAN) + MAX_STRAYS + 2):
+                self.step()
+                self.steps.boundary()
+                if self.steps.over:
+                    return self.steps.result()
+        finally:
+            self.steps.close()
+        raise AssertionError("it does not end")
+
+
+def mean(model, x, y):
+    return cross_entropy(model(x), y)
+
+
+def total(model, x, y):
+    return cross_entropy(model(x), y, reduction="sum")
+
+
+def over_a_constant(model, x, y):
+    return total(model, x, y) / SAMPLES
+
+
+def weighed(model, x, y):
+    return cross_entropy(model(x), y, weight=torch.tensor([1.0, 2.0, 9.0, 0.5]))
+
+
+def infonce(model, x, _):
+    left, right = (normalize(model(one), dim=1) for one in (x, x.sin()))
+    return cross_entropy(left @ right.T / 0.1, torch.arange(len(x)))
+
+
+def two_views(model, x, _):
+    """SimCLR's: both views in one batch, each sample against all others."""
+    z = normalize(model(torch.cat((x + 0.1, x - 0.1))), dim=1)
+    num = len(x)
+    alike = (z @ z.T / 0.2).masked_fill(torch.eye(2 * num, dtype=torch.bool), -1e9)
+    pairs = torch.cat((torch.arange(num) + num, torch.arange(num)))
+    return cross_entropy(alike, pairs)
+
+
+def root(model, x, y):
+    """No mean over samples, but near enough: a short batch weighs as under a mean."""
+    return (model(x) - y[:, None]).square().mean().sqrt()
+
+
+def changes_its_batch(model, x, y):
+    return cross_entropy(model(x.mul_(0.5).add_(1)), y)
+
+
+@pytest.mark.parametrize(
+    ("loss", "reduction"),
+    [
+        (mean, "mean"),
+        (weighed, "mean"),
+        (root, "mean"),
+        (changes_its_batch, "mean"),
+        (total, "sum"),
+        (over_a_constant, "sum"),
+        (infonce, "contrastive"),
+        (two_views, "contrastive"),
+    ],
+)
+def test_losses(loss, reduction):
+    check = Loop(loss).run()
+    assert check.reduction == reduction, check
+    assert (check.num_samples, check.reason) == (SAMPLES, "")
+
+
+@pytest.mark.parametrize("loss", [mean, total])
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(16), nn.Dropout(0.5)], ids=["norm", "dropout"])
+def test_layers_that_are_calmed(loss, layer):
+    """Each is in training mode all the time for the script, and nothing in it changes."""
+    layer = copy.deepcopy(layer)
+    before = copy.deepcopy(layer.state_dict())
+    loop = Loop(loss, nn.Sequential(nn.Linear(6, 16), layer, nn.Tanh(), nn.Linear(16, 4)))
+    assert loop.run().reduction == {mean: "mean", total: "sum"}[loss]
+    assert layer.training
+    assert str(layer.state_dict()) == str(before)
+    assert not layer._forward_pre_hooks
+    assert not layer._forward_hooks
+
+
+class OwnNorm(nn.Module):
+    def forward(self, x):
+        return (x - x.mean(0)) / (x.std(0) + 0.1)
+
+
+def test_a_norm_of_the_scripts_own():
+    model = nn.Sequential(nn.Linear(6, 16), OwnNorm(), nn.Tanh(), nn.Linear(16, 4))
+    check = Loop(mean, model).run()
+    assert check.reduction is None
+    assert "it mixes samples" in check.reason
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda parameters: torch.optim.SGD(parameters, lr=1.0, momentum=0.9, weight_decay=0.1),
+        lambda parameters: torch.optim.AdamW(parameters, lr=1.0, weight_decay=0.1),
+        lambda parameters: torch.optim.Adam(parameters, lr=torch.tensor(1.0), foreach=False),
+        lambda parameters: torch.optim.Adafactor(parameters, lr=1.0),
+        lambda parameters: torch.optim.RMSprop(parameters, lr=1.0),
+    ],
+)
+def test_nothing_is_learnt(make):
+    model = nn.Linear(6, 4)
+    loop = Loop(total, model, optimizer=make(model.parameters()))
+    before = copy.deepcopy(model.state_dict())
+    rate = loop.optimizer.param_groups[0]["lr"]
+    assert loop.run().reduction == "sum"
+    assert all(torch.equal(before[name], one) for name, one in model.state_dict().items())
+    assert loop.optimizer.param_groups[0]["lr"] is rate
+    loop.step()  # from here on it learns again
+    assert not torch.equal(before["weight"], model.weight)
+
+
+class TwiceHooked(torch.optim.SGD):
+    """Both step methods have the hooks."""
+
+    def step(self, closure=None):
+        found = super().step(closure)
+        with torch.no_grad():
+            for group in self.param_groups:
+                for one in group["params"]:
+                    one.sub_(group["lr"])
+        return found
+
+
+def test_an_optimizer_above_another():
+    model = nn.Linear(6, 4)
+    before = copy.deepcopy(model.state_dict())
+    loop = Loop(total, model, optimizer=TwiceHooked(model.parameters(), lr=1.0))
+    assert loop.run().reduction == "sum"
+    assert torch.equal(before["weight"], model.weight)
+    assert loop.optimizer.param_groups[0]["lr"] == 1.0
+
+
+def test_clipped_gradients():
+    """They are read before that."""
+
+    class Clipped(Loop):
+        def backward(self, batch):
+            super().backward(batch)
+            nn.utils.clip_grad_norm_(self.model.parameters(), 1e-3)
+
+    assert Clipped(total).run().reduction == "sum"
+    assert Clipped(mean).run().reduction == "mean"
+
+
+def test_a_scaler():
+    class Scaled(Loop):
+        scaler = torch.amp.GradScaler("cpu")
+
+        def step(self):
+            self.optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = self.loss(self.model, *self.fetch())
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+
+    assert Scaled(total).run().reduction == "sum"
+    assert Scaled(mean).run().reduction == "mean"
+
+
+def test_micro_batches():
+    class Accumulating(Loop):
+        def step(self):
+            for _ in range(3):
+                self.backward(self.fetch())
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+    assert Accumulating(total).run().reduction == "sum"
+    assert Accumulating(infonce).run().reduction == "contrastive"
+
+
+def test_a_closure():
+    """As Lightning's optimizers get it: the backward pass is inside of the step."""
+
+    class Closing(Loop):
+        def step(self):
+            batch = self.fetch()
+
+            def closure():
+                self.optimizer.zero_grad()
+                loss = self.loss(self.model, *batch)
+                loss.backward()
+                return loss
+
+            self.optimizer.step(closure)
+
+    loop = Closing(total)
+    before = copy.deepcopy(loop.model.state_dict())
+    assert loop.run().reduction == "sum"
+    assert all(torch.equal(before[name], one) for name, one in loop.model.state_dict().items())
+
+
+@pytest.mark.parametrize("loss", [mean, total, infonce])
+def test_a_batch_fetched_ahead(loss):
+    """Each step is on the batch that was fetched before the last."""
+
+    class Ahead(Loop):
+        waiting = (torch.randn(5, 6), torch.randint(0, 4, (5,)))
+
+        def step(self):
+            self.optimizer.zero_grad()
+            batch, self.waiting = self.waiting, self.fetch()
+            self.backward(batch)
+            self.optimizer.step()
+
+    expected = {mean: "mean", total: "sum", infonce: "contrastive"}[loss]
+    assert Ahead(loss).run().reduction == expected
+
+
+def test_batches_of_another_size_come_first():
+    loop = Loop(mean)
+    for _ in range(2):
+        assert len(loop.fetch(5)[0]) == 5
+        loop.steps.boundary()
+    assert loop.steps.num_steps == 0
+    assert loop.run().reduction == "mean"
+
+
+class TestRefused:
+    def run(self, reason, loss=mean, model=None, kind=Loop, **options):
+        check = kind(loss, model, **options).run()
+        assert check.reduction is None
+        assert reason in check.reason, check
+
+    def test_random_numbers_in_the_loop(self):
+        self.run(
+            "draws random numbers", lambda model, x, y: mean(model, x + 9 * torch.randn_like(x), y)
+        )
+
+    def test_two_backward_passes(self):
+        """As with SAM, whose second gradient is no combination of samples'."""
+
+        class Twice(Loop):
+            def backward(self, batch):
+                super().backward(batch)
+                super().backward(batch)
+
+        self.run("2 backward passes for 1 batches", kind=Twice)
+
+    def test_no_gradient(self):
+        class Still(Loop):
+            def backward(self, batch):
+                pass
+
+        self.run("no gradient was seen", kind=Still)
+
+    def test_hooks_of_the_script(self):
+        model = nn.Linear(6, 4)
+        model.weight.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
+        self.run("hooks of the script", model=model)
+
+    def test_no_batch_of_the_size(self):
+        class Short(Loop):
+            def fetch(self, size=5):
+                return super().fetch(size)
+
+        self.run(f"no batch of {SAMPLES} samples came", kind=Short)
+
+    def test_batches_of_a_kind_that_nobody_foresaw(self):
+        loop = Loop(mean)
+        batch = {"x": MappingProxyType({"y": loop.batch[0]})}
+        assert loop.steps.hand(batch, SAMPLES, loop.gauge) is batch
+        assert loop.steps.over
+        loop.steps.close()
+        assert loop.steps.result().reason.startswith("a batch cannot be cut: TypeError: ")
+
+    def test_no_time(self):
+        times = iter(range(0, 1000, 10))
+        self.run(NO_TIME, time_limit_s=25.0, clock=lambda: float(next(times)))
+
+    def test_frozen(self):
+        model = nn.Linear(6, 4).requires_grad_(requires_grad=False)
+        loop = Loop(mean, model)
+        assert loop.steps.over
+        assert loop.steps.result().reason == "no parameter that trains was found"
+        loop.steps.close()
+
+    def test_sparse_gradients(self):
+        class Words(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table = nn.Embedding(9, 4, sparse=True)
+
+            def forward(self, x):
+                return self.table(x[:, 0].abs().long().clamp(max=8))
+
+        model = Words()
+        optimizer = torch.optim.SparseAdam(model.parameters(), lr=0.1)
+        self.run("gradients are sparse", model=model, optimizer=optimizer)
+
+
+def test_no_hook_is_left():
+    from torch.nn.modules import module
+    from torch.optim import optimizer
+
+    def hooks():
+        return (
+            len(module._global_forward_hooks),
+            len(module._global_forward_pre_hooks),
+            len(optimizer._global_optimizer_pre_hooks),
+            len(optimizer._global_optimizer_post_hooks),
+        )
+
+    before = hooks()
+    loop = Loop(mean)
+    assert hooks() != before
+    loop.run()
+    assert hooks() == before
+    assert not any(one._backward_hooks for one in loop.model.parameters())
