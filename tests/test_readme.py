@@ -20,6 +20,7 @@ import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.reports.terminal import render
 from batchadvisor.session.store import read_record
+from batchadvisor.session.tails import catalogue
 
 from . import pages
 from .pages import README, ROOT, Block
@@ -59,6 +60,12 @@ def test_the_output_of_tails_is_that_of_the_command() -> None:
     done = _run([sys.executable, "-m", *shlex.split(typed)], ROOT, environment)
     assert done.returncode == 0, done.stderr
     _shows(TAILS, "tails", f"$ {typed}\n{done.stdout.rstrip()}")
+
+
+def test_the_pages_count_the_cases_of_tails() -> None:
+    told = [int(num) for text in pages.texts().values() for num in re.findall(r"(\d+) cases", text)]
+    assert len(told) == 2
+    assert set(told) == {len(catalogue())}
 
 
 def test_every_option_of_the_pages_exists() -> None:
