@@ -197,7 +197,8 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's folder after the first run, and the second."""
     folder = _fill(tmp_path_factory.mktemp("readme"))
     assert FIRST in _commands()
-    options = ("-o", "batchadvisor-runs/model", *SHORT)  # with traces, which commands look at
+    # With traces, which commands look at: a busy machine has to have time for them.
+    options = ("-o", "batchadvisor-runs/model", *SHORT, "--budget", "12s")
     _run_well(FIRST, folder, *options)
     runs = folder / "batchadvisor-runs"
     shutil.copytree(runs / "model", runs / "model-after")
