@@ -70,6 +70,12 @@ def blocks_of(text: str, page: str) -> list[Block]:
     return blocks
 
 
+def block(mark: str) -> Block:
+    """The block under a mark."""
+    (marked,) = (shown for shown in all_blocks() if shown.mark == mark)
+    return marked
+
+
 def without_blocks(text: str) -> str:
     """The prose of a page."""
     return re.sub(r"^\s*(```|~~~).*?^\s*\1\s*$", "", text, flags=re.MULTILINE | re.DOTALL)

@@ -31,7 +31,6 @@ BREAK = "What it does to the training"
 """Where they cut its output in two."""
 READING = ROOT / "docs/reading.md"
 TAILS = ROOT / "docs/last-batch.md"
-ARCHITECTURE = ROOT / "docs/architecture.md"
 UPDATE = os.environ.get("BATCHADVISOR_UPDATE_GOLDEN") == "1"
 
 
@@ -55,7 +54,7 @@ def test_the_output_is_the_rendering_of_the_stored_record() -> None:
 
 
 def test_the_output_of_tails_is_that_of_the_command() -> None:
-    typed = _block("tails").text.partition("\n")[0].removeprefix("$ ")
+    typed = pages.block("tails").text.partition("\n")[0].removeprefix("$ ")
     environment = {**os.environ, "COLUMNS": "100"}
     done = _run([sys.executable, "-m", *shlex.split(typed)], ROOT, environment)
     assert done.returncode == 0, done.stderr
@@ -124,7 +123,7 @@ PYTHON = ("# bench.py", "import batchadvisor", "# in your loop")
 """How the blocks of Python begin that are executed below."""
 MARKS = ("answer", "rest", "tails", "error", "callback", "rooms", "trial")
 """The outputs and drawings that are compared below with the code."""
-UNTESTED = "no test runs this block: give it one in tests/test_readme.py"
+UNTESTED = "no test compares or runs this block: give it one"
 
 
 def is_tested(block: Block) -> bool:
@@ -253,7 +252,7 @@ def test_the_callback_runs(folder: Path) -> None:
     assert "157 optimizer steps, 5000 samples" in done.stderr
     assert (folder / "runs/one/record.json").exists()
     said = _items(done.stderr)
-    for label, words in _items(_block("callback").text).items():
+    for label, words in _items(pages.block("callback").text).items():
         assert label in said
         assert label in MEASURED or said[label].startswith(words)  # a second warning may follow
 
@@ -276,49 +275,7 @@ def _items(text: str) -> dict[str, str]:
 def test_the_error_is_the_one_that_is_printed(folder: Path) -> None:
     done = _run([sys.executable, "-m", "batchadvisor", "run", "-q", "gpt.py"], folder)
     assert done.returncode == 1
-    assert done.stderr.strip() == _block("error").text.partition("\n")[2]
-
-
-class TestArchitecture:
-    """The drawings name what is there."""
-
-    def test_the_rooms_are_the_folders(self) -> None:
-        drawn = set(re.findall(r"\b([a-z]+)/", _block("rooms").text))
-        packages = _packages()
-        assert drawn == {name.split(".")[1] for name in packages if "." in name}
-        for name in re.findall(r"\b\w+\.py\b", _block("rooms").text):
-            assert (ROOT / name).is_file(), name
-
-    def test_the_way_of_a_trial_is_in_the_code(self) -> None:
-        stations = re.findall(r"(\d+) ([\w/]+\.py) +(\w+)", _block("trial").text)
-        assert sorted(int(number) for number, _, _ in stations) == list(range(1, 14))
-        for _, path, name in stations:
-            text = (ROOT / path).read_text()
-            assert re.search(rf"^ *(?:def|class) {name}\b", text, flags=re.MULTILINE), path
-
-    def test_every_file_that_a_page_names_exists(self) -> None:
-        rooms = {name.split(".")[1] for name in _packages() if "." in name}
-        named = [
-            (page, path)
-            for page, text in pages.texts().items()
-            for path in re.findall(r"`((?:\w+/)+[\w.-]*)`", text)
-            if path.split("/")[0] in {*rooms, "tests", "bench", "scripts", "examples"}
-        ]
-        assert len(named) > 50
-        assert [found for found in named if not (ROOT / found[1]).exists()] == []
-
-
-def _packages() -> list[str]:
-    """The packages that pyproject.toml lists; tomllib needs Python 3.11."""
-    text = (ROOT / "pyproject.toml").read_text()
-    listed = text.partition("\npackages = [")[2].partition("]")[0]
-    return re.findall(r'"([\w.]+)"', listed)
-
-
-def _block(mark: str) -> Block:
-    """The block under a mark."""
-    (block,) = (block for block in pages.all_blocks() if block.mark == mark)
-    return block
+    assert done.stderr.strip() == pages.block("error").text.partition("\n")[2]
 
 
 def _python(start: str) -> str:
