@@ -147,8 +147,8 @@ def unseen(record: RunRecord) -> list[Finding]:
         Finding(
             rule="profile.no_gpu",
             severity="warning",
-            message=f"the profiler saw nothing of the GPU ({reason}): what limits the step is "
-            "told by times alone",
+            message=f"the profiler saw nothing of the GPU ({reason}): only "
+            "times show what limits the step",
             evidence=(Evidence(metric="windows without the GPU", value=len(blind)),),
             remedy=_ALLOW_CUPTI if refused else _LOOK_FOR_CUPTI,
         )

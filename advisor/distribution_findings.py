@@ -84,7 +84,7 @@ def _straggler(scaling: Scaling | None) -> list[Finding]:
             message=f"rank {scaling.straggler} computes longest; the others wait for it up to "
             f"{format_seconds(wait)} in every step",
             evidence=(Evidence(metric="wait of a rank a step (s)", value=round(wait, 6)),),
-            remedy="give that rank a smaller batch or less other work, or mend its device.",
+            remedy="give that rank a smaller batch or less other work, or fix its device.",
         )
     ]
 

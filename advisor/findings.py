@@ -126,7 +126,7 @@ def _nothing_fits(record: RunRecord) -> list[Finding]:
             evidence=(Evidence(metric="batch size", value=smallest),),
             remedy=nothing_fits(limited=limited)
             if smallest == 1
-            else "begin with smaller sizes: --start 1.",
+            else "start with smaller sizes: --start 1.",
         )
     ]
 
@@ -146,7 +146,7 @@ def _out_of_budget(record: RunRecord) -> list[Finding]:
             evidence=(Evidence(metric="budget, s", value=record.goal.budget_s),),
             remedy="probe again with a larger budget_s."
             if live
-            else "go on with --resume and a larger --budget.",
+            else "continue with --resume and a larger --budget.",
         )
     ]
 

@@ -252,7 +252,7 @@ def _estimates(record: RunRecord, advice: Advice, size: int) -> list[Finding]:
     again = f"`batchadvisor run {record.script.path}` measures it"
     if verdict.larger_batch == "does not help":
         text = f"a larger batch would not make the steps more efficient: {verdict.message}"
-        return [*found, _try(text, size, "Nothing to try; mend what limits the step.")]
+        return [*found, _try(text, size, "Nothing to try; fix what limits the step.")]
     larger = to_try(record, verdict, size, room)
     if larger is None:
         ran_too = ", ".join(map(str, _paid_too_little(record, size)))

@@ -98,8 +98,8 @@ def _not_compared(record: RunRecord) -> str:
     own = record.discovery.native_batch_size if record.discovery is not None else 0
     done = ", ".join(map(str, sorted({trial.batch_size for trial in ran(record)})))
     return (
-        f"The script's own {own} was not timed, and no other size is recommended before it was "
-        f"compared with that. Sizes that ran: {done}. Go on with --resume."
+        f"The script's own {own} was not timed, and no other size is recommended without a "
+        f"comparison with it. Sizes that ran: {done}. Continue with --resume."
     )
 
 
@@ -152,12 +152,12 @@ def _objective(record: RunRecord, choice: Choice) -> str:
         if share >= INPUT_SHARE and not _surely_slower(record, size):
             return (
                 f"The step waits {share:.0%} of its time for the DataLoader, and no batch size "
-                "that ran is much faster: mend the loader first."
+                "that ran is much faster: fix the loader first."
             )
     if kind == "energy":
         text = f"The size with the most samples per joule: {choice.samples_per_joule or 0:.4g}."
         if best is None or best == size:
-            return f"{text} It is the fastest as well."
+            return f"{text} It is also the fastest."
         other = samples_per_joule(best_timed(record)[best])
         return text + (f" The fastest, {best}, reaches {other:.4g}." if other else "")
     if kind == "throughput" and best is not None and best != size:
@@ -300,8 +300,8 @@ def _against_native(choice: Choice, native: Choice, decision: Decision | None) -
         times = choice.samples_per_s.median / native.samples_per_s.median
         if not (choice.samples_per_s.is_interval and native.samples_per_s.is_interval):
             return (
-                f"x{times:.2f} the samples per second of the script's own {own}; how "
-                "much of that is noise one value alone does not tell."
+                f"x{times:.2f} the samples per second of the script's own {own}; one value "
+                "alone does not show how much of that is noise."
             )
         ratio = Spread(
             median=times,
@@ -312,7 +312,7 @@ def _against_native(choice: Choice, native: Choice, decision: Decision | None) -
         )
     between = f"(x{ratio.low:.2f} to x{ratio.high:.2f})"
     if ratio.low <= 1 <= ratio.high:
-        return f"Against the script's own {own} the noise shows no difference {between}."
+        return f"No difference from the script's own {own} beyond the noise {between}."
     if says_nothing(ratio):
         return f"Faster than the script's own {own} {between}."
     return f"x{ratio.median:.2f} the samples per second of the script's own {own} {between}."
@@ -333,7 +333,7 @@ def _why_nothing(record: RunRecord) -> str:
     sizes = {one.batch_size for one in ran(record)}
     if sizes and record.discovery and not any(can_be_delivered(record, one) for one in sizes):
         return (
-            f"The data set has {record.discovery.primary.num_samples} samples, so that the "
+            f"The dataset has {record.discovery.primary.num_samples} samples, so the "
             f"script's own loader never yields a batch of {min(sizes)} or more."
         )
     untimed = sizes - best_timed(record).keys()

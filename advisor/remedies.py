@@ -54,7 +54,7 @@ _INFERENCE: dict[Limit, str] = {
 }
 """Where nothing is trained: no loss to print, no gradients to bucket."""
 
-UNTIMED = "time a larger batch; where it gains nothing, lower precision or torch.compile."
+UNTIMED = "time a larger batch; if it gains nothing, lower precision or torch.compile."
 """For a device that computes all the time where nothing says what a larger batch gains."""
 
 SMALLER = (
@@ -76,7 +76,7 @@ LOADING: dict[Helps, str] = {
     "does not help": "a larger batch does not help, its loading takes longer in proportion.",
     "helps": "a larger batch helps as well: by the timed sizes its wait does not grow in "
     "proportion.",
-    "unknown": "whether a larger batch helps the timed sizes leave open.",
+    "unknown": "the timed sizes do not show whether a larger batch helps.",
 }
 """How the remedy for a slow loader ends."""
 

@@ -2,7 +2,7 @@
 
     python bench/callback_overhead.py                     # CPU, about six minutes; --device cuda
     python bench/callback_overhead.py --seconds 20 --no-results      # a quick look
-    python bench/callback_overhead.py --update-readme     # its table, from the committed results
+    python bench/callback_overhead.py --update-page       # its table, from the committed results
 
 Continuous mode: one process, one loop body, a callback that stays open. Turns of a few steps with
 the callback, without it, and without it once more follow each other in an order drawn from a
@@ -50,7 +50,7 @@ TRIMMED = 0.1
 """Share of the ratios that is left out at each end."""
 EMPTY_STEPS = 100_000
 WINDOW_STEPS = 3
-README = HERE.parent / "README.md"
+PAGE = HERE.parent / "docs/benchmarks.md"
 MARK = "callback cost"
 
 
@@ -306,7 +306,7 @@ def text(data: dict[str, Any]) -> str:
 
 
 def markdown(all_data: Sequence[dict[str, Any]]) -> str:
-    """The table of the README, from results of one or more machines."""
+    """The table of docs/benchmarks.md, from results of one or more machines."""
     chosen = {}
     for data in sorted(all_data, key=lambda one: one["environment"]["date"]):
         chosen["cuda" if data["device"].startswith("cuda") else "cpu"] = data  # the latest one
@@ -330,14 +330,14 @@ def committed(folder: Path = RESULTS) -> list[dict[str, Any]]:
     return [one for one in found if one["state"] == "finished"]
 
 
-def with_table(readme: str, all_data: Sequence[dict[str, Any]]) -> str:
-    """The README with its table made anew."""
+def with_table(page: str, all_data: Sequence[dict[str, Any]]) -> str:
+    """The page with its table made anew."""
     begin, end = f"<!-- {MARK}: begin -->\n", f"\n<!-- {MARK}: end -->"
     pattern = re.escape(begin) + ".*?" + re.escape(end)
     whole = begin + markdown(all_data) + end
-    changed, num = re.subn(pattern, lambda _: whole, readme, flags=re.DOTALL)
+    changed, num = re.subn(pattern, lambda _: whole, page, flags=re.DOTALL)
     if num != 1:
-        sys.exit(f"{README.name} has no place for the table: {begin.strip()}")
+        sys.exit(f"{PAGE.name} has no place for the table: {begin.strip()}")
     return changed
 
 
@@ -351,11 +351,11 @@ def main() -> None:
     parser.add_argument("--only", type=float, nargs="+", default=TARGETS_MS, metavar="MS")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--no-results", action="store_true")
-    parser.add_argument("--update-readme", action="store_true", help="measures nothing")
+    parser.add_argument("--update-page", action="store_true", help="measures nothing")
     given = parser.parse_args()
-    if given.update_readme:
-        readme = with_table(README.read_text(encoding="utf-8"), committed(given.results))
-        README.write_text(readme, encoding="utf-8")
+    if given.update_page:
+        page = with_table(PAGE.read_text(encoding="utf-8"), committed(given.results))
+        PAGE.write_text(page, encoding="utf-8")
         return
     torch.set_num_threads(1)
     results = Results(None if given.no_results else given.results, "callback-overhead")

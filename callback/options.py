@@ -68,11 +68,11 @@ def checked(options: Options) -> Options:
         if value is None and name in ("profile_every", "batch_size"):
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            msg = f"{name}={value!r}: it counts steps or samples."
-            raise UsageError(msg, "Give a whole number from 1 on.")
+            msg = f"{name}={value!r} is not a number of steps or samples."
+            raise UsageError(msg, "Give a whole number, 1 or more.")
     margin: Any = options.margin
     if not isinstance(margin, (int, float)) or isinstance(margin, bool) or not 0 <= margin < 1:
-        msg = f"margin={margin!r} is no share of the memory."
+        msg = f"margin={margin!r} is not a share of the memory."
         raise UsageError(msg, "Give 0.05 for five percent.")
     return options
 

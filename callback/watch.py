@@ -57,7 +57,7 @@ class Watch:
             UsageError: no run was begun.
         """
         if self.keeper is None:
-            msg = "the callback watches no run yet."
+            msg = "the callback is not watching a run yet."
             raise UsageError(msg, "Use it as `with ProfilingCallback() as prof:`.")
         return self.keeper.tape
 

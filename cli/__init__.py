@@ -30,7 +30,7 @@ VERBS = (run, advise, analyze, report, tails, view, doctor)
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="batchadvisor")
 def cli() -> None:
-    """Which batch size to use, why, how sure that is, and what holds the device back."""
+    """Recommend a batch size for a training script, and say what limits its speed."""
 
 
 for _verb in VERBS:
@@ -85,7 +85,7 @@ def _main() -> NoReturn:
         if Debug.wanted or error.filename is not None or error.errno not in FULL:
             raise
         _close_output()
-        click.echo(f"Error: the answer cannot be written: {error.strerror}.", err=True)
+        click.echo(f"Error: cannot write the answer: {error.strerror}.", err=True)
         sys.exit(1)
     except KeyboardInterrupt:
         if Debug.wanted:

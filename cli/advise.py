@@ -13,19 +13,19 @@ from .common import goal_of, goal_options, print_answer, terminal
 from .types import PLACE
 
 
-@click.command(short_help="Advise again from a record, also under another goal.")
+@click.command(short_help="Recompute the advice from a saved run, optionally for a different goal.")
 @goal_options
 @click.option(
     "--global-batch",
     type=click.IntRange(1),
-    help="Of a run on several devices: the samples of a step that are split over them (default "
-    "the sum of the recommended sizes).",
+    help="For a run on several devices: samples per step to split over them (default: the sum of "
+    "the recommended sizes).",
 )
 @click.argument("record", type=PLACE)
 def advise(record: Path, as_json: bool, global_batch: int | None, **options: Any) -> None:
-    """Advise again from RECORD, a run's folder or its record.json. Needs no torch.
+    """Recompute the advice from RECORD, a run's folder or its record.json. Needs no torch.
 
-    The folder of a run on several devices gives a row for each.
+    For a run on several devices, prints a row for each device.
     """
     from ..advisor.advise import advise as advise_on
     from ..session.devices_outcome import read_devices
@@ -43,7 +43,7 @@ def advise(record: Path, as_json: bool, global_batch: int | None, **options: Any
         click.echo(answer(several, width=width, color=color, as_json=as_json))
         sys.exit(0 if several.recommends else 1)
     if global_batch is not None:
-        msg = f"--global-batch is for a run on several devices, and {record} is one on one device."
+        msg = f"--global-batch is for a run on several devices; {record} ran on one."
         raise UsageError(msg, "Leave it out, or name the folder of a run with --gpus.")
     found = read_record(record)
     folder = record if record.is_dir() else record.parent

@@ -10,16 +10,18 @@ from .common import debug_option, terminal
 from .types import PATH
 
 
-@click.command(short_help="Say what limits the steps of traces that exist already.")
-@click.option("--kernels", type=click.IntRange(min=1), help="Show so many kernels by time.")
+@click.command(short_help="Find out what limits the steps in existing traces.")
+@click.option(
+    "--kernels", type=click.IntRange(min=1), help="Show this many kernels, longest first."
+)
 @click.option("--steps", is_flag=True, help="Show each step.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 @debug_option
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH)
 def analyze(traces: tuple[Path, ...], kernels: int | None, steps: bool, as_json: bool) -> None:
-    """Say what limits the steps of TRACE: files of torch.profiler, or folders of them.
+    """Find out what limits the steps in TRACE: files of torch.profiler, or folders of them.
 
-    Traces of several ranks of one job are taken together. Needs no torch.
+    Traces from several ranks of one job are read together. Needs no torch.
     """
     from ..session import analyze as session
 

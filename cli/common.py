@@ -35,7 +35,7 @@ debug_option = click.option(
     is_eager=True,
     expose_value=False,
     callback=_want_debug,
-    help="Show our own traceback on errors.",
+    help="Show batchadvisor's own traceback on errors.",
 )
 
 
@@ -46,21 +46,22 @@ def goal_options(function: Any) -> Any:
                 "--goal",
                 type=click.Choice(["knee", "throughput", "memory", "energy"]),
                 default=None,
-                help="knee: the smallest size close to the best throughput (default). "
-                "throughput: the fastest. memory: the largest that fits. energy: the most samples "
-                "per joule (NVIDIA GPUs).",
+                help="knee: the smallest size close to the best throughput (default for a run). "
+                "throughput: the fastest size. memory: the largest size that fits. energy: the "
+                "most samples per joule (NVIDIA GPUs).",
             ),
             click.option(
                 "--memory-margin",
                 type=SHARE,
                 default=None,
-                help="Share of the memory to leave free (default 5%).",
+                help="Share of the memory to leave free (default for a run: 5%).",
             ),
             click.option(
                 "--tolerance",
                 type=SHARE,
                 default=None,
-                help="Throughput that a smaller size may cost under --goal knee (default 5%).",
+                help="Throughput that a smaller size may lose under --goal knee "
+                "(default for a run: 5%).",
             ),
             click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout."),
             debug_option,

@@ -9,13 +9,13 @@ import click
 from .common import debug_option, terminal
 
 
-@click.command(short_help="Say what a run finds on this machine, and what is missing.")
+@click.command(short_help="Check what a run finds on this machine, and what is missing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 @debug_option
 def doctor(*, as_json: bool) -> None:
-    """Say what is there for a run, what is not, and why: torch, driver, counters, memory, tools.
+    """Check this machine: torch, driver, counters, memory, tools. Says why something is missing.
 
-    Exit code 1 when `batchadvisor run` would not work here.
+    Exits with code 1 if `batchadvisor run` would not work here.
     """
     from ..session.doctor import checkup, checkup_json, checkup_text
 

@@ -20,40 +20,44 @@ def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> No
         context.exit()
 
 
-@click.command(short_help="Write a run, or two side by side, as HTML, Markdown or JSON.")
+@click.command(short_help="Write a run, or a comparison of two, as HTML, Markdown or JSON.")
 @goal_options
 @click.option(
     "-o",
     "--output",
     type=PLACE,
-    help="File to write; its suffix chooses: .html, .md or .json (default: report.html, or "
-    "comparison.html, in the last record's folder).",
+    help="File to write; its suffix sets the format: .html, .md or .json (default: report.html or "
+    "comparison.html in the folder of the last record).",
 )
-@click.option("--force", is_flag=True, help="Write over a file that this command did not write.")
+@click.option("--force", is_flag=True, help="Overwrite a file that this command did not write.")
 @click.option(
     "--schema",
     is_flag=True,
     is_eager=True,
     expose_value=False,
     callback=_print_schema,
-    help="Print the JSON Schema of the JSON and stop.",
+    help="Print the JSON Schema of the JSON report, then stop.",
 )
 @click.argument("records", metavar="RECORD [RECORD_B]", nargs=-1, required=True, type=PLACE)
 def report(
     records: tuple[Path, ...], output: Path | None, force: bool, as_json: bool, **options: Any
 ) -> None:
-    """Write RECORD, a run's folder or its record.json, as one file.
+    """Write a report of RECORD, a run's folder or its record.json, to one file.
 
-    The HTML file needs nothing but itself. With RECORD_B the two runs are compared: what changed
+    The HTML file is self-contained. With RECORD_B, the report compares the two runs: what changed
     from the first to the second. Needs no torch.
     """
     from ..session import report as session
 
     if len(records) > 2:
-        raise UsageError(f"{len(records)} records: at most two are compared.", "Name one or two.")
+        raise UsageError(
+            f"{len(records)} records: a report compares two at most.", "Name one or two."
+        )
     path = output or _default(records)
     if as_json and output is not None:
-        raise UsageError("--json prints, --output writes.", "Leave one of them out.")
+        raise UsageError(
+            "--json prints the report, --output writes it to a file.", "Use one of them."
+        )
     found = _report(records, options)
     if not as_json:
         session.check_output(path, force=force)

@@ -18,80 +18,89 @@ if TYPE_CHECKING:
 
 @click.command(
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
-    short_help="Probe a training script and recommend a batch size.",
+    short_help="Recommend a batch size for a training script.",
 )
 @goal_options
-@click.option("--budget", type=SECONDS, default="120s", help="Time for all trials (default 120s).")
-@click.option("--max-batch", type=SIZE, help="Never try more.")
+@click.option("--budget", type=SECONDS, default="120s", help="Time for all trials (default: 120s).")
+@click.option("--max-batch", type=SIZE, help="Largest batch size to try.")
 @click.option("--start", type=SIZE, help="First size to time (default: the script's own).")
-@click.option("--sizes", type=Sizes(), default=(), help="Try exactly these: 32,64,128.")
+@click.option("--sizes", type=Sizes(), default=(), help="Try exactly these sizes: 32,64,128.")
 @click.option(
     "--keep-effective-batch",
     is_flag=True,
-    help="Choose a micro-batch and an accumulation that keep samples per optimizer step.",
+    help="Choose a micro-batch and an accumulation that keep the samples per optimizer step.",
 )
 @click.option(
     "--device",
     default="auto",
-    help="auto, cuda, cuda:N (of the visible ones), cuda:all, cpu, mps or xpu. cpu:1@0.4 is one "
-    "core for 40 % of the time; several such devices by commas.",
+    help="auto, cuda, cuda:N (counting visible GPUs), cuda:all, cpu, mps or xpu. cpu:1@0.4 is one "
+    "core for 40 % of its time; separate several such CPU devices by commas.",
 )
 @click.option(
-    "--gpus", help="Probe several visible GPUs at once: all, 0,2, or distinct (one a model)."
+    "--gpus", help="Probe several visible GPUs at once: all, 0,2, or distinct (one per model)."
 )
 @click.option(
     "--worst-case",
     is_flag=True,
-    help="Begin every trial with the longest samples, where samples differ in length.",
+    help="Start every trial with the longest samples, if samples differ in length.",
 )
-@click.option("--memory-limit", type=BYTES, help="What the script may use, for example 8GiB.")
+@click.option("--memory-limit", type=BYTES, help="Memory that the script may use, such as 8GiB.")
 @click.option(
     "--nproc-per-node",
     type=SIZE,
-    help="Start SCRIPT as so many ranks on this host, as torchrun does; they run in lock-step.",
+    help="Start SCRIPT as this many ranks on this host, as torchrun does. They run in lock-step.",
 )
-@click.option("--loader", type=click.IntRange(min=0), help="Steer this loader (see --dry-run).")
-@click.option("--dry-run", is_flag=True, help="Say which loader and optimizer were found, stop.")
-@click.option("--no-profile", is_flag=True, help="Leave the profiled windows out.")
+@click.option(
+    "--loader", type=click.IntRange(min=0), help="Number of the loader to steer (see --dry-run)."
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Show which loader and optimizer were found, then stop."
+)
+@click.option("--no-profile", is_flag=True, help="Skip the profiled windows.")
 @click.option(
     "--profile-schedule",
     type=Schedule(),
     default=None,
-    help="WAIT,WARMUP,ACTIVE steps of the profiled window (default 0,1,3).",
+    help="WAIT,WARMUP,ACTIVE steps of the profiled window (default: 0,1,3).",
 )
 @click.option("--stacks", is_flag=True, help="Record Python stacks in the traces.")
-@click.option("-o", "--output", type=PLACE, help="Folder for the run.")
-@click.option("--resume", type=PLACE, help="Go on with the run in a folder.")
+@click.option(
+    "-o",
+    "--output",
+    type=PLACE,
+    help="Folder for the results (default: a new one in batchadvisor-runs).",
+)
+@click.option("--resume", type=PLACE, help="Continue the run in this folder.")
 @click.option(
     "--timeout",
     type=SECONDS,
     default="60s",
-    help="Silence inside a trial that counts as a hang (default 60s); ten times that before "
-    "the training loop is found.",
+    help="A trial that is silent for this long counts as hung (default: 60s). Until the training "
+    "loop is found, the limit is ten times as long.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as with python -m.")
 @click.option(
     "--template",
     is_flag=True,
-    help="One process a size, even where a DataLoader could be steered: SCRIPT's arguments hold "
-    "{batch_size}.",
+    help="Start one process per size, even if a DataLoader could be steered. SCRIPT's arguments "
+    "must contain {batch_size}.",
 )
 @click.option(
     "--workload",
     is_flag=True,
-    help="SCRIPT is FILE.py[:NAME], which declares make(batch_size) instead of training.",
+    help="SCRIPT is FILE.py[:NAME], which declares make(batch_size) and needs no training loop.",
 )
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Probe the training script SCRIPT; everything after it is the script's own.
+    """Recommend a batch size for the training script SCRIPT. Everything after SCRIPT goes to it.
 
-    The script runs unchanged. Its training DataLoader is taken over, short windows are measured
-    at growing batch sizes, and the size to use is printed with its evidence.
+    The script stays unchanged. batchadvisor takes over its training DataLoader, measures short
+    windows at growing batch sizes, and prints the size to use with the evidence.
 
     A script without a DataLoader is started once for each size: write {batch_size} where its
-    arguments take one.
+    arguments take the size.
     """
     from ..session import ranks
     from ..session.launch import leave_pid
@@ -171,14 +180,14 @@ def _launch(script: str, arguments: tuple[str, ...], options: dict[str, Any]) ->
 
 def _check_pairs(options: dict[str, Any]) -> None:
     if not options["timeout"]:
-        raise UsageError("--timeout 0: every trial would count as a hang.", "Allow some seconds.")
+        raise UsageError("--timeout 0: every trial would count as hung.", "Allow some seconds.")
     if options["no_profile"] and (options["stacks"] or options["profile_schedule"]):
         raise UsageError(
             "--no-profile contradicts --stacks and --profile-schedule.", "Leave one of them out."
         )
     if options["resume"] is not None and options["output"] is not None:
         raise UsageError(
-            "--resume goes on in its own folder; --output names another.",
+            "--resume continues in its own folder; --output names another.",
             "Leave one of them out.",
         )
 
@@ -192,8 +201,8 @@ def _check_door(arguments: tuple[str, ...], options: dict[str, Any], *, ranks: b
     if options["template"] or options["workload"] or has_placeholder(arguments):
         raise UsageError(
             "several ranks are steered through their DataLoaders; {batch_size}, --template and "
-            "--workload take one process.",
-            "Leave the ranks out, or the other door.",
+            "--workload need a single process.",
+            "Run one process, or leave these out.",
         )
 
 
@@ -201,7 +210,7 @@ def _working_folder() -> str:
     try:
         return os.getcwd()  # noqa: PTH109
     except OSError as error:
-        msg = f"the working folder cannot be found: {error.strerror}."
+        msg = f"cannot find the working folder: {error.strerror}."
         raise UsageError(msg, "Change to one that exists.") from error
 
 
@@ -211,7 +220,7 @@ def _check_text(words: list[str]) -> None:
             word.encode()
         except UnicodeEncodeError as error:
             raise UsageError(
-                f"{word!r} is not valid UTF-8, and the record is.", "Rename it."
+                f"{word!r} is not valid UTF-8, which the record needs.", "Rename it."
             ) from error
 
 

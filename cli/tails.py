@@ -16,53 +16,74 @@ SETUPS = (
 )  # fmt: skip
 
 
-@click.command(short_help="Say what the last batch of an epoch will do; runs nothing.")
-@click.option("--samples", "num_samples", type=int, help="Samples of the data set.")
-@click.option("--batch-size", type=int, help="Samples per batch, as the setup's own argument.")
-@click.option("--ranks", "num_ranks", type=int, default=1, help="Processes, replicas or devices.")
+@click.command(short_help="Predict what the last batch of an epoch will do. Runs nothing.")
+@click.option("--samples", "num_samples", type=int, help="Number of samples in the dataset.")
+@click.option(
+    "--batch-size", type=int, help="Samples per batch, as the setup's own argument takes it."
+)
+@click.option(
+    "--ranks", "num_ranks", type=int, default=1, help="Number of processes, replicas or devices."
+)
 @click.option(
     "--setup",
     type=click.Choice(SETUPS),
-    help="What joins the ranks (default: dataloader for one rank, ddp for several).",
+    help="What connects the ranks (default: dataloader for one rank, ddp for several).",
 )
-@click.option("--global", "is_global", is_flag=True, help="The size is that of all ranks.")
-@click.option("--per-rank", "is_per_rank", is_flag=True, help="The size is that of a rank.")
-@click.option("--rank-batch-sizes", type=SIZES, help="A size for each rank: 96,32.")
-@click.option("--drop-last", is_flag=True, help="The loader drops a short batch.")
-@click.option("--accumulate", "micro_batches", type=int, default=1, help="Batches per step.")
+@click.option("--global", "is_global", is_flag=True, help="--batch-size is for all ranks together.")
+@click.option("--per-rank", "is_per_rank", is_flag=True, help="--batch-size is for one rank.")
+@click.option("--rank-batch-sizes", type=SIZES, help="One size per rank: 96,32.")
+@click.option("--drop-last", is_flag=True, help="The loader drops a short last batch.")
+@click.option(
+    "--accumulate", "micro_batches", type=int, default=1, help="Batches per optimizer step."
+)
 @click.option(
     "--sampler",
     type=click.Choice(["distributed", "plain", "shards"]),
-    help="How ranks share the samples: DistributedSampler, not at all, or a part each, unpadded.",
+    help="How ranks share the samples: DistributedSampler, not at all (plain), or unpadded shards.",
 )
 @click.option("--sampler-drop-last", is_flag=True, help="DistributedSampler(drop_last=True).")
-@click.option("--iterable", is_flag=True, help="An iterable dataset.")
-@click.option("--workers", "num_workers", type=int, default=0, help="Its data workers.")
+@click.option("--iterable", is_flag=True, help="The dataset is iterable.")
+@click.option(
+    "--workers", "num_workers", type=int, default=0, help="Workers that read an iterable dataset."
+)
 @click.option("--uneven-batches", is_flag=True, help="Accelerate: even_batches=False.")
 @click.option("--split-batches", is_flag=True, help="Accelerate: split_batches=True.")
 @click.option("--dispatch-batches/--no-dispatch-batches", default=None, help="As in Accelerate.")
-@click.option("--stage", type=click.Choice(["train", "validate", "predict"]), default="train")
+@click.option(
+    "--stage",
+    type=click.Choice(["train", "validate", "predict"]),
+    default="train",
+    help="What the epoch is for (default: train).",
+)
 @click.option("--batch-norm", is_flag=True, help="The model has BatchNorm layers.")
 @click.option(
     "--batch-norm-values",
     type=int,
-    help="Values per channel that a sample gives its smallest BatchNorm: height x width.",
+    help="Values per channel that a sample gives the smallest BatchNorm layer: height x width.",
 )
-@click.option("--group-norm-values", type=int, help="The same per group, of GroupNorm.")
-@click.option("--instance-norm-values", type=int, help="The same per channel, of InstanceNorm.")
-@click.option("--sync-batch-norm", is_flag=True, help="They are synchronised over the ranks.")
-@click.option("--optimizer", help="The optimizer's class, such as SGD.")
+@click.option("--group-norm-values", type=int, help="The same for GroupNorm, per group.")
+@click.option("--instance-norm-values", type=int, help="The same for InstanceNorm, per channel.")
+@click.option("--sync-batch-norm", is_flag=True, help="BatchNorm is synchronised over the ranks.")
+@click.option("--optimizer", help="Class of the optimizer, such as SGD.")
 @click.option(
     "--loss",
     type=click.Choice(["mean", "sum", "contrastive"]),
     default="mean",
-    help="How it reduces a batch; contrastive: it compares the samples of a batch (default: mean).",
+    help="How the loss reduces a batch; contrastive compares a batch's samples (default: mean).",
 )
-@click.option("--compiled", type=click.Choice(["default", "static", "dynamic"]), help="Of shapes.")
-@click.option("--sweep", is_flag=True, help="Show which sizes of --range are clean.")
+@click.option(
+    "--compiled",
+    type=click.Choice(["default", "static", "dynamic"]),
+    help="How torch.compile treats shapes.",
+)
+@click.option("--sweep", is_flag=True, help="Show which sizes in --range are clean.")
 @click.option("--range", "sizes", type=RANGE, help="LOW:HIGH[:STEP] for --sweep.")
-@click.option("--all", "every", is_flag=True, help="Show the sizes with a harmful tail too.")
-@click.option("--explain", metavar="ID", help="Explain a case by id or number; `all` lists them.")
+@click.option(
+    "--all", "every", is_flag=True, help="With --sweep, also show sizes with a harmful tail."
+)
+@click.option(
+    "--explain", metavar="ID", help="Explain a case by its id or number; `all` lists the cases."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 @debug_option
 def tails(
@@ -74,7 +95,7 @@ def tails(
     as_json: bool,
     **facts: Any,
 ) -> None:
-    """Say what the last batch of an epoch will do to a training, from numbers alone.
+    """Predict what the last batch of an epoch will do to a training, from numbers alone.
 
     Steps per epoch, samples of each rank in the last step, what is repeated or left out, and what
     that does: errors, NaN, samples that weigh too much, idle devices.
@@ -121,7 +142,7 @@ def _pipeline(facts: dict[str, Any], *, sweep: bool, sizes: tuple[int, int, int]
         raise click.UsageError("Missing option '--batch-size', or --sweep for many sizes.")
     is_global, is_per_rank = facts.pop("is_global"), facts.pop("is_per_rank")
     if is_global and is_per_rank:
-        raise click.UsageError("--global and --per-rank contradict each other; give one.")
+        raise click.UsageError("--global and --per-rank contradict each other; use one of them.")
     facts["batch_is"] = "global" if is_global else "per rank" if is_per_rank else None
     values = {
         name: facts.pop(name)
@@ -130,9 +151,13 @@ def _pipeline(facts: dict[str, Any], *, sweep: bool, sizes: tuple[int, int, int]
     bad = next((one for one in values if values[one] is not None and values[one] < 1), None)
     if bad is not None:
         option = f"--{bad.replace('_', '-')}"
-        raise click.UsageError(f"{option}: {values[bad]} is no number of values; at least 1.")
+        raise click.UsageError(
+            f"{option}: {values[bad]} is no number of values; it must be at least 1."
+        )
     if facts["optimizer"] is not None and not facts["optimizer"].strip():
-        raise click.UsageError("--optimizer: '' is no name of an optimizer's class, such as SGD.")
+        raise click.UsageError(
+            "--optimizer: the name is empty; give the optimizer's class, such as SGD."
+        )
     named = facts.pop("batch_norm")
     model = ModelFacts(
         batch_norm=1 if named or values["batch_norm_values"] else None,

@@ -86,7 +86,7 @@ def _like_for_like(comparison: Comparison) -> str:
     if best is None or best.batch_before == best.batch_after:
         return ""
     if same is None:
-        return "; no size was timed in both: how much of it is the other size cannot be told"
+        return "; no size was timed in both, so how much of it comes from the size is not known"
     word = f", {_judged(same)}" if comparison.same_device else ""
     return f"; like for like, {same.batch_before} in both: {_ratio(same)}{word}"
 
@@ -120,9 +120,7 @@ def _cautions(comparison: Comparison, before: Report, after: Report) -> tuple[st
     if ranks is not None:
         cautions.append(
             "Samples per second, batch sizes and memory are those of one rank, of {} in the first "
-            "run and of {} in the second: all ranks together make so many times more.".format(
-                *ranks
-            )
+            "run and of {} in the second; the whole job has that many times as much.".format(*ranks)
         )
     if others:
         cautions.append(f"Not the same in both runs: {', '.join(others)}.")

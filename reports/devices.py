@@ -144,7 +144,7 @@ def device_notes(one: DeviceRun) -> list[str]:
         return [text, "  Look for throttling, other processes, a slower slot, a power limit."]
     if check.verdict == "strong":
         return [f"warning: {one.device} is faster than its twin: {where}"]
-    words = "is as fast as" if check.verdict == "equal" else "cannot be told from"
+    words = "is as fast as" if check.verdict == "equal" else "cannot be told apart from"
     return [f"info: {one.device} {words} {check.twin}: {where}"]
 
 

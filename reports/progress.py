@@ -140,7 +140,7 @@ class ProgressDisplay:
             self._now = f"{size}{phase}, step {num_steps}{pace}"
             self._wake()
             return
-        self._now = f"{size}{phase}{pace}; this display rests meanwhile"
+        self._now = f"{size}{phase}{pace}; this display pauses meanwhile"
         if self._pulse is not None:
             self._pulse.rest()
 

@@ -401,7 +401,7 @@ def add_touched(page: Page, files: Sequence[FileTouched]) -> None:
         page.entry(f"Saves not written: {names}{more}.")
     listed = [one for one in files if one.listed]
     if listed:
-        page.heading("What else changed in the working folder meanwhile")
+        page.heading("What else changed in the working folder")
         _add_files(page, listed)
         page.entry(LISTED)
 

@@ -1,4 +1,4 @@
-"""The pictures of the README: the stored CPU run as a report and in TensorBoard, without network.
+"""The pictures of docs/: the stored CPU run as a report and in TensorBoard, without network.
 
     python scripts/screenshots.py
 

@@ -127,11 +127,13 @@ def run(
         profile=profile,
     )
     if not timeout_s > 0:
-        raise UsageError(f"timeout_s={timeout_s!r}: every trial would hang.", "Allow some seconds.")
+        raise UsageError(
+            f"timeout_s={timeout_s!r}: every trial would count as hung.", "Allow some seconds."
+        )
     if "," in device:
         raise UsageError(
-            f"device={device!r} names several devices, and this is for one.",
-            "Name one, or run several from the command line.",
+            f"device={device!r} names several devices; this function takes one.",
+            "Name one, or use the command line for several.",
         )
     words = tuple(map(str, arguments))
     door: Door = "workload" if workload else "loader"
@@ -268,7 +270,7 @@ def _probed(options: RunOptions, *, quiet: bool) -> ProbedRun:
             f"interrupted after {num_trials} trial{'' if num_trials == 1 else 's'}; what was "
             "measured is in "
             f"{result.folder}.",
-            "Read it with batchadvisor advise, or go on with resume=."
+            "Read it with batchadvisor advise, or continue it with resume=."
             if options.live is None
             else "Read it with batchadvisor advise.",
         )

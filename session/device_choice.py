@@ -40,12 +40,12 @@ def logical_devices(option: str) -> tuple[Device, ...]:
     for text in option.split(","):
         cores, _ = logical_cpu(text)
         if not cores:
-            msg = f"--device {option}: several devices need their cores, {text!r} names none."
+            msg = f"--device {option}: several devices need numbers of cores; {text!r} has none."
             raise UsageError(msg, "Write cpu:1,cpu:1.")
         mine_now = tuple(mine[dealt : dealt + len(cores)])
         dealt += len(cores)
         if dealt > len(mine):
-            msg = f"--device {option}: {dealt} cores or more, and there are {len(mine)}."
+            msg = f"--device {option}: needs {dealt} cores or more, and there are {len(mine)}."
             raise UsageError(msg, "Ask for fewer.")
         name = text.replace(":", "-").replace("@", "-at-")
         same = sum(one.name == name or one.name.startswith(f"{name}-no-") for one in found)

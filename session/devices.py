@@ -134,7 +134,7 @@ class _Run:
             said = next((one.error for one in self._runs.values() if one.error), "")
             raise RunError(
                 f"no device could be measured. {said.removeprefix('Error: ')}".strip(),
-                "" if said else f"Look at the logs in {self._folder}.",
+                "" if said else f"See the logs in {self._folder}.",
             )
         self._save()
         return outcome
@@ -277,7 +277,7 @@ class _Run:
         except OSError as error:
             what = f"cannot write into {self._folder}: {error.strerror or error}."
             raise RunError(
-                what, "Make room; each device's own record has what it measured."
+                what, "Free some space; each device's own record has what it measured."
             ) from error
 
     def _interrupt(self, number: signal.Signals) -> None:

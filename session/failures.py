@@ -63,20 +63,20 @@ def error_of(
                 "Check the name and the working folder, as for python -m.",
             )
         if options.live is not None:
-            return ScriptError(f"{script} raised {gone.detail}.", "Mend it.", message.traceback)
+            return ScriptError(f"{script} raised {gone.detail}.", "Fix it.", message.traceback)
         if message.kind == "batchadvisor":
             return ScriptError(
                 f"batchadvisor itself failed inside {script}: {message.text}.",
-                "This is a fault of the tool; please report it with the traceback.",
+                "This is a bug in batchadvisor; please report it with the traceback.",
                 message.traceback,
             )
         if _asks_for_input(message):
             return ScriptError(
-                f"{script} asks for input, and standard input is closed under run.",
-                "Give it what it asks for as an argument or in a file.",
+                f"{script} asks for input, but standard input is closed during a run.",
+                "Pass its input as an argument or in a file.",
                 message.traceback,
             )
-        remedy = f"Mend the script if it fails alone too; its output is in {log}."
+        remedy = _if_it_fails_alone(log)
         if message.num_steps == 0 and is_empty(message.empty):
             what, first = no_batches(message.empty)
             remedy = f"{what[0].upper()}{what[1:]}. {first} {remedy}"
@@ -91,11 +91,11 @@ def error_of(
     if gone.outcome == "hung":
         return RunError(
             f"{script}: {gone.detail}, and the training loop was not reached.",
-            f"Look at the stacks in {log}, or allow more with --timeout.",
+            f"See the stacks in {log}, or raise --timeout.",
         )
     return RunError(
         f"{script}: {gone.detail}, before the training loop was reached.",
-        f"Look at its output in {log}.",
+        f"See its output in {log}.",
     )
 
 
@@ -146,7 +146,7 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
         what = f"nothing fits: batch {smallest.batch_size} needs more than {format_bytes(limit)}."
         limited = record.device is not None and record.device.limit_bytes is not None
         if smallest.batch_size > 1:
-            return UsageError(what, "Begin with smaller sizes: --start 1.")
+            return UsageError(what, "Start with smaller sizes: --start 1.")
         return UsageError(what, remedies.nothing_fits(limited=limited))
     last = bad[-1]
     known = known_failure(last.detail)
@@ -157,7 +157,7 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
         return ScriptError(what, _mend_the_script(log), script_traceback)
     if last.outcome == "script_ended":
         return RunError(what, "Let it train longer: more epochs, or a larger step limit.")
-    return RunError(what, f"Look at its output in {log}.")
+    return RunError(what, f"See its output in {log}.")
 
 
 def tool_failed(error: BaseException) -> ScriptError:
@@ -165,7 +165,7 @@ def tool_failed(error: BaseException) -> ScriptError:
     text = f"{type(error).__name__}: {error}".rstrip(".: ")
     return ScriptError(
         f"batchadvisor itself failed: {text}.",
-        "This is a fault of the tool; please report it with the traceback.",
+        "This is a bug in batchadvisor; please report it with the traceback.",
         "".join(traceback.format_exception(error)),
     )
 
@@ -195,12 +195,16 @@ def _out_of_memory(
     return UsageError(what, remedies.nothing_fits(limited=limited))
 
 
+def _if_it_fails_alone(log: Path) -> str:
+    return f"If the script also fails without batchadvisor, fix it first. Its output is in {log}."
+
+
 def _mend_the_script(log: Path) -> str:
     """It raised in a loop that it had gone round before, with batches of its own."""
     return (
-        f"Mend the script if it fails alone too; its output is in {log}. If it counts on the end "
-        "of an epoch, which does not come while sizes are measured, start it once for each size: "
-        "--template, and {batch_size} in its arguments."
+        f"{_if_it_fails_alone(log)} If it relies on an epoch ending, which does not happen while "
+        "sizes are measured, start it once for each size: --template, with {batch_size} in its "
+        "arguments."
     )
 
 
@@ -210,7 +214,7 @@ def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
         said = _last_line(log)
         return UsageError(
             f"{script} ended with exit code 2 before training{': ' + said if said else ''}.",
-            "Our options stand before the script, its own after it: batchadvisor run "
+            "Put our options before the script and its own after it: batchadvisor run "
             f"OPTIONS {script} ARGUMENTS.",
         )
     if message.exit_code != 0:
@@ -234,7 +238,7 @@ def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
         fetched = plural(message.num_fetches, "batch", "batches")
         return RunError(
             f"{script} made {message.num_steps} optimizer steps on {fetched} that it fetched, "
-            "and ended. Only a loop that goes on fetching can be steered.",
+            "and ended. Only a loop that keeps fetching can be steered.",
             proposal(script, options.arguments, module=options.module, forced=True),
         )
     return RunError(

@@ -222,8 +222,8 @@ def _without_nvml(
     if not which or which == "all":
         return Chosen(kind="cuda", num_visible=num)
     if not which.isdecimal():
-        msg = f"--device {option}: without NVML ({machine.refused}) no UUID can be looked up."
-        raise UsageError(msg, f"Give a number below {num}: torch counts so many.")
+        msg = f"--device {option}: without NVML ({machine.refused}), no UUID can be looked up."
+        raise UsageError(msg, f"Give a number below {num}, the number of GPUs that torch sees.")
     if int(which) >= num:
         said = f", by {variable}={environment[variable]!r}" if variable in environment else ""
         msg = f"--device {option}: there is no such GPU: torch sees {num}{said}."
@@ -255,7 +255,7 @@ def _error(option: str, what: str, seen: Visible, machine: Machine, remedy: str 
 def _unsure(option: str, seen: Visible) -> UsageError:
     name = option if option.startswith("--") else f"--device {option}"
     return UsageError(
-        f"{name}: which GPUs {seen.variable}={seen.value!r} means cannot be told: they are unlike, "
-        f"and CUDA puts the fastest first unless {ORDER}={PCI_ORDER}.",
+        f"{name}: cannot tell which GPUs {seen.variable}={seen.value!r} means: they differ, and "
+        f"CUDA puts the fastest first unless {ORDER}={PCI_ORDER}.",
         f"Set {ORDER}={PCI_ORDER}, or name UUIDs in {seen.variable}.",
     )

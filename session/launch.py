@@ -61,7 +61,7 @@ def launch(
             return int(exit_code.read_text())
     raise RunError(
         f"the launcher ended with exit code {code} before rank 0 had an answer.",
-        "Look at its output above.",
+        "See its output above.",
     )
 
 

@@ -83,7 +83,7 @@ def check_script(script: str) -> None:
     except SyntaxError as error:
         where = script if error.lineno is None else f"{script}:{error.lineno}"
         msg = f"{where}: {error.msg}: the script is not valid Python."
-        raise UsageError(msg, "Mend the script; `python` would refuse it too.") from error
+        raise UsageError(msg, "Fix the script; `python` would reject it too.") from error
     except OSError as error:
         msg = f"cannot read {script}: {error.strerror or error}."
         raise UsageError(msg, "Make it readable, or name another script.") from error
@@ -105,13 +105,15 @@ def check_same_script(options: RunOptions, resumed: RunRecord) -> None:
     else:
         same = Path(resumed.script.path).name == Path(options.script).name
         if same and own != resumed.script.digest:
-            msg = f"{run}, whose text was another."
-            raise UsageError(msg, "Resume it with the script as it was, or begin a run without it.")
+            msg = f"{run}, which has changed since."
+            raise UsageError(
+                msg, "Resume it with the script as it was, or start a new run without --resume."
+            )
     if not same:
         raise UsageError(f"{run}.", "Resume it with that script.")
     if resumed.script.arguments != options.arguments:
         typed = shlex.join(resumed.script.arguments) or "no arguments"
-        raise UsageError(f"{run} with {typed}.", "Resume it with the same.")
+        raise UsageError(f"{run} with {typed}.", "Resume it with the same arguments.")
 
 
 def digest_of(options: RunOptions) -> str | None:
@@ -132,7 +134,7 @@ def check_goal(goal: Goal) -> None:
     """
     if goal.budget_s <= 0:
         raise UsageError(
-            "a budget of 0 leaves no time for any trial.", "Give --budget some seconds."
+            "a budget of 0 leaves no time for any trial.", "Give --budget a few seconds."
         )
     if goal.sizes and goal.start:
         raise _contradiction("--sizes", "--start")
@@ -153,7 +155,7 @@ def check_energy(record: RunRecord, goal: Goal) -> None:
     """
     if goal.kind == "energy" and not energy_measured(record):
         msg = f"--goal energy cannot be answered: {why_not(record)}."
-        raise UsageError(msg, "--goal throughput or knee needs no energy.")
+        raise UsageError(msg, "Use --goal throughput or knee.")
 
 
 def check_energy_device(device: str, goal: Goal) -> None:
@@ -166,7 +168,7 @@ def check_energy_device(device: str, goal: Goal) -> None:
         UsageError: it does not.
     """
     if goal.kind == "energy" and not device.startswith("cuda"):
-        msg = "--goal energy needs the energy counters of an NVIDIA GPU, and none is used here."
+        msg = "--goal energy needs the energy counters of an NVIDIA GPU, and this run uses none."
         raise UsageError(msg, "Use --goal knee or throughput.")
 
 

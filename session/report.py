@@ -93,16 +93,16 @@ def check_output(path: Path, *, force: bool) -> None:
         UsageError: unknown suffix, no such folder, a folder, or somebody else's file.
     """
     if path.suffix.lower() not in SUFFIXES:
-        msg = f"{path}: the suffix chooses the format, and {path.suffix or 'none'} is not one."
+        msg = f"{path}: the suffix sets the format, and {path.suffix or 'none'} is not one."
         raise UsageError(msg, f"Use {', '.join(SUFFIXES)}.")
     if path.exists() and not path.is_file():
         what = "a folder" if path.is_dir() else "no ordinary file"
         raise UsageError(f"{path} is {what}.", "Name a file.")
     if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent}.", "Make it, or name another.")
+        raise UsageError(f"there is no folder {path.parent}.", "Create it, or name another.")
     if path.exists() and not force and not _is_ours(path):
         msg = f"{path} exists and was not written by this command."
-        raise UsageError(msg, "Name another file, or write over it with --force.")
+        raise UsageError(msg, "Name another file, or overwrite it with --force.")
 
 
 def write_report(report: Report | ComparisonReport, path: Path) -> None:

@@ -390,7 +390,7 @@ def _folder(options: RunOptions, resumed: RunRecord | None) -> Path:
     # What cannot be asked is said later.
     if any(os.path.exists(options.output / one) for one in (RECORD, DEVICES)):  # noqa: PTH110
         msg = f"{options.output} holds a run already."
-        raise UsageError(msg, "Choose another folder, or go on with --resume.")
+        raise UsageError(msg, "Choose another folder, or continue the run with --resume.")
     return options.output
 
 

@@ -54,7 +54,7 @@ class RunStore:
             msg = f"cannot write into {folder}: {error.strerror or error}."
             remedy = "Choose another folder with --output."
             if os.path.isfile(self.record_path):  # noqa: PTH113  false where it cannot be asked
-                remedy = "Make it writable: a run goes on in the folder that it began in."
+                remedy = "Make it writable: a run continues in its own folder."
             raise UsageError(msg, remedy) from error
         self._close = weakref.finalize(self, _unlock, self._alone())
         paths = [folder / one for one in (RECORD, SAMPLES, LOG)]
@@ -131,10 +131,10 @@ class RunStore:
     def _cannot_write(self, error: OSError) -> RunError:
         what = f"cannot write into {self.folder}: {error.strerror or error}"
         if not self.record_path.exists():
-            return RunError(f"{what}.", "Make room, or choose another folder with --output.")
+            return RunError(f"{what}.", "Free some space, or choose another folder with --output.")
         return RunError(
             f"{what}; what was measured before is in its record.",
-            f"Make room, then go on with --resume {self.folder}.",
+            f"Free some space, then continue with --resume {self.folder}.",
         )
 
     def discard(self) -> None:
@@ -185,7 +185,7 @@ def read_record(path: Path) -> RunRecord:
         data = file.read_bytes()
     except OSError as error:
         if os.path.isfile(path / DEVICES):  # noqa: PTH113  false where it cannot be asked
-            msg = f"{path} is a run on several devices, and the record of one is wanted."
+            msg = f"{path} is a run on several devices; this needs the record of one."
             raise UsageError(msg, "Name the folder of a device in it.") from error
         msg = f"cannot read a record from {path}: {error.strerror or error}."
         raise UsageError(msg, "Give a run's folder or its record.json.") from error
@@ -193,7 +193,7 @@ def read_record(path: Path) -> RunRecord:
         version = msgspec.json.decode(data, type=_Version).schema_version
         if version.split(".")[0] != SCHEMA_VERSION.split(".", maxsplit=1)[0]:
             msg = f"{file} has schema {version}, this version reads {SCHEMA_VERSION}."
-            raise UsageError(msg, "Use the batchadvisor that wrote it.")
+            raise UsageError(msg, "Use the version of batchadvisor that wrote it.")
         record = msgspec.json.decode(data, type=RunRecord)
         _check_times(record)
         wrong = implausible(record)

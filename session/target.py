@@ -131,5 +131,5 @@ def _check_with_torch(kind: str) -> None:
     backend = getattr(torch, kind, None) or getattr(torch.backends, kind, None)
     available = getattr(backend, "is_available", None)
     if available is None or not available():
-        msg = f"--device {kind}: this torch sees no such device."
+        msg = f"--device {kind}: torch sees no such device here."
         raise UsageError(msg, "Use --device cpu.")

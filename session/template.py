@@ -44,7 +44,7 @@ def with_door(options: RunOptions, *, forced: bool) -> RunOptions:
             )
         return options
     if options.door == "workload":
-        msg = f"a declared workload gets its size by a call, not by {PLACEHOLDER}."
+        msg = f"a declared workload gets its size by a function call, not by {PLACEHOLDER}."
         raise UsageError(msg, "Leave the placeholder or --workload out.")
     if options.loader is not None:
         msg = f"--loader steers a DataLoader, and {PLACEHOLDER} leaves all of them alone."
@@ -149,7 +149,7 @@ def runs_only_as_written(record: RunRecord, options: RunOptions) -> BatchAdvisor
         return None
     worst = refused[0]
     return RunError(
-        f"{options.script} trains at its own batch size {own} alone; batch {worst.batch_size}: "
+        f"{options.script} trains only at its own batch size {own}; batch {worst.batch_size}: "
         f"{worst.detail}.",
         proposal(options.script, options.arguments, module=options.module, forced=True),
     )

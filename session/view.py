@@ -124,7 +124,7 @@ def _check_working_folder() -> None:
     try:
         Path.cwd()
     except OSError as error:
-        msg = f"the working folder cannot be found: {error.strerror}."
+        msg = f"cannot find the working folder: {error.strerror}."
         raise UsageError(msg, "Change to one that exists.") from error
 
 
@@ -137,7 +137,7 @@ def _check_port(port: int | None) -> None:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.bind((HOST, port))
     except PermissionError as error:
-        msg = f"port {port} needs more rights than this user has."
+        msg = f"this user may not open port {port}."
         raise UsageError(msg, "Choose one above 1023 with --port.") from error
     except OSError as error:
         raise _taken(f"port {port} is") from error
@@ -160,7 +160,7 @@ def choose(logdir: Path | None) -> Path:
         if not logdir.is_dir():
             raise UsageError(
                 f"there is no folder {RUNS} here.",
-                "Name a folder, or make a run: batchadvisor run SCRIPT.",
+                "Name a folder, or start a run: batchadvisor run SCRIPT.",
             )
     if not logdir.exists():
         raise UsageError(f"there is no folder {logdir}.", "Check the path.")
@@ -172,7 +172,7 @@ def choose(logdir: Path | None) -> Path:
     if not board.active() and not _has_events(logdir):
         raise UsageError(
             f"{logdir} holds no run, no trace and no event file.",
-            "Make a run: batchadvisor run SCRIPT.",
+            "Start a run: batchadvisor run SCRIPT.",
         )
     return _log_directory(logdir, board)
 

@@ -12,10 +12,10 @@ StartResponse = Callable[..., Any]
 App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 REFUSED = (
-    "batchadvisor view answers this machine only, and the name {host} is not one of its own "
-    "(localhost, 127.0.0.1). A page of another site that lets its name point here could read all "
-    "that is shown.\nBehind a proxy of yours start TensorBoard itself: tensorboard --logdir LOGDIR "
-    "shows the same tab.\n"
+    "batchadvisor view answers requests from this machine only, and {host} is not its name "
+    "(localhost, 127.0.0.1). Otherwise a page of another site whose name points here could read "
+    "all that is shown.\nBehind a proxy of your own, start TensorBoard itself: tensorboard "
+    "--logdir LOGDIR shows the same tab.\n"
 )
 
 

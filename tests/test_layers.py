@@ -9,7 +9,7 @@ import batchadvisor
 import pytest
 
 PACKAGE = Path(batchadvisor.__file__).parent
-NOT_THE_PACKAGE = {"tests", "bench", "build", "examples", "scripts", "dist", "docs"}
+NOT_THE_PACKAGE = {"tests", "bench", "build", "examples", "scripts", "dist", "docs", "site"}
 SHARED = ("records", "errors", "units", "spread")
 HEAVY = {"torch", "tensorboard", "torch_tb_profiler", "numpy", "rich", "jinja2", "pynvml"}
 

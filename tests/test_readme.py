@@ -1,4 +1,7 @@
-"""The README is true: its output is the rendering of a stored record, its commands run."""
+"""The README and the pages of docs/ are true: outputs are those of the code, commands run.
+
+Every block of a page has a test here (`UNTESTED` is what one without a test is told).
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,17 @@ import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.reports.terminal import render
 from batchadvisor.session.store import read_record
+from batchadvisor.session.tails import catalogue
 
-ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
+from . import pages
+from .pages import README, ROOT, Block
+
 RECORD = ROOT / "tests/data/records/char_gpt_cpu.json"
-"""The record of the run that the README shows."""
+"""The record of the run that the README and docs/reading.md show."""
 BREAK = "What it does to the training"
+"""Where they cut its output in two."""
+READING = ROOT / "docs/reading.md"
+TAILS = ROOT / "docs/last-batch.md"
 UPDATE = os.environ.get("BATCHADVISOR_UPDATE_GOLDEN") == "1"
 
 
@@ -41,32 +49,32 @@ def test_the_output_is_the_rendering_of_the_stored_record() -> None:
     first, mark, rest = text.partition(BREAK)
     assert mark, "the rendering lacks the section at which the README breaks it"
     command = f"$ batchadvisor run {record.script.path}\n"
-    wanted = _put(README.read_text(), "answer", command + first.rstrip())
-    wanted = _put(wanted, "rest", (mark + rest).rstrip())
-    if UPDATE:
-        README.write_text(wanted)
-    assert README.read_text() == wanted
+    _shows(README, "answer", command + first.rstrip())
+    _shows(READING, "rest", (mark + rest).rstrip())
 
 
 def test_the_output_of_tails_is_that_of_the_command() -> None:
-    shown = re.search(r"<!-- tails: begin -->\n```text\n\$ (.*)\n", README.read_text())
-    assert shown is not None, "the README lacks the command of its tails"
-    command = shlex.split(shown[1])
+    typed = pages.block("tails").text.partition("\n")[0].removeprefix("$ ")
     environment = {**os.environ, "COLUMNS": "100"}
-    done = _run([sys.executable, "-m", *command], ROOT, environment)
+    done = _run([sys.executable, "-m", *shlex.split(typed)], ROOT, environment)
     assert done.returncode == 0, done.stderr
-    wanted = _put(README.read_text(), "tails", f"$ {shown[1]}\n{done.stdout.rstrip()}")
-    if UPDATE:
-        README.write_text(wanted)
-    assert README.read_text() == wanted
+    _shows(TAILS, "tails", f"$ {typed}\n{done.stdout.rstrip()}")
 
 
-def test_every_option_of_the_readme_exists() -> None:
+def test_the_pages_count_the_cases_of_tails() -> None:
+    told = [int(num) for text in pages.texts().values() for num in re.findall(r"(\d+) cases", text)]
+    assert len(told) == 2
+    assert set(told) == {len(catalogue())}
+
+
+def test_every_option_of_the_pages_exists() -> None:
     help_text = "".join(
         _run([sys.executable, "-m", "batchadvisor", verb, "--help"], ROOT).stdout
-        for verb in ("run", "advise", "analyze", "report", "tails", "view")
+        for verb in ("run", "advise", "analyze", "doctor", "report", "tails", "view")
     )
-    options = set(re.findall(r"--[a-z][a-z-]+", README.read_text()))
+    options = set().union(
+        *(re.findall(r"--[a-z][a-z-]+", text) for page, text in pages.texts().items() if ours(page))
+    )
     foreign = {
         "--logdir",
         "--epochs",
@@ -74,22 +82,32 @@ def test_every_option_of_the_readme_exists() -> None:
         "--batch-size",
         "--batch",
     }  # of scripts; --batch_size too
-    missing = {one for one in options - foreign if one not in help_text}
+    missing = {option for option in options - foreign if option not in help_text}
     assert not missing
 
 
-def _lines() -> list[str]:
-    blocks = re.findall(r"```bash\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines() if line.strip()]
-    assert lines
-    return lines
+def ours(page: str) -> bool:
+    """CONTRIBUTING.md names options of other tools as well."""
+    return page != "CONTRIBUTING.md"
+
+
+def _lines(block: Block) -> list[str]:
+    """Commands of a block of bash, without their comments."""
+    lines = (shlex.join(shlex.split(line, comments=True)) for line in block.text.splitlines())
+    plain = (line.replace("'{batch_size}'", "{batch_size}") for line in lines)
+    return [line for line in plain if line]
 
 
 def _commands() -> list[str]:
-    """The lines of the blocks of bash, but for the two that install; the gate runs these."""
-    return [one for one in _lines() if not one.startswith("python3 ")]
+    """What the pages' blocks of bash run, each once, but for what installs; the gate runs that."""
+    lines = [
+        line for block in pages.all_blocks() if block.language == "bash" for line in _lines(block)
+    ]
+    assert lines
+    return [line for line in dict.fromkeys(lines) if not line.startswith(INSTALLING)]
 
 
+INSTALLING = "python3 -m venv "
 FIRST = "batchadvisor run model.py"
 """The run that others look at."""
 RUNS = [one for one in _commands() if one.startswith("batchadvisor run ") and one != FIRST]
@@ -101,10 +119,61 @@ SERVERS = {
     "tensorboard --logdir": ("data/plugin/pytorch_profiler/runs", "batch_size=0016"),
 }
 """How commands begin that serve until they are ended; an address, and what it answers with."""
+PYTHON = ("# bench.py", "import batchadvisor", "# in your loop")
+"""How the blocks of Python begin that are executed below."""
+MARKS = ("answer", "rest", "tails", "error", "callback", "rooms", "trial")
+"""The outputs and drawings that are compared below with the code."""
+UNTESTED = "no test compares or runs this block: give it one"
+
+
+def is_tested(block: Block) -> bool:
+    """Whether a test here runs the block, or compares it with what is printed."""
+    if block.language == "bash":
+        starts = ("batchadvisor ", INSTALLING, *SERVERS)
+        return bool(_lines(block)) and all(line.startswith(starts) for line in _lines(block))
+    if block.language == "python":
+        return block.text.startswith(PYTHON)
+    return block.language == "text" and block.mark in MARKS
+
+
+class TestEveryBlock:
+    def test_has_a_test(self) -> None:
+        untested = [block.place for block in pages.all_blocks() if not is_tested(block)]
+        assert untested == [], UNTESTED
+
+    def test_is_still_there(self) -> None:
+        """No page loses a block, and with it its test."""
+        blocks = pages.all_blocks()
+        assert sorted(block.mark for block in blocks if block.mark) == sorted(MARKS)
+        python = [block for block in blocks if block.language == "python"]
+        assert len(python) == len(PYTHON)
+
+    def test_is_fenced(self) -> None:
+        """Code by indentation would not be seen as a block."""
+        for page, text in pages.texts().items():
+            prose = pages.without_blocks(text)
+            assert not re.search(r"(?:^|\n)\n {4}(?![ ]*(?:[-*]|\d+\.) )\S", prose), page
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "```bash\npip install something\n```",
+            "```python\nprint(1)\n```",
+            "```text\nAn output of old.\n```",
+            "<!-- another: begin -->\n```text\nAn output of old.\n```",
+            "```\nbatchadvisor run model.py\n```",
+            "~~~json\n{}\n~~~",
+            "- in a list\n\n  ```yaml\n  a: 1\n  ```",
+            "- ```sh\n  ls\n  ```",
+        ],
+    )
+    def test_without_a_test_is_named(self, text: str) -> None:
+        (block,) = pages.blocks_of(f"# A page\n\n{text}\n", "docs/page.md")
+        assert not is_tested(block)
 
 
 def _fill(folder: Path) -> Path:
-    """Makes it a user's folder, with the scripts that the README's commands name."""
+    """Makes it a user's folder, with the scripts that the commands name."""
     scripts = ROOT / "tests/scripts"
     shutil.copy(scripts / "plain.py", folder / "model.py")
     shutil.copy(scripts / "argparse_validate_first.py", folder / "train.py")
@@ -127,7 +196,8 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's folder after the first run, and the second."""
     folder = _fill(tmp_path_factory.mktemp("readme"))
     assert FIRST in _commands()
-    options = ("-o", "batchadvisor-runs/model", *SHORT)  # with traces, which commands look at
+    # With traces, which commands look at: a busy machine has to have time for them.
+    options = ("-o", "batchadvisor-runs/model", *SHORT, "--budget", "12s")
     _run_well(FIRST, folder, *options)
     runs = folder / "batchadvisor-runs"
     shutil.copytree(runs / "model", runs / "model-after")
@@ -155,9 +225,15 @@ def test_a_command_that_looks_at_it(probed: Path, line: str) -> None:
 
 def test_the_gate_runs_the_two_commands_that_install() -> None:
     gate = (ROOT / ".ci/run").read_text()
-    installing = [one for one in _lines() if one.startswith("python3 -m venv")]
-    assert len(installing) == 2
-    assert "python3 -m venv .venv &&" in gate, "the gate takes the commands from the README"
+    start = "python3 -m venv .venv && "
+    assert f"grep '^{start}' README.md" in gate, "the gate takes the commands from the README"
+    lines = {path: path.read_text().splitlines() for path in pages.paths()}
+    run = [line for line in lines[README] if line.startswith(start)]
+    assert len(run) == 2
+    assert "run examples/char_gpt.py" in run[0]
+    assert run[1].endswith("pytest")
+    elsewhere = {line for path in lines for line in lines[path] if line.startswith(INSTALLING)}
+    assert elsewhere == set(run), "the gate runs those of the README alone"
 
 
 @pytest.mark.slow
@@ -170,31 +246,59 @@ def test_the_notebook_runs(folder: Path) -> None:
 
 
 def test_the_callback_runs(folder: Path) -> None:
-    done = _run([sys.executable, "-c", _python("# in your loop")], folder)
+    (folder / "train.py").write_text(_python("# in your loop"))
+    done = _run([sys.executable, "train.py"], folder)
     assert done.returncode == 0, done.stderr
     assert "157 optimizer steps, 5000 samples" in done.stderr
     assert (folder / "runs/one/record.json").exists()
+    said = _items(done.stderr)
+    for label, words in _items(pages.block("callback").text).items():
+        assert label in said
+        assert label in MEASURED or said[label].startswith(words)  # a second warning may follow
+
+
+MEASURED = ("Batch size 32 as it ran", "step", "utilisation", "limit", "memory")
+"""What the callback says in other words on another day."""
+
+
+def _items(text: str) -> dict[str, str]:
+    """What the callback prints, by its labels, however its lines are broken."""
+    items: dict[str, str] = {}
+    label = ""
+    for line in text.splitlines():
+        if not line.startswith(" " * 4):
+            label = re.split(r": |  ", line.strip())[0]
+        items[label] = " ".join([*items.get(label, "").split(), *line.split()])
+    return items
 
 
 def test_the_error_is_the_one_that_is_printed(folder: Path) -> None:
     done = _run([sys.executable, "-m", "batchadvisor", "run", "-q", "gpt.py"], folder)
     assert done.returncode == 1
-    assert done.stderr.strip() in README.read_text()
+    assert done.stderr.strip() == pages.block("error").text.partition("\n")[2]
 
 
 def _python(start: str) -> str:
     """The block of Python that begins with `start`."""
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    (found,) = (one for one in blocks if one.startswith(start))
-    return str(found)
+    (block,) = (
+        block
+        for block in pages.all_blocks()
+        if block.language == "python" and block.text.startswith(start)
+    )
+    return f"{block.text}\n"
 
 
-def _put(text: str, name: str, content: str) -> str:
+def _shows(page: Path, name: str, content: str) -> None:
+    """The page has the content between the marks of that name."""
+    text = page.read_text()
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     head, _, tail = text.partition(begin)
-    _, found, tail = tail.partition(end)
-    assert found, f"the README lacks the marks {begin} and {end}"
-    return f"{head}{begin}\n```text\n{content}\n```\n{end}{tail}"
+    _, closed, tail = tail.partition(end)
+    assert closed, f"{page.name} lacks the marks {begin} and {end}"
+    wanted = f"{head}{begin}\n```text\n{content}\n```\n{end}{tail}"
+    if UPDATE:
+        page.write_text(wanted)
+    assert page.read_text() == wanted
 
 
 def _environment() -> dict[str, str]:
@@ -203,7 +307,7 @@ def _environment() -> dict[str, str]:
 
 
 def _run_well(line: str, folder: Path, *options: str) -> None:
-    """Runs a command of the README, with options after its verb."""
+    """Runs a command of a page, with options after its verb."""
     command = shlex.split(line, comments=True)
     command[2:2] = options
     done = _run(command, folder, _environment())

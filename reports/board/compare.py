@@ -91,7 +91,9 @@ def _like_for_like(runs: Sequence[Run]) -> str:
     size, rates = _rates(runs)
     speeds = [(rate, clean(name)) for rate, (name, _, _) in zip(rates, runs, strict=True) if rate]
     if size is None:
-        return "no size was timed in all of them: how much of it is the size cannot be told"
+        return (
+            "no size was timed in all of them, so how much of it comes from the size is not known"
+        )
     speeds.sort(key=lambda one: -one[0].median)
     (best, name), (second, other) = speeds[:2]
     start = f"like for like, {size} in all"

@@ -47,7 +47,7 @@ def _launches(profile: Profile) -> str:
 _TRACED: tuple[tuple[str, Callable[[Profile], str], str], ...] = (
     ("GPU busy", _of("busy_pct"), "a kernel, a copy or a set ran"),
     ("kernels", _of("kernel_pct"), "a kernel ran, communication included"),
-    ("computing", _of("compute_pct"), "a kernel ran that is no communication"),
+    ("computing", _of("compute_pct"), "a kernel other than communication ran"),
     ("communication", _of("communication_pct"), "a collective ran, waiting for others included"),
     ("exposed communication", _of("exposed_communication_pct"), "while nothing was computed"),
     ("exposed copies", _of("exposed_copy_pct"), "copies and sets while no kernel ran"),

@@ -33,7 +33,7 @@ class TestGoals:
         discovery = discovery_of(native=16, loader=loader)
         result = Machine(memory=lambda _: GIB, discovery=discovery).search(Goal(sizes=(5000, 6000)))
         assert result.size is None
-        assert result.advice.reason.startswith("The data set has 4001 samples")
+        assert result.advice.reason.startswith("The dataset has 4001 samples")
         assert "a batch of 5000 or more" in result.advice.reason
 
     @pytest.mark.parametrize(("native", "micro"), [(16, 4), (12, 1), (7, 1), (60, 2)])

@@ -62,9 +62,9 @@ class TestInput:
         [
             (0.0, 0.01, "does not help", "in proportion"),
             (0.05, 0.01, "does not help", "in proportion"),
-            (0.2, 0.01, "unknown", "leave open"),
+            (0.2, 0.01, "unknown", "do not show whether"),
             (0.98, 0.01, "helps", "helps as well"),
-            (0.4, 0.1, "unknown", "leave open"),
+            (0.4, 0.1, "unknown", "do not show whether"),
             (0.0, 0.5, "does not help", "in proportion"),
         ],
     )

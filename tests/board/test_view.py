@@ -111,7 +111,7 @@ class TestServe:
             env=zoo.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         ) as process:  # fmt: skip
             lines = []
-            while not lines or "Ctrl-C ends it." not in lines[-1]:
+            while not lines or "Press Ctrl-C to end it." not in lines[-1]:
                 lines.append(process.stdout.readline())
             said = "".join(lines)
             assert "TORCH_PROFILER_LOG_LEVEL=WARNING says why" in said
@@ -145,7 +145,7 @@ class TestServe:
             start_new_session=True,
         ) as process:  # fmt: skip
             if when == "it serves":
-                while "Ctrl-C ends it." not in process.stdout.readline():
+                while "Press Ctrl-C to end it." not in process.stdout.readline():
                     pass
             else:
                 end_s = time.monotonic() + 60

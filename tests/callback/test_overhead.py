@@ -1,4 +1,4 @@
-"""The benchmark of what the callback costs: its statistics, one short run, the README's table."""
+"""The benchmark of what the callback costs: its statistics, one short run, its table in docs/."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_short_run(bench, tmp_path):
     assert rows[3].startswith("| on a GPU | not measured |")
 
 
-def test_the_readme_has_the_committed_results(bench):
-    text = (ROOT / "README.md").read_text()
+def test_the_page_has_the_committed_results(bench):
+    text = (ROOT / "docs/benchmarks.md").read_text()
     assert bench.with_table(text, bench.committed()) == text
     assert bench.with_table(text, []).count("not measured | not measured") > 0

@@ -399,7 +399,7 @@ class TestOptions:
         assert not (tmp_path / "log").exists()
 
     def test_outside_the_with(self, tmp_path):
-        with pytest.raises(UsageError, match="watches no run"):
+        with pytest.raises(UsageError, match="is not watching a run"):
             ProfilingCallback(tmp_path).step()
 
 

@@ -86,7 +86,7 @@ class TestRefused:
         [
             (("--gpus", "all", "--device", "cpu:1,cpu:1"), "contradict"),
             (("--device", f"cpu:{CORES},cpu:1"), "cores or more"),
-            (("--device", "cpu,cpu"), "names none"),
+            (("--device", "cpu,cpu"), "has none"),
             (("--device", "cpu:1,cpu:1@7"), "cpu:CORES@SHARE"),
             (("--device", "cpu:1@0.1.2"), "cpu:CORES@SHARE"),
             (("--device", "cpu:1@."), "cpu:CORES@SHARE"),

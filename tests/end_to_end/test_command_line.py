@@ -229,8 +229,11 @@ WRONG = {
     "output below a file": (["-o", "plain.py/x/y", "plain.py"], "cannot write into plain.py/x/y"),
     "output holds a run": (["-o", "run", "plain.py"], "run holds a run already"),
     "another script's run": (["--resume", "run", "plain.py"], "run is a run of other.py"),
-    "a run of another text": (["--resume", "changed", "plain.py"], "whose text was another"),
-    "a run of its namesake": (["--resume", "changed", "folder/plain.py"], "whose text was another"),
+    "a run of another text": (["--resume", "changed", "plain.py"], "which has changed since"),
+    "a run of its namesake": (
+        ["--resume", "changed", "folder/plain.py"],
+        "which has changed since",
+    ),
     "a run of other arguments": (["--resume", "same", "plain.py", "--x", "2"], "with --x 1"),
     "a run of arguments": (["--resume", "same", "plain.py"], "with --x 1"),
 }
@@ -317,7 +320,7 @@ class TestWrongUse:
                 words, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False
             )
         assert done.returncode == 1
-        assert done.stderr == "Error: the answer cannot be written: No space left on device.\n"
+        assert done.stderr == "Error: cannot write the answer: No space left on device.\n"
 
     @pytest.mark.parametrize("words", ["run t.py", "view /"])
     def test_a_working_folder_that_is_gone(self, tmp_path, words):
@@ -326,7 +329,7 @@ class TestWrongUse:
             command, cwd=tmp_path, shell=True, capture_output=True, text=True, check=False
         )
         assert done.returncode == 2
-        assert done.stderr.splitlines()[-1].startswith("Error: the working folder cannot be found")
+        assert done.stderr.splitlines()[-1].startswith("Error: cannot find the working folder")
         assert "Traceback" not in done.stderr
 
     def test_a_limit_below_the_model(self, tmp_path):

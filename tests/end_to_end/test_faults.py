@@ -163,7 +163,7 @@ class TestLoopsThatResist:
         script = SCRIPTS / "size_guard.py"
         done = resisting("size_guard")
         assert done.code == 1, done
-        assert "at its own batch size 16 alone" in done.error
+        assert "only at its own batch size 16" in done.error
         assert f"batchadvisor run --template {script} --batch-size {{batch_size}}" in done.error
         search = [one for one in done.record.trials if one.purpose == "search"]
         assert [(one.batch_size, one.outcome) for one in search] == [(8, "no_step"), (16, "ok")]

@@ -101,7 +101,7 @@ class TestShapedBySize:
         options = ("-q", "--no-profile", "--budget", "10s")
         done = run("run", *options, script, *words, folder=tmp_path)
         assert done.code == 1, done
-        assert "trains at its own batch size 16 alone" in done.error
+        assert "trains only at its own batch size 16" in done.error
         assert "RuntimeError: Expected hidden size" in done.error
         assert ("swallows" in done.error) is bool(words)
         typed = " ".join([str(script), *words, "--batch-size", "{batch_size}"])

@@ -99,4 +99,4 @@ class TestBadUse:
         script = SCRIPTS / "workload.py"
         done = run("run", "-q", "--workload", script, "{batch_size}", folder=tmp_path)
         done.assert_refused()
-        assert "gets its size by a call" in done.error
+        assert "gets its size by a function call" in done.error

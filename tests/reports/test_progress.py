@@ -120,7 +120,7 @@ def test_the_live_display_shows_what_runs_and_what_was_seen():
     terminal.clock.now += 2
     assert terminal.frame() == [
         "batch 2  11.8 ±0.4 ms  169 ±6 samples/s  peak 3.10 GiB  ok",
-        "batch 16  timing, 12.1 ms a step; this display rests meanwhile",
+        "batch 16  timing, 12.1 ms a step; this display pauses meanwhile",
         "x8; about 3 s",
         "6 s of 2 min used, 1 min 54 s left; 11 s since the start",
     ]
@@ -151,7 +151,7 @@ def test_nothing_is_drawn_while_steps_are_timed():
     display.update("warming up", 16, 1, 0.012)
     assert drawn(terminal, 4 * REFRESH_PERIOD_S)
     display.update("timing", 16, 0, 0.012)
-    assert "rests meanwhile" in terminal.out.getvalue()  # drawn at once, and then not again
+    assert "pauses meanwhile" in terminal.out.getvalue()  # drawn at once, and then not again
     time.sleep(REFRESH_PERIOD_S)
     assert drawn(terminal, 4 * REFRESH_PERIOD_S) == 0
     display.trial_done(samples.gpu()[0].trials[0])

@@ -424,7 +424,7 @@ def test_what_only_a_listing_shows_is_not_laid_at_the_scripts_door():
     told = FileTouched(path="out/model.db", action="write")
     listed = FileTouched(path="notes.txt", action="write", listed=True)
     text = shown((msgspec.structs.replace(record, files=(told, listed)), advice))
-    own, _, other = text.partition("What else changed in the working folder meanwhile")
+    own, _, other = text.partition("What else changed in the working folder")
     assert "What the script itself did to files\n  write  out/model.db\n" in own
     assert "notes.txt" not in own
     assert other.startswith("\n  write  notes.txt\n  By the script's databases")

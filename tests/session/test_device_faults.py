@@ -37,7 +37,7 @@ def test_an_exclusive_gpu_is_no_fault_of_the_script(text, tmp_path):
     assert type(error) is RunError
     assert "compute mode is exclusive" in str(error)
     assert "nvidia-smi" in str(error)
-    assert "Mend the script" not in str(error)
+    assert "fix it first" not in str(error)
 
 
 @pytest.mark.parametrize("text", GONE)

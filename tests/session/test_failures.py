@@ -39,25 +39,25 @@ def test_a_script_for_a_launcher_gets_the_command(kind, text, tmp_path):
     said = error(kind, text, tmp_path)
     assert text in said
     assert "batchadvisor run --nproc-per-node 2 a.py --lr 1" in said
-    assert "Mend the script" not in said
+    assert "fix it first" not in said
 
 
 @pytest.mark.parametrize(("kind", "text"), LACKING)
 def test_a_rank_has_been_launched(kind, text, tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "0")
-    assert "Mend the script" in error(kind, text, tmp_path)
+    assert "fix it first" in error(kind, text, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("kind", "text"), [("KeyError", "'rank'"), ("ValueError", "RANK is 3"), ("KeyError", "'lr'")]
 )
 def test_the_scripts_own_faults_stay_its_own(kind, text, tmp_path):
-    assert "Mend the script" in error(kind, text, tmp_path)
+    assert "fix it first" in error(kind, text, tmp_path)
 
 
 def test_nothing_is_said_of_a_run_without_us(tmp_path):
     """It was not run alone: whether it fails then is for the user to see."""
-    assert "Mend the script if it fails alone too" in error("KeyError", "'lr'", tmp_path)
+    assert "If the script also fails without batchadvisor" in error("KeyError", "'lr'", tmp_path)
 
 
 def test_a_script_whose_loader_gives_no_batch(tmp_path):
@@ -103,8 +103,8 @@ def test_a_script_that_counts_on_the_end_of_an_epoch(own):
     bad = trial_of(8, outcome="exception", detail="IndexError: index 20 is out of bounds")
     record = record_of(trials=(bad,), discovery=discovery_of(native=own))
     said = str(nothing_fits(record, "", Path("log")))
-    assert "Mend the script if it fails alone too" in said
-    assert "--template, and {batch_size} in its arguments" in said
+    assert "If the script also fails without batchadvisor" in said
+    assert "--template, with {batch_size} in its arguments" in said
 
 
 def test_a_script_that_gives_up_is_not_told_to_train_longer():
@@ -123,6 +123,6 @@ def test_a_script_that_gives_up_is_not_told_to_train_longer():
 
 def test_a_script_that_asks_for_input(tmp_path):
     said = error("EOFError", "EOF when reading a line", tmp_path)
-    assert "a.py asks for input, and standard input is closed under run." in said
-    assert "Mend the script" not in said
-    assert "Mend the script" in error("EOFError", "Ran out of input", tmp_path)
+    assert "a.py asks for input, but standard input is closed during a run." in said
+    assert "fix it first" not in said
+    assert "fix it first" in error("EOFError", "Ran out of input", tmp_path)
