@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..virtual_gpu import VirtualGpu, install
+from ..virtual_gpu.device import VirtualGpu
+from ..virtual_gpu.torch_cuda import install
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 GIB = 2**30
