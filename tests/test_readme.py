@@ -98,16 +98,21 @@ def _lines(block: Block) -> list[str]:
     return [line for line in plain if line]
 
 
+INSTALLING = "python3 -m venv "
+"""How the commands begin that the gate runs."""
+FETCHING = "python3 -m pip download "
+"""tests/nvml/test_gpu_check.py runs it."""
+
+
 def _commands() -> list[str]:
     """What the pages' blocks of bash run, each once, but for what installs; the gate runs that."""
     lines = [
         line for block in pages.all_blocks() if block.language == "bash" for line in _lines(block)
     ]
     assert lines
-    return [line for line in dict.fromkeys(lines) if not line.startswith(INSTALLING)]
+    return [line for line in dict.fromkeys(lines) if not line.startswith((INSTALLING, FETCHING))]
 
 
-INSTALLING = "python3 -m venv "
 FIRST = "batchadvisor run model.py"
 """The run that others look at."""
 RUNS = [one for one in _commands() if one.startswith("batchadvisor run ") and one != FIRST]
@@ -129,7 +134,7 @@ UNTESTED = "no test compares or runs this block: give it one"
 def is_tested(block: Block) -> bool:
     """Whether a test here runs the block, or compares it with what is printed."""
     if block.language == "bash":
-        starts = ("batchadvisor ", INSTALLING, *SERVERS)
+        starts = ("batchadvisor ", INSTALLING, FETCHING, *SERVERS)
         return bool(_lines(block)) and all(line.startswith(starts) for line in _lines(block))
     if block.language == "python":
         return block.text.startswith(PYTHON)

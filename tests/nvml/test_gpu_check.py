@@ -250,6 +250,19 @@ def test_the_command_that_fetches_wheels_is_one_line_of_a_document():
         assert word in words
 
 
+def test_the_command_that_fetches_wheels_fetches_them(tmp_path):
+    """In the gate it must; elsewhere a machine may have no network."""
+    (command,) = re.findall(r"^.*pip download.*$", documents()["CONTRIBUTING.md"], re.MULTILINE)
+    words = [sys.executable, *command.split()[1:], "--disable-pip-version-check"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    if done.returncode and not os.environ.get("CI"):
+        pytest.skip(f"no wheel could be fetched: {done.stderr.splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (tmp_path / "wheels").iterdir()
+    assert wheel.name.startswith("msgspec-")
+    assert "-cp312-" in wheel.name
+
+
 def test_torch_is_never_carried(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "scripts")
     machine = importlib.import_module("gpu_check_machine")

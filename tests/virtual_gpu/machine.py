@@ -120,7 +120,7 @@ class Evidence:
         pass
 
     def read(self) -> Reading:
-        return Reading({1: 0}, 0.0, None, 0, 0.0, 0.0)
+        return Reading({1: 0}, 0.0, None, 0, 0.0, 0.0, 0)
 
     def close(self) -> None:
         pass

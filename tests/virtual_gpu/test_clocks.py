@@ -100,7 +100,7 @@ class Waits:
 
     def read(self):
         self.delay_ns += 2_000_000
-        return Reading({1: self.delay_ns}, 0.0, None, 0, 0.0, 0.0)
+        return Reading({1: self.delay_ns}, 0.0, None, 0, 0.0, 0.0, 0)
 
 
 @pytest.mark.parametrize("evidence", [None, Waits()], ids=["quiet", "the host waits for a core"])
