@@ -1,0 +1,77 @@
+"""Steps with and without gradient synchronisation on the virtual GPU: planted communication.
+
+A bucket of gradients travels beside the backward pass, on an engine of its own, as soon as its part
+of the pass is done; the optimizer waits for the last one.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from batchadvisor.probes.devices import CudaProbe
+from batchadvisor.probes.distributed.pairs import PairWindow
+
+from .device import VirtualGpu
+from .torch_cuda import install
+
+FORWARD_MS, PART_MS, OPTIMIZER_MS, NUM_BUCKETS = 10.0, 5.0, 2.0, 4
+COMPUTE_S = (FORWARD_MS + NUM_BUCKETS * PART_MS + OPTIMIZER_MS) / 1e3
+
+
+class Replica:
+    """One rank's model as DistributedDataParallel wraps it."""
+
+    def __init__(self, gpu, bucket_ms):
+        self.gpu, self.bucket_ms = gpu, bucket_ms
+        self.require_backward_grad_sync = True
+        self.links = gpu.stream()
+
+    def step(self):
+        gpu, compute = self.gpu, self.gpu.current_stream
+        gpu.launch(FORWARD_MS)
+        for _ in range(NUM_BUCKETS):
+            gpu.clock.pass_ms(0.2)  # the host queues, and runs ahead
+            gpu.launch(PART_MS)
+            if self.require_backward_grad_sync:
+                self.links.wait_stream(compute)
+                gpu.current_stream = self.links
+                gpu.copy(self.bucket_ms)
+                gpu.current_stream = compute
+        compute.wait_stream(self.links)
+        gpu.launch(OPTIMIZER_MS)
+
+
+def exposed_ms(bucket_ms):
+    """By hand: buckets leave every PART_MS, one after the other."""
+    end = 0.0
+    for number in range(1, NUM_BUCKETS + 1):
+        end = max(end, number * PART_MS) + bucket_ms
+    return end - NUM_BUCKETS * PART_MS
+
+
+@pytest.mark.parametrize("bucket_ms", [0.5, 4.0, 8.0, 30.0])
+def test_communication_that_the_backward_pass_does_not_cover(monkeypatch, bucket_ms):
+    gpu = VirtualGpu(launch_us=5.0)
+    install(gpu, monkeypatch)
+    replica = Replica(gpu, bucket_ms)
+    window = PairWindow(
+        0,
+        [replica],
+        CudaProbe(torch.device("cuda:0"), None),
+        agree=bool,
+        time_limit_s=60.0,
+        clock=lambda: gpu.clock() / 1e9,
+    )
+    window.resume()
+    while True:
+        replica.step()
+        if window.boundary():
+            break
+        window.resume()
+    pairs = window.result()
+    assert len(pairs.compute_s) == len(pairs.step_s) >= 8
+    whole_s = COMPUTE_S + exposed_ms(bucket_ms) / 1e3
+    assert pairs.compute_s == pytest.approx([COMPUTE_S] * len(pairs.compute_s), rel=0.02)
+    assert pairs.step_s == pytest.approx([whole_s] * len(pairs.step_s), rel=0.02)
+    assert pairs.unavailable["exposed_s"].startswith("this torch's DDP keeps no clock")
+    assert replica.require_backward_grad_sync
