@@ -4,7 +4,7 @@ What stands in is the thin edge: the process of the script, `torch.cuda`, the pr
 counters of this process, the clock.
 
 PyTorch's own out-of-tree accelerator (`torch_openreg`) does not serve: it is neither in the wheel
-nor on PyPI, only in PyTorch's repository; its kernels run on the CPU in real time.
+nor published as a package, only in PyTorch's repository; its kernels run on the CPU in real time.
 """
 
 from __future__ import annotations
