@@ -15,6 +15,8 @@ from torch.overrides import TorchFunctionMode
 from ..virtual_gpu.device import VirtualGpu
 from ..virtual_gpu.torch_cuda import install
 
+pytestmark = pytest.mark.slow
+
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 GIB = 2**30
 OPTIMIZER = SimpleNamespace(
