@@ -126,6 +126,7 @@ def knees():
     return [DriftingMachine(seed=seed).search(Goal()) for seed in range(20)]
 
 
+@pytest.mark.slow
 class TestSearch:
     """On a machine whose speed wanders by a tenth and is slower by a quarter now and then."""
 

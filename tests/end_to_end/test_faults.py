@@ -182,6 +182,7 @@ class TestLoopsThatResist:
         assert done.advice.recommended.batch_size == 48
         assert done.left == []
 
+    @pytest.mark.slow
     def test_a_last_batch_that_fails(self, styled):
         """40 samples by 13 leave one, and BatchNorm over one sample raises: found by doing it."""
         result = styled("short_dataset")

@@ -28,7 +28,8 @@ def test_a_trainer_that_leaves_traces(styled):
 
 
 @pytest.mark.parametrize(
-    "name", ["plain", "spawn_workers", pytest.param("gan", marks=pytest.mark.slow)]
+    "name",
+    ["plain", *(pytest.param(one, marks=pytest.mark.slow) for one in ("spawn_workers", "gan"))],
 )
 def test_only_the_run_folder_is_new(styled, name):
     result = styled(name)
