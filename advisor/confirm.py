@@ -319,7 +319,7 @@ def next_tail(record: RunRecord, budget: Budget) -> TrialRequest | None:
     if captures_graphs(record) and not _ran_by_itself(record, sizes[0]):
         first = fit_request(sizes[0], "its graphs, then a step of the last batch's length")
         first = msgspec.structs.replace(first, fresh_process=True)
-        return first if budget.trial_s(first) <= budget.last_s else None
+        return first if budget.trial_s(first) <= budget.left_s else None
     series = confirmations(record)
     fresh = not captures_graphs(record) and (
         not series or record.trials[-1].worker != series[-1].worker

@@ -20,6 +20,8 @@ BUDGET_SPENT = "the budget is spent"
 """Why a search that its budget cut short is over."""
 OVERRUN = 1.2
 """The confirmation may end after this many times the budget, and nothing later."""
+CLOSING_S, CLOSING_SHARE = 0.5, 0.02
+"""Kept for the end of the last process, beside busy neighbours too; a share of short budgets."""
 TRIAL_SHARE = 1 / 8
 """A trial takes no more than this share of the budget where fewer steps allow it."""
 RESERVE_SHARE = 0.4
@@ -66,6 +68,11 @@ def has_long_steps(step_s: float, budget_s: float) -> bool:
 def has_time_for_a_profile(step_s: float, budget_s: float) -> bool:
     """Whether profiled steps after the shortest trial leave most of the budget."""
     return (_PLANS[-1].num_steps + PROFILED_STEPS) * step_s <= PROFILE_SHARE * budget_s
+
+
+def end_s(budget_s: float) -> float:
+    """Seconds of search after which nothing runs any more, the confirmation included."""
+    return OVERRUN * budget_s - min(CLOSING_S, CLOSING_SHARE * budget_s)
 
 
 def turns_s(plan: TurnsPlan, step_s: Callable[[int], float]) -> float:

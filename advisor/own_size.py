@@ -184,7 +184,10 @@ def _nothing_is_known(record: RunRecord, own: int) -> bool:
     if not says_nothing(timed[own].samples_per_s):
         return False
     comparisons = [against_own(record, size) for size in others]
-    return not any(one is not None and one.in_turn and not one.contended for one in comparisons)
+    return not any(
+        one is not None and not one.contended and (one.in_turn or one.ratio.high < 1)
+        for one in comparisons
+    )
 
 
 def _too_large(record: RunRecord, own: int) -> bool:

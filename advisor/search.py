@@ -133,7 +133,7 @@ def _must_stop(record: RunRecord) -> str | None:
 def _search(record: RunRecord, budget: Budget) -> TrialRequest | str:
     """The next search trial, or why the search is over."""
     alone = _alone(record)
-    if alone is not None:
+    if alone is not None and budget.allows(alone):
         return alone
     if record.goal.sizes:
         return _listed(record)

@@ -40,7 +40,8 @@ def _part(value: Any, path: Path, carriers: Mapping[Path, int], wanted: slice) -
         whole = (slice(None),)
         return (value if axis is None else value[whole * axis + (wanted,)]).detach().clone()
     if axis is not None:  # a list of samples, or an array
-        return copy.deepcopy(value[wanted])
+        where = (slice(None),) * axis + (wanted,) if hasattr(value, "shape") else wanted
+        return copy.deepcopy(value[where])
     if isinstance(value, Mapping) or _is_dataclass(value):
         return _of_names(value, path, carriers, wanted)
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, PackedSequence)):

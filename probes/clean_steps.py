@@ -183,7 +183,8 @@ def _of_usual_steps(steps: Judged, spread: Spread) -> Spread:
         return spread
     stretches = spread_of(in_groups(usual, max(1, len(usual) // STRETCHES)))
     assert stretches is not None
-    return msgspec.structs.replace(around_mean(stretches, mean), median=mean)
+    low, high = min(stretches.low, mean), max(stretches.high, mean)
+    return msgspec.structs.replace(stretches, median=mean, low=low, high=high)
 
 
 def quality_of(

@@ -262,7 +262,8 @@ class Conductor:
         if request.turns is None:
             self.ask(request.batch_size)  # before peaks are reset: it may prepare data
         if request.kind != "fit":
-            self._evidence = EvidenceReader(throttled=host.throttle_files())
+            files = host.throttle_files()
+            self._evidence = EvidenceReader(throttled=files, paced=self._order.paced)
         self._window = window = self._window_for(message)
         self._size = window.size
         if request.turns is not None:

@@ -21,7 +21,7 @@ def graph_pools_bytes(device: torch.device) -> int | None:
     """What private pools hold on a GPU; `None` where this torch does not tell."""
     try:
         return in_private_pools(_segments(), device.index or 0)
-    except (RuntimeError, KeyError):  # another allocator, a broken context
+    except (RuntimeError, KeyError, TypeError):  # another allocator or torch, a broken context
         return None
 
 
@@ -43,8 +43,6 @@ def in_private_pools(segments: Iterable[Mapping[str, Any]], device: int) -> int:
 
 
 def _segments() -> Iterable[Mapping[str, Any]]:
+    # Never with the history that the user may record. An older torch lacks the argument.
     snapshot: Callable[..., Iterable[Mapping[str, Any]]] = torch.cuda.memory_snapshot
-    try:  # without the history that the user may record; an older torch lacks the argument
-        return snapshot(include_traces=False)
-    except TypeError:
-        return snapshot()
+    return snapshot(include_traces=False)

@@ -68,6 +68,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
         forced: the template was insisted on, whatever could be steered.
         lockstep: where the script is one rank of several.
         cores: the cores that it may use; empty for all.
+        paced: it is stopped and continued, for a share of the time.
         silence_s: after so long without a sign of life it is taken for hung.
         ahead: only a preparation: import what every worker imports, say so, and await the order
             that counts.
@@ -93,6 +94,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     forced: bool = False
     lockstep: Lockstep | None = None
     cores: tuple[int, ...] = ()
+    paced: bool = False
     silence_s: float = 60.0
     ahead: bool = False
 

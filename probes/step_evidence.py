@@ -75,6 +75,8 @@ class EvidenceReader:
         tasks: folder of the process's threads.
         stat: the machine's counters.
         throttled: files `cpu.stat` of the cgroups that bound the process.
+        paced: the process gets its share of the time by being stopped and continued; its stops are
+            part of a step.
 
     Attributes:
         unavailable: what cannot be read here, and why.
@@ -85,6 +87,8 @@ class EvidenceReader:
         tasks: Path = _TASKS,
         stat: Path = _STAT,
         throttled: tuple[Path, ...] = (),
+        *,
+        paced: bool = False,
     ) -> None:
         self._tasks = tasks
         self._files: dict[int, int] = {}
@@ -96,14 +100,14 @@ class EvidenceReader:
         self._delays: dict[int, int] = {}
         self._stolen_s: float | None = None
         self._throttled_s: float | None = None
-        self._stops = StopCounter()
+        self._stops = None if paced else StopCounter()
         self.unavailable: dict[str, str] = {}
         self.renew()
         if not self._delays:
             self.unavailable["delay_s"] = "the kernel counts no waiting for a core (schedstat)"
         if self._stolen_s is None:
             self.unavailable["stolen_s"] = "the kernel counts no stolen time"
-        if self._stops.count is None:
+        if self._stops is not None and self._stops.count is None:
             self.unavailable["stops"] = "SIGCONT is handled by something else"
 
     def renew(self) -> None:
@@ -134,12 +138,13 @@ class EvidenceReader:
             switches=switches,
             thread_s=time.thread_time(),
             process_s=time.process_time(),
-            stops=self._stops.count,
+            stops=None if self._stops is None else self._stops.count,
         )
 
     def close(self) -> None:
         """Closes the files."""
-        self._stops.close()
+        if self._stops is not None:
+            self._stops.close()
         self._close([*self._files.values(), *self._throttled])
         if self._stat is not None:
             self._close([self._stat])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..advisor.advise import advise
-from ..advisor.cost import OVERRUN
+from ..advisor.cost import end_s
 from ..advisor.loss import matters, samples_to_halve, step_s_at_most
 from ..probes.hearing import TimeOver
 from ..probes.loss_kind import PLAN, REPEATS
@@ -37,7 +37,9 @@ def measure_loss(workers: Workers, journal: Journal) -> None:
     if not matters(record.discovery, size) or (record.loss and record.loss.reduction):
         return
     wanted = samples_to_halve(record, size)
-    left_s = OVERRUN * record.goal.budget_s - journal.search_s
+    if workers.current is None and record.loss and record.loss.reason != NO_TIME:
+        return  # what an earlier part of the run said of it stays
+    left_s = end_s(record.goal.budget_s) - journal.search_s
     limit_s = min(MAX_LOSS_S, left_s)
     if isinstance(wanted, int):
         needed_s = NUM_STEPS * step_s_at_most(advice, wanted)

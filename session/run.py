@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from ..advisor.advise import advise
-from ..advisor.cost import OVERRUN
+from ..advisor.cost import end_s
 from ..advisor.energy import SHORTEST_S
 from ..advisor.facts import ran
 from ..advisor.search import Done, expected, next_trial
@@ -70,8 +70,6 @@ MAX_TIMED_S = 30.0
 BUDGET_SHARE = 1 / 16
 """A timed phase takes at most so long, and at most this share of the budget."""
 
-CLOSING_S, CLOSING_SHARE = 0.5, 0.02
-"""Kept for the end of the last process, beside busy neighbours too; a share of short budgets."""
 ENERGY_S = 1.25 * SHORTEST_S
 """So long every size is timed where its energy counts, whatever the precision by then."""
 
@@ -316,7 +314,7 @@ class Run:
         budget_s, spent_s = self.journal.record.goal.budget_s, self.journal.search_s
         if request.purpose == "search":
             return max(0.0, budget_s - spent_s)
-        return max(0.0, OVERRUN * budget_s - min(CLOSING_S, CLOSING_SHARE * budget_s) - spent_s)
+        return max(0.0, end_s(budget_s) - spent_s)
 
     def _failed_trial(
         self, request: TrialRequest, ordinal: int, gone: WorkerGone, started_s: float

@@ -278,6 +278,7 @@ class Workers:
             door=options.door,
             worst_case=options.goal.worst_case,
             cores=self._target.cores,
+            paced=self._target.share < 1,
             silence_s=options.silence_s,
         )
         return msgspec.structs.replace(order, **self._order_changes())

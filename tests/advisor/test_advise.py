@@ -290,6 +290,13 @@ class TestChoice:
         assert "do not tell whether another size is better than the script's own 8" in advice.reason
         assert advice.change == "nothing to change"
 
+    def test_where_all_others_are_surely_slower_that_is_known(self):
+        own = trial_of(8, 0.1, half_width=0.9)
+        fast = msgspec.structs.replace(own.samples_per_s, low=75.0, median=80.0, high=9000.0)
+        own = msgspec.structs.replace(own, samples_per_s=fast)
+        advice = advise(record_of(numbered(trial_of(1, 0.2), own)))
+        assert (advice.recommended.batch_size, advice.standing) == (8, "own")
+
     def test_memory_goal(self):
         trials = [trial_of(size, peak=GIB * size) for size in (8, 32, 64)]
         advice = advise(record_of(numbered(*trials), goal=Goal(kind="memory")))

@@ -243,6 +243,22 @@ def recorded(name):
     ]
 
 
+class TestAMeanInPlaceOfAMedian:
+    @pytest.mark.parametrize(
+        ("num", "period", "longer"), [(46, 4, 1.3), (41, 4, 1.5), (100, 10, 1.2)]
+    )
+    def test_it_lies_in_its_interval(self, num, period, longer):
+        """Also where the stretches' median is next to the mean, and none of them reaches it."""
+        steps = [step(0.01 * (1 if n % period else longer)) for n in range(num)]
+        spread, _ = step_time(judged(steps, asynchronous=True), asynchronous=True)
+        assert spread.low <= spread.median <= spread.high
+
+    @given(timed_steps)
+    def test_so_does_every_step_time(self, steps):
+        spread, _ = step_time(judged(steps, asynchronous=True), asynchronous=True)
+        assert spread is None or 0 < spread.low <= spread.median <= spread.high
+
+
 class TestStops:
     def test_a_stopped_step_is_disturbed_whatever_its_length(self):
         """Also where most of them were stopped, so that the usual step is one of those."""

@@ -275,6 +275,13 @@ class TestStops:
         finally:
             signal.signal(signal.SIGCONT, before)
 
+    def test_stops_that_give_a_process_its_share_are_no_disturbance(self):
+        reader = EvidenceReader(paced=True)
+        assert signal.getsignal(signal.SIGCONT) is signal.SIG_DFL
+        assert reader.read().stops is None
+        assert "stops" not in reader.unavailable
+        reader.close()
+
     def test_a_script_that_takes_it_later_too(self):
         reader = EvidenceReader()
         before = signal.signal(signal.SIGCONT, signal.SIG_IGN)

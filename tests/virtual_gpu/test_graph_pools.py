@@ -6,6 +6,7 @@ import msgspec
 import pytest
 import torch
 from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.search import Done, next_trial
 from batchadvisor.probes.devices import CudaProbe
 
 from .device import VirtualGpu
@@ -128,3 +129,32 @@ def test_what_a_probe_reads(monkeypatch):
     probe.reset_peaks()
     memory = probe.read_memory()
     assert (memory.earlier_pools_bytes, memory.graph_pools_bytes) == (None, None)
+
+
+class TestTime:
+    """What is asked for next, at other moments of a run."""
+
+    @pytest.mark.parametrize("kind", ["memory", "throughput"])
+    def test_beyond_the_budget_no_size_is_searched(self, machine, tmp_path, kind):
+        """A process for it would be started and ended at once, again and again."""
+        record = machine(gpu_of(), SCRIPT).run(tmp_path, kind=kind).record
+        late_s = 1.05 * record.goal.budget_s
+        for number in range(1, len(record.trials) + 1):
+            before = msgspec.structs.replace(record, trials=record.trials[:number], search_s=late_s)
+            step = next_trial(before)
+            assert isinstance(step, Done) or step.purpose != "search"
+
+    def test_a_process_too_dear_for_the_budget_does_not_end_the_search(self, machine, tmp_path):
+        record = machine(gpu_of(), SCRIPT).run(tmp_path, kind="throughput").record
+        states = (
+            msgspec.structs.replace(record, trials=record.trials[:number], search_s=1.0)
+            for number in range(1, len(record.trials))
+        )
+        before = next(
+            one for one in states if "of its own" in getattr(next_trial(one), "reason", "")
+        )
+        assert next_trial(before).fresh_process
+        slow = msgspec.structs.replace(record.discovery, setup_s=record.goal.budget_s)
+        step = next_trial(msgspec.structs.replace(before, discovery=slow))
+        assert step.purpose == "search"
+        assert not step.fresh_process
