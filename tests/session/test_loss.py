@@ -41,4 +41,6 @@ def test_no_time_is_left(budget_s):
 
 def test_what_a_resumed_run_knows_is_not_measured_again():
     assert measured(loss=KNOWN) == KNOWN
+    noisy = LossCheck(reason="two gradients of the same batch differ by 40%")
+    assert measured(loss=noisy) == noisy, "no process lives that could tell more"
     assert measured(loss=LossCheck(reason=NO_TIME)).reason != NO_TIME
