@@ -75,6 +75,7 @@ class TestEndings:
             "sizes = [64] * 12 + [4096] * 12 + [1 << 17]\n"
             "with ProfilingCallback('log', profile_after=3) as prof:\n"
             "    for x in prof.watch(row.expand(one, -1) for one in sizes):\n"
+            "        prof._watch.keeper._saver.wait()  # what a save imports is no batch's memory\n"
             "        net(x).square().mean().backward()\n"
             "        optimizer.step()\n"
             "        optimizer.zero_grad()\n"
@@ -86,7 +87,8 @@ class TestEndings:
         assert done.returncode == 1
         assert "can't allocate memory" in done.stderr.splitlines()[-1]
         assert "ended        out of memory: RuntimeError" in done.stderr
-        assert "estimate: memory leaves room for about" in " ".join(done.stderr.split())
+        # About how many, where the readings of two sizes lie outside the noise.
+        assert "estimate: memory leaves room for" in " ".join(done.stderr.split()), done.stderr
         record = read_record(tmp_path / "log")
         assert [(one.batch_size, one.outcome) for one in record.trials] == [
             (64, "ok"),
