@@ -176,7 +176,7 @@ def standing(record: RunRecord, size: int) -> Standing:
 
 
 def _nothing_is_known(record: RunRecord, own: int) -> bool:
-    """Whether the own size was timed beside others and no comparison rests on clean steps."""
+    """Whether the own size was timed beside others, and no comparison tells anything of it."""
     timed = best_timed(record)
     others = [size for size in timed if size != own]
     if record.goal.kind not in ("knee", "throughput") or own not in timed or not others:

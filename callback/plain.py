@@ -296,7 +296,9 @@ def _pipeline(facts: Facts, info: LoaderInfo | None, loader: Any) -> Pipeline | 
     sampler = getattr(loader, "sampler", None)
     num_samples = info.num_samples
     if distributed:
-        num_samples = _length(getattr(sampler, "dataset", None))
+        from ..probes.sharing import length_of
+
+        num_samples = length_of(getattr(sampler, "dataset", None))
     if facts.world_size > 1:
         setup = "distributed-sampler" if distributed else "ddp"
     else:
@@ -311,13 +313,6 @@ def _pipeline(facts: Facts, info: LoaderInfo | None, loader: Any) -> Pipeline | 
         iterable=info.iterable,
         num_workers=info.num_workers,
     )
-
-
-def _length(thing: Any) -> int | None:
-    try:
-        return len(thing)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def _listed(value: Any) -> bool:

@@ -32,6 +32,7 @@ WHOLE, AGAIN, FIRST, SECOND = range(4)
 PLAN = (WHOLE, FIRST, SECOND, AGAIN)
 REPEATS = 2
 """Steps on each; the last counts. A script that fetches a batch ahead is one step behind."""
+NO_TIME = "no time was left for it"
 
 
 def loss_of(

@@ -22,14 +22,13 @@ from torch.optim.optimizer import (
 from ..records import LossCheck
 from .batch_parts import CannotCutError, part_of
 from .gauge import BatchGauge
-from .loss_kind import AGAIN, FIRST, PLAN, REPEATS, SECOND, WHOLE, loss_of
+from .loss_kind import AGAIN, FIRST, NO_TIME, PLAN, REPEATS, SECOND, WHOLE, loss_of
 from .loss_outputs import Output, OutputWatch
 
 MAX_STRAYS = 16
 """Batches of another size that are let through before it is given up."""
 MAX_VALUES = 1 << 22
 """Of a gradient, about so many numbers are kept."""
-NO_TIME = "no time was left for it"
 
 
 class LossSteps:

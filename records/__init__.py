@@ -32,6 +32,7 @@ from .analysis import (
     TraceReport,
 )
 from .base import SCHEMA_VERSION, Record, Spread
+from .checks import Loss, LossCheck, Outcome, TailCheck
 from .checkup import Check, CheckState, Checkup
 from .clocks import GPU_LIMITS, GPU_SETTINGS
 from .comparison import Change, Comparison, Difference, shared_size
@@ -88,16 +89,12 @@ from .trial import (
     IdleShares,
     InputSize,
     KernelTime,
-    Loss,
-    LossCheck,
     Memory,
     OperatorTime,
-    Outcome,
     Profile,
     RankTrial,
     StepMethod,
     StepQuality,
-    TailCheck,
     Trial,
     Turns,
     trial_of,

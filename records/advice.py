@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from .base import SCHEMA_VERSION, Record, Spread
+from .checks import LossCheck, TailCheck
 from .distribution import Scaling
 from .goal import Goal
-from .trial import LossCheck, TailCheck
 
 Helps = Literal["helps", "does not help", "unknown"]
 Limit = Literal[

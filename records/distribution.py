@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .base import Record, Spread
-from .trial import Outcome
+from .checks import Outcome
 
 
 class RankInfo(Record, frozen=True, kw_only=True):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from .base import SCHEMA_VERSION, Record
+from .checks import LossCheck, Outcome
 from .distribution import Distribution
 from .goal import Goal
 from .observed import Observed
 from .script import Discovery, FileTouched, ScriptInfo
-from .trial import LossCheck, Outcome, Trial
+from .trial import Trial
 
 RunState = Literal["running", "finished", "interrupted", "failed"]
 

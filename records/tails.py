@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from .advice import CleanSize, Evidence
 from .base import Record
-from .trial import Loss
+from .checks import Loss
 
 Setup = Literal[
     "dataloader",

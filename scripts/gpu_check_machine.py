@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -73,16 +73,23 @@ def look(number: int, environment: dict[str, str], packages: Sequence[str] = ())
     return {**found, **_driver(environment), "packages": versions}
 
 
+def _asked(
+    code: str, words: Iterable[str], environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """What a Python with these variables prints."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
 def _versions(environment: dict[str, str], packages: Sequence[str]) -> dict[str, str | None]:
     code = (
         "import json, sys; from importlib import metadata as m; "
         "have = {d.metadata['Name'].lower(): d.version for d in m.distributions()}; "
         "print(json.dumps({one: have.get(one) for one in sys.argv[1:]}))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *packages],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = _asked(code, packages, environment)
     try:
         found: dict[str, str | None] = json.loads(done.stdout)
     except json.JSONDecodeError:
@@ -167,10 +174,7 @@ def _check_all_there(environment: dict[str, str], wheels: Path) -> None:
         "import importlib.util, sys; "
         "print(*(one for one in sys.argv[1:] if importlib.util.find_spec(one) is None))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *NEEDED],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = _asked(code, NEEDED, environment)
     missing = sorted(NEEDED[module] for module in done.stdout.split())
     if missing or done.returncode:
         names = " ".join(missing) or done.stderr[-300:]

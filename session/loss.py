@@ -8,7 +8,7 @@ from ..advisor.advise import advise
 from ..advisor.cost import end_s
 from ..advisor.loss import matters, samples_to_halve, step_s_at_most
 from ..probes.hearing import TimeOver
-from ..probes.loss_kind import PLAN, REPEATS
+from ..probes.loss_kind import NO_TIME, PLAN, REPEATS
 from ..probes.supervisor import Worker, WorkerGone
 from ..records import LossCheck
 from .journal import Journal
@@ -20,7 +20,6 @@ MAX_LOSS_S = 20.0
 MIN_LOSS_S = 0.5
 """It takes at most so long, and is not begun where less is left of the budget."""
 NUM_STEPS = REPEATS * len(PLAN)
-NO_TIME = "no time was left for it"
 
 
 def measure_loss(workers: Workers, journal: Journal) -> None:

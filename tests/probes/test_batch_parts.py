@@ -2,8 +2,6 @@
 
 import copy
 from collections import UserDict
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -11,16 +9,7 @@ from batchadvisor.probes.batch_parts import NO_CARRIER, OWN_KIND, CannotCutError
 from batchadvisor.probes.gauge import BatchGauge
 from torch.nn.utils.rnn import pack_sequence
 
-
-class Pair(NamedTuple):
-    x: torch.Tensor
-    y: torch.Tensor
-
-
-@dataclass
-class Packed:
-    values: torch.Tensor
-    labels: torch.Tensor
+from .test_gauge import Packed, Pair
 
 
 class Graph:

@@ -134,15 +134,19 @@ def test_what_a_probe_reads(monkeypatch):
 class TestTime:
     """What is asked for next, at other moments of a run."""
 
-    @pytest.mark.parametrize("kind", ["memory", "throughput"])
-    def test_beyond_the_budget_no_size_is_searched(self, machine, tmp_path, kind):
+    def test_beyond_the_budget_no_size_is_searched(self, machine, tmp_path):
         """A process for it would be started and ended at once, again and again."""
-        record = machine(gpu_of(), SCRIPT).run(tmp_path, kind=kind).record
-        late_s = 1.05 * record.goal.budget_s
-        for number in range(1, len(record.trials) + 1):
-            before = msgspec.structs.replace(record, trials=record.trials[:number], search_s=late_s)
+        record = machine(gpu_of(), SCRIPT).run(tmp_path, kind="knee").record
+        last = max(n for n, one in enumerate(record.trials) if one.purpose == "search")
+        assert record.trials[last + 1].purpose == "tail"
+        for share in (0.9, 1.0, 1.05, 1.1):
+            spent_s = share * record.goal.budget_s
+            before = msgspec.structs.replace(record, trials=record.trials[:last], search_s=spent_s)
             step = next_trial(before)
-            assert isinstance(step, Done) or step.purpose != "search"
+            if share < 1:
+                assert (step.purpose, step.batch_size) == ("search", record.trials[last].batch_size)
+            else:
+                assert isinstance(step, Done)
 
     def test_a_process_too_dear_for_the_budget_does_not_end_the_search(self, machine, tmp_path):
         record = machine(gpu_of(), SCRIPT).run(tmp_path, kind="throughput").record

@@ -39,6 +39,13 @@ class Planted:
         return truth_of(self.script, self.machine(), size)
 
 
+def hardly_faster(**changes):
+    """A script whose host takes nearly as long as its device."""
+    return Script(
+        device_ms=lambda size: 10 + size / 512, host_ms=lambda _: 9.0, kernels=2, **changes
+    )
+
+
 PLANTED = {
     "GPU-bound": Planted(Script(), "saturated", "does not help"),
     "host-bound": Planted(
@@ -60,12 +67,7 @@ PLANTED = {
         "does not help",
     ),
     "a sync every step": Planted(
-        Script(
-            device_ms=lambda size: 10 + size / 512,
-            host_ms=lambda _: 9.0,
-            kernels=2,
-            item_every=1,
-        ),
+        hardly_faster(item_every=1),
         "synchronisation",
         "helps",
         goal={"max_batch": 64},
@@ -74,13 +76,7 @@ PLANTED = {
         Script(device_ms=lambda size: 10 + size / 8, item_every=3), "saturated", "does not help"
     ),
     "a sync every fourth step, the host hardly faster": Planted(
-        Script(
-            device_ms=lambda size: 10 + size / 512,
-            host_ms=lambda _: 9.0,
-            kernels=2,
-            item_every=4,
-            sample_bytes=2**14,
-        ),
+        hardly_faster(item_every=4, sample_bytes=2**14),
         "saturated",
         "does not help",
     ),
