@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .advisor.tails import tails as tails
-    from .callback.plain import ProfilingCallback as ProfilingCallback
+    from .callback.adapters.plain import ProfilingCallback as ProfilingCallback
     from .records import ModelFacts as ModelFacts
     from .records import Pipeline as Pipeline
     from .session.api import ProbedRun as ProbedRun

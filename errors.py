@@ -11,6 +11,9 @@ Raised anywhere, caught once, in `cli.main`.
 
 from __future__ import annotations
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it (128 + SIGINT)."""
+
 
 class BatchAdvisorError(Exception):
     """An error with a remedy.
@@ -68,4 +71,4 @@ class ScriptError(RunError):
 class InterruptedRunError(RunError):
     """The run was interrupted; what was measured is in its record on disk."""
 
-    exit_code = 130
+    exit_code = INTERRUPTED

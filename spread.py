@@ -127,6 +127,23 @@ def inverse(spread: Spread, numerator: float) -> Spread:
     )
 
 
+def ratio_of(spread: Spread, other: Spread) -> Spread:
+    """The spread of `x / y` with the widest interval that both allow.
+
+    >>> rate = Spread(median=4.0, low=3.0, high=5.0, num_samples=9, confidence=0.9)
+    >>> halved = ratio_of(rate, scaled(rate, 2.0))
+    >>> (halved.low, halved.median, halved.high)
+    (0.3, 0.5, 0.8333333333333334)
+    """
+    return Spread(
+        median=spread.median / other.median,
+        low=spread.low / other.high,
+        high=spread.high / other.low,
+        num_samples=min(spread.num_samples, other.num_samples),
+        confidence=min(spread.confidence, other.confidence),
+    )
+
+
 def scaled(spread: Spread, factor: float) -> Spread:
     """The spread of `factor * x`."""
     return Spread(

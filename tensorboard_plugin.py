@@ -1,8 +1,8 @@
 """The tab "Batch Advisor" in TensorBoard: a door that answers requests, no more.
 
-What is in the log directory comes from `session/board.py`, pages from `reports/board`. TensorBoard
-imports this module and nothing else does, so that TensorBoard's base class may stand at the top.
-At TensorBoard's start nothing is read.
+What is in the log directory comes from `session/viewer/board.py`, pages from `reports/board`.
+Only TensorBoard imports this module, so its base class may stand at the top. At TensorBoard's start
+nothing is read.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from werkzeug.wsgi import FileWrapper
 
 from .errors import BatchAdvisorError, UsageError
 from .reports import board as render
-from .session.board import Board, roots_of
-from .session.viewer import INDEX, OTHER_TYPE, TYPES, viewer_files, viewer_policy
+from .reports.builder.board.compare import compare_shown
+from .reports.builder.board.summary import run_summary
+from .reports.builder.board.traces import trace_page
+from .session.viewer.board import Board, roots_of
+from .session.viewer.perfetto import INDEX, OTHER_TYPE, TYPES, viewer_files, viewer_policy
 
 NAME = "batch_advisor"
 """In addresses: `/data/plugin/batch_advisor/...`, and after TensorBoard's `#`."""
@@ -88,52 +91,58 @@ class BatchAdvisorPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # has no 
         return _answer(render.page(), HTML, policy=PAGE_POLICY)
 
     def _asset(self, request: Request) -> Response:
-        found = render.assets().get(request.path.partition("/assets/")[2])
-        if found is None:
+        path = render.assets().get(request.path.partition("/assets/")[2])
+        if path is None:
             raise _NOT_FOUND
-        return _answer(found.read_bytes(), TYPES.get(found.suffix, OTHER_TYPE))
+        return _answer(path.read_bytes(), TYPES.get(path.suffix, OTHER_TYPE))
 
     def _entries(self, _: Request) -> Response:
         listed = [
             {
-                "key": one.key,
-                "name": one.name,
-                "kind": one.kind,
-                "version": one.version,
-                "modified_s": one.modified_s,
-                "num_traces": len(one.traces),
+                "key": entry.key,
+                "name": entry.name,
+                "kind": entry.kind,
+                "version": entry.version,
+                "modified_s": entry.modified_s,
+                "num_traces": len(entry.traces),
             }
-            for one in self._board.entries()
+            for entry in self._board.entries()
         ]
         data = {"entries": listed, "viewer": bool(self._viewer_files())}
         return _answer(msgspec.json.encode(data), JSON)
 
     def _lines(self, request: Request) -> Response:
-        found = {}
+        lines = {}
         for key in _keys(request):
             try:
                 shown = self._board.show(key)
                 several = shown.entry.kind == "devices"
-                found[key] = self._board.report(shown).headline if several else render.line(shown)
+                lines[key] = self._board.report(shown).headline if several else render.line(shown)
             except BatchAdvisorError:
                 continue  # gone between the listing and this request
-        return _answer(msgspec.json.encode(found), JSON)
+        return _answer(msgspec.json.encode(lines), JSON)
 
     def _show(self, request: Request) -> Response:
         shown = self._board.show(_one_key(request))
         viewer = bool(self._viewer_files())
         if shown.entry.kind == "devices":
             text = render.show_devices(self._board.report(shown))
-        elif shown.record is None:
-            text = render.show_traces(shown, viewer=viewer)
+        elif shown.record is not None and shown.advice is not None:
+            summary = run_summary(shown.record, shown.advice)
+            report = self._board.report(shown)
+            text = render.show_run(shown.entry, report, summary, viewer=viewer)
+        elif shown.analysis is not None:
+            text = render.show_traces(shown.entry, trace_page(shown.analysis), viewer=viewer)
         else:
-            text = render.show_run(shown, self._board.report(shown), viewer=viewer)
+            text = render.show_problem(shown.entry, shown.problem)
         return _answer(text, HTML, policy=FRAGMENT_POLICY)
 
     def _compare(self, request: Request) -> Response:
         shown = [self._board.show(key) for key in _keys(request)]
         two = self._board.comparison(shown) if len(shown) == 2 else None
-        text = render.compare_many(shown) if two is None else render.compare_two(two)
+        if two is not None:
+            return _answer(render.compare_two(two), HTML, policy=FRAGMENT_POLICY)
+        text = render.compare_many(compare_shown(shown))
         return _answer(text, HTML, policy=FRAGMENT_POLICY)
 
     def _trace(self, request: Request) -> Response:
@@ -161,12 +170,12 @@ class BatchAdvisorPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # has no 
 
     def _viewer(self, request: Request) -> Response:
         name = request.path.partition("/viewer/")[2] or INDEX
-        found = self._viewer_files().get(name)
-        if found is None:
+        path = self._viewer_files().get(name)
+        if path is None:
             raise _NOT_FOUND
-        data = found.read_bytes()
-        policy = viewer_policy(data.decode()) if found.suffix == ".html" else ""
-        return _answer(data, TYPES.get(found.suffix, OTHER_TYPE), policy=policy)
+        data = path.read_bytes()
+        policy = viewer_policy(data.decode()) if path.suffix == ".html" else ""
+        return _answer(data, TYPES.get(path.suffix, OTHER_TYPE), policy=policy)
 
     def _viewer_files(self) -> Mapping[str, Path]:
         with self._lock:

@@ -98,7 +98,7 @@ def format_seconds(seconds: float) -> str:
     if seconds < 0.9995e-9:
         return "below 1 ns"
     if seconds < 0.9995:
-        scale, unit = next(one for one in _SMALL_TIMES if seconds >= 0.9995 * one[0])
+        scale, unit = next(pair for pair in _SMALL_TIMES if seconds >= 0.9995 * pair[0])
         return f"{float(f'{seconds / scale:.3g}'):g} {unit}"
     if seconds < 59.95:
         return f"{seconds:.1f} s"

@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ..records import Advice, Change, Choice, Comparison, Difference, RunRecord, Spread, shared_size
-from .facts import (
-    best_timed,
-    fastest_of,
-    throughput,
-    timed,
-    trusted_memory,
-    turns_of,
-    undisturbed,
-)
-from .rounds import speeds
+from ..spread import ratio_of
+from .measured.measurements import Measurements
+from .measured.trials import fastest_of, throughput, undisturbed
+from .measured.turns_model import speeds
 
 MEMORY_NOISE = 0.02
 """Peaks that differ by less are not said to differ: they hold no interval of their own."""
@@ -33,10 +27,13 @@ def compare(
     the machine) is not in them; how much that may be, the readings tell that each run took of one
     size at several moments.
     """
-    moved = max((one for one in map(_moved, (before, after)) if one is not None), default=None)
-    rates_before, rates_after = _rates(before, advice_before), _rates(after, advice_after)
-    peaks_before = {size: one.peak_bytes for size, one in trusted_memory(before).items()}
-    peaks_after = {size: one.peak_bytes for size, one in trusted_memory(after).items()}
+    first, second = Measurements.of(before), Measurements.of(after)
+    moved = max(
+        (ratio for ratio in map(_moved, (first, second)) if ratio is not None), default=None
+    )
+    rates_before, rates_after = _rates(first, advice_before), _rates(second, advice_after)
+    peaks_before = {size: memory.peak_bytes for size, memory in first.trusted_memory.items()}
+    peaks_after = {size: memory.peak_bytes for size, memory in second.trusted_memory.items()}
     every_before = rates_before.keys() | peaks_before.keys()
     every_after = rates_after.keys() | peaks_after.keys()
     sizes = []
@@ -59,29 +56,29 @@ def compare(
     )
 
 
-def _moved(record: RunRecord) -> float | None:
+def _moved(measurements: Measurements) -> float | None:
     """The largest ratio of two readings of one size, each of a trial of its own or of turns."""
     readings: defaultdict[int, list[float]] = defaultdict(list)
-    for trial in undisturbed(timed(record)):
+    for trial in undisturbed(measurements.timed):
         if throughput(trial) > 0:
             readings[trial.batch_size].append(throughput(trial))
-    own = fastest_of(timed(record))
-    for turns in turns_of(record):
+    own = fastest_of(measurements.timed)
+    for turns in measurements.turns:
         for size, rate in speeds([turns]).items():
             if size in readings:
                 per_batch = (own[size].micro_batches or 1) * own[size].arrived_share
                 readings[size].append(rate.median * per_batch)
-    pairs = [max(one) / min(one) for one in readings.values() if len(one) > 1]
+    pairs = [max(rates) / min(rates) for rates in readings.values() if len(rates) > 1]
     return max(pairs, default=None)
 
 
-def _rates(record: RunRecord, advice: Advice) -> dict[int, Spread]:
+def _rates(measurements: Measurements, advice: Advice) -> dict[int, Spread]:
     """Throughput by size: what the advice says of its sizes, else the best trial."""
-    found = {size: one.samples_per_s for size, one in best_timed(record).items()}
+    rates = {size: trial.samples_per_s for size, trial in measurements.best_timed.items()}
     for choice in (advice.native, advice.largest, advice.fastest, advice.recommended):
         if choice is not None and choice.samples_per_s is not None:
-            found[choice.batch_size] = choice.samples_per_s
-    return {size: one for size, one in found.items() if one is not None}
+            rates[choice.batch_size] = choice.samples_per_s
+    return {size: rate for size, rate in rates.items() if rate is not None}
 
 
 def _recommended(
@@ -104,7 +101,11 @@ def _like_for_like(
     if recommended is None or recommended.batch_before == recommended.batch_after:
         return None
     size = shared_size((recommended.batch_before, recommended.batch_after), rates)
-    own = (one for one in sizes if one.quantity == "samples_per_s" and one.batch_before == size)
+    own = (
+        difference
+        for difference in sizes
+        if difference.quantity == "samples_per_s" and difference.batch_before == size
+    )
     return next(own, None)
 
 
@@ -113,8 +114,8 @@ def _rate(sizes: tuple[int, int], before: Spread, after: Spread, moved: float | 
     change: Change = "cannot tell"
     ratio = low = high = None
     if before.low > 0 and before.median > 0:
-        ratio = after.median / before.median
-        low, high = after.low / before.high, after.high / before.low
+        grown = ratio_of(after, before)
+        ratio, low, high = grown.median, grown.low, grown.high
         if before.is_interval and after.is_interval:
             change = "more" if low > beyond else "less" if high * beyond < 1 else "cannot tell"
     return Difference(
@@ -154,11 +155,11 @@ def _device(record: RunRecord) -> tuple[str, str] | None:
 
 def _differs(before: RunRecord, after: RunRecord) -> tuple[tuple[str, str, str], ...]:
     pairs = [(label, _said(before, label), _said(after, label)) for label in LABELS]
-    return tuple(one for one in pairs if one[1] != one[2])
+    return tuple(row for row in pairs if row[1] != row[2])
 
 
 def _said(record: RunRecord, label: str) -> str:
-    device, versions, found = record.device, record.versions, record.discovery
+    device, versions, discovery = record.device, record.versions, record.discovery
     goal = record.goal
     texts = {
         "script": " ".join([record.script.path, *record.script.arguments]),
@@ -178,7 +179,7 @@ def _said(record: RunRecord, label: str) -> str:
         }
     if record.distribution is not None:
         texts["ranks"] = str(record.distribution.world_size)
-    if found is not None:
-        texts["own batch size"] = str(found.native_batch_size)
-        texts["data workers"] = str(found.primary.num_workers)
+    if discovery is not None:
+        texts["own batch size"] = str(discovery.native_batch_size)
+        texts["data workers"] = str(discovery.primary.num_workers)
     return texts.get(label, "")

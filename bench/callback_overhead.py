@@ -24,11 +24,8 @@ On a GPU every turn ends with a synchronisation of the benchmark's own; the call
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import re
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -38,20 +35,16 @@ from typing import Any
 
 import torch
 from batchadvisor import ProfilingCallback
-from batchadvisor.spread import spread_of
-from common import HERE, RESULTS, Results, header, say, table, trimmed_mean
+from common import RESULTS, Results, say, trimmed_mean
+from overhead_page import PAGE, committed, text, with_table
 from torch import nn
 
 TARGETS_MS = (1.0, 5.0, 50.0)
-LIMITS = {1.0: 0.02, 5.0: 0.005}
-"""What continuous mode may cost at most, by the step's milliseconds."""
 ARMS = ("plain", "control", "watched")
 TRIMMED = 0.1
 """Share of the ratios that is left out at each end."""
 EMPTY_STEPS = 100_000
 WINDOW_STEPS = 3
-PAGE = HERE.parent / "docs/benchmarks.md"
-MARK = "callback cost"
 
 
 class Work:
@@ -120,16 +113,16 @@ class Pauses:
 
     def __init__(self, prof: ProfilingCallback) -> None:
         self.took_s = 0.0
-        keeper = prof._watch.keeper  # noqa: SLF001
-        assert keeper is not None
-        native = keeper.boundary
+        recorder = prof._watch.recorder  # noqa: SLF001
+        assert recorder is not None
+        native = recorder.boundary
 
         def timed(*arguments: Any) -> None:
             start = time.perf_counter()
             native(*arguments)
             self.took_s += time.perf_counter() - start
 
-        keeper.boundary = timed  # type: ignore[method-assign]
+        recorder.boundary = timed  # type: ignore[method-assign]
 
 
 def continuous(work: Work, seconds: float, num: int, seed: int) -> dict[str, Any]:
@@ -178,7 +171,7 @@ def ratios(logs: Sequence[float]) -> dict[str, Any]:
         "turns": num,
         "untrimmed_mean": expm1(statistics.fmean(logs)),
         "untrimmed_standard_error": statistics.stdev(logs) / sqrt(num),
-        "percentiles": [round(one, 5) for one in statistics.quantiles(logs, n=20)],
+        "percentiles": [round(quantile, 5) for quantile in statistics.quantiles(logs, n=20)],
         "means_over_time": [
             round(statistics.fmean(logs[n * num // whole : (n + 1) * num // whole]), 5)
             for n in range(whole)
@@ -202,7 +195,7 @@ def window(work: Work, repeats: int) -> dict[str, Any]:
                 start = time.perf_counter()
                 watched.close()  # type: ignore[attr-defined]
                 took_s += time.perf_counter() - start
-                windows = prof._watch.keeper.windows  # type: ignore[union-attr]  # noqa: SLF001
+                windows = prof._watch.recorder.windows  # type: ignore[union-attr]  # noqa: SLF001
                 start = time.perf_counter()
             end.append(time.perf_counter() - start)
         extra.append(took_s - num * plain_s)
@@ -213,7 +206,7 @@ def window(work: Work, repeats: int) -> dict[str, Any]:
 def empty_step_us(repeats: int) -> list[float]:
     """What the callback adds to a step that does nothing, in microseconds."""
     batch = (torch.zeros(16, 4), torch.zeros(16))
-    found = []
+    added_us = []
     for _ in range(repeats):
         batches = repeated(batch)
         start = time.perf_counter()
@@ -229,116 +222,9 @@ def empty_step_us(repeats: int) -> list[float]:
             for _ in range(EMPTY_STEPS):
                 next(batches)
                 prof.step()
-            found.append((time.perf_counter() - start - base_s) / EMPTY_STEPS * 1e6)
+            added_us.append((time.perf_counter() - start - base_s) / EMPTY_STEPS * 1e6)
             batches.close()  # type: ignore[attr-defined]
-    return found
-
-
-# what is shown -------------------------------------------------------------------------------
-
-HEADINGS = (
-    "step",
-    "steps/s without",
-    "continuous mode costs",
-    "and between steps",
-    "the same against itself",
-    "a step of a profiled window",
-    "a window in all",
-)
-
-
-def cost(found: dict[str, Any]) -> str:
-    """`0.31 % ± 0.09 %`: mean and standard error."""
-    return f"{found['mean'] * 100:.2f} % ± {found['standard_error'] * 100:.2f} %"
-
-
-def row(found: dict[str, Any]) -> list[str]:
-    """Cells of one length of steps."""
-    slower, extra = (spread_of(found["window"][name]) for name in ("slower", "extra_s"))
-    assert slower is not None
-    assert extra is not None
-    return [
-        f"{found['plain_s'] * 1e3:.2g} ms",
-        f"{1 / found['plain_s']:.0f}",
-        cost(found["overhead"]),
-        f"{found['pauses']['share'] * 100:.2f} %",
-        cost(found["control"]),
-        f"{slower.median:.1f} times",
-        f"{extra.median:.2f} s",
-    ]
-
-
-def verdicts(data: dict[str, Any]) -> list[str]:
-    """Against the limits; an interval that holds the limit decides nothing."""
-    lines = []
-    for wanted, found in data["steps"].items():
-        limit = LIMITS.get(float(wanted))
-        if limit is None:
-            continue
-        whole = found["overhead"]["mean"] + found["pauses"]["share"]
-        margin = 2 * found["overhead"]["standard_error"]
-        word = "holds" if whole + margin < limit else "fails" if whole - margin > limit else "open"
-        lines.append(
-            f"limit of {limit:.1%} at {wanted} ms: {word}; {whole:.2%} ± {margin:.2%} (two standard"
-            " errors)"
-        )
-    return lines
-
-
-def text(data: dict[str, Any]) -> str:
-    """Everything that is printed."""
-    lines = header(data, "What the profiling callback costs")
-    empty = spread_of(data["empty_step_us"])
-    if empty is not None:
-        lines.append(
-            f"an empty step: {empty.median:.2f} us more ({empty.low:.2f} to {empty.high:.2f})"
-        )
-    lines += [table(HEADINGS, [row(found) for found in data["steps"].values()]), ""]
-    for wanted, found in data["steps"].items():
-        one = found["overhead"]
-        lines.append(
-            f"{wanted} ms: {one['turns']} turns of {found['steps_a_turn']} steps, seed "
-            f"{found['seed']}; untrimmed {one['untrimmed_mean']:.2%} ± "
-            f"{one['untrimmed_standard_error']:.2%}; the end of a run with a window takes "
-            f"{statistics.median(found['window']['end_s']):.2f} s"
-        )
-    return "\n".join([*lines, *verdicts(data)])
-
-
-def markdown(all_data: Sequence[dict[str, Any]]) -> str:
-    """The table of docs/benchmarks.md, from results of one or more machines."""
-    chosen = {}
-    for data in sorted(all_data, key=lambda one: one["environment"]["date"]):
-        chosen["cuda" if data["device"].startswith("cuda") else "cpu"] = data  # the latest one
-    lines = ["| " + " | ".join(HEADINGS) + " |", "|---" * len(HEADINGS) + "|"]
-    for kind in ("cpu", "cuda"):
-        if kind not in chosen:
-            cells = [f"on a {'GPU' if kind == 'cuda' else 'CPU'}", *["not measured"] * 6]
-            lines.append("| " + " | ".join(cells) + " |")
-            continue
-        for found in chosen[kind]["steps"].values():
-            cells = row(found)
-            if kind == "cuda":
-                cells[0] += f", {chosen[kind]['environment']['hardware']}"
-            lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def committed(folder: Path = RESULTS) -> list[dict[str, Any]]:
-    """Finished results of this benchmark in a folder."""
-    found = [json.loads(one.read_text()) for one in sorted(folder.glob("callback-overhead_*.json"))]
-    return [one for one in found if one["state"] == "finished"]
-
-
-def with_table(page: str, all_data: Sequence[dict[str, Any]]) -> str:
-    """The page with its table made anew."""
-    begin, end = f"<!-- {MARK}: begin -->\n", f"\n<!-- {MARK}: end -->"
-    pattern = re.escape(begin) + ".*?" + re.escape(end)
-    whole = begin + markdown(all_data) + end
-    changed, num = re.subn(pattern, lambda _: whole, page, flags=re.DOTALL)
-    if num != 1:
-        sys.exit(f"{PAGE.name} has no place for the table: {begin.strip()}")
-    return changed
+    return added_us
 
 
 def main() -> None:
@@ -366,8 +252,8 @@ def main() -> None:
     for wanted_ms in given.only:
         say(f"steps of about {wanted_ms:g} ms")
         work = Work(wanted_ms, given.device)
-        found = continuous(work, given.seconds, given.turn, given.seed)
-        data["steps"][f"{wanted_ms:g}"] = {**found, "window": window(work, given.windows)}
+        result = continuous(work, given.seconds, given.turn, given.seed)
+        data["steps"][f"{wanted_ms:g}"] = {**result, "window": window(work, given.windows)}
         results.save()
     data["state"] = "finished"
     results.finish(text(data))

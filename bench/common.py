@@ -20,14 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from batchadvisor.probes import host
-from batchadvisor.probes.messages import RunTrial, StepSample, WorkOrder
-from batchadvisor.probes.nvml import devices
-from batchadvisor.probes.supervisor import Worker, WorkerGone
-from batchadvisor.probes.worker_start import Scratch, worker_environment
+from batchadvisor.probes.devices import host
+from batchadvisor.probes.nvml.gpus import devices
+from batchadvisor.probes.process.endings import WorkerGone
+from batchadvisor.probes.process.messages import RunTrial, StepSample, WorkOrder
+from batchadvisor.probes.process.supervisor import Worker
+from batchadvisor.probes.process.worker_environment import Scratch, worker_environment
 from batchadvisor.records import Spread, Trial, TrialRequest, Turns, TurnsPlan
-from batchadvisor.session.run import CPU_PRECISION, GPU_PRECISION, MIN_SAMPLE_S
-from batchadvisor.session.target import choose_target
+from batchadvisor.session.setup.target import choose_target
+from batchadvisor.session.trial_order import CPU_PRECISION, GPU_PRECISION, MIN_SAMPLE_S
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -46,7 +47,7 @@ def say(text: str) -> None:
 
 def hardware() -> str:
     """The GPUs by name, or the processor."""
-    names = sorted({one.name for one in devices()})
+    names = sorted({device.name for device in devices()})
     return " + ".join(names) if names else f"{host.cpu_name()} {host.num_cores()} cores"
 
 
@@ -65,11 +66,26 @@ def environment() -> dict[str, Any]:
         "load_average_at_start": os.getloadavg(),
         "platform": platform.platform(),
         "python": platform.python_version(),
-        "versions": {one: _version(one) for one in PACKAGES},
+        "versions": {package: _version(package) for package in PACKAGES},
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "variables": {one: os.environ[one] for one in VARIABLES if one in os.environ},
-        "command": shlex.join(["python", *sys.argv]),
+        "variables": {
+            variable: os.environ[variable] for variable in VARIABLES if variable in os.environ
+        },
+        "command": shlex.join(["python", *_measured_by(sys.argv)]),
     }
+
+
+def _measured_by(words: list[str]) -> list[str]:
+    """A command without the paths of this machine that its results went to, or came from."""
+    left = iter(words)
+    kept = []
+    for word in left:
+        name, equals, _ = word.partition("=")
+        if name not in ("--results", "--resume"):
+            kept.append(word)
+        elif not equals:
+            next(left, None)
+    return kept
 
 
 def _version(package: str) -> str | None:
@@ -141,11 +157,11 @@ def header(data: dict[str, Any], title: str) -> list[str]:
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Columns as wide as their widest cell; the first to the left, the others to the right."""
-    cells = [[str(one) for one in row] for row in (headings, *rows)]
+    cells = [[str(value) for value in row] for row in (headings, *rows)]
     widths = [max(len(row[n]) for row in cells) for n in range(len(headings))]
     lines = []
     for row in cells:
-        rest = [one.rjust(width) for one, width in zip(row[1:], widths[1:], strict=True)]
+        rest = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  ".join([row[0].ljust(widths[0]), *rest]).rstrip())
     return "\n".join(lines)
 
@@ -155,7 +171,7 @@ def interval(spread: Spread | None, scale: float = 1.0, digits: int = 3, unit: s
     if spread is None:
         return "-"
     middle, low, high = (
-        f"{one * scale:.{digits}f}{unit}" for one in (spread.median, spread.low, spread.high)
+        f"{value * scale:.{digits}f}{unit}" for value in (spread.median, spread.low, spread.high)
     )
     return middle if spread.num_samples == 1 else f"{middle} [{low}, {high}]"
 
@@ -169,7 +185,7 @@ def trimmed_mean(values: Sequence[float], share: float) -> tuple[float, float]:
     ordered = sorted(values)
     num, cut = len(ordered), int(share * len(ordered))
     kept = ordered[cut : num - cut]
-    drawn_in = [min(max(one, kept[0]), kept[-1]) for one in ordered]
+    drawn_in = [min(max(value, kept[0]), kept[-1]) for value in ordered]
     error = statistics.stdev(drawn_in) / (len(kept) / num * math.sqrt(num))
     return statistics.fmean(kept), error
 
@@ -294,7 +310,7 @@ def _row(trial: Trial, steps: Sequence[StepSample]) -> dict[str, Any]:
         "spread": msgspec.to_builtins(speed),
         "num_warmup_steps": trial.num_warmup_steps,
         "doubts": list(trial.doubts),
-        "step_s": [one.step_s for one in steps],
+        "step_s": [step.step_s for step in steps],
         "load": os.getloadavg()[0],
     }
 

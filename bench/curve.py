@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable
 from typing import Any
 
-from batchadvisor.advisor.sizes import round_size
+from batchadvisor.advisor.measured.sizes import round_size
 
 RATIO = 1.15
 BANDWIDTH = 1.5
@@ -23,11 +23,11 @@ def grid(largest: int) -> list[int]:
 
 def medians(rows: Iterable[dict[str, Any]]) -> dict[int, float]:
     """Size to the median of its throughputs, in the order of the sizes."""
-    found: dict[int, list[float]] = {}
+    speeds: dict[int, list[float]] = {}
     for row in rows:
         if row["samples_per_s"]:
-            found.setdefault(row["batch_size"], []).append(row["samples_per_s"])
-    return {size: statistics.median(found[size]) for size in sorted(found)}
+            speeds.setdefault(row["batch_size"], []).append(row["samples_per_s"])
+    return {size: statistics.median(speeds[size]) for size in sorted(speeds)}
 
 
 def smoothed(curve: dict[int, float]) -> dict[int, float]:
@@ -37,7 +37,7 @@ def smoothed(curve: dict[int, float]) -> dict[int, float]:
     """
     points = [(math.log(size), math.log(speed)) for size, speed in curve.items()]
     width = BANDWIDTH * math.log(RATIO)
-    found = {}
+    smooth = {}
     for size in curve:
         at = math.log(size)
         weights = [math.exp(-(((x - at) / width) ** 2) / 2) for x, _ in points]
@@ -49,8 +49,8 @@ def smoothed(curve: dict[int, float]) -> dict[int, float]:
             w * (x - mean_x) * (y - mean_y) for w, (x, y) in zip(weights, points, strict=True)
         )
         slope = rise / across if across > 1e-12 else 0.0
-        found[size] = math.exp(mean_y + slope * (at - mean_x))
-    return found
+        smooth[size] = math.exp(mean_y + slope * (at - mean_x))
+    return smooth
 
 
 def knee_of(smooth: dict[int, float], tolerance: float) -> int:
@@ -59,7 +59,7 @@ def knee_of(smooth: dict[int, float], tolerance: float) -> int:
     return min(size for size, speed in smooth.items() if speed >= floor)
 
 
-def within_one_step(one: int, two: int) -> bool:
+def within_one_step(size: int, other: int) -> bool:
     """Whether two sizes are at most one step of the grid apart, rounded as the tool rounds."""
-    low, high = sorted((one, two))
+    low, high = sorted((size, other))
     return high <= max(low + 1, low * RATIO, round_size(low * RATIO))

@@ -39,27 +39,30 @@ def judged(row: dict[str, Any], truth: dict[str, Any], budget_s: float) -> dict[
     size, own = row.get("recommended"), row.get("own")
     best = max(speed(truth, int(key)) for key in truth["step_s"])
     verdict: dict[str, Any] = {"answer": answer_of(row)}
-    if size is not None and own is not None and verdict["answer"] == "size":
+    if size is not None and own is not None and size != own:
         verdict["share_of_best"] = speed(truth, size) / best
         verdict["over_own"] = speed(truth, size) / speed(truth, own)
         verdict["worse_than_own"] = verdict["over_own"] < 1 - RESOLUTION
         verdict["within"] = verdict["share_of_best"] >= 1 - TOLERANCE - RESOLUTION
         verdict["compared"] = {size, own} <= set(row["sizes_timed"])
-    verdict["right"] = verdict["answer"] in ("keeps own", "too noisy") or bool(
-        verdict.get("within") and verdict["compared"] and not verdict["worse_than_own"]
-    )
+    if "over_own" not in verdict:
+        verdict["right"] = verdict["answer"] in ("keeps own", "too noisy")
+    else:
+        near = verdict["within"] or verdict["answer"] == "too noisy"
+        verdict["right"] = near and verdict["compared"] and not verdict["worse_than_own"]
     verdict["right"] = verdict["right"] and not row.get("left")
     trials = row.get("trials", [])
     steps = [trial["step_s"]["median"] for trial in trials if trial["step_s"]]
+    steps += [trial["quality"]["longest_stall_s"] for trial in trials if trial["quality"]]
     if "search_s" in row:
         verdict["start_s"] = row["wall_s"] - row["search_s"]
         longest_s = max(steps, default=0.0) + row.get("longest_stop_s", 0.0)
         verdict["over_budget_s"] = row["search_s"] - 1.2 * budget_s - longest_s
         verdict["right"] = verdict["right"] and verdict["over_budget_s"] <= 0
     qualities = [trial["quality"] for trial in trials if trial["quality"]]
-    num_steps = sum(one["num_steps"] for one in qualities)
+    num_steps = sum(quality["num_steps"] for quality in qualities)
     if num_steps:
-        verdict["disturbed"] = sum(one["num_disturbed"] for one in qualities) / num_steps
+        verdict["disturbed"] = sum(quality["num_disturbed"] for quality in qualities) / num_steps
     shares = [trial["tool_cpu_pct"] for trial in trials if trial["tool_cpu_pct"] is not None]
     if shares:
         verdict["tool_cpu_pct"] = statistics.median(shares)
@@ -68,7 +71,9 @@ def judged(row: dict[str, Any], truth: dict[str, Any], budget_s: float) -> dict[
         for trial in trials
         if trial["step_s"] and (trial["quality"] or {}).get("method") == "clean steps"
     ]
-    verdict["causes"] = sorted({one["kind"] for trial in trials for one in trial["causes"] or ()})
+    verdict["causes"] = sorted(
+        {cause["kind"] for trial in trials for cause in trial["causes"] or ()}
+    )
     return verdict
 
 
@@ -92,19 +97,22 @@ def report(data: dict[str, Any]) -> str:
         verdict = judged(row, data["truth"][row["script"]], row["budget_s"])
         by_kind.setdefault((row["script"], row["condition"]), []).append(verdict)
     for (name, kind), verdicts in by_kind.items():
-        answers = [one["answer"] for one in verdicts]
-        ratios = [ratio for one in verdicts for ratio in one["clean_over_quiet"]]
+        answers = [verdict["answer"] for verdict in verdicts]
+        ratios = [ratio for verdict in verdicts for ratio in verdict["clean_over_quiet"]]
         rows.append((
-            name, kind, f"{sum(one['right'] for one in verdicts)}/{len(verdicts)}",
-            "/".join(str(answers.count(one)) for one in ("size", "keeps own", "too noisy", "none")),
-            sum(one.get("worse_than_own", False) for one in verdicts),
+            name, kind, f"{sum(verdict['right'] for verdict in verdicts)}/{len(verdicts)}",
+            "/".join(
+                str(answers.count(answer))
+                for answer in ("size", "keeps own", "too noisy", "none")
+            ),
+            sum(verdict.get("worse_than_own", False) for verdict in verdicts),
             _over(verdicts, "start_s", statistics.median, 1),
             _over(verdicts, "share_of_best", min, 2), _over(verdicts, "over_budget_s", max, 1),
             _over(verdicts, "disturbed", statistics.median, 2),
             f"{statistics.median(ratios):.3f}" if ratios else "-",
-            f"{max(ratios, key=lambda one: abs(math.log(one))):.2f}" if ratios else "-",
+            f"{max(ratios, key=lambda ratio: abs(math.log(ratio))):.2f}" if ratios else "-",
             _over(verdicts, "tool_cpu_pct", max, 2),
-            " ".join(sorted({cause for one in verdicts for cause in one["causes"]})) or "-",
+            " ".join(sorted({cause for verdict in verdicts for cause in verdict["causes"]})) or "-",
         ))  # fmt: skip
     if rows:
         headings = ("script", "condition", "right", "size/own/noisy/none", "worse than own",
@@ -132,5 +140,5 @@ def report(data: dict[str, Any]) -> str:
 
 
 def _over(verdicts: list[dict[str, Any]], key: str, of: Any, digits: int) -> str:
-    values = [one[key] for one in verdicts if key in one]
+    values = [verdict[key] for verdict in verdicts if key in verdict]
     return f"{of(values):.{digits}f}" if values else "-"

@@ -25,8 +25,8 @@ import urllib.request
 from pathlib import Path
 
 from batchadvisor.advisor.advise import advise
-from batchadvisor.session.events import write_run_events
-from batchadvisor.session.store import read_record
+from batchadvisor.session.recording.event_files import write_run_events
+from batchadvisor.session.recording.store import read_record
 
 HERE = Path(__file__).resolve().parent
 RECORD = HERE.parent / "tests/data/records/char_gpt_cpu.json"
@@ -42,9 +42,9 @@ def fill(folder: Path, num_runs: int) -> None:
     shutil.copy(RECORD, first / "record.json")
     record = read_record(first)
     write_run_events(record, advise(record), first)
-    for one in (first / "traces").iterdir():
-        if one.is_dir():
-            (one / "w0t0.1700000000000.pt.trace.json.gz").write_bytes(os.urandom(TRACE_BYTES))
+    for path in (first / "traces").iterdir():
+        if path.is_dir():
+            (path / "w0t0.1700000000000.pt.trace.json.gz").write_bytes(os.urandom(TRACE_BYTES))
     for number in range(1, num_runs):
         shutil.copytree(first, folder / f"run-{number:04d}")
 
@@ -62,8 +62,8 @@ def measured(folder: Path) -> dict[str, float]:
             listens = time.perf_counter() - started
             base = f"{address}data/plugin/batch_advisor"
             listing_s, listing = ask(f"{base}/entries")
-            keys = [one["key"] for one in json.loads(listing)["entries"]]
-            lines_s, _ = ask(f"{base}/lines?" + "&".join(f"key={one}" for one in keys[:NUM_LINES]))
+            keys = [entry["key"] for entry in json.loads(listing)["entries"]]
+            lines_s, _ = ask(f"{base}/lines?" + "&".join(f"key={key}" for key in keys[:NUM_LINES]))
             show_s, _ = ask(f"{base}/show?key={keys[0]}")
             time.sleep(1.5)  # the listing is kept for a second
             again_s, _ = ask(f"{base}/entries")
@@ -98,7 +98,7 @@ def main() -> int:
         fill(folder, options.runs)
         files = sum(len(names) for _, _, names in os.walk(folder))
         rows = [measured(folder) for _ in range(options.repeats)]
-    medians = {name: statistics.median(one[name] for one in rows) for name in rows[0]}
+    medians = {name: statistics.median(row[name] for row in rows) for name in rows[0]}
     what = f"{options.runs} runs, {files} files, median of {options.repeats} starts"
     lines = [f"{what}, {platform.machine()}, Python {platform.python_version()}"]
     lines += [f"{name:<28}{seconds * 1e3:8.0f} ms" for name, seconds in medians.items()]

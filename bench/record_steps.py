@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import loads
-from batchadvisor.probes import host
-from batchadvisor.probes.step_evidence import EvidenceReader, StepEvidence, between
+from batchadvisor.probes.devices import host
+from batchadvisor.probes.windows.step_evidence import EvidenceReader, StepEvidence, between
 from common import environment, say
 
 BUSY = {"quiet": 0, "busy1": 1, "busy3": 3, "busy6": 6, "spinning": 1, "stopped": 0}

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import synthetic_records
 from batchadvisor.advisor.advise import advise
-from batchadvisor.reports.build import build_report
+from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.html.page import render
 from playwright.sync_api import sync_playwright
 
@@ -87,8 +87,8 @@ def main() -> int:
         path = Path(folder) / "report.html"
         path.write_text(text, encoding="utf-8")
         rows = [drawn(path, options.chromium) for _ in range(options.repeats)]
-    paint = statistics.median(one[0] for one in rows)
-    live = statistics.median(one[1] for one in rows)
+    paint = statistics.median(row[0] for row in rows)
+    live = statistics.median(row[1] for row in rows)
     what = f"{options.sizes} sizes, {options.gpus} GPUs (synthetic), {rows[0][2]} charts"
     lines = [
         f"{what}, median of {options.repeats} loads, {platform.machine()}",

@@ -31,10 +31,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from batchadvisor.advisor.distribution import scaling_of
-from batchadvisor.probes import host
+from batchadvisor.advisor.measured.distribution import scaling_of
+from batchadvisor.probes.devices import host
 from batchadvisor.records import Spread
-from batchadvisor.session.store import read_record
+from batchadvisor.session.recording.store import read_record
 from batchadvisor.spread import spread_of
 
 HERE = Path(__file__).resolve().parent
@@ -118,15 +118,15 @@ def main() -> None:
         folder = Path(name)
         script = folder / "train.py"
         script.write_text(SCRIPT.replace("NUM_SAMPLES", str(NUM_SAMPLES)))
-        found: dict[int, list[Repetition]] = {size: [] for size in options.sizes}
+        by_size: dict[int, list[Repetition]] = {size: [] for size in options.sizes}
         for number in range(options.repeats):
             for size in options.sizes:
                 predicted = _predicted(
                     script, folder / f"run-{size}-{number}", size, options.budget
                 )
-                found[size].append((predicted, _times(script, folder, size, options)))
+                by_size[size].append((predicted, _times(script, folder, size, options)))
             print(f"repetition {number + 1} of {options.repeats}", file=sys.stderr, flush=True)
-        for size, repetitions in found.items():
+        for size, repetitions in by_size.items():
             rows.append(_row(size, repetitions))
             print(_line(rows[-1]), flush=True)
     _save(rows)
@@ -135,7 +135,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--sizes", type=lambda text: [int(one) for one in text.split(",")], default=[16, 64, 256]
+        "--sizes", type=lambda text: [int(part) for part in text.split(",")], default=[16, 64, 256]
     )
     parser.add_argument("--repeats", type=int, default=5, help="of prediction and measurement")
     parser.add_argument("--blocks", type=int, default=6, help="blocks of each kind, in turn")
@@ -154,7 +154,7 @@ def _predicted(script: Path, out: Path, size: int, budget: str) -> dict[str, flo
     subprocess.run(command, check=True, env=_environment(), stdout=subprocess.DEVNULL)
     scaling = scaling_of(read_record(out), size)
     assert scaling is not None, f"no pairs at {size}"
-    points = {one.world_size: one for one in scaling.points}
+    points = {point.world_size: point for point in scaling.points}
     one, two, speedup = points[1].epoch_s, points[2].epoch_s, points[2].speedup
     assert one is not None
     assert two is not None
@@ -173,8 +173,8 @@ def _times(
         *(str(options.blocks), str(options.steps), str(out)),
     ]
     subprocess.run(command, check=True, env=_environment(), stderr=subprocess.DEVNULL)
-    found: dict[str, list[list[float]]] = json.loads(out.read_text())
-    return found
+    times: dict[str, list[list[float]]] = json.loads(out.read_text())
+    return times
 
 
 def _environment() -> dict[str, str]:
@@ -203,14 +203,14 @@ def _measured(size: int, times: dict[str, list[list[float]]]) -> dict[str, float
 
 def _row(size: int, repetitions: list[Repetition]) -> dict[str, Any]:
     said = _spreads([predicted for predicted, _ in repetitions])
-    found = _spreads([_measured(size, times) for _, times in repetitions])
+    measured = _spreads([_measured(size, times) for _, times in repetitions])
     return {
         "batch_size": size,
         "predicted": said,
-        "measured": found,
+        "measured": measured,
         "intervals_meet": {
-            name: said[name]["low"] <= found[name]["high"]
-            and found[name]["low"] <= said[name]["high"]
+            name: said[name]["low"] <= measured[name]["high"]
+            and measured[name]["low"] <= said[name]["high"]
             for name in said
         },
         "repetitions": [
@@ -230,15 +230,15 @@ def _spreads(rows: list[dict[str, float]]) -> dict[str, dict[str, float]]:
     return {name: _plain(spread_of([row[name] for row in rows])) for name in rows[0]}
 
 
-def _plain(one: Spread | None) -> dict[str, float]:
-    assert one is not None
-    return {"median": one.median, "low": one.low, "high": one.high}
+def _plain(spread: Spread | None) -> dict[str, float]:
+    assert spread is not None
+    return {"median": spread.median, "low": spread.low, "high": spread.high}
 
 
 def _line(row: dict[str, Any]) -> str:
     def text(kind: str, name: str, unit: str) -> str:
-        one = row[kind][name]
-        return f"{one['median']:.3f}{unit} ({one['low']:.3f} to {one['high']:.3f})"
+        spread = row[kind][name]
+        return f"{spread['median']:.3f}{unit} ({spread['low']:.3f} to {spread['high']:.3f})"
 
     lines = [f"batch {row['batch_size']} a rank, seconds an epoch, 90 % intervals"]
     for name, label, unit in (

@@ -60,13 +60,15 @@ def run_one(finder: str, limit: int, fixed: float | None, python: str) -> dict[s
             "CUDA_VISIBLE_DEVICES": "",
         }
         start = time.monotonic()
-        found = _ours(folder, environment) if finder == OURS else _peer(finder, python, environment)
+        result = (
+            _ours(folder, environment) if finder == OURS else _peer(finder, python, environment)
+        )
         wall_s = time.monotonic() - start
         steps = [line.split() for line in log.read_text().splitlines()]
-    groups = [(key, len(list(some))) for key, some in groupby(steps, key=lambda one: one[:2])]
+    groups = [(key, len(list(some))) for key, some in groupby(steps, key=lambda step: step[:2])]
     fits = limit if fixed is None else int(limit * (1 - MARGIN - fixed) / (1 - fixed))
     ran = {int(size) for _, size, outcome in steps if outcome == "ok"}
-    answer = found["answer"]
+    answer = result["answer"]
     return {
         "finder": finder,
         "limit": limit,
@@ -80,21 +82,22 @@ def run_one(finder: str, limit: int, fixed: float | None, python: str) -> dict[s
         "share": None if answer is None else answer / fits,
         "ran": None if answer is None else answer in ran,
         "wall_s": wall_s,
-        **found,
+        **result,
     }
 
 
 def _ours(folder: Path, environment: dict[str, str]) -> dict[str, Any]:
     command = [sys.executable, "-m", "batchadvisor", "run", "--json", "-q", "-o", folder / "out"]
     command += ["--goal", "memory", "--device", "cpu", HERE / "search_workload.py"]
-    done = _run([str(one) for one in command], environment)
+    done = _run([str(word) for word in command], environment)
     try:
         said = json.loads(done.stdout)
     except json.JSONDecodeError:
         return {"answer": None, "error": done.stderr.strip()[-500:]}
     chosen = said["advice"]["recommended"]
     trials = [
-        (one["batch_size"], one["purpose"], one["outcome"]) for one in said["record"]["trials"]
+        (trial["batch_size"], trial["purpose"], trial["outcome"])
+        for trial in said["record"]["trials"]
     ]
     return {
         "answer": None if chosen is None else chosen["batch_size"],
@@ -136,12 +139,12 @@ def report(data: dict[str, Any]) -> str:
     """The printed tables: counts, then the others as multiples of ours."""
     lines = header(data, "The cost of finding the largest batch size")
     rows = data["rows"]
-    machines = sorted({(one["limit"], one["fixed"] or -1.0) for one in rows})
+    machines = sorted({(row["limit"], row["fixed"] or -1.0) for row in rows})
     for limit, fixed in machines:
-        some = [one for one in rows if (one["limit"], one["fixed"] or -1.0) == (limit, fixed)]
+        some = [row for row in rows if (row["limit"], row["fixed"] or -1.0) == (limit, fixed)]
         kind = "blind" if fixed < 0 else f"visible, {fixed:.0%} fixed"
         lines += [f"N = {limit}, {kind}: {some[0]['fits']} fit", _table(some), ""]
-    held = [one for one in rows if one["finder"] == OURS and one["limit"] == GOAL_LIMIT]
+    held = [row for row in rows if row["finder"] == OURS and row["limit"] == GOAL_LIMIT]
     for row in held:
         kind = "blind" if row["fixed"] is None else f"visible, {row['fixed']:.0%} fixed"
         lines.append(f"goals at {GOAL_LIMIT}, {kind}: {'met' if met(row) else 'NOT MET'}")
@@ -149,18 +152,18 @@ def report(data: dict[str, Any]) -> str:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    ours = next((one for one in rows if one["finder"] == OURS), None)
+    ours = next((row for row in rows if row["finder"] == OURS), None)
     cells = []
     for row in rows:
         share = "-" if row["share"] is None else f"{row['share']:.3f}"
         ran = "-" if row["ran"] is None else "yes" if row["ran"] else "NO"
         ratios = ["", ""]
         if ours is not None and row is not ours and row["answer"] is not None:
-            ratios = [f"{row[one] / max(ours[one], 1):.1f}" for one in (STEPS, "samples")]
+            ratios = [f"{row[column] / max(ours[column], 1):.1f}" for column in (STEPS, "samples")]
         cells.append(
             (
                 row["finder"],
-                *(row[one] for one in (TRIALS, STEPS, REFUSALS, "samples", "processes")),
+                *(row[column] for column in (TRIALS, STEPS, REFUSALS, "samples", "processes")),
                 "-" if row["answer"] is None else row["answer"],
                 share,
                 ran,
@@ -175,7 +178,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 def _errors(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(
-        {f"{one['finder']} at {one['limit']}: {one['error']}" for one in rows if one.get("error")}
+        {f"{row['finder']} at {row['limit']}: {row['error']}" for row in rows if row.get("error")}
     )
 
 
@@ -213,7 +216,7 @@ def main() -> None:
     except KeyboardInterrupt:
         data["state"] = "interrupted"
     results.finish(report(data))
-    missed = [one for one in data["rows"] if one["finder"] == OURS and one["limit"] == GOAL_LIMIT]
+    missed = [row for row in data["rows"] if row["finder"] == OURS and row["limit"] == GOAL_LIMIT]
     sys.exit(0 if data["state"] == "finished" and all(map(met, missed)) else 1)
 
 

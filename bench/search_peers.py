@@ -88,7 +88,7 @@ def batchtune() -> int:
     core.empty_device_cache = lambda _: work.METER.reset()
     core.synchronize_device = lambda _: None
     model = work.Model()
-    found: int = core.find_max_batch_size(
+    size: int = core.find_max_batch_size(
         model,
         torch.optim.Adam(model.parameters(), lr=1e-3),
         nn.functional.mse_loss,
@@ -96,17 +96,17 @@ def batchtune() -> int:
         device=torch.device("cpu"),
         dataloader_kwargs={"collate_fn": work.collate},
     )
-    return found
+    return size
 
 
 def batch_finder() -> Any:
     """`find_max_minibatch`; forward and backward without an optimizer, a process an attempt."""
     from batch_finder import find_max_minibatch
 
-    found = find_max_minibatch(
+    shape = find_max_minibatch(
         work.Model, input_shapes=(-1, work.NUM_FEATURES), device=torch.device("cpu")
     )
-    return found[0] if isinstance(found, (tuple, list)) else found  # the whole shape
+    return shape[0] if isinstance(shape, (tuple, list)) else shape  # the whole shape
 
 
 FINDERS: dict[str, tuple[str, Callable[[], Any]]] = {

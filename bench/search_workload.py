@@ -88,10 +88,10 @@ def loader_of(batch_size: int) -> DataLoader[tuple[torch.Tensor, torch.Tensor]]:
 
 def _put_on_paper() -> None:
     """Answers our own reading of the device from the meter; the rest of the run is real."""
-    conductor = sys.modules.get("batchadvisor.probes.conductor")
-    if conductor is None:
+    trial_runner = sys.modules.get("batchadvisor.probes.worker.trial_runner")
+    if trial_runner is None:
         return
-    from batchadvisor.probes.devices import CpuProbe  # noqa: PLC0415  only inside a worker of ours
+    from batchadvisor.probes.devices.torch_devices import CpuProbe  # noqa: PLC0415  only inside a worker of ours
     from batchadvisor.records import DeviceInfo, Memory  # noqa: PLC0415
 
     class PaperProbe(CpuProbe):
@@ -110,7 +110,7 @@ def _put_on_paper() -> None:
         def read_memory(self) -> Memory:
             return Memory(peak_bytes=METER.peak_bytes(), peak_source="on paper")
 
-    conductor.probe_of_model = lambda *_: PaperProbe(None)  # type: ignore[attr-defined]
+    trial_runner.probe_of_model = lambda *_: PaperProbe(None)  # type: ignore[attr-defined]
 
 
 def main() -> None:

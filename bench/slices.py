@@ -23,8 +23,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from batchadvisor.probes.messages import RunTrial
-from batchadvisor.probes.supervisor import Worker, WorkerGone
+from batchadvisor.probes.process.endings import WorkerGone
+from batchadvisor.probes.process.messages import RunTrial
+from batchadvisor.probes.process.supervisor import Worker
 from batchadvisor.records import TrialRequest, TurnsPlan
 from common import HERE, Bench
 from stamped import CAPACITY, read_stamps
@@ -60,7 +61,7 @@ class Slices:
             Bench(stamped, (str(script.resolve()), *arguments), device)
         )
         self.log = self._bench.log
-        self._stamps = {one: self._bench.scratch.path / one for one in ("first", "second")}
+        self._stamps = {name: self._bench.scratch.path / name for name in ("first", "second")}
         self._groups: dict[str, int] = {}
         self._alone: list[subprocess.Popen[bytes]] = []
         self._over = ""
@@ -83,19 +84,19 @@ class Slices:
         self._start()
         step_s = statistics.median(self._steps("first"))
         slice_s = max(SLICE_S, (STEPS_A_SLICE + 1) * step_s)
-        for one in self._groups:
-            self._signal(one, signal.SIGSTOP)
+        for group in self._groups:
+            self._signal(group, signal.SIGSTOP)
         turns: list[tuple[str, float, float]] = []
         end = time.monotonic() + seconds
         for number in itertools.count():
             if time.monotonic() >= end or self._over:
                 break
-            for one in ("first", "second") if number % 2 else ("second", "first"):
+            for name in ("first", "second") if number % 2 else ("second", "first"):
                 start = time.perf_counter()
-                self._signal(one, signal.SIGCONT)
+                self._signal(name, signal.SIGCONT)
                 time.sleep(slice_s)
-                self._signal(one, signal.SIGSTOP)
-                turns.append((one, start, time.perf_counter()))
+                self._signal(name, signal.SIGSTOP)
+                turns.append((name, start, time.perf_counter()))
         return self._paired(turns)
 
     # inside ----------------------------------------------------------------------------------
@@ -116,21 +117,21 @@ class Slices:
         ).start()
         self._wait(lambda: len(self._steps("second")) > before + SKIPPED)
 
-    def _start_alone(self, one: str) -> None:
+    def _start_alone(self, name: str) -> None:
         with self.log.open("ab") as log:
             process = self._open.enter_context(
                 subprocess.Popen(
                     [sys.executable, str(self._bench.script), *self._bench.arguments],
-                    env=self._bench.environment | {"BENCH_STAMPS": str(self._stamps[one])},
+                    env=self._bench.environment | {"BENCH_STAMPS": str(self._stamps[name])},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
                 )
             )
-        self._groups[one] = process.pid
+        self._groups[name] = process.pid
         self._alone.append(process)
-        self._wait(lambda: len(self._steps(one)) > SKIPPED)
+        self._wait(lambda: len(self._steps(name)) > SKIPPED)
 
     def _steer(self, worker: Worker, size: int) -> None:
         """One window without an end, at the script's own size."""
@@ -152,25 +153,27 @@ class Slices:
                 raise RuntimeError(msg)
             time.sleep(0.05)
 
-    def _signal(self, one: str, number: int) -> None:
+    def _signal(self, name: str, number: int) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(self._groups[one], number)
+            os.killpg(self._groups[name], number)
         if any(process.poll() is not None for process in self._alone):
             self._over = self._over or "the script has ended"
 
-    def _steps(self, one: str) -> list[float]:
-        noted = read_stamps(self._stamps[one])
+    def _steps(self, name: str) -> list[float]:
+        noted = read_stamps(self._stamps[name])
         return [after - before for before, after in itertools.pairwise(noted)]
 
     def _paired(self, turns: list[tuple[str, float, float]]) -> list[dict[str, Any]]:
-        noted = {one: read_stamps(path) for one, path in self._stamps.items()}
-        found = []
+        noted = {name: read_stamps(path) for name, path in self._stamps.items()}
+        rows = []
         for first, second in zip(turns[::2], turns[1::2], strict=True):
             row: dict[str, Any] = {"led": first[0]}
-            for one, start, end in (first, second):
-                inside = noted[one][bisect_left(noted[one], start) : bisect_left(noted[one], end)]
+            for name, start, end in (first, second):
+                inside = noted[name][
+                    bisect_left(noted[name], start) : bisect_left(noted[name], end)
+                ]
                 if len(inside) > 1:
-                    row[f"{one}_s"] = (inside[-1] - inside[0]) / (len(inside) - 1)
+                    row[f"{name}_s"] = (inside[-1] - inside[0]) / (len(inside) - 1)
             if len(row) == 3:  # both had a whole step
-                found.append(row)
-        return found
+                rows.append(row)
+        return rows

@@ -14,7 +14,7 @@ from typing import Any
 
 from batchadvisor.cli import main
 from batchadvisor.session.run import Run
-from batchadvisor.session.workers import Workers
+from batchadvisor.session.workers.worker_pool import WorkerPool
 
 
 def stamp(path: str) -> None:
@@ -34,5 +34,5 @@ def stamp(path: str) -> None:
 
 if __name__ == "__main__":
     stamp(sys.argv.pop(1))
-    Workers.may_stand_by = sys.argv.pop(1) == "standby"
+    WorkerPool.may_stand_by = sys.argv.pop(1) == "standby"
     main()

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from batchadvisor.session.store import read_record
+from batchadvisor.session.recording.store import read_record
 from common import EXAMPLES, HERE, RESULTS, Results, header, say, table
 
 SCRIPTS = (EXAMPLES / "char_gpt.py", EXAMPLES / "resnet18_cifar10.py")
@@ -58,8 +58,10 @@ def one_run(script: Path, kind: str, budget_s: float, device: str) -> dict[str, 
         "first_trial_s": search[0]["began"] - typed if search else None,
         "confirmation_s": fresh[0]["began"] - before[-1]["ended"] if before else None,
         "num_trials": len(rows),
-        "tool_cpu_pct": [one.tool_cpu_pct for one in record.trials if one.tool_cpu_pct is not None],
-        "trial_s": [one.elapsed_s for one in record.trials if one.tool_cpu_pct is not None],
+        "tool_cpu_pct": [
+            trial.tool_cpu_pct for trial in record.trials if trial.tool_cpu_pct is not None
+        ],
+        "trial_s": [trial.elapsed_s for trial in record.trials if trial.tool_cpu_pct is not None],
         "stop_reason": record.stop_reason,
     }
 
@@ -107,7 +109,7 @@ def report(data: dict[str, Any]) -> str:
     for part in data["scripts"]:
         for kind in KINDS:
             runs = [run for run in part["runs"] if run["kind"] == kind]
-            shares = [one for run in runs for one in run["tool_cpu_pct"]]
+            shares = [share for run in runs for share in run["tool_cpu_pct"]]
             rows.append(
                 (
                     part["name"],
@@ -137,7 +139,7 @@ def own_share(runs: Sequence[dict[str, Any]]) -> float:
 
 def seconds(values: Any) -> str:
     """`4.1 s [3.9, 4.4]`."""
-    known = [one for one in values if one is not None]
+    known = [value for value in values if value is not None]
     if not known:
         return "-"
     return f"{statistics.median(known):.2f} s [{min(known):.2f}, {max(known):.2f}]"
@@ -158,7 +160,7 @@ def main() -> None:
     results = Results(None if options.no_results else options.results, "start")
     data = results.data
     data["settings"] = {"runs": options.runs, "budget_s": options.budget}
-    data["scripts"] = [{"name": one.name, "runs": []} for one in options.scripts]
+    data["scripts"] = [{"name": script.name, "runs": []} for script in options.scripts]
     try:
         for number in range(options.runs):
             for script, part in zip(options.scripts, data["scripts"], strict=True):

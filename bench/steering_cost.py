@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from batchadvisor.probes.messages import RunTrial
-from batchadvisor.probes.supervisor import WorkerGone
+from batchadvisor.probes.process.endings import WorkerGone
+from batchadvisor.probes.process.messages import RunTrial
 from batchadvisor.records import Spread, TrialRequest
-from batchadvisor.session.run import MIN_SAMPLE_S
+from batchadvisor.session.trial_order import MIN_SAMPLE_S
 from batchadvisor.spread import spread_of
 from common import (
     EXAMPLES,
@@ -70,7 +70,7 @@ class Alternation:
     """
 
     def __init__(self, command: Sequence[Any], num_steps: int, device: str) -> None:
-        program, *arguments = [str(one) for one in command]
+        program, *arguments = [str(word) for word in command]
         self._bench = Bench(Path(program), arguments, device)
         self._command = [sys.executable, program, *arguments]
         self._stamps = self._bench.scratch.path / "stamps"
@@ -128,7 +128,7 @@ class Alternation:
                 position += len(steps)
                 if len(inside) >= self._num_steps + SKIPPED:
                     break
-        counted = [one for one in inside if one > SKIPPED]
+        counted = [index for index in inside if index > SKIPPED]
         return self._noted(), counted[: self._num_steps]
 
     def _environment(self) -> dict[str, str]:
@@ -159,11 +159,11 @@ def pairs_of(
                 chosen = list(range(SKIPPED + 1, len(noted)))
             else:
                 noted, chosen = alternation.steered()
-                chosen = [one for one in chosen if one < len(noted)]
-            row[f"{kind}_s"] = [noted[one] for one in chosen]
+                chosen = [index for index in chosen if index < len(noted)]
+            row[f"{kind}_s"] = [noted[index] for index in chosen]
         data["pairs"].append(row)
         results.save()
-        alone, steered = (statistics.median(row[f"{one}_s"]) for one in ("alone", "steered"))
+        alone, steered = (statistics.median(row[f"{name}_s"]) for name in ("alone", "steered"))
         say(
             f"{data['name']} {number + 1}/{num_pairs}: alone {alone * 1e6:.1f} us, "
             f"steered {steered * 1e6:.1f} us ({steered / alone - 1:+.2%})"
@@ -173,16 +173,16 @@ def pairs_of(
 def summary(pairs: Sequence[dict[str, Any]]) -> dict[str, Spread]:
     """Medians of the blocks, and their ratios and differences pair by pair."""
     alone, steered = (
-        [statistics.median(one[kind]) for one in pairs] for kind in ("alone_s", "steered_s")
+        [statistics.median(pair[kind]) for pair in pairs] for kind in ("alone_s", "steered_s")
     )
     both = list(zip(alone, steered, strict=True))
     values = {
         "alone_s": alone,
         "steered_s": steered,
-        "difference_s": [two - one for one, two in both],
+        "difference_s": [steered_s - alone_s for alone_s, steered_s in both],
     }
-    found = {name: spread_of(some) for name, some in values.items()}
-    return {name: one for name, one in found.items() if one is not None}
+    spreads = {name: spread_of(some) for name, some in values.items()}
+    return {name: spread for name, spread in spreads.items() if spread is not None}
 
 
 def cost_of(starts: Sequence[dict[str, Any]], kind: str) -> Spread | None:
@@ -192,7 +192,7 @@ def cost_of(starts: Sequence[dict[str, Any]], kind: str) -> Spread | None:
     """
     values = [
         trimmed_mean([math.log(row["second_s"] / row["first_s"]) for row in pairs], TRIMMED)[0]
-        for pairs in (one["pairs"] for one in starts if one["kind"] == kind)
+        for pairs in (start["pairs"] for start in starts if start["kind"] == kind)
         if len(pairs) >= FEWEST
     ]
     if len(values) < 2:
@@ -211,7 +211,7 @@ def cost_of(starts: Sequence[dict[str, Any]], kind: str) -> Spread | None:
 
 def step_ms(starts: Sequence[dict[str, Any]]) -> float:
     """Milliseconds a step of the script alone."""
-    return 1e3 * statistics.median(row["first_s"] for one in starts for row in one["pairs"])
+    return 1e3 * statistics.median(row["first_s"] for start in starts for row in start["pairs"])
 
 
 def verdict(cost: Spread) -> str:
@@ -225,20 +225,20 @@ def report(data: dict[str, Any]) -> str:
     """The printed tables."""
     lines = header(data, "The cost of steering")
     rows, fetch_lines = [], []
-    for one in data["scripts"]:
-        found = {kind: cost_of(one["starts"], kind) for kind in KINDS}
-        cost = found["steered"]
+    for script in data["scripts"]:
+        spreads = {kind: cost_of(script["starts"], kind) for kind in KINDS}
+        cost = spreads["steered"]
         if cost is None:
             continue
-        one["cost"] = msgspec.to_builtins(found)
+        script["cost"] = msgspec.to_builtins(spreads)
         rows.append(
             (
-                one["name"],
+                script["name"],
                 cost.num_samples,
-                f"{step_ms(one['starts']):.1f}",
+                f"{step_ms(script['starts']):.1f}",
                 interval(cost, 100, 2),
                 verdict(cost),
-                interval(found["alone"], 100, 2),
+                interval(spreads["alone"], 100, 2),
             )
         )
     if rows:
@@ -253,14 +253,14 @@ def report(data: dict[str, Any]) -> str:
         ]
     fetch = data["fetch"]
     if fetch["pairs"]:
-        found = summary(fetch["pairs"])
-        fetch["summary"] = msgspec.to_builtins(found)
-        more = found["difference_s"]
+        spreads = summary(fetch["pairs"])
+        fetch["summary"] = msgspec.to_builtins(spreads)
+        more = spreads["difference_s"]
         fetch_lines = [
             "One fetch of 16 integers from a DataLoader, everything that the tool does at a step",
             "boundary included:",
-            f"  alone    {interval(found['alone_s'], 1e6, 1)} us",
-            f"  steered  {interval(found['steered_s'], 1e6, 1)} us",
+            f"  alone    {interval(spreads['alone_s'], 1e6, 1)} us",
+            f"  steered  {interval(spreads['steered_s'], 1e6, 1)} us",
             f"  more     {interval(more, 1e6, 1)} us",
         ]
         if more.median > 0:
@@ -302,7 +302,7 @@ def main() -> None:
         "starts": options.starts,
         "fetch_pairs": options.fetch_pairs,
     }
-    data["scripts"] = [{"name": one.name, "starts": []} for one in options.scripts]
+    data["scripts"] = [{"name": script.name, "starts": []} for script in options.scripts]
     data["fetch"] = {"name": "fetch", "pairs": []}
     try:
         for number in range(options.starts):

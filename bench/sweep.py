@@ -68,7 +68,7 @@ class Sweep:
         self.data["grid"] = sorted([*known, *new])
         todo += [(sweep, size) for sweep in range(self._options.sweeps) for size in new]
         self._generator.shuffle(todo)
-        todo.sort(key=lambda one: one[0])
+        todo.sort(key=lambda pair: pair[0])
         say(f"{len(self.data['grid'])} sizes up to {wanted[-1]}, {self._options.sweeps} times")
 
     def _run(self, number: int) -> None:
@@ -84,12 +84,12 @@ class Sweep:
             last = (errors.strip().splitlines() or ["no output"])[-1]
             msg = f"run {number + 1} failed with exit code {code}: {last}"
             raise RuntimeError(msg)
-        found = json.loads(text)
-        size = found["advice"]["recommended"]["batch_size"]
+        answer = json.loads(text)
+        size = answer["advice"]["recommended"]["batch_size"]
         row = {"wall_s": wall_s, "recommended": size, "started_at_s": time.time() - wall_s}
-        row |= {key: found["advice"][key] for key in ("headline", "sureness")}
-        record = found["record"]
-        record["command"] = [one.replace(folder, "FOLDER") for one in record["command"]]
+        row |= {key: answer["advice"][key] for key in ("headline", "sureness")}
+        record = answer["record"]
+        record["command"] = [word.replace(folder, "FOLDER") for word in record["command"]]
         self.data["runs"].append(row | {"record": record})
         self._results.save()
         say(f"run {number + 1}/{options.repeats}: recommends {size} after {wall_s:.0f} s")
@@ -99,12 +99,16 @@ class Sweep:
         record = self.data["runs"][0]["record"]
         loaders = record["discovery"]["loaders"]
         primary = record["discovery"]["primary_loader"]
-        num_samples = next(one["num_samples"] for one in loaders if one["ordinal"] == primary)
-        wanted = max(32, PAST_KNEE * max(one["recommended"] for one in self.data["runs"]))
+        num_samples = next(
+            loader["num_samples"] for loader in loaders if loader["ordinal"] == primary
+        )
+        wanted = max(32, PAST_KNEE * max(run["recommended"] for run in self.data["runs"]))
         return min(wanted, num_samples or wanted)
 
     def _size(self, sweep: int, size: int) -> None:
-        smaller = [one["batch_size"] for one in self.data["sweep"] if one["outcome"] != "ok"]
+        smaller = [
+            earlier["batch_size"] for earlier in self.data["sweep"] if earlier["outcome"] != "ok"
+        ]
         if smaller and size > min(smaller):
             return
         row = {"sweep": sweep, **self._bench.measure(size, time_limit_s=self._time_limit_s)}
@@ -119,7 +123,7 @@ class Sweep:
             return
         smooth = smoothed(curve)
         best = {max(curve, key=curve.__getitem__), max(smooth, key=smooth.__getitem__)}
-        recommended = {one["recommended"] for one in self.data["runs"]}
+        recommended = {run["recommended"] for run in self.data["runs"]}
         sizes = sorted(best | recommended)
         self.data["best"], self.data["finalists"] = sorted(best), sizes
         if len(sizes) == 1:
@@ -134,7 +138,7 @@ class Sweep:
 
 def settings(options: argparse.Namespace) -> dict[str, Any]:
     """The options as plain data."""
-    values = {key: one for key, one in vars(options).items() if key != "results"}
+    values = {key: value for key, value in vars(options).items() if key != "results"}
     values |= {"script": str(options.script), "ratio": RATIO, "tolerance": TOLERANCE}
     return values | {"seed": SEED}
 
@@ -168,19 +172,21 @@ def ratio_of(pairs: list[dict[str, Any]], size: int, other: int) -> Any:
     if size == other:
         return spread_of([1.0])
     rows = [(row.get(str(size)), row.get(str(other))) for row in pairs]
-    return spread_of([(size / one) / (other / two) for one, two in rows if one and two])
+    return spread_of(
+        [(size / own_s) / (other / other_s) for own_s, other_s in rows if own_s and other_s]
+    )
 
 
 def recommendations(data: dict[str, Any], smooth: dict[int, float]) -> list[str]:
     """The rows about each recommended size, and how they agree."""
-    runs = [one["recommended"] for one in data["runs"]]
+    runs = [run["recommended"] for run in data["runs"]]
     knee = knee_of(smooth, TOLERANCE)
     rows, kept = [], {}
     for size in sorted(set(runs)):
-        ratios = [ratio_of(data["pairs"], size, one) for one in data.get("best", [])]
-        ratios = [one for one in ratios if one is not None]
+        ratios = [ratio_of(data["pairs"], size, other) for other in data.get("best", [])]
+        ratios = [ratio for ratio in ratios if ratio is not None]
         # Two candidates for the best: the one that makes the recommendation look worse counts.
-        worst = min(ratios, key=lambda one: one.median, default=None)
+        worst = min(ratios, key=lambda ratio: ratio.median, default=None)
         kept[size] = {"share_of_best": msgspec.to_builtins(worst)}
         kept[size]["within_one_step_of_knee"] = within_one_step(size, knee)
         near = "yes" if within_one_step(size, knee) else f"no, {size / knee:.2f} x"
@@ -188,7 +194,7 @@ def recommendations(data: dict[str, Any], smooth: dict[int, float]) -> list[str]
     data["summary"] = {"by_size": kept, "knee_of_sweep": knee, "recommended": runs}
     low, high = min(runs), max(runs)
     middle = statistics.median_low(runs)
-    agree = all(within_one_step(middle, one) for one in runs)
+    agree = all(within_one_step(middle, run) for run in runs)
     data["summary"] |= {"max_over_min": high / low, "within_one_step_of_middle": agree}
     best = ", ".join(map(str, data.get("best", []))) or "-"
     same = f"{'all' if agree else 'NOT all'} within one grid step of {middle}"
@@ -211,13 +217,13 @@ def report(data: dict[str, Any]) -> str:
     if data["runs"] and curve:
         smooth = smoothed(curve)
         lines += recommendations(data, smooth)
-        run_s = statistics.median(one["wall_s"] for one in data["runs"])
+        run_s = statistics.median(run["wall_s"] for run in data["runs"])
         by_sweep: dict[int, list[dict[str, Any]]] = {}
         for row in data["sweep"]:
             by_sweep.setdefault(row["sweep"], []).append(row)
-        whole = [one for one in by_sweep.values() if len(one) >= len(curve)]
+        whole = [sweep for sweep in by_sweep.values() if len(sweep) >= len(curve)]
         if whole:
-            sweep_s = statistics.median(sum(row["wall_s"] for row in one) for one in whole)
+            sweep_s = statistics.median(sum(row["wall_s"] for row in sweep) for sweep in whole)
             data["summary"] |= {"run_s": run_s, "sweep_s": sweep_s}
             sweep_text = f"one sweep of {len(curve)} sizes {sweep_s:.0f} s"
             ratio = f"ratio {run_s / sweep_s:.2f}"
@@ -226,11 +232,11 @@ def report(data: dict[str, Any]) -> str:
         rows = []
         for size, speed in curve.items():
             own = [row["samples_per_s"] for row in data["sweep"] if row["batch_size"] == size]
-            each = " ".join(f"{one:.1f}" for one in own if one)
+            each = " ".join(f"{value:.1f}" for value in own if value)
             share = f"{smooth[size] / top:.3f}"
             rows.append((size, f"{speed:.1f}", f"{smooth[size]:.1f}", share, each))
         lines.append(table(("batch", "samples/s", "smoothed", "of best", "each sweep"), rows))
-    bad = sorted({(one["batch_size"], one["outcome"]) for one in data["sweep"]}) if curve else []
+    bad = sorted({(row["batch_size"], row["outcome"]) for row in data["sweep"]}) if curve else []
     lines += [f"batch {size}: {outcome}" for size, outcome in bad if outcome != "ok"]
     return "\n".join(lines)
 

@@ -87,16 +87,16 @@ def savings(step: Step, num_steps: int = 12) -> dict[str, float]:
     """
     whole = simulate(step, num_steps).pace_us
     loaded = without(step, "input")
-    found = {"input": 1 - simulate(loaded, num_steps).pace_us / whole}
-    found["synchronisation"] = (
+    shares = {"input": 1 - simulate(loaded, num_steps).pace_us / whole}
+    shares["synchronisation"] = (
         simulate(loaded, num_steps).pace_us
         - simulate(without(loaded, "synchronisation"), num_steps).pace_us
     ) / whole
     free = without(step, "synchronisation")
     base = simulate(free, num_steps).pace_us
     for cause in CAUSES:
-        found[cause] = (base - simulate(without(free, cause), num_steps).pace_us) / whole
-    return found
+        shares[cause] = (base - simulate(without(free, cause), num_steps).pace_us) / whole
+    return shares
 
 
 @dataclass
@@ -147,7 +147,7 @@ class _Machine:
                 self.started = self.now
             self._step(index)
         self.played.events = [
-            one for one in self.played.events if one["ts"] + one["dur"] > self.started
+            event for event in self.played.events if event["ts"] + event["dur"] > self.started
         ]
         for event in self.played.events:
             event["ts"] = round(event["ts"], 3)
@@ -275,4 +275,4 @@ class _Machine:
 
 def _spread(count: int, first: int, last: int) -> list[int]:
     """So many places between two, evenly; the last one included."""
-    return [last - 1 - (last - first) * one // max(count, 1) for one in range(count)]
+    return [last - 1 - (last - first) * index // max(count, 1) for index in range(count)]

@@ -38,13 +38,13 @@ def pipeline_of(setup: str) -> Pipeline:
 
 def times_of(setup: str, repeats: int) -> list[float]:
     pipeline = pipeline_of(setup)
-    found = []
+    times_s = []
     for _ in range(repeats):
         start = time.perf_counter()
         rows = sweep(pipeline, SIZES)
-        found.append(time.perf_counter() - start)
+        times_s.append(time.perf_counter() - start)
         assert len(rows) == len(SIZES)
-    return found
+    return times_s
 
 
 def main() -> None:
@@ -55,11 +55,11 @@ def main() -> None:
     rows = {}
     print(f"{len(SIZES)} sizes; best and median of {options.repeats}, ms (goal {GOAL_S * 1e3:.0f})")
     for setup in SETUPS:
-        found = times_of(setup, options.repeats)
-        rows[setup] = {"best_s": min(found), "median_s": statistics.median(found)}
-        best, median = min(found) * 1e3, statistics.median(found) * 1e3
+        times_s = times_of(setup, options.repeats)
+        rows[setup] = {"best_s": min(times_s), "median_s": statistics.median(times_s)}
+        best, median = min(times_s) * 1e3, statistics.median(times_s) * 1e3
         print(f"  {setup:24}{best:7.1f}{median:7.1f}")
-    worst = max(one["median_s"] for one in rows.values())
+    worst = max(row["median_s"] for row in rows.values())
     print(
         f"slowest median: {worst * 1e3:.1f} ms, {'within' if worst < GOAL_S else 'above'} the goal"
     )

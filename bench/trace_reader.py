@@ -49,11 +49,11 @@ def enlarge(source: Path, target: Path, times: int) -> int:
     stamps = [float(stamp) for stamp in re.findall(r'"ts": ([0-9.]+)', body)]
     shift_ns = round((max(stamps) - min(stamps) + 1000) * 1000)
     numbers = re.compile(r'("ts": |"correlation": |"id": |"External id": |ProfilerStep#)([0-9.]+)')
-    most = max(int(found) for found in re.findall(r'"(?:id|correlation)": ([0-9]+)', body)) + 1
+    most = max(int(number) for number in re.findall(r'"(?:id|correlation)": ([0-9]+)', body)) + 1
 
     def shifted(copy: int) -> str:
-        def replace(found: re.Match[str]) -> str:
-            key, value = found.groups()
+        def replace(field: re.Match[str]) -> str:
+            key, value = field.groups()
             if key == '"ts": ':
                 nanoseconds = round(float(value) * 1000) + copy * shift_ns
                 return f"{key}{nanoseconds // 1000}.{nanoseconds % 1000:03d}"
@@ -180,7 +180,7 @@ def main() -> None:
         peak = row["peak_rss_bytes"] / 1e6
         ratios = f"{'-':>7}{'-':>10}"
         if base is not None:
-            cpu, memory = (row[one] / base[one] for one in ("cpu_s", "peak_rss_bytes"))
+            cpu, memory = (row[field] / base[field] for field in ("cpu_s", "peak_rss_bytes"))
             ratios = f"{cpu:7.1f}{memory:10.1f}"
         print(f"{row['reader']:24}{row['cpu_s']:8.1f}{row['wall_s']:8.1f}{peak:9.0f}{ratios}")
     if not options.no_results:

@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from batchadvisor.probes.messages import RunTrial
-from batchadvisor.probes.supervisor import WorkerGone
+from batchadvisor.probes.process.endings import WorkerGone
+from batchadvisor.probes.process.messages import RunTrial
 from batchadvisor.records import TrialRequest, Turns, TurnsPlan
 from common import RESULTS, Bench, Results, header, say, slug, table
 
@@ -61,7 +61,11 @@ def uncertainty(turns: Turns, elapsed_s: float) -> tuple[float, float, float]:
     minute.
     """
     small, large = turns.sizes
-    ratios = [math.log((small / one) / (large / two)) for one, two in turns.step_s if one and two]
+    ratios = [
+        math.log((small / small_s) / (large / large_s))
+        for small_s, large_s in turns.step_s
+        if small_s and large_s
+    ]
     deviation = statistics.stdev(ratios)
     a_minute = 60 * len(ratios) / elapsed_s
     return math.exp(statistics.fmean(ratios)), deviation, deviation / math.sqrt(a_minute)
@@ -103,7 +107,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--no-results", action="store_true", help="print only")
     options = parser.parse_args()
-    sizes = tuple(sorted(int(one) for one in options.sizes.split(",")))
+    sizes = tuple(sorted(int(part) for part in options.sizes.split(",")))
     if len(sizes) != 2 or not options.script.is_file():
         parser.error("needs a script and two sizes")
     theme = f"turns-{slug(options.script.stem)}"
@@ -114,7 +118,7 @@ def main() -> None:
         "sizes": sizes,
         "minutes": options.minutes,
     }
-    data["lengths"] = {str(one): {"rows": [], "elapsed_s": 0.0} for one in LENGTHS}
+    data["lengths"] = {str(length): {"rows": [], "elapsed_s": 0.0} for length in LENGTHS}
     with Bench(options.script, options.arguments, options.device) as bench:
         try:
             measure(bench, sizes, 60 * options.minutes, data)

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import loads
-from batchadvisor.probes import host
+from batchadvisor.probes.devices import host
 from common import EXAMPLES, HERE, RESULTS, Bench, Results, say, scratch_folder
 from load_verdicts import judged, report, true_step_s
 
@@ -178,7 +178,7 @@ def told(printed: dict[str, Any]) -> dict[str, Any]:
     return {
         "recommended": chosen and chosen["batch_size"],
         "own": (record.get("discovery") or {}).get("native_batch_size"),
-        "sizes_timed": [one["batch_size"] for one in advice["sizes"] if one["samples_per_s"]],
+        "sizes_timed": [size["batch_size"] for size in advice["sizes"] if size["samples_per_s"]],
         **{key: advice[key] for key in ("headline", "reason", "change", "sureness")},
         **{key: record[key] for key in ("state", "search_s", "elapsed_s", "stop_reason")},
         "trials": [{key: trial.get(key) for key in kept} for trial in record["trials"]],
@@ -222,7 +222,7 @@ def one_interrupt(script: Path, budget_s: float, after_s: float) -> dict[str, An
 
 
 def _record_kept(folder: Path) -> dict[str, Any]:
-    from batchadvisor.session.store import read_record  # noqa: PLC0415
+    from batchadvisor.session.recording.store import read_record  # noqa: PLC0415
 
     if not (folder / "record.json").exists():
         return {"record": "none yet"}

@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from batchadvisor.advisor import verdict
 from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.explain import verdict
+from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.probes.trace.summary import summarise
 from batchadvisor.records import (
     DeviceInfo,
@@ -80,7 +81,7 @@ def draw(rng: random.Random, kind: str) -> Step:
 
 def truth_of(costs: dict[str, float]) -> str | None:
     """The dominating cause, `saturated` without one, `None` where it is not clear."""
-    (first, most), (_, second) = sorted(costs.items(), key=lambda one: -one[1])[:2]
+    (first, most), (_, second) = sorted(costs.items(), key=lambda item: -item[1])[:2]
     if most < NOTHING:
         return "saturated"
     return first if most >= DOMINATES and most >= TWICE * max(second, 0.0) else None
@@ -133,7 +134,7 @@ def trial(ordinal: int, size: int, step_s: Spread | None, wait: float, **rest: A
 
 def law_verdict(record: RunRecord, size: int) -> str:
     """The verdict of a run at one size, with its own time law."""
-    return verdict.verdict_at(record, size, advise(record).time_law).limit
+    return verdict.verdict_at(Measurements.of(record), size, advise(record).time_law).limit
 
 
 def gpu_alone(rng: random.Random, kind: str, folder: Path) -> tuple[str, str] | None:

@@ -24,8 +24,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from batchadvisor.advisor import limits, scaling
-from batchadvisor.advisor import thresholds as numbers
+from batchadvisor.advisor.explain import limits
+from batchadvisor.advisor.measured import scaling
+from batchadvisor.advisor.measured import thresholds as numbers
 from verdict_cases import KINDS, MAKERS
 
 HERE = Path(__file__).resolve().parent
@@ -43,13 +44,13 @@ def score(seed: int, wanted: dict[str, int]) -> dict[str, Any]:
             kinds = ("input", "host", "none") if name == "CPU run" else KINDS
             done, part = 0, parts.setdefault(name, Counter())
             while done < number:
-                found = MAKERS[name](rng, kinds[done % len(kinds)], Path(folder))
-                if found is None:
+                pair = MAKERS[name](rng, kinds[done % len(kinds)], Path(folder))
+                if pair is None:
                     unclear += 1
                     continue
                 done += 1
-                matrix[found] += 1
-                truth, said = found
+                matrix[pair] += 1
+                truth, said = pair
                 part[
                     "right" if truth == said else "cannot tell" if "cannot" in said else "wrong"
                 ] += 1
@@ -83,14 +84,14 @@ def thresholds() -> dict[str, float]:
 
 def text_of(result: dict[str, Any]) -> str:
     """The confusion matrix and the score."""
-    rows = sorted({one["truth"] for one in result["confusion"]})
-    columns = sorted({one["verdict"] for one in result["confusion"]} | set(rows))
-    counts = {(one["truth"], one["verdict"]): one["count"] for one in result["confusion"]}
+    rows = sorted({cell["truth"] for cell in result["confusion"]})
+    columns = sorted({cell["verdict"] for cell in result["confusion"]} | set(rows))
+    counts = {(cell["truth"], cell["verdict"]): cell["count"] for cell in result["confusion"]}
     width = max(map(len, columns)) + 2
     title = "true / said"
-    lines = [f"{title:16}" + "".join(f"{one:>{width}}" for one in columns)]
+    lines = [f"{title:16}" + "".join(f"{column:>{width}}" for column in columns)]
     for row in rows:
-        cells = "".join(f"{counts.get((row, one), 0) or '.':>{width}}" for one in columns)
+        cells = "".join(f"{counts.get((row, column), 0) or '.':>{width}}" for column in columns)
         lines.append(f"{row:16}{cells}")
     lines += [
         "",

@@ -1,8 +1,8 @@
 """The profiling callback: the same measurements inside a training of the user's own.
 
-`core.py` is told of runs, steps and micro-batches and knows no framework; `keeper.py` makes the
-record of it; each adapter is a file of its own and is imported, with its framework, when it is
-asked for.
+`step_counter.py` is told of runs, steps and micro-batches and knows no framework;
+`device_readings.py` reads memory and counters; `recorder.py` makes the record of both; each file of
+`adapters/` is for one framework.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .accelerate import AccelerateCallback
-    from .huggingface import HuggingFaceCallback
-    from .keras import KerasCallback
-    from .lightning import LightningCallback
-    from .plain import ProfilingCallback
+    from .adapters.accelerate import AccelerateCallback
+    from .adapters.huggingface import HuggingFaceCallback
+    from .adapters.keras import KerasCallback
+    from .adapters.lightning import LightningCallback
+    from .adapters.plain import ProfilingCallback
 
 __all__ = [
     "AccelerateCallback",
@@ -39,4 +39,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(msg)
     from importlib import import_module
 
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    return getattr(import_module(f".adapters.{_HOMES[name]}", __name__), name)

@@ -8,19 +8,19 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ..probes import host
+from ..probes.devices import host
 from ..records import DeviceInfo, Memory
-from .stretches import Timeline
+from .device_times import Timeline
 
 SINCE_START = ", since the process started"
 EVENT_PERIOD_NS = 50_000_000
-"""Between two events: as long as the tape waits anyway."""
+"""Between two events: as long as the buffer waits anyway."""
 WAIT_PERIOD_NS = 1_000_000_000
 """Between two moments at which the device is waited for: it idles for a step of the host's then."""
 
 
 class MemoryProbe(Protocol):
-    """What the keeper asks of a device, at most every few seconds."""
+    """What the recorder asks of a device, at most every few seconds."""
 
     def info(self) -> DeviceInfo:
         """The device and what the training can have of it."""
@@ -45,7 +45,7 @@ class TorchProbe:
     def __init__(self, device: str) -> None:
         import torch
 
-        from ..probes.devices import probe_for
+        from ..probes.devices.torch_devices import probe_for
 
         self._device = torch.device(device)
         self._probe = probe_for(self._device, None)
@@ -233,7 +233,7 @@ def refuses_memory(error: BaseException) -> bool:
         return True
     if "torch" not in sys.modules:
         return False
-    from ..probes.faults import is_out_of_memory
+    from ..probes.process.faults import is_out_of_memory
 
     return is_out_of_memory(error)
 
@@ -242,7 +242,7 @@ def nvml_sampler(device: DeviceInfo) -> Any:
     """A running sampler for an NVIDIA device at one sample a second, `None` for others."""
     if device.kind != "cuda" or device.uuid is None:
         return None
-    from ..probes.nvml import NvmlSampler
+    from ..probes.nvml.sampler import NvmlSampler
 
     sampler = NvmlSampler(device.uuid, period_s=1.0)
     sampler.start()

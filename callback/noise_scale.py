@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..advisor.noise import noise_interval
+from ..advisor.measured.noise_scale import noise_interval
 from ..records import NoiseScale
 
 if TYPE_CHECKING:
-    from ..probes.noise import NoiseMeter
+    from ..probes.windows.gradient_norms import NoiseMeter
 
 
 def noise_scale_of(
@@ -32,10 +32,10 @@ def noise_scale_of(
             "ranks are needed"
         }
     large = pairs.small_batch * pairs.multiple
-    found = noise_interval(pairs.squares, pairs.small_batch, large)
-    if isinstance(found, str):
-        return None, {"noise_scale": found}
-    low, high = found
+    interval = noise_interval(pairs.squares, pairs.small_batch, large)
+    if isinstance(interval, str):
+        return None, {"noise_scale": interval}
+    low, high = interval
     noise = NoiseScale(
         source="ranks" if meter.ranks == pairs.multiple else "accumulation",
         small_batch=pairs.small_batch,

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..session.options import run_folder
-from ..session.store import RECORD, SAMPLES
+from ..session.recording.store import RECORD, SAMPLES
+from ..session.setup.options import run_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

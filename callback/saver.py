@@ -14,8 +14,8 @@ from typing import Any
 
 from ..errors import BatchAdvisorError
 from ..records import RunRecord
-from ..session.events import EventStore
-from ..session.store import RunStore
+from ..session.recording.event_files import EventStore
+from ..session.recording.store import RunStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Saver:
         self.cost_s = time.monotonic() - began_s
 
     def _add_scalars(self, news: News) -> None:
-        from ..reports.scalars import ScalarFile
+        from ..reports.events.scalars import ScalarFile
 
         if self._scalars is None:
             self._scalars = ScalarFile(self._folder)

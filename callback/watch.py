@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..advisor.advise import advise
-from ..advisor.observed import tail_cases
+from ..advisor.explain.callback_advice import tail_cases
 from ..errors import UsageError
 from ..records import Advice, Pipeline, RunRecord
-from ..session.store import RECORD
-from . import ledger
+from ..session.recording.store import RECORD
+from . import trials_from_counts
 from .devices import MemoryProbe, refuses_memory, started_device
 from .display import Cell, in_notebook, say, terminal
-from .facts import Facts
-from .keeper import Keeper
+from .event_buffer import EventBuffer
+from .loop_info import Facts
 from .options import Options
-from .tape import Tape
+from .recorder import Recorder
 from .windows import Windows
 
 MAX_TAILS = 3
@@ -36,7 +36,7 @@ class Watch:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.keeper: Keeper | None = None
+        self.recorder: Recorder | None = None
         self.record: RunRecord | None = None
         self.advice: Advice | None = None
         self._facts: Facts | None = None
@@ -47,19 +47,19 @@ class Watch:
     @property
     def running(self) -> bool:
         """Whether a run was begun and not ended."""
-        return self.keeper is not None and self.record is None
+        return self.recorder is not None and self.record is None
 
     @property
-    def tape(self) -> Tape:
+    def buffer(self) -> EventBuffer:
         """What is told of steps.
 
         Raises:
             UsageError: no run was begun.
         """
-        if self.keeper is None:
+        if self.recorder is None:
             msg = "the callback is not watching a run yet."
             raise UsageError(msg, "Use it as `with ProfilingCallback() as prof:`.")
-        return self.keeper.tape
+        return self.recorder.buffer
 
     @property
     def facts(self) -> Facts:
@@ -75,7 +75,7 @@ class Watch:
         parameters: Callable[[], Iterable[Any]] | None = None,
         probe: MemoryProbe | None = None,
         profile: bool = True,
-    ) -> Tape:
+    ) -> EventBuffer:
         """A run begins.
 
         Args:
@@ -93,30 +93,30 @@ class Watch:
         self._facts, self._complete, self._parameters = facts, complete, parameters
         self._profile = profile and self.options.profile
         self.record = self.advice = None
-        self.keeper = Keeper(
+        self.recorder = Recorder(
             self.options, facts, say=self.say, on_first_step=self._first_step, probe=probe
         )
         if self._cell is not None and not self.options.quiet:
-            self.keeper.updated = self._show
-        self.keeper.begin()
-        return self.keeper.tape
+            self.recorder.updated = self._show
+        self.recorder.begin()
+        return self.recorder.buffer
 
     def end(self, error: BaseException | None) -> None:
         """The run is over. The error is only read; whoever calls this lets it pass."""
-        if not self.running or self.keeper is None:
+        if not self.running or self.recorder is None:
             return
-        keeper, tape = self.keeper, self.keeper.tape
+        recorder, buffer = self.recorder, self.recorder.buffer
         try:
-            tape.on_run_end()
+            buffer.on_run_end()
             if error is not None and refuses_memory(error):
-                tape.on_oom(error)
-            self.record = _finished(keeper, error)
+                buffer.on_oom(error)
+            self.record = _finished(recorder, error)
             self.advice = advise(self.record)
             if not self.options.quiet and self.facts.rank == 0:
                 self._speak()
         except Exception as own:  # noqa: BLE001  our own failure must not hide the user's result
             self.say(f"the record could not be finished: {type(own).__name__}: {own}")
-            self.record = self.record or keeper.record("failed", "the record was not finished")
+            self.record = self.record or recorder.record("failed", "the record was not finished")
 
     def say(self, text: str) -> None:
         """A line for the user, from the first rank only."""
@@ -125,15 +125,15 @@ class Watch:
 
     def text(self, *, width: int = 100, color: bool = False, encoding: str = "utf-8") -> str:
         """The short report of the run."""
-        from ..reports.observed import render
+        from ..reports.builder.observed import build_watched
+        from ..reports.terminal.observed import render
 
-        if self.record is None or self.advice is None or self.keeper is None:
+        if self.record is None or self.advice is None or self.recorder is None:
             return "batchadvisor: the run is not over.\n"
         return render(
-            self.record,
-            self.advice,
+            build_watched(self.record, self.advice),
             files=self._files(),
-            next_command=f"batchadvisor advise {shlex.quote(str(self.keeper.folder))}",
+            next_command=f"batchadvisor advise {shlex.quote(str(self.recorder.folder))}",
             width=width,
             color=color,
             encoding=encoding,
@@ -141,16 +141,18 @@ class Watch:
 
     def html(self) -> str:
         """The same for a notebook's cell; while the run goes on, how far it is."""
-        from ..reports.observed_html import render
+        from ..reports.builder.observed import build_watched
+        from ..reports.html.notebook import render
 
-        if self.keeper is None:
-            return render(None, None, files=())
-        record = self.record or self.keeper.record("running")
-        return render(record, self.advice or advise(record), files=self._files())
+        if self.recorder is None:
+            return render(None, files=())
+        record = self.record or self.recorder.record("running")
+        text = build_watched(record, self.advice or advise(record))
+        return render(text, files=self._files())
 
     def _files(self) -> list[tuple[str, str]]:
-        assert self.keeper is not None
-        folder, root = self.keeper.folder, self.keeper.root
+        assert self.recorder is not None
+        folder, root = self.recorder.folder, self.recorder.root
         files = [("record", str(folder / RECORD))]
         if (root / "traces").exists():
             files.append(("traces", str(root / "traces")))
@@ -168,43 +170,43 @@ class Watch:
         width, color, encoding = terminal()
         say(self.text(width=width, color=color, encoding=encoding))
 
-    def _first_step(self, keeper: Keeper) -> None:
+    def _first_step(self, recorder: Recorder) -> None:
         facts, options = self.facts, self.options
         if self._complete is not None:
             self._complete(facts)
         facts.device = facts.device or started_device()
         if not self._profile:
-            keeper.no_windows = (
+            recorder.no_windows = (
                 "profile=False" if not options.profile else "torch's profiler does not see it"
             )
         else:
-            keeper.windows = Windows(
-                keeper.root,
+            recorder.windows = Windows(
+                recorder.root,
                 options,
                 rank=facts.rank,
                 device_type=(facts.device or "cpu").partition(":")[0],
                 say=self.say,
             )
         if options.noise_scale and self._parameters is not None:
-            from ..probes.noise import NoiseMeter
+            from ..probes.windows.gradient_norms import NoiseMeter
 
-            keeper.noise = NoiseMeter(self._parameters(), options.noise_every)
+            recorder.noise = NoiseMeter(self._parameters(), options.noise_every)
         self.warn_of_tails(facts.pipeline)
 
     def warn_of_tails(self, pipeline: Pipeline | None) -> None:
         """What the end of the epoch will do, said before it does it."""
-        for one in tail_cases(pipeline)[:MAX_TAILS]:
-            fix = f" Fix: {one.fixes[0].title}." if one.fixes else ""
-            self.say(f"the end of each epoch: {one.message} [{one.id}].{fix}")
+        for case in tail_cases(pipeline)[:MAX_TAILS]:
+            fix = f" Fix: {case.fixes[0].title}." if case.fixes else ""
+            self.say(f"the end of each epoch: {case.message} [{case.id}].{fix}")
 
 
-def _finished(keeper: Keeper, error: BaseException | None) -> RunRecord:
+def _finished(recorder: Recorder, error: BaseException | None) -> RunRecord:
     if error is None or (isinstance(error, SystemExit) and error.code in (0, None)):
-        return keeper.finish("finished", "the loop ended")
+        return recorder.finish("finished", "the loop ended")
     if isinstance(error, KeyboardInterrupt):
-        return keeper.finish("interrupted", "interrupted by Ctrl-C")
-    core = keeper.core
-    fault = ledger.fault_of(error)
+        return recorder.finish("interrupted", "interrupted by Ctrl-C")
+    core = recorder.core
+    fault = trials_from_counts.fault_of(error)
     if core.refused is not None:
-        return keeper.finish("failed", f"out of memory: {fault.detail}")
-    return keeper.finish("failed", fault.detail, faults=(fault,), tail_size=core.note_tail())
+        return recorder.finish("failed", f"out of memory: {fault.detail}")
+    return recorder.finish("failed", fault.detail, faults=(fault,), tail_size=core.note_tail())

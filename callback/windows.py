@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..records import Profile
-from .core import NEVER
 from .options import Options
+from .step_counter import NEVER
 
 WARMUP = 1
 """Steps of each window in which the profiler runs already and nothing is kept."""
@@ -32,7 +32,7 @@ class Windows:
     Attributes:
         next_step: number of steps after which the next window opens.
         active: whether one is open.
-        found: the latest profile of each batch size; its trace is not read yet.
+        profiles: the latest profile of each batch size; its trace is not read yet.
         step_s: seconds of a step in the window of that profile.
         began: first step of each window.
         reason: why there is no profile; empty if there is one, or one may still come.
@@ -54,7 +54,7 @@ class Windows:
         self._retries = 0
         self._restore: Callable[[], None] | None = None
         self.next_step = options.profile_after
-        self.found: dict[int, Profile] = {}
+        self.profiles: dict[int, Profile] = {}
         self.step_s: dict[int, float] = {}
         self._kept_since_s = 0.0
         self.began: list[int] = []
@@ -96,7 +96,7 @@ class Windows:
     def _open(self, num_steps: int, batch_size: int) -> None:
         import torch
 
-        from ..probes.profiling import TraceProfiler, trace_path
+        from ..probes.windows.profiling import TraceProfiler, trace_path
 
         if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
             self._postpone(num_steps)
@@ -145,7 +145,7 @@ class Windows:
             self.next_step = NEVER
             return
         self._profiler = None
-        self.found[self._batch_size] = profile
+        self.profiles[self._batch_size] = profile
         self.step_s[self._batch_size] = step_s
         self.reason = ""
         every, began = self._options.profile_every, self.began
@@ -164,7 +164,7 @@ class Windows:
         if prepare is None:  # another torch: its own error has to do
             return
 
-        def guarded(one: Any, *args: Any, **kwargs: Any) -> Any:
+        def guarded(profiler: Any, *args: Any, **kwargs: Any) -> Any:
             if self._profiler is not None:
                 self.abandon("the training started a profiler of its own meanwhile")
                 self.next_step = NEVER
@@ -172,7 +172,7 @@ class Windows:
                     "the training started a profiler of its own; the profiled window was given up "
                     "for it. Use profile=False to leave the window out."
                 )
-            return prepare(one, *args, **kwargs)
+            return prepare(profiler, *args, **kwargs)
 
         native._prepare_trace = guarded  # type: ignore[method-assign, assignment]
 

@@ -10,10 +10,10 @@ from typing import NoReturn
 import click
 
 from .. import __version__
-from ..errors import BatchAdvisorError, ScriptError
+from ..errors import INTERRUPTED, BatchAdvisorError, ScriptError
 from .advise import advise
 from .analyze import analyze
-from .common import INTERRUPTED, Debug
+from .common import Debug
 from .doctor import doctor
 from .report import report
 from .run import run

@@ -28,16 +28,16 @@ def advise(record: Path, as_json: bool, global_batch: int | None, **options: Any
     For a run on several devices, prints a row for each device.
     """
     from ..advisor.advise import advise as advise_on
-    from ..session.devices_outcome import read_devices
-    from ..session.options import check_energy
-    from ..session.store import read_record
+    from ..session.devices.outcome import read_devices
+    from ..session.recording.store import read_record
+    from ..session.setup.options import check_energy
 
     several = read_devices(record) if record.is_dir() else None
     if several is not None:
-        from ..session.several import answer
+        from ..session.devices.several import answer
 
-        for one, _ in several.answers.values():
-            check_energy(one, goal_of(options, one.goal))
+        for device_run, _ in several.answers.values():
+            check_energy(device_run, goal_of(options, device_run.goal))
         several = several.under(lambda goal: goal_of(options, goal), global_batch=global_batch)
         width, color = terminal()
         click.echo(answer(several, width=width, color=color, as_json=as_json))
@@ -45,11 +45,11 @@ def advise(record: Path, as_json: bool, global_batch: int | None, **options: Any
     if global_batch is not None:
         msg = f"--global-batch is for a run on several devices; {record} ran on one."
         raise UsageError(msg, "Leave it out, or name the folder of a run with --gpus.")
-    found = read_record(record)
+    run = read_record(record)
     folder = record if record.is_dir() else record.parent
-    goal = goal_of(options, found.goal)
-    check_energy(found, goal)
-    advice = advise_on(found, goal)
-    print_answer(found, advice, folder, as_json=as_json)
+    goal = goal_of(options, run.goal)
+    check_energy(run, goal)
+    advice = advise_on(run, goal)
+    print_answer(run, advice, folder, as_json=as_json)
     if advice.recommended is None:
         sys.exit(1)

@@ -25,12 +25,12 @@ def analyze(traces: tuple[Path, ...], kernels: int | None, steps: bool, as_json:
     """
     from ..session import analyze as session
 
-    found = session.analyze(traces, num_kernels=kernels or 10)
+    analysis = session.analyze(traces, num_kernels=kernels or 10)
     if as_json:
-        click.echo(session.analysis_json(found))
+        click.echo(session.analysis_json(analysis))
         return
     width, color = terminal()
     text = session.analysis_text(
-        found, traces, steps=steps, kernels=kernels or 0, width=width, color=color
+        analysis, traces, steps=steps, kernels=kernels or 0, width=width, color=color
     )
     click.echo(text, color=color)

@@ -14,9 +14,6 @@ from .types import SHARE
 if TYPE_CHECKING:
     from ..records import Advice, Goal, RunRecord
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it (128 + SIGINT)."""
-
 
 class Debug:
     """Whether our own traceback is wanted; a script may take a `--debug` of its own."""
@@ -72,9 +69,7 @@ def goal_options(function: Any) -> Any:
 
 
 def goal_of(options: dict[str, Any], base: Goal | None = None) -> Goal:
-    import msgspec
-
-    from ..records import Goal
+    from ..session.setup.goals import goal_from
 
     changes = {
         "kind": options["goal"],
@@ -83,13 +78,13 @@ def goal_of(options: dict[str, Any], base: Goal | None = None) -> Goal:
         "budget_s": options.get("budget"),
         "max_batch": options.get("max_batch"),
         "start": options.get("start"),
-        "sizes": tuple(dict.fromkeys(options.get("sizes") or ())) or None,
+        "sizes": options.get("sizes") or None,
         "profile": False if options.get("no_profile") else None,
         "keep_effective_batch": options.get("keep_effective_batch") or None,
         "worst_case": options.get("worst_case") or None,
     }
     given = {name: value for name, value in changes.items() if value is not None}
-    return msgspec.structs.replace(base or Goal(), **given)
+    return goal_from(given, base)
 
 
 def print_answer(record: RunRecord, advice: Advice, folder: Path, *, as_json: bool) -> None:

@@ -19,7 +19,7 @@ def doctor(*, as_json: bool) -> None:
     """
     from ..session.doctor import checkup, checkup_json, checkup_text
 
-    found = checkup()
-    click.echo(checkup_json(found) if as_json else checkup_text(found, width=terminal()[0]))
-    if not found.works:
+    result = checkup()
+    click.echo(checkup_json(result) if as_json else checkup_text(result, width=terminal()[0]))
+    if not result.works:
         sys.exit(1)

@@ -14,7 +14,7 @@ from .types import PLACE
 
 def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked:
-        from ..reports.data import schema_text
+        from ..reports.data.report import schema_text
 
         click.echo(schema_text(), nl=False)
         context.exit()
@@ -58,15 +58,15 @@ def report(
         raise UsageError(
             "--json prints the report, --output writes it to a file.", "Use one of them."
         )
-    found = _report(records, options)
+    content = _report(records, options)
     if not as_json:
         session.check_output(path, force=force)
     if as_json:
-        click.echo(session.rendered(found, "JSON"), nl=False)
+        click.echo(session.rendered(content, "JSON"), nl=False)
         return
-    session.write_report(found, path)
+    session.write_report(content, path)
     click.echo(f"Wrote report  {path} ({path.stat().st_size / 1000:.0f} kB)")
-    click.echo(f"Next: {session.next_command(found, records, path, _typed(options))}")
+    click.echo(f"Next: {session.next_command(content, records, path, _typed(options))}")
 
 
 def _default(records: tuple[Path, ...]) -> Path:
@@ -91,7 +91,7 @@ def _report(records: tuple[Path, ...], options: dict[str, Any]) -> Any:
 
 def _one(record: Any, folder: Path, options: dict[str, Any]) -> Any:
     from ..session import report as session
-    from ..session.options import check_energy
+    from ..session.setup.options import check_energy
 
     goal = goal_of(options, record.goal)
     check_energy(record, goal)
@@ -108,7 +108,7 @@ def _typed(options: dict[str, Any]) -> list[str]:
 
 
 def _refuse_goal(options: dict[str, Any], why: str) -> None:
-    given = [one for one in ("goal", "tolerance", "memory_margin") if options[one] is not None]
+    given = [name for name in ("goal", "tolerance", "memory_margin") if options[name] is not None]
     if given:
-        flags = ", ".join(f"--{one.replace('_', '-')}" for one in given)
+        flags = ", ".join(f"--{option.replace('_', '-')}" for option in given)
         raise UsageError(f"{flags} with {why}.", "Leave it out.")

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import UsageError
-from .common import INTERRUPTED, goal_of, goal_options, print_answer, terminal
+from ..errors import INTERRUPTED, UsageError
+from .common import Debug, goal_of, goal_options, print_answer, terminal
 from .types import BYTES, PLACE, SECONDS, SIZE, Schedule, Sizes
 
 if TYPE_CHECKING:
-    from ..records import Goal
+    from collections.abc import Callable
+
+    from ..session.setup.options import RunOptions
 
 
 @click.command(
@@ -102,49 +104,64 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     A script without a DataLoader is started once for each size: write {batch_size} where its
     arguments take the size.
     """
-    from ..session import ranks
-    from ..session.launch import leave_pid
+    from ..session.setup.options_handed_over import handed_over
+    from ..session.workers import ranks
 
     _end_like_ctrl_c()
     _check_text([_working_folder(), *sys.argv[1:]])
+    given = handed_over(os.environ)
+    if given is not None:  # a part of another run: nothing was typed here
+        Debug.wanted = given.debug
+        _alone(lambda: given)
+        return
+
+    def run_options() -> RunOptions:
+        return _options_of(script, arguments, as_json=as_json, options=options)
+
     if options["gpus"] is not None or "," in options["device"]:
-        sys.exit(_on_several_devices(script, arguments, as_json=as_json, options=options))
+        sys.exit(_on_several_devices(run_options()))
     rank = ranks.own_rank()
     _check_door(arguments, options, ranks=rank is not None and rank.world_size > 1)
     if options["nproc_per_node"] is not None:
-        sys.exit(_launch(script, arguments, options))
+        from ..session.workers.launcher import launch
+
+        sys.exit(launch(run_options()))
+    _alone(run_options)
+
+
+def _alone(run_options: Callable[[], RunOptions]) -> None:
+    """One run, of which this process may be a rank: rank 0 alone looks at the options."""
+    from ..session.workers import ranks
+    from ..session.workers.launcher import leave_pid
+
+    rank = ranks.own_rank()
     if rank is not None and rank.rank > 0:
         ranks.follow(rank)
         return
     with ranks.lead(rank) as group:
         leave_pid()
-        _run(script, arguments, group, as_json=as_json, options=options)
+        _run(run_options(), group)
 
 
-def _run(
-    script: str, arguments: tuple[str, ...], group: Any, *, as_json: bool, options: dict[str, Any]
-) -> None:
-    from ..reports.progress import NullDisplay, ProgressDisplay
+def _run(options: RunOptions, group: Any) -> None:
+    from ..reports.terminal.progress import NullDisplay, ProgressDisplay
     from ..session import run as session
-    from ..session.store import read_record
+    from ..session.recording.store import read_record
 
-    goal = goal_of(options)
-    _check_pairs(options)
-    settings = _run_options(script, arguments, goal, options)
     spent_s = 0.0
-    if options["resume"] is not None:
-        spent_s = read_record(options["resume"]).search_s
+    if options.resume is not None:
+        spent_s = read_record(options.resume).search_s
     display: Any = (
-        NullDisplay() if options["quiet"] else ProgressDisplay(goal.budget_s, spent_s=spent_s)
+        NullDisplay() if options.quiet else ProgressDisplay(options.goal.budget_s, spent_s=spent_s)
     )
-    if options["dry_run"]:
+    if options.dry_run:
         from ..session.answer import discovery_json, discovery_text
 
-        shown = discovery_json if as_json else discovery_text
-        click.echo(shown(*session.discover(settings, display, group)))
+        shown = discovery_json if options.as_json else discovery_text
+        click.echo(shown(*session.discover(options, display, group)))
         return
-    result = session.run(settings, display, group)
-    print_answer(result.record, result.advice, result.folder, as_json=as_json)
+    result = session.run(options, display, group)
+    print_answer(result.record, result.advice, result.folder, as_json=options.as_json)
     if result.record.state == "interrupted":
         sys.exit(INTERRUPTED)
     if result.error is not None:
@@ -153,48 +170,22 @@ def _run(
         sys.exit(1)
 
 
-def _on_several_devices(
-    script: str, arguments: tuple[str, ...], *, as_json: bool, options: dict[str, Any]
-) -> int:
-    from ..reports.progress import NullDisplay, ProgressDisplay
-    from ..session import several
+def _on_several_devices(options: RunOptions) -> int:
+    from ..reports.terminal.progress import NullDisplay, ProgressDisplay
+    from ..session.devices import several
 
-    goal = goal_of(options)
-    _check_pairs(options)
-    display: Any = NullDisplay() if options["quiet"] else ProgressDisplay(goal.budget_s)
-    outcome = several.run(script, arguments, sys.argv[1:], options, display, goal=goal)
+    display: Any = NullDisplay() if options.quiet else ProgressDisplay(options.goal.budget_s)
+    outcome = several.run(options, display)
     width, color = terminal()
-    click.echo(several.answer(outcome, width=width, color=color, as_json=as_json))
+    click.echo(several.answer(outcome, width=width, color=color, as_json=options.as_json))
     if outcome.record.state == "interrupted":
         return INTERRUPTED
     return 0 if outcome.recommends else 1
 
 
-def _launch(script: str, arguments: tuple[str, ...], options: dict[str, Any]) -> int:
-    from ..session.launch import launch
-
-    _check_pairs(options)
-    ranks = options["nproc_per_node"]
-    return launch(script, ranks, arguments, sys.argv[1:], module=options["module"])
-
-
-def _check_pairs(options: dict[str, Any]) -> None:
-    if not options["timeout"]:
-        raise UsageError("--timeout 0: every trial would count as hung.", "Allow some seconds.")
-    if options["no_profile"] and (options["stacks"] or options["profile_schedule"]):
-        raise UsageError(
-            "--no-profile contradicts --stacks and --profile-schedule.", "Leave one of them out."
-        )
-    if options["resume"] is not None and options["output"] is not None:
-        raise UsageError(
-            "--resume continues in its own folder; --output names another.",
-            "Leave one of them out.",
-        )
-
-
 def _check_door(arguments: tuple[str, ...], options: dict[str, Any], *, ranks: bool) -> None:
     """Ranks run in lock-step through their DataLoaders; no other door is open to them."""
-    from ..probes.placeholder import has_placeholder
+    from ..probes.source.placeholder import has_placeholder
 
     if not ranks and options["nproc_per_node"] is None:
         return
@@ -224,34 +215,39 @@ def _check_text(words: list[str]) -> None:
             ) from error
 
 
-def _run_options(
-    script: str, arguments: tuple[str, ...], goal: Goal, options: dict[str, Any]
-) -> Any:
-    from ..session.launch import as_typed
-    from ..session.options import DEFAULT_SCHEDULE, RunOptions
-    from ..session.template import with_door
+def _options_of(
+    script: str, arguments: tuple[str, ...], *, as_json: bool, options: dict[str, Any]
+) -> RunOptions:
+    from ..session.setup.checked_options import COMMAND_LINE, checked_options
 
-    settings = RunOptions(
+    return checked_options(
+        COMMAND_LINE,
         script=script,
         arguments=tuple(arguments),
         module=options["module"],
-        goal=goal,
+        goal=goal_of(options),
         device=options["device"],
+        gpus=options["gpus"],
+        num_ranks=options["nproc_per_node"],
         memory_limit_bytes=options["memory_limit"],
         output=options["output"],
         resume=options["resume"],
         loader=options["loader"],
-        silence_s=options["timeout"],
-        profile_schedule=options["profile_schedule"] or DEFAULT_SCHEDULE,
-        with_stack=options["stacks"],
-        command=as_typed(sys.argv[1:], os.environ),
+        timeout_s=options["timeout"],
+        profile_schedule=options["profile_schedule"],
+        stacks=options["stacks"],
+        template=options["template"],
         door="workload" if options["workload"] else "loader",
+        command=("batchadvisor", *sys.argv[1:]),
+        dry_run=options["dry_run"],
+        as_json=as_json,
+        quiet=options["quiet"],
+        debug=Debug.wanted,
     )
-    return with_door(settings, forced=options["template"])
 
 
 def _end_like_ctrl_c() -> None:
     """A polite kill and a closed terminal keep what was measured, as Ctrl-C does."""
-    from ..probes.interrupts import like_ctrl_c
+    from ..probes.process.interrupts import like_ctrl_c
 
     like_ctrl_c()

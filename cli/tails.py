@@ -148,7 +148,7 @@ def _pipeline(facts: dict[str, Any], *, sweep: bool, sizes: tuple[int, int, int]
         name: facts.pop(name)
         for name in ("batch_norm_values", "group_norm_values", "instance_norm_values")
     }
-    bad = next((one for one in values if values[one] is not None and values[one] < 1), None)
+    bad = next((name for name in values if values[name] is not None and values[name] < 1), None)
     if bad is not None:
         option = f"--{bad.replace('_', '-')}"
         raise click.UsageError(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from ..units import parse_bytes, parse_seconds, parse_share
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]
@@ -19,19 +22,22 @@ LARGEST = 2**31 - 1
 
 
 class Parsed(ParamType):
-    """A value that `units` parses."""
+    """A value with a unit.
 
-    def __init__(self, name: str, parser: str) -> None:
+    Args:
+        name: of its kind, as `--help` shows it.
+        parse: makes a number of the text, or raises `ValueError`.
+    """
+
+    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
         self.name = name
-        self._parser = parser
+        self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from .. import units
-
         if not isinstance(value, str):
             return value
         try:
-            return getattr(units, self._parser)(value)
+            return self._parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -45,7 +51,7 @@ class Sizes(ParamType):
         if not isinstance(value, str):
             return value
         try:
-            sizes = tuple(int(one) for one in value.split(",") if one.strip())
+            sizes = tuple(int(part) for part in value.split(",") if part.strip())
         except ValueError:
             sizes = ()
         if not sizes or not 1 <= min(sizes) <= max(sizes) <= LARGEST:
@@ -62,7 +68,7 @@ class Range(ParamType):
         if not isinstance(value, str):
             return value
         try:
-            parts = tuple(int(one) for one in value.split(":"))
+            parts = tuple(int(part) for part in value.split(":"))
         except ValueError:
             parts = ()
         if len(parts) == 2:
@@ -78,12 +84,12 @@ class Schedule(ParamType):
     name = "steps"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from ..session.options import is_schedule
+        from ..session.setup.options import is_schedule
 
         if not isinstance(value, str):
             return value
         try:
-            steps = tuple(int(one) for one in value.split(","))
+            steps = tuple(int(part) for part in value.split(","))
         except ValueError:
             steps = ()
         if not is_schedule(steps):
@@ -110,9 +116,9 @@ class Place(click.Path):
         return path
 
 
-SECONDS = Parsed("duration", "parse_seconds")
-BYTES = Parsed("bytes", "parse_bytes")
-SHARE = Parsed("share", "parse_share")
+SECONDS = Parsed("duration", parse_seconds)
+BYTES = Parsed("bytes", parse_bytes)
+SHARE = Parsed("share", parse_share)
 SIZE = click.IntRange(1, LARGEST)
 SIZES = Sizes()
 RANGE = Range()

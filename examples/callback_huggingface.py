@@ -29,7 +29,7 @@ class Classifier(nn.Module):
 
 
 torch.manual_seed(0)
-data = [{"x": one, "labels": int(one[0] * one[1] > 0)} for one in torch.randn(2000, 64)]
+data = [{"x": row, "labels": int(row[0] * row[1] > 0)} for row in torch.randn(2000, 64)]
 with tempfile.TemporaryDirectory() as folder:
     arguments = TrainingArguments(
         output_dir=folder,

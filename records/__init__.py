@@ -21,21 +21,15 @@ from .advice import (
     TimeLaw,
     Training,
     Verdict,
+    worst_first,
 )
-from .analysis import (
-    Analysis,
-    Breakdown,
-    Collectives,
-    Copies,
-    RankTimes,
-    StepTimes,
-    TraceReport,
-)
+from .analysis import Analysis, Breakdown, Collectives, Copies, RankTimes, StepTimes, TraceReport
 from .base import SCHEMA_VERSION, Record, Spread
 from .checks import Loss, LossCheck, Outcome, TailCheck
 from .checkup import Check, CheckState, Checkup
 from .clocks import GPU_LIMITS, GPU_SETTINGS
 from .comparison import Change, Comparison, Difference, shared_size
+from .counters import Counters
 from .devices import DeviceRun, DevicesRecord, TwinCheck
 from .distribution import (
     Communication,
@@ -46,15 +40,25 @@ from .distribution import (
     Scaling,
     ScalingPoint,
 )
+from .doors import Door, DoorTraits, traits_of
 from .goal import Goal, GoalKind
-from .idle import CallTime, LongestGap
+from .memory import DeviceMemory, Memory
 from .observed import NoiseScale, Observed, SizeSeen, StretchesSeen
+from .profile import (
+    CallTime,
+    DeviceShare,
+    IdleShares,
+    KernelTime,
+    LongestGap,
+    OperatorTime,
+    Profile,
+)
+from .quality import Cause, CauseKind, StepMethod, StepQuality
 from .request import Purpose, TrialKind, TrialRequest, TurnsPlan
 from .run import DeviceInfo, Fault, RunRecord, RunState, Versions
 from .script import (
     BatchSizeSource,
     Discovery,
-    Door,
     FileTouched,
     LoaderInfo,
     NormLayers,
@@ -80,25 +84,7 @@ from .tails import (
     TailFinding,
     TailReport,
 )
-from .trial import (
-    Cause,
-    CauseKind,
-    Counters,
-    DeviceMemory,
-    DeviceShare,
-    IdleShares,
-    InputSize,
-    KernelTime,
-    Memory,
-    OperatorTime,
-    Profile,
-    RankTrial,
-    StepMethod,
-    StepQuality,
-    Trial,
-    Turns,
-    trial_of,
-)
+from .trial import InputSize, RankTrial, Trial, Turns, trial_of
 
 __all__ = [
     "GPU_LIMITS",
@@ -134,6 +120,7 @@ __all__ = [
     "Discovery",
     "Distribution",
     "Door",
+    "DoorTraits",
     "Evidence",
     "Explained",
     "Fault",
@@ -210,5 +197,7 @@ __all__ = [
     "Verdict",
     "Versions",
     "shared_size",
+    "traits_of",
     "trial_of",
+    "worst_first",
 ]

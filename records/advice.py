@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from .base import SCHEMA_VERSION, Record, Spread
@@ -57,6 +58,12 @@ class Finding(Record, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...] = ()
     remedy: str = ""
     confidence: Literal["measured", "estimate"] = "measured"
+
+
+def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings, errors before warnings before the rest; otherwise in their order."""
+    severities = ("error", "warning", "info")
+    return tuple(sorted(findings, key=lambda finding: severities.index(finding.severity)))
 
 
 class Choice(Record, frozen=True, kw_only=True):

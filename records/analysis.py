@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .advice import Verdict
 from .base import SCHEMA_VERSION, Record
-from .trial import Profile
+from .profile import Profile
 
 
 class Copies(Record, frozen=True, kw_only=True):
@@ -141,8 +141,8 @@ class Collectives(Record, frozen=True, kw_only=True):
     @property
     def wait_share(self) -> float:
         """Waiting for slower ranks over all time in the matched collectives, 0..1."""
-        whole = sum(one.communication_s for one in self.ranks)
-        return sum(one.wait_s for one in self.ranks) / whole if whole > 0 else 0.0
+        whole = sum(rank.communication_s for rank in self.ranks)
+        return sum(rank.wait_s for rank in self.ranks) / whole if whole > 0 else 0.0
 
 
 class Analysis(Record, frozen=True, kw_only=True):

@@ -34,4 +34,4 @@ class Checkup(Record, frozen=True, kw_only=True):
     @property
     def works(self) -> bool:
         """Whether `run` would work here."""
-        return all(one.state == "ok" for one in self.checks if one.needed)
+        return all(check.state == "ok" for check in self.checks if check.needed)

@@ -26,9 +26,9 @@ def implausible(value: Any, path: str = "") -> str | None:
     ('num_samples is 1000000000000000000', None)
     """
     if isinstance(value, msgspec.Struct):
-        pairs = [(f".{one}", getattr(value, one)) for one in value.__struct_fields__]
+        pairs = [(f".{field}", getattr(value, field)) for field in value.__struct_fields__]
     elif isinstance(value, dict):
-        pairs = [(f".{one}", part) for one, part in value.items()]
+        pairs = [(f".{key}", part) for key, part in value.items()]
     elif isinstance(value, (list, tuple)):
         pairs = [(f"[{place}]", part) for place, part in enumerate(value)]
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -36,7 +36,7 @@ def implausible(value: Any, path: str = "") -> str | None:
     else:
         return None
     wrong = (implausible(part, path + name) for name, part in pairs)
-    return next((one for one in wrong if one is not None), None)
+    return next((text for text in wrong if text is not None), None)
 
 
 def _fits(value: float, path: str) -> bool:
@@ -55,7 +55,7 @@ def _fits(value: float, path: str) -> bool:
 
 def _unit_of(path: str) -> str:
     """The name that says the unit: that of the field, or of the spread that holds it."""
-    names = [one.partition("[")[0] for one in path.split(".") if one]
+    names = [part.partition("[")[0] for part in path.split(".") if part]
     if len(names) > 1 and names[-1] in ("median", "low", "high"):
         return names[-2]
     return names[-1] if names else ""

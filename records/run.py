@@ -93,6 +93,8 @@ class RunRecord(Record, frozen=True, kw_only=True):
     @property
     def usual_trial(self) -> Trial | None:
         """The timed trial of the size that a watched loop met most often."""
-        known = {one.batch_size: one for one in reversed(self.trials) if one.ran and one.step_s}
+        known = {
+            trial.batch_size: trial for trial in reversed(self.trials) if trial.ran and trial.step_s
+        }
         sizes = self.observed.sizes if self.observed is not None else ()
-        return next((known[one.batch_size] for one in sizes if one.batch_size in known), None)
+        return next((known[size.batch_size] for size in sizes if size.batch_size in known), None)

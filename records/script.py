@@ -5,11 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .base import Count, Record
-
-Door = Literal["loader", "template", "workload", "keras", "live"]
-"""How the sizes reach the script: through its DataLoader, as an argument (a process a size), as
-the argument of a declared workload, as that of Keras' `Model.fit`, or as the argument of a live
-function in the process that asked."""
+from .doors import Door, DoorTraits, traits_of
 
 
 class SourceLine(Record, frozen=True, kw_only=True):
@@ -150,14 +146,19 @@ class Discovery(Record, frozen=True, kw_only=True):
     unavailable: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        if all(one.ordinal != self.primary_loader for one in self.loaders):
+        if all(loader.ordinal != self.primary_loader for loader in self.loaders):
             msg = f"loader {self.primary_loader}, which is steered, is not among the loaders"
             raise ValueError(msg)
 
     @property
+    def traits(self) -> DoorTraits:
+        """What follows from the door."""
+        return traits_of(self.door)
+
+    @property
     def primary(self) -> LoaderInfo:
         """The loader whose size is steered."""
-        return next(one for one in self.loaders if one.ordinal == self.primary_loader)
+        return next(loader for loader in self.loaders if loader.ordinal == self.primary_loader)
 
     @property
     def why_steps_unknown(self) -> str:

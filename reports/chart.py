@@ -1,7 +1,7 @@
 """Charts as plain data: what every renderer draws, in the units of its labels.
 
-A chart says what stands where and never how it is painted; `reports/charts.py` makes them from a
-record, `reports/html/svg.py` and `reports/html/assets/charts.js` draw them.
+A chart says what stands where and never how it is painted; `reports/builder/charts/` makes them
+from a record, `reports/html/svg.py` and `reports/html/assets/charts.js` draw them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Chart(Record, frozen=True, kw_only=True):
     @property
     def stacked(self) -> bool:
         """Whether the series are parts that add up."""
-        return any(one.kind == "part" for one in self.series)
+        return any(line.kind == "part" for line in self.series)
 
 
 def rounded(value: float | None) -> float | None:

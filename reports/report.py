@@ -1,8 +1,8 @@
 """The report object: everything that HTML, Markdown, JSON and TensorBoard show of a run, as data.
 
-`reports/build.py` makes it from a record and its advice. Texts are cleaned (one line each, nothing
-that a terminal obeys) and not escaped: each renderer escapes for its own format. Its JSON is
-public: `reports/schema.json` describes it.
+`reports/builder/run.py` makes it from a record and its advice. Texts are cleaned (one line each,
+nothing that a terminal obeys) and not escaped: each renderer escapes for its own format. Its JSON
+is public: `reports/schema.json` describes it.
 """
 
 from __future__ import annotations

@@ -99,20 +99,20 @@ class Part:
         try:
             for place, step in enumerate(steps):
                 # What earlier steps left over is this one's; the later ones keep their own.
-                later_s = sum(one.limit_s for one in steps[place + 1 :])
+                later_s = sum(later.limit_s for later in steps[place + 1 :])
                 self._step(step, end_s - time.monotonic() - later_s)
                 self.write()
             self.manifest["state"] = "finished"
             self.write()
         finally:
             shutil.rmtree(self.work, ignore_errors=True)
-        return all(one["ok"] for one in self.manifest["steps"])
+        return all(step["ok"] for step in self.manifest["steps"])
 
     def _step(self, step: Step, limit_s: float) -> None:
         out = self.work / step.name
         out.mkdir(parents=True)
         places = {"{out}": str(out), "{limit}": f"{max(1.0, limit_s - END_S):.0f}"}
-        words = [sys.executable, *(_filled(one, places) for one in step.words)]
+        words = [sys.executable, *(_filled(word, places) for word in step.words)]
         print(f"part {self.number}: {step.name} ...", file=sys.stderr, flush=True)
         started_s = time.monotonic()
         self.manifest["in_step"] = step.name
@@ -139,15 +139,15 @@ class Part:
         with tarfile.open(draft, "w:gz") as tar:
             # Small files first: records and outputs before traces.
             files = sorted(
-                (one for one in self.work.rglob("*") if one.is_file()),
-                key=lambda one: (_size(one), str(one)),
+                (path for path in self.work.rglob("*") if path.is_file()),
+                key=lambda path: (_size(path), str(path)),
             )
-            for one in files:
-                name = str(one.relative_to(self.work))
-                data = _read(one)
+            for file in files:
+                name = str(file.relative_to(self.work))
+                data = _read(file)
                 if data is None:
                     continue
-                packed = len(data) / (1 if one.suffix == ".gz" else 4)
+                packed = len(data) / (1 if file.suffix == ".gz" else 4)
                 if draft.stat().st_size + packed > MAX_BYTES:
                     left_out.append(f"{name} ({len(data)} bytes)")
                     continue

@@ -60,17 +60,17 @@ def look(number: int, environment: dict[str, str], packages: Sequence[str] = ())
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         message = f"torch cannot be imported: {last}. Install torch 2.6 or later; none is carried."
         raise CannotCheckError(message)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    version = tuple(int(one) for one in re.findall(r"\d+", found["torch"])[:2])
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    version = tuple(int(part) for part in re.findall(r"\d+", answer["torch"])[:2])
     if version < OLDEST_TORCH:
-        raise CannotCheckError(f"torch {found['torch']} is too old: 2.6 or later is needed.")
-    if number and not found["count"]:
+        raise CannotCheckError(f"torch {answer['torch']} is too old: 2.6 or later is needed.")
+    if number and not answer["count"]:
         raise CannotCheckError(
-            f"part {number} needs a CUDA device, and torch {found['torch']} sees none. "
+            f"part {number} needs a CUDA device, and torch {answer['torch']} sees none. "
             "`batchadvisor doctor` says why; --part 0 needs no GPU."
         )
     versions = _versions(environment, packages)
-    return {**found, **_driver(environment), "packages": versions}
+    return {**answer, **_driver(environment), "packages": versions}
 
 
 def _asked(
@@ -87,30 +87,30 @@ def _versions(environment: dict[str, str], packages: Sequence[str]) -> dict[str,
     code = (
         "import json, sys; from importlib import metadata as m; "
         "have = {d.metadata['Name'].lower(): d.version for d in m.distributions()}; "
-        "print(json.dumps({one: have.get(one) for one in sys.argv[1:]}))"
+        "print(json.dumps({name: have.get(name) for name in sys.argv[1:]}))"
     )
     done = _asked(code, packages, environment)
     try:
-        found: dict[str, str | None] = json.loads(done.stdout)
+        versions: dict[str, str | None] = json.loads(done.stdout)
     except json.JSONDecodeError:
         return {}
-    return found
+    return versions
 
 
 def _driver(environment: dict[str, str]) -> dict[str, Any]:
     code = (
-        "import json; from batchadvisor.probes.nvml import devices, nvml_unavailable; "
+        "import json; from batchadvisor.probes.nvml.gpus import devices, nvml_unavailable; "
         "d = devices(); print(json.dumps({'driver': d[0].driver if d else None, "
-        "'nvml': [one.name for one in d], 'nvml_unavailable': nvml_unavailable()}))"
+        "'nvml': [device.name for device in d], 'nvml_unavailable': nvml_unavailable()}))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
     try:
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        driver: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, json.JSONDecodeError):
         return {"driver": None, "nvml_unavailable": done.stderr.strip()[-300:]}
-    return found
+    return driver
 
 
 def prepare(scratch: Path, wheels: Path | None) -> dict[str, str]:
@@ -142,7 +142,10 @@ def install(wheels: Path, site: Path) -> None:
 
     A wheel that does not fit this Python, or is not needed, is skipped with a line.
     """
-    have = {_plain(str(one.metadata["Name"])): "this machine has its own" for one in _installed()}
+    have = {
+        _plain(str(distribution.metadata["Name"])): "this machine has its own"
+        for distribution in _installed()
+    }
     # The newest version first, as far as names tell it.
     for wheel in sorted(wheels.glob("*.whl"), reverse=True):
         name = _plain(wheel.name.split("-")[0])
@@ -162,7 +165,9 @@ def install(wheels: Path, site: Path) -> None:
 
 
 def _installed() -> list[metadata.Distribution]:
-    return [one for one in metadata.distributions() if one.metadata["Name"]]
+    return [
+        distribution for distribution in metadata.distributions() if distribution.metadata["Name"]
+    ]
 
 
 def _plain(name: str) -> str:
@@ -172,7 +177,7 @@ def _plain(name: str) -> str:
 def _check_all_there(environment: dict[str, str], wheels: Path) -> None:
     code = (
         "import importlib.util, sys; "
-        "print(*(one for one in sys.argv[1:] if importlib.util.find_spec(one) is None))"
+        "print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None))"
     )
     done = _asked(code, NEEDED, environment)
     missing = sorted(NEEDED[module] for module in done.stdout.split())

@@ -16,10 +16,10 @@ import tempfile
 from pathlib import Path
 
 from batchadvisor.advisor.advise import advise
-from batchadvisor.reports.build import build_report
+from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.html.page import render
-from batchadvisor.session.events import write_run_events
-from batchadvisor.session.store import read_record
+from batchadvisor.session.recording.event_files import write_run_events
+from batchadvisor.session.recording.store import read_record
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
@@ -44,7 +44,7 @@ def take(browser: Browser, page: Path, scheme: str, first: str, last: str) -> by
     over = tab.locator("figure.chart[data-chart='0-throughput'] .u-over").bounding_box()
     if over is not None:
         tab.mouse.move(over["x"] + over["width"] * 0.55, over["y"] + over["height"] * 0.6)
-    top, bottom = (tab.locator(one).first.bounding_box() for one in (first, last))
+    top, bottom = (tab.locator(selector).first.bounding_box() for selector in (first, last))
     assert top is not None
     assert bottom is not None
     begin, end = max(0.0, top["y"] - 10), bottom["y"] + bottom["height"] + 10

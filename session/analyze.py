@@ -10,16 +10,16 @@ from pathlib import Path
 
 import msgspec
 
-from ..advisor.job import job_verdict
-from ..advisor.limits import losses_of
-from ..advisor.verdict import verdict_of, without_steps
+from ..advisor.explain.job_verdict import job_verdict
+from ..advisor.explain.limits import losses_of
+from ..advisor.explain.verdict import verdict_of, without_steps
 from ..errors import UsageError
 from ..probes.trace import metrics, ranks
 from ..probes.trace.reader import read_trace
 from ..probes.trace.results import DeviceMetrics, StepMetrics, TraceMetrics
 from ..probes.trace.summary import profile_of
 from ..records import Analysis, StepTimes, TraceReport, Verdict
-from .store import RECORD
+from .recording.store import RECORD
 
 SUFFIXES = (".json", ".json.gz")
 GRAPH_KERNELS = 2.0
@@ -40,7 +40,7 @@ def analyze(paths: Sequence[Path], num_kernels: int = 10, *, lenient: bool = Fal
     files, listed = _files(paths)
     reports: list[TraceReport] = []
     skipped: dict[str, str] = {}
-    found: list[tuple[TraceMetrics, dict[ranks.Key, int]]] = []
+    results: list[tuple[TraceMetrics, dict[ranks.Key, int]]] = []
     for path in files:
         try:
             analysis = metrics.Analysis(read_trace(path))
@@ -53,12 +53,12 @@ def analyze(paths: Sequence[Path], num_kernels: int = 10, *, lenient: bool = Fal
                 raise
             skipped[_text(path)] = error.what.encode("utf-8", "backslashreplace").decode()
             continue
-        found.append((result, ranks.collectives_of(analysis)))
+        results.append((result, ranks.collectives_of(analysis)))
         reports += _reports(path, analysis, result, num_kernels)
     if not reports:
         msg = f"{', '.join(map(str, paths))}: no trace of torch.profiler is in there."
         raise UsageError(msg, "Give .json or .json.gz files that the profiler exported.")
-    return _joined(reports, found, skipped)
+    return _joined(reports, results, skipped)
 
 
 def analysis_json(analysis: Analysis) -> str:
@@ -76,7 +76,7 @@ def analysis_text(
     color: bool,
 ) -> str:
     """What `analyze` prints."""
-    from ..reports.analysis import render
+    from ..reports.terminal.analysis import render
 
     return render(
         analysis,
@@ -104,16 +104,16 @@ def _files(paths: Sequence[Path]) -> tuple[list[Path], set[Path]]:
     for path in paths:
         if _is_folder(path):
             files += sorted(
-                one
-                for one in path.rglob("*")
-                if one.name.endswith(SUFFIXES)
-                and one.name != RECORD
-                and not one.name.startswith(".")
-                and _is_file(one)
+                file
+                for file in path.rglob("*")
+                if file.name.endswith(SUFFIXES)
+                and file.name != RECORD
+                and not file.name.startswith(".")
+                and _is_file(file)
             )
         else:
             files.append(path)
-    return list(dict.fromkeys(files)), {one for one in paths if not _is_folder(one)}
+    return list(dict.fromkeys(files)), {path for path in paths if not _is_folder(path)}
 
 
 def _is_folder(path: Path) -> bool:
@@ -140,7 +140,7 @@ def _reports(
 ) -> list[TraceReport]:
     """One report for each GPU of a trace, one for the CPU where there is none."""
     devices: Sequence[DeviceMetrics | None] = result.devices or (None,)
-    found = []
+    reports = []
     for device in devices:
         kernels = result.kernels
         if device is not None and len(devices) > 1:
@@ -154,7 +154,7 @@ def _reports(
         losses = losses_of(profile)
         if result.window_source != "steps":
             verdict = without_steps(verdict)
-        found.append(
+        reports.append(
             TraceReport(
                 trace=_text(path),
                 rank=result.rank,
@@ -171,16 +171,19 @@ def _reports(
                 host_pct=None if losses is None else 100 * losses.host,
                 synchronisation_pct=None if losses is None else 100 * losses.synchronisation,
                 copies=() if device is None else device.copies,
-                steps=tuple(_step(one, device) for one in result.steps),
+                steps=tuple(_step(step, device) for step in result.steps),
                 verdict=verdict,
                 notes=_notes(result, device, len(devices)),
             )
         )
-    return found
+    return reports
 
 
 def _step(step: StepMetrics, device: DeviceMetrics | None) -> StepTimes:
-    own = next((one for one in step.devices if device and one.device == device.device), None)
+    own = next(
+        (part for part in step.devices if device and part.device == device.device),
+        None,
+    )
     if own is None or own.idle is None or own.window_s <= 0:
         return StepTimes(
             name=step.name,
@@ -232,21 +235,21 @@ def _notes(result: TraceMetrics, device: DeviceMetrics | None, num_devices: int)
 
 def _joined(
     reports: list[TraceReport],
-    found: Sequence[tuple[TraceMetrics, dict[ranks.Key, int]]],
+    results: Sequence[tuple[TraceMetrics, dict[ranks.Key, int]]],
     skipped: dict[str, str],
 ) -> Analysis:
     """The reports with what they say together, where they are ranks of one job."""
     unavailable: dict[str, str] = {}
     collectives = None
     verdict: Verdict | None = None
-    reason = _no_job([result for result, _ in found])
+    reason = _no_job([result for result, _ in results])
     if reason:
         unavailable["collectives"] = reason
     else:
-        reports = sorted(reports, key=lambda one: (one.rank or 0, one.device or 0))
+        reports = sorted(reports, key=lambda report: (report.rank or 0, report.device or 0))
         compared = ranks.compare(
-            {result.rank: own for result, own in found if result.rank is not None},
-            found[0][0].world_size,
+            {result.rank: own for result, own in results if result.rank is not None},
+            results[0][0].world_size,
         )
         if isinstance(compared, str):
             unavailable["collectives"] = compared
@@ -266,11 +269,11 @@ def _no_job(results: Sequence[TraceMetrics]) -> str:
     """Why the traces are not the ranks of one job; empty if they are."""
     if len(results) < 2:
         return "one trace alone cannot tell transfer from waiting for slower ranks"
-    own = [one.rank for one in results]
+    own = [result.rank for result in results]
     if None in own:
         return "a trace does not state its rank"
     if len(set(own)) < len(own):
         return "two traces have the same rank: they are not of one job"
-    if len({one.world_size for one in results}) > 1:
+    if len({result.world_size for result in results}) > 1:
         return "the traces are of jobs with different numbers of ranks"
     return ""

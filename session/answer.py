@@ -10,18 +10,20 @@ from pathlib import Path
 import msgspec
 
 from ..advisor.advise import advise
+from ..probes.distributed.ranks import MPIRUN, SELF_STARTED, SRUN
 from ..records import Advice, DeviceInfo, Discovery, FileTouched, GoalKind, RunRecord
-from .launch import OPTION
-from .options import without
-from .store import LOG, RECORD, SAMPLES, TRACES
+from .recording.store import LOG, RECORD, SAMPLES, TRACES
+from .setup.options_as_typed import options_as_typed
+from .workers.launcher import OPTION
 
-SELF_STARTED = "the script itself"
-LAUNCHERS = {"mpirun": ("mpirun", "-np"), "srun": ("srun", "-n")}
+LAUNCHERS = {MPIRUN: ("mpirun", "-np"), SRUN: ("srun", "-n")}
+"""How ranks are started again by what started them before."""
 
 
 def answer_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, color: bool) -> str:
     """What `run` and `advise` print."""
-    from ..reports.terminal import render
+    from ..reports.builder.text import build_text
+    from ..reports.terminal.answer import render
 
     traces = folder / TRACES
     files = [("record", str(folder / RECORD))]
@@ -32,8 +34,7 @@ def answer_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, 
     if traces.exists():
         files.append(("traces", str(traces)))
     return render(
-        record,
-        advice,
+        build_text(record, advice),
         files=files,
         next_command=next_command(record, advice, folder),
         others=[report_command(folder)] if record.trials else [],
@@ -61,7 +62,8 @@ def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
 def _resume_command(record: RunRecord, folder: Path) -> str:
     """The command as it was typed, with its goal and its door, going on in the folder."""
     script = (record.script.path, *record.script.arguments)
-    typed = without(record.command[2 : -len(script)], with_value=("--output", "-o", "--resume"))
+    again = ("--output", "--resume", "--json")
+    typed = options_as_typed(record.command, len(script), leave_out=again)
     return shlex.join([*_start(record, typed), "--resume", str(folder), *typed, *script])
 
 
@@ -77,7 +79,7 @@ def _start(record: RunRecord, typed: list[str]) -> list[str]:
     ranks = str(job.world_size)
     if job.launcher in LAUNCHERS:
         return [*LAUNCHERS[job.launcher], ranks, *run]
-    one_host = len({one.host for one in job.ranks}) == 1
+    one_host = len({rank.host for rank in job.ranks}) == 1
     return [*run, OPTION, ranks] if one_host else run
 
 
@@ -96,7 +98,7 @@ def discovery_text(
     discovery: Discovery, device: DeviceInfo, files: Sequence[FileTouched] = ()
 ) -> str:
     """What `--dry-run` prints."""
-    from ..reports.discovery import render
+    from ..reports.terminal.discovery import render
 
     return render(discovery, device, files, encoding=sys.stdout.encoding or "ascii")
 

@@ -16,11 +16,12 @@ from typing import Any
 import msgspec
 
 from ..errors import InterruptedRunError, UsageError
-from ..records import Advice, Door, Goal, GoalKind, RunRecord
-from .live import LiveStep
-from .options import DEFAULT_SCHEDULE, RunOptions, is_schedule
-from .store import read_record
-from .template import with_door
+from ..records import Advice, GoalKind, RunRecord
+from .live_function import LiveStep
+from .recording.store import read_record
+from .setup.checked_options import PYTHON, checked_options
+from .setup.goals import goal_from
+from .setup.options import RunOptions
 
 FRAME_PX = 760
 """Height of the report inside a notebook; it scrolls."""
@@ -114,46 +115,46 @@ def run(
         RunError: the run failed; ScriptError carries the script's traceback.
         InterruptedRunError: interrupted; what was measured is in the record on disk.
     """
-    asked = _goal(
-        kind=goal,
-        budget_s=budget_s,
-        sizes=sizes,
-        start=start,
-        max_batch=max_batch,
-        margin=margin,
-        tolerance=tolerance,
-        keep_effective_batch=keep_effective_batch,
-        worst_case=worst_case,
-        profile=profile,
+    wanted = goal_from(
+        {
+            "kind": goal,
+            "budget_s": budget_s,
+            "sizes": sizes,
+            "start": start,
+            "max_batch": max_batch,
+            "margin": margin,
+            "tolerance": tolerance,
+            "keep_effective_batch": keep_effective_batch,
+            "worst_case": worst_case,
+            "profile": profile,
+        }
     )
-    if not timeout_s > 0:
-        raise UsageError(
-            f"timeout_s={timeout_s!r}: every trial would count as hung.", "Allow some seconds."
-        )
     if "," in device:
         raise UsageError(
             f"device={device!r} names several devices; this function takes one.",
             "Name one, or use the command line for several.",
         )
-    words = tuple(map(str, arguments))
-    door: Door = "workload" if workload else "loader"
-    options = RunOptions(
-        script=os.fspath(script),
-        arguments=words,
+    words = (os.fspath(script), *map(str, arguments))
+    options = checked_options(
+        PYTHON,
+        script=words[0],
+        arguments=words[1:],
         module=module,
-        goal=asked,
+        goal=wanted,
         device=device,
         memory_limit_bytes=memory_limit_bytes,
-        output=None if output is None else Path(output),
-        resume=None if resume is None else Path(resume),
+        output=output,
+        resume=resume,
         loader=loader,
-        silence_s=timeout_s,
-        profile_schedule=_schedule(profile_schedule, profile=profile, stacks=stacks),
-        with_stack=stacks,
-        command=("batchadvisor.run", os.fspath(script), *words),
-        door=door,
+        timeout_s=timeout_s,
+        profile_schedule=profile_schedule,
+        stacks=stacks,
+        template=template,
+        door="workload" if workload else "loader",
+        command=("batchadvisor.run", *words),
+        quiet=quiet,
     )
-    return _probed(with_door(options, forced=template), quiet=quiet)
+    return _probed(options)
 
 
 def probe(
@@ -194,75 +195,39 @@ def probe(
     for name, value in (("batch_size", batch_size), ("num_samples", num_samples)):
         if value is not None and (type(value) is not int or value < 1):
             raise UsageError(f"{name}={value!r} is not a whole number above 0.", "Give one.")
-    asked = _goal(
-        kind=goal,
-        budget_s=budget_s,
-        sizes=sizes,
-        start=start,
-        max_batch=max_batch,
-        margin=margin,
-        tolerance=tolerance,
-        profile=profile,
+    wanted = goal_from(
+        {
+            "kind": goal,
+            "budget_s": budget_s,
+            "sizes": sizes,
+            "start": start,
+            "max_batch": max_batch,
+            "margin": margin,
+            "tolerance": tolerance,
+            "profile": profile,
+        }
     )
     name = getattr(step, "__name__", "step").strip("<>")
-    options = RunOptions(
+    options = checked_options(
+        PYTHON,
         script=name,
-        goal=asked,
+        goal=wanted,
         memory_limit_bytes=memory_limit_bytes,
-        output=None if output is None else Path(output),
-        profile_schedule=_schedule(profile_schedule, profile=profile, stacks=stacks),
-        with_stack=stacks,
+        output=output,
+        profile_schedule=profile_schedule,
+        stacks=stacks,
         command=("batchadvisor.probe", name),
         door="live",
         live=LiveStep(step, batch_size, num_samples),
+        quiet=quiet,
     )
-    return _probed(options, quiet=quiet)
+    return _probed(options)
 
 
-def _schedule(steps: Sequence[int] | None, *, profile: bool, stacks: bool) -> tuple[int, int, int]:
-    """Wait, warm-up and active steps, checked as the command line checks them.
-
-    Raises:
-        UsageError: they are none, or there is no profile to take them.
-    """
-    if not profile and (stacks or steps is not None):
-        msg = "profile=False contradicts stacks and profile_schedule."
-        raise UsageError(msg, "Leave one of them out.")
-    if steps is None:
-        return DEFAULT_SCHEDULE
-    wanted = tuple(steps)
-    if any(type(one) is not int for one in wanted) or not is_schedule(wanted):
-        msg = f"profile_schedule={steps!r} is not (wait, warm-up, active) with active at least 1."
-        raise UsageError(msg, "For example (0, 1, 3); 100 steps at most.")
-    wait, warm_up, active = wanted
-    return wait, warm_up, active
-
-
-def _goal(**values: Any) -> Goal:
-    """The goal, checked as the command line checks it.
-
-    Raises:
-        UsageError: a value is none that the command would take.
-    """
-    plain = {**values, "sizes": tuple(dict.fromkeys(values["sizes"]))}
-    try:
-        goal = msgspec.convert(plain, Goal)
-    except msgspec.ValidationError as error:
-        text = str(error).replace("`$.kind`", "goal").replace("`$.", "`")
-        raise UsageError(f"{text}.", "See help(batchadvisor.run).") from None
-    whole = [one for one in (goal.start, goal.max_batch, *goal.sizes) if one is not None]
-    if min(whole, default=1) < 1:
-        raise UsageError("a batch size below 1 was asked for.", "Sizes are whole numbers from 1.")
-    for name, share in (("margin", goal.margin), ("tolerance", goal.tolerance)):
-        if not 0 <= share < 1:
-            raise UsageError(f"{name}={share} is not a share.", "Give a number from 0 to below 1.")
-    return goal
-
-
-def _probed(options: RunOptions, *, quiet: bool) -> ProbedRun:
+def _probed(options: RunOptions) -> ProbedRun:
     from . import run as session
 
-    result = session.run(options, _display(options, quiet=quiet))
+    result = session.run(options, _display(options))
     sys.stderr.flush()
     if result.record.state == "interrupted":
         num_trials = len(result.record.trials)
@@ -271,7 +236,7 @@ def _probed(options: RunOptions, *, quiet: bool) -> ProbedRun:
             "measured is in "
             f"{result.folder}.",
             "Read it with batchadvisor advise, or continue it with resume=."
-            if options.live is None
+            if not options.traits.in_this_process
             else "Read it with batchadvisor advise.",
         )
     if result.error is not None:
@@ -279,13 +244,13 @@ def _probed(options: RunOptions, *, quiet: bool) -> ProbedRun:
     return ProbedRun(**msgspec.structs.asdict(result.record), folder=os.fspath(result.folder))
 
 
-def _display(options: RunOptions, *, quiet: bool) -> Any:
+def _display(options: RunOptions) -> Any:
     """Progress as the command shows it; one line a trial where there is no real terminal."""
     from rich.console import Console
 
-    from ..reports.progress import NullDisplay, ProgressDisplay
+    from ..reports.terminal.progress import NullDisplay, ProgressDisplay
 
-    if quiet:
+    if options.quiet:
         return NullDisplay()
     spent_s = read_record(options.resume).search_s if options.resume is not None else 0.0
     # Jupyter's environment asks for colours, and its streams cannot move a cursor.

@@ -7,59 +7,85 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..advisor.advise import advise
-from ..advisor.distribution import sizes_to_pair
+from ..advisor.measured.distribution import sizes_to_pair
+from ..advisor.search.cost import end_s
 from ..errors import BatchAdvisorError
-from ..probes.distributed.ranked_worker import RankedWorker
-from ..probes.supervisor import WorkerGone
+from ..probes.process.endings import WorkerGone
+from ..probes.process.worker_like import PairsSteps
 from ..records import Communication
 from .display import Display
-from .journal import Journal
+from .recording.record_writer import RecordWriter
 
 if TYPE_CHECKING:
-    from .workers import Workers
+    from .workers.worker_pool import WorkerPool
 
 MAX_PAIRS_S = 15.0
 MIN_PAIRS_S = 3.0
 BUDGET_SHARE = 1 / 10
-"""The pairs of one size take at most so long, and at most this share of the budget."""
+"""The pairs of one size take at most so long, and at most this share of the budget; with less time
+than the minimum they are not begun."""
+NO_TIME = "the budget was spent before it could be measured; a larger --budget leaves time for it"
 
 
-def measure_communication(workers: Workers, journal: Journal, display: Display) -> None:
+def measure_communication(workers: WorkerPool, journal: RecordWriter, display: Display) -> None:
     """Paired steps at the recommended size and one more, into the record.
 
     Does nothing where there is one rank. A failure here leaves the search's result as it is.
     """
-    found = journal.record.distribution
-    if found is None or found.world_size < 2 or not found.ranks:
+    distribution = journal.record.distribution
+    if distribution is None or distribution.world_size < 2 or not distribution.ranks:
         return
-    seen = found.parallelism
+    seen = distribution.parallelism
     if seen is None or "DistributedDataParallel" not in seen.shapes:
         reason = "the script wraps no model in DistributedDataParallel"
-        if seen is not None and seen.not_measured:
-            reason = seen.not_measured[0]
-        unavailable = {**found.unavailable, "communication": reason}
-        journal.change(distribution=msgspec.structs.replace(found, unavailable=unavailable))
+        _leave_out(
+            journal, seen.not_measured[0] if seen is not None and seen.not_measured else reason
+        )
         return
-    limit_s = journal.record.goal.budget_s * BUDGET_SHARE
-    for size in sizes_to_pair(journal.record, advise(journal.record)):
+    sizes = sizes_to_pair(journal.record, advise(journal.record))
+    for place, size in enumerate(sizes):
+        limit_s = _limit_s(workers, journal, num_sizes=len(sizes) - place)
+        if limit_s < MIN_PAIRS_S:
+            _leave_out(journal, NO_TIME)
+            return
         display.note(f"steps with and without synchronisation at batch {size}")
-        one = _pairs(workers, size, max(MIN_PAIRS_S, min(MAX_PAIRS_S, limit_s)))
-        found = journal.record.distribution
-        assert found is not None
-        known = tuple(old for old in found.communication if old.batch_size != size)
+        pairs = _pairs(workers, size, limit_s)
+        distribution = journal.record.distribution
+        assert distribution is not None
+        known = tuple(old for old in distribution.communication if old.batch_size != size)
         micro = journal.record.discovery.micro_batches if journal.record.discovery else 1
-        one = msgspec.structs.replace(one, micro_batches=micro)
-        journal.change(distribution=msgspec.structs.replace(found, communication=(*known, one)))
-        if one.unavailable:
+        pairs = msgspec.structs.replace(pairs, micro_batches=micro)
+        communication = (*known, pairs)
+        journal.change(
+            distribution=msgspec.structs.replace(distribution, communication=communication)
+        )
+        if pairs.unavailable:
             return
 
 
-def _pairs(workers: Workers, size: int, limit_s: float) -> Communication:
+def _leave_out(journal: RecordWriter, reason: str) -> None:
+    distribution = journal.record.distribution
+    assert distribution is not None
+    unavailable = {**distribution.unavailable, "communication": reason}
+    journal.change(distribution=msgspec.structs.replace(distribution, unavailable=unavailable))
+
+
+def _limit_s(workers: WorkerPool, journal: RecordWriter, *, num_sizes: int) -> float:
+    """Seconds that the pairs of the next size may take, of those that the budget still has."""
+    record = journal.record
+    left_s = end_s(record.goal.budget_s) - journal.search_s
+    if workers.current is None and record.discovery is not None:
+        left_s -= record.discovery.setup_s
+    wanted_s = max(MIN_PAIRS_S, record.goal.budget_s * BUDGET_SHARE)
+    return min(MAX_PAIRS_S, wanted_s, left_s / num_sizes)
+
+
+def _pairs(workers: WorkerPool, size: int, limit_s: float) -> Communication:
     try:
         worker = workers.current or workers.start()
-        assert isinstance(worker, RankedWorker)
+        assert isinstance(worker, PairsSteps)
         return Communication(
-            batch_size=size, micro_batches=1, ranks=worker.run_pairs(size, limit_s)
+            batch_size=size, micro_batches=1, ranks=worker.pairs_of_ranks(size, limit_s)
         )
     except (WorkerGone, BatchAdvisorError) as error:
         workers.end()

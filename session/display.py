@@ -1,4 +1,4 @@
-"""What a run needs of whatever shows its progress; see reports/progress.py."""
+"""What a run needs of whatever shows its progress; see reports/terminal/progress.py."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..probes.checkup import checks
+from ..probes.devices.checkup import checks
 from ..records import Checkup
 
 
@@ -20,14 +20,14 @@ def checkup() -> Checkup:
     return Checkup(checks=checks(folder))
 
 
-def checkup_text(found: Checkup, *, width: int) -> str:
+def checkup_text(result: Checkup, *, width: int) -> str:
     """What `doctor` prints."""
-    from ..reports.checkup import render
+    from ..reports.terminal.checkup import render
 
-    return render(found, width=width, encoding=sys.stdout.encoding or "ascii")
+    return render(result, width=width, encoding=sys.stdout.encoding or "ascii")
 
 
-def checkup_json(found: Checkup) -> str:
+def checkup_json(result: Checkup) -> str:
     """What `doctor --json` prints."""
-    data = {"works": found.works, **msgspec.to_builtins(found)}
+    data = {"works": result.works, **msgspec.to_builtins(result)}
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()

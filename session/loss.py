@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..advisor.advise import advise
-from ..advisor.cost import end_s
-from ..advisor.loss import matters, samples_to_halve, step_s_at_most
-from ..probes.hearing import TimeOver
-from ..probes.loss_kind import NO_TIME, PLAN, REPEATS
-from ..probes.supervisor import Worker, WorkerGone
+from ..advisor.explain.loss import matters, samples_to_halve, step_s_at_most
+from ..advisor.search.cost import end_s
+from ..probes.process.endings import WorkerGone
+from ..probes.process.worker_like import ChecksLoss
+from ..probes.process.worker_listener import TimeOver
+from ..probes.windows.loss_kind import NO_TIME, PLAN, REPEATS
 from ..records import LossCheck
-from .journal import Journal
+from .recording.record_writer import RecordWriter
 
 if TYPE_CHECKING:
-    from .workers import Workers
+    from .workers.worker_pool import WorkerPool
 
 MAX_LOSS_S = 20.0
 MIN_LOSS_S = 0.5
@@ -22,7 +23,7 @@ MIN_LOSS_S = 0.5
 NUM_STEPS = REPEATS * len(PLAN)
 
 
-def measure_loss(workers: Workers, journal: Journal) -> None:
+def measure_loss(workers: WorkerPool, journal: RecordWriter) -> None:
     """Steps on a batch and on its halves in the process that lives, into the record.
 
     Nothing that was measured before changes, and no failure here is one of the run.
@@ -50,9 +51,9 @@ def measure_loss(workers: Workers, journal: Journal) -> None:
     journal.change(loss=wanted)
 
 
-def _measured(workers: Workers, num_samples: int, limit_s: float) -> LossCheck:
+def _measured(workers: WorkerPool, num_samples: int, limit_s: float) -> LossCheck:
     worker = workers.current
-    if not isinstance(worker, Worker):
+    if not isinstance(worker, ChecksLoss):
         return LossCheck(reason="the script's process had ended by then")
     try:
         return worker.run_loss(num_samples, limit_s)

@@ -11,7 +11,7 @@ import msgspec
 from ..errors import RunError, UsageError
 from ..records import SCHEMA_VERSION, Goal, RunRecord
 from ..reports.report import ComparisonReport, Report
-from .store import DEVICES, read_record, read_samples, write_whole
+from .recording.store import DEVICES, read_record, read_samples, write_whole
 
 SUFFIXES = {".html": "HTML", ".htm": "HTML", ".md": "Markdown", ".json": "JSON"}
 OURS = ("<!doctype html>\n<!-- batchadvisor report -->", "<!-- batchadvisor report -->",
@@ -26,7 +26,7 @@ def report_of(record: RunRecord, folder: Path, goal: Goal | None = None) -> Repo
         goal: another goal than the record's own.
     """
     from ..advisor.advise import advise
-    from ..reports.build import build_report
+    from ..reports.builder.run import build_report
 
     advice = advise(record, goal)
     report = build_report(record, advice, samples=_nvml(folder))
@@ -42,24 +42,24 @@ def devices_report_of(folder: Path) -> Report | None:
     Raises:
         UsageError: it holds one that cannot be read, or in which no device was measured.
     """
-    from ..reports.devices_report import build_devices_report
-    from .devices_outcome import read_devices
+    from ..reports.builder.devices.report import build_devices_report
+    from .devices.outcome import read_devices
 
     if not (folder / DEVICES).is_file():
         return None
-    found = read_devices(folder)
-    if found is None:
+    outcome = read_devices(folder)
+    if outcome is None:
         msg = f"{folder / DEVICES} is not a record of several devices."
         raise UsageError(msg, "Give a run's folder or its record.json.")
-    if not found.answers:
+    if not outcome.answers:
         msg = f"{folder} holds no device's record: nothing was measured."
         raise UsageError(msg, "Give the folder of a run that measured something.")
     samples = {
-        one.device: _nvml(folder / one.folder)
-        for one in found.record.devices
-        if one.device in found.answers
+        device.device: _nvml(folder / device.folder)
+        for device in outcome.record.devices
+        if device.device in outcome.answers
     }
-    return build_devices_report(found.record, found.answers, samples, found.split)
+    return build_devices_report(outcome.record, outcome.answers, samples, outcome.split)
 
 
 def comparison_of(
@@ -68,12 +68,12 @@ def comparison_of(
     """The report object of two records."""
     from ..advisor.advise import advise
     from ..advisor.compare import compare
-    from ..reports.comparison import build_comparison
+    from ..reports.builder.comparison import build_comparison
 
     records = (first[0], second[0])
-    found = compare(*records, *map(advise, records))
+    comparison = compare(*records, *map(advise, records))
     return build_comparison(
-        found, report_of(*first), report_of(*second), _names(first[1], second[1])
+        comparison, report_of(*first), report_of(*second), _names(first[1], second[1])
     )
 
 
@@ -126,10 +126,10 @@ def rendered(report: Report | ComparisonReport, kind: str) -> str:
 
         return html(report)
     if kind == "Markdown":
-        from ..reports.markdown import render as markdown
+        from ..reports.markdown.page import render as markdown
 
         return markdown(report)
-    from ..reports.data import render as data
+    from ..reports.data.report import render as data
 
     return data(report)
 
@@ -144,13 +144,15 @@ def _is_ours(path: Path) -> bool:
 
 def _nvml(folder: Path) -> list[dict[str, Any]]:
     """The rows of `samples.jsonl` that NVML wrote, in order of time."""
-    rows = [one for one in read_samples(folder) if isinstance(one.get("time_s"), (int, float))]
-    return sorted(rows, key=lambda one: float(one["time_s"]))
+    rows = [
+        sample for sample in read_samples(folder) if isinstance(sample.get("time_s"), (int, float))
+    ]
+    return sorted(rows, key=lambda row: float(row["time_s"]))
 
 
 def _newer(version: str) -> str:
     """What to say of a record whose minor version is newer than this program's."""
-    mine, its = (tuple(map(_whole, one.split("."))) for one in (SCHEMA_VERSION, version))
+    mine, its = (tuple(map(_whole, text.split("."))) for text in (SCHEMA_VERSION, version))
     if its <= mine:
         return ""
     return (
@@ -165,12 +167,12 @@ def _whole(text: str) -> int:
 
 def _names(first: Path, second: Path) -> tuple[str, str]:
     """The folders' names, longer where they are the same."""
-    one, two = first.resolve(), second.resolve()
-    if one.name != two.name:
-        return one.name, two.name
-    if one != two:
-        return f"{one.parent.name}/{one.name}", f"{two.parent.name}/{two.name}"
-    return f"{one.name} (first)", f"{two.name} (second)"
+    left, right = first.resolve(), second.resolve()
+    if left.name != right.name:
+        return left.name, right.name
+    if left != right:
+        return f"{left.parent.name}/{left.name}", f"{right.parent.name}/{right.name}"
+    return f"{left.name} (first)", f"{right.name} (second)"
 
 
 def next_command(

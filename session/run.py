@@ -3,75 +3,51 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
 
 from ..advisor.advise import advise
-from ..advisor.cost import end_s
-from ..advisor.energy import SHORTEST_S
-from ..advisor.facts import ran
-from ..advisor.search import Done, expected, next_trial
+from ..advisor.measured.measurements import Measurements
+from ..advisor.search.cost import end_s
+from ..advisor.search.next_trial import Done, next_trial
 from ..errors import BatchAdvisorError, RunError, UsageError
-from ..probes.clean_steps import with_stops
-from ..probes.declared import path_of
-from ..probes.distributed.group import RankGroup
-from ..probes.hearing import TimeOver
-from ..probes.interrupts import cause_of, held_back
-from ..probes.messages import Raised, RunTrial
-from ..probes.supervisor import WorkerGone
+from ..probes.distributed.rank_group import RankGroup
+from ..probes.process.endings import WorkerGone
+from ..probes.process.interrupts import cause_of, held_back
+from ..probes.process.messages import Raised
+from ..probes.process.worker_like import WorkerLike
+from ..probes.process.worker_listener import TimeOver
+from ..probes.windows.clean_steps import with_stops
 from ..records import (
     Advice,
     DeviceInfo,
     Discovery,
     FileTouched,
     RunRecord,
-    ScriptInfo,
     TailCheck,
     Trial,
     TrialRequest,
     trial_of,
 )
-from ..reports.wording import plural
-from ..units import format_seconds
 from .communication import measure_communication
 from .display import Display
-from .events import EventStore
-from .failures import nothing_fits, tool_failed
-from .journal import Journal
-from .local import LocalWorkers
 from .loss import measure_loss
-from .options import (
-    RunOptions,
-    check_energy_device,
-    check_goal,
-    check_same_script,
-    check_script,
-    digest_of,
-    run_folder,
-)
-from .ranks import rank_target
-from .store import DEVICES, RECORD, read_record
-from .target import Target, choose_target
-from .template import TemplateWorkers, runs_only_as_written
-from .traces import with_profile
-from .workers import AnyWorker, Workers
-
-CPU_PRECISION = 0.05
-GPU_PRECISION = 0.02
-"""Relative half-width of the median's interval at which timing stops."""
-MIN_SAMPLE_S = 0.02
-"""Steps shorter than this are averaged in groups, except where only memory counts."""
-MAX_TIMED_S = 30.0
-BUDGET_SHARE = 1 / 16
-"""A timed phase takes at most so long, and at most this share of the budget."""
-
-ENERGY_S = 1.25 * SHORTEST_S
-"""So long every size is timed where its energy counts, whatever the precision by then."""
+from .plan import plan_of
+from .recording.event_files import EventStore
+from .recording.record_writer import RecordWriter
+from .recording.store import read_record
+from .recording.traces import with_profile
+from .setup.first_record import first_record, folder_of
+from .setup.options import RunOptions, check_energy_device, check_goal, check_script
+from .setup.target import choose_target
+from .trial_order import order_of
+from .workers.choice import workers_for
+from .workers.failures import nothing_fits, tool_failed
+from .workers.ranks import rank_target
+from .workers.template_workers import runs_only_as_written
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -97,8 +73,8 @@ def run(options: RunOptions, display: Display, group: RankGroup | None = None) -
     Raises:
         BatchAdvisorError: nothing could be measured.
     """
-    with Run(options, display, group=group) as one:
-        return one.search()
+    with Run(options, display, group=group) as current:
+        return current.search()
 
 
 def discover(
@@ -112,10 +88,10 @@ def discover(
     Raises:
         BatchAdvisorError: it was not found.
     """
-    with Run(options, display, keep=False, group=group) as one:
-        one.workers.start()
-        one.workers.end()
-        record = one.journal.record
+    with Run(options, display, keep=False, group=group) as current:
+        current.workers.start()
+        current.workers.end()
+        record = current.journal.record
         assert record.discovery is not None
         assert record.device is not None
         return record.discovery, record.device, record.files
@@ -140,8 +116,8 @@ class Run:
         group: RankGroup | None = None,
     ) -> None:
         check_goal(options.goal)
-        if not options.module and options.live is None:
-            check_script(path_of(options.script) if options.door == "workload" else options.script)
+        if not (options.module or options.traits.in_this_process):
+            check_script(options.script_path)
         target = (
             choose_target(options.device, options.memory_limit_bytes)
             if group is None
@@ -153,9 +129,9 @@ class Run:
         self._display = display
         self._keep = keep
         self._script_traceback = ""
-        self._store = EventStore(_folder(options, resumed))
+        self._store = EventStore(folder_of(options, resumed))
         with self._nothing_left_of_a_start():
-            self.journal = Journal(_first_record(options, resumed), self._store, keep=keep)
+            self.journal = RecordWriter(first_record(options, resumed), self._store, keep=keep)
             self.workers = workers_for(options, target, self.journal, display, group)
 
     def __enter__(self) -> Run:  # noqa: PYI034  Self needs Python 3.11
@@ -211,7 +187,7 @@ class Run:
             if journal.record.discovery is None:
                 self.workers.start()
             journal.search_begins()
-            self._display.note(_plan(journal.record))
+            self._display.note(plan_of(journal.record))
             while not isinstance(step := next_trial(journal.record), Done):
                 self._one(step)
             measure_communication(self.workers, self.journal, self._display)
@@ -223,8 +199,8 @@ class Run:
                 self._interrupted(pressed)
             self.workers.end()
             return self._result()
-        except BatchAdvisorError as found:
-            error = found
+        except BatchAdvisorError as failure:
+            error = failure
         except Exception as fault:  # noqa: BLE001  ours; what was measured is kept
             error = tool_failed(fault)
         error = error or nothing_fits(journal.record, self._script_traceback, self._store.log_path)
@@ -232,7 +208,7 @@ class Run:
         if error is not None:
             with contextlib.suppress(RunError):  # a full disk is said once
                 journal.change(state="failed", stop_reason=error.what.rstrip("."))
-            if not ran(journal.record):
+            if not Measurements.of(journal.record).ran:
                 raise error
         return self._result(error)
 
@@ -271,24 +247,13 @@ class Run:
             trial = self._failed_trial(request, ordinal, over, started_s)
         self._add(trial)
 
-    def _run(self, worker: AnyWorker, request: TrialRequest, ordinal: int) -> Trial:
+    def _run(self, worker: WorkerLike, request: TrialRequest, ordinal: int) -> Trial:
         goal = self.journal.record.goal
-        device = self.journal.record.device
-        on_cpu = device is None or device.kind == "cpu"
-        precision = CPU_PRECISION if on_cpu else GPU_PRECISION
-        limit_s = max(1.0, min(MAX_TIMED_S, goal.budget_s * BUDGET_SHARE))
-        sample_s = 0.0 if goal.kind == "memory" or self.workers.brief else MIN_SAMPLE_S
-        min_time_s = 0.0
-        if goal.kind == "energy":
-            min_time_s = limit_s = ENERGY_S
-        order = RunTrial(
-            request=request,
-            ordinal=ordinal,
-            precision=precision,
-            min_sample_s=sample_s,
-            min_time_s=min_time_s,
+        order = order_of(
+            request,
+            ordinal,
+            self.journal.record,
             brief=self.workers.brief,
-            time_limit_s=limit_s,
             deadline_s=self._left_s(request),
         )
         since_s, since_cpu_s = time.monotonic(), time.process_time()
@@ -296,12 +261,12 @@ class Run:
         trial, steps = worker.run(order)
         if self.workers.was_stopped():
             trial = with_stops(trial)
-        if self._options.live is None:  # whose steps run in this very process
+        if not self._options.traits.in_this_process:  # whose steps run in this very process
             cpu_s, lasted_s = time.process_time() - since_cpu_s, time.monotonic() - since_s
             trial = msgspec.structs.replace(trial, tool_cpu_pct=100 * cpu_s / lasted_s)
         if goal.profile and request.kind == "timed" and request.purpose == "search":
             trial = trial if request.profile else _without_profile(trial)
-        self._store.append([{"trial": ordinal, **msgspec.to_builtins(one)} for one in steps])
+        self._store.append([{"trial": ordinal, **msgspec.to_builtins(step)} for step in steps])
         if self.workers.watch is not None:
             trial = self.workers.watch.into(trial, self._store)
         self.workers.num_measured += trial.ran
@@ -342,75 +307,3 @@ class Run:
 def _without_profile(trial: Trial) -> Trial:
     reason = "left out: steps are long against the budget"
     return msgspec.structs.replace(trial, unavailable={**trial.unavailable, "profile": reason})
-
-
-def workers_for(
-    options: RunOptions,
-    target: Target,
-    journal: Journal,
-    display: Display,
-    group: RankGroup | None = None,
-) -> Workers:
-    """The processes behind the door that was asked for."""
-    kind = TemplateWorkers if options.door == "template" else Workers
-    if options.live is not None:
-        kind = LocalWorkers
-    return kind(options, target, journal, display, group=group)
-
-
-def _first_record(options: RunOptions, resumed: RunRecord | None) -> RunRecord:
-    if resumed is not None:
-        # A trial that was cut short is run again; the rest stands.
-        kept = tuple(one for one in resumed.trials if one.outcome != "interrupted")
-        return msgspec.structs.replace(
-            resumed, state="running", goal=options.goal, trials=kept, stop_reason=""
-        )
-    return RunRecord(
-        state="running",
-        started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        command=options.command,
-        script=ScriptInfo(
-            path=options.script, arguments=options.arguments, digest=digest_of(options)
-        ),
-        goal=options.goal,
-    )
-
-
-def _folder(options: RunOptions, resumed: RunRecord | None) -> Path:
-    if options.resume is not None and resumed is not None:
-        if resumed.observed is not None:
-            msg = f"{options.resume} is the record of a callback, not of a run."
-            raise UsageError(msg, "Only a run can be resumed; start one without --resume.")
-        check_same_script(options, resumed)
-        return options.resume if options.resume.is_dir() else options.resume.parent
-    if options.output is None:
-        return run_folder(options.script, time.strftime("%Y%m%d-%H%M%S"))
-    # What cannot be asked is said later.
-    if any(os.path.exists(options.output / one) for one in (RECORD, DEVICES)):  # noqa: PTH110
-        msg = f"{options.output} holds a run already."
-        raise UsageError(msg, "Choose another folder, or continue the run with --resume.")
-    return options.output
-
-
-def _plan(record: RunRecord) -> str:
-    """What the search will cost, said before it starts."""
-    estimate = expected(record)
-    primary = record.discovery.primary if record.discovery is not None else None
-    where = f"steering the loader at {primary.place}; " if primary and primary.place else ""
-    door = record.discovery.door if record.discovery is not None else "loader"
-    if door == "template":
-        where = "one process for each size; "
-    elif door != "loader" and primary is not None:
-        where = f"sizes get in {primary.steered}; "
-    budget = format_seconds(record.goal.budget_s)
-    if not estimate.fits and estimate.window_s is not None:
-        sizes = plural(estimate.num_sizes, "size")
-        text = f"one window takes about {format_seconds(estimate.window_s)}: "
-        text += f"{sizes} {'fits' if estimate.num_sizes == 1 else 'fit'} in the budget of {budget}"
-        if estimate.enough_s is not None:
-            text += f"; to compare two, use --budget {round(estimate.enough_s)}s"
-        return where + text
-    return (
-        f"{where}about {plural(estimate.num_sizes, 'size')} and "
-        f"{plural(estimate.num_steps, 'optimizer step')}, at most {budget}"
-    )

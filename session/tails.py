@@ -9,18 +9,11 @@ from importlib import resources
 import msgspec
 
 from ..advisor.tails import tails
-from ..advisor.tails.cases import CASES, case_of
+from ..advisor.tails.catalogue.cases import CASES, case_of
 from ..advisor.tails.examples import EXAMPLES
 from ..advisor.tails.sweeps import sweep as sweep_sizes
 from ..errors import UsageError
-from ..records import (
-    Explained,
-    Pipeline,
-    Proof,
-    Record,
-    SweepRow,
-    TailReport,
-)
+from ..records import Explained, Pipeline, Proof, Record, SweepRow, TailReport
 
 MAX_SWEEP = 100_000
 """More sizes make no table that anybody reads."""
@@ -51,7 +44,7 @@ def default_range(pipeline: Pipeline) -> tuple[int, int, int]:
     """Sizes around the pipeline's: from half to double, at most about forty of them."""
     low, high = max(1, pipeline.batch_size // 2), max(2, pipeline.batch_size * 2)
     wanted = max(1, (high - low) // 40)
-    step = next(one for one in (1, 2, 4, 8, 16, 32, 64) if one >= wanted or one == 64)
+    step = next(number for number in (1, 2, 4, 8, 16, 32, 64) if number >= wanted or number == 64)
     step = max(step, wanted // 64 * 64)
     return low, high, step
 
@@ -64,7 +57,7 @@ def explain(name: str) -> Explained:
     """
     case = case_of(name)
     if case is None:
-        near = [one.id for one in CASES if name and name.lower() in one.id]
+        near = [known.id for known in CASES if name and name.lower() in known.id]
         hint = f"Did you mean {', '.join(near)}?" if near else "--explain all lists the ids."
         msg = f"No case has the id {name!r}."
         raise UsageError(msg, hint)
@@ -81,44 +74,44 @@ def proofs() -> dict[str, tuple[Proof, ...]]:
 
 def catalogue() -> tuple[Explained, ...]:
     """All pages, in order."""
-    return tuple(explain(one.id) for one in CASES)
+    return tuple(explain(case.id) for case in CASES)
 
 
-def as_json(found: TailReport | Explained | Sequence[Record]) -> str:
+def as_json(answer: TailReport | Explained | Sequence[Record]) -> str:
     """What `--json` prints."""
-    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
+    return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
 
 
 def report_text(report: TailReport, *, width: int) -> str:
     """What `tails` prints."""
-    from ..reports.tails import render
+    from ..reports.terminal.tails import render
 
     return render(report, next_command=_next(report), width=width, encoding=_encoding())
 
 
 def sweep_text(pipeline: Pipeline, rows: Sequence[SweepRow], *, width: int, every: bool) -> str:
     """What `tails --sweep` prints."""
-    from ..reports.tails import render_sweep
+    from ..reports.terminal.tails import render_sweep
 
     return render_sweep(pipeline, rows, every=every, width=width, encoding=_encoding())
 
 
-def explained_text(found: Explained, *, width: int) -> str:
+def explained_text(page: Explained, *, width: int) -> str:
     """What `tails --explain ID` prints."""
-    from ..reports.tails import render_case
+    from ..reports.terminal.tails import render_case
 
-    return render_case(found, num_cases=len(CASES), width=width, encoding=_encoding())
+    return render_case(page, num_cases=len(CASES), width=width, encoding=_encoding())
 
 
-def catalogue_text(found: Sequence[Explained], *, width: int) -> str:
+def catalogue_text(pages: Sequence[Explained], *, width: int) -> str:
     """What `tails --explain all` prints."""
-    from ..reports.tails import render_catalogue
+    from ..reports.terminal.tails import render_catalogue
 
-    return render_catalogue(found, width=width, encoding=_encoding())
+    return render_catalogue(pages, width=width, encoding=_encoding())
 
 
 def _next(report: TailReport) -> str:
-    harmful = [one.id for one in report.findings if one.harmful]
+    harmful = [finding.id for finding in report.findings if finding.harmful]
     return f"batchadvisor tails --explain {harmful[0]}" if harmful else ""
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import RunError, UsageError
-from ..probes.interrupts import like_ctrl_c
-from .board import Board
-from .readers import Readers
-from .store import RECORD, TRACES
-from .web import loopback_only, without_tracebacks
+from ..probes.process.interrupts import like_ctrl_c
+from .recording.store import RECORD, TRACES
+from .viewer.board import Board
+from .viewer.plugin_readers import Readers
+from .viewer.web import loopback_only, without_tracebacks
 
 RUNS = Path("batchadvisor-runs")
 HOST = "127.0.0.1"
@@ -133,9 +133,9 @@ def _check_port(port: int | None) -> None:
     if not port:
         return
     try:
-        with socket.socket() as one:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind((HOST, port))
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((HOST, port))
     except PermissionError as error:
         msg = f"this user may not open port {port}."
         raise UsageError(msg, "Choose one above 1023 with --port.") from error
@@ -201,7 +201,7 @@ def _has_events(folder: Path, but: Path | None = None) -> bool:
 def _with_profiler(logdir: Path, tab: Tab, notes: list[str]) -> bool:
     if tab == "off":
         return False
-    if not any(one.value.startswith(PROFILER_MODULE) for one in _entry_points()):
+    if not any(point.value.startswith(PROFILER_MODULE) for point in _entry_points()):
         if tab == "on":
             raise UsageError("torch-tb-profiler is not installed.", "pip install torch-tb-profiler")
         return False
@@ -231,10 +231,10 @@ def _plugins(*, with_profiler: bool) -> list[Any]:
     from ..tensorboard_plugin import BatchAdvisorPlugin
 
     plugins: list[Any] = [*default.get_static_plugins(), BatchAdvisorPlugin]
-    for one in _entry_points():
-        ours = one.value.startswith(f"{BatchAdvisorPlugin.__module__}:")
-        if not ours and (with_profiler or not one.value.startswith(PROFILER_MODULE)):
-            plugins.append(one.load())
+    for point in _entry_points():
+        ours = point.value.startswith(f"{BatchAdvisorPlugin.__module__}:")
+        if not ours and (with_profiler or not point.value.startswith(PROFILER_MODULE)):
+            plugins.append(point.load())
     return plugins
 
 

@@ -38,14 +38,14 @@ def bench(name):
 @contextlib.contextmanager
 def chromium(*options):
     """Debian's Chromium under Playwright; a test without it is skipped, or fails as above."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None:
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
         reason = "no chromium (apt install chromium)"
         if os.environ.get("BATCHADVISOR_REQUIRE_FRAMEWORKS"):
             pytest.fail(reason)
         pytest.skip(reason)
     with framework("playwright.sync_api").sync_playwright() as playwright:
         command = ["--no-sandbox", *options]
-        browser = playwright.chromium.launch(executable_path=found, args=command)
+        browser = playwright.chromium.launch(executable_path=program, args=command)
         yield browser
         browser.close()

@@ -146,4 +146,6 @@ def failure_of(size, outcome="out_of_memory", **changes):
 
 def numbered(*trials):
     """The trials with their positions as ordinals."""
-    return tuple(msgspec.structs.replace(one, ordinal=number) for number, one in enumerate(trials))
+    return tuple(
+        msgspec.structs.replace(trial, ordinal=number) for number, trial in enumerate(trials)
+    )

@@ -28,7 +28,7 @@ def stored():
 
 def declared():
     """(id, what, test) of every mark in the test files, read from their source."""
-    found = set()
+    marks = set()
     files = [*TESTS.glob("tails/test_*.py"), *TESTS.glob("frameworks/test_tails_*.py")]
     for file in sorted(files):
         for node in ast.walk(ast.parse(file.read_text())):
@@ -36,9 +36,9 @@ def declared():
                 continue
             for mark in node.decorator_list:
                 if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.case":
-                    name, what = (one.value for one in mark.args[:2])
-                    found.add((name, what, f"{file.relative_to(TESTS.parent)}::{node.name}"))
-    return found
+                    name, what = (argument.value for argument in mark.args[:2])
+                    marks.add((name, what, f"{file.relative_to(TESTS.parent)}::{node.name}"))
+    return marks
 
 
 class Watch:
@@ -60,16 +60,18 @@ class Watch:
 
     def told(self):
         """All that was seen, for the process that started this one."""
-        return [[list(key), one["how"], one["versions"]] for key, one in self.seen.items()]
+        return [
+            [list(key), outcome["how"], outcome["versions"]] for key, outcome in self.seen.items()
+        ]
 
     def take(self, told):
         """Adds what another process saw."""
-        for key, how, found in told:
-            self._note(tuple(key), how, found)
+        for key, how, packages in told:
+            self._note(tuple(key), how, packages)
 
-    def _note(self, key, how, found):
+    def _note(self, key, how, packages):
         if self.seen.get(key, {}).get("how") != "failed":
-            self.seen[key] = {"how": how, "versions": found}
+            self.seen[key] = {"how": how, "versions": packages}
 
     @staticmethod
     def _how(item, report, *, read):
@@ -81,21 +83,21 @@ class Watch:
 
     def finish(self):
         """Stores the entries, or says what differs from the stored ones."""
-        seen = {key: one for key, one in self.seen.items() if one["how"] != "failed"}
+        seen = {key: outcome for key, outcome in self.seen.items() if outcome["how"] != "failed"}
         if not seen:
             return []
         if UPDATE:
             write(seen)
             return []
         known = {
-            (name, one["what"], one["test"]): one["how"]
+            (name, entry["what"], entry["test"]): entry["how"]
             for name, entries in stored().items()
-            for one in entries
+            for entry in entries
         }
         return [
-            f"{key[0]}: {one['how']!r} here, {known.get(key)!r} in {STORED.name} ({key[2]})"
-            for key, one in seen.items()
-            if known.get(key) != one["how"] and known.get(key) != "needs a GPU"
+            f"{key[0]}: {outcome['how']!r} here, {known.get(key)!r} in {STORED.name} ({key[2]})"
+            for key, outcome in seen.items()
+            if known.get(key) != outcome["how"] and known.get(key) != "needs a GPU"
         ]
 
 
@@ -104,47 +106,47 @@ def test_name(item):
     path = Path(str(item.path)).resolve().relative_to(TESTS.parent.resolve())
     owner = item.cls
     marked = owner is not None and any(
-        one.name == "case" for one in getattr(owner, "pytestmark", [])
+        mark.name == "case" for mark in getattr(owner, "pytestmark", [])
     )
     return f"{path}::{owner.__name__ if marked else item.originalname}"
 
 
 def versions(packages):
     """Of the packages that are installed, without local parts such as +cpu."""
-    found = {}
+    by_package = {}
     for name in packages:
         try:
-            found[name] = metadata.version(name).partition("+")[0]
+            by_package[name] = metadata.version(name).partition("+")[0]
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return by_package
 
 
 def write(seen):
     """Puts the entries of this run in place of the stored ones of the same tests."""
-    from batchadvisor.advisor.tails.cases import CASES
+    from batchadvisor.advisor.tails.catalogue.cases import CASES
 
     alive = declared()
     entries = {
-        (name, one["what"], one["test"]): one
+        (name, entry["what"], entry["test"]): entry
         for name, own in stored().items()
-        for one in own
-        if (name, one["what"], one["test"]) in alive
+        for entry in own
+        if (name, entry["what"], entry["test"]) in alive
     }
-    for key, one in seen.items():
-        entries[key] = {"how": one["how"], "what": key[1], "test": key[2], **_rest(one)}
+    for key, outcome in seen.items():
+        entries[key] = {"how": outcome["how"], "what": key[1], "test": key[2], **_rest(outcome)}
     order = {"ran": 0, "read in source": 1, "needs a GPU": 2}
     sorted_entries = {
         case.id: sorted(
-            (one for key, one in entries.items() if key[0] == case.id),
-            key=lambda one: (order[one["how"]], one["test"], one["what"]),
+            (entry for key, entry in entries.items() if key[0] == case.id),
+            key=lambda entry: (order[entry["how"]], entry["test"], entry["what"]),
         )
         for case in CASES
     }
     STORED.write_text(json.dumps(sorted_entries, indent=1) + "\n")
 
 
-def _rest(one):
+def _rest(outcome):
     """Versions say with what it ran; a test that waits ran with nothing."""
-    ran = one["how"] != "needs a GPU"
-    return {"versions": one["versions"]} if ran and one["versions"] else {}
+    ran = outcome["how"] != "needs a GPU"
+    return {"versions": outcome["versions"]} if ran and outcome["versions"] else {}

@@ -2,7 +2,7 @@
 
 import msgspec
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.split import plan_split
+from batchadvisor.advisor.split.allocation import plan_split
 from batchadvisor.records import DeviceRun, DevicesRecord
 
 from . import on_paper
@@ -23,7 +23,7 @@ def answer_of(fixed_s, slope_s, sizes=SIZES, *, recommend=None, fails=(), kind="
     )
     advice = advise(record)
     if recommend is not None:
-        chosen = next(one for one in advice.sizes if one.batch_size == recommend)
+        chosen = next(row for row in advice.sizes if row.batch_size == recommend)
         advice = msgspec.structs.replace(advice, recommended=chosen)
     return record, advice
 
@@ -33,7 +33,7 @@ def plan_of(answers, runs=None, **options):
 
 
 def devices_of(answers, runs=None):
-    runs = runs or [DeviceRun(device=one, model=one, folder=one) for one in answers]
+    runs = runs or [DeviceRun(device=name, model=name, folder=name) for name in answers]
     return DevicesRecord(state="finished", started_at="", command=("x",), devices=tuple(runs))
 
 

@@ -11,14 +11,14 @@ WITH_EXAMPLES = sorted(path for path, file in modules().items() if ">>> " in fil
 
 
 def test_there_are_some():
-    assert "session/options.py" in WITH_EXAMPLES
+    assert "session/setup/options.py" in WITH_EXAMPLES
 
 
 @pytest.mark.parametrize("path", WITH_EXAMPLES)
 def test_examples(path):
     name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    found = doctest.testmod(
+    results = doctest.testmod(
         importlib.import_module(f"batchadvisor.{name}"), optionflags=doctest.ELLIPSIS
     )
-    assert found.attempted > 0
-    assert found.failed == 0
+    assert results.attempted > 0
+    assert results.failed == 0

@@ -67,7 +67,7 @@ class TestLight:
         script = tmp_path / "train.py"
         script.write_text((SCRIPTS / "plain.py").read_text())
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
-        options = ("--device", "cpu", "--sizes", "16", "--budget", "1s", "--quiet", "--no-profile")
+        options = ("--device", "cpu", "--sizes", "16", "--budget", "10s", "--quiet", "--no-profile")
         seen = imported_by(HELP, "run", *options, str(script), folder=tmp_path)
         assert "batchadvisor" in seen
         assert "torch" not in seen
@@ -89,12 +89,16 @@ def flags():
     lines = []
     for verb, command in sorted(cli.commands.items()):
         lines.append(verb)
-        for one in sorted(command.params, key=lambda one: (one.param_type_name, one.name)):
-            if isinstance(one, click.Argument):
-                lines.append(f"    {one.human_readable_name}")
+        for parameter in sorted(
+            command.params, key=lambda parameter: (parameter.param_type_name, parameter.name)
+        ):
+            if isinstance(parameter, click.Argument):
+                lines.append(f"    {parameter.human_readable_name}")
             else:
-                value = "" if one.is_flag else f" {one.type.name}"
-                lines.append(f"    {', '.join([*one.opts, *one.secondary_opts])}{value}")
+                value = "" if parameter.is_flag else f" {parameter.type.name}"
+                lines.append(
+                    f"    {', '.join([*parameter.opts, *parameter.secondary_opts])}{value}"
+                )
     return "\n".join(lines) + "\n"
 
 

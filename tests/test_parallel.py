@@ -5,10 +5,20 @@ from .proofs import Watch
 
 
 def test_files_that_look_at_the_same_runs_stay_together():
-    files = [f"tests/end_to_end/test_{one}.py" for one in ("styles", "goals", "faults", "traces")]
-    assert len({group_of(one) for one in files}) == 1
+    files = [f"tests/end_to_end/test_{name}.py" for name in ("styles", "goals", "faults", "traces")]
+    assert len({group_of(file) for file in files}) == 1
     alone = "tests/end_to_end/test_kinds.py"
     assert group_of(alone) == alone
+
+
+def test_what_must_run_alone_is_slow(request):
+    """Only slow tests are run apart from the others, where they are marked `alone`."""
+    beside_others = [
+        item.nodeid
+        for item in request.session.items
+        if item.get_closest_marker("alone") and not item.get_closest_marker("slow")
+    ]
+    assert beside_others == []
 
 
 def test_a_failed_proof_stays_failed():

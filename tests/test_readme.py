@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.reports.terminal import render
-from batchadvisor.session.store import read_record
+from batchadvisor.reports.builder.text import build_text
+from batchadvisor.reports.terminal.answer import render
+from batchadvisor.session.recording.store import read_record
 from batchadvisor.session.tails import catalogue
 
 from . import pages
@@ -38,8 +39,7 @@ def test_the_output_is_the_rendering_of_the_stored_record() -> None:
     record = read_record(RECORD)
     folder = "batchadvisor-runs/char_gpt"
     text = render(
-        record,
-        advise(record),
+        build_text(record, advise(record)),
         files=[("record", f"{folder}/record.json"), ("traces", f"{folder}/traces")],
         next_command=f"batchadvisor view {folder}",
         others=[f"batchadvisor report {folder} -o report.html"],
@@ -115,8 +115,12 @@ def _commands() -> list[str]:
 
 FIRST = "batchadvisor run model.py"
 """The run that others look at."""
-RUNS = [one for one in _commands() if one.startswith("batchadvisor run ") and one != FIRST]
-LOOKS = [one for one in _commands() if one not in RUNS and one != FIRST]
+RUNS = [
+    command
+    for command in _commands()
+    if command.startswith("batchadvisor run ") and command != FIRST
+]
+LOOKS = [command for command in _commands() if command not in RUNS and command != FIRST]
 SHORT = ("--budget", "5s", "--goal", "memory", "--sizes", "8,16")
 """That they run is what is asked here; searches are tested elsewhere."""
 SERVERS = {
@@ -219,7 +223,7 @@ def test_a_command_that_runs(folder: Path, line: str) -> None:
 @pytest.mark.parametrize("line", LOOKS)
 def test_a_command_that_looks_at_it(probed: Path, line: str) -> None:
     command = shlex.split(line, comments=True)
-    server = next((one for one in SERVERS if line.startswith(one)), None)
+    server = next((start for start in SERVERS if line.startswith(start)), None)
     if server is None:
         assert command[0] == "batchadvisor"
         _run_well(line, probed)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ...records import Layout, Pipeline, TailFinding, TailReport
-from .cases import BY_ID
+from .catalogue.cases import BY_ID
+from .catalogue.words import refusal, said
+from .conditions import HARM
 from .fixes import SEVERITIES, fixes
 from .layouts import layout_of
 from .pipeline import check, refuse
-from .rules import HARM, rules_for
+from .rules import rules_for
 from .sweeps import nearest_clean, why_none_clean
-from .words import refusal, said
 
 
 def report_of(pipeline: Pipeline) -> TailReport:
@@ -53,14 +54,14 @@ def report_of(pipeline: Pipeline) -> TailReport:
 
 def findings(pipeline: Pipeline, layout: Layout) -> tuple[TailFinding, ...]:
     """The cases that a layout meets: harmful ones first, then by severity."""
-    found = []
+    tail_findings = []
     for rule in rules_for(pipeline):
         degree = rule.fires(pipeline, layout)
         if not degree:
             continue
         message, evidence = said(rule.id, pipeline, layout)
         case = BY_ID[rule.id]
-        found.append(
+        tail_findings.append(
             TailFinding(
                 id=rule.id,
                 severity=case.severity,
@@ -70,4 +71,9 @@ def findings(pipeline: Pipeline, layout: Layout) -> tuple[TailFinding, ...]:
                 fixes=fixes(pipeline, rule.id, harmful=degree == HARM),
             )
         )
-    return tuple(sorted(found, key=lambda one: (not one.harmful, SEVERITIES.index(one.severity))))
+    return tuple(
+        sorted(
+            tail_findings,
+            key=lambda finding: (not finding.harmful, SEVERITIES.index(finding.severity)),
+        )
+    )

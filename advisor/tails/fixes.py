@@ -10,12 +10,12 @@ import msgspec
 from ...errors import UsageError
 from ...records import Fix, Pipeline, SweepRow
 from ...units import format_count
-from .cases import BY_ID
+from .catalogue.cases import BY_ID
+from .catalogue.snippets import SNIPPETS
+from .conditions import HARMFUL_SHARE, made
 from .layouts import layout_of
 from .pipeline import check, own_size
 from .remedies import REMEDIES
-from .rules import HARMFUL_SHARE, made
-from .snippets import SNIPPETS
 from .sweeps import row_of
 
 SEVERITIES = ("error", "nan", "bias", "waste", "slow")

@@ -144,7 +144,7 @@ def _ranks(pipeline: Pipeline, num_samples: int, size: int) -> Layout:
 def _uneven(pipeline: Pipeline, num_samples: int, size: int, shares: tuple[int, ...]) -> Layout:
     """Ranks with shares of different lengths; nothing makes them equal."""
     drops = drops_last(pipeline)
-    batches = tuple(one // size if drops else -(-one // size) for one in shares)
+    batches = tuple(share // size if drops else -(-share // size) for share in shares)
     if pipeline.stops_together:
         batches = (min(batches),) * len(shares)
     most = max(batches)
@@ -259,12 +259,12 @@ def _workers(pipeline: Pipeline, num_samples: int, size: int) -> Layout:
     workers = pipeline.num_workers
     own, more = divmod(num_samples, workers)
     drops = pipeline.drop_last
-    shares = [own + (one < more) for one in range(workers)]
-    counts = [one // size if drops else -(-one // size) for one in shares]
+    shares = [own + (worker < more) for worker in range(workers)]
+    counts = [share // size if drops else -(-share // size) for share in shares]
     total = sum(counts)
     most = max(counts)
-    final = max(one for one in range(workers) if counts[one] == most)
-    short = () if drops else tuple(one % size for one in shares if one % size)
+    final = max(worker for worker in range(workers) if counts[worker] == most)
+    short = () if drops else tuple(share % size for share in shares if share % size)
     last = min(size, shares[final] - (most - 1) * size) if total else 0
     steps, tail = _steps(total, pipeline)
     return Layout(

@@ -9,9 +9,10 @@ import msgspec
 from ...errors import UsageError
 from ...records import CleanSize, Pipeline, SweepRow
 from ...units import format_count
+from .conditions import HARM
 from .layouts import layout_of
 from .pipeline import check, refuse
-from .rules import HARM, Rule, rules_for
+from .rules import Rule, rules_for
 
 NEAR = 0.25
 """Clean sizes are looked for within this relative distance."""

@@ -12,11 +12,12 @@ import msgspec
 
 from ...errors import RunError
 from ...records import FileTouched
-from ..messages import Channel, ChannelClosedError, Message, Progress, RunPairs, RunTrial
-from ..supervisor import Worker, WorkerGone
-from ..worker_start import Scratch, worker_environment
+from ..process.channel import Channel, ChannelClosedError
+from ..process.endings import WorkerGone
+from ..process.messages import Message, Progress, RunPairs, RunTrial
+from ..process.supervisor import Worker
+from ..process.worker_environment import Scratch, worker_environment
 from .group_worker import rank_environment
-from .meeting import look_up
 from .messages import (
     Bye,
     Done,
@@ -30,6 +31,7 @@ from .messages import (
     to_follower,
 )
 from .ranks import Rank
+from .rendezvous import look_up
 
 PROGRESS_PERIOD_S = 1.0
 

@@ -9,14 +9,14 @@ import msgspec
 
 from ...errors import RunError
 from ...records import FileTouched, Versions
-from ..messages import Progress, WorkOrder
-from ..supervisor import Worker
-from .group import RankGroup
-from .links import Link, LocalLink
-from .meeting import free_port
+from ..process.messages import Progress, WorkOrder
+from ..process.supervisor import Worker
 from .messages import Spawn
+from .rank_channels import Link, LocalLink
+from .rank_group import RankGroup
 from .ranked_worker import RankedWorker
 from .ranks import Rank
+from .rendezvous import free_port
 
 
 class GroupWorker(RankedWorker):

@@ -1,4 +1,4 @@
-"""The same decision at the same step on every rank: a window whose turns rank 0 takes for all.
+"""The same decision at the same step on every rank: rank 0 takes it for all.
 
 Lives in the worker. Between two optimizer steps every rank waits until all have arrived, so that
 a measured step begins on all of them together; the wait is outside the measured time.
@@ -7,17 +7,15 @@ a measured step begins on all of them together; the wait is outside the measured
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
 
-from ...records import Memory, Profile
-from ..messages import Lockstep
-from ..window import Window, WindowProfiler
+from ...records import Profile
+from ..process.messages import Lockstep
+from ..windows.protocols import WindowProfiler
 from .messages import Join, dial
 
 
 class Agreement:
-    """One child's line to the referee.
+    """One child's line to the coordinator.
 
     Args:
         order: where it is.
@@ -56,31 +54,6 @@ class Agreement:
             while True:
                 time.sleep(3600)
         return answer == b"1"
-
-
-class LockstepWindow(Window):
-    """A window that enters its phases when rank 0 does.
-
-    Args:
-        agree: see `Agreement`.
-        others: as `Window` takes them.
-    """
-
-    def __init__(self, *others: Any, agree: Callable[[bool], bool], **named: Any) -> None:
-        super().__init__(*others, **named)
-        self._agree = agree
-
-    def _late(self) -> bool:
-        return self._agree(super()._late())
-
-    def _settled(self) -> bool:
-        return self._agree(super()._settled())
-
-    def _enough(self) -> bool:
-        return self._agree(super()._enough())
-
-    def _room_for_profile(self, memory: Memory) -> bool:
-        return self._agree(super()._room_for_profile(memory))
 
 
 class SteadyProfiler:

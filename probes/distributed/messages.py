@@ -1,4 +1,4 @@
-"""What the supervisors of several ranks say to each other, and a child to the referee.
+"""What the supervisors of several ranks say to each other, and a child to the coordinator.
 
 JSON lines over one TCP connection a rank. The first line of every connection is a `Join` with the
 job's token; who does not know the token is not answered.
@@ -22,9 +22,9 @@ from ...records import (
     Trial,
     Versions,
 )
-from ..messages import (
+from ..process.channel import Channel
+from ..process.messages import (
     CannotSteer,
-    Channel,
     Ended,
     Lockstep,
     Message,
@@ -105,7 +105,7 @@ class PairsThere(Message, frozen=True, kw_only=True):
 
 
 class Gone(Message, frozen=True, kw_only=True):
-    """The rank's script is over; see supervisor.WorkerGone."""
+    """The rank's script is over; see endings.WorkerGone."""
 
     outcome: Outcome
     detail: str
@@ -175,10 +175,10 @@ def read_join(connection: socket.socket, timeout_s: float) -> Join | None:
     data = bytearray()
     try:
         while not data.endswith(b"\n"):
-            one = connection.recv(1)
-            if not one or len(data) > MAX_FIRST_LINE:
+            byte = connection.recv(1)
+            if not byte or len(data) > MAX_FIRST_LINE:
                 return None
-            data += one
+            data += byte
         connection.settimeout(None)
         return _join.decode(data)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):

@@ -13,6 +13,7 @@ import msgspec
 from ...records import (
     DeviceInfo,
     Discovery,
+    Distribution,
     FileTouched,
     Parallelism,
     RankInfo,
@@ -20,11 +21,11 @@ from ...records import (
     Trial,
     Versions,
 )
-from ..messages import RunPairs, RunTrial, StepSample, WorkOrder
-from ..supervisor import WorkerGone
-from .causes import cause_of, port_was_taken, with_rank
-from .links import END_S, Found, Link
-from .merging import merged
+from ..process.endings import WorkerGone
+from ..process.messages import RunPairs, RunTrial, StepSample, WorkOrder
+from .failure_causes import cause_of, port_was_taken, with_rank
+from .merged_trial import merged
+from .rank_channels import END_S, Found, Link
 from .ranks import Rank
 
 GRACE_S = 3.0
@@ -47,7 +48,10 @@ class RankedWorker(ABC):
     Attributes:
         job, order, log: as above.
         ranks, parallelism: what all ranks found, after `discover`.
+        in_use: empty: the ranks' GPUs are those that the script chose.
     """
+
+    in_use: tuple[()] = ()
 
     def __init__(self, job: Rank, order: WorkOrder, log: Path, pool: ThreadPoolExecutor) -> None:
         self.job = job
@@ -98,23 +102,41 @@ class RankedWorker(ABC):
 
     # what a worker does -----------------------------------------------------------------------
 
-    def discover(self) -> tuple[Discovery, DeviceInfo]:
+    @property
+    def distribution(self) -> Distribution:
+        """The ranks, and what they are."""
+        return Distribution(
+            world_size=self.job.world_size,
+            launcher=self.job.launcher,
+            ranks=self.ranks,
+            parallelism=self.parallelism,
+        )
+
+    def was_stopped(self) -> bool:
+        """False: several processes, of which each rank's own evidence tells."""
+        return False
+
+    def discover(self, until_s: float | None = None) -> tuple[Discovery, DeviceInfo]:
         """Waits until the training loop is found on every rank.
+
+        Args:
+            until_s: means nothing here: several ranks take as long as they need.
 
         Raises:
             WorkerGone: it was not; the rank that failed by itself is named.
         """
+        del until_s
         for attempt in range(MAX_PORTS):
             try:
-                found = self._all(lambda link: link.discover())
+                loops = self._all(lambda link: link.discover())
             except WorkerGone as gone:
                 again = port_was_taken(gone) and attempt < MAX_PORTS - 1 and not self._ended
                 if again and self._start_again():
                     continue
                 raise
             break
-        self._note(found)
-        first = found[0]
+        self._note(loops)
+        first = loops[0]
         return first.discovery, self._shared(first.device)
 
     def run(self, order: RunTrial) -> tuple[Trial, tuple[StepSample, ...]]:
@@ -126,7 +148,7 @@ class RankedWorker(ABC):
         parts = self._all(lambda link: link.run(order))
         return merged([trial for trial, _ in parts]), parts[0][1]
 
-    def run_pairs(self, batch_size: int, time_limit_s: float) -> tuple[RankPairs, ...]:
+    def pairs_of_ranks(self, batch_size: int, time_limit_s: float) -> tuple[RankPairs, ...]:
         """Runs paired steps on every rank.
 
         Raises:
@@ -174,19 +196,19 @@ class RankedWorker(ABC):
             wait(self._busy, timeout=END_S)
             self._busy = set()
 
-    def _note(self, found: list[Found]) -> None:
+    def _note(self, loops: list[Found]) -> None:
         hosts = self._hosts()
-        self.parallelism = found[0].parallelism
+        self.parallelism = loops[0].parallelism
         self.ranks = tuple(
             RankInfo(
                 rank=number,
                 local_rank=hosts[number][1],
                 host=hosts[number][0],
-                device=one.discovery.parameter_device,
-                device_name=one.device.name,
-                capacity_bytes=self._shared(one.device).capacity_bytes,
+                device=loop.discovery.parameter_device,
+                device_name=loop.device.name,
+                capacity_bytes=self._shared(loop.device).capacity_bytes,
             )
-            for number, one in enumerate(found)
+            for number, loop in enumerate(loops)
         )
 
     def _shared(self, device: DeviceInfo) -> DeviceInfo:

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+TORCHRUN, MPIRUN, SRUN = "torchrun", "mpirun", "srun"
+SELF_STARTED = "the script itself"
+"""Who started the ranks, as the record names them."""
+
 
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """This process in its job.
@@ -38,11 +42,11 @@ def detect_rank(environment: Mapping[str, str], *, several: bool = False) -> Ran
         several: a job of one rank is none.
     """
     for read in (_torchrun, _open_mpi, _pmi, _slurm):
-        found = read(environment)
-        if found is None or not 0 <= found.rank < found.world_size:
+        rank = read(environment)
+        if rank is None or not 0 <= rank.rank < rank.world_size:
             continue
-        if found.world_size > 1 or not several:
-            return found
+        if rank.world_size > 1 or not several:
+            return rank
     return None
 
 
@@ -56,7 +60,7 @@ def _torchrun(environment: Mapping[str, str]) -> Rank | None:
         world_size=world,
         local_rank=_number(environment, "LOCAL_RANK") or 0,
         local_world_size=_number(environment, "LOCAL_WORLD_SIZE") or world,
-        launcher="torchrun" if agent else "RANK and WORLD_SIZE",
+        launcher=TORCHRUN if agent else "RANK and WORLD_SIZE",
         job=_mpi_job(environment),
     )
 
@@ -71,7 +75,7 @@ def _open_mpi(environment: Mapping[str, str]) -> Rank | None:
         world_size=world,
         local_rank=_number(environment, "OMPI_COMM_WORLD_LOCAL_RANK") or 0,
         local_world_size=_number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE") or world,
-        launcher="mpirun",
+        launcher=MPIRUN,
         job=_mpi_job(environment),
     )
 
@@ -86,7 +90,7 @@ def _pmi(environment: Mapping[str, str]) -> Rank | None:
         world_size=world,
         local_rank=rank if local is None else local,
         local_world_size=_number(environment, "MPI_LOCALNRANKS") or world,
-        launcher="mpirun",
+        launcher=MPIRUN,
         job=_mpi_job(environment),
     )
 
@@ -105,7 +109,7 @@ def _slurm(environment: Mapping[str, str]) -> Rank | None:
         world_size=world,
         local_rank=_number(environment, "SLURM_LOCALID") or 0,
         local_world_size=world if (nodes or 1) == 1 else max(1, world // (nodes or 1)),
-        launcher="srun",
+        launcher=SRUN,
         job=f"slurm-{environment.get('SLURM_JOB_ID', '')}-{environment['SLURM_STEP_ID']}",
     )
 

@@ -13,11 +13,10 @@ from typing import Any
 import msgspec
 
 from ...records import DeviceInfo, Discovery, FileTouched, RankPairs, Trial
-from ..hearing import Hearing, LastWords, Silence
-from ..messages import (
+from ..process.channel import Channel, ChannelClosedError
+from ..process.endings import ENDED, NoRanks, WorkerGone, over
+from ..process.messages import (
     CannotSteer,
-    Channel,
-    ChannelClosedError,
     GoOn,
     Lockstep,
     PairsResult,
@@ -26,17 +25,17 @@ from ..messages import (
     RunPairs,
     RunTrial,
 )
-from ..messages import Found as FoundMessage
-from ..steered import is_idle
-from ..supervisor import ENDED, NoRanks, Worker, WorkerGone, over
-from .links import Found, Link, LocalLink
-from .meeting import new_token
+from ..process.messages import Found as FoundMessage
+from ..process.supervisor import Worker
+from ..process.worker_listener import LastWords, Silence, WorkerListener
+from ..worker.run_script import is_idle
 from .messages import channel_over
+from .rank_channels import Found, Link, LocalLink
+from .rank_coordinator import RankCoordinator
 from .ranked_worker import RankedWorker
-from .ranks import Rank
-from .referee import Referee
+from .ranks import SELF_STARTED, Rank
+from .rendezvous import new_token
 
-LAUNCHER = "the script itself"
 PROGRAM_S = 60.0
 """A rank that is a program of its own comes so soon: before anything of the script runs in it."""
 
@@ -52,7 +51,7 @@ class AttachedLink:
 
     def __init__(self, rank: int, channel: Channel, worker: Worker) -> None:
         self.rank = rank
-        self.hearing = Hearing(channel, lambda _: None)
+        self.listener = WorkerListener(channel, lambda _: None)
         self.silence_s = 60.0
         self.setup_s = 600.0
         self._outcome: Found | WorkerGone | None = None
@@ -99,7 +98,7 @@ class AttachedLink:
     def end(self) -> list[FileTouched]:
         """After `kill`: hangs up."""
         self._channel.close()
-        return self.hearing.files
+        return self.listener.files
 
     def let_go(self) -> None:
         """Lets a process that trained nothing end as it would alone."""
@@ -116,10 +115,10 @@ class AttachedLink:
     def _died(self) -> WorkerGone:
         return WorkerGone("crashed", ENDED if self._worker.ended else "its process died")
 
-    def _hear(self, silence_s: float, kind: type) -> Any:
+    def _hear(self, timeout_s: float, kind: type) -> Any:
         while True:
             try:
-                message = self.hearing.next(silence_s)
+                message = self.listener.next(timeout_s)
             except (ChannelClosedError, OSError):
                 raise self._died() from None
             except Silence as silence:
@@ -155,13 +154,13 @@ class SelfStarted(RankedWorker):
             world_size=world_size,
             local_rank=0,
             local_world_size=world_size,
-            launcher=LAUNCHER,
+            launcher=SELF_STARTED,
         )
         pool = ThreadPoolExecutor(world_size, thread_name_prefix="rank")
         super().__init__(job, worker.order, worker.log, pool)
         self._worker = worker
         self._own_rank = own_rank
-        self._referee = Referee("127.0.0.1", new_token(), world_size)
+        self._referee = RankCoordinator("127.0.0.1", new_token(), world_size)
         self._attached: list[AttachedLink] = []
         address = self._referee.address
         plan = Lockstep(
@@ -179,10 +178,10 @@ class SelfStarted(RankedWorker):
         except BaseException:
             self.end()
             raise
-        for one in self._attached:
-            one.silence_s, one.setup_s = silence_s, setup_s
+        for link in self._attached:
+            link.silence_s, link.setup_s = silence_s, setup_s
         if own_rank is None:
-            self._attached[0].hearing.on_progress = on_progress
+            self._attached[0].listener.on_progress = on_progress
         else:
             worker.order = msgspec.structs.replace(
                 worker.order, lockstep=msgspec.structs.replace(plan, rank=own_rank)
@@ -201,38 +200,41 @@ class SelfStarted(RankedWorker):
     @property
     def files(self) -> list[FileTouched]:
         """What the script touched, in any of its processes."""
-        told = (file for one in self._attached for file in one.hearing.files)
+        told = (file for link in self._attached for file in link.listener.files)
         return [*self._worker.files, *told]
 
-    def discover(self) -> tuple[Discovery, DeviceInfo]:
+    def discover(self, until_s: float | None = None) -> tuple[Discovery, DeviceInfo]:
         """Waits until the training loop is found on every rank.
+
+        Args:
+            until_s: means nothing here, as for all ranks.
 
         Raises:
             NoRanks: what the script started did something else, and was let go.
             WorkerGone: it was not found.
         """
         if self._own_rank is None:
-            attached = {one.rank: one for one in self._attached}
+            attached = {link.rank: link for link in self._attached}
             if not any(self._all(lambda link: attached[link.rank].trains())):
                 self._let_go()
                 raise NoRanks
-        return super().discover()
+        return super().discover(until_s)
 
     def _let_go(self) -> None:
-        for one in self._attached:
-            self._worker.add_files(one.hearing.files)
-            one.let_go()
+        for link in self._attached:
+            self._worker.add_files(link.listener.files)
+            link.let_go()
         self._referee.close()
         self._pool.shutdown(wait=False)
 
     def _hosts(self) -> dict[int, tuple[str, int]]:
-        return {one.rank: (os.uname().nodename, one.rank) for one in self._links()}
+        return {link.rank: (os.uname().nodename, link.rank) for link in self._links()}
 
     def _links(self) -> list[Link]:
         links: list[Link] = list(self._attached)
         if self._own_rank is not None:
             links.append(LocalLink(self._own_rank, self._worker))
-        return sorted(links, key=lambda one: one.rank)
+        return sorted(links, key=lambda link: link.rank)
 
     def _kill_all(self) -> None:
         # Not the group alone: a rank may have a session of its own, and its parent must live
@@ -243,8 +245,8 @@ class SelfStarted(RankedWorker):
         self._worker.kill_all()
         self._wait_for_busy()
         self._worker.end()
-        for one in self._attached:
-            one.end()
+        for link in self._attached:
+            link.end()
         self._referee.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -252,28 +254,28 @@ class SelfStarted(RankedWorker):
         return False  # ranks start only with their script; there is no other port to try
 
     def _wait(self, world_size: int, end_s: float) -> None:
-        found: dict[int, AttachedLink] = {}
+        links: dict[int, AttachedLink] = {}
         awaited = {*range(world_size)} - {self._own_rank}
-        while found.keys() < awaited:
+        while links.keys() < awaited:
             try:
                 join, connection = self._referee.supervisors.get(timeout=0.2)
             except queue.Empty:
                 try:
                     self._worker.check()
                 except WorkerGone:
-                    for one in found.values():
-                        one.end()
+                    for link in links.values():
+                        link.end()
                     raise
                 if time.monotonic() > end_s:
-                    for one in found.values():
-                        one.end()
-                    raise _missing(world_size, sorted(awaited - found.keys())) from None
+                    for link in links.values():
+                        link.end()
+                    raise _missing(world_size, sorted(awaited - links.keys())) from None
                 continue
-            if join.rank not in awaited or join.rank in found:
+            if join.rank not in awaited or join.rank in links:
                 connection.close()
                 continue
-            found[join.rank] = AttachedLink(join.rank, channel_over(connection), self._worker)
-        self._attached = [found[number] for number in sorted(found)]
+            links[join.rank] = AttachedLink(join.rank, channel_over(connection), self._worker)
+        self._attached = [links[number] for number in sorted(links)]
 
 
 def _missing(world_size: int, ranks: list[int]) -> WorkerGone:

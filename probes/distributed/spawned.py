@@ -19,8 +19,9 @@ from typing import Any
 import msgspec
 import torch.multiprocessing
 
-from ..messages import Channel, ChannelClosedError, Spawning, WorkOrder, decode_to_worker
-from ..steered import steer
+from ..process.channel import Channel, ChannelClosedError
+from ..process.messages import Spawning, WorkOrder, decode_to_worker
+from ..worker.run_script import steer
 from .messages import dial_starter
 
 
@@ -29,7 +30,7 @@ class SteeredRank:
 
     Args:
         function: of the script, called with the rank and its arguments.
-        order: of the process that starts the ranks, as JSON, with the way to the referee.
+        order: of the process that starts the ranks, as JSON, with the way to the coordinator.
     """
 
     def __init__(self, function: Callable[..., Any], order: bytes) -> None:
@@ -57,15 +58,15 @@ class SteeredRank:
             os._exit(0)  # the supervisor is gone or has enough; no clean-up code of the script
 
 
-def steer_spawned(channel: Channel, found: Callable[[], bool]) -> Callable[[], bool]:
+def steer_spawned(channel: Channel, in_loop: Callable[[], bool]) -> Callable[[], bool]:
     """From now on, ranks that this process starts through torch.multiprocessing are steered.
 
     Processes that train nothing (they prepare data, say) are no ranks: the supervisor lets them
     end, and what this process starts after them may be the ranks.
 
     Args:
-        channel: to the supervisor, who is asked for the way to the referee.
-        found: whether this process is in its training loop already; then nothing is taken over.
+        channel: to the supervisor, who is asked for the way to the coordinator.
+        in_loop: whether this process is in its training loop already; then nothing is taken over.
 
     Returns:
         Whether it asked for no process at all, as a script does that counts GPUs where there is
@@ -80,7 +81,7 @@ def steer_spawned(channel: Channel, found: Callable[[], bool]) -> Callable[[], b
     def start_processes(fn: Any, args: Any = (), nprocs: int = 1, *more: Any, **named: Any) -> Any:
         nonlocal used, none
         none = none or nprocs < 1
-        if used or nprocs < 1 or found() or os.getpid() != pid:
+        if used or nprocs < 1 or in_loop() or os.getpid() != pid:
             return native(fn, args, nprocs, *more, **named)
         used = True
         channel.send(Spawning(world_size=nprocs))

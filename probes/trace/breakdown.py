@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...records import Breakdown
-from . import events as vocabulary
 from . import intervals
+from . import kineto_names as vocabulary
 from .columns import Trace
 from .devices import NameFlags
 from .intervals import IntervalSet
@@ -46,7 +46,7 @@ def mean(parts: list[Breakdown]) -> Breakdown:
     """The mean of breakdowns, part by part."""
     return Breakdown(
         **{
-            field: sum(getattr(one, field) for one in parts) / len(parts)
+            field: sum(getattr(part, field) for part in parts) / len(parts)
             for field in Breakdown.__struct_fields__
         }
     )

@@ -12,10 +12,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from . import events as vocabulary
+from . import kineto_names as vocabulary
 from .columns import Activities, Ranges
-from .event import Event
-from .lenient import lenient_args
+from .event import Event, lenient_args
 from .times import nanoseconds
 
 _MOST_INT64 = 2**63 - 1
@@ -81,14 +80,14 @@ class Builder:
     def add(self, events: Sequence[Event]) -> None:
         """Takes the events of a chunk."""
         gpu: list[Event] = []
-        found: dict[str, list[Event]] = {"launch": [], "operator": [], "annotation": []}
+        by_kind: dict[str, list[Event]] = {"launch": [], "operator": [], "annotation": []}
         place: dict[str, Callable[[Event], None]] = dict.fromkeys(vocabulary.GPU_KINDS, gpu.append)
         for categories, kind in (
             (vocabulary.LAUNCH_CATEGORIES, "launch"),
             (vocabulary.OPERATOR_CATEGORIES, "operator"),
             (vocabulary.ANNOTATION_CATEGORIES, "annotation"),
         ):
-            place.update(dict.fromkeys(categories, found[kind].append))
+            place.update(dict.fromkeys(categories, by_kind[kind].append))
         get = place.get
         complete = 0
         drop = self.unread.add
@@ -102,7 +101,7 @@ class Builder:
                     drop(event.cat)
         self.num_events += len(events)
         self.num_complete += complete
-        for kind, members in found.items():
+        for kind, members in by_kind.items():
             if members:
                 self._add_ranges(kind, members)
         if gpu:

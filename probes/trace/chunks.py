@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ...errors import UsageError
-from .mending import EVENT_KEYS
+from .kineto_names import EVENT_KEYS
 from .source import Source
 
 NEXT_EVENT = re.compile(rb',\s*(?=\{\s*"(?:' + EVENT_KEYS.encode() + rb')"\s*:)')

@@ -60,7 +60,7 @@ class Activities(Columns, frozen=True, kw_only=True):
     """Something that a GPU did: kernels, copies, sets.
 
     Attributes:
-        kind: `events.KERNEL`, `MEMCPY` or `MEMSET`.
+        kind: `kineto_names.KERNEL`, `MEMCPY` or `MEMSET`.
         device, stream: as in the trace; -1 if unknown.
         start_ns, end_ns: when.
         name: number in `Trace.names`.

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...records import Copies, LongestGap
-from . import events as vocabulary
 from . import intervals, occupancy
+from . import kineto_names as vocabulary
 from .columns import Activities, DeviceProperties
 from .gaps import Causes, Gaps, idle_time
 from .intervals import Floats, Ints
@@ -280,11 +280,11 @@ class _View:
         directions: dict[str, list[int]] = {}
         for name in np.unique(self.all.name[copies]).tolist():
             directions.setdefault(vocabulary.copy_direction(names[name]), []).append(name)
-        found = []
+        table = []
         for direction, members in sorted(directions.items()):
             rows = copies & np.isin(self.all.name, members)
             sizes = self.all.num_bytes[rows]
-            found.append(
+            table.append(
                 Copies(
                     direction=direction,
                     num_copies=int(rows.sum()),
@@ -292,4 +292,4 @@ class _View:
                     num_bytes=int(sizes.sum()) if (sizes >= 0).all() else None,
                 )
             )
-        return tuple(found)
+        return tuple(table)

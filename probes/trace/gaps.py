@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from ...records import Record
 from .columns import Activities, Ranges
-from .events import MEMCPY
 from .intervals import EMPTY, IntervalSet, Ints, complement, measure, merge, subtract, union
+from .kineto_names import MEMCPY
 from .steps import UNKNOWN
 
 LAUNCH_LATENCY_NS = 30_000
@@ -81,12 +81,12 @@ class HostCalls(msgspec.Struct, frozen=True, kw_only=True):
 
     def exclusive(self) -> Causes:
         """The sets without what those before them have."""
-        found: list[IntervalSet] = []
+        sets: list[IntervalSet] = []
         before = EMPTY
         for covered in (self.inputs, self.synchronize, self.launches, self.calls):
-            found.append(subtract(covered, before))
+            sets.append(subtract(covered, before))
             before = merge(before, covered)
-        return tuple(found)
+        return tuple(sets)
 
 
 class Gaps(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +148,7 @@ def idle_time(gaps: Gaps, host: Causes, *, waits: IntervalSet = EMPTY) -> Idle:
     rest_ns = gaps.end_ns - gaps.split_ns
     quick = rest_ns < LAUNCH_LATENCY_NS
     spent_ns = [measure(covered, *late) for covered in host]
-    inputs, synchronize, launches, calls = (_seconds(one) for one in spent_ns)
+    inputs, synchronize, launches, calls = (_seconds(nanoseconds) for nanoseconds in spent_ns)
     drained = _contains(waits, gaps.start_ns)
     host_s = _seconds(host_ns)
     return Idle(
@@ -181,13 +181,13 @@ def blocking_calls(activities: Activities, launches: Ranges) -> npt.NDArray[np.b
     order = np.lexsort((activities.end_ns[copies], activities.correlation[copies]))
     correlation = activities.correlation[copies][order]
     ends = activities.end_ns[copies][order]
-    found = np.zeros(len(launches), bool)
+    blocking = np.zeros(len(launches), bool)
     if len(correlation) == 0 or len(launches) == 0:
-        return found
+        return blocking
     last = np.searchsorted(correlation, launches.correlation, side="right") - 1  # a graph's copies
     index = np.maximum(last, 0)
-    found[:] = (correlation[index] == launches.correlation) & (launches.end_ns >= ends[index])
-    return found
+    blocking[:] = (correlation[index] == launches.correlation) & (launches.end_ns >= ends[index])
+    return blocking
 
 
 def _contains(covered: IntervalSet, times: Ints) -> npt.NDArray[np.bool_]:

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from ...records import Breakdown, KernelTime, OperatorTime
-from . import events as vocabulary
 from . import intervals, tables
+from . import kineto_names as vocabulary
 from .breakdown import breakdowns, mean
 from .columns import Ranges, Trace
 from .devices import Device, NameFlags
+from .event import whole_number
 from .gaps import HostCalls, blocking_calls
 from .intervals import IntervalSet
-from .lenient import whole_number
 from .reader import read_trace
 from .results import DeviceMetrics, StepMetrics, TraceMetrics, WindowSource
 from .steps import UNKNOWN, HostSteps, host_steps, launch_calls
@@ -210,7 +210,9 @@ class Analysis:
     def kernels_of(self, number: int) -> tuple[KernelTime, ...]:
         """The kernels of one GPU in the window by total time, the most expensive first."""
         start, end, _ = self.window()
-        return self._kernels(start, end, [one for one in self.devices if one.number == number])
+        return self._kernels(
+            start, end, [device for device in self.devices if device.number == number]
+        )
 
     def _breakdowns(self, windows: list[tuple[int, int]]) -> list[Breakdown]:
         return breakdowns(self.trace, self.flags, self.inputs, windows)
@@ -219,11 +221,11 @@ class Analysis:
         steps: HostSteps = self.steps
         windows = steps.windows
         parts = self._breakdowns(windows) if windows else []
-        found = []
+        metrics = []
         for index, (start, end) in enumerate(windows):
             gpu_end = int(steps.gpu_end_ns[index])
             host_end = int(steps.end_ns[index])
-            found.append(
+            metrics.append(
                 StepMetrics(
                     name=steps.names[index],
                     host_s=(host_end - int(steps.start_ns[index])) / 1e9,
@@ -236,7 +238,7 @@ class Analysis:
                     ),
                 )
             )
-        return tuple(found)
+        return tuple(metrics)
 
     def _operators(self, start: int, end: int) -> tuple[OperatorTime, ...]:
         ranges = self.trace.operators

@@ -76,9 +76,9 @@ def achieved_pct(kernels: Activities, device: DeviceProperties | None) -> Floats
     min(resident blocks, grid blocks / multiprocessors) x threads of a block / most threads of a
     multiprocessor: Kineto's formula, without its rounding.
     """
-    found = np.full(len(kernels), np.nan)
+    occupancy = np.full(len(kernels), np.nan)
     if device is None or why_unknown(device) is not None:
-        return found
+        return occupancy
     known = (kernels.num_blocks > 0) & (kernels.num_threads > 0) & (kernels.num_threads <= 1024)
     known &= (kernels.registers > 0) & (kernels.registers < 1024) & (kernels.shared_bytes >= 0)
     if known.any():
@@ -89,8 +89,8 @@ def achieved_pct(kernels: Activities, device: DeviceProperties | None) -> Floats
         waiting = kernels.num_blocks[known] / (device.num_sms or 1)
         share = np.minimum(blocks, waiting) * threads / (device.max_threads_per_sm or 1)
         # What ran had a place: a 0 says that the trace's limits of the device are wrong.
-        found[known] = np.where(share > 0, 100.0 * np.minimum(share, 1.0), np.nan)
-    return found
+        occupancy[known] = np.where(share > 0, 100.0 * np.minimum(share, 1.0), np.nan)
+    return occupancy
 
 
 def corrected_pct(kernels: Activities, device: DeviceProperties | None) -> Floats:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ...records import Collectives, RankTimes
-from . import events as vocabulary
+from . import kineto_names as vocabulary
 from .metrics import Analysis
 from .steps import UNKNOWN
 
@@ -44,7 +44,7 @@ def collectives_of(analysis: Analysis) -> dict[Key, int]:
     rows = np.flatnonzero((gpu.kind == vocabulary.KERNEL) & analysis.flags.communication[gpu.name])
     rows = rows[np.lexsort((gpu.start_ns[rows], gpu.device[rows]))]
     counts: Counter[tuple[str, str]] = Counter()
-    found: dict[Key, int] = {}
+    collectives: dict[Key, int] = {}
     for row in rows.tolist():
         step = ""
         if len(steps):
@@ -54,9 +54,9 @@ def collectives_of(analysis: Analysis) -> dict[Key, int]:
                 continue
             step = steps.names[index]
         name = analysis.trace.names[gpu.name[row]].partition("(")[0]
-        found[step, name, counts[step, name]] = int(gpu.end_ns[row] - gpu.start_ns[row])
+        collectives[step, name, counts[step, name]] = int(gpu.end_ns[row] - gpu.start_ns[row])
         counts[step, name] += 1
-    return found
+    return collectives
 
 
 def compare(
@@ -101,13 +101,13 @@ def compare(
         ranks=tuple(
             RankTimes(
                 rank=rank,
-                communication_s=(one["transfer"] + one["wait"]) / 1e9,
-                transfer_s=one["transfer"] / 1e9,
-                wait_s=one["wait"] / 1e9,
-                caused_s=one["caused"] / 1e9,
+                communication_s=(parts["transfer"] + parts["wait"]) / 1e9,
+                transfer_s=parts["transfer"] / 1e9,
+                wait_s=parts["wait"] / 1e9,
+                caused_s=parts["caused"] / 1e9,
                 num_last=last[rank],
             )
-            for rank, one in sorted(times.items())
+            for rank, parts in sorted(times.items())
         ),
         world_size=world_size,
         num_matched=len(common),
@@ -121,4 +121,4 @@ def _common(ranks: Mapping[int, Mapping[Key, int]]) -> list[Key]:
     """Collectives that all ranks have, of steps and kernels that all have equally often."""
     counts = [Counter((step, name) for step, name, _ in own) for own in ranks.values()]
     first = next(iter(ranks.values()))
-    return [key for key in first if len({one[key[0], key[1]] for one in counts}) == 1]
+    return [key for key in first if len({count[key[0], key[1]] for count in counts}) == 1]

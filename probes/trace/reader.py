@@ -18,10 +18,9 @@ from ...errors import UsageError
 from .builder import Builder
 from .chunks import MOST_UNBROKEN, Chunks
 from .columns import DeviceProperties, Losses, Trace
-from .event import Event
-from .events import is_unread_device
-from .lenient import lenient_event, whole_number
-from .recovery import find_events
+from .damaged import find_events
+from .event import Event, lenient_event, whole_number
+from .kineto_names import is_unread_device
 
 _MOST_METADATA = 16 << 20
 _EVENTS = msgspec.json.Decoder(list[Event])
@@ -59,15 +58,15 @@ class _Reader:
 
     def _difficult(self, chunk: bytes) -> list[Event]:
         final = self.chunks.final or len(chunk) > MOST_UNBROKEN
-        found = find_events(chunk, final=final)
-        if self.first_damage is None and found.num_lost + found.num_mended:
+        events = find_events(chunk, final=final)
+        if self.first_damage is None and events.num_lost + events.num_mended:
             self.first_damage = self.chunks.offset
-        self.num_lost += found.num_lost
-        self.num_mended += found.num_mended
-        if found.footer is not None:
-            self.chunks.close(found.footer)
-        self.chunks.push_back(found.left)
-        return [_decode(text) for text in found.events]
+        self.num_lost += events.num_lost
+        self.num_mended += events.num_mended
+        if events.footer is not None:
+            self.chunks.close(events.footer)
+        self.chunks.push_back(events.left)
+        return [_decode(text) for text in events.events]
 
     def _trace(self) -> Trace:
         chunks, builder = self.chunks, self.builder
@@ -115,27 +114,27 @@ def _metadata(text: bytes) -> dict[str, Any]:
     body = body.strip().removeprefix("{").strip(", \t\r\n")
     body = body.removesuffix("}") if body.count("{") < body.count("}") else body
     try:
-        found = _METADATA.decode("{" + body + "}")
+        metadata = _METADATA.decode("{" + body + "}")
     except (ValueError, RecursionError):
         return _salvage(body)
-    return found if isinstance(found, dict) else {}
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def _salvage(body: str) -> dict[str, Any]:
     """The keys that metrics need, out of text that is no valid JSON as a whole."""
-    found = {}
+    fields = {}
     keys = "deviceProperties|computeProperties|distributedInfo|baseTimeNanoseconds"
     for match in re.finditer(rf'"({keys})"\s*:\s*', body):
         try:
-            found[match.group(1)] = _METADATA.raw_decode(body, match.end())[0]
+            fields[match.group(1)] = _METADATA.raw_decode(body, match.end())[0]
         except (ValueError, RecursionError):
             continue
-    return found
+    return fields
 
 
 def _devices(metadata: dict[str, Any]) -> dict[int, DeviceProperties]:
     listed = metadata.get("deviceProperties") or metadata.get("computeProperties")
-    found = {}
+    devices = {}
     for entry in listed if isinstance(listed, list) else []:
         number = whole_number(entry.get("id")) if isinstance(entry, dict) else None
         if number is None:
@@ -143,7 +142,7 @@ def _devices(metadata: dict[str, Any]) -> dict[int, DeviceProperties]:
         major = _first(entry, "computeMajor", "major")
         minor = _first(entry, "computeMinor", "minor")
         name = entry.get("name")
-        found[number] = DeviceProperties(
+        devices[number] = DeviceProperties(
             name=name.encode("utf-8", "replace").decode() if isinstance(name, str) else "",
             compute_capability=None if major is None or minor is None else (major, minor),
             num_sms=_first(entry, "numSms", "multiProcessorCount") or None,
@@ -156,7 +155,7 @@ def _devices(metadata: dict[str, Any]) -> dict[int, DeviceProperties]:
             ),
             warp_size=_first(entry, "warpSize"),
         )
-    return found
+    return devices
 
 
 def _first(entry: dict[str, Any], *keys: str) -> int | None:
@@ -169,7 +168,7 @@ def _first(entry: dict[str, Any], *keys: str) -> int | None:
 
 
 def _distributed(metadata: dict[str, Any]) -> dict[str, object]:
-    found = metadata.get("distributedInfo")
-    if not isinstance(found, dict):
+    info = metadata.get("distributedInfo")
+    if not isinstance(info, dict):
         return {}
-    return {key: found[key] for key in ("backend", "rank", "world_size") if key in found}
+    return {key: info[key] for key in ("backend", "rank", "world_size") if key in info}

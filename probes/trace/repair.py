@@ -18,8 +18,7 @@ import msgspec
 
 from ...errors import UsageError
 from .chunks import MOST_UNBROKEN, Chunks
-from .mending import is_valid, mend
-from .recovery import Found, find_events
+from .damaged import ReadableEvents, find_events, is_valid, mend
 
 _KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _BETWEEN = b",\n  "
@@ -75,20 +74,20 @@ def _copy(chunks: Chunks, target: IO[bytes] | gzip.GzipFile | None) -> int | Non
         target.write(_header(chunks))
     for chunk in chunks:
         if is_valid(b"[" + chunk + b"]"):
-            found = Found(events=[chunk] if chunk.strip() else [])
+            readable = ReadableEvents(events=[chunk] if chunk.strip() else [])
             listed = True
         else:
-            found = find_events(chunk, final=chunks.final or len(chunk) > MOST_UNBROKEN)
-            listed = _is_list(chunk, found)
-        if found.footer is not None:
-            chunks.close(found.footer)
-        chunks.push_back(found.left)
-        changed += found.num_mended + found.num_lost
+            readable = find_events(chunk, final=chunks.final or len(chunk) > MOST_UNBROKEN)
+            listed = _is_list(chunk, readable)
+        if readable.footer is not None:
+            chunks.close(readable.footer)
+        chunks.push_back(readable.left)
+        changed += readable.num_mended + readable.num_lost
         clean = clean and listed and not changed
         if target is None and not clean:
             return changed
-        if target is not None and found.events:
-            target.write(separator + _BETWEEN.join(found.events))
+        if target is not None and readable.events:
+            target.write(separator + _BETWEEN.join(readable.events))
             separator = _BETWEEN
     header, footer = _header(chunks), _footer(chunks)
     lost = changed or chunks.source.damage or chunks.footer is None
@@ -102,12 +101,12 @@ def _copy(chunks: Chunks, target: IO[bytes] | gzip.GzipFile | None) -> int | Non
     return None if clean else changed
 
 
-def _is_list(chunk: bytes, found: Found) -> bool:
+def _is_list(chunk: bytes, readable: ReadableEvents) -> bool:
     """Whether nothing but single commas is between the events of a chunk."""
-    if found.footer is not None:
-        body = chunk[: len(chunk) - len(found.footer)].removesuffix(b"]")
+    if readable.footer is not None:
+        body = chunk[: len(chunk) - len(readable.footer)].removesuffix(b"]")
     else:
-        body = chunk[: len(chunk) - len(found.left)].rstrip().removesuffix(b",")
+        body = chunk[: len(chunk) - len(readable.left)].rstrip().removesuffix(b",")
     return is_valid(b"[" + body + b"]")
 
 

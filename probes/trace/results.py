@@ -9,15 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from ...records import (
-    Breakdown,
-    CallTime,
-    Copies,
-    KernelTime,
-    LongestGap,
-    OperatorTime,
-    Record,
-)
+from ...records import Breakdown, CallTime, Copies, KernelTime, LongestGap, OperatorTime, Record
 from .columns import Losses
 from .gaps import Idle
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from . import events as vocabulary
+from . import kineto_names as vocabulary
 from .columns import Activities, Ranges, Trace
 from .intervals import Ints
 
@@ -42,15 +42,15 @@ class HostSteps(msgspec.Struct, frozen=True, kw_only=True):
 
         A step begins where the one before ended and ends when its GPU work has ended.
         """
-        found: list[tuple[int, int]] = []
+        bounds: list[tuple[int, int]] = []
         reach = 0
         for start, end, gpu_end in zip(
             self.start_ns.tolist(), self.end_ns.tolist(), self.gpu_end_ns.tolist(), strict=True
         ):
-            begin = max(start, reach) if found else start
+            begin = max(start, reach) if bounds else start
             reach = max(begin, end, gpu_end)
-            found.append((begin, reach))
-        return found
+            bounds.append((begin, reach))
+        return bounds
 
     @property
     def pace_ns(self) -> tuple[float, str]:

@@ -105,23 +105,23 @@ def profile_of(
 
 def shares(devices: Sequence[DeviceMetrics]) -> tuple[DeviceShare, ...]:
     """How long each of several GPUs worked in the window; nothing of a single one."""
-    known = [one for one in devices if one.busy_pct is not None]
+    known = [device for device in devices if device.busy_pct is not None]
     if len(known) < 2:
         return ()
     return tuple(
         DeviceShare(
-            device=one.device,
-            busy_pct=one.busy_pct or 0.0,
-            idle_pct=100.0 - (one.busy_pct or 0.0),
-            dependency_pct=None if (idle := _idle(one)) is None else idle.dependency_pct,
+            device=device.device,
+            busy_pct=device.busy_pct or 0.0,
+            idle_pct=100.0 - (device.busy_pct or 0.0),
+            dependency_pct=None if (idle := _idle(device)) is None else idle.dependency_pct,
         )
-        for one in known
+        for device in known
     )
 
 
 def busiest(devices: Sequence[DeviceMetrics]) -> DeviceMetrics | None:
     """The GPU that was busy the longest, the first of equals."""
-    return max(devices, key=lambda one: (one.busy_pct or 0.0, -one.device), default=None)
+    return max(devices, key=lambda device: (device.busy_pct or 0.0, -device.device), default=None)
 
 
 def _no_calls(metrics: TraceMetrics) -> str:

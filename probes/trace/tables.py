@@ -28,9 +28,9 @@ def self_times(ranges: Ranges) -> Ints:
     outer = parents[nested]
     remaining = ends - starts
     np.subtract.at(remaining, outer, np.minimum(ends[nested], ends[outer]) - starts[nested])
-    found = np.empty(len(order), np.int64)
-    found[order] = np.maximum(remaining, 0)
-    return found
+    times = np.empty(len(order), np.int64)
+    times[order] = np.maximum(remaining, 0)
+    return times
 
 
 def _parents(starts: Ints, ends: Ints, threads: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
@@ -46,7 +46,7 @@ def _parents(starts: Ints, ends: Ints, threads: npt.NDArray[np.int32]) -> npt.ND
     row = 0
     for block in range(0, len(starts), _BLOCK):
         rows = slice(block, block + _BLOCK)
-        found: list[int] = []
+        indices: list[int] = []
         for thread, start, end in zip(
             threads[rows].tolist(), starts[rows].tolist(), ends[rows].tolist(), strict=True
         ):
@@ -57,11 +57,11 @@ def _parents(starts: Ints, ends: Ints, threads: npt.NDArray[np.int32]) -> npt.ND
             while open_ends and open_ends[-1] <= start:
                 open_ends.pop()
                 open_rows.pop()
-            found.append(open_rows[-1] if open_rows else -1)
+            indices.append(open_rows[-1] if open_rows else -1)
             open_ends.append(end)
             open_rows.append(row)
             row += 1
-        parents[rows] = found
+        parents[rows] = indices
     return parents
 
 
@@ -100,12 +100,12 @@ def call_table(
     starts, ends = clip_any(calls.start_ns[inside], calls.end_ns[inside], start_ns, end_ns)
     total = np.zeros(len(names), np.int64)
     np.add.at(total, name, ends - starts)
-    found = []
+    rows = []
     for row in np.flatnonzero(total > LONG_CALLS * window).tolist():
         own = name == row
         share = length(union(starts[own], ends[own])) / window
         if share > LONG_CALLS:
-            found.append(
+            rows.append(
                 CallTime(
                     name=names[row],
                     num_calls=int(own.sum()),
@@ -113,7 +113,7 @@ def call_table(
                     longest_s=int((ends - starts)[own].max()) / 1e9,
                 )
             )
-    return tuple(sorted(found, key=lambda call: (-call.share_pct, call.name)))
+    return tuple(sorted(rows, key=lambda call: (-call.share_pct, call.name)))
 
 
 def kernel_table(

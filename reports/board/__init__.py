@@ -1,4 +1,7 @@
-"""The tab in TensorBoard: pages and fragments of HTML, escaped by jinja2."""
+"""The tab in TensorBoard: pages and fragments of HTML, escaped by jinja2.
+
+May import the model, `words/`, and `html/`, whose charts and templates it shows.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from .pages import (
     line,
     page,
     show_devices,
+    show_problem,
     show_run,
     show_traces,
 )
@@ -20,6 +24,7 @@ __all__ = [
     "line",
     "page",
     "show_devices",
+    "show_problem",
     "show_run",
     "show_traces",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -12,13 +12,11 @@ from ...records.board import Entry, Shown
 from ...units import format_bytes
 from ..chart import Chart
 from ..html import ASSETS
-from ..report import ComparisonReport, Report
-from ..sections import not_compared
-from ..sizes import size_rows
-from ..wording import clean
-from .compare import compare_page
-from .summary import Measured, summary
-from .traces import trace_line, trace_page
+from ..report import ComparisonReport, Report, Table
+from ..tab import ComparePage, TracePage
+from ..words.compared import not_compared
+from ..words.traces import trace_line
+from ..words.wording import clean
 
 if TYPE_CHECKING:
     import jinja2
@@ -30,9 +28,9 @@ OWN_SCRIPTS = ("index.js", "board.js", "board.css")
 @functools.cache
 def assets() -> Mapping[str, Path]:
     """Files that the page may ask for, by the name that it asks with."""
-    found = {name: HERE / "assets" / name for name in OWN_SCRIPTS}
-    shared = (one for one in ASSETS.rglob("*") if one.is_file())
-    return {**{one.relative_to(ASSETS).as_posix(): one for one in shared}, **found}
+    own = {name: HERE / "assets" / name for name in OWN_SCRIPTS}
+    shared = (path for path in ASSETS.rglob("*") if path.is_file())
+    return {**{path.relative_to(ASSETS).as_posix(): path for path in shared}, **own}
 
 
 def page() -> str:
@@ -47,29 +45,21 @@ def line(shown: Shown) -> str:
     return trace_line(shown.analysis) if shown.analysis is not None else clean(shown.problem)
 
 
-def show_run(shown: Shown, report: Report, *, viewer: bool) -> str:
+def show_run(entry: Entry, report: Report, summary: Table | None, *, viewer: bool) -> str:
     """A run.
 
     Args:
         report: made from its record.
+        summary: metrics by batch size; `None` where nothing is known.
         viewer: whether traces can be opened here.
     """
-    assert shown.record is not None
-    assert shown.advice is not None
-    device = shown.record.device
-    title = "GPU summary" if device is None or device.kind != "cpu" else "CPU summary"
-    measured = [
-        Measured(name=str(row.batch_size), profile=row.profile, counters=row.counters)
-        for row in size_rows(shown.record, shown.advice)
-        if row.profile is not None or row.counters is not None
-    ]
     return _render(
         "board_run.html.jinja",
         _charts_of(report),
         report=report,
         not_compared=not_compared(report.advice),
-        summary=summary(measured, f"{title}, by batch size"),
-        traces=_traces(shown.entry),
+        summary=summary,
+        traces=_traces(entry),
         viewer=viewer,
     )
 
@@ -87,20 +77,22 @@ def show_devices(report: Report) -> str:
     )
 
 
-def show_traces(shown: Shown, *, viewer: bool) -> str:
-    """Traces without a run, or why an entry cannot be shown."""
-    if shown.analysis is None:
-        return _render("problem.html.jinja", {}, name=shown.entry.name, problem=shown.problem)
-    found = trace_page(shown.analysis)
-    charts = {f"t-{one.key}": one for one in found.charts}
+def show_traces(entry: Entry, page: TracePage, *, viewer: bool) -> str:
+    """Traces without a run."""
+    charts = {f"t-{chart.key}": chart for chart in page.charts}
     return _render(
         "traces.html.jinja",
         charts,
-        page=found,
-        name=shown.entry.name,
-        traces=_traces(shown.entry),
+        page=page,
+        name=entry.name,
+        traces=_traces(entry),
         viewer=viewer,
     )
+
+
+def show_problem(entry: Entry, problem: str) -> str:
+    """Why an entry cannot be shown."""
+    return _render("problem.html.jinja", {}, name=entry.name, problem=problem)
 
 
 def compare_two(report: ComparisonReport) -> str:
@@ -112,36 +104,25 @@ def compare_two(report: ComparisonReport) -> str:
     )
 
 
-def compare_many(shown: Sequence[Shown]) -> str:
+def compare_many(page: ComparePage) -> str:
     """Several runs side by side; what could not be read is named."""
-    runs = [
-        (one.entry.name, one.record, one.advice)
-        for one in shown
-        if one.record is not None and one.advice is not None
-    ]
-    unread = [
-        f"{one.entry.name} is left out: {one.problem or 'these are traces, not a run'}"
-        for one in shown
-        if one.record is None
-    ]
-    found = compare_page(runs)
-    charts = {f"x-{one.key}": one for one in found.charts}
+    charts = {f"x-{chart.key}": chart for chart in page.charts}
     return _render(
         "compare.html.jinja",
         charts,
-        page=found,
-        unread=unread,
+        page=page,
+        unread=page.unread,
     )
 
 
 def _traces(entry: Entry) -> list[dict[str, str]]:
     return [
         {
-            "path": one.path,
-            "size": format_bytes(one.num_bytes),
-            "address": f"trace/{entry.key}/{one.key}/{quote(Path(one.path).name, safe='')}",
+            "path": trace.path,
+            "size": format_bytes(trace.num_bytes),
+            "address": f"trace/{entry.key}/{trace.key}/{quote(Path(trace.path).name, safe='')}",
         }
-        for one in entry.traces
+        for trace in entry.traces
     ]
 
 

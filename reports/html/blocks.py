@@ -19,10 +19,10 @@ SMALLEST = 3
 def picture(tail: TailSection) -> tuple[int, list[Shape]]:
     """Height of the picture and its shapes; blocks are as wide as they hold samples."""
     unit = _unit(tail.ranks, tail.batch_size)
-    found: list[Shape] = []
+    shapes: list[Shape] = []
     for number, rank in enumerate(tail.ranks):
-        found += _row(rank, number * ROW + GAP // 2, unit, tail.batch_size)
-    return len(tail.ranks) * ROW + GAP, found
+        shapes += _row(rank, number * ROW + GAP // 2, unit, tail.batch_size)
+    return len(tail.ranks) * ROW + GAP, shapes
 
 
 def _unit(ranks: Sequence[RankBlocks], batch_size: int) -> float:
@@ -30,9 +30,9 @@ def _unit(ranks: Sequence[RankBlocks], batch_size: int) -> float:
     widest = 1
     middles = 0
     for rank in ranks:
-        drawn = sum(1 for one in rank.blocks if one.count == 1)
+        drawn = sum(1 for block in rank.blocks if block.count == 1)
         widest = max(widest, drawn)
-        middles = max(middles, sum(1 for one in rank.blocks if one.count > 1))
+        middles = max(middles, sum(1 for block in rank.blocks if block.count > 1))
     room = WIDTH - LEFT - 4 - middles * MIDDLE
     return min(120.0, room / widest) / max(1, batch_size)
 
@@ -43,10 +43,10 @@ def _row(rank: RankBlocks, y: int, unit: float, batch_size: int) -> list[Shape]:
         attributes={"class": "dim", "x": "0", "y": f"{y + 19}"},
         text=f"rank {rank.rank}",
     )
-    found, x = [label], float(LEFT)
+    shapes, x = [label], float(LEFT)
     for block in rank.blocks:
         width = MIDDLE if block.count > 1 else max(SMALLEST, unit * (block.samples or batch_size))
-        found.append(
+        shapes.append(
             Shape(
                 tag="rect",
                 attributes={
@@ -58,11 +58,11 @@ def _row(rank: RankBlocks, y: int, unit: float, batch_size: int) -> list[Shape]:
         )  # fmt: skip
         short, text = _short(block), "block-text" if block.kind in ("full", "short") else "dim"
         if len(short) * CHARACTER + 4 < width:
-            found.append(_label(x + width / 2, y, short, text, "middle"))
+            shapes.append(_label(x + width / 2, y, short, text, "middle"))
         elif block is rank.blocks[-1]:
-            found.append(_label(x + width + 4, y, short, "dim", "start"))
+            shapes.append(_label(x + width + 4, y, short, "dim", "start"))
         x += width
-    return found
+    return shapes
 
 
 def _label(x: float, y: int, text: str, css: str, anchor: str) -> Shape:

@@ -54,7 +54,7 @@ class Frame:
 
 def sums(chart: Chart) -> list[float]:
     """The height of each stacked bar."""
-    return [sum(one.values[at] or 0.0 for one in chart.series) for at in range(len(chart.x))]
+    return [sum(line.values[at] or 0.0 for line in chart.series) for at in range(len(chart.x))]
 
 
 def bar_width(frame: Frame) -> float:
@@ -83,5 +83,7 @@ def shape(
     tag: str, css: str, *, text: str = "", title: str = "", **attributes: float | str
 ) -> Shape:
     """A shape; numbers among its attributes are pixels."""
-    shown = {key: one if isinstance(one, str) else number(one) for key, one in attributes.items()}
+    shown = {
+        key: value if isinstance(value, str) else number(value) for key, value in attributes.items()
+    }
     return Shape(tag=tag, attributes={"class": css, **shown}, text=text, title=title)

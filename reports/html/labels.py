@@ -1,6 +1,6 @@
 """Where the names on a chart stand: across no line, on no other name, off the curves if they can.
 
-`assets/charts.js` places the names of live charts by the same rules.
+`assets/chart_marks.js` places the names of live charts by the same rules.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ class Labels:
 
 def pieces(points: Sequence[tuple[float, float]]) -> list[Box]:
     """A line through points as boxes."""
-    found = []
+    boxes = []
     for (x, y), (to_x, to_y) in pairwise(points):
         steps = max(1, round(max(abs(to_x - x), abs(to_y - y)) / PIECE))
         for step in range(steps + 1):
             at_x, at_y = x + (to_x - x) * step / steps, y + (to_y - y) * step / steps
-            found.append(Box(at_x - 1, at_y - 1, at_x + 1, at_y + 1))
-    return found
+            boxes.append(Box(at_x - 1, at_y - 1, at_x + 1, at_y + 1))
+    return boxes

@@ -27,24 +27,24 @@ ROW = 13
 
 def marks_of(frame: Frame) -> list[Shape]:
     """Lines across the chart; the recommended bar is framed."""
-    found: list[Shape] = []
+    parts: list[Shape] = []
     base = HEIGHT - BOTTOM
     for mark in _named(frame.chart):
         if mark.axis == "y":
             y = frame.y(mark.value)
-            found.append(path(f"mark {mark.kind}", [(LEFT, y), (WIDTH - RIGHT, y)]))
+            parts.append(path(f"mark {mark.kind}", [(LEFT, y), (WIDTH - RIGHT, y)]))
         elif frame.chart.stacked:
             left, right, top = _bar(frame, mark.value)
             corners = [(left, base), (left, top), (right, top), (right, base)]
-            found.append(path(f"mark {mark.kind} frame", corners))
+            parts.append(path(f"mark {mark.kind} frame", corners))
         else:
             x = frame.x(mark.value)
-            found.append(path(f"mark {mark.kind}", [(x, TOP), (x, base)]))
-    return found
+            parts.append(path(f"mark {mark.kind}", [(x, TOP), (x, base)]))
+    return parts
 
 
 def _named(chart: Chart) -> list[Mark]:
-    return [one for one in chart.marks if one.kind != "phase"]
+    return [mark for mark in chart.marks if mark.kind != "phase"]
 
 
 def _bar(frame: Frame, value: float) -> tuple[float, float, float]:
@@ -59,18 +59,20 @@ def names_of(frame: Frame) -> list[Shape]:
     """The names of bands and marks: first of what lies across, then of the recommended size."""
     chart, base = frame.chart, HEIGHT - BOTTOM
     marks = _named(chart)
-    upright = [] if chart.stacked else [frame.x(one.value) for one in marks if one.axis == "x"]
+    upright = [] if chart.stacked else [frame.x(mark.value) for mark in marks if mark.axis == "x"]
     lines = [Box(x - 1, TOP, x + 1, base) for x in upright]
-    flat = [frame.y(one.value) for one in marks if one.axis == "y"]
+    flat = [frame.y(mark.value) for mark in marks if mark.axis == "y"]
     lines += [Box(LEFT, y - 1, WIDTH - RIGHT, y + 1) for y in flat]
-    lines += [Box(LEFT, frame.y(one.high), WIDTH - RIGHT, frame.y(one.low)) for one in chart.bands]
-    curves = [piece for one in chart.series for piece in pieces(frame.places(one))]
+    lines += [
+        Box(LEFT, frame.y(band.high), WIDTH - RIGHT, frame.y(band.low)) for band in chart.bands
+    ]
+    curves = [piece for line in chart.series for piece in pieces(frame.places(line))]
     labels = Labels(Box(LEFT, 0, WIDTH - RIGHT + 2, base), lines, curves)
-    found = []
+    names = []
     for band in chart.bands:
         tops = [frame.y(band.high) - 4, frame.y(band.low) + ROW]
-        found.append(_put(labels, band.label, "recommended", _along(upright, tops)))
-    for mark in sorted(marks, key=lambda one: (one.axis != "y", one.kind != "recommended")):
+        names.append(_put(labels, band.label, "recommended", _along(upright, tops)))
+    for mark in sorted(marks, key=lambda mark: (mark.axis != "y", mark.kind != "recommended")):
         if mark.axis == "y":
             tops = [frame.y(mark.value) + ROW, frame.y(mark.value) - 4]
             places = _along(upright, tops)
@@ -79,8 +81,8 @@ def names_of(frame: Frame) -> list[Shape]:
             places = [Place((left + right) / 2, top - 4, "middle")]
         else:
             places = _beside(frame.x(mark.value), upright, mark)
-        found.append(_put(labels, mark.label, mark.kind, places))
-    return found
+        names.append(_put(labels, mark.label, mark.kind, places))
+    return names
 
 
 def _put(labels: Labels, text: str, css: str, places: Sequence[Place]) -> Shape:
@@ -108,7 +110,7 @@ def _beside(x: float, upright: Sequence[float], mark: Mark) -> list[Place]:
     inside.sort(key=lambda y: abs(y - start))
     return [
         Place(line + 5 * way, y, anchor)
-        for line in (x, *(one for one in upright if one != x))
+        for line in (x, *(other for other in upright if other != x))
         for y in inside
         for way, anchor in ((1, "start"), (-1, "end"))
     ]

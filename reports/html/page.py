@@ -17,8 +17,8 @@ import msgspec
 
 from ..chart import Chart
 from ..report import ComparisonReport, DeviceSection, Report
-from ..sections import not_compared
-from . import ASSETS, asset
+from ..words.compared import not_compared
+from . import ASSETS, SCRIPTS, asset
 from .blocks import WIDTH as BLOCKS_WIDTH
 from .blocks import picture
 from .frame import HEIGHT, WIDTH
@@ -42,7 +42,7 @@ def render(report: Report | ComparisonReport) -> str:
     """The whole file, for one run or for two side by side."""
     charts = charts_of(report)
     style = asset("uplot/uPlot.min.css") + "\n" + asset("report.css")
-    script = f"{asset('uplot/uPlot.iife.min.js')}\n{asset('charts.js')}\n{START}"
+    script = "\n".join((*map(asset, SCRIPTS), START))
     name = "run.html.jinja" if isinstance(report, Report) else "comparison.html.jinja"
     return (
         environment()
@@ -75,18 +75,18 @@ def _hash(text: str) -> str:
 def charts_of(report: Report | ComparisonReport) -> dict[str, Chart]:
     """Every chart of the page by the name that its figure carries."""
     if isinstance(report, ComparisonReport):
-        return {f"c-{one.key}": one for one in report.charts}
-    found = {f"all-{one.key}": one for one in report.overview}
+        return {f"c-{chart.key}": chart for chart in report.charts}
+    charts = {f"all-{chart.key}": chart for chart in report.overview}
     for number, device in enumerate(report.devices):
         for chart in (*own_charts(report, device), *device.timelines):
-            found[f"{number}-{chart.key}"] = chart
-    return found
+            charts[f"{number}-{chart.key}"] = chart
+    return charts
 
 
 def own_charts(report: Report, device: DeviceSection) -> list[Chart]:
     """The charts of a device that say more than those of all devices together."""
     shared = {"energy"} if len(report.devices) > 1 else set()
-    return [one for one in device.charts if one.key not in shared]
+    return [chart for chart in device.charts if chart.key not in shared]
 
 
 def chart_data(charts: dict[str, Chart]) -> str:
@@ -102,10 +102,10 @@ def _slim(chart: Chart) -> dict[str, Any]:
     if chart.x_ticks == chart.x:
         del fields["x_ticks"]
     fields["series"] = [
-        {key: one for key, one in series.items() if one and key != "key"}
+        {key: value for key, value in series.items() if value and key != "key"}
         for series in fields["series"]
     ]
-    return {key: one for key, one in fields.items() if one and key not in UNUSED}
+    return {key: value for key, value in fields.items() if value and key not in UNUSED}
 
 
 def environment(*first: Path) -> jinja2.Environment:
@@ -115,7 +115,7 @@ def environment(*first: Path) -> jinja2.Environment:
         first: folders in which a template is looked for before; a `base.html.jinja` there takes the
             place of the file's.
     """
-    found = jinja2.Environment(
+    templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader([*first, ASSETS.parent / "templates"]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -132,5 +132,5 @@ def environment(*first: Path) -> jinja2.Environment:
         "blocks_width": BLOCKS_WIDTH,
         "zip": zip,
     }
-    found.globals.update(helpers)
-    return found
+    templates.globals.update(helpers)
+    return templates

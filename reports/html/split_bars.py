@@ -15,41 +15,41 @@ TITLE, ROW, BAR, GAP = 24, 30, 24, 12
 
 def bars(section: SplitSection) -> tuple[int, list[Shape]]:
     """Height of the picture and its shapes; all groups on one scale of time."""
-    names = [one.device for group in section.groups for one in group.bars]
+    names = [bar.device for group in section.groups for bar in group.bars]
     left = 12 + CHARACTER * min(LONGEST_NAME, max(map(len, names), default=0))
     longest = max((group.step_s for group in section.groups), default=0.0)
     scale = (WIDTH - left - 4) / longest if longest > 0 else 0.0
-    found: list[Shape] = []
+    shapes: list[Shape] = []
     y = 0
     for group in section.groups:
         text = f"{group.title}: {format_seconds(group.step_s)} a step (estimate)"
-        found.append(_text(0, y + 16, text, "head"))
+        shapes.append(_text(0, y + 16, text, "head"))
         y += TITLE
-        for one in group.bars:
-            found += _row(one, group, y, left, scale)
+        for bar in group.bars:
+            shapes += _row(bar, group, y, left, scale)
             y += ROW
         y += GAP
-    return y, found
+    return y, shapes
 
 
-def _row(one: SplitBar, group: SplitGroup, y: int, left: float, scale: float) -> list[Shape]:
-    works, waits = scale * one.step_s, scale * (group.step_s - one.step_s)
-    said = f"{one.batch_size}: {format_seconds(one.step_s)}"
-    name = one.device if len(one.device) <= LONGEST_NAME else one.device[: LONGEST_NAME - 3] + "..."
-    found = [_text(0, y + 16, name, "dim")]
-    found.append(
-        _rect("full", left, y, works, f"{one.device}: {one.batch_size} samples, predicted "
-              f"{format_seconds(one.step_s)}")
+def _row(bar: SplitBar, group: SplitGroup, y: int, left: float, scale: float) -> list[Shape]:
+    works, waits = scale * bar.step_s, scale * (group.step_s - bar.step_s)
+    said = f"{bar.batch_size}: {format_seconds(bar.step_s)}"
+    name = bar.device if len(bar.device) <= LONGEST_NAME else bar.device[: LONGEST_NAME - 3] + "..."
+    shapes = [_text(0, y + 16, name, "dim")]
+    shapes.append(
+        _rect("full", left, y, works, f"{bar.device}: {bar.batch_size} samples, predicted "
+              f"{format_seconds(bar.step_s)}")
     )  # fmt: skip
     if waits >= 1:
-        rest = format_seconds(group.step_s - one.step_s)
-        found.append(_rect("empty", left + works, y, waits, f"{one.device} waits for {rest}"))
+        rest = format_seconds(group.step_s - bar.step_s)
+        shapes.append(_rect("empty", left + works, y, waits, f"{bar.device} waits for {rest}"))
     need = len(said) * CHARACTER + 8
     if works >= need:
-        found.append(_text(left + works / 2, y + 16, said, "block-text middle"))
+        shapes.append(_text(left + works / 2, y + 16, said, "block-text middle"))
     elif waits >= need:
-        found.append(_text(left + works + 5, y + 16, said, "dim"))
-    return found
+        shapes.append(_text(left + works + 5, y + 16, said, "dim"))
+    return shapes
 
 
 def _rect(css: str, x: float, y: float, width: float, title: str) -> Shape:

@@ -38,30 +38,30 @@ def shapes(chart: Chart, *, titles: bool = True) -> list[Shape]:
         titles: whether points and bars have tooltips.
     """
     frame = _frame(chart)
-    found = [*_bands(frame), *_y_axis(frame), *_x_axis(frame), *_phases(frame)]
+    parts = [*_bands(frame), *_y_axis(frame), *_x_axis(frame), *_phases(frame)]
     if chart.stacked:
-        found += _bars(frame)
+        parts += _bars(frame)
     else:
         for series in chart.series:
-            found += _line(frame, series)
-    found += [*marks_of(frame), *names_of(frame)]
-    return found if titles else _merged(found)
+            parts += _line(frame, series)
+    parts += [*marks_of(frame), *names_of(frame)]
+    return parts if titles else _merged(parts)
 
 
-def _merged(found: list[Shape]) -> list[Shape]:
+def _merged(parts: list[Shape]) -> list[Shape]:
     """Points and bars of one colour as one path each: a tenth of the text, without tooltips."""
     paths: dict[str, Shape] = {}
     kept: list[Shape] = []
-    for one in found:
-        place = one.attributes
-        if one.tag == "circle":
+    for mark in parts:
+        place = mark.attributes
+        if mark.tag == "circle":
             css, data = place["class"].replace("f", "dots s"), f"M{place['cx']} {place['cy']}h0"
-        elif one.tag == "rect" and place["class"] != "band":
+        elif mark.tag == "rect" and place["class"] != "band":
             css = place["class"]
             width, height = place["width"], place["height"]
             data = f"M{place['x']} {place['y']}h{width}v{height}h-{width}z"
         else:
-            kept.append(one)
+            kept.append(mark)
             continue
         if css not in paths:
             paths[css] = shape("path", css, d="")
@@ -71,7 +71,7 @@ def _merged(found: list[Shape]) -> list[Shape]:
 
 
 def _frame(chart: Chart) -> Frame:
-    xs = [*chart.x, *(one.value for one in chart.marks if one.axis == "x")]
+    xs = [*chart.x, *(mark.value for mark in chart.marks if mark.axis == "x")]
     low, high = min(xs), max(xs)
     if chart.x_scale == "log":
         low, high = low / 1.25, high * 1.25
@@ -83,63 +83,63 @@ def _frame(chart: Chart) -> Frame:
 
 
 def _top(chart: Chart) -> float:
-    values = [one.value for one in chart.marks if one.axis == "y"]
-    values += [one.high for one in chart.bands]
+    values = [mark.value for mark in chart.marks if mark.axis == "y"]
+    values += [band.high for band in chart.bands]
     if chart.stacked:
         values += sums(chart)
     else:
         for series in chart.series:
-            values += [one for one in (*series.values, *series.high) if one is not None]
+            values += [value for value in (*series.values, *series.high) if value is not None]
     top = max([*values, *([100.0] if chart.unit == "%" else [])], default=0.0)
     # Room above a limit, a band or a bar for its name and that of the recommended size.
-    named = chart.bands or any(chart.stacked or one.axis == "y" for one in chart.marks)
+    named = chart.bands or any(chart.stacked or mark.axis == "y" for mark in chart.marks)
     room = ROOM_FOR_NAMES if named else ROOM
     return top * room if top > 0 else 1.0
 
 
 def _bands(frame: Frame) -> list[Shape]:
-    found = []
+    parts = []
     for band in frame.chart.bands:
         top, bottom = frame.y(band.high), frame.y(band.low)
-        found.append(
+        parts.append(
             shape("rect", "band", x=LEFT, y=top, width=WIDTH - LEFT - RIGHT,
                    height=max(1.0, bottom - top))
         )  # fmt: skip
-    return found
+    return parts
 
 
 def _y_axis(frame: Frame) -> list[Shape]:
-    ticks = [(one, frame.y(one)) for one in nice_ticks(frame.top)]
+    ticks = [(tick, frame.y(tick)) for tick in nice_ticks(frame.top)]
     lines = "".join(f"M{LEFT} {number(y)}H{WIDTH - RIGHT}" for _, y in ticks)
-    found = [shape("path", "grid", d=lines)]
-    found += [
+    parts = [shape("path", "grid", d=lines)]
+    parts += [
         text_at(LEFT - 6, y + 4, short(value), "dim", "end") for value, y in ticks if y > TOP + 8
     ]
-    found.append(text_at(4, TOP - 1, frame.chart.y_label, "dim", "start"))
-    return found
+    parts.append(text_at(4, TOP - 1, frame.chart.y_label, "dim", "start"))
+    return parts
 
 
 def _x_axis(frame: Frame) -> list[Shape]:
     chart, base = frame.chart, HEIGHT - BOTTOM
     ticks = list(zip(chart.x_ticks, chart.x_names, strict=True))
     if not ticks:
-        ticks = [(one, short(one)) for one in nice_ticks(frame.high) if one >= frame.low]
+        ticks = [(tick, short(tick)) for tick in nice_ticks(frame.high) if tick >= frame.low]
     lines = f"M{LEFT} {base}H{WIDTH - RIGHT}"
     lines += "".join(f"M{number(frame.x(value))} {base}v4" for value, _ in ticks)
-    found = [shape("path", "axis", d=lines)]
-    marked = {one.value for one in chart.marks if one.kind == "recommended"}
+    parts = [shape("path", "axis", d=lines)]
+    marked = {mark.value for mark in chart.marks if mark.kind == "recommended"}
     taken: list[tuple[float, float]] = []
-    for value, name in sorted(ticks, key=lambda one: (one[0] not in marked, one[0])):
+    for value, name in sorted(ticks, key=lambda tick: (tick[0] not in marked, tick[0])):
         x, half = frame.x(value), len(name) * CHARACTER / 2
         if all(abs(x - other) > half + wide + 8 for other, wide in taken):
-            found.append(text_at(x, base + 16, name, "dim", "middle"))
+            parts.append(text_at(x, base + 16, name, "dim", "middle"))
             taken.append((x, half))
-    found.append(text_at((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, chart.x_label, "dim", "middle"))
-    return found
+    parts.append(text_at((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, chart.x_label, "dim", "middle"))
+    return parts
 
 
 def _bars(frame: Frame) -> list[Shape]:
-    chart, found = frame.chart, []
+    chart, parts = frame.chart, []
     width = bar_width(frame)
     for at, where in enumerate(chart.x):
         below = 0.0
@@ -151,11 +151,11 @@ def _bars(frame: Frame) -> list[Shape]:
                 continue
             name = chart.x_names[at] if chart.x_names else short(where)
             said = f"{name}: {series.label} {_said(series, at)}"
-            found.append(
+            parts.append(
                 shape("rect", f"f{series.color}", title=said, x=frame.x(where) - width / 2,
                        y=top, width=width, height=bottom - top)
             )  # fmt: skip
-    return found
+    return parts
 
 
 def _line(frame: Frame, series: Series) -> list[Shape]:
@@ -166,17 +166,17 @@ def _line(frame: Frame, series: Series) -> list[Shape]:
     ]  # fmt: skip
     dash = " dash" if series.kind == "estimate" else ""
     places = frame.places(series)
-    found = [path(f"line s{series.color}{dash}", places)] if len(places) > 1 else []
+    parts = [path(f"line s{series.color}{dash}", places)] if len(places) > 1 else []
     for at, x, y in points:
         if series.kind != "measured":
             break
-        found += _whisker(frame, series, at, x)
+        parts += _whisker(frame, series, at, x)
         name = f"{chart.x_label} {short(x)}: {_said(series, at)}"
-        found.append(
+        parts.append(
             shape("circle", f"f{series.color}", title=f"{series.label}, {name}",
                    cx=frame.x(x), cy=frame.y(y), r=3.5)
         )  # fmt: skip
-    return found
+    return parts
 
 
 def _whisker(frame: Frame, series: Series, at: int, x: float) -> list[Shape]:
@@ -199,16 +199,16 @@ def _said(series: Series, at: int) -> str:
 
 def _phases(frame: Frame) -> list[Shape]:
     """Where something else begins, below the lines; a label that would cover one is left out."""
-    found: list[Shape] = []
+    parts: list[Shape] = []
     base, free = HEIGHT - BOTTOM, 0.0
     for mark in frame.chart.marks:
         if mark.kind == "phase":
             x = frame.x(mark.value)
-            found.append(path("grid", [(x, TOP), (x, base)]))
+            parts.append(path("grid", [(x, TOP), (x, base)]))
             if x >= free:
-                found.append(text_at(x + 3, base - 5, mark.label, "dim", "start"))
+                parts.append(text_at(x + 3, base - 5, mark.label, "dim", "start"))
                 free = x + 8 + len(mark.label) * CHARACTER
-    return found
+    return parts
 
 
 def nice_ticks(top: float, wanted: int = 5) -> list[float]:
@@ -220,5 +220,7 @@ def nice_ticks(top: float, wanted: int = 5) -> list[float]:
     if not top > 0 or not math.isfinite(top):
         return [0.0]
     power = 10.0 ** math.floor(math.log10(top / wanted))
-    step = next(one * power for one in (1, 2, 5, 10, 20) if one * power * wanted >= top * 0.85)
-    return [round(step * one, 12) for one in range(int(top / step) + 1)]
+    step = next(
+        factor * power for factor in (1, 2, 5, 10, 20) if factor * power * wanted >= top * 0.85
+    )
+    return [round(step * number, 12) for number in range(int(top / step) + 1)]

@@ -93,7 +93,7 @@ def judge(finding: Finding, rows: dict[int, dict[str, Any]]) -> None:
     speed = max(worst["samples_per_s"], key=abs)
     finding.answer = f"samples/s against the bare loop: {', '.join(parts)}."
     finding.assume(
-        "session/run.py: GPU_PRECISION",
+        "session/trial_order.py: GPU_PRECISION",
         WITHIN,
         abs(speed) <= WITHIN if finding.device == "cuda" else None,
         f"samples/s differ by {percent(speed)} at most",
@@ -102,7 +102,7 @@ def judge(finding: Finding, rows: dict[int, dict[str, Any]]) -> None:
         memory = max(worst["peak_reserved_bytes"], key=abs)
         finding.answer += f" Peak reserved memory differs by {percent(memory)} at most."
         finding.assume(
-            "probes/devices.py: CudaProbe.read_memory",
+            "probes/devices/torch_devices.py: CudaProbe.read_memory",
             "max_memory_reserved of a window is the script's own peak",
             abs(memory) <= MEMORY_WITHIN,
             f"peak reserved differs by {percent(memory)} at most",

@@ -27,7 +27,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def probe(finding: Finding, given: argparse.Namespace) -> None:
-    from batchadvisor.probes.nvml_counters import energy_j
+    from batchadvisor.probes.nvml.counters import energy_j
 
     handle = gpu_handle(given.device)
     load = Load(given.device)
@@ -66,7 +66,7 @@ def probe(finding: Finding, given: argparse.Namespace) -> None:
 
 def sampled(load: Load, gpu: str | int) -> list[dict[str, Any]]:
     """Windows as `run` opens them, with what they say."""
-    from batchadvisor.probes.nvml import NvmlSampler
+    from batchadvisor.probes.nvml.sampler import NvmlSampler
 
     rows = []
     with NvmlSampler(gpu, period_s=SAMPLER_PERIOD_S) as sampler:
@@ -122,7 +122,7 @@ def at(rows: list[tuple[float, float]], moment_s: float) -> tuple[float, float]:
 
 def judge(finding: Finding, rows: list[tuple[float, float]]) -> None:
     """Against the error that the product counts on for the shortest window that it believes."""
-    from batchadvisor.advisor.energy import EDGE_SD, SHORTEST_S, UPDATE_S, Z
+    from batchadvisor.advisor.measured.energy import EDGE_SD, SHORTEST_S, UPDATE_S, Z
     from load import changes, distances
 
     errors = finding.numbers["relative_errors"]
@@ -140,7 +140,7 @@ def judge(finding: Finding, rows: list[tuple[float, float]]) -> None:
     predicted = Z * EDGE_SD * update_s / SHORTEST_S
     finding.keep(predicted_half_width=predicted, update_s=update_s)
     finding.assume(
-        "advisor/energy.py: SHORTEST_S, EDGE_SD, UPDATE_S",
+        "advisor/measured/energy.py: SHORTEST_S, EDGE_SD, UPDATE_S",
         [SHORTEST_S, EDGE_SD, UPDATE_S],
         shortest["within_95_pct"] <= max(predicted, 0.01),
         f"95 of 100 windows of {SHORTEST_S:g} s are within {100 * shortest['within_95_pct']:.1f} %,"

@@ -130,10 +130,10 @@ def make_step(case: str, device: str) -> Callable[[Any], None]:
 def judge(finding: Finding, cases: dict[str, dict[str, Any]]) -> None:
     """The last size of the live process against the fresh one."""
     parts = []
-    for case, found in cases.items():
-        if len(found) < 2:
+    for case, times in cases.items():
+        if len(times) < 2:
             continue
-        live, fresh = found["live"][-1], found["fresh"][-1]
+        live, fresh = times["live"][-1], times["fresh"][-1]
         slower = live["step_s"] / fresh["step_s"] - 1
         text = f"{case}: live {percent(slower)} a step"
         if "peak_reserved_bytes" in live:
@@ -141,7 +141,7 @@ def judge(finding: Finding, cases: dict[str, dict[str, Any]]) -> None:
             text += f", {percent(more)} reserved"
         parts.append(text)
         finding.assume(
-            f"advisor/confirm.py: finalists are timed again in a fresh process ({case})",
+            f"advisor/search/confirmation.py: finalists run again in a fresh process ({case})",
             f"within {100 * WITHIN:g} % the search needs no fresh process",
             abs(slower) <= WITHIN if finding.device == "cuda" else None,
             text,

@@ -85,11 +85,11 @@ def gpu_handle(device: str) -> Any:
     Raises:
         NvmlRefusedError: no driver, or no GPU.
     """
-    from batchadvisor.probes.nvml import find_handle
+    from batchadvisor.probes.nvml.gpus import find_handle
 
     if device != "cuda":
         return find_handle(0)
-    from batchadvisor.probes.gpus_in_use import uuid_of
+    from batchadvisor.probes.devices.gpus_in_use import uuid_of
 
     uuid = uuid_of(0)
     return find_handle(0 if uuid is None else uuid)
@@ -99,7 +99,7 @@ def gpu_of(device: str) -> str | int:
     """The same for `NvmlSampler`."""
     if device != "cuda":
         return 0
-    from batchadvisor.probes.gpus_in_use import uuid_of
+    from batchadvisor.probes.devices.gpus_in_use import uuid_of
 
     return uuid_of(0) or 0
 

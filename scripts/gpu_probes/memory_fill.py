@@ -108,12 +108,12 @@ def row(
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = retries()
-    found: dict[str, Any] = {"refused": None, "steps_made": 0}
+    result: dict[str, Any] = {"refused": None, "steps_made": 0}
     try:
         for _ in range(FIT_STEPS):
             step(allocate, release, batch)
-            found["steps_made"] += 1
-        found["fit"] = {**peaks(), "num_alloc_retries": retries() - before}
+            result["steps_made"] += 1
+        result["fit"] = {**peaks(), "num_alloc_retries": retries() - before}
         for number in range(MORE_STEPS):
             if not more():
                 break
@@ -121,11 +121,11 @@ def row(
                 step(allocate, release, max(1, batch * (7 + number % 3) // 10))
                 forward_only(allocate, release, batch)
             step(allocate, release, batch)
-            found["steps_made"] += 1
+            result["steps_made"] += 1
     except torch.OutOfMemoryError as error:
-        found["refused"] = str(error)[:600]
-    found["after"] = {**peaks(), "num_alloc_retries": retries() - before}
-    return found
+        result["refused"] = str(error)[:600]
+    result["after"] = {**peaks(), "num_alloc_retries": retries() - before}
+    return result
 
 
 def peaks() -> dict[str, int]:
@@ -218,10 +218,10 @@ def judge(finding: Finding, answers: dict[str, dict[str, Any]]) -> None:
             if not broken
             else f"passed and then retried or refused: {[entry['share'] for entry in broken]}",
         )
-        from batchadvisor.advisor.device_findings import SCATTERED_SHARE
+        from batchadvisor.advisor.explain.device_findings import SCATTERED_SHARE
 
         finding.assume(
-            f"advisor/device_findings.py: SCATTERED_SHARE ({name})",
+            f"advisor/explain/device_findings.py: SCATTERED_SHARE ({name})",
             SCATTERED_SHARE,
             None,
             f"reserved above allocated: {100 * max(gaps, default=0):.1f} % of the capacity at most",

@@ -28,7 +28,7 @@ MAX_TRACE_BYTES = 400_000
 
 
 def probe(finding: Finding, given: argparse.Namespace) -> None:
-    from batchadvisor.probes.nvml import NvmlSampler
+    from batchadvisor.probes.nvml.sampler import NvmlSampler
     from batchadvisor.probes.trace.summary import summarise
 
     rows: dict[str, dict[str, Any]] = {}
@@ -148,12 +148,12 @@ WORKS = {
 def judge(finding: Finding, rows: dict[str, dict[str, Any]]) -> None:
     """Differences in points of percent."""
     parts, worst = [], 0.0
-    for name, found in rows.items():
-        trace, gpm = found["occupancy_times_busy_pct"], found["gpm_sm_occupancy_pct"]
+    for name, result in rows.items():
+        trace, gpm = result["occupancy_times_busy_pct"], result["gpm_sm_occupancy_pct"]
         if trace is None or gpm is None:
             missing = "the trace" if trace is None else "GPM"
             field = "occupancy_pct" if trace is None else "sm_occupancy_pct"
-            why = found["unavailable"].get(field, f"{missing} does not tell")
+            why = result["unavailable"].get(field, f"{missing} does not tell")
             finding.lack(f"occupancy of {name}", why)
             continue
         worst = max(worst, abs(trace - gpm))
@@ -168,8 +168,8 @@ def judge(finding: Finding, rows: dict[str, dict[str, Any]]) -> None:
         f"{worst:.0f} points off at most",
     )
     over = []
-    for name, found in rows.items():
-        trace, gpm = found["estimated_sm_efficiency_pct"], found["gpm_sm_active_pct"]
+    for name, result in rows.items():
+        trace, gpm = result["estimated_sm_efficiency_pct"], result["gpm_sm_active_pct"]
         if None not in (trace, gpm) and trace < gpm - 5:
             over.append(f"{name} {trace:.0f} against {gpm:.0f}")
     finding.assume(

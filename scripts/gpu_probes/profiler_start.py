@@ -22,10 +22,10 @@ def probe(finding: Finding, given: argparse.Namespace) -> None:
         f"the first start takes {first:.3f} s, the second {second:.3f} s, the third {third:.3f} s; "
         f"stopping and writing {windows[0]['finish_s']:.3f} s the first time."
     )
-    from batchadvisor.probes.nvml import LATE_S
+    from batchadvisor.probes.nvml.sampler import LATE_S
 
     finding.assume(
-        "probes/nvml.py: LATE_S",
+        "probes/nvml/sampler.py: LATE_S",
         LATE_S,
         None,
         f"a window whose end is read only after the first start is {first:.3f} s late: "

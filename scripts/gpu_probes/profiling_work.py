@@ -71,7 +71,7 @@ def profiled(
         keep: where the trace goes; nowhere by default.
         wait: for the device after each step, so that each one's time is its own.
     """
-    from batchadvisor.probes.profiling import TraceProfiler
+    from batchadvisor.probes.windows.profiling import TraceProfiler
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

@@ -54,7 +54,7 @@ def probe(finding: Finding, given: argparse.Namespace) -> None:
 
 def provoked(name: str, device: str) -> dict[str, Any]:
     """What the case raised, and what the product makes of it."""
-    from batchadvisor.probes.faults import is_out_of_memory, memory_is_short
+    from batchadvisor.probes.process.faults import is_out_of_memory, memory_is_short
     from refusal_cases import CASES, Heard
 
     provoke: Callable[[str], Any] = CASES[name].provoke
@@ -75,22 +75,22 @@ def provoked(name: str, device: str) -> dict[str, Any]:
 def judge(finding: Finding, texts: dict[str, dict[str, Any]]) -> None:
     """Every refusal recognised, and nothing else."""
     missed, mistaken, silent = [], [], []
-    for name, found in texts.items():
-        if "recognised" not in found:
-            reason = found.get("error") or f"nothing was raised: {found.get('returned')}"
+    for name, text in texts.items():
+        if "recognised" not in text:
+            reason = text.get("error") or f"nothing was raised: {text.get('returned')}"
             silent.append(name)
-            finding.lack(name, f"{reason} {str(found.get('stderr', ''))[-300:]}".strip())
-        elif found["expected"] is True and not found["recognised"]:
+            finding.lack(name, f"{reason} {str(text.get('stderr', ''))[-300:]}".strip())
+        elif text["expected"] is True and not text["recognised"]:
             missed.append(name)
-        elif found["expected"] is False and found["recognised"]:
+        elif text["expected"] is False and text["recognised"]:
             mistaken.append(name)
     answered = len(texts) - len(silent)
     # A device that is full counts as short of memory, and so does one that refused us before.
     finding.keep(
         recognised_only_on_a_full_device=[
             name
-            for name, found in texts.items()
-            if found.get("recognised") and not found.get("recognised_by_words_alone", True)
+            for name, text in texts.items()
+            if text.get("recognised") and not text.get("recognised_by_words_alone", True)
         ]
     )
     if not answered:
@@ -101,7 +101,7 @@ def judge(finding: Finding, texts: dict[str, dict[str, Any]]) -> None:
         f"{', '.join(silent) or 'none'}."
     )
     finding.assume(
-        "probes/faults.py: _MEMORY_TEXTS, _REFUSED, _PERHAPS, NEARLY_FULL",
+        "probes/process/faults.py: _MEMORY_TEXTS, _REFUSED, _PERHAPS, NEARLY_FULL",
         "every refusal of memory is recognised, and no other error",
         not missed and not mistaken,
         json.dumps({"missed": missed, "mistaken": mistaken}),

@@ -33,7 +33,7 @@ def probe(finding: Finding, given: argparse.Namespace) -> None:
 
 def watched(handle: Any, seconds: float, feed: Callable[[], None] | None) -> dict[str, Any]:
     """Reasons by how often they were given, and clock, power and temperature meanwhile."""
-    from batchadvisor.probes.nvml_counters import read_sample
+    from batchadvisor.probes.nvml.counters import read_sample
 
     samples = []
     end_s = due_s = time.monotonic()
@@ -45,12 +45,14 @@ def watched(handle: Any, seconds: float, feed: Callable[[], None] | None) -> dic
             due_s += PERIOD_S
             samples.append(read_sample(handle, time.monotonic()))
         time.sleep(0.005)
-    reasons = Counter(name for one in samples for name in one.throttle_reasons or ())
+    reasons = Counter(name for sample in samples for name in sample.throttle_reasons or ())
     answer: dict[str, Any] = {"samples": len(samples), "reasons": dict(reasons)}
     for field in ("sm_clock_mhz", "power_w", "temperature_c", "utilization_pct"):
-        values = [value for one in samples if (value := getattr(one, field)) is not None]
+        values = [value for sample in samples if (value := getattr(sample, field)) is not None]
         answer[field] = statistics.median(values) if values else None
-    answer["unavailable"] = {key: text for one in samples for key, text in one.unavailable.items()}
+    answer["unavailable"] = {
+        key: text for sample in samples for key, text in sample.unavailable.items()
+    }
     return answer
 
 

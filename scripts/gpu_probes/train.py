@@ -74,16 +74,16 @@ def measured(args, batches, step):
             step(next(batches))
         wait(args.device)
         speeds.append(num * args.batch_size / (time.perf_counter() - start))
-    found = {
+    result = {
         "batch_size": args.batch_size,
         "samples_per_s": statistics.median(speeds),
         "blocks_samples_per_s": speeds,
         "steps_a_block": num,
     }
     if args.device.startswith("cuda"):
-        found["peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
-        found["peak_reserved_bytes"] = torch.cuda.max_memory_reserved()
-    return found
+        result["peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
+        result["peak_reserved_bytes"] = torch.cuda.max_memory_reserved()
+    return result
 
 
 def main():

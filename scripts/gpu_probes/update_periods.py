@@ -20,15 +20,15 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def probe(finding: Finding, given: argparse.Namespace) -> None:
-    from batchadvisor.probes.nvml_calls import ask
-    from batchadvisor.probes.nvml_counters import energy_j
+    from batchadvisor.probes.nvml.calls import ask
+    from batchadvisor.probes.nvml.counters import energy_j
 
     handle = gpu_handle(given.device)
 
     def power_w() -> float:
         return float(ask("nvmlDeviceGetPowerUsage", handle)) / 1e3
 
-    found: dict[str, dict[str, Any]] = {}
+    readings: dict[str, dict[str, Any]] = {}
     load = None
     for state in ("idle", "busy"):
         if state == "busy":
@@ -38,8 +38,8 @@ def probe(finding: Finding, given: argparse.Namespace) -> None:
             with finding.attempt(f"{name}, {state}"):
                 feed = load.feed if load is not None else None
                 rows = poll(read, given.seconds, meanwhile=feed)
-                found[f"{name}, {state}"] = periods(rows)
-                finding.keep(periods=found, **{f"recording_{name}_{state}": packed(rows)})
+                readings[f"{name}, {state}"] = periods(rows)
+                finding.keep(periods=readings, **{f"recording_{name}_{state}": packed(rows)})
     assert load is not None
     load.wait()
     with finding.attempt("how late power is"):
@@ -47,7 +47,7 @@ def probe(finding: Finding, given: argparse.Namespace) -> None:
         rows = poll(power_w, 2.5 if given.device == "cuda" else 0.3, meanwhile=load.feed)
         load.wait()
         finding.keep(power_rises_after_s=rise(rows), recording_power_rise=packed(rows))
-    judge(finding, found)
+    judge(finding, readings)
 
 
 def periods(rows: list[tuple[float, float]]) -> dict[str, Any]:
@@ -80,12 +80,12 @@ def rise(rows: list[tuple[float, float]]) -> float | None:
     return next((time_s for time_s, value in rows if value >= wanted), None)
 
 
-def judge(finding: Finding, found: dict[str, dict[str, Any]]) -> None:
+def judge(finding: Finding, readings: dict[str, dict[str, Any]]) -> None:
     """Against the periods that the product counts on."""
-    from batchadvisor.advisor.energy import SHORTEST_S, UPDATE_S, UPDATES
-    from batchadvisor.probes.nvml_window import AVERAGED_S
+    from batchadvisor.advisor.measured.energy import SHORTEST_S, UPDATE_S, UPDATES
+    from batchadvisor.probes.nvml.windows import AVERAGED_S
 
-    known = {name: row["median_s"] for name, row in found.items() if "median_s" in row}
+    known = {name: row["median_s"] for name, row in readings.items() if "median_s" in row}
     if not known:
         return
     listed = ", ".join(f"{name} {1e3 * value:.0f} ms" for name, value in known.items())
@@ -93,13 +93,13 @@ def judge(finding: Finding, found: dict[str, dict[str, Any]]) -> None:
     energy_s = max((value for name, value in known.items() if name.startswith("energy")), default=0)
     if energy_s:
         finding.assume(
-            "advisor/energy.py: UPDATE_S",
+            "advisor/measured/energy.py: UPDATE_S",
             UPDATE_S,
             energy_s <= 1.1 * UPDATE_S,
             f"the energy counter moves every {1e3 * energy_s:.0f} ms",
         )
         finding.assume(
-            "advisor/energy.py: SHORTEST_S, UPDATES",
+            "advisor/measured/energy.py: SHORTEST_S, UPDATES",
             [SHORTEST_S, UPDATES],
             UPDATES * energy_s <= 1.1 * SHORTEST_S,
             f"{UPDATES} updates take {UPDATES * energy_s:.2f} s",
@@ -108,7 +108,7 @@ def judge(finding: Finding, found: dict[str, dict[str, Any]]) -> None:
     if rises_s is not None:
         finding.answer += f" Power shows 90 % of a new load after {rises_s:.2f} s."
         finding.assume(
-            "probes/nvml_window.py: AVERAGED_S",
+            "probes/nvml/windows.py: AVERAGED_S",
             AVERAGED_S,
             rises_s <= AVERAGED_S,
             f"power follows within {rises_s:.2f} s",

@@ -15,13 +15,13 @@ from statistics import median
 
 import msgspec
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.cost import OVERRUN
-from batchadvisor.advisor.search import Done, next_trial
-from batchadvisor.probes.step_evidence import Reading
-from batchadvisor.probes.turns import TurnsWindow
-from batchadvisor.probes.window import Window
+from batchadvisor.advisor.search.cost import OVERRUN
+from batchadvisor.advisor.search.next_trial import Done, next_trial
+from batchadvisor.probes.windows.interleaved_window import TurnsWindow
+from batchadvisor.probes.windows.step_evidence import Reading
+from batchadvisor.probes.windows.window import Window
 from batchadvisor.records import Goal, Memory
-from batchadvisor.session.run import BUDGET_SHARE, CPU_PRECISION, MAX_TIMED_S, MIN_SAMPLE_S
+from batchadvisor.session.trial_order import BUDGET_SHARE, CPU_PRECISION, MAX_TIMED_S, MIN_SAMPLE_S
 
 from ..on_paper import GIB, discovery_of, record_of
 from .machine import MAX_TRIALS, Result

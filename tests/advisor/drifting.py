@@ -8,7 +8,7 @@ from statistics import fmean
 
 import msgspec
 from batchadvisor.records import Goal, Turns
-from batchadvisor.session.run import BUDGET_SHARE, MAX_TIMED_S
+from batchadvisor.session.trial_order import BUDGET_SHARE, MAX_TIMED_S
 from batchadvisor.spread import inverse, spread_of
 
 from ..on_paper import GIB, exactly, trial_of
@@ -26,8 +26,8 @@ BEST = 660.0
 
 def throughput(size):
     """Samples per second without drift, between the known sizes straight in log size."""
-    above = min(one for one in RELATIVE if one >= size)
-    below = max(one for one in RELATIVE if one <= size)
+    above = min(known for known in RELATIVE if known >= size)
+    below = max(known for known in RELATIVE if known <= size)
     if above == below:
         return BEST * RELATIVE[size]
     share = math.log(size / below) / math.log(above / below)

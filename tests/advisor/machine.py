@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.search import Done, next_trial
+from batchadvisor.advisor.search.next_trial import Done, next_trial
 from batchadvisor.records import Advice, Discovery, RunRecord, TailCheck, TrialRequest
 from batchadvisor.spread import inverse, spread_of
 
@@ -40,12 +40,12 @@ class Result:
     @property
     def tried(self):
         """Sizes of the search, in order; confirmation and tail left out."""
-        return [one.batch_size for one in self.record.trials if one.purpose == "search"]
+        return [trial.batch_size for trial in self.record.trials if trial.purpose == "search"]
 
     @property
     def num_refused(self):
         """Trials that ran out of memory."""
-        return sum(one.outcome == "out_of_memory" for one in self.record.trials)
+        return sum(trial.outcome == "out_of_memory" for trial in self.record.trials)
 
 
 @dataclass

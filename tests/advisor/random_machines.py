@@ -2,7 +2,7 @@
 
 import random
 
-from batchadvisor.advisor.facts import target_bytes, trusted_memory
+from batchadvisor.advisor.measured.measurements import Measurements
 
 from ..on_paper import GIB, discovery_of
 from .machine import Machine
@@ -39,13 +39,13 @@ def laws_hold(machine, result):
     record = result.record
     assert result.finished, "the search does not end"
     assert len(record.trials) <= MANY_TRIALS
-    ran = {one.batch_size for one in record.trials if one.ran and one.purpose != "tail"}
+    ran = {past.batch_size for past in record.trials if past.ran and past.purpose != "tail"}
     assert result.size is None or result.size in ran
     assert (result.size is None) == (not ran & fitting(record))
     if result.size is not None:
         assert result.size in fitting(record)
         tops = [machine.discovery.primary.num_samples, record.goal.max_batch]
-        assert result.size <= min(one for one in tops if one is not None)
+        assert result.size <= min(top for top in tops if top is not None)
     # What ran out of memory is not tried again, nor anything larger.
     refused = None
     for trial in record.trials:
@@ -57,5 +57,9 @@ def laws_hold(machine, result):
 
 def fitting(record):
     """Sizes that ran with every clean reading below the target, or at all without readings."""
-    limit = target_bytes(record)
-    return {size for size, one in trusted_memory(record).items() if one.peak_bytes <= limit}
+    limit = Measurements.of(record).target_bytes
+    return {
+        size
+        for size, memory in Measurements.of(record).trusted_memory.items()
+        if memory.peak_bytes <= limit
+    }

@@ -2,11 +2,12 @@
 
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.clean_size import next_clean, next_to_knee, preferred, worth_of
-from batchadvisor.advisor.confirm import best_of, finalists, passed_over
-from batchadvisor.advisor.facts import searched
-from batchadvisor.advisor.knee import knee, law_of
-from batchadvisor.advisor.tail import harmful, has_harmful_tail
+from batchadvisor.advisor.choose.clean_size import preferred, worth_of
+from batchadvisor.advisor.choose.finalists import best_of, finalists, passed_over
+from batchadvisor.advisor.choose.knee import knee, law_of
+from batchadvisor.advisor.measured.epoch_end import has_harmful_tail
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.search.clean_search import next_clean, next_to_knee
 from batchadvisor.records import Goal
 
 from ..on_paper import GIB, discovery_of, metered, numbered, record_of, trial_of
@@ -35,7 +36,11 @@ def test_the_example():
 class TestPreferred:
     def test_at_little_cost(self):
         record = sizes_of((8, 100), (64, 400), (488, 985), (512, 1000))
-        assert (best_of(record), finalists(record), passed_over(record)) == (512, (488, 512), 512)
+        assert (
+            best_of(Measurements.of(record)),
+            finalists(Measurements.of(record)),
+            passed_over(Measurements.of(record)),
+        ) == (512, (488, 512), 512)
         advice = advise(record)
         assert advice.recommended.batch_size == 488
         assert advice.reason.startswith(
@@ -46,21 +51,23 @@ class TestPreferred:
     @pytest.mark.parametrize("rate", [975, 500])
     def test_not_beyond_it(self, rate):
         record = sizes_of((64, 400), (488, rate), (512, 1000))
-        assert finalists(record)[0] == 512
-        assert passed_over(record) is None
+        assert finalists(Measurements.of(record))[0] == 512
+        assert passed_over(Measurements.of(record)) is None
 
     def test_not_far_away(self):
         record = sizes_of((264, 985), (512, 1000))
         assert not has_harmful_tail(DATA, 264)
-        assert finalists(record)[0] == 512
+        assert finalists(Measurements.of(record))[0] == 512
 
     def test_a_clean_best_stays(self):
         record = sizes_of((480, 999), (488, 1000), (512, 985))
-        assert finalists(record)[0] == best_of(record) in {480, 488}
+        assert (
+            finalists(Measurements.of(record))[0] == best_of(Measurements.of(record)) in {480, 488}
+        )
 
     def test_only_sizes_that_ran(self):
         record = sizes_of((8, 100), (64, 400), (512, 1000))
-        assert preferred(record, 512, worth_of(record)) == 512
+        assert preferred(Measurements.of(record), 512, worth_of(Measurements.of(record))) == 512
         assert advise(record).recommended.batch_size == 512
 
     @pytest.mark.parametrize(("rate", "chosen"), [(982, 488), (900, 512)])
@@ -79,8 +86,8 @@ class TestPreferred:
             metered(512, 0.51, 100, **sure),
         )
         record = record_of(trials, goal=Goal(kind="energy"), discovery=DATA)
-        assert best_of(record) == 512
-        assert finalists(record) == (488, 512)
+        assert best_of(Measurements.of(record)) == 512
+        assert finalists(Measurements.of(record)) == (488, 512)
         reason = advise(record).reason
         assert "the size with the most samples per joule" in reason
         assert "9.899 instead of 10.04" in reason
@@ -89,17 +96,20 @@ class TestPreferred:
         """The largest has tried sizes near the limit; one of them may be clean."""
         trials = [trial_of(size, peak=size * 2**20) for size in (8, 64, 504, 512)]
         record = record_of(numbered(*trials), goal=Goal(kind="memory"), discovery=DATA)
-        assert (finalists(record), passed_over(record)) == ((504,), 512)
+        assert (finalists(Measurements.of(record)), passed_over(Measurements.of(record))) == (
+            (504,),
+            512,
+        )
         assert advise(record).reason.startswith("Next to 512, the largest size that ran and stays")
-        near = [one for one in trials if one.batch_size != 504]
+        near = [trial for trial in trials if trial.batch_size != 504]
         record = record_of(numbered(*near), goal=Goal(kind="memory"), discovery=DATA)
-        assert finalists(record) == (512,)
+        assert finalists(Measurements.of(record)) == (512,)
 
 
 class TestNext:
     def test_the_nearest_that_promises_enough(self):
         record = sizes_of((64, 400), (128, 600), (256, 800), (512, 1000))
-        asked = next_clean(record, 512)
+        asked = next_clean(Measurements.of(record), 512)
         assert asked.kind == "timed"
         assert not has_harmful_tail(DATA, asked.batch_size)
         assert asked.batch_size % 8 == 0
@@ -107,11 +117,11 @@ class TestNext:
 
     def test_asked_once(self):
         record = sizes_of((64, 400), (256, 800), (488, 700), (512, 1000))
-        assert next_clean(record, 512) is None
+        assert next_clean(Measurements.of(record), 512) is None
 
     @pytest.mark.parametrize("kind", ["knee", "memory"])
     def test_other_searches_have_their_own(self, kind):
-        assert next_clean(sizes_of((64, 400), (512, 1000), goal=kind), 512) is None
+        assert next_clean(Measurements.of(sizes_of((64, 400), (512, 1000), goal=kind)), 512) is None
 
     def test_listed_sizes_are_all(self):
         record = record_of(
@@ -119,7 +129,7 @@ class TestNext:
             goal=Goal(kind="throughput", sizes=(512,)),
             discovery=DATA,
         )
-        assert next_clean(record, 512) is None
+        assert next_clean(Measurements.of(record), 512) is None
 
 
 class TestKnee:
@@ -136,7 +146,9 @@ class TestKnee:
         discovery = discovery_of(native=8, num_samples=11649)
         machine = Machine(noise=0.0, discovery=discovery, time_s=lambda size: 0.005 + 0.0005 * size)
         result = machine.search(Goal(max_batch=128))
-        (asked,) = (one for one in result.requests if one.reason.startswith("next to 88"))
+        (asked,) = (
+            request for request in result.requests if request.reason.startswith("next to 88")
+        )
         assert asked.batch_size == result.size == 80
         assert not has_harmful_tail(discovery, 80)
         assert has_harmful_tail(discovery, 88)
@@ -153,11 +165,11 @@ class TestKnee:
         )
         trials = numbered(*(trial_of(size, size / rate) for size, rate in sizes))
         record = record_of(trials, discovery=discovery_of(native=24, num_samples=5501))
-        assert isinstance(law_of(searched(record)), str)
-        assert knee(record) == 550
-        asked = next_to_knee(record)
+        assert isinstance(law_of(Measurements.of(record).searched), str)
+        assert knee(Measurements.of(record)) == 550
+        asked = next_to_knee(Measurements.of(record))
         assert asked.batch_size == 520
-        assert not harmful(record, 520)
+        assert not Measurements.of(record).harmful(520)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -169,10 +181,10 @@ def test_a_whole_search(seed):
             Goal(kind="throughput", budget_s=1e9)
         )
         assert result.finished
-        ran = {one.batch_size for one in result.record.trials if one.ran}
+        ran = {trial.batch_size for trial in result.record.trials if trial.ran}
         assert result.size in ran
-        best = best_of(result.record)
-        worth = worth_of(result.record)
+        best = best_of(Measurements.of(result.record))
+        worth = worth_of(Measurements.of(result.record))
         if result.advice.reason.startswith("Faster in the fresh process"):
             continue  # the fresh process turned it down
         if result.size != best:

@@ -26,28 +26,32 @@ def record(rates, *, relative=0.01, num_samples=30, peak=1000, name="A", torch="
     return record_of(numbered(*trials), device=device, versions=versions)
 
 
-def held(one, two):
-    return compare(one, two, advise(one), advise(two))
+def held(before, after):
+    return compare(before, after, advise(before), advise(after))
 
 
-def rates(found):
-    return {one.batch_before: one for one in found.sizes if one.quantity == "samples_per_s"}
+def rates(comparison):
+    return {
+        difference.batch_before: difference
+        for difference in comparison.sizes
+        if difference.quantity == "samples_per_s"
+    }
 
 
 @pytest.mark.parametrize(
     ("after", "change"), [(150, "more"), (60, "less"), (101, "cannot tell"), (99, "cannot tell")]
 )
 def test_a_change_is_told_only_beyond_both_intervals(after, change):
-    found = held(record({8: 100.0}), record({8: float(after)}))
-    assert rates(found)[8].change == change
-    assert found.recommended.change == change
-    assert found.recommended.ratio == pytest.approx(after / 100)
+    comparison = held(record({8: 100.0}), record({8: float(after)}))
+    assert rates(comparison)[8].change == change
+    assert comparison.recommended.change == change
+    assert comparison.recommended.ratio == pytest.approx(after / 100)
 
 
 def test_the_interval_of_the_ratio_holds_every_pair():
-    found = rates(held(record({8: 100.0}, relative=0.1), record({8: 150.0}, relative=0.05)))[8]
-    assert found.ratio_low == pytest.approx(150 * 0.95 / (100 * 1.1))
-    assert found.ratio_high == pytest.approx(150 * 1.05 / (100 * 0.9))
+    difference = rates(held(record({8: 100.0}, relative=0.1), record({8: 150.0}, relative=0.05)))[8]
+    assert difference.ratio_low == pytest.approx(150 * 0.95 / (100 * 1.1))
+    assert difference.ratio_high == pytest.approx(150 * 1.05 / (100 * 0.9))
 
 
 @pytest.mark.parametrize(("after", "change"), [(130, "cannot tell"), (200, "more"), (60, "less")])
@@ -57,10 +61,10 @@ def test_what_one_run_moved_by_is_no_change_between_two(after, change):
         trial_of(8, 8 / 120, samples_per_s=exactly(120.0, 0.01), worker=1, purpose="confirm"),
     )
     moved, steady = record_of(trials, device=record({}).device), record({8: float(after)})
-    found = held(moved, steady)
-    assert found.moved == pytest.approx(1.2)
-    assert rates(found)[8].change == change
-    assert held(steady, moved).moved == found.moved
+    comparison = held(moved, steady)
+    assert comparison.moved == pytest.approx(1.2)
+    assert rates(comparison)[8].change == change
+    assert held(steady, moved).moved == comparison.moved
 
 
 @pytest.mark.parametrize("micro_batches", [1, 4])
@@ -82,8 +86,8 @@ def test_without_a_second_reading_it_is_not_known_what_moves():
 
 
 def test_it_reads_the_same_from_either_side():
-    one, two = record({8: 100.0, 16: 150.0}), record({8: 140.0, 16: 149.0})
-    there, back = rates(held(one, two)), rates(held(two, one))
+    first, second = record({8: 100.0, 16: 150.0}), record({8: 140.0, 16: 149.0})
+    there, back = rates(held(first, second)), rates(held(second, first))
     turned = {"more": "less", "less": "more", "cannot tell": "cannot tell"}
     for size in (8, 16):
         assert there[size].change == turned[back[size].change]
@@ -91,17 +95,17 @@ def test_it_reads_the_same_from_either_side():
 
 
 def test_a_run_does_not_differ_from_itself():
-    one = record({8: 100.0, 16: 150.0})
-    found = held(one, one)
-    assert {one.change for one in found.sizes} == {"cannot tell"}
-    assert found.differs == ()
-    assert found.same_device
-    assert found.same_script
+    run = record({8: 100.0, 16: 150.0})
+    comparison = held(run, run)
+    assert {difference.change for difference in comparison.sizes} == {"cannot tell"}
+    assert comparison.differs == ()
+    assert comparison.same_device
+    assert comparison.same_script
 
 
 def test_one_value_alone_says_nothing():
-    found = held(record({8: 100.0}, num_samples=1, relative=0), record({8: 200.0}))
-    assert rates(found)[8].change == "cannot tell"
+    comparison = held(record({8: 100.0}, num_samples=1, relative=0), record({8: 200.0}))
+    assert rates(comparison)[8].change == "cannot tell"
 
 
 @pytest.mark.parametrize(
@@ -109,31 +113,33 @@ def test_one_value_alone_says_nothing():
     [(1 + 2 * MEMORY_NOISE, "more"), (1 - 2 * MEMORY_NOISE, "less"), (1.0, "cannot tell")],
 )
 def test_memory_differs_beyond_its_noise(factor, change):
-    found = held(record({8: 100.0}), record({8: 100.0}, peak=1000 * factor))
-    peak = next(one for one in found.sizes if one.quantity == "peak_bytes")
+    comparison = held(record({8: 100.0}), record({8: 100.0}, peak=1000 * factor))
+    peak = next(
+        difference for difference in comparison.sizes if difference.quantity == "peak_bytes"
+    )
     assert peak.change == change
 
 
 def test_other_devices_and_versions_are_named():
-    found = held(record({8: 1.0}), record({8: 1.0}, name="B", torch="2.10"))
-    assert not found.same_device
-    assert found.same_script
-    assert {one[0] for one in found.differs} == {"device", "torch"}
-    assert ("torch", "2.9", "2.10") in found.differs
+    comparison = held(record({8: 1.0}), record({8: 1.0}, name="B", torch="2.10"))
+    assert not comparison.same_device
+    assert comparison.same_script
+    assert {row[0] for row in comparison.differs} == {"device", "torch"}
+    assert ("torch", "2.9", "2.10") in comparison.differs
 
 
 def test_another_script_is_named_and_other_arguments_are_not_another_script():
-    one = record({8: 1.0})
-    other = msgspec.structs.replace(one, script=ScriptInfo(path="u.py"))
-    assert not held(one, other).same_script
-    tuned = msgspec.structs.replace(one, script=ScriptInfo(path="train.py", arguments=("--amp",)))
-    assert held(one, tuned).same_script
-    assert held(one, tuned).differs == (("script", "train.py", "train.py --amp"),)
+    run = record({8: 1.0})
+    other = msgspec.structs.replace(run, script=ScriptInfo(path="u.py"))
+    assert not held(run, other).same_script
+    tuned = msgspec.structs.replace(run, script=ScriptInfo(path="train.py", arguments=("--amp",)))
+    assert held(run, tuned).same_script
+    assert held(run, tuned).differs == (("script", "train.py", "train.py --amp"),)
 
 
 def test_sizes_of_one_run_are_listed_and_nothing_is_made_up():
-    found = held(record({8: 100.0, 16: 110.0}), record({8: 100.0, 32: 120.0}))
-    assert (found.only_before, found.only_after) == ((16,), (32,))
+    comparison = held(record({8: 100.0, 16: 110.0}), record({8: 100.0, 32: 120.0}))
+    assert (comparison.only_before, comparison.only_after) == ((16,), (32,))
     empty = record({})
     assert held(empty, record({8: 1.0})).recommended is None
     assert held(empty, empty).sizes == ()

@@ -2,8 +2,9 @@
 
 import msgspec
 import pytest
-from batchadvisor.advisor.findings import findings_of
-from batchadvisor.probes.devices import _with_segments
+from batchadvisor.advisor.explain.findings import findings_of
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.probes.devices.torch_devices import _with_segments
 from batchadvisor.records import Counters, DeviceInfo, Memory
 
 from ..on_paper import record_of, trial_of
@@ -16,17 +17,19 @@ GPU = DeviceInfo(
 
 def findings(*trials):
     record = msgspec.structs.replace(record_of(trials), device=GPU)
-    return {one.rule: one for one in findings_of(record, 64, None, None)}
+    return {
+        finding.rule: finding for finding in findings_of(Measurements.of(record), 64, None, None)
+    }
 
 
 def test_settings_are_information():
     counters = Counters(throttle_reasons=("sw_power_cap", "applications_clocks_setting"))
-    found = findings(trial_of(64, 0.1, counters=counters), trial_of(32, 0.1, counters=counters))
-    finding = found["gpu.settings"]
+    by_rule = findings(trial_of(64, 0.1, counters=counters), trial_of(32, 0.1, counters=counters))
+    finding = by_rule["gpu.settings"]
     assert finding.severity == "info"
     assert "application clocks that somebody set" in finding.message
     assert "its power limit" in finding.message
-    assert [one.value for one in finding.evidence] == [2, 2]
+    assert [evidence.value for evidence in finding.evidence] == [2, 2]
 
 
 @pytest.mark.parametrize("reasons", [(), ("hw_thermal_slowdown",), ("unknown_0x100000",)])
@@ -45,24 +48,24 @@ def memory(reserved, allocated, source="the allocator", retries=0):
 
 @pytest.mark.parametrize(("reserved", "allocated", "fires"), [(60, 40, True), (60, 55, False)])
 def test_memory_in_pieces_without_a_retry(reserved, allocated, fires):
-    found = findings(trial_of(64, 0.1, memory=memory(reserved, allocated)))
-    assert ("memory.scattered" in found) is fires
+    by_rule = findings(trial_of(64, 0.1, memory=memory(reserved, allocated)))
+    assert ("memory.scattered" in by_rule) is fires
     if fires:
-        assert "expandable_segments:True" in found["memory.scattered"].remedy
-        assert "20.00 GiB lies between" in found["memory.scattered"].message
+        assert "expandable_segments:True" in by_rule["memory.scattered"].remedy
+        assert "20.00 GiB lies between" in by_rule["memory.scattered"].message
 
 
 def test_the_best_of_several_windows_counts():
     worse, better = memory(60, 40), memory(45, 40)
-    found = findings(trial_of(64, 0.1, memory=worse), trial_of(64, 0.1, memory=better))
-    assert "memory.scattered" not in found
+    by_rule = findings(trial_of(64, 0.1, memory=worse), trial_of(64, 0.1, memory=better))
+    assert "memory.scattered" not in by_rule
 
 
 def test_what_is_on_already_is_not_proposed(monkeypatch):
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:64, expandable_segments: True")
     source = f"the allocator{_with_segments()}"
-    found = findings(trial_of(64, 0.1, memory=memory(60, 40, source, retries=2)))
-    assert found["memory.scattered"].remedy == ""
-    assert "expandable" not in found["memory.retries"].remedy
+    by_rule = findings(trial_of(64, 0.1, memory=memory(60, 40, source, retries=2)))
+    assert by_rule["memory.scattered"].remedy == ""
+    assert "expandable" not in by_rule["memory.retries"].remedy
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:False")
     assert _with_segments() == ""

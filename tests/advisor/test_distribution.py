@@ -4,7 +4,7 @@ import random
 
 import msgspec
 import pytest
-from batchadvisor.advisor.distribution import (
+from batchadvisor.advisor.measured.distribution import (
     WORLD_SIZES,
     epoch_samples,
     law,
@@ -12,13 +12,7 @@ from batchadvisor.advisor.distribution import (
     sizes_to_pair,
     verdict_of,
 )
-from batchadvisor.records import (
-    Communication,
-    Distribution,
-    Parallelism,
-    RankPairs,
-    Spread,
-)
+from batchadvisor.records import Communication, Distribution, Parallelism, RankPairs, Spread
 from batchadvisor.spread import spread_of
 
 from ..on_paper import discovery_of, loader_of, record_of
@@ -40,19 +34,19 @@ def pairs(rank, compute_s, sync_s, *, seed=0, noise=0.01, exposed_s=None, num=20
     return RankPairs(
         rank=rank,
         compute_s=tuple(ours),
-        step_s=tuple(one + sync_s * (1 + noise * rng.uniform(-1, 1)) for one in ours),
+        step_s=tuple(own_s + sync_s * (1 + noise * rng.uniform(-1, 1)) for own_s in ours),
         exposed_s=() if exposed_s is None else (exposed_s,) * num,
     )
 
 
 def record(*communication, world_size=2, **changes):
-    found = Distribution(
+    distribution = Distribution(
         world_size=world_size,
         launcher="torchrun",
         parallelism=Parallelism(shapes=("DistributedDataParallel",), world_size=world_size),
         communication=communication,
     )
-    return record_of(**{"discovery": discovery(), "distribution": found, **changes})
+    return record_of(**{"discovery": discovery(), "distribution": distribution, **changes})
 
 
 def at(size, compute_s, sync_s, **named):
@@ -97,22 +91,22 @@ class TestLaw:
 class TestScaling:
     def test_epochs_follow_the_law_of_the_articles(self):
         scaling = scaling_of(record(at(100, 0.020, 0.010)), 100)
-        points = {one.world_size: one for one in scaling.points}
+        points = {row.world_size: row for row in scaling.points}
         assert tuple(points) == WORLD_SIZES
         samples = 20_000  # two ranks draw 10 000 each
         assert points[1].epoch_s.median == pytest.approx(samples / 100 * 0.020, rel=0.02)
         assert points[2].epoch_s.median == pytest.approx(samples / 200 * 0.030, rel=0.02)
         assert points[2].speedup.median == pytest.approx(2 * 0.020 / 0.030, rel=0.02)
-        assert [one.world_size for one in scaling.points if one.confidence == "measured"] == [2]
-        for one in scaling.points:
-            assert one.epoch_s.low <= one.epoch_s.median <= one.epoch_s.high
+        assert [row.world_size for row in scaling.points if row.confidence == "measured"] == [2]
+        for point in scaling.points:
+            assert point.epoch_s.low <= point.epoch_s.median <= point.epoch_s.high
 
     def test_the_speed_up_is_that_of_the_epochs(self):
         """Also where more ranks than batches share the data: a step cannot be halved."""
         points = scaling_of(record(at(4000, 0.020, 0.010)), 4000).points
-        one = points[0].epoch_s.median
+        alone_s = points[0].epoch_s.median
         assert [point.speedup.median for point in points] == pytest.approx(
-            [one / point.epoch_s.median for point in points], rel=0.02
+            [alone_s / point.epoch_s.median for point in points], rel=0.02
         )
         assert points[-1].speedup.median < points[-1].world_size / 10
 
@@ -120,30 +114,30 @@ class TestScaling:
         """The median of differences is not the difference of medians on a noisy machine."""
         compute = (0.020, 0.020, 0.020, 0.020, 0.020, 0.044, 0.044, 0.044, 0.044)
         step = (0.024, 0.024, 0.024, 0.024, 0.046, 0.046, 0.046, 0.046, 0.046)
-        ranks = tuple(RankPairs(rank=one, compute_s=compute, step_s=step) for one in range(2))
-        found = record(Communication(batch_size=100, micro_batches=1, ranks=ranks))
-        points = {one.world_size: one for one in scaling_of(found, 100).points}
+        ranks = tuple(RankPairs(rank=rank, compute_s=compute, step_s=step) for rank in range(2))
+        run = record(Communication(batch_size=100, micro_batches=1, ranks=ranks))
+        points = {point.world_size: point for point in scaling_of(run, 100).points}
         ratio = points[1].epoch_s.median / points[2].epoch_s.median
         assert points[2].speedup.median == pytest.approx(ratio)
 
     def test_an_accumulated_step_holds_more_samples(self):
-        one = msgspec.structs.replace(at(100, 0.020, 0.010), micro_batches=4)
-        scaling = scaling_of(record(one), 100)
+        accumulated = msgspec.structs.replace(at(100, 0.020, 0.010), micro_batches=4)
+        scaling = scaling_of(record(accumulated), 100)
         assert scaling.points[0].epoch_s.median == pytest.approx(20_000 / 400 * 0.020, rel=0.02)
 
     def test_break_even_is_where_the_law_says(self):
         # Tcomp = 2 ms + 0.1 ms B; Tsync 22 ms: two ranks pay from B = 200 on.
-        found = record(at(50, 0.007, 0.022), at(400, 0.042, 0.022))
-        scaling = scaling_of(found, 50)
+        run = record(at(50, 0.007, 0.022), at(400, 0.042, 0.022))
+        scaling = scaling_of(run, 50)
         assert scaling.verdict == "does not pay"
         assert scaling.break_even_batch == pytest.approx(200, abs=10)
         assert scaling.break_even_low <= scaling.break_even_batch <= scaling.break_even_high
-        assert scaling_of(found, 400).verdict == "pays"
+        assert scaling_of(run, 400).verdict == "pays"
 
     def test_no_break_even_from_one_size_or_from_times_that_do_not_grow(self):
-        one = scaling_of(record(at(50, 0.02, 0.01)), 50)
-        assert one.break_even_batch is None
-        assert "one size" in one.unavailable["break_even_batch"]
+        scaling = scaling_of(record(at(50, 0.02, 0.01)), 50)
+        assert scaling.break_even_batch is None
+        assert "one size" in scaling.unavailable["break_even_batch"]
         flat = scaling_of(record(at(50, 0.02, 0.01), at(400, 0.019, 0.01)), 50)
         assert flat.break_even_batch is None
         assert "does not grow" in flat.unavailable["break_even_batch"]
@@ -154,8 +148,8 @@ class TestScaling:
         assert scaling.wire_s.median == pytest.approx(0.010)
 
     def test_of_a_job_with_a_rank_missing_nothing_is_said(self):
-        found = Communication(batch_size=9, micro_batches=1, ranks=(pairs(0, 0.02, 0.06),))
-        assert scaling_of(record(found), 9) is None
+        communication = Communication(batch_size=9, micro_batches=1, ranks=(pairs(0, 0.02, 0.06),))
+        assert scaling_of(record(communication), 9) is None
 
     def test_a_straggler_is_named_and_the_waits_are_split(self):
         ranks = (pairs(0, 0.02, 0.06), pairs(1, 0.07, 0.01, seed=1))
@@ -172,15 +166,15 @@ class TestScaling:
 
     def test_nothing_without_pairs_of_every_rank(self):
         ranks = (pairs(0, 0.02, 0.01), RankPairs(rank=1, compute_s=(), step_s=()))
-        one = Communication(batch_size=9, micro_batches=1, ranks=ranks)
-        assert scaling_of(record(one), 9) is None
+        communication = Communication(batch_size=9, micro_batches=1, ranks=ranks)
+        assert scaling_of(record(communication), 9) is None
         assert scaling_of(record(), 9) is None
         assert scaling_of(record(distribution=None), 9) is None
 
     def test_a_data_set_that_is_not_shared_has_no_epoch_law(self):
-        found = record(at(9, 0.02, 0.01), discovery=discovery("RandomSampler"))
-        scaling = scaling_of(found, 9)
-        assert all(one.epoch_s is None for one in scaling.points)
+        run = record(at(9, 0.02, 0.01), discovery=discovery("RandomSampler"))
+        scaling = scaling_of(run, 9)
+        assert all(point.epoch_s is None for point in scaling.points)
         assert "distributed sampler" in scaling.unavailable["epoch_s"]
         assert scaling.points[1].speedup.median > 1
 
@@ -203,14 +197,16 @@ def test_intervals_hold_the_truth():
     for seed in range(200):
         rng = random.Random(seed)
         compute = [0.02 * rng.lognormvariate(0, 0.3) for _ in range(20)]
-        step = [one + 0.01 * rng.lognormvariate(0, 0.3) for one in compute]
-        found = spread_of([two - one for one, two in zip(compute, step, strict=True)])
-        held += found.low <= 0.01 <= found.high
+        step = [compute_s + 0.01 * rng.lognormvariate(0, 0.3) for compute_s in compute]
+        interval = spread_of(
+            [step_s - compute_s for compute_s, step_s in zip(compute, step, strict=True)]
+        )
+        held += interval.low <= 0.01 <= interval.high
     assert held >= 0.85 * 200
 
 
 def test_no_size_is_paired_without_a_recommendation():
     from batchadvisor.advisor.advise import advise
 
-    found = record()
-    assert sizes_to_pair(found, advise(found)) == ()
+    run = record()
+    assert sizes_to_pair(run, advise(run)) == ()

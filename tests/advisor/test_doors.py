@@ -2,10 +2,10 @@
 
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.cost import Budget
-from batchadvisor.advisor.facts import confirmations
-from batchadvisor.advisor.search import Done, next_trial
-from batchadvisor.records import Goal, TrialRequest
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.search.cost import Budget, end_s
+from batchadvisor.advisor.search.next_trial import Done, next_trial
+from batchadvisor.records import Goal, StepQuality, TrialRequest
 
 from ..on_paper import discovery_of, loader_of, numbered, record_of, trial_of
 
@@ -27,14 +27,14 @@ def confirmed(door, **changes):
 class TestConfirmation:
     def test_every_process_of_a_template_belongs_to_it(self):
         record = confirmed("template", loader=loader_of(6400))
-        assert [one.batch_size for one in confirmations(record)] == [8, 32, 8, 32]
+        assert [run.batch_size for run in Measurements.of(record).confirmations] == [8, 32, 8, 32]
         assert isinstance(next_trial(record), Done)
         assert advise(record).recommended.batch_size == 32
         assert advise(record).sureness == "confirmed"
 
     def test_elsewhere_one_process_is_the_series(self):
         record = confirmed("loader", loader=loader_of(6400))
-        assert [one.batch_size for one in confirmations(record)] == [32]
+        assert [run.batch_size for run in Measurements.of(record).confirmations] == [32]
 
 
 class TestCost:
@@ -45,29 +45,50 @@ class TestCost:
         )
         request = TrialRequest(batch_size=8, kind="timed")
         fresh = TrialRequest(batch_size=8, kind="timed", fresh_process=True)
-        budget = Budget(record)
+        budget = Budget(Measurements.of(record))
         assert budget.trial_s(fresh) - budget.trial_s(request) == pytest.approx(7.0 - setup_s)
 
     def test_a_pool_is_trained_on_before_the_size_changes(self):
         request = TrialRequest(batch_size=8, kind="timed")
-        one, eight = (
-            Budget(record_of([trial_of(8, 0.1)], discovery=discovery_of(native=8, pool=pool)))
+        single, eight = (
+            Budget(
+                Measurements.of(
+                    record_of([trial_of(8, 0.1)], discovery=discovery_of(native=8, pool=pool))
+                )
+            )
             for pool in (1, 8)
         )
-        assert eight.trial_s(request) == pytest.approx(8 * one.trial_s(request))
+        assert eight.trial_s(request) == pytest.approx(8 * single.trial_s(request))
+
+    def test_steps_that_stall_count_where_no_deadline_ends_them(self):
+        """A timed trial ends at its deadline; the steps of a fit trial take what they take."""
+        calm, stalled = (
+            trial_of(8, 0.1, quality=StepQuality(num_steps=20, num_clean=18, num_disturbed=2,
+                                                 stalled_s=stalled_s))
+            for stalled_s in (0.0, 8.0)
+        )  # fmt: skip
+        fit, timed = (TrialRequest(batch_size=8, kind=kind) for kind in ("fit", "timed"))
+        before, after = (Budget(Measurements.of(record_of([trial]))) for trial in (calm, stalled))
+        assert after.trial_s(fit) == pytest.approx(before.trial_s(fit) + 3 * 0.4)
+        assert after.trial_s(timed) == before.trial_s(timed)
+
+    def test_the_confirmation_leaves_time_for_its_process_to_end(self):
+        record = record_of([trial_of(8, 0.1)], goal=Goal(budget_s=20))
+        last_s = Budget(Measurements.of(record)).last_s
+        assert last_s == end_s(20) - record.search_s < 24 - record.search_s
 
 
 class TestWords:
     @pytest.mark.parametrize(("proof", "fires"), [("asked", True), ("shape", False)])
     def test_a_size_that_nothing_shows(self, proof, fires):
         record = record_of([trial_of(8, 0.1, size_proof=proof)])
-        rules = {one.rule: one for one in advise(record).findings}
+        rules = {finding.rule: finding for finding in advise(record).findings}
         assert ("door.as_asked" in rules) is fires
         if fires:
             assert "asked for" in rules["door.as_asked"].message
 
     def test_an_argument_that_no_line_sets(self):
         loader = loader_of(None, source=None, place=None)
-        found = discovery_of(native=8, door="template", loader=loader)
-        record = record_of([trial_of(8, 0.1), trial_of(64, 0.2)], discovery=found)
+        discovery = discovery_of(native=8, door="template", loader=loader)
+        record = record_of([trial_of(8, 0.1), trial_of(64, 0.2)], discovery=discovery)
         assert advise(record).change == "the script's argument {batch_size} → 64"

@@ -5,8 +5,8 @@ import random
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.confirm import finalists
-from batchadvisor.advisor.energy import (
+from batchadvisor.advisor.choose.finalists import finalists
+from batchadvisor.advisor.measured.energy import (
     energy_measured,
     joules_spread,
     samples_per_joule,
@@ -15,10 +15,11 @@ from batchadvisor.advisor.energy import (
     watts,
     why_not,
 )
-from batchadvisor.advisor.search import Done, next_trial
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.search.next_trial import Done, next_trial
 from batchadvisor.errors import UsageError
 from batchadvisor.records import Counters, Goal
-from batchadvisor.session.options import check_energy, check_energy_device
+from batchadvisor.session.setup.options import check_energy, check_energy_device
 
 from ..on_paper import metered, numbered, record_of, trial_of
 
@@ -63,7 +64,7 @@ class TestNumbers:
         assert (samples_per_joule(trial) is not None) is counts
         assert bool(too_short(counters)) is not counts
         record = record_of((trial,), goal=ENERGY)
-        assert ("energy needs" in why_not(record)) is not counts
+        assert ("energy needs" in why_not(Measurements.of(record))) is not counts
 
     @pytest.mark.parametrize("window_s", [2.0, 4.0])
     @pytest.mark.parametrize("update_s", [0.02, 0.1])
@@ -87,19 +88,19 @@ class TestNumbers:
     def test_what_cannot_be_told_apart_is_no_choice_between_readings(self):
         """3 % more samples per joule, over windows whose edges alone are worth 4 %."""
         near = numbered(metered(32, 0.16, 100), metered(64, 0.32, 97))
-        assert thriftiest(record_of(near)) == 32
+        assert thriftiest(Measurements.of(record_of(near))) == 32
         apart = numbered(metered(32, 0.16, 100), metered(64, 0.32, 85))
-        assert thriftiest(record_of(apart)) == 64
+        assert thriftiest(Measurements.of(record_of(apart))) == 64
 
     def test_ties_go_to_the_smaller_size(self):
         trials = numbered(metered(32, 0.16, 100), metered(64, 0.319, 100))
-        assert thriftiest(record_of(trials)) == 32
+        assert thriftiest(Measurements.of(record_of(trials))) == 32
 
 
 class TestGoal:
     def test_the_thriftiest_size_is_recommended(self):
         record = record_of(ladder(), goal=ENERGY)
-        assert finalists(record) == (32, 64)
+        assert finalists(Measurements.of(record)) == (32, 64)
         advice = advise(record)
         assert advice.recommended.batch_size == 32
         assert advice.recommended.samples_per_joule == pytest.approx(200 / 150)
@@ -148,7 +149,10 @@ class TestWrongUse:
     def test_the_reason_of_the_driver_is_told(self):
         counters = Counters(unavailable={"energy_j": "the GPU has no energy counter"})
         record = record_of((trial_of(8, 0.1, counters=counters),))
-        assert not energy_measured(record)
-        assert why_not(record) == "no energy was measured: the GPU has no energy counter"
+        assert not energy_measured(Measurements.of(record))
+        assert (
+            why_not(Measurements.of(record))
+            == "no energy was measured: the GPU has no energy counter"
+        )
         said = advise(msgspec.structs.replace(record, goal=ENERGY)).reason
         assert said.startswith("No energy was measured: the GPU has no energy counter.")

@@ -5,10 +5,10 @@ import re
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.facts import target_bytes
-from batchadvisor.advisor.findings import WIDE_INTERVAL, findings_of
-from batchadvisor.advisor.tail import tail_of
-from batchadvisor.advisor.tails.rules import SMALL_BATCH_NORM
+from batchadvisor.advisor.explain.findings import WIDE_INTERVAL, findings_of
+from batchadvisor.advisor.measured.epoch_end import tail_of
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.tails.conditions import SMALL_BATCH_NORM
 from batchadvisor.records import Goal, InputSize, Memory, NormLayers, Profile, TailCheck, Turns
 
 from ..on_paper import CPU, GIB, discovery_of, failure_of, loader_of, numbered, record_of, trial_of
@@ -21,12 +21,14 @@ def findings(*trials, size=64, loader=None, norms=None, check=None, **changes):
     )
     record = record_of(numbered(*(trials or (trial_of(64, 0.1),))), discovery=discovery, **changes)
     tail = tail_of(discovery, size)
-    found = findings_of(record, size, None if isinstance(tail, str) else tail, check)
+    listed = findings_of(
+        Measurements.of(record), size, None if isinstance(tail, str) else tail, check
+    )
     order = ["error", "warning", "info"]
-    ranks = [order.index(one.severity) for one in found]
+    ranks = [order.index(finding.severity) for finding in listed]
     assert ranks == sorted(ranks)
-    assert all(one.message for one in found)
-    return {one.rule: one for one in found}
+    assert all(finding.message for finding in listed)
+    return {finding.rule: finding for finding in listed}
 
 
 def test_nothing_to_say():
@@ -40,11 +42,11 @@ class TestTail:
     )
     def test_crash(self, outcome, fires):
         check = TailCheck(num_samples=40, outcome=outcome, detail="ValueError: one value")
-        found = findings(loader=loader_of(6440), check=check)
-        assert ("tail.crash" in found) is fires
+        by_rule = findings(loader=loader_of(6440), check=check)
+        assert ("tail.crash" in by_rule) is fires
         if fires:
-            assert "ValueError: one value" in found["tail.crash"].message
-            assert found["tail.crash"].severity == "error"
+            assert "ValueError: one value" in by_rule["tail.crash"].message
+            assert by_rule["tail.crash"].severity == "error"
 
     @pytest.mark.parametrize("outcome", ["interrupted", "script_ended"])
     def test_a_step_that_was_cut_short_was_not_executed(self, outcome):
@@ -57,42 +59,44 @@ class TestTail:
         )
         advice = advise(record_of(trials, discovery=discovery))
         assert advice.tail_check is None
-        found = {one.rule: one for one in advice.findings}
-        assert "tail.crash" not in found
-        assert found["tails.norm.one-value"].severity == "error"
-        assert "not executed here" in found["tails.norm.one-value"].message
+        by_rule = {finding.rule: finding for finding in advice.findings}
+        assert "tail.crash" not in by_rule
+        assert by_rule["tails.norm.one-value"].severity == "error"
+        assert "not executed here" in by_rule["tails.norm.one-value"].message
 
     @pytest.mark.parametrize("num", [0, 2])
     def test_nan(self, num):
         check = TailCheck(num_samples=40, outcome="ok", num_non_finite=num)
-        found = findings(loader=loader_of(6440), check=check)
-        assert ("tail.nan" in found) is bool(num)
+        by_rule = findings(loader=loader_of(6440), check=check)
+        assert ("tail.nan" in by_rule) is bool(num)
 
     @pytest.mark.parametrize(("num_samples", "fires"), [(63, True), (64, False)])
     def test_no_steps(self, num_samples, fires):
-        found = findings(loader=loader_of(num_samples, drop_last=True))
-        assert ("tails.loader.no-steps" in found) is fires
+        by_rule = findings(loader=loader_of(num_samples, drop_last=True))
+        assert ("tails.loader.no-steps" in by_rule) is fires
 
     @pytest.mark.parametrize(
         ("num_samples", "steps"), [(64, "1 optimizer step"), (128, "2 optimizer steps")]
     )
     def test_few_steps(self, num_samples, steps):
-        found = findings(loader=loader_of(num_samples))["training.few_steps"]
-        assert found.message == f"an epoch has {steps} at this size"
+        finding = findings(loader=loader_of(num_samples))["training.few_steps"]
+        assert finding.message == f"an epoch has {steps} at this size"
 
     @pytest.mark.parametrize(("left", "fires"), [(0, False), (31, True), (32, False), (50, False)])
     def test_weight(self, left, fires):
-        found = findings(loader=loader_of(6400 + left))
-        assert ("tails.loader.short" in found) is fires
+        by_rule = findings(loader=loader_of(6400 + left))
+        assert ("tails.loader.short" in by_rule) is fires
         if fires:
-            assert "drop_last=True" in found["tails.loader.short"].remedy
-            assert "not measured" in found["tails.loader.short"].remedy
+            assert "drop_last=True" in by_rule["tails.loader.short"].remedy
+            assert "not measured" in by_rule["tails.loader.short"].remedy
 
     def test_sizes_near_by_that_ran_are_not_called_unmeasured(self):
         first, *others = tail_of(discovery_of(native=64, loader=loader_of(6401)), 64).nearest_clean
-        found = findings(trial_of(64, 0.1), trial_of(first, 0.1), loader=loader_of(6401))
+        by_rule = findings(trial_of(64, 0.1), trial_of(first, 0.1), loader=loader_of(6401))
         listed = ", ".join(map(str, others))
-        assert f": {first}, {listed} ({listed} not measured);" in found["tails.loader.short"].remedy
+        assert (
+            f": {first}, {listed} ({listed} not measured);" in by_rule["tails.loader.short"].remedy
+        )
         every = [trial_of(size, 0.1) for size in (64, first, *others)]
         remedy = findings(*every, loader=loader_of(6401))["tails.loader.short"].remedy
         assert f"{first}, {listed}; " in remedy
@@ -144,35 +148,35 @@ class TestBatchNorm:
 
     @pytest.mark.parametrize(("left", "fires"), [(0, False), (1, True), (2, False)])
     def test_one_sample(self, left, fires):
-        found = findings(loader=loader_of(6400 + left), norms=self.NORMS)
-        assert ("tails.norm.one-value" in found) is fires
+        by_rule = findings(loader=loader_of(6400 + left), norms=self.NORMS)
+        assert ("tails.norm.one-value" in by_rule) is fires
         if fires:
-            assert "not executed here" in found["tails.norm.one-value"].message
+            assert "not executed here" in by_rule["tails.norm.one-value"].message
 
     def test_one_sample_that_failed_is_said_once(self):
         check = TailCheck(num_samples=1, outcome="exception", detail="ValueError")
-        found = findings(loader=loader_of(6401), norms=self.NORMS, check=check)
-        assert "tail.crash" in found
-        assert "tails.norm.one-value" not in found
+        by_rule = findings(loader=loader_of(6401), norms=self.NORMS, check=check)
+        assert "tail.crash" in by_rule
+        assert "tails.norm.one-value" not in by_rule
 
     @pytest.mark.parametrize(
         ("left", "fires"), [(1, False), (2, True), (SMALL_BATCH_NORM - 1, True), (8, False)]
     )
     def test_few_samples(self, left, fires):
-        found = findings(loader=loader_of(6400 + left), norms=self.NORMS)
-        assert ("tails.norm.few-samples" in found) is fires
+        by_rule = findings(loader=loader_of(6400 + left), norms=self.NORMS)
+        assert ("tails.norm.few-samples" in by_rule) is fires
 
     @pytest.mark.parametrize(("size", "fires"), [(7, True), (8, False)])
     def test_small_batch(self, size, fires):
         loader = loader_of(size * 100)
-        found = findings(size=size, loader=loader, norms=self.NORMS)
-        assert ("batch_norm.small" in found) is fires
+        by_rule = findings(size=size, loader=loader, norms=self.NORMS)
+        assert ("batch_norm.small" in by_rule) is fires
 
     def test_without_batch_norm(self):
         assert "tails.loader.short" in findings(loader=loader_of(6401))
         assert "tails.norm.one-value" not in findings(loader=loader_of(6401))
-        found = findings(size=4, loader=loader_of(6400), norms=NormLayers(group_norm=3))
-        assert "batch_norm.small" not in found
+        by_rule = findings(size=4, loader=loader_of(6400), norms=NormLayers(group_norm=3))
+        assert "batch_norm.small" not in by_rule
 
 
 class TestMeasurement:
@@ -183,41 +187,41 @@ class TestMeasurement:
         assert ("noise" in findings(trial_of(64, 0.1, half_width=half_width))) is fires
 
     def test_noise_at_other_sizes_does_not_matter(self):
-        found = findings(trial_of(64, 0.1), trial_of(32, 0.1, half_width=0.5))
-        assert "noise" not in found
+        by_rule = findings(trial_of(64, 0.1), trial_of(32, 0.1, half_width=0.5))
+        assert "noise" not in by_rule
 
     @pytest.mark.parametrize("retries", [None, 0, 3])
     def test_retries(self, retries):
         memory = Memory(peak_bytes=GIB, peak_source="", num_alloc_retries=retries)
-        found = findings(trial_of(64, 0.1, memory=memory))
-        assert ("memory.retries" in found) is bool(retries)
+        by_rule = findings(trial_of(64, 0.1, memory=memory))
+        assert ("memory.retries" in by_rule) is bool(retries)
 
     def test_refused(self):
-        found = findings(trial_of(64, 0.1), failure_of(256), failure_of(128))
-        assert "out of memory at 128, 256" in found["memory.refused"].message
-        assert found["memory.refused"].severity == "info"
+        by_rule = findings(trial_of(64, 0.1), failure_of(256), failure_of(128))
+        assert "out of memory at 128, 256" in by_rule["memory.refused"].message
+        assert by_rule["memory.refused"].severity == "info"
 
     @pytest.mark.parametrize("outcome", ["exception", "hung", "no_step", "wrong_size", "crashed"])
     def test_broken(self, outcome):
-        found = findings(trial_of(64, 0.1), failure_of(128, outcome))
-        assert found[f"trial.{outcome}"].message == f"batch 128 did not run: {outcome} on paper"
-        assert "memory.refused" not in found
+        by_rule = findings(trial_of(64, 0.1), failure_of(128, outcome))
+        assert by_rule[f"trial.{outcome}"].message == f"batch 128 did not run: {outcome} on paper"
+        assert "memory.refused" not in by_rule
 
     @pytest.mark.parametrize(("size", "left_out"), [(32, False), (128, True)])
     def test_larger_sizes_are_left_out_unless_one_ran(self, size, left_out):
-        found = findings(trial_of(64, 0.1), failure_of(size, "exception"))
-        assert ("larger sizes were left out" in found["trial.exception"].remedy) is left_out
+        by_rule = findings(trial_of(64, 0.1), failure_of(size, "exception"))
+        assert ("larger sizes were left out" in by_rule["trial.exception"].remedy) is left_out
 
     def test_nothing_was_left_out_where_a_larger_size_ran(self):
         """Memory was refused below it, as a neighbour on the device may cause; --sizes went on."""
-        found = findings(failure_of(64), failure_of(128, "exception"), trial_of(256, 0.4))
-        assert "left out" not in found["trial.exception"].remedy
+        by_rule = findings(failure_of(64), failure_of(128, "exception"), trial_of(256, 0.4))
+        assert "left out" not in by_rule["trial.exception"].remedy
 
     @pytest.mark.parametrize("trial", [failure_of(1), trial_of(1, 0.1, peak=79.9 * GIB)])
     def test_nothing_fits_at_batch_1(self, trial):
-        found = findings(trial, failure_of(4))["memory.nothing_fits"]
-        assert found.severity == "error"
-        assert "gradient checkpointing" in found.remedy
+        finding = findings(trial, failure_of(4))["memory.nothing_fits"]
+        assert finding.severity == "error"
+        assert "gradient checkpointing" in finding.remedy
         assert "memory.nothing_fits" not in findings(trial_of(1, 0.1, peak=GIB), failure_of(4))
 
     def test_nothing_of_the_sizes_asked_for_fits(self):
@@ -228,12 +232,12 @@ class TestMeasurement:
 
     def test_doubts_of_one_kind_are_said_once_at_their_worst(self):
         text = "other processes used {} of 2 cores meanwhile; step times may be too long"
-        found = findings(
+        by_rule = findings(
             trial_of(32, 0.1, doubts=(text.format(0.4),)),
             trial_of(64, 0.2, doubts=(text.format(1.4),)),
             trial_of(128, 0.4, doubts=(text.format(0.9),)),
         )
-        assert found["doubt"].message == text.format(1.4) + " (the worst of 3 trials)"
+        assert by_rule["doubt"].message == text.format(1.4) + " (the worst of 3 trials)"
 
     def test_doubts_of_two_kinds_are_both_said(self):
         discovery = discovery_of(native=64, loader=loader_of(6400))
@@ -242,30 +246,32 @@ class TestMeasurement:
             discovery=discovery,
             doubts=("another process uses the GPU",),
         )
-        texts = [one.message for one in findings_of(record, 64, None, None)]
+        texts = [
+            finding.message for finding in findings_of(Measurements.of(record), 64, None, None)
+        ]
         assert texts == ["another process uses the GPU", "the clock was lowered"]
 
     @pytest.mark.parametrize(("step_s", "fires"), [(0.229, False), (0.25, True)])
     def test_a_step_slower_than_a_larger_one(self, step_s, fires):
-        found = findings(trial_of(32, step_s), trial_of(64, 0.2))
-        assert ("time.falls" in found) is fires
-        found = findings(trial_of(32, step_s, micro_batches=2), trial_of(64, 0.2))
-        assert "time.falls" not in found, "it is a step of two batches, not of one"
+        by_rule = findings(trial_of(32, step_s), trial_of(64, 0.2))
+        assert ("time.falls" in by_rule) is fires
+        by_rule = findings(trial_of(32, step_s, micro_batches=2), trial_of(64, 0.2))
+        assert "time.falls" not in by_rule, "it is a step of two batches, not of one"
 
     @pytest.mark.parametrize(("rate", "fires"), [(430, False), (500, True), (600, False)])
     def test_a_faster_reading_that_nothing_was_compared_with(self, rate, fires):
         """Below the fastest there is nothing to say, and one much faster is the fastest."""
         turns = Turns(sizes=(16, 32), step_s=((0.04, 0.0725),) * 12)
-        found = findings(
+        by_rule = findings(
             trial_of(16, 0.04),
             trial_of(32, 32 / 440),
             trial_of(32, kind="turns", turns=turns),
             trial_of(512, 512 / rate),
             device=CPU,
         )
-        assert ("turns.left_out" in found) is fires
+        assert ("turns.left_out" in by_rule) is fires
         if fires:
-            assert found["turns.left_out"].message.startswith("batch 512 read faster than 32 but")
+            assert by_rule["turns.left_out"].message.startswith("batch 512 read faster than 32 but")
 
 
 class TestBound:
@@ -284,65 +290,67 @@ class TestBound:
         ],
     )
     def test_steps(self, sizes, goal, fires):
-        found = findings(*(trial_of(size, 0.001 * size) for size in sizes), goal=goal)
-        assert ("bound.steps" in found) is fires
+        by_rule = findings(*(trial_of(size, 0.001 * size) for size in sizes), goal=goal)
+        assert ("bound.steps" in by_rule) is fires
 
 
 class TestSteering:
     @pytest.mark.parametrize("steered", ["exact", "approximate"])
     def test_approximate(self, steered):
-        found = findings(loader=loader_of(6400, steered=steered, sampler="ByLength"))
-        assert ("steering.approximate" in found) is (steered == "approximate")
+        by_rule = findings(loader=loader_of(6400, steered=steered, sampler="ByLength"))
+        assert ("steering.approximate" in by_rule) is (steered == "approximate")
 
     @pytest.mark.parametrize(("elsewhere", "fires"), [(0.0, False), (0.01, False), (2.1, True)])
     def test_steps_of_other_tasks(self, elsewhere, fires):
-        found = findings(trial_of(64, 0.1, steps_elsewhere=elsewhere))
-        assert ("steps.mixed" in found) is fires
-        assert not fires or "holds 2.1 more on average" in found["steps.mixed"].message
+        by_rule = findings(trial_of(64, 0.1, steps_elsewhere=elsewhere))
+        assert ("steps.mixed" in by_rule) is fires
+        assert not fires or "holds 2.1 more on average" in by_rule["steps.mixed"].message
 
     @pytest.mark.parametrize("proof", ["shape", "indices"])
     def test_proof_by_indices(self, proof):
-        found = findings(trial_of(64, 0.1, size_proof=proof))
-        assert ("steering.indices" in found) is (proof == "indices")
+        by_rule = findings(trial_of(64, 0.1, size_proof=proof))
+        assert ("steering.indices" in by_rule) is (proof == "indices")
 
     def test_samples_left_out(self):
         """Said once, at its worst."""
         left = {"size_proof": "indices", "mean_arrived": 63.14}
-        found = findings(trial_of(16, 0.05, mean_arrived=15.9), trial_of(64, 0.1, **left))
-        assert "steering.indices" not in found
+        by_rule = findings(trial_of(16, 0.05, mean_arrived=15.9), trial_of(64, 0.1, **left))
+        assert "steering.indices" not in by_rule
         said = "leaves samples out: 63.1 of 64 arrived on average"
-        assert said in found["samples.left_out"].message
+        assert said in by_rule["samples.left_out"].message
 
 
 def test_no_size_was_chosen():
     record = record_of(numbered(failure_of(8), failure_of(1)))
-    rules = [one.rule for one in findings_of(record, None, None, None)]
+    rules = [finding.rule for finding in findings_of(Measurements.of(record), None, None, None)]
     assert rules == ["memory.nothing_fits", "memory.refused"]
 
 
 @pytest.mark.parametrize("losses", ["", "the trace is damaged: 3 events could not be read"])
 def test_damaged_traces(losses):
-    found = findings(trial_of(64, 0.1, profile=Profile(losses=losses)))
-    assert ("trace.damaged" in found) is bool(losses)
+    by_rule = findings(trial_of(64, 0.1, profile=Profile(losses=losses)))
+    assert ("trace.damaged" in by_rule) is bool(losses)
 
 
 class TestVaryingInputs:
     def record(self, *largest, **goal):
-        inputs = [InputSize(num_batches=3, smallest=10.0, largest=one) for one in largest]
-        trials = [trial_of(8, 0.1, peak=GIB, inputs=one) for one in inputs]
+        inputs = [InputSize(num_batches=3, smallest=10.0, largest=size) for size in largest]
+        trials = [trial_of(8, 0.1, peak=GIB, inputs=input_size) for input_size in inputs]
         return record_of(numbered(*trials), goal=Goal(**goal))
 
     def test_room_is_left_for_the_longest_seen(self):
-        plain = target_bytes(record_of())
-        assert target_bytes(self.record(100.0, 100.0, 120.0)) == int(plain / 1.2)
-        assert target_bytes(self.record(100.0, 100.0)) == plain
+        plain = Measurements.of(record_of()).target_bytes
+        assert Measurements.of(self.record(100.0, 100.0, 120.0)).target_bytes == int(plain / 1.2)
+        assert Measurements.of(self.record(100.0, 100.0)).target_bytes == plain
 
     def test_not_without_end(self):
-        assert target_bytes(self.record(10.0, 10.0, 1000.0)) == int(target_bytes(record_of()) / 1.5)
+        assert Measurements.of(self.record(10.0, 10.0, 1000.0)).target_bytes == int(
+            Measurements.of(record_of()).target_bytes / 1.5
+        )
 
     def test_the_worst_case_needs_none(self):
-        found = self.record(10.0, 10.0, 1000.0, worst_case=True)
-        assert target_bytes(found) == target_bytes(record_of())
+        record = self.record(10.0, 10.0, 1000.0, worst_case=True)
+        assert Measurements.of(record).target_bytes == Measurements.of(record_of()).target_bytes
 
     @pytest.mark.parametrize(
         ("door", "missing", "said"),
@@ -354,41 +362,45 @@ class TestVaryingInputs:
     )
     def test_a_worst_case_that_cannot_be_kept(self, door, missing, said):
         record = self.record(10.0, 10.0, 1000.0, worst_case=True)
-        found = msgspec.structs.replace(record.discovery, door=door, unavailable=missing)
-        record = msgspec.structs.replace(record, discovery=found)
-        rules = {one.rule: one for one in advise(record).findings}
+        discovery = msgspec.structs.replace(record.discovery, door=door, unavailable=missing)
+        record = msgspec.structs.replace(record, discovery=discovery)
+        rules = {finding.rule: finding for finding in advise(record).findings}
         assert ("inputs.unordered" in rules) is (said is not None)
-        assert (target_bytes(record) < target_bytes(record_of())) is (said is not None)
+        assert (
+            Measurements.of(record).target_bytes < Measurements.of(record_of()).target_bytes
+        ) is (said is not None)
         if said is not None:
             assert said in rules["inputs.unordered"].message
             assert "--worst-case" not in rules["inputs.vary"].remedy
 
     def test_a_worst_case_that_nothing_needed_is_not_kept_either(self):
         record = record_of(goal=Goal(worst_case=True))
-        found = msgspec.structs.replace(record.discovery, unavailable={"worst_case": "why not"})
-        record = msgspec.structs.replace(record, discovery=found)
-        assert "inputs.unordered" in {one.rule for one in advise(record).findings}
+        discovery = msgspec.structs.replace(record.discovery, unavailable={"worst_case": "why not"})
+        record = msgspec.structs.replace(record, discovery=discovery)
+        assert "inputs.unordered" in {finding.rule for finding in advise(record).findings}
 
     def test_an_order_that_nobody_can_choose_is_not_recommended(self):
         record = self.record(10.0, 10.0, 1000.0)
         remedies = []
         for iterable in (False, True):
-            found = record.discovery
-            loader = msgspec.structs.replace(found.primary, iterable=iterable)
-            found = msgspec.structs.replace(found, loaders=(loader,), primary_loader=0)
-            changed = msgspec.structs.replace(record, discovery=found)
+            discovery = record.discovery
+            loader = msgspec.structs.replace(discovery.primary, iterable=iterable)
+            discovery = msgspec.structs.replace(discovery, loaders=(loader,), primary_loader=0)
+            changed = msgspec.structs.replace(record, discovery=discovery)
             remedies += [
-                one.remedy for one in advise(changed).findings if one.rule == "inputs.vary"
+                finding.remedy
+                for finding in advise(changed).findings
+                if finding.rule == "inputs.vary"
             ]
-        assert ["--worst-case" in one for one in remedies] == [True, False]
+        assert ["--worst-case" in remedy for remedy in remedies] == [True, False]
 
     def test_it_is_said_how_much(self):
-        (found,) = (
-            one
-            for one in advise(self.record(100.0, 100.0, 125.0)).findings
-            if one.rule == "inputs.vary"
+        (finding,) = (
+            candidate
+            for candidate in advise(self.record(100.0, 100.0, 125.0)).findings
+            if candidate.rule == "inputs.vary"
         )
-        assert "20% more of the memory is left free" in found.message
+        assert "20% more of the memory is left free" in finding.message
 
 
 class TestCutShort:
@@ -401,11 +413,11 @@ class TestCutShort:
         ],
     )
     def test_by_the_budget(self, reason, goal, fires):
-        found = findings(stop_reason=reason, goal=goal)
-        assert ("search.cut_short" in found) is fires
+        by_rule = findings(stop_reason=reason, goal=goal)
+        assert ("search.cut_short" in by_rule) is fires
 
     def test_a_script_that_ends_is_told_to_train_longer(self):
         ended = failure_of(8, "script_ended", detail="the script ended after 60 optimizer steps")
-        found = findings(trial_of(64, 0.1), ended)
-        assert "more epochs" in found["trial.script_ended"].remedy
-        assert "60 optimizer steps" in found["trial.script_ended"].message
+        by_rule = findings(trial_of(64, 0.1), ended)
+        assert "more epochs" in by_rule["trial.script_ended"].remedy
+        assert "60 optimizer steps" in by_rule["trial.script_ended"].message

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from batchadvisor.advisor.fit_plan import Seen, next_fit
+from batchadvisor.advisor.search.fit_plan import Seen, next_fit
 
 GIB = 2**30
 CAPACITY = 80 * GIB
@@ -47,7 +47,7 @@ class Found:
     @property
     def size(self):
         target = int(CAPACITY * (1 - MARGIN))
-        return max((one for one, peak in self.ran.items() if peak <= target), default=0)
+        return max((size for size, peak in self.ran.items() if peak <= target), default=0)
 
     @property
     def num_trials(self):
@@ -56,29 +56,29 @@ class Found:
 
 def search(memory, *, native=NATIVE, blind=False, noise=0.0, rng=None):
     """Runs a whole search on paper; a reading that tells nothing stands for a blind one."""
-    found = Found()
+    result = Found()
     size = native
     while True:
         peak = memory(size) * (rng.gauss(1, noise) if noise else 1)
         if memory(size) > CAPACITY:
-            found.refused.append(size)
+            result.refused.append(size)
         else:
-            found.ran[size] = 10 * 2**20 if blind else int(peak)
+            result.ran[size] = 10 * 2**20 if blind else int(peak)
         step = next_fit(
             Seen(
-                peaks=found.ran,
-                refused=min(found.refused, default=None),
+                peaks=result.ran,
+                refused=min(result.refused, default=None),
                 target_bytes=int(CAPACITY * (1 - MARGIN)),
                 uncertainty=(noise, 0) if noise else EXACT,
-                num_refusals=len(found.refused),
+                num_refusals=len(result.refused),
             )
         )
         if isinstance(step, str):
-            found.stop = step
-            return found
-        assert step not in found.ran, "a size that ran is tried again"
-        assert not found.refused or step < min(found.refused), "nor anything above a refusal"
-        assert found.num_trials < 20, "the search does not end"
+            result.stop = step
+            return result
+        assert step not in result.ran, "a size that ran is tried again"
+        assert not result.refused or step < min(result.refused), "nor anything above a refusal"
+        assert result.num_trials < 20, "the search does not end"
         size = step
 
 
@@ -89,18 +89,18 @@ class TestSweep:
         for largest in ALL:
             memory = law(largest)
             fits = largest_within(memory, CAPACITY * (1 - MARGIN))
-            found = search(memory)
-            assert found.size in found.ran or found.size == fits == 0
-            assert 0.92 * fits <= found.size <= fits
+            result = search(memory)
+            assert result.size in result.ran or result.size == fits == 0
+            assert 0.92 * fits <= result.size <= fits
             # Only a script that starts too large is refused.
-            assert not found.refused or min(found.refused) <= NATIVE
+            assert not result.refused or min(result.refused) <= NATIVE
 
     def test_every_limit_blind(self):
         for largest in ALL:
-            found = search(law(largest), blind=True)
-            assert 0.92 * largest <= found.size <= largest
-            assert len(found.refused) <= 4
-            assert found.num_trials <= 11
+            result = search(law(largest), blind=True)
+            assert 0.92 * largest <= result.size <= largest
+            assert len(result.refused) <= 4
+            assert result.num_trials <= 11
 
     @pytest.mark.parametrize("power", [0.85, 1.0, 1.15])
     @pytest.mark.parametrize("fixed", [0.1, 0.4, 0.75])
@@ -108,10 +108,10 @@ class TestSweep:
         for largest in SOME:
             memory = law(largest, fixed, power)
             fits = largest_within(memory, CAPACITY * (1 - MARGIN))
-            found = search(memory)
-            assert 0.92 * fits <= found.size <= fits
-            assert found.num_trials <= 8
-            assert not found.refused or min(found.refused) <= NATIVE
+            result = search(memory)
+            assert 0.92 * fits <= result.size <= fits
+            assert result.num_trials <= 8
+            assert not result.refused or min(result.refused) <= NATIVE
 
     @pytest.mark.parametrize("power", [0.85, 1.0, 1.15])
     @pytest.mark.parametrize("fixed", [0.1, 0.4, 0.75])
@@ -125,17 +125,17 @@ class TestSweep:
         shares = []
         for largest in SOME:
             memory = law(largest, fixed, power)
-            found = search(memory, noise=NOISE, rng=rng)
+            result = search(memory, noise=NOISE, rng=rng)
             low, fits, high = (
-                largest_within(memory, CAPACITY * (1 - MARGIN) * (1 + one))
-                for one in (-3.5 * NOISE, 0, 3.5 * NOISE)
+                largest_within(memory, CAPACITY * (1 - MARGIN) * (1 + error))
+                for error in (-3.5 * NOISE, 0, 3.5 * NOISE)
             )
-            assert 0.92 * low - 1 <= found.size <= high
-            refused += min(found.refused, default=0) > NATIVE
-            shares.append(found.size / max(fits, 1))
+            assert 0.92 * low - 1 <= result.size <= high
+            refused += min(result.refused, default=0) > NATIVE
+            shares.append(result.size / max(fits, 1))
         assert refused <= 0.05 * len(SOME)
         if fixed == 0.1:
-            within = sum(0.92 <= one <= 1.0 for one in shares)
+            within = sum(0.92 <= share <= 1.0 for share in shares)
             assert within >= 0.97 * len(shares)
 
     @pytest.mark.parametrize("native", [1, 2, 8, 100, 1024])
@@ -144,8 +144,8 @@ class TestSweep:
             for blind in (False, True):
                 memory = law(largest)
                 limit = CAPACITY * (1 if blind else 1 - MARGIN)
-                found = search(memory, native=native, blind=blind)
-                assert 0.92 * largest_within(memory, limit) <= found.size <= largest
+                result = search(memory, native=native, blind=blind)
+                assert 0.92 * largest_within(memory, limit) <= result.size <= largest
 
 
 class TestAtSevenHundred:
@@ -153,14 +153,14 @@ class TestAtSevenHundred:
 
     @pytest.mark.parametrize("fixed", [0.1, 0.4, 0.75])
     def test_visible(self, fixed):
-        found = search(law(700, fixed))
-        assert found.num_trials + 1 <= 5
-        assert found.refused == []
+        result = search(law(700, fixed))
+        assert result.num_trials + 1 <= 5
+        assert result.refused == []
 
     def test_blind(self):
-        found = search(law(700), blind=True)
-        assert found.num_trials + 1 <= 9
-        assert len(found.refused) <= 3
+        result = search(law(700), blind=True)
+        assert result.num_trials + 1 <= 9
+        assert len(result.refused) <= 3
 
 
 class TestDetails:

@@ -6,8 +6,8 @@ from statistics import fmean
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.confirm import finalists
-from batchadvisor.advisor.knee import (
+from batchadvisor.advisor.choose.finalists import finalists
+from batchadvisor.advisor.choose.knee import (
     best_throughput,
     fastest,
     inside,
@@ -16,6 +16,7 @@ from batchadvisor.advisor.knee import (
     plateau,
     sure,
 )
+from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.records import NormLayers, Turns
 from batchadvisor.spread import spread_of
 
@@ -69,12 +70,12 @@ class TestInside:
         sizes = {size: at_rate(size, size / (0.01 + 0.001 * size)) for size in (8, 32, 64, 256)}
         sizes[512] = at_rate(512, 940, 0.06)
         record = record_of(sizes.values())
-        assert min(inside(record, sizes)) == 256
+        assert min(inside(Measurements.of(record), sizes)) == 256
         # A reading too high whose interval holds the threshold does not move it below the law's.
         sizes[32] = at_rate(32, 900, 0.2)
-        assert 32 not in inside(record, sizes)
+        assert 32 not in inside(Measurements.of(record), sizes)
         sizes[32] = at_rate(32, 950)
-        assert 32 in inside(record, sizes), "surely above the threshold"
+        assert 32 in inside(Measurements.of(record), sizes), "surely above the threshold"
 
 
 class TestSure:
@@ -84,11 +85,11 @@ class TestSure:
 
     def test_luck_makes_neither_the_fastest_nor_the_knee(self):
         record = record_of(numbered(*self.LUCKY))
-        assert (fastest(record), knee(record)) == (32, 32)
-        assert finalists(record) == (32, 128), "the fresh process compares them"
+        assert (fastest(Measurements.of(record)), knee(Measurements.of(record))) == (32, 32)
+        assert finalists(Measurements.of(record)) == (32, 128), "the fresh process compares them"
 
     def test_slower_sizes_stay(self):
-        sizes = {one.batch_size: one for one in (*self.LUCKY, at_rate(16, 600, 0.3))}
+        sizes = {trial.batch_size: trial for trial in (*self.LUCKY, at_rate(16, 600, 0.3))}
         assert set(sure(sizes)) == {16, 32}
 
     def test_equally_sure_sizes_stay(self):
@@ -97,7 +98,7 @@ class TestSure:
 
     def test_where_the_fresh_process_prefers_it_that_is_said(self):
         rates = {32: 800, 128: 1000}
-        series = [at_rate(*one, purpose="confirm", worker=1) for one in rates.items()] * 2
+        series = [at_rate(*pair, purpose="confirm", worker=1) for pair in rates.items()] * 2
         reason = advise(record_of(numbered(at_rate(8, 300), *self.LUCKY, *series))).reason
         assert reason.startswith(
             "Faster in the fresh process than 32, the fastest of the search: 125.0% of the "
@@ -109,8 +110,8 @@ class TestSure:
         """One comparison alone, in which the knee of the search is slower by far or by little."""
         again = {8: rate, 64: 690}
         trials = [
-            *(at_rate(*one) for one in {8: 900, 64: 600}.items()),
-            *(at_rate(*one, purpose="confirm", worker=1) for one in again.items()),
+            *(at_rate(*pair) for pair in {8: 900, 64: 600}.items()),
+            *(at_rate(*pair, purpose="confirm", worker=1) for pair in again.items()),
         ]
         advice = advise(record_of(numbered(*trials), discovery=discovery_of(native=64), device=CPU))
         assert advice.recommended.batch_size == 64
@@ -141,31 +142,33 @@ class TestJudged:
     def test_a_size_that_nobody_compared_is_not_judged(self):
         """It was timed last, in a fast moment, and the budget was spent before it took turns."""
         record = self.record(at_rate(24, 530, ordinal=3))
-        assert set(judged(record)) == {16, 32}
-        assert fastest(record) == 32
-        assert knee(record) == 32
+        assert set(judged(Measurements.of(record))) == {16, 32}
+        assert fastest(Measurements.of(record)) == 32
+        assert knee(Measurements.of(record)) == 32
 
     def test_where_nothing_else_is_left_it_is(self):
         """The two that were compared are refused in the confirmation."""
         refused = failure_of(16, "out_of_memory", purpose="confirm", ordinal=4)
         record = self.record(at_rate(8, 300, ordinal=3), refused)
-        assert set(judged(record)) == {8}
-        assert knee(record) == 8
+        assert set(judged(Measurements.of(record))) == {8}
+        assert knee(Measurements.of(record)) == 8
 
     def test_where_sizes_do_not_take_turns_every_one_is(self):
         record = self.record(at_rate(24, 530, ordinal=3))
         on_gpu = msgspec.structs.replace(record, device=msgspec.structs.replace(CPU, kind="cuda"))
-        assert set(judged(on_gpu)) == {16, 24, 32}
+        assert set(judged(Measurements.of(on_gpu))) == {16, 24, 32}
         alone = msgspec.structs.replace(
-            record, trials=tuple(one for one in record.trials if one.turns is None)
+            record, trials=tuple(trial for trial in record.trials if trial.turns is None)
         )
-        assert set(judged(alone)) == {16, 24, 32}
+        assert set(judged(Measurements.of(alone))) == {16, 24, 32}
 
     @pytest.mark.parametrize(("rate", "is_judged"), [(420, False), (500, False), (600, True)])
     def test_one_whose_steps_are_too_long_for_turns_is_where_it_is_much_faster(
         self, rate, is_judged
     ):
         record = self.record(at_rate(512, rate, ordinal=3))
-        assert set(judged(record)) == ({16, 32, 512} if is_judged else {16, 32})
+        assert set(judged(Measurements.of(record))) == ({16, 32, 512} if is_judged else {16, 32})
         goal = msgspec.structs.replace(record.goal, kind="throughput")
-        assert fastest(msgspec.structs.replace(record, goal=goal)) == (512 if is_judged else 32)
+        assert fastest(Measurements.of(msgspec.structs.replace(record, goal=goal))) == (
+            512 if is_judged else 32
+        )

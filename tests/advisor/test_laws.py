@@ -1,7 +1,7 @@
 """Laws fitted to trials: exact lines come back, and what does not fit is refused."""
 
 import pytest
-from batchadvisor.advisor.laws import (
+from batchadvisor.advisor.measured.laws import (
     FLOOR_GROWTH,
     MAX_TIME_RESIDUAL,
     SLOPE_AGREEMENT,
@@ -13,7 +13,7 @@ from batchadvisor.advisor.laws import (
     size_at,
     slopes_agree,
 )
-from batchadvisor.advisor.memory_guard import GROWTH_CAP, TRUSTED_CAP, largest_safe
+from batchadvisor.advisor.measured.memory_guard import GROWTH_CAP, TRUSTED_CAP, largest_safe
 from batchadvisor.records import Memory, MemoryLaw, TimeLaw
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,30 +36,30 @@ def law(fixed_s, slope_s):
 class TestLine:
     @given(sizes, fixed_parts, slopes)
     def test_an_exact_line_comes_back(self, xs, fixed, slope):
-        found = line_through([(x, fixed + slope * x) for x in xs])
-        assert found is not None
-        assert found[0] == pytest.approx(fixed, rel=1e-4, abs=1e-4 * slope * max(xs))
-        assert found[1] == pytest.approx(slope, rel=1e-3)
-        assert found[2] < 1e-6
+        line = line_through([(x, fixed + slope * x) for x in xs])
+        assert line is not None
+        assert line[0] == pytest.approx(fixed, rel=1e-4, abs=1e-4 * slope * max(xs))
+        assert line[1] == pytest.approx(slope, rel=1e-3)
+        assert line[2] < 1e-6
 
     @given(st.dictionaries(st.integers(1, 5000), st.floats(1e-3, 1e6), min_size=2))
     def test_no_negative_part(self, points):
-        found = line_through(sorted(points.items()))
-        if found is not None:
-            assert found[0] >= 0
-            assert found[1] > 0
-            assert found[2] >= 0
+        line = line_through(sorted(points.items()))
+        if line is not None:
+            assert line[0] >= 0
+            assert line[1] > 0
+            assert line[2] >= 0
 
     @given(
         st.dictionaries(st.integers(1, 1000), st.floats(0.1, 100), min_size=3),
         st.floats(0.01, 100),
     )
     def test_units_do_not_matter(self, points, factor):
-        one = line_through(sorted(points.items()))
-        two = line_through([(x, y * factor) for x, y in sorted(points.items())])
-        if one is not None and two is not None and one[0] > 1e-6 * min(points.values()):
-            assert two[1] == pytest.approx(one[1] * factor, rel=1e-6)
-            assert two[2] == pytest.approx(one[2], rel=1e-6, abs=1e-9)
+        line = line_through(sorted(points.items()))
+        scaled = line_through([(x, y * factor) for x, y in sorted(points.items())])
+        if line is not None and scaled is not None and line[0] > 1e-6 * min(points.values()):
+            assert scaled[1] == pytest.approx(line[1] * factor, rel=1e-6)
+            assert scaled[2] == pytest.approx(line[2], rel=1e-6, abs=1e-9)
 
     @pytest.mark.parametrize("points", [[], [(1, 2.0)], [(4, 2.0), (4, 3.0)]])
     def test_too_few(self, points):
@@ -77,20 +77,20 @@ class TestLine:
 
 class TestMemory:
     def test_a_law(self):
-        found = fit_memory({8: 180, 16: 260, 32: 420, 64: 740}, 1100)
-        assert isinstance(found, MemoryLaw)
-        assert (found.fixed_bytes, found.slope_bytes) == pytest.approx((100, 10))
-        assert found.sizes == (16, 32, 64)
-        assert found.residual == pytest.approx(0, abs=1e-9)
-        assert found.largest_estimate in (99, 100)
+        memory_law = fit_memory({8: 180, 16: 260, 32: 420, 64: 740}, 1100)
+        assert isinstance(memory_law, MemoryLaw)
+        assert (memory_law.fixed_bytes, memory_law.slope_bytes) == pytest.approx((100, 10))
+        assert memory_law.sizes == (16, 32, 64)
+        assert memory_law.residual == pytest.approx(0, abs=1e-9)
+        assert memory_law.largest_estimate in (99, 100)
 
     @given(sizes, st.integers(0, 10**10), st.integers(10**6, 10**8))
     def test_an_exact_line_is_kept_or_refused_never_bent(self, xs, fixed, slope):
         peaks = {x: fixed + slope * x for x in xs}
-        found = fit_memory(peaks, 10**12)
-        if not isinstance(found, str):
-            assert found.slope_bytes == pytest.approx(slope, rel=1e-3)
-            assert found.largest_estimate == pytest.approx((10**12 - fixed) / slope, rel=1e-2)
+        memory_law = fit_memory(peaks, 10**12)
+        if not isinstance(memory_law, str):
+            assert memory_law.slope_bytes == pytest.approx(slope, rel=1e-3)
+            assert memory_law.largest_estimate == pytest.approx((10**12 - fixed) / slope, rel=1e-2)
 
     @given(sizes, st.integers(0, 10**9), st.integers(10**6, 10**8), st.integers(10**9, 10**11))
     def test_more_memory_never_fits_less(self, xs, fixed, slope, target):
@@ -114,9 +114,9 @@ class TestMemory:
         """The law after a floor is right, or there is none: the floor's end bends the line."""
         for true in (0.5, 1.0, 2.0, 5.0):
             peaks = {size: int(max(1000, 500 + true * size)) for size in (1, 8, 64, 256, 1024)}
-            found = fit_memory(peaks, 50_000)
-            if not isinstance(found, str):
-                assert found.slope_bytes == pytest.approx(true, rel=SLOPE_AGREEMENT)
+            memory_law = fit_memory(peaks, 50_000)
+            if not isinstance(memory_law, str):
+                assert memory_law.slope_bytes == pytest.approx(true, rel=SLOPE_AGREEMENT)
 
     def test_slopes_that_disagree(self):
         assert "slope changes" in fit_memory({8: 100, 16: 200, 32: 600}, 1000)
@@ -189,18 +189,18 @@ class TestLargestSafe:
 
 class TestTime:
     def test_a_law(self):
-        found = fit_time({8: 0.18, 16: 0.26, 64: 0.74})
-        assert (found.fixed_s, found.slope_s) == pytest.approx((0.1, 0.01))
-        assert found.sizes == (8, 16, 64)
+        time_law = fit_time({8: 0.18, 16: 0.26, 64: 0.74})
+        assert (time_law.fixed_s, time_law.slope_s) == pytest.approx((0.1, 0.01))
+        assert time_law.sizes == (8, 16, 64)
 
     @given(sizes, st.floats(0, 1), st.floats(1e-5, 1e-1))
     def test_an_exact_line_comes_back(self, xs, fixed, slope):
-        found = fit_time({x: fixed + slope * x for x in xs})
+        time_law = fit_time({x: fixed + slope * x for x in xs})
         if max(xs) < 4 * min(xs):
-            assert "too close together" in found
+            assert "too close together" in time_law
         else:
-            assert found.slope_s == pytest.approx(slope, rel=1e-3)
-            assert found.residual < 1e-6
+            assert time_law.slope_s == pytest.approx(slope, rel=1e-3)
+            assert time_law.residual < 1e-6
 
     def test_refusals(self):
         assert "found: 2" in fit_time({1: 0.1, 8: 0.2})
@@ -208,8 +208,8 @@ class TestTime:
         assert "does not grow" in fit_time({1: 0.1, 4: 0.1, 8: 0.1})
 
     def test_a_bent_curve_is_refused_with_its_miss(self):
-        found = fit_time({1: 0.1, 8: 0.1, 64: 0.1, 512: 0.8})
-        assert "misses a measured step time" in found
+        time_law = fit_time({1: 0.1, 8: 0.1, 64: 0.1, 512: 0.8})
+        assert "misses a measured step time" in time_law
         small_bend = fit_time({1: 0.100, 8: 0.110, 64: 0.2, 512: 0.9})
         assert small_bend.residual <= MAX_TIME_RESIDUAL
 
@@ -217,9 +217,9 @@ class TestTime:
 class TestSizeAt:
     @given(st.floats(1e-4, 10), st.floats(1e-5, 1), st.floats(0.01, 0.99))
     def test_its_throughput_is_the_one_asked_for(self, fixed_s, slope_s, share):
-        found = law(fixed_s, slope_s)
+        time_law = law(fixed_s, slope_s)
         rate = share / slope_s
-        size = size_at(found, rate)
+        size = size_at(time_law, rate)
         assert size == 1.0 or size / (fixed_s + slope_s * size) == pytest.approx(rate)
         assert size > 1.0 or 1 / (fixed_s + slope_s) >= rate * (1 - 1e-9)
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.loss import (
+from batchadvisor.advisor.explain.loss import (
     LEAST,
     MOST,
     evidence_of,
@@ -12,7 +12,7 @@ from batchadvisor.advisor.loss import (
     samples_to_halve,
     step_s_at_most,
 )
-from batchadvisor.advisor.tail import has_harmful_tail
+from batchadvisor.advisor.measured.epoch_end import has_harmful_tail
 from batchadvisor.records import Discovery, Distribution, LossCheck, TailCheck
 
 from ..on_paper import discovery_of, loader_of, numbered, record_of, trial_of
@@ -32,7 +32,7 @@ def record(loss, num_samples=6409, norms=None):
 
 
 def rules(advice):
-    return {one.rule for one in advice.findings if one.rule.startswith("tails.")}
+    return {finding.rule for finding in advice.findings if finding.rule.startswith("tails.")}
 
 
 @pytest.mark.parametrize("loss", [None, UNKNOWN, MEAN])
@@ -55,19 +55,25 @@ def test_a_sum_weighs_no_sample_more():
 def test_a_contrastive_loss_is_a_case_of_its_own():
     advice = advise(record(CONTRASTIVE))
     assert rules(advice) == {"tails.loss.contrastive"}
-    (found,) = (one for one in advice.findings if one.rule == "tails.loss.contrastive")
-    assert "each has 8 negatives and not 63" in found.message
-    assert "drop_last=True" in found.remedy
-    assert "tails --explain loss.contrastive" in found.remedy
+    (finding,) = (
+        candidate for candidate in advice.findings if candidate.rule == "tails.loss.contrastive"
+    )
+    assert "each has 8 negatives and not 63" in finding.message
+    assert "drop_last=True" in finding.remedy
+    assert "tails --explain loss.contrastive" in finding.remedy
     assert ("share of a gradient that halves do not make", 0.31) in [
-        (one.metric, one.value) for one in found.evidence
+        (evidence.metric, evidence.value) for evidence in finding.evidence
     ]
 
 
 def test_the_evidence_of_a_mean():
-    (found,) = (one for one in advise(record(MEAN)).findings if one.rule == "tails.loader.short")
-    assert found.evidence[-1] == evidence_of(MEAN)[0]
-    assert found.evidence[-1].value == 1.0
+    (finding,) = (
+        candidate
+        for candidate in advise(record(MEAN)).findings
+        if candidate.rule == "tails.loader.short"
+    )
+    assert finding.evidence[-1] == evidence_of(MEAN)[0]
+    assert finding.evidence[-1].value == 1.0
     assert evidence_of(None) == evidence_of(UNKNOWN) == ()
 
 
@@ -75,7 +81,7 @@ def test_the_evidence_of_a_mean():
 def test_no_size_is_chosen_otherwise(goal):
     """It is measured when the search is over."""
     trials = numbered(*(trial_of(n, 0.01 + n / 1000) for n in (16, 32, 60, 64, 100, 128)))
-    found = {
+    sizes = {
         advise(
             record_of(
                 trials,
@@ -86,7 +92,7 @@ def test_no_size_is_chosen_otherwise(goal):
         ).recommended.batch_size
         for loss in CHECKS
     }
-    assert len(found) == 1
+    assert len(sizes) == 1
 
 
 class TestWhereItMatters:
@@ -103,9 +109,9 @@ class TestWhereItMatters:
         ],
     )
     def test_short_batches(self, num_samples, changes, wanted):
-        found = discovery_of(64, loader=loader_of(num_samples, **changes))
-        assert matters(found, 64) is wanted
-        assert wanted is (has_harmful_tail(found, 64) != has_harmful_tail(found, 64, "sum"))
+        discovery = discovery_of(64, loader=loader_of(num_samples, **changes))
+        assert matters(discovery, 64) is wanted
+        assert wanted is (has_harmful_tail(discovery, 64) != has_harmful_tail(discovery, 64, "sum"))
 
     def test_not_told_where_it_does_not(self):
         assert advise(record(MEAN, 6400)).loss_check is None
@@ -133,9 +139,9 @@ class TestSamplesToHalve:
         ],
     )
     def test_refused(self, changes, reason):
-        found = self.wanted(**changes)
-        assert found.reduction is None
-        assert reason in found.reason
+        check = self.wanted(**changes)
+        assert check.reduction is None
+        assert reason in check.reason
 
     def test_a_batch_that_has_no_halves(self):
         assert self.wanted(3).reason == "a batch of 3 is too small to be halved"

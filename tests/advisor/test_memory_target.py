@@ -5,8 +5,9 @@ import dataclasses
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.confirm import finalists
-from batchadvisor.advisor.turns import field
+from batchadvisor.advisor.choose.finalists import finalists
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.measured.turn_sizes import field
 from batchadvisor.records import Goal, InputSize, Observed
 
 from ..on_paper import GIB, discovery_of, metered, numbered, record_of, trial_of
@@ -34,7 +35,9 @@ class TestOverTheTarget:
         assert 48 <= result.size <= 62
         assert result.advice.sureness == "confirmed"
         assert len(result.tried) == len(set(result.tried)) <= 8
-        confirmed = {one.batch_size for one in result.requests if one.purpose == "confirm"}
+        confirmed = {
+            request.batch_size for request in result.requests if request.purpose == "confirm"
+        }
         assert 64 not in confirmed
         assert result.advice.reason.endswith(
             "Left out, for taking more than 76.00 GiB (capacity less 5%): the script's own 64."
@@ -64,7 +67,7 @@ class TestOverTheTarget:
             trial_of(64, 0.3, peak=78 * GIB),
         )
         record = record_of(trials, goal=Goal(kind="throughput"))
-        assert finalists(record) == (32, 8)
+        assert finalists(Measurements.of(record)) == (32, 8)
         reason = advise(record).reason
         assert reason.startswith("The fastest size that ran;")
         assert reason.endswith(" (capacity less 5%): 64.")
@@ -95,7 +98,7 @@ class TestOverTheTarget:
         record = msgspec.structs.replace(
             record, device=msgspec.structs.replace(record.device, kind="cpu")
         )
-        assert list(field(record)) == [8]
+        assert list(field(Measurements.of(record))) == [8]
 
 
 class TestTheGuardEndsGrowth:
@@ -143,9 +146,11 @@ class TestLongerBatches:
         lengths = {8: 100, 16: 100, 64: 140}
         trials = [
             trial_of(
-                size, peak=GIB * size / 4, inputs=InputSize(num_batches=5, smallest=10, largest=one)
+                size,
+                peak=GIB * size / 4,
+                inputs=InputSize(num_batches=5, smallest=10, largest=length),
             )
-            for size, one in lengths.items()
+            for size, length in lengths.items()
         ]
         reason = advise(record_of(numbered(*trials), goal=LARGEST)).reason
         assert "stays below 54.29 GiB (capacity less 5%, and 29% of that kept for longer " in reason

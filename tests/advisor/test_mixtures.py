@@ -6,7 +6,7 @@ The real windows run on a processor on paper; see contended.py.
 from collections import Counter
 
 import pytest
-from batchadvisor.advisor.cost import OVERRUN
+from batchadvisor.advisor.search.cost import OVERRUN
 
 from .contended import session_of
 
@@ -39,12 +39,12 @@ def is_near_the_best(session, result):
 
 def answers(seeds):
     """What was answered; wrong seeds; those beyond the budget; quiet ones that fell short."""
-    found, wrong, late, short = Counter(), [], [], []
+    counts, wrong, late, short = Counter(), [], [], []
     for seed in seeds:
         session = session_of(seed)
         result = session.search()
         quiet = session.kernel.disturbances.none
-        found["quiet" if quiet else "disturbed", result.advice.standing] += 1
+        counts["quiet" if quiet else "disturbed", result.advice.standing] += 1
         assert result.finished, f"the search of seed {seed} does not end"
         if is_wrong(session, result):
             wrong.append(seed)
@@ -52,7 +52,7 @@ def answers(seeds):
             late.append(seed)
         if quiet and not is_near_the_best(session, result):
             short.append((seed, result.advice.standing))
-    return found, wrong, late, short
+    return counts, wrong, late, short
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,10 @@ def test_no_wrong_answer_and_none_too_late(seeds):
     Of the quiet ones 95 % are near the best or keep the script's own size for want of time; 90 %
     are near the best.
     """
-    found, wrong, late, short = answers(seeds)
+    counts, wrong, late, short = answers(seeds)
     assert wrong == []
     assert late == []
-    quiet = sum(count for (state, _), count in found.items() if state == "quiet")
+    quiet = sum(count for (state, _), count in counts.items() if state == "quiet")
     kept = [seed for seed, standing in short if standing in ("own", "too noisy")]
-    assert len(short) - len(kept) <= 0.05 * quiet, (short, found)
-    assert len(short) <= 0.1 * quiet, (short, found)
+    assert len(short) - len(kept) <= 0.05 * quiet, (short, counts)
+    assert len(short) <= 0.1 * quiet, (short, counts)

@@ -5,9 +5,10 @@ from collections import Counter
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.confirm import disagreement
-from batchadvisor.advisor.own_size import against_own, standing
-from batchadvisor.advisor.rounds import held_up
+from batchadvisor.advisor.choose.finalists import disagreement
+from batchadvisor.advisor.choose.own_size import against_own, standing
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.measured.turns_model import held_up
 from batchadvisor.records import Goal, StepQuality, Turns
 
 from ..on_paper import CPU, numbered, record_of, trial_of
@@ -41,9 +42,9 @@ class TestContention:
     )
     def test_turns_that_all_waited_say_nothing(self, lost_share, said):
         turns = trial_of(32, kind="turns", turns=in_turn(lost_share))
-        found = record(timed(8, 0.02), timed(32, 0.03), turns)
-        assert standing(found, 32) == said
-        assert against_own(found, 32).contended == (said == "too noisy")
+        run = record(timed(8, 0.02), timed(32, 0.03), turns)
+        assert standing(Measurements.of(run), 32) == said
+        assert against_own(Measurements.of(run), 32).contended == (said == "too noisy")
 
     def test_enough_clean_rounds_decide(self):
         mixed = (in_turn(0.0, rounds=4), in_turn(0.5, rounds=8))
@@ -54,17 +55,17 @@ class TestContention:
     @pytest.mark.parametrize(("own", "other"), [(CONTENDED, CLEAN), (CLEAN, CONTENDED)])
     def test_one_size_that_only_ran_beside_others(self, own, other):
         """Threads that spin add the same to a step of any size: the larger then looks better."""
-        found = record(timed(8, 0.5, own), timed(32, 0.5, other))
-        assert against_own(found, 32).ratio.low > 3
-        assert standing(found, 32) == "too noisy"
-        advice = advise(found)
+        run = record(timed(8, 0.5, own), timed(32, 0.5, other))
+        assert against_own(Measurements.of(run), 32).ratio.low > 3
+        assert standing(Measurements.of(run), 32) == "too noisy"
+        advice = advise(run)
         assert advice.recommended.batch_size == 8
         assert advice.change == "nothing to change"
         assert advice.against_own is None
         assert "samples per second" not in advice.reason
 
     def test_clean_ones_apart_are_compared(self):
-        assert standing(record(timed(8, 0.5), timed(32, 0.5)), 32) == "better"
+        assert standing(Measurements.of(record(timed(8, 0.5), timed(32, 0.5))), 32) == "better"
 
 
 class TestFreshProcess:
@@ -77,19 +78,25 @@ class TestFreshProcess:
         return record(*search, *confirm)
 
     def test_windows_that_agree_decide(self):
-        assert standing(self.windows(0.02), 32) == "better"
+        assert standing(Measurements.of(self.windows(0.02)), 32) == "better"
 
     def test_windows_in_which_the_speed_changed_do_not(self):
         """Their medians may agree by luck."""
-        found = self.windows(0.45)
-        assert standing(found, 32) == "too noisy"
-        assert against_own(found, 32).ratio.low < 1 < against_own(found, 32).ratio.median
+        run = self.windows(0.45)
+        assert standing(Measurements.of(run), 32) == "too noisy"
+        assert (
+            against_own(Measurements.of(run), 32).ratio.low
+            < 1
+            < against_own(Measurements.of(run), 32).ratio.median
+        )
 
     def test_the_own_size_is_measured_where_steps_are_too_long_for_turns(self):
         session = session_of(545)
         result = session.search()
-        assert not any(one.turns for one in result.record.trials)
-        sizes = Counter(one.batch_size for one in result.record.trials if one.purpose == "confirm")
+        assert not any(trial.turns for trial in result.record.trials)
+        sizes = Counter(
+            trial.batch_size for trial in result.record.trials if trial.purpose == "confirm"
+        )
         assert sizes == {128: 2, 8: 2}
         assert result.advice.standing == "better"
 
@@ -97,16 +104,16 @@ class TestFreshProcess:
         """A finalist whose steps are too long was waited for until the budget was spent."""
         result = session_of(544).search()
         again = Counter(
-            one.turns.sizes
-            for one in result.record.trials
-            if one.turns is not None and one.purpose == "confirm"
+            trial.turns.sizes
+            for trial in result.record.trials
+            if trial.turns is not None and trial.purpose == "confirm"
         )
         assert max(again.values(), default=0) <= 1
 
 
 def test_a_goal_for_memory_asks_for_no_time():
-    found = record(timed(8, 0.5, CONTENDED), timed(32, 0.5, CONTENDED), goal=Goal(kind="memory"))
-    assert standing(msgspec.structs.replace(found), 32) == "better"
+    run = record(timed(8, 0.5, CONTENDED), timed(32, 0.5, CONTENDED), goal=Goal(kind="memory"))
+    assert standing(Measurements.of(msgspec.structs.replace(run)), 32) == "better"
 
 
 def test_a_machine_that_became_faster_for_all_sizes_confirms():
@@ -116,5 +123,7 @@ def test_a_machine_that_became_faster_for_all_sizes_confirms():
         trial_of(size, step / 1.2, purpose="confirm", worker=1)
         for size, step in ((40, 0.06), (8, 0.02))
     ]
-    assert disagreement(record_of(numbered(*search, *both)), 40) is None
-    assert disagreement(record_of(numbered(*search, both[0])), 40) == pytest.approx(1.2)
+    assert disagreement(Measurements.of(record_of(numbered(*search, *both))), 40) is None
+    assert disagreement(
+        Measurements.of(record_of(numbered(*search, both[0]))), 40
+    ) == pytest.approx(1.2)

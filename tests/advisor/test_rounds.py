@@ -2,9 +2,9 @@
 
 import msgspec
 import pytest
-from batchadvisor.advisor.facts import best_timed, searched
-from batchadvisor.advisor.knee import fastest
-from batchadvisor.advisor.rounds import ratio, speeds
+from batchadvisor.advisor.choose.knee import fastest
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.measured.turns_model import ratio, speeds
 from batchadvisor.records import Goal, Spread, Turns
 
 from ..on_paper import discovery_of, numbered, record_of, trial_of
@@ -17,7 +17,7 @@ def rounds(drifts, sizes=tuple(TRUE), true=TRUE):
     """The sizes in turn, all of a round so many times slower than usual."""
     return Turns(
         sizes=sizes,
-        step_s=tuple(tuple(size / true[size] * one for size in sizes) for one in drifts),
+        step_s=tuple(tuple(size / true[size] * drift for size in sizes) for drift in drifts),
     )
 
 
@@ -34,31 +34,31 @@ def in_turn(turns, **changes):
 
 class TestSpeeds:
     def test_drift_between_rounds_goes_out(self):
-        found = speeds([rounds([1.0, 1.3, 0.9, 1.25, 1.0])])
-        for size, rate in found.items():
-            assert rate.median / found[64].median == pytest.approx(TRUE[size] / 700, rel=1e-6)
+        by_size = speeds([rounds([1.0, 1.3, 0.9, 1.25, 1.0])])
+        for size, rate in by_size.items():
+            assert rate.median / by_size[64].median == pytest.approx(TRUE[size] / 700, rel=1e-6)
             assert rate.high / rate.low == pytest.approx(1, rel=1e-6)
             assert rate.num_samples == 5
 
     def test_batches_of_a_step_are_all_counted(self):
-        one, four = speeds([rounds([1.0])]), speeds([rounds([1.0])], micro_batches=4)
-        assert four[32].median == pytest.approx(4 * one[32].median)
+        single, four = speeds([rounds([1.0])]), speeds([rounds([1.0])], micro_batches=4)
+        assert four[32].median == pytest.approx(4 * single[32].median)
 
     def test_sizes_that_never_met_are_compared_through_others(self):
         """64 runs only in slow rounds, 8 only in fast ones; 32 is in all of them."""
-        found = speeds([rounds([1.0] * 5, (8, 32)), rounds([1.4] * 5, (32, 64))])
-        assert found[64].median / found[8].median == pytest.approx(700 / 400, rel=1e-3)
+        by_size = speeds([rounds([1.0] * 5, (8, 32)), rounds([1.4] * 5, (32, 64))])
+        assert by_size[64].median / by_size[8].median == pytest.approx(700 / 400, rel=1e-3)
 
     def test_one_bad_turn_moves_the_middle_little(self):
         turns = rounds([1.0] * 5)
         bad = (turns.step_s[0][0], 1.5 * turns.step_s[0][1], turns.step_s[0][2])
-        found = speeds([msgspec.structs.replace(turns, step_s=(*turns.step_s[1:], bad))])
-        assert found[32].median / found[64].median == pytest.approx(600 / 700, rel=0.03)
-        assert found[32].low < 0.8 * found[32].high
+        by_size = speeds([msgspec.structs.replace(turns, step_s=(*turns.step_s[1:], bad))])
+        assert by_size[32].median / by_size[64].median == pytest.approx(600 / 700, rel=0.03)
+        assert by_size[32].low < 0.8 * by_size[32].high
 
     def test_a_turn_that_says_nothing_is_left_out(self):
         turns = Turns(sizes=(8, 32), step_s=((0.02, None), (0.02, 0.06), (0.02, 0.06)))
-        assert {size: one.num_samples for size, one in speeds([turns]).items()} == {8: 2, 32: 2}
+        assert {size: rate.num_samples for size, rate in speeds([turns]).items()} == {8: 2, 32: 2}
 
     def test_without_rounds_there_is_nothing(self):
         assert speeds([]) == {}
@@ -67,9 +67,9 @@ class TestSpeeds:
 
 
 def test_a_ratio_is_that_of_neighbours_in_time():
-    found = ratio([rounds([1.0, 1.3, 0.9, 1.25, 1.0])], 32, 64)
-    assert (found.low, found.high) == pytest.approx((600 / 700, 600 / 700))
-    assert found.num_samples == 5
+    spread = ratio([rounds([1.0, 1.3, 0.9, 1.25, 1.0])], 32, 64)
+    assert (spread.low, spread.high) == pytest.approx((600 / 700, 600 / 700))
+    assert spread.num_samples == 5
 
 
 class TestFacts:
@@ -78,34 +78,36 @@ class TestFacts:
             trial_of(size, size / TRUE[size] * slow)
             for size, slow in zip(TRUE, (1, 1.3, 1), strict=True)
         ]
-        found = searched(cpu([*long, in_turn(rounds([1.0, 1.2]))]))
-        assert found[32].kind == "timed", "profile and memory are the long trial's"
-        rate = found[32].samples_per_s.median / found[64].samples_per_s.median
+        searched = Measurements.of(cpu([*long, in_turn(rounds([1.0, 1.2]))])).searched
+        assert searched[32].kind == "timed", "profile and memory are the long trial's"
+        rate = searched[32].samples_per_s.median / searched[64].samples_per_s.median
         assert rate == pytest.approx(600 / 700, rel=1e-6)
-        assert found[32].step_s.median == pytest.approx(32 / found[32].samples_per_s.median)
+        assert searched[32].step_s.median == pytest.approx(32 / searched[32].samples_per_s.median)
 
     def test_a_size_that_took_no_turns_has_another_number_of_batches_a_step(self):
         """Accumulation up to 32 samples: four batches of 8, one of 32 and of 64."""
         alone = trial_of(8, 4 * 8 / TRUE[8], micro_batches=4)
         long = [trial_of(size, size / TRUE[size]) for size in (32, 64)]
-        found = searched(cpu([alone, *long, in_turn(rounds([1.0] * 3, (32, 64)))]))
-        assert found[64].step_s.median == pytest.approx(64 / TRUE[64])
-        assert found[64].samples_per_s.median == pytest.approx(TRUE[64])
+        searched = Measurements.of(
+            cpu([alone, *long, in_turn(rounds([1.0] * 3, (32, 64)))])
+        ).searched
+        assert searched[64].step_s.median == pytest.approx(64 / TRUE[64])
+        assert searched[64].samples_per_s.median == pytest.approx(TRUE[64])
 
     def test_a_machine_that_is_slower_by_then_changes_no_order(self):
         """Sizes that take turns stay beside those that took none."""
         alone = trial_of(1, 1 / 90)
         long = [trial_of(size, size / TRUE[size]) for size in TRUE]
-        found = searched(cpu([alone, *long, in_turn(rounds([2.0, 2.2, 1.9]))]))
-        rates = {size: one.samples_per_s.median for size, one in found.items()}
+        searched = Measurements.of(cpu([alone, *long, in_turn(rounds([2.0, 2.2, 1.9]))])).searched
+        rates = {size: trial.samples_per_s.median for size, trial in searched.items()}
         assert rates == pytest.approx({1: 90.0, **TRUE})
 
     def test_the_confirmation_counts_as_more_rounds(self):
         long = [trial_of(size, size / TRUE[size]) for size in TRUE]
         again = in_turn(rounds([1.2, 1.1], (32, 64)), purpose="confirm", worker=1)
         record = cpu([*long, in_turn(rounds([1.0])), again])
-        assert best_timed(record)[32].samples_per_s.num_samples == 3
-        assert searched(record)[32].samples_per_s.num_samples == 1
+        assert Measurements.of(record).best_timed[32].samples_per_s.num_samples == 3
+        assert Measurements.of(record).searched[32].samples_per_s.num_samples == 1
 
 
 def test_luck_of_a_size_that_was_timed_alone_makes_it_not_the_fastest():
@@ -115,10 +117,10 @@ def test_luck_of_a_size_that_was_timed_alone_makes_it_not_the_fastest():
         for low in (500.0, 690.0)
     )
     lucky, fast = (
-        msgspec.structs.replace(trial_of(512, 512 / 720), samples_per_s=one) for one in rates
+        msgspec.structs.replace(trial_of(512, 512 / 720), samples_per_s=rate) for rate in rates
     )
-    assert fastest(cpu([*sure, lucky])) == 64
-    assert fastest(cpu([*sure, fast])) == 512
+    assert fastest(Measurements.of(cpu([*sure, lucky]))) == 64
+    assert fastest(Measurements.of(cpu([*sure, fast]))) == 512
 
 
 @pytest.fixture(scope="module")
@@ -131,46 +133,52 @@ class TestSearch:
     """On a machine whose speed wanders by a tenth and is slower by a quarter now and then."""
 
     def test_the_same_size_within_one_step_of_a_grid(self, knees):
-        sizes = sorted(one.size for one in knees)
+        sizes = sorted(result.size for result in knees)
         middle = sizes[len(sizes) // 2]
         near = [size for size in sizes if middle / 1.2 <= size <= middle * 1.2]
         assert len(near) >= 0.9 * len(sizes), sizes
 
     def test_no_size_far_from_the_tolerance(self, knees):
         top = max(throughput(size) for size in (64, 96))
-        assert min(throughput(one.size) for one in knees) > 0.92 * top
-        assert max(one.size for one in knees) <= 64
+        assert min(throughput(result.size) for result in knees) > 0.92 * top
+        assert max(result.size for result in knees) <= 64
 
     def test_the_fastest_is_among_the_fastest(self):
-        found = [DriftingMachine(seed=seed).search(Goal(kind="throughput")) for seed in range(10)]
-        assert min(throughput(one.size) for one in found) > 0.965 * BEST
+        results = [DriftingMachine(seed=seed).search(Goal(kind="throughput")) for seed in range(10)]
+        assert min(throughput(result.size) for result in results) > 0.965 * BEST
 
     def test_it_ends_within_the_budget(self, knees):
-        assert all(one.finished for one in knees)
-        assert max(one.record.search_s for one in knees) < 120
+        assert all(result.finished for result in knees)
+        assert max(result.record.search_s for result in knees) < 120
 
     def test_on_a_gpu_nothing_is_compared_in_rounds(self):
-        found = DriftingMachine(seed=0, kind="cuda").search(Goal())
-        assert all(one.kind == "timed" for one in found.record.trials if one.purpose != "tail")
+        result = DriftingMachine(seed=0, kind="cuda").search(Goal())
+        assert all(
+            trial.kind == "timed" for trial in result.record.trials if trial.purpose != "tail"
+        )
 
     def test_expensive_sizes_take_no_turns(self):
         slow = DriftingMachine(seed=0, time_s=lambda size: 0.5 + size)
         record = slow.search(Goal(budget_s=600)).record
-        assert all(max(one.turns.sizes) <= 8 for one in record.trials if one.turns is not None)
+        assert all(
+            max(trial.turns.sizes) <= 8 for trial in record.trials if trial.turns is not None
+        )
 
     def test_one_process_a_size_takes_no_turns(self):
         slow = DriftingMachine(seed=0, discovery=discovery_of(native=8, door="template"))
         record = slow.search(Goal(budget_s=600)).record
-        assert all(one.turns is None for one in record.trials)
+        assert all(trial.turns is None for trial in record.trials)
 
     def test_a_script_too_short_for_turns_is_searched_and_confirmed_without(self):
         short = DriftingMachine(
             seed=0, outcome=lambda request, worker: request.turns and "script_ended"
         )
-        found = short.search(Goal())
-        assert found.finished
-        assert found.advice.sureness == "confirmed"
-        assert [one.outcome for one in found.record.trials if one.kind == "turns"] == [
+        result = short.search(Goal())
+        assert result.finished
+        assert result.advice.sureness == "confirmed"
+        assert [trial.outcome for trial in result.record.trials if trial.kind == "turns"] == [
             "script_ended"
         ], "asked for once, not again"
-        assert not [one for one in found.advice.findings if one.rule == "trial.script_ended"]
+        assert not [
+            finding for finding in result.advice.findings if finding.rule == "trial.script_ended"
+        ]

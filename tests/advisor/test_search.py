@@ -2,9 +2,11 @@
 
 import msgspec
 import pytest
-from batchadvisor.advisor.cost import BUDGET_SPENT, Budget
-from batchadvisor.advisor.knee_search import next_size
-from batchadvisor.advisor.search import next_trial
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.measured.thresholds import BUDGET_SPENT
+from batchadvisor.advisor.search.cost import Budget
+from batchadvisor.advisor.search.knee_search import next_size
+from batchadvisor.advisor.search.next_trial import next_trial
 from batchadvisor.records import Goal
 
 from ..on_paper import discovery_of, numbered, record_of, trial_of
@@ -32,7 +34,7 @@ class TestRandomMachines:
             machine = random_machine(seed)
             result = machine.search(Goal(max_batch=50))
             laws_hold(machine, result)
-            assert max(one.batch_size for one in result.record.trials) <= 50
+            assert max(trial.batch_size for trial in result.record.trials) <= 50
 
     def test_the_same_record_gives_the_same_answer(self):
         """Every prefix of a record asks for the trial that came next, however often it is asked."""
@@ -58,7 +60,7 @@ class TestRandomMachines:
         for fixed_s, slope_s in ((0.0053, 0.0016), (0.002, 0.0001), (0.02, 0.00005)):
             machine = Machine(time_s=lambda size, a=fixed_s, b=slope_s: a + b * size, noise=0.005)
             result = machine.search(Goal(budget_s=1e9))
-            ran = [one.batch_size for one in result.record.trials]
+            ran = [trial.batch_size for trial in result.record.trials]
 
             def rate(size, a=fixed_s, b=slope_s):
                 return size / (a + b * size)
@@ -73,8 +75,8 @@ class TestRandomMachines:
         machine = Machine(time_s=lambda size: 0.01 + 1e-6 * size**2, noise=0.002)
         result = machine.search(Goal(kind="throughput", budget_s=1e9))
         rates = {
-            one.batch_size: one.batch_size / machine.time_s(one.batch_size)
-            for one in result.record.trials
+            trial.batch_size: trial.batch_size / machine.time_s(trial.batch_size)
+            for trial in result.record.trials
         }
         assert rates[result.size] >= 0.97 * max(rates.values())
 
@@ -86,15 +88,15 @@ class TestCost:
         for budget_s in (30.0, 60.0, 120.0, 240.0):
             machine = Machine(time_s=lambda size: 0.05 + 0.002 * size, noise=0.0)
             grown = [
-                one
-                for one in machine.search(Goal(kind="throughput", budget_s=budget_s)).requests
-                if one.reason.startswith("x")
+                asked
+                for asked in machine.search(Goal(kind="throughput", budget_s=budget_s)).requests
+                if asked.reason.startswith("x")
             ]
             assert grown
-            for one in grown:
-                fewest = one.min_warmup_steps + one.min_timed_steps
+            for request in grown:
+                fewest = request.min_warmup_steps + request.min_timed_steps
                 num_steps = 14 if fewest == 9 else fewest
-                assert num_steps * machine.time_s(one.batch_size) <= 0.26 * budget_s, budget_s
+                assert num_steps * machine.time_s(request.batch_size) <= 0.26 * budget_s, budget_s
 
     @pytest.mark.parametrize("kind", ["knee", "throughput"])
     def test_growth_that_was_too_dear_is_no_end_of_its_own(self, kind):
@@ -105,7 +107,7 @@ class TestCost:
         result = machine.search(Goal(kind=kind, budget_s=100))
         assert max(result.tried) <= 64
         assert result.stop.reason == BUDGET_SPENT
-        assert "search.cut_short" in {one.rule for one in result.advice.findings}
+        assert "search.cut_short" in {finding.rule for finding in result.advice.findings}
         more = machine.search(Goal(kind=kind, budget_s=1e9))
         assert more.stop.reason == "the knee is bracketed"
 
@@ -116,14 +118,15 @@ class TestCost:
         """32 is the fastest or slower than 16; either way the next step up is too dear."""
         trials = [trial_of(8, 0.8), trial_of(16, 0.8), trial_of(32, last_s)]
         record = record_of(numbered(*trials), goal=Goal(kind="throughput", budget_s=30))
-        assert next_size(record, Budget(record)) == why
+        assert next_size(Measurements.of(record), Budget(Measurements.of(record))) == why
 
     def test_nothing_is_kept_back_for_sizes_that_lost(self):
         """The best two are confirmed, however large the largest."""
         good = [trial_of(size, size / 600) for size in (32, 64)]
         slow = trial_of(1024, 20.0)
         before, after = (
-            Budget(record_of(numbered(*trials))).reserve_s() for trials in (good, [*good, slow])
+            Budget(Measurements.of(record_of(numbered(*trials)))).reserve_s()
+            for trials in (good, [*good, slow])
         )
         assert before > 0
         assert after < 10.0

@@ -1,7 +1,7 @@
 """The search where sizes run out of memory or fail some other way."""
 
 import pytest
-from batchadvisor.advisor.search import next_trial
+from batchadvisor.advisor.search.next_trial import next_trial
 from batchadvisor.records import Goal
 
 from ..on_paper import GIB, discovery_of, failure_of, numbered, record_of, trial_of
@@ -41,7 +41,7 @@ class TestFailures:
             kept = result.advice.standing in ("too noisy", "worse")
             assert result.size is None or result.size < first.size or kept
             # A size that was refused is not started again and again.
-            refused = [one.batch_size for one in result.record.trials if not one.ran]
+            refused = [trial.batch_size for trial in result.record.trials if not trial.ran]
             assert len(refused) == len(set(refused))
 
     def test_out_of_memory_in_the_confirmation_of_the_largest(self):
@@ -72,7 +72,7 @@ class TestFailures:
         result = machine.search()
         assert "too few for another window" in result.stop.reason
         assert result.record.trials[-1].outcome == "script_ended"
-        assert result.size in {one.batch_size for one in result.record.trials if one.ran}
+        assert result.size in {trial.batch_size for trial in result.record.trials if trial.ran}
         assert result.advice.sureness == "measured once"
 
     @pytest.mark.parametrize("outcome", ["exception", "no_step", "wrong_size", "hung", "crashed"])
@@ -83,9 +83,9 @@ class TestFailures:
         result = machine.search()
         assert result.finished
         assert result.size <= 100
-        failures = [one for one in result.record.trials if one.outcome == outcome]
+        failures = [trial for trial in result.record.trials if trial.outcome == outcome]
         assert 1 <= len(failures) <= 2
-        assert f"trial.{outcome}" in {one.rule for one in result.advice.findings}
+        assert f"trial.{outcome}" in {finding.rule for finding in result.advice.findings}
 
     @pytest.mark.parametrize("outcome", ["exception", "no_step", "wrong_size", "hung", "crashed"])
     def test_failures_at_every_size_end_the_search(self, outcome):

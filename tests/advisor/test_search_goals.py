@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from batchadvisor.advisor.search import Done, expected, next_trial
+from batchadvisor.advisor.search.next_trial import Done, expected, next_trial
 from batchadvisor.records import Goal, NormLayers
 
 from ..on_paper import GIB, discovery_of, loader_of, record_of
@@ -44,8 +44,10 @@ class TestGoals:
             machine.discovery = discovery_of(native=native, micro_batches=micro)
             for kind in ("knee", "throughput", "memory"):
                 result = machine.search(Goal(kind=kind, keep_effective_batch=True))
-                sizes = {one.batch_size for one in result.requests if one.purpose != "tail"}
-                assert [one for one in sizes if whole % one] == []
+                sizes = {
+                    request.batch_size for request in result.requests if request.purpose != "tail"
+                }
+                assert [size for size in sizes if whole % size] == []
                 assert result.finished
                 if result.size is not None:
                     assert result.advice.training.effective_after == whole
@@ -55,8 +57,8 @@ class TestGoals:
     def test_keep_effective_batch_within_a_bound_that_is_no_divisor(self, kind, bound):
         machine = Machine(discovery=discovery_of(native=16))
         result = machine.search(Goal(kind=kind, keep_effective_batch=True, **bound))
-        sizes = {one.batch_size for one in result.requests if one.purpose != "tail"}
-        assert [one for one in sizes if 16 % one or one > bound.get("max_batch", 16)] == []
+        sizes = {request.batch_size for request in result.requests if request.purpose != "tail"}
+        assert [size for size in sizes if 16 % size or size > bound.get("max_batch", 16)] == []
         assert result.finished
         assert result.advice.training.effective_after == 16
 
@@ -81,21 +83,26 @@ class TestGoals:
         discovery = discovery_of(native=8, norm_layers=NormLayers(batch_norm=2))
         machine = Machine(time_s=lambda size: 0.001 * size, discovery=discovery)
         result = machine.search()
-        assert min(one.batch_size for one in result.requests if one.purpose == "search") == 2
+        assert (
+            min(request.batch_size for request in result.requests if request.purpose == "search")
+            == 2
+        )
         # The smallest size is as fast as any, yet 8 is the least for steady statistics.
         assert result.size == 8
 
     def test_profile_is_asked_for_in_the_search_alone(self):
         requests = Machine().search().requests
-        assert {one.profile for one in requests if one.purpose == "search"} == {True}
-        assert {one.profile for one in requests if one.purpose != "search"} == {False}
-        assert not any(one.profile for one in Machine().search(Goal(profile=False)).requests)
+        assert {request.profile for request in requests if request.purpose == "search"} == {True}
+        assert {request.profile for request in requests if request.purpose != "search"} == {False}
+        assert not any(
+            request.profile for request in Machine().search(Goal(profile=False)).requests
+        )
 
     def test_confirmation_runs_in_one_fresh_process_in_turn(self):
         result = Machine(noise=0.002).search()
-        series = [one for one in result.requests if one.purpose == "confirm"]
-        assert [one.fresh_process for one in series] == [True] + [False] * (len(series) - 1)
-        sizes = [one.batch_size for one in series]
+        series = [request for request in result.requests if request.purpose == "confirm"]
+        assert [request.fresh_process for request in series] == [True] + [False] * (len(series) - 1)
+        sizes = [request.batch_size for request in series]
         assert sizes == [result.size, max(sizes)] * 2
         tail = result.requests[-1]
         assert (tail.purpose, tail.batch_size) == ("tail", 15625 % result.size)
@@ -114,7 +121,7 @@ class TestGoals:
         loader = loader_of(length, iterable=iterable, batch_size=8)
         discovery = discovery_of(native=8, loader=loader, norm_layers=norms)
         requests = Machine(noise=0.0, discovery=discovery).search(Goal(sizes=(8, 64))).requests
-        tails = [one.batch_size for one in requests if one.purpose == "tail"]
+        tails = [request.batch_size for request in requests if request.purpose == "tail"]
         assert tails == ([] if asked is None else [asked])
 
     def test_expected_steps(self):
@@ -123,19 +130,21 @@ class TestGoals:
             goal = Goal(kind=kind, budget_s=1e9)
             steps = expected(record_of(goal=goal)).num_steps
             real = sum(
-                3 if one.kind == "fit" else 14
-                for one in Machine().search(msgspec.structs.replace(goal, budget_s=1e9)).requests
+                3 if request.kind == "fit" else 14
+                for request in Machine()
+                .search(msgspec.structs.replace(goal, budget_s=1e9))
+                .requests
             )
             assert real / 4 <= steps <= real * 4
 
     def test_long_steps_are_said_before_the_search(self):
         """Steps of 15 s: a window of four takes a minute, and ten minutes hold seven no more."""
         discovery = discovery_of(native_step_s=15.0)
-        found = expected(record_of(goal=Goal(budget_s=200.0), discovery=discovery))
-        assert (found.window_s, found.num_sizes, found.fits) == (60.0, 3, False)
-        assert found.enough_s is None
-        found = expected(record_of(goal=Goal(budget_s=100.0), discovery=discovery))
-        assert (found.num_sizes, found.enough_s) == (1, 144.0)
+        plan = expected(record_of(goal=Goal(budget_s=200.0), discovery=discovery))
+        assert (plan.window_s, plan.num_sizes, plan.fits) == (60.0, 3, False)
+        assert plan.enough_s is None
+        plan = expected(record_of(goal=Goal(budget_s=100.0), discovery=discovery))
+        assert (plan.num_sizes, plan.enough_s) == (1, 144.0)
 
     def test_long_steps_begin_with_the_own_size(self):
         machine = Machine(time_s=lambda size: 6 + 0.05 * size, discovery=discovery_of(native=64))

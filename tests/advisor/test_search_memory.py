@@ -1,7 +1,7 @@
 """The search for the largest size that fits."""
 
 import pytest
-from batchadvisor.advisor.search import next_trial
+from batchadvisor.advisor.search.next_trial import next_trial
 from batchadvisor.records import Goal
 
 from ..on_paper import GIB, discovery_of, numbered, record_of, trial_of
@@ -32,10 +32,12 @@ class TestMemoryGoal:
     def test_a_fit_is_confirmed_by_a_fit(self):
         """Where nothing was timed there is no time to confirm; two steps show that it fits."""
         result = Machine().search(Goal(kind="memory"))
-        assert {one.kind for one in result.requests} == {"fit"}
+        assert {request.kind for request in result.requests} == {"fit"}
         assert result.advice.sureness == "confirmed"
         listed = Machine().search(Goal(kind="memory", sizes=(8, 16)))
-        assert [one.kind for one in listed.requests if one.purpose == "confirm"] == ["timed"]
+        assert [request.kind for request in listed.requests if request.purpose == "confirm"] == [
+            "timed"
+        ]
 
     @pytest.mark.parametrize("largest", [100, 700, 5000, 20000])
     def test_blind(self, largest):

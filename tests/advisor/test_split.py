@@ -6,8 +6,8 @@ import random
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.laws import interpolated
-from batchadvisor.advisor.split import allocate, proportional
+from batchadvisor.advisor.measured.laws import interpolated
+from batchadvisor.advisor.split.allocation import allocate, proportional
 from batchadvisor.records import DeviceRun, SplitPlan, TwinCheck
 
 from ..on_paper import GIB, exactly, failure_of, numbered, record_of, trial_of
@@ -20,7 +20,7 @@ def accumulating(fixed, slope, cap):
 
 
 def sizes_of(plan):
-    return {one.device: one.batch_size for one in plan.shares}
+    return {share.device: share.batch_size for share in plan.shares}
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +55,9 @@ class TestAllocate:
             sizes = allocate(total, times, caps, granularity=portion, smallest=smallest)
             ranges = [range(smallest, cap + 1, portion) for cap in caps]
             possible = [
-                max(time(size) for time, size in zip(times, found, strict=True))
-                for found in itertools.product(*ranges)
-                if sum(found) == total
+                max(time(size) for time, size in zip(times, split, strict=True))
+                for split in itertools.product(*ranges)
+                if sum(split) == total
             ]
             if not possible:
                 assert sizes is None
@@ -94,7 +94,7 @@ class TestTimes:
 
     def test_by_the_law(self, unlike):
         plan = plan_of(unlike)
-        assert {one.time_source for one in plan.shares} == {"time law"}
+        assert {part.time_source for part in plan.shares} == {"time law"}
         for share, (fixed, slope) in zip(
             plan.shares, [(0.012, 0.0005), (0.014, 0.0011), (0.018, 0.0034)], strict=True
         ):
@@ -112,17 +112,17 @@ class TestPlan:
         assert plan.predicted_step_s == pytest.approx(0.094)
         assert plan.predicted_samples_per_s == pytest.approx(256 / 0.094)
         assert plan.spread_pct == pytest.approx(100 * (1 - 86 / 94))
-        assert [one.gradient_weight for one in plan.shares] == pytest.approx(
+        assert [share.gradient_weight for share in plan.shares] == pytest.approx(
             [164 * 3 / 256, 72 * 3 / 256, 20 * 3 / 256]
         )
-        assert sum(one.gradient_weight for one in plan.shares) == pytest.approx(3)
+        assert sum(share.gradient_weight for share in plan.shares) == pytest.approx(3)
         assert "synchronisation" in plan.unavailable
 
     def test_what_else_could_be_done(self, unlike):
         plan = plan_of(unlike)
-        kinds = [one.kind for one in plan.options]
+        kinds = [option.kind for option in plan.options]
         assert kinds == ["plan", "equal shares", "in proportion to speed", *["fastest only"] * 2]
-        by_kind = {one.kind: one for one in plan.options[:3]}
+        by_kind = {option.kind: option for option in plan.options[:3]}
         equal = by_kind["equal shares"]
         assert equal.batch_sizes == (86, 85, 85)
         assert equal.step_s == pytest.approx(0.018 + 0.0034 * 85)
@@ -140,8 +140,8 @@ class TestPlan:
         """Of the two equal devices both get what they were measured at."""
         plan = plan_of({"a": unlike["fast"], "b": unlike["fast"]})
         assert sizes_of(plan) == {"a": 128, "b": 128}
-        assert all(one.step_s.median == pytest.approx(0.076) for one in plan.shares)
-        assert all(one.step_s is None for one in plan_of(unlike).shares[:2])
+        assert all(share.step_s.median == pytest.approx(0.076) for share in plan.shares)
+        assert all(share.step_s is None for share in plan_of(unlike).shares[:2])
         assert plan.spread_pct == 0
 
     def test_leaving_the_slowest_out(self, unlike):
@@ -200,7 +200,7 @@ class TestPlan:
         balanced = plan_of({"fast": fast, "slow": slow}, global_batch=70)
         assert sizes_of(balanced) == {"fast": 64, "slow": 6}
         assert balanced.spread_pct < 6
-        assert not any("Held" in one for one in balanced.remarks)
+        assert not any("Held" in remark for remark in balanced.remarks)
 
     def test_an_option_that_does_not_fit_says_so(self, unlike):
         small = answer_of(0.02, 0.002, sizes=(2, 4, 8, 16), recommend=16, fails=[20])
@@ -244,9 +244,9 @@ class TestTwins:
 
     def test_else_the_measured_ratio_scales_its_law(self, unlike):
         plan = plan_of(self.answers(unlike), self.runs("cannot tell", exactly(0.5)))
-        one, twin = plan.shares
+        reference, twin = plan.shares
         assert twin.predicted_step_s == pytest.approx((0.012 + 0.0005 * twin.batch_size) / 0.5)
-        assert one.batch_size > twin.batch_size
+        assert reference.batch_size > twin.batch_size
 
     def test_without_a_ratio_it_is_left_out(self, unlike):
         runs = self.runs("cannot tell", unavailable={"ratio": "the size did not run on both"})
@@ -256,7 +256,7 @@ class TestTwins:
 
 class TestLeftOut:
     def test_what_is_missing_is_named(self, unlike):
-        runs = [DeviceRun(device=one, model=one, folder=one) for one in unlike]
+        runs = [DeviceRun(device=name, model=name, folder=name) for name in unlike]
         runs.append(DeviceRun(device="dead", model="x", error="Error: no power."))
         plan = plan_of(unlike, runs)
         assert plan.left_out == {"dead": "no power."}
@@ -280,7 +280,7 @@ class TestLeftOut:
 
     def test_accumulation(self, unlike):
         record, advice = unlike["fast"]
-        trials = tuple(msgspec.structs.replace(one, micro_batches=2) for one in record.trials)
+        trials = tuple(msgspec.structs.replace(trial, micro_batches=2) for trial in record.trials)
         plan = plan_of({**unlike, "more": (msgspec.structs.replace(record, trials=trials), advice)})
         assert "accumulate" in plan.left_out["more"]
 

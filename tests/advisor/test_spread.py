@@ -43,9 +43,9 @@ class TestSpread:
 
     def test_none_and_one(self):
         assert spread_of([]) is None
-        one = spread_of([3.0])
-        assert (one.median, one.low, one.high, one.num_samples) == (3.0, 3.0, 3.0, 1)
-        assert one.confidence == 0.0
+        spread = spread_of([3.0])
+        assert (spread.median, spread.low, spread.high, spread.num_samples) == (3.0, 3.0, 3.0, 1)
+        assert spread.confidence == 0.0
 
     def test_median(self):
         assert spread_of([5.0, 1.0, 3.0]).median == 3.0

@@ -1,8 +1,7 @@
 """The arithmetic of the last batch, against what a real DataLoader yields."""
 
 import pytest
-from batchadvisor.advisor.tail import (
-    clean_from,
+from batchadvisor.advisor.measured.epoch_end import (
     has_harmful_tail,
     last_batch,
     own_samples,
@@ -10,8 +9,9 @@ from batchadvisor.advisor.tail import (
     tail_of,
     unknown_reason,
 )
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.tails.conditions import HARMFUL_WEIGHT
 from batchadvisor.advisor.tails.engine import report_of
-from batchadvisor.advisor.tails.rules import HARMFUL_WEIGHT
 from batchadvisor.advisor.tails.sweeps import (
     MAX_CLEAN,
     NEAR,
@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from ..on_paper import discovery_of, loader_of
+from ..on_paper import discovery_of, loader_of, record_of
 
 
 def discovery(num_samples, *, drop_last=False, micro_batches=1, **changes):
@@ -39,7 +39,7 @@ class TestAgainstDataLoader:
         for num_samples in (1, 2, 7, 12, 30, 31, 64, 97):
             for size in (*range(1, 20), 31, 64, 97, 200):
                 loader = DataLoader(range(num_samples), batch_size=size, drop_last=drop_last)
-                lengths = [len(one) for one in loader]
+                lengths = [len(batch) for batch in loader]
                 tail = tail_of(discovery(num_samples, drop_last=drop_last), size)
                 assert tail.steps_per_epoch == len(lengths)
                 assert tail.dropped == num_samples - sum(lengths)
@@ -116,33 +116,33 @@ class TestRanks:
         )
 
     def test_a_distributed_sampler(self):
-        found = self.ranks(9, sampler="DistributedSampler", dataset_samples=17)
-        tail = tail_of(found, 4)
+        job = self.ranks(9, sampler="DistributedSampler", dataset_samples=17)
+        tail = tail_of(job, 4)
         assert (tail.num_samples, tail.num_ranks, tail.duplicates) == (17, 2, 1)
         assert (tail.last, tail.last_batch, tail.weight) == ((1, 1), 1, 4.0)
-        assert last_batch(found, 4) == 1
+        assert last_batch(job, 4) == 1
 
     def test_no_distributed_sampler(self):
-        found = self.ranks(17, sampler="RandomSampler", dataset_samples=17)
-        assert pipeline_of(found, 4).sampler == "plain"
-        assert tail_of(found, 4).duplicates == 17
+        job = self.ranks(17, sampler="RandomSampler", dataset_samples=17)
+        assert pipeline_of(job, 4).sampler == "plain"
+        assert tail_of(job, 4).duplicates == 17
 
     def test_shards_of_accelerate(self):
-        found = self.ranks(
+        job = self.ranks(
             17, sampler="BatchSamplerShard", dataset_samples=17, even_batches=True,
             split_batches=False,
         )  # fmt: skip
-        tail = tail_of(found, 4)
+        tail = tail_of(job, 4)
         assert (tail.duplicates, tail.last_batch, tail.last) == (7, 0, (4, 4))
         uneven = self.ranks(13, sampler="BatchSamplerShard", dataset_samples=13, even_batches=False)
         assert tail_of(uneven, 4).last == (4, 1)
 
     def test_data_parallel(self):
-        found = self.ranks(73, ranks=1, replicas=8, norms=NormLayers(batch_norm=1))
-        tail = tail_of(found, 64)
+        job = self.ranks(73, ranks=1, replicas=8, norms=NormLayers(batch_norm=1))
+        tail = tail_of(job, 64)
         assert tail.last == (2, 2, 2, 2, 1, 0, 0, 0)
         assert tail.last_batch == 9
-        assert has_harmful_tail(found, 64)
+        assert has_harmful_tail(job, 64)
 
     @pytest.mark.parametrize(
         ("num_samples", "own", "changes"),
@@ -157,32 +157,32 @@ class TestRanks:
         ids=["distributed", "none", "shards", "split", "replicas", "unknown"],
     )
     def test_samples_of_a_process(self, num_samples, own, changes):
-        found = self.ranks(num_samples, dataset_samples=101, **{"ranks": 4, **changes})
-        assert own_samples(found) == own
+        job = self.ranks(num_samples, dataset_samples=101, **{"ranks": 4, **changes})
+        assert own_samples(job) == own
 
     def test_accelerates_dispatcher(self):
-        found = self.ranks(
+        job = self.ranks(
             9, sampler="SequentialSampler", dataset_samples=9, even_batches=True,
             split_batches=False, dispatch_batches=True,
         )  # fmt: skip
-        assert pipeline_of(found, 4).setup == "accelerate"
-        assert tail_of(found, 4).last == (1, 1)
+        assert pipeline_of(job, 4).setup == "accelerate"
+        assert tail_of(job, 4).last == (1, 1)
 
     def test_keras_has_rules_of_its_own(self):
         """BatchNormalization on one sample is no error there, and silent."""
         norms = NormLayers(batch_norm=1)
         for backend in ("torch", "tensorflow", "jax"):
             loader = loader_of(9, sampler=f"Keras on {backend}")
-            found = discovery_of(loader=loader, door="keras", norm_layers=norms)
-            assert pipeline_of(found, 4).setup == f"keras-{backend}"
-            assert tail_of(found, 4).last_batch == 1
-            ids = {one.id for one in report_of(pipeline_of(found, 4)).findings}
+            script = discovery_of(loader=loader, door="keras", norm_layers=norms)
+            assert pipeline_of(script, 4).setup == f"keras-{backend}"
+            assert tail_of(script, 4).last_batch == 1
+            ids = {finding.id for finding in report_of(pipeline_of(script, 4)).findings}
             assert "keras.one-sample" in ids
             assert "norm.one-value" not in ids
 
     def test_a_sampler_of_the_scripts_own_is_not_guessed(self):
-        found = self.ranks(9, sampler="MySampler", dataset_samples=17)
-        assert pipeline_of(found, 4) == pipeline_of(self.ranks(9, ranks=1), 4)
+        job = self.ranks(9, sampler="MySampler", dataset_samples=17)
+        assert pipeline_of(job, 4) == pipeline_of(self.ranks(9, ranks=1), 4)
 
 
 class TestNormLayers:
@@ -194,15 +194,15 @@ class TestNormLayers:
     )
     def test_values_that_were_seen(self, values, fires):
         norms = NormLayers(batch_norm=2, batch_norm_values=values)
-        found = discovery_of(loader=loader_of(9), norm_layers=norms)
-        ids = {one.id for one in report_of(pipeline_of(found, 4)).findings}
+        script = discovery_of(loader=loader_of(9), norm_layers=norms)
+        ids = {finding.id for finding in report_of(pipeline_of(script, 4)).findings}
         assert ids & {"norm.one-value", "norm.few-samples"} == {fires}
 
     def test_the_plan_of_an_unknown_epoch_holds_what_was_seen(self):
         norms = NormLayers(batch_norm=2, batch_norm_values=49)
         loader = loader_of(None, iterable=True, num_workers=2, drop_last=True)
-        found = discovery_of(loader=loader, norm_layers=norms, micro_batches=3)
-        assert unknown_reason(found, 8).endswith(
+        script = discovery_of(loader=loader, norm_layers=norms, micro_batches=3)
+        assert unknown_reason(script, 8).endswith(
             "batchadvisor tails --samples N --batch-size 8 --iterable --workers 2 --drop-last "
             "--accumulate 3 --batch-norm-values 49"
         )
@@ -223,22 +223,24 @@ class TestHarm:
         assert has_harmful_tail(discovery(10, drop_last=True), 16)
         assert not has_harmful_tail(discovery(33, drop_last=True), 16)
 
-    def test_clean_from_takes_the_first(self):
+    def test_the_first_clean_size(self):
         # 1000 = 15 x 64 + 40; 1000 % 72 = 64, 1000 % 66 = 10, 1000 % 65 = 25
-        assert clean_from(discovery(1000), [66, 65, 72, 64]) == 72
-        assert clean_from(discovery(1000), [66, 65]) is None
+        measurements = Measurements.of(record_of(discovery=discovery(1000)))
+        assert measurements.first_clean([66, 65, 72, 64]) == 72
+        assert measurements.first_clean([66, 65]) is None
 
     @given(st.integers(2, 5000), st.lists(st.integers(1, 300)))
-    def test_clean_from_is_clean(self, num_samples, sizes):
-        found = clean_from(discovery(num_samples), sizes)
-        harmless = [one for one in sizes if not has_harmful_tail(discovery(num_samples), one)]
-        assert found == (harmless[0] if harmless else None)
+    def test_the_first_clean_size_is_clean(self, num_samples, sizes):
+        record = record_of(discovery=discovery(num_samples))
+        first = Measurements.of(record).first_clean(sizes)
+        harmless = [size for size in sizes if not has_harmful_tail(discovery(num_samples), size)]
+        assert first == (harmless[0] if harmless else None)
 
 
 def near(num_samples, size, **options):
     """The clean sizes of a plain loader."""
     pipeline = Pipeline(num_samples=num_samples, batch_size=size)
-    return [one.batch_size for one in nearest_clean(pipeline, **options)]
+    return [clean.batch_size for clean in nearest_clean(pipeline, **options)]
 
 
 class TestNearestClean:
@@ -257,19 +259,19 @@ class TestNearestClean:
         rows = sweep(pipeline, range(low, high + 1))
         (own,) = sweep(pipeline, [size])
         harmless = [abs(row.batch_size - size) for row in rows if is_clean(row)]
-        named = [abs(one - size) for one in near(num_samples, size)]
+        named = [abs(clean - size) for clean in near(num_samples, size)]
         assert bool(named) is (not is_clean(own) and bool(harmless))
         assert not named or min(named) == min(harmless)
 
     @given(st.integers(1, 10_000), st.integers(1, 500))
     def test_they_are_near_and_clean(self, num_samples, size):
-        found = near(num_samples, size)
-        assert len(found) == len(set(found)) <= MAX_CLEAN
-        for one in found:
-            assert one != size
-            assert abs(one - size) <= NEAR * size + 1
-            left = num_samples % one
-            assert left == 0 or left >= one / 2
+        sizes = near(num_samples, size)
+        assert len(sizes) == len(set(sizes)) <= MAX_CLEAN
+        for clean in sizes:
+            assert clean != size
+            assert abs(clean - size) <= NEAR * size + 1
+            left = num_samples % clean
+            assert left == 0 or left >= clean / 2
 
     def test_given_only_where_the_tail_does_harm(self):
         assert tail_of(discovery(640), 64).nearest_clean == ()
@@ -281,6 +283,6 @@ class TestNearestClean:
     def test_a_law_ranks_them(self):
         fast = near(2000, 240, predict=lambda size: size / (0.1 + 0.001 * size))
         assert fast[0] > 240
-        assert all(one <= 250 for one in near(2000, 240, largest=250, predict=float))
+        assert all(clean <= 250 for clean in near(2000, 240, largest=250, predict=float))
         flat = near(2000, 240, predict=lambda size: 100 + size / 1e6)
         assert flat == [200, 250, 235]  # no law tells finer than a hundredth

@@ -1,9 +1,10 @@
 """Which devices are twins, and what the difference of two says."""
 
 import pytest
-from batchadvisor.advisor.distribution_findings import chunks
-from batchadvisor.advisor.twins import compare, ratio_of, representatives, twin_of
+from batchadvisor.advisor.explain.distribution_findings import chunks
+from batchadvisor.advisor.split.twins import compare, representatives, twin_of
 from batchadvisor.records import Spread
+from batchadvisor.spread import ratio_of
 
 
 def spread(median, half):
@@ -19,7 +20,7 @@ def test_the_first_of_each_model_is_probed():
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "expected"),
+    ("speed", "other", "expected"),
     [
         (spread(40, 2), spread(100, 2), "weak"),
         (spread(150, 2), spread(100, 2), "strong"),
@@ -28,8 +29,8 @@ def test_the_first_of_each_model_is_probed():
         (spread(97, 0.1), spread(100, 0.1), "equal"),  # slower, but not so that it matters
     ],
 )
-def test_what_a_ratio_says(one, other, expected):
-    ratio = ratio_of(one, other)
+def test_what_a_ratio_says(speed, other, expected):
+    ratio = ratio_of(speed, other)
     assert ratio.low <= ratio.median <= ratio.high
     assert compare(ratio) == expected
 
@@ -39,4 +40,4 @@ def test_what_a_ratio_says(one, other, expected):
 def test_chunks_are_those_of_torch(batch, num):
     import torch
 
-    assert chunks(batch, num) == tuple(len(one) for one in torch.arange(batch).chunk(num))
+    assert chunks(batch, num) == tuple(len(chunk) for chunk in torch.arange(batch).chunk(num))

@@ -3,15 +3,16 @@
 from math import log
 
 import pytest
-from batchadvisor.advisor.scaling import Scaling, input_share, marginal_gain, scaling_at
-from batchadvisor.advisor.thresholds import (
+from batchadvisor.advisor.explain.verdict import verdict_at, verdict_of
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.measured.scaling import Scaling, input_share, marginal_gain, scaling_at
+from batchadvisor.advisor.measured.thresholds import (
     HOST_SHARE,
     IDLE_BUSY_PCT,
     INPUT_SHARE,
     PAYING_GAIN,
     SATURATED_GAIN,
 )
-from batchadvisor.advisor.verdict import verdict_at, verdict_of
 from batchadvisor.records import OperatorTime, Profile, TimeLaw
 
 from ..on_paper import GIB, discovery_of, failure_of, loader_of, record_of, trial_of
@@ -31,7 +32,7 @@ def pair(gain, half_width=0.0, **changes):
 
 
 def verdict(*trials, size=16, of=None, **changes):
-    return verdict_at(record_of(trials, **changes), size, of)
+    return verdict_at(Measurements.of(record_of(trials, **changes)), size, of)
 
 
 class TestInput:
@@ -40,22 +41,22 @@ class TestInput:
         [(INPUT_SHARE - 0.01, "cannot tell"), (INPUT_SHARE, "input"), (0.9, "input")],
     )
     def test_threshold(self, share, limit):
-        found = verdict(trial_of(16, 1.0, wait_s=share))
-        assert found.limit == limit
+        answer = verdict(trial_of(16, 1.0, wait_s=share))
+        assert answer.limit == limit
         if limit == "input":
-            (evidence,) = found.evidence
+            (evidence,) = answer.evidence
             assert (evidence.value, evidence.threshold) == (share, INPUT_SHARE)
-            assert "num_workers=0" in found.message
-            assert found.remedy
+            assert "num_workers=0" in answer.message
+            assert answer.remedy
 
     def test_workers_are_named(self):
         discovery = discovery_of(loader=loader_of(num_workers=3))
-        found = verdict(trial_of(16, 1.0, wait_s=0.5), discovery=discovery)
-        assert "3 workers do not keep up" in found.message
+        answer = verdict(trial_of(16, 1.0, wait_s=0.5), discovery=discovery)
+        assert "3 workers do not keep up" in answer.message
 
     def test_it_comes_before_the_others(self):
-        found = verdict(*pair(0.0, wait_s=0.05), of=law(1.0, 0.001))
-        assert found.limit == "input"
+        answer = verdict(*pair(0.0, wait_s=0.05), of=law(1.0, 0.001))
+        assert answer.limit == "input"
 
     @pytest.mark.parametrize(
         ("gain", "half_width", "helps", "words"),
@@ -69,9 +70,9 @@ class TestInput:
         ],
     )
     def test_the_timed_sizes_say_whether_a_larger_batch_helps(self, gain, half_width, helps, words):
-        found = verdict(*pair(gain, half_width, wait_s=0.05))
-        assert (found.limit, found.larger_batch) == ("input", helps)
-        assert words in found.remedy
+        answer = verdict(*pair(gain, half_width, wait_s=0.05))
+        assert (answer.limit, answer.larger_batch) == ("input", helps)
+        assert words in answer.remedy
 
     def test_the_bound_does_not_contradict_the_sizes(self):
         """Over sizes wide apart the fixed part of the step is known as well."""
@@ -94,12 +95,12 @@ class TestContradiction:
     """A larger batch that is much quicker than a smaller one says that the machine was busy."""
 
     def test_such_times_tell_nothing(self):
-        found = verdict(trial_of(6, 0.52), trial_of(48, 0.026, ordinal=1), size=48)
-        assert (found.limit, found.larger_batch, found.gain_at_most) == (
+        answer = verdict(trial_of(6, 0.52), trial_of(48, 0.026, ordinal=1), size=48)
+        assert (answer.limit, answer.larger_batch, answer.gain_at_most) == (
             "cannot tell", "unknown", None
         )  # fmt: skip
-        assert "disturbed" in found.message
-        assert found.remedy
+        assert "disturbed" in answer.message
+        assert answer.remedy
 
     @pytest.mark.parametrize(
         ("step_s", "half_width"), [(0.085, 0.0), (0.05, 0.5)], ids=["kernels", "noise"]
@@ -110,7 +111,7 @@ class TestContradiction:
             trial_of(6, 0.1, half_width=half_width),
             trial_of(48, step_s, ordinal=1, half_width=half_width),
         )
-        assert not scaling_at(record_of(trials), 48, None).contradicted
+        assert not scaling_at(Measurements.of(record_of(trials)), 48, None).contradicted
 
 
 class TestHost:
@@ -119,17 +120,17 @@ class TestHost:
         [(HOST_SHARE - 0.01, "cannot tell"), (HOST_SHARE, "host"), (0.8, "host")],
     )
     def test_fixed_share(self, share, limit):
-        found = verdict(trial_of(16, 1.0), of=law(share * 16, 1 - share))
-        assert found.limit == limit
-        assert found.evidence[-1].value == pytest.approx(share, abs=1e-3)
+        answer = verdict(trial_of(16, 1.0), of=law(share * 16, 1 - share))
+        assert answer.limit == limit
+        assert answer.evidence[-1].value == pytest.approx(share, abs=1e-3)
 
     @pytest.mark.parametrize(
         ("busy", "limit"), [(IDLE_BUSY_PCT - 1, "host"), (IDLE_BUSY_PCT, "cannot tell")]
     )
     def test_idle_device(self, busy, limit):
-        found = verdict(trial_of(16, 1.0, profile=Profile(busy_pct=busy)))
-        assert found.limit == limit
-        assert ("busy" in found.message) == (limit == "host")
+        answer = verdict(trial_of(16, 1.0, profile=Profile(busy_pct=busy)))
+        assert answer.limit == limit
+        assert ("busy" in answer.message) == (limit == "host")
 
     def test_busy_unknown_on_a_cpu(self):
         assert verdict(trial_of(16, 1.0, profile=Profile())).limit == "cannot tell"
@@ -167,16 +168,16 @@ class TestGain:
             trial_of(16, 0.1, half_width=0.0, num_samples=1),
             trial_of(128, 0.1 * 8 ** (1 - gain), ordinal=1, half_width=0.0, num_samples=1),
         )
-        found = verdict(*trials)
-        assert (found.limit, found.larger_batch, found.gain_at_most) == (
+        answer = verdict(*trials)
+        assert (answer.limit, answer.larger_batch, answer.gain_at_most) == (
             "cannot tell", "unknown", None
         )  # fmt: skip
 
     @pytest.mark.parametrize(("bad", "limit"), [(64, "memory"), (65, "host")])
     def test_at_the_limit_of_the_memory(self, bad, limit):
-        found = verdict(*pair(0.9), failure_of(bad, ordinal=2))
-        assert found.limit == limit
-        assert "still rises" in found.message
+        answer = verdict(*pair(0.9), failure_of(bad, ordinal=2))
+        assert answer.limit == limit
+        assert "still rises" in answer.message
 
     @pytest.mark.parametrize(("peak", "limit"), [(74, "memory"), (40, "host"), (None, "host")])
     def test_where_the_margin_leaves_no_larger_size(self, peak, limit):
@@ -201,26 +202,26 @@ class TestGain:
 
 class TestNothingToSay:
     def test_a_size_that_was_not_timed(self):
-        found = verdict(trial_of(16), size=16)
-        assert (found.limit, found.evidence) == ("cannot tell", ())
+        answer = verdict(trial_of(16), size=16)
+        assert (answer.limit, answer.evidence) == ("cannot tell", ())
         assert verdict(trial_of(8, 0.1), size=16).limit == "cannot tell"
 
     def test_one_size_alone(self):
-        found = verdict(trial_of(16, 0.1))
-        assert found.limit == "cannot tell"
-        assert found.remedy
+        answer = verdict(trial_of(16, 0.1))
+        assert answer.limit == "cannot tell"
+        assert answer.remedy
 
 
 def test_a_slope_that_is_known_is_not_called_noise():
-    found = verdict(*pair((SATURATED_GAIN + PAYING_GAIN) / 2))
-    assert found.limit == "cannot tell"
-    assert "noise" not in found.message
+    answer = verdict(*pair((SATURATED_GAIN + PAYING_GAIN) / 2))
+    assert answer.limit == "cannot tell"
+    assert "noise" not in answer.message
 
 
 def test_the_threshold_that_decided_is_the_one_shown():
-    found = verdict(*pair(0.0, wait_s=0.02))
-    assert found.limit == "input"
-    (evidence,) = found.evidence
+    answer = verdict(*pair(0.0, wait_s=0.02))
+    assert answer.limit == "input"
+    (evidence,) = answer.evidence
     assert evidence.value >= evidence.threshold
 
 
@@ -234,12 +235,12 @@ class TestOperatorsOfACpu:
     )
 
     def test_alone_they_leave_a_larger_batch_open(self):
-        found = verdict_of(self.PROFILE)
-        assert (found.limit, found.larger_batch) == ("saturated", "unknown")
-        assert "time a larger batch" in found.remedy
+        answer = verdict_of(self.PROFILE)
+        assert (answer.limit, answer.larger_batch) == ("saturated", "unknown")
+        assert "time a larger batch" in answer.remedy
 
     def test_with_times_of_other_sizes(self):
         scaling = Scaling(fixed_low=0.05, fixed_share=0.1, fixed_high=0.2)
-        found = verdict_of(self.PROFILE, scaling=scaling)
-        assert (found.limit, found.larger_batch) == ("saturated", "does not help")
-        assert "not a larger batch" in found.remedy
+        answer = verdict_of(self.PROFILE, scaling=scaling)
+        assert (answer.limit, answer.larger_batch) == ("saturated", "does not help")
+        assert "not a larger batch" in answer.remedy

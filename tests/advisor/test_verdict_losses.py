@@ -2,11 +2,12 @@
 
 import msgspec
 import pytest
-from batchadvisor.advisor.limits import HOST_PACES_LOSS, HOST_PACES_WAIT, losses_of
-from batchadvisor.advisor.remedies import remedy_of
-from batchadvisor.advisor.scaling import Scaling
-from batchadvisor.advisor.thresholds import COMPUTE_SHARE, FILLED_PCT, LOSS_SHARE
-from batchadvisor.advisor.verdict import verdict_at, verdict_of
+from batchadvisor.advisor.explain.limits import HOST_PACES_LOSS, HOST_PACES_WAIT, losses_of
+from batchadvisor.advisor.explain.remedies import remedy_of
+from batchadvisor.advisor.explain.verdict import verdict_at, verdict_of
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.measured.scaling import Scaling
+from batchadvisor.advisor.measured.thresholds import COMPUTE_SHARE, FILLED_PCT, LOSS_SHARE
 from batchadvisor.records import IdleShares, Profile
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,10 +56,10 @@ class TestCauses:
         ],
     )
     def test_each_alone(self, shares, limit):
-        found = verdict_of(profile_of(**shares))
-        assert found.limit == limit
-        assert found.remedy
-        assert found.evidence or limit == "cannot tell"
+        verdict = verdict_of(profile_of(**shares))
+        assert verdict.limit == limit
+        assert verdict.remedy
+        assert verdict.evidence or limit == "cannot tell"
 
     @pytest.mark.parametrize("cause", ["input", "host", "comm", "copies"])
     def test_threshold(self, cause):
@@ -73,9 +74,9 @@ class TestCauses:
         assert verdict_of(profile_of(input=25.0, host=20.0)).limit == "input"
 
     def test_many_small_losses_are_nobodys_fault(self):
-        found = verdict_of(profile_of(input=12.0, host=12.0, comm=12.0, copies=12.0))
-        assert found.limit == "cannot tell"
-        assert len(found.contributions) == 4
+        verdict = verdict_of(profile_of(input=12.0, host=12.0, comm=12.0, copies=12.0))
+        assert verdict.limit == "cannot tell"
+        assert len(verdict.contributions) == 4
 
     def test_kernels_fill_the_gpu(self):
         assert verdict_of(profile_of(filled=FILLED_PCT)).limit == "saturated"
@@ -103,15 +104,15 @@ class TestSynchronisation:
         losses = losses_of(waits)
         assert (losses.input, losses.synchronisation) == pytest.approx((0.51, 0.15))
         for profile in (waits, ahead):
-            found = verdict_of(profile)
-            assert (found.limit, found.larger_batch) == ("input", "does not help")
-            assert found.gain_at_most == pytest.approx(1 / 0.85, abs=1e-3)
-            assert "workers" in found.remedy
+            verdict = verdict_of(profile)
+            assert (verdict.limit, verdict.larger_batch) == ("input", "does not help")
+            assert verdict.gain_at_most == pytest.approx(1 / 0.85, abs=1e-3)
+            assert "workers" in verdict.remedy
 
     def test_a_loader_beside_another_cause_is_named(self):
-        found = verdict_of(profile_of(input=20.0, host=30.0, drained=30.0, wait=40.0))
-        assert found.limit == "synchronisation"
-        assert "20% that it waits for the DataLoader: more workers" in found.remedy
+        verdict = verdict_of(profile_of(input=20.0, host=30.0, drained=30.0, wait=40.0))
+        assert verdict.limit == "synchronisation"
+        assert "20% that it waits for the DataLoader: more workers" in verdict.remedy
 
     def test_a_wait_that_costs_nothing(self):
         assert losses_of(profile_of(wait=80.0)).synchronisation == 0.0
@@ -134,8 +135,8 @@ class TestHostPaces:
 
 class TestInput:
     def test_stalls_that_three_steps_did_not_hold(self):
-        found = verdict_of(profile_of(input=0.0), wait=0.4)
-        assert found.limit == "input"
+        verdict = verdict_of(profile_of(input=0.0), wait=0.4)
+        assert verdict.limit == "input"
 
     def test_waits_that_the_device_hides(self):
         profile = msgspec.structs.replace(profile_of(), input_wait_pct=40.0)
@@ -156,29 +157,29 @@ class TestLargerBatch:
         ],
     )
     def test_bound(self, shares, helps, most):
-        found = verdict_of(profile_of(**shares))
-        assert found.larger_batch == helps
-        assert found.gain_at_most == pytest.approx(most, abs=1e-3)
+        verdict = verdict_of(profile_of(**shares))
+        assert verdict.larger_batch == helps
+        assert verdict.gain_at_most == pytest.approx(most, abs=1e-3)
 
     def test_the_timed_sizes_come_before_the_bound_of_a_loader_in_proportion(self):
         scaling = Scaling(
             gain=0.9, gain_low=0.8, gain_high=1.0, fixed_low=0.7, fixed_share=0.75, fixed_high=0.8
         )
-        found = verdict_of(profile_of(input=50.0), scaling=scaling)
-        assert (found.limit, found.larger_batch) == ("input", "helps")
-        assert found.gain_at_most == pytest.approx(5)
+        verdict = verdict_of(profile_of(input=50.0), scaling=scaling)
+        assert (verdict.limit, verdict.larger_batch) == ("input", "helps")
+        assert verdict.gain_at_most == pytest.approx(5)
 
     def test_two_bounds_the_tighter_one_holds(self):
-        found = verdict_of(
+        verdict = verdict_of(
             profile_of(host=50.0), scaling=Scaling(fixed_low=0.1, fixed_share=0.2, fixed_high=0.25)
         )
-        assert found.gain_at_most == pytest.approx(1 / 0.75, abs=1e-3)
+        assert verdict.gain_at_most == pytest.approx(1 / 0.75, abs=1e-3)
 
     def test_a_gain_that_was_measured(self):
-        found = verdict_of(
+        verdict = verdict_of(
             profile_of(comm=40.0), scaling=Scaling(gain=0.5, gain_low=0.4, gain_high=0.6)
         )
-        assert found.larger_batch == "helps"
+        assert verdict.larger_batch == "helps"
 
     @pytest.mark.parametrize(
         ("gain", "refused", "limit"),
@@ -192,11 +193,11 @@ class TestLargerBatch:
         ]
         if refused:
             trials.append(failure_of(64))
-        found = verdict_at(record_of(numbered(*trials)), 32, None)
-        assert found.limit == limit
+        verdict = verdict_at(Measurements.of(record_of(numbered(*trials))), 32, None)
+        assert verdict.limit == limit
         if limit == "memory":
-            assert "checkpointing" in found.remedy
-            assert "waits for the host" in found.message
+            assert "checkpointing" in verdict.remedy
+            assert "waits for the host" in verdict.message
 
 
 class TestRemedies:
@@ -228,7 +229,7 @@ def test_a_confirmation_is_judged_by_the_profile_of_the_search():
     trials = numbered(
         trial_of(16, 0.1, profile=profile_of(comm=40.0)), trial_of(16, 0.1, purpose="confirm")
     )
-    assert verdict_at(record_of(trials), 16, None).limit == "communication"
+    assert verdict_at(Measurements.of(record_of(trials)), 16, None).limit == "communication"
 
 
 def test_without_a_gpu_there_are_no_losses():
@@ -250,18 +251,18 @@ def test_laws(idle, busy, waits, timed):
     comm, copies, filled = busy
     wait, drained = waits
     scale = 100 / max(sum(idle) + comm + copies, 100)
-    shares = {name: one * scale for name, one in zip(IDLE, idle, strict=True)}
+    shares = {name: share * scale for name, share in zip(IDLE, idle, strict=True)}
     host = sum(shares[name] for name in IDLE[:5])
     profile = profile_of(
         comm=comm * scale, copies=copies * scale, wait=wait, filled=filled,
         drained=min(drained, host), **shares,
     )  # fmt: skip
-    for found in (verdict_of(profile), verdict_of(profile, wait=timed)):
-        assert found.message
-        assert found.remedy
-        assert found.gain_at_most is None or 1 <= found.gain_at_most <= 100
-        if found.limit in ("input", "copies", "saturated"):
-            assert found.larger_batch == "does not help"
+    for verdict in (verdict_of(profile), verdict_of(profile, wait=timed)):
+        assert verdict.message
+        assert verdict.remedy
+        assert verdict.gain_at_most is None or 1 <= verdict.gain_at_most <= 100
+        if verdict.limit in ("input", "copies", "saturated"):
+            assert verdict.larger_batch == "does not help"
     losses = losses_of(profile)
     every = (losses.input, losses.synchronisation, losses.host, losses.communication, losses.copies)
     assert min(every) >= 0
@@ -269,15 +270,15 @@ def test_laws(idle, busy, waits, timed):
 
 
 def test_two_things_that_cost_much_are_both_named():
-    found = verdict_of(profile_of(host=35.0, filled=30.0))
-    assert found.limit == "cannot tell"
-    assert "35% of the step the GPU waits for the host" in found.message
-    assert "do not fill the GPU" in found.message
+    verdict = verdict_of(profile_of(host=35.0, filled=30.0))
+    assert verdict.limit == "cannot tell"
+    assert "35% of the step the GPU waits for the host" in verdict.message
+    assert "do not fill the GPU" in verdict.message
 
 
 def test_grids_that_are_not_known_leave_the_host_to_blame():
     unknown = msgspec.structs.replace(profile_of(host=50.0), sm_efficiency_computing_pct=None)
-    found = verdict_of(unknown)
-    assert (found.limit, found.larger_batch, found.gain_at_most) == ("host", "helps", None)
+    verdict = verdict_of(unknown)
+    assert (verdict.limit, verdict.larger_batch, verdict.gain_at_most) == ("host", "helps", None)
     bounded = verdict_of(unknown, scaling=Scaling(fixed_share=0.2, fixed_low=0.1, fixed_high=0.25))
     assert bounded.gain_at_most == pytest.approx(1 / 0.75, abs=1e-3)

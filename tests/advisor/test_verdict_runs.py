@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+from batchadvisor.records import RunRecord
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
@@ -34,7 +36,16 @@ def test_the_planted_cost_is_found(place, limit, larger, tmp_path):
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    verdict = json.loads(done.stdout)["advice"]["verdict"]
-    assert (verdict["limit"], verdict["larger_batch"]) == (limit, larger), verdict
-    assert verdict["evidence"]
+    answer = json.loads(done.stdout)
+    verdict = answer["advice"]["verdict"]
+    record = msgspec.convert(answer["record"], RunRecord)
+    # Steps that the machine held up may say nothing; what they do say must be so.
+    held_up = any(trial.contended for trial in record.trials)
+    limits, helps = {limit}, {larger}
+    if held_up:
+        limits.add("cannot tell")
+        helps.add("unknown")
+    assert verdict["limit"] in limits, verdict
+    assert verdict["larger_batch"] in helps, verdict
+    assert verdict["evidence"] or verdict["limit"] == "cannot tell"
     assert verdict["remedy"]

@@ -21,7 +21,7 @@ def test_the_rules_are_right_on_generated_steps(tmp_path):
     assert result["num_steps"] == 36
     assert result["wrong_share"] <= 2 / 36, done.stdout
     assert result["cannot_tell_share"] <= 0.25, done.stdout
-    assert len({one["truth"] for one in result["confusion"]}) >= 6
+    assert len({row["truth"] for row in result["confusion"]}) >= 6
     assert (tmp_path / "verdicts.txt").read_text() in done.stdout
 
 

@@ -20,7 +20,7 @@ from .traces import event, kernel, launch, rank_of, save, step, training
 
 def run(*arguments):
     """(text, analysis) of the command line."""
-    listed = [str(one) for one in arguments]
+    listed = [str(argument) for argument in arguments]
     shown = CliRunner().invoke(cli, ["analyze", *listed], catch_exceptions=False)
     data = CliRunner().invoke(cli, ["analyze", "--json", *listed], catch_exceptions=False)
     assert shown.exit_code == data.exit_code == 0
@@ -30,15 +30,15 @@ def run(*arguments):
 class TestOne:
     def test_text_and_json(self, tmp_path):
         path = save(tmp_path / "busy.json", training())
-        text, found = run(path)
-        (report,) = found.traces
+        text, analysis = run(path)
+        (report,) = analysis.traces
         assert report.verdict.limit == "saturated"
         assert report.verdict.larger_batch == "does not help"
         assert report.profile.busy_pct == pytest.approx(100 * 270 / 299)
         assert text.startswith("busy\n  saturated: the GPU computes for 90% of the step")
         assert "Next: batchadvisor analyze --kernels 10 --steps " in text
-        assert found.verdict is None
-        assert "one trace alone" in found.unavailable["collectives"]
+        assert analysis.verdict is None
+        assert "one trace alone" in analysis.unavailable["collectives"]
 
     def test_steps_and_kernels(self, tmp_path):
         path = save(tmp_path / "busy.json.gz", [])
@@ -56,23 +56,23 @@ class TestOne:
         assert len(analyze([path], num_kernels=3).traces[0].profile.kernels) == 3
 
     def test_json_is_what_the_record_says(self, tmp_path):
-        found = analyze([save(tmp_path / "t.json", training())])
-        assert msgspec.json.decode(analysis_json(found), type=Analysis) == found
+        analysis = analyze([save(tmp_path / "t.json", training())])
+        assert msgspec.json.decode(analysis_json(analysis), type=Analysis) == analysis
 
     @pytest.mark.parametrize("width", [40, 60, 80, 200])
     def test_no_line_is_too_long(self, width, tmp_path, monkeypatch):
         monkeypatch.setenv("COLUMNS", str(width))
         path = save(tmp_path / ("long name " * 12 + ".json"), training())
         text, _ = run("--steps", "--kernels", 5, path)
-        lines = [one for one in text.splitlines() if not one.startswith("Next: ")]
+        lines = [line for line in text.splitlines() if not line.startswith("Next: ")]
         assert max(map(len, lines)) <= width
 
 
 class TestOdd:
     def test_without_gpu_events(self, tmp_path):
         events = [step(0, 0, 100), event("cpu_op", "aten::mm", 5, 90)]
-        text, found = run("--kernels", 3, save(tmp_path / "cpu.json", events))
-        (report,) = found.traces
+        text, analysis = run("--kernels", 3, save(tmp_path / "cpu.json", events))
+        (report,) = analysis.traces
         assert report.device is None
         assert report.profile.busy_pct is None
         assert "no GPU activity" in report.profile.unavailable["busy_pct"]
@@ -80,16 +80,16 @@ class TestOdd:
         assert "CPU operators of cpu" in text
 
     def test_without_steps(self, tmp_path):
-        events = [one for one in training() if "ProfilerStep" not in one["name"]]
-        text, found = run("--steps", save(tmp_path / "t.json", events))
-        assert found.traces[0].window_source == "GPU span"
-        assert found.traces[0].verdict.confidence == "estimate"
+        events = [entry for entry in training() if "ProfilerStep" not in entry["name"]]
+        text, analysis = run("--steps", save(tmp_path / "t.json", events))
+        assert analysis.traces[0].window_source == "GPU span"
+        assert analysis.traces[0].verdict.confidence == "estimate"
         assert "no steps" in text
         assert "Steps of" not in text
 
     def test_without_steps_start_up_promises_nothing(self, tmp_path):
         """A GPU that waits for the host while a job starts is no reason for a larger batch."""
-        events = [one for one in training(kernel_us=10) if "ProfilerStep" not in one["name"]]
+        events = [entry for entry in training(kernel_us=10) if "ProfilerStep" not in entry["name"]]
         (report,) = analyze([save(tmp_path / "t.json", events)]).traces
         assert report.verdict.limit == "host"
         assert (report.verdict.larger_batch, report.verdict.gain_at_most) == ("unknown", None)
@@ -97,26 +97,26 @@ class TestOdd:
 
     def test_where_the_time_went(self, tmp_path):
         path = save(tmp_path / "t.json", training())
-        text, found = run("--steps", path)
-        (report,) = found.traces
+        text, analysis = run("--steps", path)
+        (report,) = analysis.traces
         assert report.breakdown.compute_s == pytest.approx(90e-6)
-        parts = [getattr(report.breakdown, one) for one in report.breakdown.__struct_fields__]
+        parts = [getattr(report.breakdown, field) for field in report.breakdown.__struct_fields__]
         assert sum(parts[:-1]) == pytest.approx(parts[-1])
         assert "a step, each moment counted once: computing 90 µs" in text
-        assert [one.breakdown.compute_s for one in report.steps] == [pytest.approx(90e-6)] * 3
+        assert [item.breakdown.compute_s for item in report.steps] == [pytest.approx(90e-6)] * 3
 
     def test_one_step(self, tmp_path):
-        text, found = run(save(tmp_path / "t.json", training(num_steps=1)))
-        assert len(found.traces[0].steps) == 1
+        text, analysis = run(save(tmp_path / "t.json", training(num_steps=1)))
+        assert len(analysis.traces[0].steps) == 1
         assert "the trace has one step" in text
 
     def test_two_devices(self, tmp_path):
         events = training() + [
-            one for one in training(device=1, kernel_us=20) if one["cat"] == "kernel"
+            entry for entry in training(device=1, kernel_us=20) if entry["cat"] == "kernel"
         ]
-        text, found = run(save(tmp_path / "t.json", events))
-        assert [one.device for one in found.traces] == [0, 1]
-        assert found.traces[0].profile.busy_pct > found.traces[1].profile.busy_pct
+        text, analysis = run(save(tmp_path / "t.json", events))
+        assert [trace.device for trace in analysis.traces] == [0, 1]
+        assert analysis.traces[0].profile.busy_pct > analysis.traces[1].profile.busy_pct
         assert "t GPU 1" in text
         assert "2 GPUs worked in this trace" in text
 
@@ -124,15 +124,15 @@ class TestOdd:
         events = training() + [
             kernel(100.0 * n + 8, 20, n + 1, name="other", device=1) for n in range(3)
         ]
-        found = analyze([save(tmp_path / "t.json", events)])
-        names = [[row.name for row in one.profile.kernels] for one in found.traces]
+        analysis = analyze([save(tmp_path / "t.json", events)])
+        names = [[row.name for row in trace.profile.kernels] for trace in analysis.traces]
         assert names == [["compute"], ["other"]]
 
     def test_without_host_activity_the_loader_is_not_known(self, tmp_path):
         """Profiled with activities=[CUDA]: a wait for the loader looks like a late launch."""
-        events = [one for one in training(kernel_us=20) if "ProfilerStep" not in one["name"]]
-        text, found = run(save(tmp_path / "t.json", events))
-        (report,) = found.traces
+        events = [entry for entry in training(kernel_us=20) if "ProfilerStep" not in entry["name"]]
+        text, analysis = run(save(tmp_path / "t.json", events))
+        (report,) = analysis.traces
         assert report.verdict.limit == "host"
         assert report.verdict.larger_batch == "unknown"
         assert report.verdict.gain_at_most is None
@@ -143,8 +143,8 @@ class TestOdd:
 
     def test_grids_that_are_not_known_allow_no_bound(self, tmp_path):
         events = training()
-        for one in events:
-            one["args"].pop("blocks per SM", None)
+        for entry in events:
+            entry["args"].pop("blocks per SM", None)
         verdict = analyze([save(tmp_path / "t.json", events)]).traces[0].verdict
         assert verdict.limit == "saturated"
         assert "the trace does not tell" in verdict.message
@@ -156,16 +156,16 @@ class TestOdd:
             save(path, training())
         except OSError:
             pytest.skip("the file system takes no such name")
-        text, found = run(path)
+        text, analysis = run(path)
         assert "bad" in text
-        assert found.traces[0].trace.endswith("bad\\udcff.json")
+        assert analysis.traces[0].trace.endswith("bad\\udcff.json")
 
     def test_a_rank_beyond_all_numbers(self, tmp_path):
         path = save(
             tmp_path / "t.json", {**rank_of(0, [100]), "distributedInfo": {"rank": 1 << 80}}
         )
-        _, found = run(path)
-        assert found.traces[0].rank is None
+        _, analysis = run(path)
+        assert analysis.traces[0].rank is None
 
     @pytest.mark.parametrize("name", ["cudaGraphLaunch", "hipGraphLaunch"])
     def test_graphs(self, name, tmp_path):
@@ -175,11 +175,11 @@ class TestOdd:
             begin = 1000.0 * number
             events += [step(number, begin, 999), launch(begin, number + 1, 20, name)]
             events += [kernel(begin + 25 + 24 * n, 22, number + 1) for n in range(40)]
-        text, found = run(save(tmp_path / "t.json", events))
-        profile = found.traces[0].profile
+        text, analysis = run(save(tmp_path / "t.json", events))
+        profile = analysis.traces[0].profile
         assert profile.kernels_per_launch == 40
         assert profile.idle.launch_latency_pct > profile.idle.host_pct
-        assert found.traces[0].verdict.limit == "saturated"
+        assert analysis.traces[0].verdict.limit == "saturated"
         assert "120 kernels came from 3 launches: graphs" in text
 
     def test_graphs_are_not_recommended_where_they_are(self, tmp_path):
@@ -195,9 +195,9 @@ class TestOdd:
     def test_a_damaged_trace_says_so(self, tmp_path):
         path = tmp_path / "cut.json"
         path.write_text(json.dumps({"traceEvents": training()})[:-150])
-        text, found = run(path)
+        text, analysis = run(path)
         assert "damaged" in text
-        assert found.traces[0].profile.losses
+        assert analysis.traces[0].profile.losses
 
 
 class TestSeveral:
@@ -208,9 +208,9 @@ class TestSeveral:
         (tmp_path / "record.json").write_text("{}")  # a run's own, beside its traces
         (tmp_path / "config.json").write_text("{}")
         (tmp_path / ".draft-x.json").write_text("half")
-        text, found = run(tmp_path)
-        assert [one.verdict.limit for one in found.traces] == ["saturated", "host"]
-        assert list(found.skipped) == [str(tmp_path / "config.json")]
+        text, analysis = run(tmp_path)
+        assert [trace.verdict.limit for trace in analysis.traces] == ["saturated", "host"]
+        assert list(analysis.skipped) == [str(tmp_path / "config.json")]
         assert "Left out, no traces: config.json." in text
         assert "does not state its rank" in text
 
@@ -221,21 +221,21 @@ class TestSeveral:
     def test_ranks_of_one_job(self, tmp_path):
         for rank, duration in enumerate([4000, 4000, 50, 4000]):
             save(tmp_path / f"rank{rank}.json", rank_of(rank, [duration], world_size=4))
-        text, found = run(tmp_path)
-        assert found.collectives.straggler == 2
-        assert found.verdict.limit == "communication"
-        assert "Rank 2 is the slow one" in found.verdict.message
-        assert "make the ranks equally fast" in found.verdict.remedy
+        text, analysis = run(tmp_path)
+        assert analysis.collectives.straggler == 2
+        assert analysis.verdict.limit == "communication"
+        assert "Rank 2 is the slow one" in analysis.verdict.message
+        assert "make the ranks equally fast" in analysis.verdict.remedy
         assert "4 ranks of one job" in text
         assert "Rank 2 causes 100% of the waiting." in text
 
     def test_equal_ranks_transfer(self, tmp_path):
         for rank in range(2):
             save(tmp_path / f"rank{rank}.json", rank_of(rank, [4000], world_size=8))
-        text, found = run(tmp_path)
-        assert found.collectives.straggler is None
-        assert found.verdict.limit == "communication"
-        assert "bucket" in found.verdict.remedy
+        text, analysis = run(tmp_path)
+        assert analysis.collectives.straggler is None
+        assert analysis.verdict.limit == "communication"
+        assert "bucket" in analysis.verdict.remedy
         assert "2 of 8 ranks, so that the transfer is an upper bound" in text
 
     def test_ranks_with_little_communication(self, tmp_path):
@@ -243,20 +243,20 @@ class TestSeveral:
             document = {"traceEvents": training(kernel_us=10 if rank else 95)}
             document["distributedInfo"] = {"rank": rank, "world_size": 3}
             save(tmp_path / f"rank{rank}.json", document)
-        found = analyze([tmp_path])
-        assert found.verdict.limit == "host"
-        assert "2 of 3 ranks" in found.verdict.message
-        assert "no collective" in found.unavailable["collectives"]
+        analysis = analyze([tmp_path])
+        assert analysis.verdict.limit == "host"
+        assert "2 of 3 ranks" in analysis.verdict.message
+        assert "no collective" in analysis.unavailable["collectives"]
 
     def test_gpus_of_a_rank_are_not_counted_as_ranks(self, tmp_path):
         for rank in range(2):
             events = training() + [
-                one for one in training(device=1, kernel_us=20) if one["cat"] == "kernel"
+                entry for entry in training(device=1, kernel_us=20) if entry["cat"] == "kernel"
             ]
             document = {"traceEvents": events, "distributedInfo": {"rank": rank, "world_size": 2}}
             save(tmp_path / f"rank{rank}.json", document)
-        found = analyze([tmp_path])
-        assert "2 of 4 GPUs" in found.verdict.message
+        analysis = analyze([tmp_path])
+        assert "2 of 4 GPUs" in analysis.verdict.message
 
     @pytest.mark.parametrize(
         ("first", "second", "reason"),
@@ -268,9 +268,9 @@ class TestSeveral:
     def test_no_common_job(self, first, second, reason, tmp_path):
         for name, (rank, size) in {"a": first, "b": second}.items():
             save(tmp_path / f"{name}.json", rank_of(rank, [100], world_size=size))
-        found = analyze([tmp_path])
-        assert found.verdict is None
-        assert reason in found.unavailable["collectives"]
+        analysis = analyze([tmp_path])
+        assert analysis.verdict is None
+        assert reason in analysis.unavailable["collectives"]
 
 
 class TestWrongUse:

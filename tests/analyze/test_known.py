@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from batchadvisor.cli import cli
-from batchadvisor.probes.trace.events import is_communication
+from batchadvisor.probes.trace.kineto_names import is_communication
 from batchadvisor.session.analyze import analyze
 from click.testing import CliRunner
 
@@ -106,7 +106,7 @@ def test_accelerators_that_are_not_read(category, tmp_path):
 
 def test_a_cpu_without_such_calls_is_still_judged(tmp_path):
     """The profiler's own last call waits for a device that did nothing."""
-    events = [one for one in gpu_calls() if one["cat"] != "cuda_runtime"]
+    events = [call for call in gpu_calls() if call["cat"] != "cuda_runtime"]
     events += [event("cuda_runtime", "cudaDeviceSynchronize", 9_990, 5)]
     events += [event("cpu_instant_event", "x", 5, 0), event("gpu_user_annotation", "y", 5, 1)]
     assert report_of(tmp_path, events).verdict.limit == "saturated"
@@ -173,7 +173,7 @@ def loading(synchronises):
 
 
 def test_a_loader_after_a_synchronisation_gets_the_verdict_of_one_without(tmp_path):
-    waits, ahead = (report_of(tmp_path, loading(one)).verdict for one in (True, False))
+    waits, ahead = (report_of(tmp_path, loading(number)).verdict for number in (True, False))
     for verdict in (waits, ahead):
         assert (verdict.limit, verdict.larger_batch) == ("input", "does not help")
         assert "51% of the step the GPU waits for the DataLoader" in verdict.message

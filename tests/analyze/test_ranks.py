@@ -14,20 +14,23 @@ from .traces import kernel, launch, rank_of, save, step
 
 def keys(*durations, name="ncclAllReduce", step_name="ProfilerStep#0"):
     """Durations in microseconds."""
-    return {(step_name, name, position): 1000 * one for position, one in enumerate(durations)}
+    return {
+        (step_name, name, position): 1000 * microseconds
+        for position, microseconds in enumerate(durations)
+    }
 
 
 def test_the_quickest_rank_shows_the_transfer():
-    found = compare({0: keys(100, 70), 1: keys(40, 90), 2: keys(60, 80)}, 3)
-    zero, one, two = found.ranks
-    assert (found.num_matched, found.num_unmatched, found.world_size) == (2, 0, 3)
-    assert [rank.transfer_s for rank in found.ranks] == [pytest.approx(110e-6)] * 3
+    collectives = compare({0: keys(100, 70), 1: keys(40, 90), 2: keys(60, 80)}, 3)
+    zero, one, two = collectives.ranks
+    assert (collectives.num_matched, collectives.num_unmatched, collectives.world_size) == (2, 0, 3)
+    assert [rank.transfer_s for rank in collectives.ranks] == [pytest.approx(110e-6)] * 3
     assert zero.wait_s == pytest.approx(60e-6)
     assert one.wait_s == pytest.approx(20e-6)
     assert two.wait_s == pytest.approx(30e-6)
     assert (zero.caused_s, one.caused_s) == (pytest.approx(30e-6), pytest.approx(80e-6))
     assert (zero.num_last, one.num_last, two.num_last) == (1, 1, 0)
-    assert found.wait_share == pytest.approx(110 / 440)
+    assert collectives.wait_share == pytest.approx(110 / 440)
 
 
 def test_ranks_that_come_together_are_not_last():
@@ -40,8 +43,10 @@ def test_ranks_that_come_together_are_not_last():
 
 
 def test_the_straggler_is_named_where_one_stands_out():
-    found = compare({rank: keys(*([10] * 5 if rank == 7 else [500] * 5)) for rank in range(8)})
-    assert (found.straggler, found.straggler_share) == (7, 1.0)
+    collectives = compare(
+        {rank: keys(*([10] * 5 if rank == 7 else [500] * 5)) for rank in range(8)}
+    )
+    assert (collectives.straggler, collectives.straggler_share) == (7, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -54,15 +59,15 @@ def test_the_straggler_is_named_where_one_stands_out():
     ],
 )
 def test_nobody_is_named_without_cause(ranks):
-    found = compare(ranks)
-    assert (found.straggler, found.straggler_share) == (None, None)
+    collectives = compare(ranks)
+    assert (collectives.straggler, collectives.straggler_share) == (None, None)
 
 
 def test_what_not_all_have_is_left_out():
-    one = keys(5, 5) | keys(7, name="ncclAllGather")
-    two = keys(6, 6) | keys(8, 8, name="ncclAllGather")
-    found = compare({0: one, 1: two})
-    assert (found.num_matched, found.num_unmatched) == (2, 3)
+    first = keys(5, 5) | keys(7, name="ncclAllGather")
+    second = keys(6, 6) | keys(8, 8, name="ncclAllGather")
+    collectives = compare({0: first, 1: second})
+    assert (collectives.num_matched, collectives.num_unmatched) == (2, 3)
 
 
 def test_reasons():
@@ -73,22 +78,22 @@ def test_reasons():
 
 @given(st.lists(st.lists(st.integers(0, 10**9), min_size=3, max_size=3), min_size=2, max_size=6))
 def test_laws(durations):
-    found = compare({rank: keys(*own) for rank, own in enumerate(durations)})
-    waited = sum(rank.wait_s for rank in found.ranks)
-    assert sum(rank.caused_s for rank in found.ranks) == pytest.approx(waited)
-    assert sum(rank.num_last for rank in found.ranks) <= found.num_matched
-    for rank, own in zip(found.ranks, durations, strict=True):
+    collectives = compare({rank: keys(*own) for rank, own in enumerate(durations)})
+    waited = sum(rank.wait_s for rank in collectives.ranks)
+    assert sum(rank.caused_s for rank in collectives.ranks) == pytest.approx(waited)
+    assert sum(rank.num_last for rank in collectives.ranks) <= collectives.num_matched
+    for rank, own in zip(collectives.ranks, durations, strict=True):
         assert rank.transfer_s + rank.wait_s == pytest.approx(sum(own) / 1e6)
         assert rank.wait_s >= 0
-    assert 0 <= found.wait_share <= 1
+    assert 0 <= collectives.wait_share <= 1
 
 
 def test_collectives_are_told_apart_by_step_name_and_position(tmp_path):
     names = ["ncclAllReduce(a)", "ncclAllReduce(b)", "ncclAllGather(c)"]
     document = rank_of(0, [10, 20, 30], names=names, num_steps=2)
-    found = collectives_of(Analysis(read_trace(save(tmp_path / "t.json", document))))
-    assert found["ProfilerStep#1", "ncclAllReduce", 1] == 20_000
-    assert len(found) == 6
+    collectives = collectives_of(Analysis(read_trace(save(tmp_path / "t.json", document))))
+    assert collectives["ProfilerStep#1", "ncclAllReduce", 1] == 20_000
+    assert len(collectives) == 6
 
 
 def test_kernels_from_before_the_trace_are_nobodys(tmp_path):
@@ -100,5 +105,5 @@ def test_kernels_from_before_the_trace_are_nobodys(tmp_path):
 
 def test_without_steps_the_trace_is_one_sequence(tmp_path):
     events = [kernel(10 * n, 5, n, name="ncclX") for n in range(3)]
-    found = collectives_of(Analysis(read_trace(save(tmp_path / "t.json", events))))
-    assert [position for _, _, position in found] == [0, 1, 2]
+    collectives = collectives_of(Analysis(read_trace(save(tmp_path / "t.json", events))))
+    assert [position for _, _, position in collectives] == [0, 1, 2]

@@ -49,26 +49,26 @@ def test_a_launch_bound_step(recorded):
 
 
 def test_stragglers_and_not_62_percent_busy(recorded):
-    found = analyze([recorded / "v100_8rank_dlrm"])
-    assert found.verdict.limit == "communication"
-    assert found.collectives.straggler == 7
-    assert found.collectives.num_matched == 8
-    assert found.collectives.num_unmatched == 0
-    assert found.collectives.wait_share > 0.9
-    assert {round(1e6 * one.transfer_s) for one in found.collectives.ranks} == {217}
-    assert "Rank 7 is the slow one" in found.verdict.message
-    busiest = max(found.traces, key=lambda one: one.profile.busy_pct)
+    analysis = analyze([recorded / "v100_8rank_dlrm"])
+    assert analysis.verdict.limit == "communication"
+    assert analysis.collectives.straggler == 7
+    assert analysis.collectives.num_matched == 8
+    assert analysis.collectives.num_unmatched == 0
+    assert analysis.collectives.wait_share > 0.9
+    assert {round(1e6 * rank.transfer_s) for rank in analysis.collectives.ranks} == {217}
+    assert "Rank 7 is the slow one" in analysis.verdict.message
+    busiest = max(analysis.traces, key=lambda trace: trace.profile.busy_pct)
     assert busiest.profile.busy_pct == pytest.approx(61.9, abs=0.1)
     assert busiest.profile.compute_pct < 7
 
 
 def test_equal_ranks(recorded):
-    found = analyze([recorded / "h100_ddp8_nanogpt_compile"])
-    assert found.verdict.limit == "communication"
-    assert found.collectives.num_matched == 56
-    assert found.collectives.straggler is None
-    assert found.collectives.wait_share < 0.2
-    assert found.verdict.gain_at_most < 1.5
+    analysis = analyze([recorded / "h100_ddp8_nanogpt_compile"])
+    assert analysis.verdict.limit == "communication"
+    assert analysis.collectives.num_matched == 56
+    assert analysis.collectives.straggler is None
+    assert analysis.collectives.wait_share < 0.2
+    assert analysis.verdict.gain_at_most < 1.5
 
 
 def test_every_trace_gives_a_page(recorded):

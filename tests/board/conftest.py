@@ -17,6 +17,6 @@ def logdir(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def server(logdir, site, tmp_path_factory):
-    one = zoo.Server(logdir, tmp_path_factory.mktemp("server"), site)
-    yield one
-    one.close()
+    running = zoo.Server(logdir, tmp_path_factory.mktemp("server"), site)
+    yield running
+    running.close()

@@ -5,9 +5,9 @@ import shutil
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.reports.sizes import size_rows
-from batchadvisor.session.events import EventStore, write_run_events
-from batchadvisor.session.store import read_record
+from batchadvisor.reports.builder.sizes.rows import size_rows
+from batchadvisor.session.recording.event_files import EventStore, write_run_events
+from batchadvisor.session.recording.store import read_record
 from batchadvisor.units import GIB
 
 from ..reports import samples
@@ -21,13 +21,14 @@ def read(folder):
 
     events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
     events.Reload()
-    found = {}
+    by_tag = {}
     for tag in events.Tags()["tensors"]:
         values = [
-            (one.step, tensor_util.make_ndarray(one.tensor_proto)) for one in events.Tensors(tag)
+            (event.step, tensor_util.make_ndarray(event.tensor_proto))
+            for event in events.Tensors(tag)
         ]
-        found[tag] = [(step, value.item() if value.size == 1 else value) for step, value in values]
-    return found, events
+        by_tag[tag] = [(step, value.item() if value.size == 1 else value) for step, value in values]
+    return by_tag, events
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +53,10 @@ class TestSizes:
     def test_each_has_a_run_with_the_records_values(self, run):
         folder, record, advice = run
         rows = size_rows(record, advice)
-        names = {one.name for one in (folder / "traces").iterdir() if one.is_dir()}
+        names = {path.name for path in (folder / "traces").iterdir() if path.is_dir()}
         assert names == {f"batch_size={row.batch_size:04d}" for row in rows}
         for row in rows:
-            found, _ = read(folder / "traces" / f"batch_size={row.batch_size:04d}")
+            by_tag, _ = read(folder / "traces" / f"batch_size={row.batch_size:04d}")
             expected = {
                 "sweep/samples per second": row.samples_per_s.median,
                 "sweep/step time (ms)": 1e3 * row.step_s.median,
@@ -63,22 +64,22 @@ class TestSizes:
                 "sweep/input wait (%)": row.input_pct,
             }
             for tag, value in expected.items():
-                ((step, shown),) = found[tag]
+                ((step, shown),) = by_tag[tag]
                 assert step == row.batch_size
                 assert shown == pytest.approx(value, rel=1e-6), tag
-            assert "sweep/GPU busy (%)" not in found, "no value, no point"
+            assert "sweep/GPU busy (%)" not in by_tag, "no value, no point"
 
     def test_the_sweep_is_one_curve(self, run):
         folder, record, advice = run
-        found, _ = read(folder / "traces")
-        steps = [step for step, _ in found["sweep/samples per second"]]
+        by_tag, _ = read(folder / "traces")
+        steps = [step for step, _ in by_tag["sweep/samples per second"]]
         assert steps == sorted(row.batch_size for row in size_rows(record, advice))
 
     def test_steps_are_thinned(self, run):
         folder, record, advice = run
-        row = next(one for one in size_rows(record, advice) if one.trial.ordinal == 0)
-        found, _ = read(folder / "traces" / f"batch_size={row.batch_size:04d}")
-        points = found["steps/step time (ms)"]
+        row = next(row for row in size_rows(record, advice) if row.trial.ordinal == 0)
+        by_tag, _ = read(folder / "traces" / f"batch_size={row.batch_size:04d}")
+        points = by_tag["steps/step time (ms)"]
         assert [step for step, _ in points] == list(range(0, 2500, 3))
         assert all(value == pytest.approx(step, rel=1e-5) for step, value in points)
 
@@ -86,8 +87,8 @@ class TestSizes:
 class TestText:
     def test_it_is_the_report(self, run):
         folder, _, advice = run
-        found, events = read(folder / "traces")
-        text = found["advice"][0][1].decode()
+        by_tag, events = read(folder / "traces")
+        text = by_tag["advice"][0][1].decode()
         assert f"Use batch size {advice.recommended.batch_size}" in text
         assert "Ignore outliers" in text
         assert not text.startswith("<!--")
@@ -113,7 +114,7 @@ class TestHParams:
         record, advice = samples.gpu()
         write_run_events(record, advice, tmp_path)
         _, events = read(tmp_path / "traces/batch_size=0512")
-        assert [one for one in events.Tags()["tensors"] if one.startswith("sweep/")] == []
+        assert [tag for tag in events.Tags()["tensors"] if tag.startswith("sweep/")] == []
         data = events.SummaryMetadata(metadata.SESSION_END_INFO_TAG).plugin_data.content
         end = metadata.parse_session_end_info_plugin_data(data)
         assert end.status == api_pb2.STATUS_FAILURE
@@ -125,7 +126,7 @@ class TestHParams:
         _, events = read(folder / "traces")
         data = events.SummaryMetadata(metadata.EXPERIMENT_TAG).plugin_data.content
         experiment = metadata.parse_experiment_plugin_data(data)
-        tags = [one.name.tag for one in experiment.metric_infos]
+        tags = [metric.name.tag for metric in experiment.metric_infos]
         assert "sweep/samples per second" in tags
         assert "sweep/GPU busy (%)" not in tags
 
@@ -133,19 +134,19 @@ class TestHParams:
 class TestFiles:
     def test_a_resumed_run_replaces_only_its_own(self, run):
         folder, record, advice = run
-        one = folder / "traces/batch_size=0001"
-        foreign = one / "events.out.tfevents.1.somebody"
+        first = folder / "traces/batch_size=0001"
+        foreign = first / "events.out.tfevents.1.somebody"
         foreign.write_bytes(b"")
         later = msgspec.structs.replace(record, elapsed_s=record.elapsed_s + 100)
         write_run_events(later, advice, folder)
-        files = [path.name for path in one.iterdir() if "tfevents" in path.name]
+        files = [path.name for path in first.iterdir() if "tfevents" in path.name]
         assert len(files) == 4, (
             "somebody's, the first part's steps, its last file emptied, the last"
         )
         assert foreign.read_bytes() == b""
-        found, _ = read(one)
-        assert all(len(values) == 1 for tag, values in found.items() if tag.startswith("sweep/"))
-        assert [step for step, _ in found["steps/step time (ms)"]] == list(range(0, 2500, 3))
+        by_tag, _ = read(first)
+        assert all(len(values) == 1 for tag, values in by_tag.items() if tag.startswith("sweep/"))
+        assert [step for step, _ in by_tag["steps/step time (ms)"]] == list(range(0, 2500, 3))
         assert not list(folder.rglob(".*"))
 
     @pytest.mark.parametrize("make", [samples.nothing_fits, samples.interrupted, samples.cpu])
@@ -153,8 +154,8 @@ class TestFiles:
         record, _ = make()
         advice = advise(record)
         write_run_events(record, advice, tmp_path)
-        found, _ = read(tmp_path / "traces")
-        assert advice.headline.split(":")[0] in found["advice"][0][1].decode()
+        by_tag, _ = read(tmp_path / "traces")
+        assert advice.headline.split(":")[0] in by_tag["advice"][0][1].decode()
 
 
 @pytest.fixture
@@ -169,7 +170,7 @@ def live(tmp_path):
     def until(num_trials, state="running"):
         """Saves the first trials, as the run did; what TensorBoard knows then."""
         trials = whole.trials[:num_trials]
-        elapsed_s = sum(one.elapsed_s for one in trials) + (state != "running")
+        elapsed_s = sum(trial.elapsed_s for trial in trials) + (state != "running")
         store.save(msgspec.structs.replace(whole, state=state, trials=trials, elapsed_s=elapsed_s))
         assert store.problem == ""
         reader.AddRunsFromDirectory(str(store.folder / "traces"))
@@ -191,45 +192,49 @@ class TestLive:
         for number, trial in enumerate(whole.trials[:12], 1):
             if trial.purpose != "tail":
                 seen.add(f"batch_size={trial.batch_size:04d}")
-            assert {one for one in until(number).Runs() if one != "."} == seen
+            assert {run for run in until(number).Runs() if run != "."} == seen
         reader = until(len(whole.trials), "finished")
         for row in size_rows(whole, advise(whole)):
             points = reader.Tensors(f"batch_size={row.batch_size:04d}", "sweep/step time (ms)")
             last = points[-1].tensor_proto.float_val[0]
             assert last == pytest.approx(1e3 * row.step_s.median, rel=1e-6)
-        curve = [one.step for one in reader.Tensors(".", "sweep/samples per second")]
+        curve = [event.step for event in reader.Tensors(".", "sweep/samples per second")]
         assert curve == sorted(curve), "written once, in the order of sizes"
         assert curve == sorted({row.batch_size for row in size_rows(whole, advise(whole))})
         assert len(reader.Tensors(".", "advice")) > 3
         assert not caplog.records, "no warning in TensorBoard's log"
         # What is left is what a run of one piece leaves.
-        found, _ = read(store.folder / "traces/batch_size=0008")
-        assert all(len(values) == 1 for tag, values in found.items() if tag.startswith("sweep/"))
+        by_tag, _ = read(store.folder / "traces/batch_size=0008")
+        assert all(len(values) == 1 for tag, values in by_tag.items() if tag.startswith("sweep/"))
 
     def test_steps_are_written_once_and_go_on_counting(self, live):
         whole, store, until = live
         size = 64
-        again = [one for one in whole.trials if one.batch_size == size and one.turns is None][:2]
+        again = [
+            trial for trial in whole.trials if trial.batch_size == size and trial.turns is None
+        ][:2]
         assert len(again) == 2
         for number, trial in enumerate(again):
             rows = [{"trial": trial.ordinal, "step_s": 0.001, "input_wait_s": 0.0}] * (3 + number)
             store.append(rows)
             until(trial.ordinal + 1)
-        turns = next(one for one in whole.trials if one.turns and one.batch_size == size)
+        turns = next(trial for trial in whole.trials if trial.turns and trial.batch_size == size)
         store.append([{"trial": turns.ordinal, "step_s": 9.9, "input_wait_s": 0.0}])
         reader = until(again[-1].ordinal + 1, "interrupted")
         points = reader.Tensors(f"batch_size={size:04d}", "steps/step time (ms)")
-        assert [one.step for one in points] == list(range(7)), "steps of several sizes have none"
+        assert [point.step for point in points] == list(range(7)), (
+            "steps of several sizes have none"
+        )
 
     def test_a_torn_file_is_harmless(self, live, caplog):
         whole, store, until = live
         until(6)
-        one = store.folder / f"traces/batch_size={whole.trials[0].batch_size:04d}"
-        (file,) = one.glob("events.*")
+        folder = store.folder / f"traces/batch_size={whole.trials[0].batch_size:04d}"
+        (file,) = folder.glob("events.*")
         file.with_name("events.out.tfevents.0000000001.torn").write_bytes(file.read_bytes()[:-9])
-        (one / ".draft-.batchadvisor").write_bytes(file.read_bytes()[:50])
+        (folder / ".draft-.batchadvisor").write_bytes(file.read_bytes()[:50])
         reader = until(len(whole.trials), "finished")
-        assert one.name in reader.Runs()
+        assert folder.name in reader.Runs()
         assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
     def test_a_failure_costs_event_files_only(self, live):
@@ -241,13 +246,13 @@ class TestLive:
 
     def test_a_new_size_does_not_wait(self, live, monkeypatch):
         whole, store, until = live
-        monkeypatch.setattr("batchadvisor.session.events.COST_SHARE", 1e9)
+        monkeypatch.setattr("batchadvisor.session.recording.event_files.COST_SHARE", 1e9)
         for number in range(1, len(whole.trials) + 1):
             store.save(
                 msgspec.structs.replace(whole, state="running", trials=whole.trials[:number])
             )
-        runs = {one.name for one in (store.folder / "traces").iterdir() if one.is_dir()}
-        sizes = {one.batch_size for one in whole.trials}
+        runs = {path.name for path in (store.folder / "traces").iterdir() if path.is_dir()}
+        sizes = {trial.batch_size for trial in whole.trials}
         rows = size_rows(whole, advise(whole))
         assert runs == {f"batch_size={row.batch_size:04d}" for row in rows}
         texts = until(len(whole.trials)).Tensors(".", "advice")
@@ -258,5 +263,5 @@ class TestSizesWithoutTimes:
     def test_a_row_with_its_outcome(self, tmp_path):
         record, _ = samples.nothing_fits()
         write_run_events(record, advise(record), tmp_path)
-        found, _ = read(tmp_path / "traces" / f"batch_size={record.trials[0].batch_size:04d}")
-        assert not [tag for tag in found if tag.startswith("sweep/step")]
+        by_tag, _ = read(tmp_path / "traces" / f"batch_size={record.trials[0].batch_size:04d}")
+        assert not [tag for tag in by_tag if tag.startswith("sweep/step")]

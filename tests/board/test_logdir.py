@@ -6,13 +6,13 @@ import os
 import msgspec
 import pytest
 from batchadvisor.errors import UsageError
-from batchadvisor.session import board, logdir
+from batchadvisor.session.viewer import board, logdir
 
 from . import zoo
 
 
-def found(folder, name=""):
-    return {one.entry.name: one for one in logdir.find([(name, folder)], {})}
+def by_name(folder, name=""):
+    return {place.entry.name: place for place in logdir.find([(name, folder)], {})}
 
 
 class TestFind:
@@ -20,20 +20,20 @@ class TestFind:
         zoo.put_record(tmp_path / "run", zoo.CHAR_GPT.read_bytes())
         zoo.cpu_trace(tmp_path / "run/traces/batch_size=0008/w0.1.pt.trace.json.gz")
         zoo.cpu_trace(tmp_path / "other/host.1.pt.trace.json")
-        places = found(tmp_path)
-        assert {name: one.entry.kind for name, one in places.items()} == {
+        places = by_name(tmp_path)
+        assert {name: place.entry.kind for name, place in places.items()} == {
             "run": "run",
             "other": "traces",
         }
-        paths = [one.path for one in places["run"].entry.traces]
+        paths = [trace.path for trace in places["run"].entry.traces]
         assert paths == ["traces/batch_size=0008/w0.1.pt.trace.json.gz"]
 
     def test_the_traces_folder_of_a_run_shows_the_run(self, tmp_path):
         zoo.put_record(tmp_path / "run", zoo.CHAR_GPT.read_bytes())
         zoo.cpu_trace(tmp_path / "run/traces/batch_size=0008/w0.1.pt.trace.json.gz")
-        assert found(tmp_path / "run/traces").keys() == {"run"}
+        assert by_name(tmp_path / "run/traces").keys() == {"run"}
         zoo.cpu_trace(tmp_path / "elsewhere/traces/a.pt.trace.json")
-        assert found(tmp_path / "elsewhere/traces").keys() == {"traces"}
+        assert by_name(tmp_path / "elsewhere/traces").keys() == {"traces"}
 
     def test_other_json_is_no_trace(self, tmp_path):
         (tmp_path / "settings.json").write_text('{"schemaVersion": 2, "layers": []}')
@@ -41,10 +41,10 @@ class TestFind:
         (tmp_path / "list.json.gz").write_bytes(gzip.compress(b"[1, 2]"))
         (tmp_path / "cut.json.gz").write_bytes(gzip.compress(b"[1, 2]" * 100)[:12])
         (tmp_path / ".draft-a.pt.trace.json").write_text('{"traceEvents": []}')
-        assert found(tmp_path) == {}
+        assert by_name(tmp_path) == {}
         assert not logdir.any_below([("", tmp_path)])
         zoo.cpu_trace(tmp_path / "named" / "anything.json.gz")
-        assert found(tmp_path).keys() == {"named"}
+        assert by_name(tmp_path).keys() == {"named"}
 
     def test_a_file_that_grows_is_looked_at_again_and_remembered_once(self, tmp_path):
         heads, path = {}, tmp_path / "later.json"
@@ -65,22 +65,22 @@ class TestFind:
     def test_names_that_are_no_text(self, tmp_path):
         name = os.fsdecode(b"caf\xe9")
         zoo.cpu_trace(tmp_path / name / "one.pt.trace.json")
-        (entry,) = [one.entry for one in logdir.find([("", tmp_path)], {})]
+        (entry,) = [place.entry for place in logdir.find([("", tmp_path)], {})]
         assert entry.name == "caf\ufffd"
         assert msgspec.json.encode(entry)
 
     def test_versions_change_with_files_and_keys_do_not(self, tmp_path):
         path = zoo.put_record(tmp_path / "run", zoo.CHAR_GPT.read_bytes())
-        before = found(tmp_path)["run"].entry
-        assert found(tmp_path)["run"].entry == before
+        before = by_name(tmp_path)["run"].entry
+        assert by_name(tmp_path)["run"].entry == before
         os.utime(path, ns=(0, 0))
-        after = found(tmp_path)["run"].entry
+        after = by_name(tmp_path)["run"].entry
         assert (after.key, after.version != before.version) == (before.key, True)
 
     def test_what_cannot_be_read_is_left_out(self, tmp_path):
-        assert found(tmp_path / "missing") == {}
+        assert by_name(tmp_path / "missing") == {}
         (tmp_path / "dangling.pt.trace.json").symlink_to(tmp_path / "nowhere")
-        assert found(tmp_path) == {}
+        assert by_name(tmp_path) == {}
 
 
 class TestRoots:
@@ -99,43 +99,43 @@ class TestRoots:
 
     def test_names_stand_before(self, tmp_path):
         zoo.cpu_trace(tmp_path / "x" / "one.pt.trace.json")
-        assert found(tmp_path, "left").keys() == {"left/x"}
+        assert by_name(tmp_path, "left").keys() == {"left/x"}
 
 
 class TestBoard:
     def test_a_run_is_read_again_only_when_it_changed(self, tmp_path, monkeypatch):
         zoo.put_record(tmp_path / "run", zoo.CHAR_GPT.read_bytes())
-        one = board.Board([("", tmp_path)])
-        key = one.entries()[0].key
-        shown = one.show(key)
-        assert one.show(key) is shown
-        monkeypatch.setattr(one, "_fresh_s", 0.0)
+        tab = board.Board([("", tmp_path)])
+        key = tab.entries()[0].key
+        shown = tab.show(key)
+        assert tab.show(key) is shown
+        monkeypatch.setattr(tab, "_fresh_s", 0.0)
         os.utime(tmp_path / "run/record.json", ns=(0, 0))
-        assert one.show(key) is not shown
+        assert tab.show(key) is not shown
 
     def test_reading_is_lazy(self, tmp_path, monkeypatch):
         zoo.put_record(tmp_path / "run", zoo.CHAR_GPT.read_bytes())
         zoo.cpu_trace(tmp_path / "t" / "one.pt.trace.json")
         monkeypatch.setattr(board, "_run", None)
         monkeypatch.setattr(board, "_traces", None)
-        one = board.Board([("", tmp_path)])
-        assert one.active()
-        assert len(one.entries()) == 2
+        tab = board.Board([("", tmp_path)])
+        assert tab.active()
+        assert len(tab.entries()) == 2
         with pytest.raises(TypeError):
-            one.show(one.entries()[0].key)
+            tab.show(tab.entries()[0].key)
 
     def test_unknown_keys(self, tmp_path):
         zoo.cpu_trace(tmp_path / "t" / "one.pt.trace.json")
-        one = board.Board([("", tmp_path)])
+        tab = board.Board([("", tmp_path)])
         with pytest.raises(UsageError, match="no such run"):
-            one.show("../t")
+            tab.show("../t")
         with pytest.raises(UsageError, match="no such trace"):
-            one.trace(one.entries()[0].key, "one.pt.trace.json")
+            tab.trace(tab.entries()[0].key, "one.pt.trace.json")
 
     def test_a_broken_trace_leaves_the_others(self, tmp_path):
         zoo.cpu_trace(tmp_path / "t" / "good.pt.trace.json")
         (tmp_path / "t" / "bad.pt.trace.json").write_text("{")
-        one = board.Board([("", tmp_path)])
-        shown = one.show(one.entries()[0].key)
+        tab = board.Board([("", tmp_path)])
+        shown = tab.show(tab.entries()[0].key)
         assert len(shown.analysis.traces) == 1
         assert len(shown.analysis.skipped) == 1

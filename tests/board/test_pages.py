@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 from batchadvisor.records import Counters, IdleShares, Profile
-from batchadvisor.reports.board.compare import compare_page
-from batchadvisor.reports.board.summary import Measured, summary
-from batchadvisor.reports.board.traces import trace_page
+from batchadvisor.reports.builder.board.compare import compare_page
+from batchadvisor.reports.builder.board.summary import Measured, summary
+from batchadvisor.reports.builder.board.traces import trace_page
 from batchadvisor.session.analyze import analyze
 
 from ..reports import samples
@@ -28,9 +28,9 @@ class TestSummary:
             total_pct=10.2, input_pct=4.4, synchronize_pct=0, launch_pct=1, call_pct=1, host_pct=2,
             launch_latency_pct=1, dependency_pct=0, unknown_pct=0.5, tail_pct=0.3,
         )  # fmt: skip
-        one = Measured(name="8", profile=Profile(busy_pct=89.8, occupancy_pct=41.2, idle=idle))
+        eight = Measured(name="8", profile=Profile(busy_pct=89.8, occupancy_pct=41.2, idle=idle))
         two = Measured(name="16", counters=Counters(utilization_pct=97.0, power_w=300.4))
-        table = summary([one, two], "GPU summary")
+        table = summary([eight, two], "GPU summary")
         assert [column.title for column in table.columns[1:-1]] == ["8", "16"]
         rows = rows_of(table)
         assert rows["GPU busy"] == ("90%", "-")
@@ -73,7 +73,7 @@ class TestSummary:
 class TestTraces:
     def test_the_numbers_are_those_of_the_analysis(self, job):
         analysis, page = job
-        table = next(one for one in page.tables if one.title == "GPU summary")
+        table = next(table for table in page.tables if table.title == "GPU summary")
         rows = rows_of(table)
         for title, field in (
             ("GPU busy", "busy_pct"),
@@ -81,7 +81,7 @@ class TestTraces:
             ("exposed communication", "exposed_communication_pct"),
             ("occupancy", "occupancy_pct"),
         ):
-            values = [getattr(one.profile, field) for one in analysis.traces]
+            values = [getattr(trace.profile, field) for trace in analysis.traces]
             assert rows[title] == tuple(f"{value:.0f}%" for value in values)
         # The plugin that this tab replaces says 0 here.
         assert rows["communication"] == ("27%", "28%")
@@ -90,7 +90,7 @@ class TestTraces:
         _, page = job
         ((whose, limit),) = page.limits
         assert (whose, limit.limit) == ("2 ranks of one job", "communication")
-        titles = [one.title for one in page.tables]
+        titles = [table.title for table in page.tables]
         assert "Collectives, rank against rank" in titles
         assert "Kernels of rank0" in titles
 
@@ -98,16 +98,16 @@ class TestTraces:
         _, page = job
         (chart,) = page.charts
         for at in range(len(chart.x)):
-            assert sum(one.values[at] for one in chart.series) == pytest.approx(100, abs=1)
+            assert sum(series.values[at] for series in chart.series) == pytest.approx(100, abs=1)
 
     def test_a_trace_of_a_cpu_alone(self, recorded):
         path = recorded / "small/cpu_torch213_dataloader.pt.trace.json.gz"
         page = trace_page(analyze([path]))
         assert page.headline.startswith("input: ")
-        table = next(one for one in page.tables if one.title == "CPU summary")
+        table = next(table for table in page.tables if table.title == "CPU summary")
         # 88 % by hand; the plugin that this tab replaces says 0.
         assert rows_of(table)["waiting for input"] == ("88%",)
-        assert any(one.title.startswith("CPU operators of") for one in page.tables)
+        assert any(table.title.startswith("CPU operators of") for table in page.tables)
 
 
 class TestCompare:
@@ -121,10 +121,10 @@ class TestCompare:
     def test_a_clear_difference_is_said_with_its_factor(self):
         gpu, cpu = samples.gpu(), samples.cpu()
         page = compare_page([("slow", *cpu), ("fast", *gpu), ("none", *samples.nothing_fits())])
-        rates = [one.recommended.samples_per_s.median for _, one in (gpu, cpu)]
+        rates = [report.recommended.samples_per_s.median for _, report in (gpu, cpu)]
         assert page.headline.startswith("fast is the fastest")
         assert f"x{rates[0] / rates[1]:.2f}" in page.headline
-        assert any("Different devices" in one for one in page.notes)
+        assert any("Different devices" in note for note in page.notes)
         assert page.table.rows[2].cells[1] == "none"
         assert all(not chart.marks for chart in page.charts), "a limit is one device's"
 
@@ -136,7 +136,7 @@ class TestCompare:
             "all is the fastest at its recommended size: x1.08 the samples per second of less "
             "(128 against 64); like for like, 64 in all: cannot tell"
         )
-        titles = [one.title for one in page.table.columns]
+        titles = [column.title for column in page.table.columns]
         cells = [row.cells[titles.index("at 64")] for row in page.table.rows]
         assert cells == ["1230 ±10", "1230 ±10", "-"]
 
@@ -154,7 +154,7 @@ class TestCompare:
         other = msgspec.structs.replace(record, script=script)
         page = compare_page([("a", record, advice), ("b", other, advice)])
         assert page.headline.startswith("Not comparable: different scripts")
-        assert any(one.startswith("Different scripts: ") for one in page.notes)
+        assert any(note.startswith("Different scripts: ") for note in page.notes)
 
     def test_one_speed_alone(self):
         page = compare_page([("a", *samples.cpu()), ("b", *samples.nothing_fits())])

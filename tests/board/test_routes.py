@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.session.store import read_record
+from batchadvisor.session.recording.store import read_record
 from batchadvisor.tensorboard_plugin import BatchAdvisorPlugin
 from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
@@ -68,10 +68,10 @@ class TestTab:
             if name in ("src", "href")
         ]
         assert len(sources) >= 6
-        for one in sources:
-            assert one.startswith(("assets/", "data:,")), one
-            if one.startswith("assets/"):
-                status, headers, data = server.ask(f"{PLUGIN}/{one}")
+        for source in sources:
+            assert source.startswith(("assets/", "data:,")), source
+            if source.startswith("assets/"):
+                status, headers, data = server.ask(f"{PLUGIN}/{source}")
                 assert status == 200
                 assert len(data) > 300
                 assert headers["X-Content-Type-Options"] == "nosniff"
@@ -83,7 +83,7 @@ class TestTab:
 class TestEntries:
     def test_all_are_listed_newest_first(self, server):
         entries = server.entries()
-        kinds = {one["name"]: one["kind"] for one in entries}
+        kinds = {entry["name"]: entry["kind"] for entry in entries}
         hostile = zoo.HOSTILE.replace("\x1b", "\ufffd").rstrip("/")
         runs = {name for name, kind in kinds.items() if kind == "run"}
         assert runs == {
@@ -94,7 +94,7 @@ class TestEntries:
         assert traces == {"foreign", "broken traces"}
         assert kinds["devices"] == "devices"
         assert len(kinds) == len(runs) + len(traces) + 1
-        times = [one["modified_s"] for one in entries]
+        times = [entry["modified_s"] for entry in entries]
         assert times == sorted(times, reverse=True)
 
     def test_headlines_come_apart(self, server):
@@ -109,40 +109,40 @@ class TestEntries:
 class TestRun:
     def test_the_records_values_are_shown(self, server):
         record = read_record(zoo.CHAR_GPT)
-        found = Tags(server.show("char_gpt")).text
+        text = Tags(server.show("char_gpt")).text
         advice = advise(record)
-        assert advice.headline in found
-        assert advice.verdict.message in found
-        for one in advice.findings:
-            assert one.message in found
-        assert "CPU summary, by batch size" in found
+        assert advice.headline in text
+        assert advice.verdict.message in text
+        for finding in advice.findings:
+            assert finding.message in text
+        assert "CPU summary, by batch size" in text
         assert advice.tail is not None
-        assert str(advice.tail.num_samples) in found
+        assert str(advice.tail.num_samples) in text
 
     def test_charts_carry_the_records_numbers(self, server):
         text = server.show("gpu")
         data = re.search(r'<script type="application/json" class="data">(.+?)</script>', text)
         charts = json.loads(data.group(1))
         record, _ = zoo.samples.gpu()
-        chart = next(one for key, one in charts.items() if key.endswith("-throughput"))
+        chart = next(chart for key, chart in charts.items() if key.endswith("-throughput"))
         drawn = dict(zip(chart["x"], chart["series"][0]["values"], strict=True))
         measured = {
-            one.batch_size: one.samples_per_s.median
-            for one in record.trials
-            if one.purpose == "search" and one.samples_per_s is not None
+            trial.batch_size: trial.samples_per_s.median
+            for trial in record.trials
+            if trial.purpose == "search" and trial.samples_per_s is not None
         }
         assert measured
-        for size in set(measured) - {one.batch_size for one in record.trials
-                                     if one.purpose == "confirm"}:  # fmt: skip
+        for size in set(measured) - {trial.batch_size for trial in record.trials
+                                     if trial.purpose == "confirm"}:  # fmt: skip
             assert drawn[size] == pytest.approx(measured[size], rel=1e-5)
 
     def test_gpu_summary_has_every_profiled_size(self, server):
         record, _ = zoo.samples.gpu()
         text = Tags(server.show("gpu")).text
         summary = text[text.index("GPU summary, by batch size") :]
-        for one in record.trials:
-            if one.profile is not None and one.profile.busy_pct is not None:
-                assert f"{one.profile.busy_pct:.0f}%" in summary
+        for trial in record.trials:
+            if trial.profile is not None and trial.profile.busy_pct is not None:
+                assert f"{trial.profile.busy_pct:.0f}%" in summary
 
     @pytest.mark.parametrize(
         ("name", "words"),
@@ -171,19 +171,19 @@ class TestRun:
         record, _ = zoo.samples.gpu()
         path = zoo.put_record(logdir / name, zoo.msgspec.structs.replace(record, state="running",
                                                                          trials=()))  # fmt: skip
-        _until(lambda: name in [one["name"] for one in server.entries()])
-        before = next(one for one in server.entries() if one["name"] == name)
+        _until(lambda: name in [entry["name"] for entry in server.entries()])
+        before = next(entry for entry in server.entries() if entry["name"] == name)
         assert "has not finished" in Tags(server.show(name)).text
         zoo.put_record(logdir / name, record)
         _until(
             lambda: (
-                next(one for one in server.entries() if one["name"] == name)["version"]
+                next(entry for entry in server.entries() if entry["name"] == name)["version"]
                 != before["version"]
             )
         )
         assert "Use batch size 256" in Tags(server.show(name)).text
         path.unlink()
-        _until(lambda: name not in [one["name"] for one in server.entries()])
+        _until(lambda: name not in [entry["name"] for entry in server.entries()])
         status, _, body = server.ask(f"{PLUGIN}/show?key={before['key']}")
         assert status == 404
         assert b"there is no such run" in body
@@ -206,21 +206,23 @@ class TestTraces:
         links = re.findall(r'href="(trace/[^"]+)"', server.show("foreign"))
         assert len(links) == 2
         bodies = []
-        for one in links:
-            status, headers, body = server.ask(f"{PLUGIN}/{one}")
+        for link in links:
+            status, headers, body = server.ask(f"{PLUGIN}/{link}")
             assert status == 200
             assert headers["Content-Disposition"].startswith("attachment")
             assert "Content-Encoding" not in headers
             bodies.append(body)
-        on_disk = [one.read_bytes() for one in (logdir / "foreign").glob("*.json*")]
+        on_disk = [path.read_bytes() for path in (logdir / "foreign").glob("*.json*")]
         assert sorted(bodies) == sorted(on_disk)
-        assert any(b"traceEvents" in gzip.decompress(one) for one in bodies if one[:1] == b"\x1f")
+        assert any(
+            b"traceEvents" in gzip.decompress(body) for body in bodies if body[:1] == b"\x1f"
+        )
 
     def test_a_trace_that_nobody_reads_is_closed(self, logdir):
         """HEAD: the headers alone, and no file of it stays open."""
         plugin = BatchAdvisorPlugin(TBContext(logdir=str(logdir)))
         apps = plugin.get_plugin_apps()
-        (entry,) = (one for one in plugin._board.entries() if one.name == "foreign")
+        (entry,) = (entry for entry in plugin._board.entries() if entry.name == "foreign")
         app = Client(apps["/trace/*"])
         for trace in entry.traces:
             answer = app.head(f"/data/plugin/batch_advisor/trace/{entry.key}/{trace.key}/x")
@@ -228,7 +230,7 @@ class TestTraces:
             assert answer.data == b""
             answer.close()
             held = map(target_of, Path("/proc/self/fd").iterdir())
-            assert [one for one in held if "foreign" in one] == []
+            assert [value for value in held if "foreign" in value] == []
 
 
 class TestCompare:
@@ -258,15 +260,15 @@ class TestHostile:
         name = zoo.HOSTILE.replace("\x1b", "\ufffd").rstrip("/")
         text = server.show(name)
         tags = Tags(text).tags
-        assert not [one for one in tags if one[0] == "img"]
+        assert not [tag for tag in tags if tag[0] == "img"]
         scripts = [attributes for tag, attributes in tags if tag == "script"]
         assert scripts == [{"type": "application/json", "class": "data"}]
-        assert not [one for _, one in tags if any(name.startswith("on") for name in one)]
+        assert not [value for _, value in tags if any(name.startswith("on") for name in value)]
         assert "<script>alert(1)<script>.pt.trace.json" in Tags(text).text
         assert "\x1b" not in text
         keys = f"key={server.key(name)}&key={server.key('gpu')}&key={server.key('char_gpt')}"
         compared = Tags(server.get(f"{PLUGIN}/compare?{keys}").decode())
-        assert not [one for one in compared.tags if one[0] == "img"]
+        assert not [tag for tag in compared.tags if tag[0] == "img"]
         assert "<img src=x" in compared.text
 
     @pytest.mark.parametrize(
@@ -320,8 +322,8 @@ class TestHostile:
 
 def test_tensorboards_log_has_no_warning(server):
     """Runs last in this file: after every kind of page was served."""
-    for one in ("page", "entries", f"show?key={server.key('gpu')}"):
-        server.get(f"{PLUGIN}/{one}")
+    for address in ("page", "entries", f"show?key={server.key('gpu')}"):
+        server.get(f"{PLUGIN}/{address}")
     assert server.complaints() == []
 
 

@@ -55,13 +55,13 @@ def asked(address, **headers):
 
 def group(number):
     """The processes of a group that have not ended."""
-    found = []
+    pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             state, _, of = stat.read_text().rpartition(")")[2].split()[:3]
             if int(of) == number and state != "Z":
-                found.append(int(stat.parent.name))
-    return found
+                pids.append(int(stat.parent.name))
+    return pids
 
 
 class TestServe:
@@ -81,7 +81,7 @@ class TestServe:
             assert "batch_advisor" in listing
             assert "pytorch_profiler" not in listing
             with urllib.request.urlopen(f"{address.group(1)}{zoo.PLUGIN}/entries") as answer:
-                names = [one["name"] for one in json.load(answer)["entries"]]
+                names = [entry["name"] for entry in json.load(answer)["entries"]]
             assert names == ["new", "old"], "the newest first: the tab opens it"
             assert asked(address.group(1), Host=f"localhost:{port + 1}")[0] == 200, "a tunnel"
             for foreign in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example"):
@@ -124,7 +124,7 @@ class TestServe:
                 if len(listing["runs"]) == 3 and not listing["loading"]:
                     break
                 time.sleep(0.2)
-            (run,) = (one for one in listing["runs"] if "batch_size" in one)
+            (run,) = (run for run in listing["runs"] if "batch_size" in run)
             query = f"run={run}&worker=w0&span=1&group_by=Operation&op_name=none&input_shape="
             status, text = asked(f"{plugin}operation/stack?{query}")
             assert (status, text) == (500, "This plugin failed here: KeyError: 'none'\n")

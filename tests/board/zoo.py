@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 from batchadvisor.advisor.advise import advise
 from batchadvisor.records import DeviceRun, DevicesRecord
-from batchadvisor.session.events import write_run_events
-from batchadvisor.session.store import read_record
+from batchadvisor.session.recording.event_files import write_run_events
+from batchadvisor.session.recording.store import read_record
 
 from ..reports import samples
 
@@ -44,7 +44,7 @@ def two_devices(folder, record):
     names = ("cuda-0", "cuda-1")
     for name in names:
         put_record(folder / name, record)
-    devices = tuple(DeviceRun(device=one, model="Synthetic", folder=one) for one in names)
+    devices = tuple(DeviceRun(device=name, model="Synthetic", folder=name) for name in names)
     whole = DevicesRecord(state="finished", started_at="", command=("x",), devices=devices)
     (folder / "devices.json").write_bytes(msgspec.json.encode(whole))
 
@@ -126,9 +126,9 @@ def environment(*site):
 
 
 def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return server.getsockname()[1]
 
 
 class Server:
@@ -177,7 +177,7 @@ class Server:
         return json.loads(self.get(f"{PLUGIN}/entries"))["entries"]
 
     def key(self, name):
-        return next(one["key"] for one in self.entries() if one["name"] == name)
+        return next(entry["key"] for entry in self.entries() if entry["name"] == name)
 
     def show(self, name):
         return self.get(f"{PLUGIN}/show?key={self.key(name)}").decode()
@@ -189,4 +189,6 @@ class Server:
     def complaints(self):
         """Lines of its log that warn."""
         lines = self.log.read_text().splitlines()
-        return [one for one in lines if re.match(r"[WEF]\d{4} |.*(Traceback|Error|In 3\.0)", one)]
+        return [
+            line for line in lines if re.match(r"[WEF]\d{4} |.*(Traceback|Error|In 3\.0)", line)
+        ]

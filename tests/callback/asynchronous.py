@@ -28,7 +28,7 @@ OPTIMIZER = Optimizer()
 
 
 def batches(sizes):
-    return [torch.empty(one, 1) for one in sizes]
+    return [torch.empty(size, 1) for size in sizes]
 
 
 def step(gpu, *, host_ms, device_ms, graph=False):
@@ -73,9 +73,9 @@ def watched(
         for sizes in epochs:
 
             def fetched(sizes=sizes):
-                for one in batches(sizes):
+                for tensor in batches(sizes):
                     gpu.clock.pass_ms(fetch_ms)
-                    yield one
+                    yield tensor
 
             for batch in prof.watch(fetched()):
                 device_ms = work["device_ms"]

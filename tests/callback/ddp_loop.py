@@ -41,10 +41,10 @@ def run(how):
                     prof.step()
                 if how == "raise" and epoch == 2 and rank == 1:
                     raise ValueError("on one rank")
-    weights = [one.tolist() for one in model.parameters()]
+    weights = [parameter.tolist() for parameter in model.parameters()]
     (folder / f"{how}-{rank}.json").write_text(json.dumps([losses, weights]))
 
 
-for one in sys.argv[2:]:
-    run(one)
+for mode in sys.argv[2:]:
+    run(mode)
 dist.destroy_process_group()

@@ -30,7 +30,7 @@ def measure(seed, passes):
     log = folder / f"{seed}-{passes}"
     options = {"profile": False, "quiet": True, "noise_scale": True, "noise_every": 1}
     with ProfilingCallback(log, model=model, **options) as prof:
-        for place, (a, b) in enumerate(prof.watch([(x[one], y[one]) for one in draws])):
+        for place, (a, b) in enumerate(prof.watch([(x[draw], y[draw]) for draw in draws])):
             last = place % passes == passes - 1
             with nullcontext() if last else model.no_sync():
                 (nn.functional.mse_loss(model(a), b) / passes).backward()

@@ -13,6 +13,7 @@ ACCUMULATE = 2
 EPOCHS = 3
 BATCHES = -(-NUM_SAMPLES // BATCH_SIZE)  # 13, the last one of 4
 STEPS = -(-BATCHES // ACCUMULATE)  # 7, the last one of a single micro-batch
+TOTAL_STEPS = STEPS * EPOCHS
 
 
 def data():
@@ -55,7 +56,7 @@ def train(prof=None, *, epochs=EPOCHS, each=None, loader=None):
                 optimizer.zero_grad()
                 if prof:
                     prof.step()
-    return losses, [one.detach().clone() for one in net.state_dict().values()]
+    return losses, [tensor.detach().clone() for tensor in net.state_dict().values()]
 
 
 def watched(folder, **options):

@@ -19,12 +19,16 @@ def problem():
     torch.manual_seed(3)
     net = nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 1))
 
-    def loss(parameters, one, target):
-        return nn.functional.mse_loss(functional_call(net, parameters, (one[None],)), target[None])
+    def loss(parameters, sample, target):
+        return nn.functional.mse_loss(
+            functional_call(net, parameters, (sample[None],)), target[None]
+        )
 
-    parameters = {name: one.detach() for name, one in net.named_parameters()}
+    parameters = {name: parameter.detach() for name, parameter in net.named_parameters()}
     single = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, x, y)
-    flat = torch.cat([one.reshape(NUM_SAMPLES, -1) for one in single.values()], dim=1).double()
+    flat = torch.cat(
+        [gradient.reshape(NUM_SAMPLES, -1) for gradient in single.values()], dim=1
+    ).double()
     mean = flat.mean(0)
     truth = float(flat.var(0, correction=0).sum() / mean.square().sum())
     return net, x, y, truth

@@ -6,17 +6,11 @@ import statistics
 
 import pytest
 import torch
-from batchadvisor.callback.core import NEVER, Core
-from batchadvisor.callback.stretches import (
-    MAX_STRETCHES,
-    MIN_STEPS,
-    Pacer,
-    Stretch,
-    Stretches,
-    Timeline,
-)
-from batchadvisor.callback.tape import Tape
-from batchadvisor.session.store import read_record
+from batchadvisor.callback.device_times import Pacer, Timeline
+from batchadvisor.callback.event_buffer import EventBuffer
+from batchadvisor.callback.step_counter import NEVER, Core
+from batchadvisor.callback.stretches import MAX_STRETCHES, MIN_STEPS, Stretch, Stretches
+from batchadvisor.session.recording.store import read_record
 
 from ..virtual_gpu.device import VirtualGpu
 from .asynchronous import BATCH_SIZE, watched
@@ -111,8 +105,8 @@ class TestWholeRuns:
             device_ms=lambda size: 10 + size / 2,
             item_every=10,
         )
-        found = {one.batch_size: one.step_s.median for one in prof.record.trials}
-        assert found == {
+        times = {trial.batch_size: trial.step_s.median for trial in prof.record.trials}
+        assert times == {
             16: pytest.approx(0.018, rel=0.03),  # reading a number costs the device a moment
             32: pytest.approx(0.026, rel=0.03),
             64: pytest.approx(0.042, rel=0.03),
@@ -128,7 +122,9 @@ class TestWholeRuns:
         text = " ".join(str(prof).split())
         assert f"by the device's events, in {seen.num_stretches} stretches of " in text
         assert f"of {seen.num_steps} steps" in text
-        (said,) = (one for one in prof.advice.findings if one.rule == "callback.stretches")
+        (said,) = (
+            finding for finding in prof.advice.findings if finding.rule == "callback.stretches"
+        )
         assert f"the mean of a stretch of {seen.num_steps} steps" in said.message
         assert record.discovery.native_step_s is None
         assert "runs behind the host" in record.discovery.unavailable["native_step_s"]
@@ -189,9 +185,11 @@ class TestStretches:
         whole = stretches.whole
         assert MAX_STRETCHES // 2 <= len(whole) < MAX_STRETCHES
         assert stretches.num_steps == 20_000
-        assert sum(one.steps for one in whole) == pytest.approx(20_000, rel=0.03)
+        assert sum(stretch.steps for stretch in whole) == pytest.approx(20_000, rel=0.03)
         assert stretches.usual_steps >= 100
-        assert statistics.median(one.elapsed_ns / one.steps for one in whole) == pytest.approx(51.5)
+        assert statistics.median(
+            stretch.elapsed_ns / stretch.steps for stretch in whole
+        ) == pytest.approx(51.5)
 
     def test_a_stretch_has_several_steps(self):
         stretches = Stretches()
@@ -226,7 +224,7 @@ def test_a_device_without_events_is_waited_for_now_and_then(taped):
         Timeline("waited for", 1000 * MS, mark, lambda start, end: end - start), core.book_piece
     )
     core.mark_ns = 0
-    told = Tape(core, clock) if taped else core
+    told = EventBuffer(core, clock) if taped else core
     told.on_run_begin()
     for number in range(1000):
         told.on_step_begin()
@@ -239,6 +237,8 @@ def test_a_device_without_events_is_waited_for_now_and_then(taped):
         told.on_step_end()
     told.on_run_end()
     waited = gpu.num_waits - 100
-    times = [one.elapsed_ns / one.steps / MS for one in core.kinds[8, 1].stretches.whole]
+    times = [
+        stretch.elapsed_ns / stretch.steps / MS for stretch in core.kinds[8, 1].stretches.whole
+    ]
     assert statistics.median(times) == pytest.approx(50.05, rel=0.02)
     assert 5 < waited < 60

@@ -7,10 +7,10 @@ import random
 import tracemalloc
 
 import pytest
-from batchadvisor.callback.core import MAX_KINDS, NEVER, Core
-from batchadvisor.callback.facts import Facts
-from batchadvisor.callback.ledger import observed_of
+from batchadvisor.callback.loop_info import Facts
 from batchadvisor.callback.reservoir import Reservoir
+from batchadvisor.callback.step_counter import MAX_KINDS, NEVER, Core
+from batchadvisor.callback.trials_from_counts import observed_of
 
 MS = 1_000_000
 
@@ -47,9 +47,9 @@ def clock():
 
 @pytest.fixture
 def core(clock):
-    one = Core(Quiet(), clock=clock)
-    one.on_run_begin()
-    return one
+    instance = Core(Quiet(), clock=clock)
+    instance.on_run_begin()
+    return instance
 
 
 def run_steps(core, clock, sizes, *, micro=1, step_ms=10, wait_ms=1):
@@ -260,31 +260,31 @@ class TestConstantMemory:
 
 class TestReservoir:
     def test_all_of_a_short_stream(self):
-        one = Reservoir(10)
+        reservoir = Reservoir(10)
         for value in range(7):
-            one.add(value)
-        assert one.values == list(range(7))
-        assert one.count == 7
+            reservoir.add(value)
+        assert reservoir.values == list(range(7))
+        assert reservoir.count == 7
 
     def test_each_value_is_as_likely(self):
         """In 400 streams of 200 values a sample of 20 holds each tenth of the stream alike."""
         tenths = [0] * 10
         for seed in range(400):
-            one = Reservoir(20, seed=seed)
+            reservoir = Reservoir(20, seed=seed)
             for value in range(200):
-                one.add(value)
-            assert len(one.values) == 20
-            assert len(set(one.values)) == 20
-            for value in one.values:
+                reservoir.add(value)
+            assert len(reservoir.values) == 20
+            assert len(set(reservoir.values)) == 20
+            for value in reservoir.values:
                 tenths[value // 20] += 1
         # 800 expected in each; the standard deviation is 26.
-        assert all(700 < one < 900 for one in tenths)
+        assert all(700 < tenth < 900 for tenth in tenths)
 
     def test_the_users_random_numbers_are_left_alone(self):
         random.seed(3)
         wanted = random.random()
         random.seed(3)
-        one = Reservoir(5)
+        reservoir = Reservoir(5)
         for value in range(100):
-            one.add(value)
+            reservoir.add(value)
         assert random.random() == wanted

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from batchadvisor.callback.facts import rank_and_world
-from batchadvisor.session.store import read_record
+from batchadvisor.callback.loop_info import rank_and_world
+from batchadvisor.session.recording.store import read_record
 
 HOW = ("plain", "watch")
 SCRIPT = Path(__file__).with_name("ddp_loop.py")
@@ -117,7 +117,7 @@ def test_an_exception_on_one_rank_passes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("environment", "found"),
+    ("environment", "expected"),
     [
         ({}, (0, 1)),
         ({"RANK": "3", "WORLD_SIZE": "4"}, (3, 4)),
@@ -130,5 +130,5 @@ def test_an_exception_on_one_rank_passes(tmp_path):
         ({"RANK": "0", "WORLD_SIZE": "1", "PMI_RANK": "1", "PMI_SIZE": "2"}, (1, 2)),
     ],
 )
-def test_ranks_by_the_environment(environment, found):
-    assert rank_and_world(environment) == found
+def test_ranks_by_the_environment(environment, expected):
+    assert rank_and_world(environment) == expected

@@ -14,13 +14,12 @@ import pytest
 import torch
 from batchadvisor import ProfilingCallback
 from batchadvisor.advisor.advise import advise
-from batchadvisor.session.store import read_record
+from batchadvisor.session.recording.store import read_record
 
 from ..virtual_gpu.device import Clock
 from . import loops
 
 HERE = Path(__file__).parent
-TOTAL_STEPS = loops.STEPS * loops.EPOCHS
 
 
 class TestEndings:
@@ -75,7 +74,7 @@ class TestEndings:
             "sizes = [64] * 12 + [4096] * 12 + [1 << 17]\n"
             "with ProfilingCallback('log', profile_after=3) as prof:\n"
             "    for x in prof.watch(row.expand(one, -1) for one in sizes):\n"
-            "        prof._watch.keeper._saver.wait()  # what a save imports is no batch's memory\n"
+            "        prof._watch.recorder._saver.wait()  # a save imports a lot\n"
             "        net(x).square().mean().backward()\n"
             "        optimizer.step()\n"
             "        optimizer.zero_grad()\n"
@@ -90,7 +89,7 @@ class TestEndings:
         # About how many, where the readings of two sizes lie outside the noise.
         assert "estimate: memory leaves room for" in " ".join(done.stderr.split()), done.stderr
         record = read_record(tmp_path / "log")
-        assert [(one.batch_size, one.outcome) for one in record.trials] == [
+        assert [(trial.batch_size, trial.outcome) for trial in record.trials] == [
             (64, "ok"),
             (4096, "ok"),
             (1 << 17, "out_of_memory"),
@@ -114,7 +113,7 @@ class TestEndings:
             ProfilingCallback(tmp_path, quiet=True) as prof,
         ):
             loops.train(prof, loader=loader)
-        crash = next(one for one in prof.advice.findings if one.rule == "tail.crash")
+        crash = next(finding for finding in prof.advice.findings if finding.rule == "tail.crash")
         assert crash.severity == "error"
         assert "1 samples" in crash.message or "1 sample" in crash.message
 
@@ -127,27 +126,33 @@ class TestEndings:
             loops.watched(tmp_path, each=each, quiet=True)
         assert read_record(tmp_path).state == "interrupted"
 
-    def test_a_loop_that_is_left_early(self, tmp_path):
+    def test_a_loop_that_is_left_early(self, tmp_path, monkeypatch):
+        clock = Clock()
+        monkeypatch.setattr(time, "perf_counter_ns", clock)
         loader = loops.data()
         with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
             for place, _ in enumerate(prof.watch(loader)):
+                clock.pass_ms(10)
                 prof.step()
                 if place == 4:
                     break
-            time.sleep(0.3)  # what follows a break belongs to no step
+            clock.pass_ms(300)  # what follows a break belongs to no step
         assert prof.record.observed.num_steps == 5
         assert prof.record.observed.num_samples == 40
-        assert prof.record.trials[0].step_s.high < 0.2
+        assert prof.record.trials[0].step_s.high == pytest.approx(0.01)
 
-    def test_what_follows_a_pause_is_in_no_step(self, tmp_path):
+    def test_what_follows_a_pause_is_in_no_step(self, tmp_path, monkeypatch):
+        clock = Clock()
+        monkeypatch.setattr(time, "perf_counter_ns", clock)
         with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
             for place, _ in enumerate(prof.watch(loops.data())):
+                clock.pass_ms(10)
                 prof.step()
                 if place in (5, 8):
                     prof.pause()
-                    time.sleep(0.3)  # a validation
+                    clock.pass_ms(300)  # a validation
         assert prof.record.observed.num_steps == 13
-        assert prof.record.trials[0].step_s.high < 0.2
+        assert prof.record.trials[0].step_s.high == pytest.approx(0.01)
 
     @pytest.mark.slow
     def test_kill_9(self, tmp_path):
@@ -156,10 +161,13 @@ class TestEndings:
             "import os, signal, sys\n"
             f"sys.path.insert(0, {str(HERE)!r})\n"
             "import loops\n"
-            "def each(number):\n"
-            "    if number == 600:\n"
-            "        os.kill(os.getpid(), signal.SIGKILL)\n"
-            "loops.watched('log', each=each, epochs=1000, profile=False)\n"
+            "from batchadvisor import ProfilingCallback\n"
+            "with ProfilingCallback('log', profile=False) as prof:\n"
+            "    def each(number):\n"
+            "        if number == 600:\n"
+            "            prof._watch.recorder._saver.wait()\n"
+            "            os.kill(os.getpid(), signal.SIGKILL)\n"
+            "    loops.train(prof, each=each, epochs=1000)\n"
         )
         done = subprocess.run([sys.executable, script], cwd=tmp_path, check=False, timeout=120)
         assert done.returncode == -signal.SIGKILL
@@ -167,7 +175,7 @@ class TestEndings:
         assert record.state == "running"
         assert 1 <= record.observed.num_steps <= 330
         assert advise(record).recommended.batch_size == 8
-        assert [one.name for one in (tmp_path / "log").glob(".record*")] == []
+        assert [path.name for path in (tmp_path / "log").glob(".record*")] == []
 
     @pytest.mark.slow
     def test_a_million_steps_hold_constant_memory(self, tmp_path):
@@ -175,7 +183,7 @@ class TestEndings:
         code = (
             "import gc, itertools, tracemalloc, torch\n"
             "from batchadvisor import ProfilingCallback\n"
-            "from batchadvisor.probes.host import status_bytes\n"
+            "from batchadvisor.probes.devices.host import status_bytes\n"
             "batch = torch.zeros(32, 2), torch.zeros(32)\n"
             "short = torch.zeros(7, 2), torch.zeros(7)\n"
             "with ProfilingCallback('log', profile=False, quiet=True, batch_size=32) as prof:\n"
@@ -189,7 +197,7 @@ class TestEndings:
             "        held = tracemalloc.get_traced_memory()[0]; tracemalloc.stop()\n"
             "        return held\n"
             "    steps(100_000)\n"
-            "    prof._watch.keeper._saver.wait()  # the first save imports what writes events\n"
+            "    prof._watch.recorder._saver.wait()  # the first save imports what writes events\n"
             "    first, resident = traced(20_000), status_bytes('VmRSS')\n"
             "    steps(860_000)\n"
             "    last, grown = traced(20_000), status_bytes('VmRSS') - resident\n"
@@ -209,12 +217,12 @@ class TestEndings:
     def test_a_record_that_cannot_be_finished(self, tmp_path, monkeypatch, capfd):
         """Said, and everything is let go: the folder is free for another run."""
 
-        def broken():
+        def broken(sizes):
             raise RuntimeError("the device is gone")
 
         with ProfilingCallback(tmp_path, profile=False) as prof:
             loops.train(prof)
-            monkeypatch.setattr(prof._watch.keeper, "_measure", broken)
+            monkeypatch.setattr(prof._watch.recorder.readings, "read", broken)
         assert "could not be finished: RuntimeError: the device is gone" in capfd.readouterr().err
         assert prof.record.state == "failed"
         _, _, again = loops.watched(tmp_path, profile=False, quiet=True)
@@ -251,13 +259,13 @@ class TestEndings:
         monkeypatch.setattr(time, "perf_counter_ns", clock)
         ages = []
         with ProfilingCallback(tmp_path, quiet=True, profile=False, scalars=False) as prof:
-            keeper = prof._watch.keeper
+            recorder = prof._watch.recorder
             for number in range(2000):
                 for _ in prof.watch([torch.ones(4, 3)]):
                     clock.pass_ms(1000)
                     prof.step()
-                keeper._saver.cost_s = 0.3
-                keeper._saver.wait()
+                recorder._saver.cost_s = 0.3
+                recorder._saver.wait()
                 if number > 2:
                     ages.append(number - read_record(tmp_path).observed.num_steps)
         assert 30 < max(ages) <= 61

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from batchadvisor.session.store import read_record
+from batchadvisor.session.recording.store import read_record
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

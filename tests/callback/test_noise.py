@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from batchadvisor import ProfilingCallback
-from batchadvisor.advisor.noise import MIN_STEPS, noise_interval, student_quantile
+from batchadvisor.advisor.measured.noise_scale import MIN_STEPS, noise_interval, student_quantile
 from torch import nn
 
 from . import noise_net
@@ -45,7 +45,7 @@ def measure(folder, problem, seed, *, factor=1.0, clip=None):
     options = {"noise_scale": True, "noise_every": 1, "quiet": True, "profile": False}
     with ProfilingCallback(folder, optimizer=optimizer, scalars=False, **options) as prof:
         optimizer.zero_grad()
-        for place, (a, b) in enumerate(prof.watch([(x[one], y[one]) for one in batches])):
+        for place, (a, b) in enumerate(prof.watch([(x[batch], y[batch]) for batch in batches])):
             (factor * nn.functional.mse_loss(net(a), b) / PASSES).backward()
             if place % PASSES == PASSES - 1:
                 if clip is not None:
@@ -53,7 +53,7 @@ def measure(folder, problem, seed, *, factor=1.0, clip=None):
                 optimizer.step()
                 optimizer.zero_grad()
                 prof.step()
-    assert not any(one._backward_hooks for one in net.parameters())
+    assert not any(parameter._backward_hooks for parameter in net.parameters())
     return prof.record.observed.noise_scale
 
 
@@ -66,9 +66,11 @@ def repeated(problem, tmp_path_factory):
 class TestCalibration:
     def test_the_interval_holds_the_truth(self, problem, repeated):
         truth = problem[3]
-        bounded = [one for one in repeated if one.high is not None]
-        inside = [one for one in bounded if one.low <= truth <= one.high]
-        below = [one for one in repeated if one.high is None and one.low <= truth]
+        bounded = [estimate for estimate in repeated if estimate.high is not None]
+        inside = [estimate for estimate in bounded if estimate.low <= truth <= estimate.high]
+        below = [
+            estimate for estimate in repeated if estimate.high is None and estimate.low <= truth
+        ]
         # 95 % nominal: of 12, fewer than 10 happen once in fifty times; the seeds are fixed.
         assert len(inside) + len(below) >= REPETITIONS - 2
 
@@ -76,16 +78,18 @@ class TestCalibration:
         truth = problem[3]
         samples = STEPS * PASSES * SMALL
         assert samples > 20 * truth, "the problem must be small enough for the run"
-        bounded = [one.high / one.low for one in repeated if one.high is not None]
+        bounded = [
+            estimate.high / estimate.low for estimate in repeated if estimate.high is not None
+        ]
         assert len(bounded) >= REPETITIONS - 1
         assert sorted(bounded)[len(bounded) // 2] < 4
 
     def test_what_stands_beside_it(self, repeated):
-        one = repeated[0]
-        assert one.source == "accumulation"
-        assert (one.small_batch, one.large_batch) == (SMALL, SMALL * PASSES)
-        assert one.num_measured >= STEPS - 3
-        assert 1 <= one.first_step < one.last_step <= STEPS
+        estimate = repeated[0]
+        assert estimate.source == "accumulation"
+        assert (estimate.small_batch, estimate.large_batch) == (SMALL, SMALL * PASSES)
+        assert estimate.num_measured >= STEPS - 3
+        assert 1 <= estimate.first_step < estimate.last_step <= STEPS
 
     def test_a_loss_scale_and_clipping_change_nothing(self, tmp_path, problem, repeated):
         other = measure(tmp_path, problem, 0, factor=1024.0, clip=0.01)
@@ -107,10 +111,10 @@ class TestRanks:
     def test_the_interval_holds_the_truth(self, problem, found, passes):
         """Two ranks, with and without accumulation under `no_sync`; each rank by its own norms."""
         truth = problem[3]
-        runs = [one for rank in found for one in rank if one[2] == 8 * 2 * passes]
+        runs = [run for rank in found for run in rank if run[2] == 8 * 2 * passes]
         assert len(runs) == 12
-        assert all(one[1] == 8 for one in runs)
-        assert {one[0] for one in runs} == {"ranks" if passes == 1 else "accumulation"}
+        assert all(run[1] == 8 for run in runs)
+        assert {run[0] for run in runs} == {"ranks" if passes == 1 else "accumulation"}
         inside = [low <= truth <= (high or truth) for *_, low, high in runs]
         assert sum(inside) >= 10
         bounded = [high / low for *_, low, high in runs if high is not None]
@@ -142,29 +146,31 @@ class TestFew:
                     optimizer.step()
                     optimizer.zero_grad()
                     prof.step()
-        found = next(one for one in prof.advice.findings if one.rule == "callback.noise_scale")
-        assert found.confidence == "estimate"
-        assert "at steps" in found.message
-        assert "Goyal" in found.remedy
-        assert "as a suggestion" in found.remedy
+        noise_finding = next(
+            finding for finding in prof.advice.findings if finding.rule == "callback.noise_scale"
+        )
+        assert noise_finding.confidence == "estimate"
+        assert "at steps" in noise_finding.message
+        assert "Goyal" in noise_finding.remedy
+        assert "as a suggestion" in noise_finding.remedy
 
 
 class TestInterval:
     def pairs(self, truth, num, small=8, large=32, seed=1):
         """Pairs with |G|^2 = 1 and tr(Sigma) = truth, each a sum of 400 squares."""
         draw = random.Random(seed)
-        found = []
+        norms = []
         for _ in range(num):
             noise = [draw.gauss(0, (truth / small / 400) ** 0.5) for _ in range(4 * 400)]
             parts = [noise[n * 400 : (n + 1) * 400] for n in range(4)]
             signal = [1 / 20] * 400
-            one = sum(
+            small_norm = sum(
                 sum((a + b) ** 2 for a, b in zip(signal, part, strict=True)) for part in parts
             )
             mean = [sum(column) / 4 for column in zip(*parts, strict=True)]
-            big = sum((a + b) ** 2 for a, b in zip(signal, mean, strict=True))
-            found.append((one / 4, big))
-        return found
+            large_norm = sum((a + b) ** 2 for a, b in zip(signal, mean, strict=True))
+            norms.append((small_norm / 4, large_norm))
+        return norms
 
     def test_a_known_ratio(self):
         low, high = noise_interval(self.pairs(50, 40), 8, 32)

@@ -12,35 +12,37 @@ from batchadvisor import ProfilingCallback
 from batchadvisor import callback as package
 from batchadvisor.callback.options import Options
 
-FOLDER = Path(package.__file__).parent
+FOLDER = Path(package.__file__).parent / "adapters"
 
 
 def constructor(name):
     """Parameters of a callback's constructor, read without its framework: name to default."""
     tree = ast.parse((FOLDER / f"{package._HOMES[name]}.py").read_text())
-    (made,) = (one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == name)
-    (init,) = (one for one in made.body if getattr(one, "name", "") == "__init__")
+    (made,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+    (init,) = (node for node in made.body if getattr(node, "name", "") == "__init__")
     arguments = init.args
     assert arguments.vararg is None
     assert arguments.kwarg is None
-    assert all(one.annotation is not None for one in [*arguments.args[1:], *arguments.kwonlyargs])
+    assert all(
+        argument.annotation is not None for argument in [*arguments.args[1:], *arguments.kwonlyargs]
+    )
     pairs = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    return {one.arg: ast.literal_eval(default) for one, default in pairs}, init
+    return {argument.arg: ast.literal_eval(default) for argument, default in pairs}, init
 
 
 @pytest.mark.parametrize("name", package.__all__)
 def test_a_callback_names_every_option(name):
-    options = {one.name: one.default for one in fields(Options) if one.name != "logdir"}
+    options = {field.name: field.default for field in fields(Options) if field.name != "logdir"}
     given, init = constructor(name)
     own = {"model": None, "optimizer": None} if name == "ProfilingCallback" else {}
     assert given == {**own, **options}
     (made,) = (
-        one
-        for one in ast.walk(init)
-        if isinstance(one, ast.Call) and getattr(one.func, "id", "") == "Options"
+        node
+        for node in ast.walk(init)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Options"
     )
-    assert {one.arg: one.value.id for one in made.keywords} == {
-        one: one for one in ["logdir", *options]
+    assert {keyword.arg: keyword.value.id for keyword in made.keywords} == {
+        option: option for option in ["logdir", *options]
     }
 
 

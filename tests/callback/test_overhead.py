@@ -14,53 +14,66 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def bench():
+def scripts():
+    """The folder of the benchmarks is where modules are looked for, as when one is run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "bench"))
-        import callback_overhead
+        yield
 
-        yield callback_overhead
+
+@pytest.fixture(scope="module")
+def bench(scripts):
+    import callback_overhead
+
+    return callback_overhead
+
+
+@pytest.fixture(scope="module")
+def page(scripts):
+    import overhead_page
+
+    return overhead_page
 
 
 def turns(shift, num, seed):
     """Logarithms of ratios around a shift, with the long tail of a busy machine."""
     draw = random.Random(seed)
-    found = []
+    shifts = []
     for _ in range(num):
         noise = draw.gauss(0, 0.05)
         if draw.random() < 0.03:
             noise += draw.choice([-1, 1]) * draw.expovariate(2)
-        found.append(shift + noise)
-    return found
+        shifts.append(shift + noise)
+    return shifts
 
 
 def test_the_error_is_what_it_says(bench):
     """Of 200 trimmed means about two thirds lie within one standard error of the truth."""
     inside = 0
     for seed in range(200):
-        found = bench.ratios(turns(0.01, 400, seed))
-        inside += abs(found["mean"] - 0.01005) < found["standard_error"]
+        result = bench.ratios(turns(0.01, 400, seed))
+        inside += abs(result["mean"] - 0.01005) < result["standard_error"]
     assert 115 < inside < 157  # 137 expected, standard deviation 6.6
 
 
 def test_the_tail_does_not_decide(bench):
-    found = bench.ratios(turns(0.004, 20_000, 1))
-    assert found["mean"] == pytest.approx(0.004, abs=3 * found["standard_error"])
-    assert found["standard_error"] < found["untrimmed_standard_error"] / 1.5
+    result = bench.ratios(turns(0.004, 20_000, 1))
+    assert result["mean"] == pytest.approx(0.004, abs=3 * result["standard_error"])
+    assert result["standard_error"] < result["untrimmed_standard_error"] / 1.5
 
 
 @pytest.mark.parametrize(
     ("mean", "word"), [(0.001, "holds"), (0.004, "open"), (0.0055, "open"), (0.02, "fails")]
 )
-def test_a_limit_within_the_error_is_open(bench, mean, word):
+def test_a_limit_within_the_error_is_open(page, mean, word):
     overhead = {"mean": mean, "standard_error": 0.0005}
-    (line,) = bench.verdicts({"steps": {"5": {"overhead": overhead, "pauses": {"share": 0.0002}}}})
+    (line,) = page.verdicts({"steps": {"5": {"overhead": overhead, "pauses": {"share": 0.0002}}}})
     assert f"at 5 ms: {word};" in line
 
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_a_short_run(bench, tmp_path):
+def test_a_short_run(page, tmp_path):
     """Measures, writes, and its results make the table."""
     options = ["--seconds", "0.5", "--only", "1", "--windows", "1", "--results", str(tmp_path)]
     script = ROOT / "bench/callback_overhead.py"
@@ -69,18 +82,18 @@ def test_a_short_run(bench, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "limit of 2.0% at 1 ms:" in done.stdout
-    (data,) = bench.committed(tmp_path)
-    found = data["steps"]["1"]
-    assert found["overhead"]["turns"] == found["control"]["turns"] > 10
-    assert found["overhead"]["standard_error"] > 0
-    assert found["window"]["slower"][0] > 0
+    (data,) = page.committed(tmp_path)
+    steps = data["steps"]["1"]
+    assert steps["overhead"]["turns"] == steps["control"]["turns"] > 10
+    assert steps["overhead"]["standard_error"] > 0
+    assert steps["window"]["slower"][0] > 0
     assert data == json.loads(next(tmp_path.glob("*.json")).read_text())
-    rows = bench.markdown([data]).splitlines()
+    rows = page.markdown([data]).splitlines()
     assert rows[2].count(" % ± ") == 2
     assert rows[3].startswith("| on a GPU | not measured |")
 
 
-def test_the_page_has_the_committed_results(bench):
+def test_the_page_has_the_committed_results(page):
     text = (ROOT / "docs/benchmarks.md").read_text()
-    assert bench.with_table(text, bench.committed()) == text
-    assert bench.with_table(text, []).count("not measured | not measured") > 0
+    assert page.with_table(text, page.committed()) == text
+    assert page.with_table(text, []).count("not measured | not measured") > 0

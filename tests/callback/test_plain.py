@@ -9,8 +9,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,13 +16,9 @@ import torch
 from batchadvisor import ProfilingCallback
 from batchadvisor.advisor.advise import advise
 from batchadvisor.errors import UsageError
-from batchadvisor.probes.profiling import TraceProfiler
-from batchadvisor.session.store import read_record, read_samples
+from batchadvisor.session.recording.store import read_record, read_samples
 
 from . import loops
-
-HERE = Path(__file__).parent
-TOTAL_STEPS = loops.STEPS * loops.EPOCHS
 
 
 @pytest.fixture(scope="module")
@@ -48,25 +42,25 @@ class TestRecord:
         assert record == prof.record
         assert record.state == "finished"
         observed = record.observed
-        assert observed.num_steps == TOTAL_STEPS
+        assert observed.num_steps == loops.TOTAL_STEPS
         assert observed.num_micro_batches == loops.BATCHES * loops.EPOCHS
         assert observed.num_samples == loops.NUM_SAMPLES * loops.EPOCHS
         assert observed.num_epochs == loops.EPOCHS
-        assert {one.batch_size: one.num_micro_batches for one in observed.sizes} == {8: 36, 4: 3}
+        assert {size.batch_size: size.num_micro_batches for size in observed.sizes} == {8: 36, 4: 3}
         assert observed.framework == "plain"
 
     def test_what_it_found_out(self, run):
         record = run[2].record
-        found = record.discovery
-        assert found.native_batch_size == 8
-        assert found.micro_batches == 2
-        assert found.primary.num_samples == 100
-        assert found.primary.sampler == "RandomSampler"
-        assert found.primary.place.file.endswith("loops.py")
-        assert [one.name for one in found.optimizers] == ["AdamW"]
-        assert found.optimizers[0].learning_rate == 1e-3
-        assert found.num_parameters == 10 * 32 + 32 + 64 + 64 + 2
-        assert found.norm_layers.batch_norm >= 1
+        discovery = record.discovery
+        assert discovery.native_batch_size == 8
+        assert discovery.micro_batches == 2
+        assert discovery.primary.num_samples == 100
+        assert discovery.primary.sampler == "RandomSampler"
+        assert discovery.primary.place.file.endswith("loops.py")
+        assert [optimizer.name for optimizer in discovery.optimizers] == ["AdamW"]
+        assert discovery.optimizers[0].learning_rate == 1e-3
+        assert discovery.num_parameters == 10 * 32 + 32 + 64 + 64 + 2
+        assert discovery.norm_layers.batch_norm >= 1
         assert record.device.kind == "cpu"
         assert record.device.capacity_bytes > 0
 
@@ -90,7 +84,7 @@ class TestRecord:
         assert profile.num_steps == 3
         assert profile.operators_pct > 0
         assert (folder / profile.trace).exists()
-        assert any(one.name == "aten::addmm" for one in profile.operators)
+        assert any(operator.name == "aten::addmm" for operator in profile.operators)
 
     def test_samples_and_scalars(self, run):
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -102,7 +96,7 @@ class TestRecord:
         events = EventAccumulator(str(folder))
         events.Reload()
         rate = events.Scalars("batchadvisor/samples per second")
-        assert rate[-1].step == TOTAL_STEPS
+        assert rate[-1].step == loops.TOTAL_STEPS
         assert rate[-1].value > 0
         assert events.Scalars("batchadvisor/input wait (%)")[-1].value > 0
 
@@ -112,7 +106,7 @@ class TestRecord:
         assert advice.recommended.batch_size == 8
         assert advice.headline.startswith("Batch size 8 as it ran: ")
         assert "this size alone" in advice.reason
-        said = {one.rule: one for one in advice.findings}
+        said = {finding.rule: finding for finding in advice.findings}
         assert said["callback.headroom"].confidence == "estimate"
         assert said["callback.try"].confidence == "estimate"
         assert advice.tail.last_batch == 4
@@ -139,6 +133,11 @@ class TestRecord:
         assert not _global_optimizer_post_hooks
         assert "guarded" not in profile._prepare_trace.__qualname__
 
+    def test_tokens_that_nobody_counts(self, run):
+        observed = run[2].record.observed
+        assert observed.num_tokens is None
+        assert "num_tokens" in observed.unavailable
+
 
 class TestTheUsersOwn:
     def test_random_numbers(self, tmp_path):
@@ -156,9 +155,9 @@ class TestTheUsersOwn:
         assert draws() == wanted
 
     def test_signal_handlers(self, tmp_path):
-        before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         with ProfilingCallback(tmp_path, quiet=True):
-            assert {one: signal.getsignal(one) for one in before} == before
+            assert {number: signal.getsignal(number) for number in before} == before
 
     def test_stdout(self, tmp_path, capfd):
         loops.watched(tmp_path, profile=False)
@@ -204,147 +203,6 @@ class TestWhatALoopForgets:
         with ProfilingCallback(tmp_path, profile=False, quiet=True) as prof:
             pass
         assert prof.record.doubts == ()
-
-
-class TestProfilers:
-    def test_one_that_runs_already(self, tmp_path, capfd):
-        with torch.profiler.profile() as own:
-            _, _, prof = loops.watched(tmp_path, profile_after=4)
-        assert "another profiler runs" in capfd.readouterr().err
-        assert any(one.key == "aten::addmm" for one in own.key_averages())
-        trial = prof.record.trials[0]
-        assert trial.profile is None
-        assert trial.unavailable["profile"] == "another profiler runs in this process"
-        assert trial.step_s is not None
-
-    def test_one_that_starts_meanwhile(self, tmp_path, capfd):
-        started = []
-
-        def each(number):
-            if number == 13:  # our window is open: it began with the fifth step
-                started.append(torch.profiler.profile())
-                started[0].start()
-            elif number == 20:
-                started[0].stop()
-
-        _, _, prof = loops.watched(tmp_path, profile_after=4, each=each)
-        assert "given up" in capfd.readouterr().err
-        assert any(one.key == "aten::addmm" for one in started[0].key_averages())
-        assert prof.record.observed.profiled_steps == ()
-        assert prof.record.observed.num_steps == TOTAL_STEPS
-        assert "profiler of its own" in prof.record.trials[0].unavailable["profile"]
-
-    def test_windows_come_again(self, tmp_path):
-        _, _, prof = loops.watched(
-            tmp_path, profile_after=3, profile_steps=1, profile_every=6, quiet=True
-        )
-        record = prof.record
-        assert record.observed.profiled_steps == (5, 11, 17)
-        assert len(list((tmp_path / "traces" / "batch_size=0008").glob("*.json*"))) == 3
-        assert record.trials[0].profile.num_steps == 1
-
-    def test_a_window_whose_trace_cannot_be_written(self, tmp_path, monkeypatch):
-        """No profile, the reason, and nothing of its times."""
-
-        def full(_):
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(TraceProfiler, "finish", full)
-        _, _, prof = loops.watched(tmp_path, profile_after=3, quiet=True)
-        assert prof._watch.keeper.windows.step_s == {}
-        trial = prof.record.trials[0]
-        assert "No space left" in trial.unavailable["profile"]
-        assert not [one for one in trial.doubts if "profiled" in one]
-        assert not torch.autograd._profiler_enabled()
-
-    def test_a_run_that_is_over_in_its_window(self, tmp_path):
-        with ProfilingCallback(tmp_path, profile_after=2, profile_steps=50, quiet=True) as prof:
-            loops.train(prof)
-        assert not torch.autograd._profiler_enabled()
-        assert prof.record.state == "finished"
-        assert "over before" in prof.record.trials[0].unavailable["profile"]
-
-
-class TestSizes:
-    def run_sizes(self, folder, sizes):
-        """Steps of these sizes, eight of each."""
-        with ProfilingCallback(folder, quiet=True, profile=False) as prof:
-            for _ in prof.watch([torch.ones(one, 3) for one in sizes for _ in range(8)]):
-                time.sleep(0.002)
-                prof.step()
-        return prof
-
-    def test_a_growing_schedule_gives_a_trial_each(self, tmp_path):
-        prof = self.run_sizes(tmp_path, [4, 8, 16])
-        record = prof.record
-        assert [one.batch_size for one in record.trials] == [4, 8, 16]
-        assert all(one.step_s is not None for one in record.trials)
-        peaks = [one.memory.peak_bytes for one in record.trials]
-        assert peaks == sorted(peaks)  # read each time before a larger one ran
-        assert prof.advice.headline.startswith("Use batch size ")
-        assert "one after the other in one training" in prof.advice.reason
-
-    def test_the_peak_of_a_smaller_size_is_hidden(self, tmp_path):
-        record = self.run_sizes(tmp_path, [16, 4]).record
-        by_size = {one.batch_size: one for one in record.trials}
-        assert by_size[16].memory is not None
-        assert by_size[4].memory is None
-        assert "a larger batch ran before" in by_size[4].unavailable["memory"]
-
-    def test_batches_without_a_size(self, tmp_path):
-        with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
-            for _ in prof.watch(range(20)):
-                prof.step()
-        assert prof.record.observed.num_steps == 20
-        assert prof.record.observed.num_samples is None
-        assert "batch_size=" in prof.record.observed.unavailable["num_samples"]
-        assert prof.advice.recommended is None
-
-    def test_lists_of_images_are_counted_by_items(self, tmp_path):
-        """100 images of 16 rows with up to 5 boxes each; six batches of 16 and one of 4."""
-        data = [(torch.zeros(3, 16, 16), {"boxes": torch.zeros(1 + i % 5, 4)}) for i in range(100)]
-        loader = torch.utils.data.DataLoader(
-            data, batch_size=16, collate_fn=lambda batch: tuple(zip(*batch, strict=True))
-        )
-        with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
-            for _ in prof.watch(loader):
-                prof.step()
-        observed = prof.record.observed
-        assert observed.num_samples == 100
-        assert {one.batch_size: one.num_micro_batches for one in observed.sizes} == {16: 6, 4: 1}
-        assert prof.record.trials[0].tail.num_samples == 4
-
-    def test_what_is_kept_for_each_size_of_a_schedule(self, tmp_path, capfd):
-        data = torch.utils.data.TensorDataset(torch.ones(100, 3))
-        with ProfilingCallback(tmp_path, profile=False) as prof:
-            for size in (16, 32, 25):
-                loader = torch.utils.data.DataLoader(data, batch_size=size)
-                for _ in range(2):
-                    for _ in prof.watch(loader):
-                        time.sleep(0.001)
-                        prof.step()
-        tails = {one.batch_size: one.tail and one.tail.num_samples for one in prof.record.trials}
-        assert tails == {16: 4, 32: 4, 25: None}
-        warned = [one for one in capfd.readouterr().err.splitlines() if "end of each epoch" in one]
-        assert ["weigh 4.0 times" in warned[0], "weigh 8.0 times" in warned[1]] == [True, True]
-        assert len(warned) == 2
-        text = " ".join(str(prof).split())
-        assert "16: 12 micro-batches" in text
-        assert "a last batch of 4 ran; 25: 8 micro-batches" in text
-        assert "; 32: 6 micro-batches" in text
-        assert "room for about" not in text  # the peak of a process does not move by these
-
-    def test_tokens_are_counted(self, tmp_path):
-        with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
-            for batch in prof.watch([torch.ones(4, 3)] * 10):
-                prof.step(num_tokens=batch.numel())
-        assert prof.record.observed.num_tokens == 120
-        assert "40 samples, 120 tokens" in str(prof)
-
-    def test_tokens_that_nobody_counts(self, run):
-        observed = run[2].record.observed
-        assert observed.num_tokens is None
-        assert "num_tokens" in observed.unavailable
 
 
 class TestFolders:
@@ -416,11 +274,13 @@ class TestEventFiles:
 
         def each(number):
             if number in (1, 30):
+                prof._watch.recorder._saver.wait()
                 reader.AddRunsFromDirectory(str(tmp_path))
                 reader.Reload()
                 seen.append(set(reader.Runs()))
 
-        loops.watched(tmp_path, quiet=True, profile=False, each=each)
+        with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
+            loops.train(prof, each=each)
         assert seen[0] == set()
         assert "traces/batch_size=0008" in seen[1], "while it trains"
         reader.AddRunsFromDirectory(str(tmp_path))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.observed import SLOW_WINDOW, Headroom, headroom
+from batchadvisor.advisor.explain.callback_advice import SLOW_WINDOW
+from batchadvisor.advisor.explain.headroom import Headroom, headroom
+from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.callback.display import in_notebook
 from batchadvisor.records import (
     DeviceInfo,
@@ -19,8 +21,9 @@ from batchadvisor.records import (
     SizeSeen,
     TailCheck,
 )
-from batchadvisor.reports.observed import render
-from batchadvisor.reports.observed_html import render as render_html
+from batchadvisor.reports.builder.observed import build_watched
+from batchadvisor.reports.html.notebook import render as render_html
+from batchadvisor.reports.terminal.observed import render
 
 from ..on_paper import GIB, discovery_of, exactly, loader_of, record_of, trial_of
 
@@ -68,61 +71,65 @@ def record(*trials, held_gib=None, noise=None, num_samples=1000, world_size=1, *
 
 
 def rule(advice, name):
-    return next((one for one in advice.findings if one.rule == name), None)
+    return next((finding for finding in advice.findings if finding.rule == name), None)
 
 
 class TestHeadroom:
     def test_in_proportion_with_one_size(self):
-        found = headroom(record(trial(0, 32)), 32)
-        assert found == Headroom(96, found.basis)
-        assert "at least" in found.basis
+        room = headroom(Measurements.of(record(trial(0, 32))), 32)
+        assert room == Headroom(96, room.basis)
+        assert "at least" in room.basis
 
     def test_what_stays_between_steps_does_not_grow(self):
         # 2 GiB stay, 2 GiB belong to 32 samples; 12 GiB are left: 192 more.
-        found = headroom(record(trial(0, 32, allocated_gib=4.0), held_gib=2.0), 32)
-        assert found.samples == 192
-        assert "2.00 GiB stay" in found.basis
+        room = headroom(Measurements.of(record(trial(0, 32, allocated_gib=4.0), held_gib=2.0)), 32)
+        assert room.samples == 192
+        assert "2.00 GiB stay" in room.basis
 
     def test_two_sizes_make_a_line(self):
-        found = headroom(record(trial(0, 32, peak_gib=4.0), trial(1, 64, peak_gib=6.0)), 64)
-        assert found.samples == 160
-        assert "line through the sizes 32 and 64" in found.basis
+        room = headroom(
+            Measurements.of(record(trial(0, 32, peak_gib=4.0), trial(1, 64, peak_gib=6.0))), 64
+        )
+        assert room.samples == 160
+        assert "line through the sizes 32 and 64" in room.basis
 
     def test_a_line_through_noise_gives_no_number(self):
         """Three sizes of a small model: the process's peak moves by a page here and there."""
-        found = record(
+        watched = record(
             *(
                 trial(place, size, peak_gib=0.25 + place * 0.001)
                 for place, size in enumerate((32, 64, 100))
             )
         )
-        room = headroom(found, 100)
+        room = headroom(Measurements.of(watched), 100)
         assert not room.is_number
-        message = rule(advise(found), "callback.headroom").message
+        message = rule(advise(watched), "callback.headroom").message
         assert message.startswith("memory leaves room for more samples")
         assert "hardly differs between the sizes 32 and 100" in message
 
     def test_noise_at_the_next_size_leaves_a_line_through_a_farther_one(self):
         sizes = (trial(0, 32, peak_gib=4.0), trial(1, 64, peak_gib=6.0), trial(2, 65, peak_gib=6.0))
-        found = headroom(record(*sizes), 65)
-        assert found.is_number
-        assert "line through the sizes 32 and 65" in found.basis
+        room = headroom(Measurements.of(record(*sizes)), 65)
+        assert room.is_number
+        assert "line through the sizes 32 and 65" in room.basis
 
     def test_a_line_reaches_only_so_far(self):
-        found = headroom(record(trial(0, 2, peak_gib=1.0), trial(1, 4, peak_gib=1.1)), 4)
-        assert not found.is_number
-        assert "more than 64 times this size" in found.basis
+        room = headroom(
+            Measurements.of(record(trial(0, 2, peak_gib=1.0), trial(1, 4, peak_gib=1.1))), 4
+        )
+        assert not room.is_number
+        assert "more than 64 times this size" in room.basis
 
     def test_a_size_that_was_refused_bounds_it(self):
         refused = trial(1, 40, outcome="out_of_memory", step_s=0.1)
-        found = headroom(record(trial(0, 32), refused), 32)
-        assert found == Headroom(7, "memory was refused at 40")
+        room = headroom(Measurements.of(record(trial(0, 32), refused)), 32)
+        assert room == Headroom(7, "memory was refused at 40")
 
     def test_none_left(self):
-        assert "above" in headroom(record(trial(0, 32, peak_gib=17.0)), 32)
+        assert "above" in headroom(Measurements.of(record(trial(0, 32, peak_gib=17.0))), 32)
 
     def test_unknown(self):
-        assert "not known" in headroom(record(trial(0, 32, memory=None)), 32)
+        assert "not known" in headroom(Measurements.of(record(trial(0, 32, memory=None))), 32)
 
 
 class TestAdvice:
@@ -135,10 +142,10 @@ class TestAdvice:
 
     def test_a_size_to_try(self):
         advice = advise(record(trial(0, 32)))
-        found = rule(advice, "callback.try")
-        assert found.confidence == "estimate"
-        assert found.evidence[0].value == 64
-        assert "one size cannot tell" in found.message
+        finding = rule(advice, "callback.try")
+        assert finding.confidence == "estimate"
+        assert finding.evidence[0].value == 64
+        assert "one size cannot tell" in finding.message
 
     def test_never_more_than_fits_or_than_there_is(self):
         full = advise(record(trial(0, 32, peak_gib=15.9)))
@@ -149,9 +156,9 @@ class TestAdvice:
     def test_nothing_to_try_where_the_loader_limits(self):
         advice = advise(record(trial(0, 32, input_wait_s=spread(0.08))))
         assert advice.verdict.limit == "input"
-        found = rule(advice, "callback.try")
-        assert "would not make the steps more efficient" in found.message
-        assert "Nothing to try" in found.remedy
+        finding = rule(advice, "callback.try")
+        assert "would not make the steps more efficient" in finding.message
+        assert "Nothing to try" in finding.remedy
 
     @pytest.mark.parametrize("operators", [99.0, 5.0])
     def test_a_slow_window_decides_nothing_on_a_cpu(self, operators):
@@ -205,11 +212,11 @@ class TestAdvice:
             low=low,
             high=high,
         )
-        found = rule(advise(record(trial(0, 32), noise=noise)), "callback.noise_scale")
-        assert part in found.message
-        assert "steps 10 to 400" in found.message
-        assert "Goyal" in found.remedy
-        assert found.confidence == "estimate"
+        finding = rule(advise(record(trial(0, 32), noise=noise)), "callback.noise_scale")
+        assert part in finding.message
+        assert "steps 10 to 400" in finding.message
+        assert "Goyal" in finding.remedy
+        assert finding.confidence == "estimate"
 
     def test_a_run_is_left_alone(self):
         steered = msgspec.structs.replace(record(trial(0, 32)), observed=None)
@@ -218,9 +225,9 @@ class TestAdvice:
 
 
 class TestText:
-    def text(self, found, **options):
+    def text(self, watched, **options):
         options = {"width": 80, "color": False, "files": (), "next_command": "", **options}
-        return render(found, advise(found), **options)
+        return render(build_watched(watched, advise(watched)), **options)
 
     def test_what_it_says(self):
         profile = Profile(num_steps=3, busy_pct=91.0, compute_pct=80.0, sm_efficiency_pct=70.0)
@@ -239,16 +246,16 @@ class TestText:
 
     def test_times_stay_after_memory_was_refused(self):
         bad = trial(1, 32, outcome="out_of_memory", detail="no memory", step_s=0.1)
-        found = record(trial(0, 32), bad, state="failed", stop_reason="out of memory: none")
-        text = " ".join(self.text(found).split())
+        watched = record(trial(0, 32), bad, state="failed", stop_reason="out of memory: none")
+        text = " ".join(self.text(watched).split())
         assert "step 100 ms ±1% by the host's clock, 1% of it waiting for data" in text
         assert "peak 4.00 GiB of 16.00 GiB" in text
 
     def test_each_size_of_a_schedule(self):
         tail = TailCheck(num_samples=8, outcome="ok", num_non_finite=None)
         refused = trial(2, 128, outcome="out_of_memory", step_s=0.1)
-        found = record(trial(0, 32, tail=tail), trial(1, 64), refused)
-        text = " ".join(self.text(found).split())
+        watched = record(trial(0, 32, tail=tail), trial(1, 64), refused)
+        text = " ".join(self.text(watched).split())
         assert "32: 500 micro-batches, 320 ±4 samples/s, a last batch of 8 ran; 64: 640" in text
         assert "samples/s; 128: memory was refused" in text
 
@@ -261,9 +268,9 @@ class TestText:
 
     def test_a_doubt_that_is_a_warning_is_said_once(self):
         doubt = f"{SLOW_WINDOW}6.0 times as long as the others; its shares are the window's"
-        found = record(trial(0, 32, doubts=(doubt,)), doubts=("another one",))
-        warned = [one for one in advise(found).findings if one.message == doubt]
-        text = " ".join(self.text(found).split())
+        watched = record(trial(0, 32, doubts=(doubt,)), doubts=("another one",))
+        warned = [finding for finding in advise(watched).findings if finding.message == doubt]
+        text = " ".join(self.text(watched).split())
         assert text.count("took 6.0 times") == max(1, len(warned))
         assert "another one" in text
 
@@ -278,10 +285,12 @@ class TestText:
 class TestHtml:
     def test_everything_is_escaped(self):
         hostile = "<script>alert(1)</script>\x1b[31m"
-        found = record(
+        watched = record(
             trial(0, 32, doubts=(hostile,)), state="failed", stop_reason=hostile, doubts=(hostile,)
         )
-        html = render_html(found, advise(found), files=[("record", "a<b>/record.json")])
+        html = render_html(
+            build_watched(watched, advise(watched)), files=[("record", "a<b>/record.json")]
+        )
         assert "<script" not in html
         assert "\x1b" not in html
         assert "&lt;script&gt;" in html
@@ -289,13 +298,13 @@ class TestHtml:
         assert "Batch size 32 as it ran" in html
 
     def test_while_it_runs(self):
-        found = record(trial(0, 32), state="running", elapsed_s=61.0)
-        html = render_html(found, advise(found), files=())
+        watched = record(trial(0, 32), state="running", elapsed_s=61.0)
+        html = render_html(build_watched(watched, advise(watched)), files=())
         assert "Running for 1 min 1 s" in html
         assert "500 optimizer steps" in html
 
     def test_before_it_began(self):
-        assert "no run was begun" in render_html(None, None, files=())
+        assert "no run was begun" in render_html(None, files=())
 
     def test_this_is_no_notebook(self):
         assert not in_notebook()

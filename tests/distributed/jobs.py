@@ -30,4 +30,4 @@ def run_ranks(num_ranks, *options, folder, script=TRAIN, **planted):
 
 def left_of(result):
     """What a command left. Not shared memory: other programs make some at any time, gloo none."""
-    return [one for one in result.left if not one.startswith("shared memory ")]
+    return [text for text in result.left if not text.startswith("shared memory ")]

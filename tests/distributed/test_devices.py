@@ -10,11 +10,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from batchadvisor.probes.duty import DutyCycle, cores_for
+from batchadvisor.probes.process.duty_cycle import DutyCycle, cores_for
 from batchadvisor.records import DevicesRecord
-from batchadvisor.session.device_choice import logical_devices
-from batchadvisor.session.options import without
-from batchadvisor.session.several import WITH_VALUE
+from batchadvisor.session.devices.device_options import device_options
+from batchadvisor.session.setup.device_choice import logical_devices
+from batchadvisor.session.setup.options import RunOptions
 
 from ..end_to_end import driver
 from ..end_to_end.driver import SCRIPTS
@@ -62,22 +62,28 @@ class TestDutyCycle:
 class TestChoice:
     @needs_two_cores
     def test_cores_are_dealt_out(self):
-        one, two = logical_devices("cpu:1,cpu:1@0.4")
-        assert (one.name, two.name) == ("cpu-1", "cpu-1-at-0.4")
-        assert one.model == two.model
-        assert not {*one.cores} & {*two.cores}
+        whole, part = logical_devices("cpu:1,cpu:1@0.4")
+        assert (whole.name, part.name) == ("cpu-1", "cpu-1-at-0.4")
+        assert whole.model == part.model
+        assert not {*whole.cores} & {*part.cores}
 
     @needs_two_cores
     def test_twins_have_names_of_their_own(self):
-        assert [one.name for one in logical_devices("cpu:1,cpu:1")] == ["cpu-1", "cpu-1-no-2"]
+        assert [device.name for device in logical_devices("cpu:1,cpu:1")] == ["cpu-1", "cpu-1-no-2"]
 
     def test_no_more_cores_than_there_are(self):
         assert cores_for(CORES + 1) is None
         assert len(cores_for(CORES)) == CORES
 
     def test_each_run_gets_its_own_device_and_folder(self):
-        command = ["run", "--device", "cpu:1,cpu:1", "-o", "out", "--json", "-q", "--start", "8"]
-        assert without(command, with_value=WITH_VALUE) == ["run", "-q", "--start", "8"]
+        typed = "batchadvisor run --device cpu:1,cpu:1 -o out --json -q --start 8 a.py"
+        options = RunOptions(script="a.py", command=tuple(typed.split()), output=Path("out"))
+        first = logical_devices("cpu:1")[0]
+        own = device_options(options, first, Path("out/cpu-1"), memory_limit_bytes=9)
+        assert (own.device, own.output, own.memory_limit_bytes) == ("cpu:1", Path("out/cpu-1"), 9)
+        assert " ".join(own.command) == (
+            "batchadvisor run -q --start 8 --json --device cpu:1 -o out/cpu-1 --memory-limit 9 a.py"
+        )
 
 
 class TestRefused:
@@ -106,25 +112,25 @@ class TestRefused:
         ],
     )
     def test_one_clear_error(self, options, said, tmp_path):
-        found = driver.run("run", *options, SCRIPTS / "plain.py", folder=tmp_path)
-        found.assert_refused()
-        assert said in found.error
+        done = driver.run("run", *options, SCRIPTS / "plain.py", folder=tmp_path)
+        done.assert_refused()
+        assert said in done.error
         assert driver.listing(tmp_path) == {}
 
     def test_no_gpu_is_said(self, tmp_path):
         if driver.ON_CPU:
             pytest.skip("there are GPUs")
-        found = driver.run("run", "--gpus", "all", SCRIPTS / "plain.py", folder=tmp_path)
-        found.assert_refused()
-        assert "no GPU" in found.error
+        done = driver.run("run", "--gpus", "all", SCRIPTS / "plain.py", folder=tmp_path)
+        done.assert_refused()
+        assert "no GPU" in done.error
 
     def test_a_script_that_is_wrong_everywhere_is_started_once(self, tmp_path):
         options = ("--device", "cpu:1,cpu:1@0.5", "-o", "out")
         if CORES < 2:
             pytest.skip("needs two cores")
-        found = driver.run("run", *options, SCRIPTS / "needs_arguments.py", folder=tmp_path)
-        assert found.code == 1
-        assert "required" in found.error
+        done = driver.run("run", *options, SCRIPTS / "needs_arguments.py", folder=tmp_path)
+        assert done.code == 1
+        assert "required" in done.error
         assert not (tmp_path / "out" / "cpu-1-at-0.5.log").exists()
 
 
@@ -144,16 +150,17 @@ class TestTwoDevices:
         assert two.code == 0, two
         assert left_of(two) == []
         # The own size is kept where the noise does not tell the two apart.
-        sizes = re.match("Batch size by device: cpu-1 (16|32), cpu-1-at-0.25 (16|32)", two.stdout)
+        sizes = re.match(r"Batch size by device: cpu-1 (\d+), cpu-1-at-0.25 (\d+)", two.stdout)
         assert sizes is not None
+        assert all(16 <= int(size) <= 32 for size in sizes.groups())
         assert "batch" in two.stdout
 
     def test_the_second_was_compared_with_the_first_at_the_same_time(self, two):
         folder = two.folder / "out"
-        found = msgspec.json.decode((folder / "devices.json").read_bytes(), type=DevicesRecord)
-        assert found.state == "finished"
-        one, other = found.devices
-        assert (one.device, one.folder, one.check) == ("cpu-1", "cpu-1", None)
+        record = msgspec.json.decode((folder / "devices.json").read_bytes(), type=DevicesRecord)
+        assert record.state == "finished"
+        first, other = record.devices
+        assert (first.device, first.folder, first.check) == ("cpu-1", "cpu-1", None)
         assert other.check.twin == "cpu-1"
         assert other.check.batch_size == 32
         # How much weaker depends on what else this machine does; never stronger.
@@ -162,18 +169,18 @@ class TestTwoDevices:
         weak = other.check.verdict == "weak"
         assert other.folder == ("cpu-1-at-0.25" if weak else "cpu-1")
         assert ("weak twin" in two.stdout) == weak
-        for name in (one.folder, other.folder, "cpu-1-check", "cpu-1-at-0.25-check"):
+        for name in (first.folder, other.folder, "cpu-1-check", "cpu-1-at-0.25-check"):
             assert (folder / name / "record.json").exists()
 
 
 @needs_two_cores
 def test_a_killed_command_takes_its_runs_along(tmp_path):
     options = ("-q", "--device", "cpu:1,cpu:1@0.5", "--budget", "60s", "-o", "out")
-    one = driver.start("run", *options, SCRIPTS / "input_bound.py", folder=tmp_path)
+    started = driver.start("run", *options, SCRIPTS / "input_bound.py", folder=tmp_path)
     folder = tmp_path / "out" / "cpu-1"
-    one.wait_for(lambda: driver.read_record(folder).trials, "the first trial")
-    os.kill(one.process.pid, signal.SIGKILL)
-    done = one.finish(killed=True)
+    started.wait_for(lambda: driver.read_record(folder).trials, "the first trial")
+    os.kill(started.process.pid, signal.SIGKILL)
+    done = started.finish(killed=True)
     assert done.code == -signal.SIGKILL
     assert left_of(done) == []
     record = driver.read_record(folder)
@@ -184,11 +191,11 @@ def test_a_killed_command_takes_its_runs_along(tmp_path):
 @needs_two_cores
 def test_an_interrupted_command_says_how_each_device_goes_on(tmp_path):
     options = ("-q", "--device", "cpu:1,cpu:1@0.5", "--budget", "60s", "-o", "out")
-    one = driver.start("run", *options, SCRIPTS / "input_bound.py", folder=tmp_path)
+    started = driver.start("run", *options, SCRIPTS / "input_bound.py", folder=tmp_path)
     folder = tmp_path / "out" / "cpu-1"
-    one.wait_for(lambda: driver.read_record(folder).trials, "the first trial")
-    one.press_ctrl_c()
-    done = one.finish()
+    started.wait_for(lambda: driver.read_record(folder).trials, "the first trial")
+    started.press_ctrl_c()
+    done = started.finish()
     assert done.code == 130, done
     assert left_of(done) == []
     assert driver.read_record(folder).state == "interrupted"

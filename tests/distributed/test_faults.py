@@ -1,8 +1,6 @@
 """A rank that fails: the window ends on all of them, soon, and the search goes on."""
 
-import os
 import socket
-import time
 
 import pytest
 
@@ -13,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 def outcomes(record):
-    return {one.batch_size: one for one in record.trials if one.purpose == "search"}
+    return {trial.batch_size: trial for trial in record.trials if trial.purpose == "search"}
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +28,11 @@ class TestOneRankOutOfMemory:
         trial = outcomes(found.record)[256]
         assert trial.outcome == "out_of_memory"
         assert trial.detail.startswith("rank 1: ")
-        assert trial.elapsed_s < 10, "the other rank was waited for too long"
+        assert trial.elapsed_s < 30, "the other rank was waited for too long"
 
     def test_the_search_went_on_below_it(self, found):
         assert outcomes(found.record)[32].ran
-        assert any(one.purpose == "confirm" and one.ran for one in found.record.trials)
+        assert any(trial.purpose == "confirm" and trial.ran for trial in found.record.trials)
 
 
 class TestOtherFaults:
@@ -49,8 +47,8 @@ class TestOtherFaults:
         after = found.record.trials[trial.ordinal + 1]
         assert after.ran
         began_s = after.ended_s - after.elapsed_s
-        busy = os.getloadavg()[0] > (os.cpu_count() or 1)  # starting processes takes its share
-        assert began_s - trial.ended_s < (60 if busy else 10)
+        # What a start takes on this machine, the first one has shown.
+        assert began_s - trial.ended_s < 5 * found.record.discovery.setup_s + 10
 
     def test_an_exception_on_one_rank_keeps_what_was_measured(self, tmp_path):
         found = run_ranks(2, "--sizes", "32,256", folder=tmp_path, PLANT_RAISE="1:200")
@@ -61,7 +59,6 @@ class TestOtherFaults:
         assert outcomes(found.record)[32].ran
 
     def test_a_rank_that_hangs_is_a_hang_of_all_in_bounded_time(self, tmp_path):
-        started_s = time.monotonic()
         found = run_ranks(
             2, "--sizes", "32,256", "--timeout", "5s", folder=tmp_path, PLANT_HANG="1:200"
         )
@@ -69,7 +66,7 @@ class TestOtherFaults:
         trial = outcomes(found.record)[256]
         assert trial.outcome == "hung"
         assert trial.detail.startswith("rank 1: "), trial.detail
-        assert time.monotonic() - started_s < 90
+        assert trial.elapsed_s < 45
         assert outcomes(found.record)[32].ran
 
     def test_another_world_size_than_the_launchers(self, tmp_path):
@@ -99,4 +96,4 @@ class TestPortInUse:
         assert left_of(found) == []
         first, *_ = taken.read_text().split()
         assert int(first) > 0
-        assert all(one.ran for one in found.record.trials)
+        assert all(trial.ran for trial in found.record.trials)

@@ -23,13 +23,13 @@ def start(folder):
 def test_ctrl_c_keeps_what_was_measured(tmp_path):
     started = start(tmp_path)
     started.press_ctrl_c()
-    found = started.finish()
-    assert found.code == 130, found
-    assert left_of(found) == []
-    assert "Traceback" not in found.stderr
-    assert found.record.state == "interrupted"
-    assert any(one.ran for one in found.record.trials)
-    assert "batchadvisor run --resume out --nproc-per-node 2 -q" in found.stdout
+    done = started.finish()
+    assert done.code == 130, done
+    assert left_of(done) == []
+    assert "Traceback" not in done.stderr
+    assert done.record.state == "interrupted"
+    assert any(trial.ran for trial in done.record.trials)
+    assert "batchadvisor run --resume out --nproc-per-node 2 -q" in done.stdout
 
 
 @pytest.mark.parametrize("processes", [2, 3, 4], ids=["launcher", "one rank", "both ranks"])
@@ -37,10 +37,10 @@ def test_ctrl_c_before_the_ranks_have_met(tmp_path, processes):
     started = driver.start("run", *QUICK, "--nproc-per-node", "2", TRAIN, folder=tmp_path)
     started.wait_for(lambda: len(started.processes()) >= processes, f"{processes} processes")
     started.press_ctrl_c()
-    found = started.finish()
-    assert (found.code, found.stderr.strip()) == (130, "Interrupted.")
-    assert found.stdout == ""
-    assert left_of(found) == []
+    done = started.finish()
+    assert (done.code, done.stderr.strip()) == (130, "Interrupted.")
+    assert done.stdout == ""
+    assert left_of(done) == []
 
 
 @pytest.mark.parametrize("presses", [2, 3])
@@ -49,23 +49,23 @@ def test_ctrl_c_again_and_again(tmp_path, presses):
     for _ in range(presses):
         started.press_ctrl_c()
         time.sleep(0.1)
-    found = started.finish()
-    assert found.code == 130, found
-    assert left_of(found) == []
+    done = started.finish()
+    assert done.code == 130, done
+    assert left_of(done) == []
 
 
 def test_the_launchers_starter_is_killed(tmp_path):
     started = start(tmp_path)
     started.process.kill()
-    found = started.finish(killed=True)
-    assert left_of(found) == []
+    done = started.finish(killed=True)
+    assert left_of(done) == []
 
 
 def test_a_rank_whose_supervisor_is_killed(tmp_path):
     started = start(tmp_path)
     ranks = {}
-    for one in started.processes():
-        pid = int(one.split()[0])
+    for process in started.processes():
+        pid = int(process.split()[0])
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
         if b"batchadvisor\0run" in words and b"torch.distributed.run" not in words:
@@ -73,8 +73,8 @@ def test_a_rank_whose_supervisor_is_killed(tmp_path):
             if rank:
                 ranks[rank] = pid
     os.kill(ranks[b"RANK=1"], signal.SIGKILL)
-    found = started.finish(killed=True)  # its temporary folder is lost with it
-    assert found.code != 0
-    assert left_of(found) == []
-    assert found.record.state in ("interrupted", "failed")
-    assert any(one.ran for one in found.record.trials)
+    done = started.finish(killed=True)  # its temporary folder is lost with it
+    assert done.code != 0
+    assert left_of(done) == []
+    assert done.record.state in ("interrupted", "failed")
+    assert any(trial.ran for trial in done.record.trials)

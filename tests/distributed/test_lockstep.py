@@ -28,33 +28,33 @@ class TestTwoRanks:
         assert two.record.trials
         for trial in two.record.trials:
             assert trial.ran, trial
-            assert [one.rank for one in trial.ranks] == [0, 1]
-            assert all(one.outcome == "ok" for one in trial.ranks)
+            assert [rank.rank for rank in trial.ranks] == [0, 1]
+            assert all(rank.outcome == "ok" for rank in trial.ranks)
             if trial.kind == "timed":
-                assert all(one.step_s is not None for one in trial.ranks)
+                assert all(rank.step_s is not None for rank in trial.ranks)
 
     def test_the_trial_speaks_for_the_slowest_and_the_fullest(self, two):
         for trial in two.record.trials:
-            assert trial.memory.peak_bytes == max(one.peak_bytes for one in trial.ranks)
+            assert trial.memory.peak_bytes == max(rank.peak_bytes for rank in trial.ranks)
             if trial.step_s is not None:
-                assert trial.step_s.median == max(one.step_s.median for one in trial.ranks)
+                assert trial.step_s.median == max(rank.step_s.median for rank in trial.ranks)
 
     def test_the_ranks_and_the_shape_are_recorded(self, two):
-        found = two.record.distribution
-        assert (found.world_size, found.launcher) == (2, "torchrun")
-        assert [(one.rank, one.local_rank, one.device) for one in found.ranks] == [
+        job = two.record.distribution
+        assert (job.world_size, job.launcher) == (2, "torchrun")
+        assert [(rank.rank, rank.local_rank, rank.device) for rank in job.ranks] == [
             (0, 0, "cpu"),
             (1, 1, "cpu"),
         ]
-        assert found.parallelism.shapes == ("DistributedDataParallel",)
-        assert (found.parallelism.world_size, found.parallelism.backend) == (2, "gloo")
+        assert job.parallelism.shapes == ("DistributedDataParallel",)
+        assert (job.parallelism.world_size, job.parallelism.backend) == (2, "gloo")
 
     def test_steps_were_paired_on_both_ranks(self, two):
-        found = two.record.distribution.communication
-        assert [one.batch_size for one in found] == [16, 128]
-        for one in found:
-            assert [rank.rank for rank in one.ranks] == [0, 1]
-            for rank in one.ranks:
+        pairs = two.record.distribution.communication
+        assert [trial.batch_size for trial in pairs] == [16, 128]
+        for pair in pairs:
+            assert [rank.rank for rank in pair.ranks] == [0, 1]
+            for rank in pair.ranks:
                 assert 8 <= len(rank.compute_s) == len(rank.step_s) == len(rank.exposed_s)
                 assert min(rank.compute_s) > 0
 
@@ -62,8 +62,8 @@ class TestTwoRanks:
         scaling = two.advice.scaling
         assert scaling.batch_size == two.advice.recommended.batch_size
         assert scaling.verdict in ("pays", "does not pay", "cannot tell")
-        assert [one.world_size for one in scaling.points] == [1, 2, 4, 8, 16, 32, 64]
-        measured = [one.world_size for one in scaling.points if one.confidence == "measured"]
+        assert [point.world_size for point in scaling.points] == [1, 2, 4, 8, 16, 32, 64]
+        measured = [point.world_size for point in scaling.points if point.confidence == "measured"]
         assert measured == [2]
 
     def test_the_log_of_each_rank_is_kept(self, two):
@@ -73,14 +73,14 @@ class TestTwoRanks:
 
 class TestTorchrun:
     def test_four_ranks_that_torchrun_started(self, tmp_path):
-        found = driver.run(
+        done = driver.run(
             "run", *QUICK, "--sizes", "16", TRAIN, folder=tmp_path, launcher=torchrun(4)
         )
-        assert found.code == 0, found
-        assert left_of(found) == []  # but torchrun's own folder for logs
+        assert done.code == 0, done
+        assert left_of(done) == []  # but torchrun's own folder for logs
         assert (
-            len(re.findall(r"^(?:\x1b\[[\d;]*m)*(?:Use|Keep|Of the) ", found.stdout, re.MULTILINE))
+            len(re.findall(r"^(?:\x1b\[[\d;]*m)*(?:Use|Keep|Of the) ", done.stdout, re.MULTILINE))
             == 1
         )
-        assert found.record.distribution.world_size == 4
-        assert all(len(trial.ranks) == 4 and trial.ran for trial in found.record.trials)
+        assert done.record.distribution.world_size == 4
+        assert all(len(trial.ranks) == 4 and trial.ran for trial in done.record.trials)

@@ -10,16 +10,18 @@ from types import SimpleNamespace
 
 import pytest
 from batchadvisor.errors import RunError, UsageError
-from batchadvisor.probes.distributed.causes import cause_of, port_was_taken, with_rank
-from batchadvisor.probes.distributed.group import RankGroup
+from batchadvisor.probes.distributed.failure_causes import cause_of, port_was_taken, with_rank
 from batchadvisor.probes.distributed.group_worker import rank_environment
 from batchadvisor.probes.distributed.lockstep import Agreement
-from batchadvisor.probes.distributed.meeting import free_port, look_up, publish
 from batchadvisor.probes.distributed.messages import Address, Join, dial, read_join
+from batchadvisor.probes.distributed.rank_coordinator import RankCoordinator
+from batchadvisor.probes.distributed.rank_group import RankGroup
 from batchadvisor.probes.distributed.ranks import Rank, detect_rank
-from batchadvisor.probes.distributed.referee import Referee
-from batchadvisor.probes.messages import Lockstep, Raised
-from batchadvisor.probes.supervisor import ENDED, WAITED, Worker, WorkerGone, waits_for_others
+from batchadvisor.probes.distributed.rendezvous import free_port, look_up, publish
+from batchadvisor.probes.process.endings import ENDED, WAITED, WorkerGone
+from batchadvisor.probes.process.messages import Lockstep, Raised
+from batchadvisor.probes.process.script_log import waits_for_others
+from batchadvisor.probes.process.supervisor import Worker
 
 OPEN_MPI = {
     "OMPI_COMM_WORLD_RANK": "1",
@@ -47,23 +49,23 @@ def rank(number=0, world=2, job="test"):
 
 class TestDetection:
     def test_torchrun_comes_before_mpi(self):
-        found = detect_rank({"RANK": "0", "WORLD_SIZE": "8", "LOCAL_RANK": "0", **OPEN_MPI})
-        assert (found.rank, found.world_size) == (0, 8)
+        detected = detect_rank({"RANK": "0", "WORLD_SIZE": "8", "LOCAL_RANK": "0", **OPEN_MPI})
+        assert (detected.rank, detected.world_size) == (0, 8)
 
     def test_open_mpi(self):
-        found = detect_rank(OPEN_MPI)
-        assert (found.rank, found.world_size, found.local_rank) == (1, 2, 1)
-        assert found.launcher == "mpirun"
-        assert found.one_host
+        detected = detect_rank(OPEN_MPI)
+        assert (detected.rank, detected.world_size, detected.local_rank) == (1, 2, 1)
+        assert detected.launcher == "mpirun"
+        assert detected.one_host
 
     def test_pmi(self):
-        found = detect_rank({"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0"})
-        assert (found.rank, found.world_size, found.local_rank) == (2, 4, 0)
+        detected = detect_rank({"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0"})
+        assert (detected.rank, detected.world_size, detected.local_rank) == (2, 4, 0)
 
     def test_slurm_inside_a_step(self):
-        found = detect_rank(SLURM)
-        assert (found.rank, found.world_size, found.local_rank) == (3, 4, 1)
-        assert not found.one_host
+        detected = detect_rank(SLURM)
+        assert (detected.rank, detected.world_size, detected.local_rank) == (3, 4, 1)
+        assert not detected.one_host
 
     @pytest.mark.parametrize(
         "environment",
@@ -156,17 +158,17 @@ class TestGroup:
         thread.join()
 
 
-class TestReferee:
-    def lockstep(self, referee, number, world=2):
-        address = referee.address
+class TestCoordinator:
+    def lockstep(self, coordinator, number, world=2):
+        address = coordinator.address
         return Lockstep(
             rank=number, world_size=world, host=address.host, port=address.port,
             token=address.token, generation=0,
         )  # fmt: skip
 
     def test_all_do_what_rank_0_decided(self):
-        referee = Referee("127.0.0.1", "secret", 3)
-        lines = [Agreement(self.lockstep(referee, number, 3)) for number in range(3)]
+        coordinator = RankCoordinator("127.0.0.1", "secret", 3)
+        lines = [Agreement(self.lockstep(coordinator, number, 3)) for number in range(3)]
         answers = {number: [] for number in range(3)}
 
         def play(number):
@@ -175,39 +177,41 @@ class TestReferee:
                 answers[number].append(lines[number].agree(decision))
 
         threads = [threading.Thread(target=play, args=(number,)) for number in range(3)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join(20)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
         assert answers[0] == answers[1] == answers[2] == [turn % 3 == 0 for turn in range(50)]
         for line in lines:
             line.close()
-        referee.close()
+        coordinator.close()
 
     def test_a_rank_waits_for_the_others(self):
-        referee = Referee("127.0.0.1", "secret", 2)
-        line = Agreement(self.lockstep(referee, 0))
+        coordinator = RankCoordinator("127.0.0.1", "secret", 2)
+        line = Agreement(self.lockstep(coordinator, 0))
         waiting = threading.Thread(target=line.agree, args=(True,), daemon=True)
         waiting.start()
         waiting.join(0.2)
         assert waiting.is_alive()
-        other = Agreement(self.lockstep(referee, 1))
+        other = Agreement(self.lockstep(coordinator, 1))
         assert other.agree(False) is True
         waiting.join(10)
         assert not waiting.is_alive()
-        for one in (line, other):
-            one.close()
-        referee.close()
+        for agreement in (line, other):
+            agreement.close()
+        coordinator.close()
 
     def test_garbage_does_not_stop_it(self):
-        referee = Referee("127.0.0.1", "secret", 1)
+        coordinator = RankCoordinator("127.0.0.1", "secret", 1)
         for data in (b"GET / HTTP/1.1\r\n\r\n", b"\x00\xff\n", b"{}\n"):
-            with socket.create_connection((referee.address.host, referee.address.port)) as stranger:
+            with socket.create_connection(
+                (coordinator.address.host, coordinator.address.port)
+            ) as stranger:
                 stranger.sendall(data)
-        line = Agreement(self.lockstep(referee, 0, 1))
+        line = Agreement(self.lockstep(coordinator, 0, 1))
         assert line.agree(True) is True
         line.close()
-        referee.close()
+        coordinator.close()
 
 
 def raised(text):
@@ -218,7 +222,7 @@ HELD_BACK = """
 import faulthandler, signal
 faulthandler.register(signal.SIGUSR1, all_threads=True)
 from batchadvisor.probes.distributed.lockstep import Agreement
-from batchadvisor.probes.messages import Lockstep
+from batchadvisor.probes.process.messages import Lockstep
 order = Lockstep(
     rank=0, world_size={world_size}, host="{host}", port={port}, token="word", generation=0
 )
@@ -275,8 +279,8 @@ class TestCauses:
         assert cause_of({0: ended, 1: self.broken})[0] == 1
 
     def test_memory_explains_a_crash_elsewhere(self):
-        found = cause_of({0: WorkerGone("crashed", ""), 1: WorkerGone("out_of_memory", "")})
-        assert found[0] == 1
+        cause = cause_of({0: WorkerGone("crashed", ""), 1: WorkerGone("out_of_memory", "")})
+        assert cause[0] == 1
 
     def test_the_rank_is_named(self):
         assert with_rank(3, self.broken).detail.startswith("rank 3: RuntimeError")
@@ -289,11 +293,11 @@ class TestCauses:
 
 def test_a_rank_gets_a_fresh_port_and_the_usual_names():
     base = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_PORT": "29500", "HOME": "/root"}
-    found = rank_environment(base, rank(1), "127.0.0.1", 4242)
-    assert found["MASTER_PORT"] == "4242"
-    assert found["TORCHELASTIC_USE_AGENT_STORE"] == "False"
-    assert (found["RANK"], found["WORLD_SIZE"], found["LOCAL_RANK"]) == ("1", "2", "1")
-    assert found["HOME"] == "/root"
+    variables = rank_environment(base, rank(1), "127.0.0.1", 4242)
+    assert variables["MASTER_PORT"] == "4242"
+    assert variables["TORCHELASTIC_USE_AGENT_STORE"] == "False"
+    assert (variables["RANK"], variables["WORLD_SIZE"], variables["LOCAL_RANK"]) == ("1", "2", "1")
+    assert variables["HOME"] == "/root"
     assert base["MASTER_PORT"] == "29500"
 
 
@@ -301,7 +305,7 @@ def test_a_rank_gets_a_fresh_port_and_the_usual_names():
 def test_the_last_words_of_one_rank_end_no_other(ranks, monkeypatch):
     """Else a rank whose connection broke would be heard, and the one that died be ended by us."""
     ended = []
-    monkeypatch.setattr(Worker, "end", lambda one: ended.append(one.order))
+    monkeypatch.setattr(Worker, "end", lambda instance: ended.append(instance.order))
     worker = object.__new__(Worker)
     lockstep = Lockstep(rank=0, world_size=ranks, host="", port=0, token="", generation=0)
     worker.order = SimpleNamespace(lockstep=lockstep if ranks > 1 else None)

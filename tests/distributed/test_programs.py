@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from batchadvisor.probes.distributed import start_hook
-from batchadvisor.probes.distributed.programs import rank_named
+from batchadvisor.probes.distributed.started_programs import rank_named
 
 HOOK = str(Path(start_hook.__file__).parent)
 VARIABLE = "BATCHADVISOR_STEERED_RANK"
@@ -76,13 +76,13 @@ class TestHook:
         (tmp_path / "show.py").write_text("raise AssertionError('the script ran unsteered')\n")
         room = tmp_path / "batchadvisor" / "probes" / "distributed"
         room.mkdir(parents=True)
-        for one in (room, room.parent, room.parent.parent):
-            (one / "__init__.py").touch()
+        for folder in (room, room.parent, room.parent.parent):
+            (folder / "__init__.py").touch()
         shows = f"def main():\n    {SHOW}\n"
-        (room / "program_rank.py").write_text(shows)
-        words = [one.format(tmp_path) for one in words]
+        (room / "started_program.py").write_text(shows)
+        words = [word.format(tmp_path) for word in words]
         seen = python(*words, path=[HOOK, tmp_path], **{VARIABLE: "1:/plan"})
         environment, path, arguments = json.loads(seen)
-        assert arguments[1:] == ["1:/plan", *(one.format(tmp_path) for one in run)]
+        assert arguments[1:] == ["1:/plan", *(word.format(tmp_path) for word in run)]
         assert environment["PYTHONPATH"] == str(tmp_path)
         assert HOOK not in path

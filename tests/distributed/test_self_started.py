@@ -1,9 +1,7 @@
 """Ranks that the script starts itself, through torch.multiprocessing."""
 
-import time
-
 import pytest
-from batchadvisor.probes.distributed.meeting import free_port
+from batchadvisor.probes.distributed.rendezvous import free_port
 
 from ..end_to_end import driver
 from ..end_to_end.driver import SCRIPTS
@@ -25,7 +23,7 @@ def test_they_are_steered_in_lock_step(method, tmp_path):
     assert job.parallelism.shapes == ("DistributedDataParallel",)
     for trial in found.record.trials:
         assert trial.ran, trial
-        assert [one.rank for one in trial.ranks] == [0, 1]
+        assert [rank.rank for rank in trial.ranks] == [0, 1]
     assert [len(one.ranks) for one in job.communication] == [2]
 
 
@@ -34,7 +32,7 @@ def test_one_of_them_out_of_memory(tmp_path):
     found = driver.run(*options, folder=tmp_path, variables={"PLANT_OOM": "200"})
     assert found.code == 0, found
     assert left_of(found) == []
-    trials = {one.batch_size: one for one in found.record.trials if one.purpose == "search"}
+    trials = {trial.batch_size: trial for trial in found.record.trials if trial.purpose == "search"}
     assert trials[256].outcome == "out_of_memory"
     assert trials[256].detail.startswith("rank 1: ")
     assert trials[64].ran
@@ -50,10 +48,10 @@ def test_a_rank_that_is_a_program_is_steered(tmp_path):
     assert left_of(found) == []
     job = found.record.distribution
     assert (job.world_size, job.launcher) == (2, "the script itself")
-    assert [one.rank for one in job.ranks] == [0, 1]
+    assert [rank.rank for rank in job.ranks] == [0, 1]
     for trial in found.record.trials:
         assert trial.ran, trial
-        assert [one.rank for one in trial.ranks] == [0, 1]
+        assert [rank.rank for rank in trial.ranks] == [0, 1]
     assert [len(one.ranks) for one in job.communication] == [2]
     # Two processes in all, one after the other, had the second rank each time.
     assert found.record.num_workers_started == 2
@@ -65,13 +63,12 @@ def test_a_rank_that_is_a_program_is_steered(tmp_path):
 )
 def test_a_rank_that_is_a_program_fails_alone(planted, outcomes, tmp_path):
     options = ("run", *QUICK, "--sizes", "32,256", "--timeout", "5s", PROGRAMS, free_port())
-    started_s = time.monotonic()
     found = driver.run(*options, folder=tmp_path, variables={"PLANT": planted})
-    assert time.monotonic() - started_s < 120, "some wait was not bounded"
     assert left_of(found) == []
-    trials = {one.batch_size: one for one in found.record.trials if one.purpose == "search"}
+    trials = {trial.batch_size: trial for trial in found.record.trials if trial.purpose == "search"}
     assert trials[32].ran
     assert trials[256].outcome in outcomes, trials[256]
+    assert trials[256].elapsed_s < 45, "some wait was not bounded"
     assert trials[256].detail.startswith("rank 1: ")
 
 
@@ -92,10 +89,10 @@ def test_processes_that_prepare_data_are_no_ranks(arguments, tmp_path):
     assert found.code == 0, found
     assert left_of(found) == []
     record = found.record
-    assert all(one.ran for one in record.trials)
+    assert all(trial.ran for trial in record.trials)
     ranks = record.distribution.world_size if record.distribution is not None else 1
     assert ranks == (2 if arguments else 1)
-    touched = {(one.path, one.action) for one in record.files}
+    touched = {(file.path, file.action) for file in record.files}
     assert {("part-0.txt", "write"), ("part-1.txt", "write")} <= touched
 
 

@@ -4,7 +4,8 @@ import subprocess
 import sys
 
 import pytest
-from batchadvisor.advisor.distribution_findings import distribution_findings
+from batchadvisor.advisor.explain.distribution_findings import distribution_findings
+from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.records import (
     DeviceMemory,
     DeviceShare,
@@ -22,7 +23,7 @@ CODE = """
 import os, sys
 import torch, torch.distributed as dist
 from torch import nn
-from batchadvisor.probes.distributed.shapes import recognise
+from batchadvisor.probes.worker.parallelism import recognise
 kind = sys.argv[1]
 model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
 if kind in ("DistributedDataParallel", "FSDP2"):
@@ -39,8 +40,8 @@ elif kind == "SyncBatchNorm":
     model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
 elif kind == "spread model":
     model.append(nn.Linear(4, 4, device="meta"))
-found = recognise(model.parameters())
-print(",".join(found.shapes), found.world_size, len(found.not_measured))
+parallelism = recognise(model.parameters())
+print(",".join(parallelism.shapes), parallelism.world_size, len(parallelism.not_measured))
 os._exit(0)
 """
 
@@ -74,25 +75,28 @@ def findings(batch_size=9, trials=(), **seen):
             world_size=1, launcher="none", parallelism=Parallelism(**seen)
         ),
     )  # fmt: skip
-    return {one.rule: one for one in distribution_findings(record, batch_size, None)}
+    return {
+        finding.rule: finding
+        for finding in distribution_findings(Measurements.of(record), batch_size, None)
+    }
 
 
 class TestFindings:
     def test_data_parallel_says_its_layout_and_idle_gpus(self):
         replicas = ("cuda:0", "cuda:1", "cuda:2", "cuda:3")
-        found = findings(shapes=("DataParallel",), replicas=replicas)
-        assert "3 + 3 + 3; 1 of 4 GPUs stay idle" in found["data_parallel.layout"].message
-        assert "data_parallel.bias" not in found  # the parts are equal
+        by_rule = findings(shapes=("DataParallel",), replicas=replicas)
+        assert "3 + 3 + 3; 1 of 4 GPUs stay idle" in by_rule["data_parallel.layout"].message
+        assert "data_parallel.bias" not in by_rule  # the parts are equal
 
     def test_a_short_last_part_weighs_more(self):
-        found = findings(10, shapes=("DataParallel",), replicas=("cuda:0", "cuda:1", "cuda:2"))
-        assert "4 + 4 + 2" in found["data_parallel.layout"].message
-        assert "x2.00" in found["data_parallel.bias"].message
+        by_rule = findings(10, shapes=("DataParallel",), replicas=("cuda:0", "cuda:1", "cuda:2"))
+        assert "4 + 4 + 2" in by_rule["data_parallel.layout"].message
+        assert "x2.00" in by_rule["data_parallel.bias"].message
 
     def test_each_device_of_a_spread_model_is_said(self):
-        found = findings(shapes=("spread model",), devices={"cuda:0": 1 << 30, "cuda:1": 1 << 20})
-        assert "cuda:0 1" in found["spread.devices"].message
-        assert "cuda:1" in found["spread.devices"].message
+        by_rule = findings(shapes=("spread model",), devices={"cuda:0": 1 << 30, "cuda:1": 1 << 20})
+        assert "cuda:0 1" in by_rule["spread.devices"].message
+        assert "cuda:1" in by_rule["spread.devices"].message
 
     def test_the_fullest_device_is_named_and_each_ones_idle_time(self):
         devices = (
@@ -110,19 +114,19 @@ class TestFindings:
             profile=Profile(devices=idle),
         )  # fmt: skip
         seen = {"shapes": ("spread model",), "devices": {"cuda:0": 1 << 30, "cuda:1": 1 << 20}}
-        found = findings(trials=(trial,), **seen)
-        assert found["spread.memory"].message.startswith("cuda:1 has the least room")
-        assert "cuda:0 8.00 GiB of 16.00 GiB" in found["spread.memory"].message
-        bubble = found["spread.bubble"]
+        by_rule = findings(trials=(trial,), **seen)
+        assert by_rule["spread.memory"].message.startswith("cuda:1 has the least room")
+        assert "cuda:0 8.00 GiB of 16.00 GiB" in by_rule["spread.memory"].message
+        bubble = by_rule["spread.bubble"]
         assert "GPU 0 40 %, GPU 1 55 %" in bubble.message
         assert bubble.severity == "warning"
-        assert [one.value for one in bubble.evidence] == [40.0, 55.0]
+        assert [evidence.value for evidence in bubble.evidence] == [40.0, 55.0]
         # Without a trace that is said.
         assert "not known" in findings(**seen)["spread.bubble"].message
 
     def test_what_is_not_measured_is_said(self):
-        found = findings(not_measured=("what FSDP2 costs",))
-        assert found["distribution.not_measured"].message == "not measured: what FSDP2 costs"
+        by_rule = findings(not_measured=("what FSDP2 costs",))
+        assert by_rule["distribution.not_measured"].message == "not measured: what FSDP2 costs"
 
     def test_nothing_for_a_plain_process(self):
         assert findings() == {}

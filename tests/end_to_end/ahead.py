@@ -26,9 +26,9 @@ class Ahead:
 
     def __call__(self, name):
         coming = self._names[self._names.index(name) :] if name in self._names else [name]
-        for one in coming[:AT_ONCE]:
-            if one not in self._found:
-                self._found[one] = self._pool.submit(self._start(one))
+        for later in coming[:AT_ONCE]:
+            if later not in self._found:
+                self._found[later] = self._pool.submit(self._start(later))
         return self._found[name].result()
 
     def close(self):
@@ -37,6 +37,6 @@ class Ahead:
 
 def names_asked_for(session, parameter, known):
     """Values of a parameter among the tests that this session runs, of those that are known."""
-    found = [getattr(one, "callspec", None) for one in session.items]
-    values = [one.params.get(parameter) for one in found if one is not None]
-    return [one for one in values if one in known]
+    calls = [getattr(item, "callspec", None) for item in session.items]
+    values = [call.params.get(parameter) for call in calls if call is not None]
+    return [value for value in values if value in known]

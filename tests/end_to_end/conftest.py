@@ -22,7 +22,7 @@ def styled(request, tmp_path_factory):
         (folder / f"{name}.py").write_text(text)
         options = ("--json", "-q", "-o", "out", *style.options)
         words = ("run", *options, f"{name}.py", *style.arguments)
-        return functools.partial(driver.run, *words, folder=folder)
+        return functools.partial(driver.run_preloaded, *words, folder=folder)
 
     ahead = Ahead(names_asked_for(request.session, "name", styles.STYLES), start)
     yield ahead

@@ -18,15 +18,22 @@ from pathlib import Path
 
 import msgspec
 from batchadvisor.errors import BatchAdvisorError
-from batchadvisor.probes.nvml import devices
+from batchadvisor.probes.nvml.gpus import devices
 from batchadvisor.records import Advice, Discovery, RunRecord
-from batchadvisor.session.store import read_record
+from batchadvisor.session.recording.store import read_record
+
+from .preloaded import Forked
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LIMIT_S = 240
 ON_CPU = ("--device", "cpu") if devices() else ()
 """These tests are about the CPU; where there is no GPU, the tool has to see that by itself."""
+KEPT = ("too noisy", "worse")
+"""Standings under which a script keeps its own size: noise or a comparison speaks against others.
+
+On a busy machine either may be the answer, to any script.
+"""
 TORCHRUN_LEAVES = "torchelastic_"
 """How a folder begins that torchrun, started by the user, makes for its logs and leaves."""
 MARK = "BATCHADVISOR_TEST_MARK"
@@ -63,8 +70,8 @@ class Result:
         """The folder of the run, wherever it is."""
         if "-o" in self.command:
             return self.folder / self.command[self.command.index("-o") + 1]
-        (found,) = (self.folder / "batchadvisor-runs").iterdir()
-        return found
+        (folder,) = (self.folder / "batchadvisor-runs").iterdir()
+        return folder
 
     @functools.cached_property
     def record(self) -> RunRecord:
@@ -90,7 +97,7 @@ class Result:
     @property
     def error(self):
         """The one error on standard error, its remedy included."""
-        lines = [one for one in self.stderr.splitlines() if one.startswith("Error: ")]
+        lines = [line for line in self.stderr.splitlines() if line.startswith("Error: ")]
         assert len(lines) == 1, self
         return lines[0].removeprefix("Error: ")
 
@@ -110,7 +117,7 @@ class Started:
         temporary: its TMPDIR, of its own and empty at first.
     """
 
-    def __init__(self, arguments, folder, launcher=(), variables=()):
+    def __init__(self, arguments, folder, launcher=(), variables=(), *, preloaded=False):
         self._arguments = tuple(map(str, arguments))
         self._folder = folder
         self._mark = uuid.uuid4().hex
@@ -129,6 +136,10 @@ class Started:
             MARK: self._mark,
             **dict(variables),
         }
+        if preloaded:
+            assert not launcher
+            self.process = Forked((verb, *device, *others), cwd=folder, env=variables)
+            return
         self.process = subprocess.Popen(
             command,
             cwd=folder,
@@ -159,7 +170,7 @@ class Started:
 
     def processes(self):
         """Living processes of this command, by their mark."""
-        return _marked(self._mark)
+        return _marked(self._mark, getattr(self.process, "sessions", set()))
 
     def finish(self, *, killed=False):
         """Waits for the end.
@@ -187,44 +198,55 @@ class Started:
         deadline = time.monotonic() + 30
         lasting = None
         while True:
-            found = [f"process {one}" for one in self.processes()]
+            leftovers = [f"process {process}" for process in self.processes()]
             # What nobody has open any more, from the end of the processes on: other programs, and
             # tests that run at the same time, may make segments at any time and take them away.
             new = _shared_memory() - self._shared_memory
             new = new - _held() if new else new
-            if not found:
+            if not leftovers:
                 lasting = new if lasting is None else lasting & new
-            found += [f"shared memory {one}" for one in sorted(new if lasting is None else lasting)]
+            leftovers += [
+                f"shared memory {name}" for name in sorted(new if lasting is None else lasting)
+            ]
             if temporary:
-                names = [one.name for one in self.temporary.iterdir()]
-                found += [
-                    f"temporary {one}" for one in names if not one.startswith(TORCHRUN_LEAVES)
+                names = [path.name for path in self.temporary.iterdir()]
+                leftovers += [
+                    f"temporary {name}" for name in names if not name.startswith(TORCHRUN_LEAVES)
                 ]
-            if not found or time.monotonic() > deadline:
-                return found
+            if not leftovers or time.monotonic() > deadline:
+                return leftovers
             time.sleep(0.05)
 
 
-def start(*arguments, folder, launcher=(), variables=()):
+def start(*arguments, folder, launcher=(), variables=(), preloaded=False):
     """Starts `batchadvisor ARGUMENTS` in `folder`.
 
     Args:
         launcher: what starts it, up to before `-m batchadvisor`; plain Python if not given.
         variables: beside the usual ones.
+        preloaded: its processes are forks of one that has torch, for tests that do not look at how
+            processes start; see preload_server.py.
     """
-    return Started(arguments, folder, launcher, variables)
+    return Started(arguments, folder, launcher, variables, preloaded=preloaded)
 
 
-def run(*arguments, folder, launcher=(), variables=()):
-    """Runs `batchadvisor ARGUMENTS` in `folder` to its end."""
-    return start(*arguments, folder=folder, launcher=launcher, variables=variables).finish()
+def run(*arguments, folder, launcher=(), variables=(), preloaded=False):
+    """Runs `batchadvisor ARGUMENTS` in `folder` to its end; see `start`."""
+    return start(
+        *arguments, folder=folder, launcher=launcher, variables=variables, preloaded=preloaded
+    ).finish()
+
+
+def run_preloaded(*arguments, folder):
+    """Runs a command whose start is not what a test looks at: torch was imported before."""
+    return run(*arguments, folder=folder, preloaded=True)
 
 
 def listing(folder):
     """Every file and folder below `folder` with its content."""
     return {
-        str(one.relative_to(folder)): one.read_bytes() if one.is_file() else None
-        for one in folder.rglob("*")
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
     }
 
 
@@ -249,37 +271,42 @@ def changed_line(change):
     return Path(match["file"]), int(match["line"]), match["before"], match["after"]
 
 
-def _marked(mark):
-    found = []
+def _marked(mark, sessions):
+    """Living processes that were started with the mark, or belong to one of the sessions."""
+    processes = []
     wanted = f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+            state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            if state == "Z":  # it is over, and nobody has asked for its exit code yet
+                continue
+            marked = wanted in (folder / "environ").read_bytes().split(b"\0")
+            if int(session) in sessions or marked:
                 words = (folder / "cmdline").read_bytes().split(b"\0")
-                found.append(f"{folder.name} {b' '.join(words)[:200]!r}")
-    return found
+                processes.append(f"{folder.name} {b' '.join(words)[:200]!r}")
+    return processes
 
 
 def _shared_memory():
     try:
-        return {one.name for one in Path("/dev/shm").iterdir()}
+        return {path.name for path in Path("/dev/shm").iterdir()}
     except OSError:
         return set()
 
 
 def _held():
     """Names in /dev/shm that a living process has mapped or open."""
-    found = set()
+    names = set()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             for line in (folder / "maps").read_text(errors="surrogateescape").splitlines():
                 _, there, name = line.partition("/dev/shm/")
                 if there:
-                    found.add(name)
+                    names.add(name)
         with contextlib.suppress(OSError):
             for link in (folder / "fd").iterdir():
                 with contextlib.suppress(OSError):
                     _, there, name = str(link.readlink()).partition("/dev/shm/")
                     if there:
-                        found.add(name)
-    return found
+                        names.add(name)
+    return names

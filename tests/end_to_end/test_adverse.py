@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from batchadvisor.session.store import read_record
+from batchadvisor.session.recording.store import read_record
 
 from .ahead import Ahead, names_asked_for
 from .driver import SCRIPTS, listing, run, start
@@ -97,10 +97,10 @@ def test_a_script_that(adverse, what):
     assert done.code == 0, done
     assert done.left == []
     assert done.record.state == "finished"
-    search = [one for one in done.record.trials if one.purpose == "search"]
-    assert [(one.batch_size, one.outcome) for one in search] == [(8, "ok"), (24, "ok")]
+    search = [trial for trial in done.record.trials if trial.purpose == "search"]
+    assert [(trial.batch_size, trial.outcome) for trial in search] == [(8, "ok"), (24, "ok")]
     assert done.advice.recommended.batch_size == 24
-    there = {one.name for one in done.folder.iterdir()} - {"out", "train.py"}
+    there = {path.name for path in done.folder.iterdir()} - {"out", "train.py"}
     assert there == ({"elsewhere"} if what == "changes directory" else set())
 
 
@@ -110,7 +110,7 @@ def test_a_change_of_directory_leaves_the_place_right(adverse):
     file = done.advice.change.split(":")[0]
     assert (done.folder / file).samefile(done.folder / "train.py")
     assert "batch_size=16 → batch_size=24" in done.advice.change
-    assert {one.path for one in done.record.files} == {"elsewhere"}
+    assert {touched.path for touched in done.record.files} == {"elsewhere"}
 
 
 CLOCK = """
@@ -161,9 +161,9 @@ def test_a_clock_that_jumps(tmp_path, monkeypatch):
     assert done.left == []
     record = done.record
     assert 0 < record.search_s <= record.elapsed_s <= took_s
-    timed = [one for one in record.trials if one.step_s is not None]
+    timed = [trial for trial in record.trials if trial.step_s is not None]
     assert timed
-    assert all(0 < one.step_s.median < took_s for one in timed)
+    assert all(0 < trial.step_s.median < took_s for trial in timed)
 
 
 def test_the_clock_that_jumps_does_jump(tmp_path):
@@ -188,9 +188,12 @@ def test_the_clock_that_jumps_does_jump(tmp_path):
 class TestFolders:
     def test_two_runs_into_one(self, tmp_path):
         """The second is refused at once, and the first does not notice."""
-        one = start("run", *OPTIONS, SCRIPTS / "plain.py", folder=tmp_path)
+        waits = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\n"
+        (tmp_path / "waits.py").write_text(waits + (SCRIPTS / "plain.py").read_text())
+        one = start("run", *OPTIONS, "waits.py", folder=tmp_path)
         one.wait_for(lambda: read_record(tmp_path / "out"), "the first run's record")
-        second = run("run", "--resume", "out", "-q", SCRIPTS / "plain.py", folder=tmp_path)
+        second = run("run", "--resume", "out", "-q", "waits.py", folder=tmp_path)
+        (tmp_path / "go").touch()
         second.assert_refused()
         assert "another run is writing into out" in second.error
         done = one.finish()
@@ -226,7 +229,7 @@ class TestFolders:
         assert done.left == []
         record = read_record(folder / "out")
         assert record.trials
-        assert {one.outcome for one in record.trials} == {"ok"}
+        assert {trial.outcome for trial in record.trials} == {"ok"}
         assert not list((folder / "out").glob(".record*"))
 
 
@@ -279,7 +282,7 @@ def test_closed_standard_streams(tmp_path, closing):
     assert done.code == 0, done
     assert done.left == []
     assert (done.stdout == "") == (">&-" in closing)
-    assert {one.outcome for one in done.record.trials} == {"ok"}
+    assert {trial.outcome for trial in done.record.trials} == {"ok"}
 
 
 def test_json_stays_json_whatever_the_script_prints(adverse):

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from batchadvisor.advisor.reasons import change
-from batchadvisor.probes.nvml import devices
+from batchadvisor.advisor.explain.change import change
+from batchadvisor.probes.nvml.gpus import devices
 
-from .driver import EXAMPLES, SCRIPTS, line_of, listing, run
+from .driver import EXAMPLES, SCRIPTS, line_of, listing, run, run_preloaded
 
 TRAINS = (SCRIPTS / "plain.py").read_text()
 
@@ -25,17 +25,19 @@ class TestDryRun:
         here.mkdir()
         script = scripts / "validates.py"
         script.write_text((SCRIPTS / "argparse_validate_first.py").read_text())
-        done = run("run", "--dry-run", "../scripts/validates.py", folder=here)
+        done = run_preloaded("run", "--dry-run", "../scripts/validates.py", folder=here)
         assert done.code == 0, done
         lines = done.stdout.splitlines()
         train = f"{script}:{line_of(script, 'train_loader = DataLoader(')}"
         val = f"{script}:{line_of(script, 'val_loader = DataLoader(')}"
-        assert any(one.startswith(f"Loader 0 (steered): {train}  batch_size=16") for one in lines)
-        assert any(one.startswith(f"Loader 1 (left alone): {val}  batch_size=50") for one in lines)
+        assert any(line.startswith(f"Loader 0 (steered): {train}  batch_size=16") for line in lines)
+        assert any(
+            line.startswith(f"Loader 1 (left alone): {val}  batch_size=50") for line in lines
+        )
         option = f"{script}:{line_of(script, '--batch-size')}"
         assert f"    its size is set at {option}: default=16" in lines
         assert any(
-            one.startswith("Optimizer 0 (steps): ") and "SGD, lr=0.05" in one for one in lines
+            line.startswith("Optimizer 0 (steps): ") and "SGD, lr=0.05" in line for line in lines
         )
         assert "Step: 1 x 16 = 16 samples" in done.stdout
         assert done.left == []
@@ -45,7 +47,7 @@ class TestDryRun:
     def test_a_loader_of_the_scripts_own_around_torchs(self, tmp_path):
         """The size comes through `**kwargs`; the line to change is that of the option."""
         script = SCRIPTS / "infinite_loader.py"
-        done = run("run", "--dry-run", "--json", script, folder=tmp_path)
+        done = run_preloaded("run", "--dry-run", "--json", script, folder=tmp_path)
         assert done.code == 0, done
         source = done.discovery.primary.source
         assert source.place.line == line_of(script, '"--batch-size"')
@@ -56,7 +58,7 @@ class TestDryRun:
 
     def test_another_loader(self, tmp_path):
         script = SCRIPTS / "two_loaders.py"
-        done = run("run", "--dry-run", "--json", "--loader", "1", script, folder=tmp_path)
+        done = run_preloaded("run", "--dry-run", "--json", "--loader", "1", script, folder=tmp_path)
         assert done.code == 0, done
         assert done.discovery.primary_loader == 1
         assert done.discovery.native_batch_size == 24
@@ -65,7 +67,7 @@ class TestDryRun:
         assert listing(tmp_path) == {}
 
     def test_a_loader_that_is_not_there(self, tmp_path):
-        done = run("run", "--loader", "7", SCRIPTS / "two_loaders.py", folder=tmp_path)
+        done = run_preloaded("run", "--loader", "7", SCRIPTS / "two_loaders.py", folder=tmp_path)
         done.assert_refused()
         assert (
             "--loader 7: the script's loaders are numbered from 0, and the last is 1" in done.error
@@ -75,7 +77,7 @@ class TestDryRun:
 
     def test_a_loader_that_does_not_train(self, tmp_path):
         script = SCRIPTS / "argparse_validate_first.py"
-        done = run("run", "--loader", "1", script, folder=tmp_path)
+        done = run_preloaded("run", "--loader", "1", script, folder=tmp_path)
         done.assert_refused()
         assert "--loader 1 yields nothing between optimizer steps" in done.error
         assert "loaders that do: 0" in done.error.lower()
@@ -98,7 +100,7 @@ class TestTheScriptsOwn:
         )
         (package / "train.py").write_text(checks + TRAINS)
         options = ("--dry-run", "--json", "-m")
-        done = run("run", *options, "pack.train", *arguments, folder=tmp_path)
+        done = run_preloaded("run", *options, "pack.train", *arguments, folder=tmp_path)
         assert done.code == 0, done
         place = done.discovery.primary.place
         assert (
@@ -115,7 +117,9 @@ class TestTheScriptsOwn:
             "assert os.getcwd() == os.path.dirname(os.path.abspath(__file__))\n"
         )
         (tmp_path / "train.py").write_text(checks + TRAINS)
-        done = run("run", "--dry-run", "--json", "./train.py", *arguments, folder=tmp_path)
+        done = run_preloaded(
+            "run", "--dry-run", "--json", "./train.py", *arguments, folder=tmp_path
+        )
         assert done.code == 0, done
         assert done.discovery.native_batch_size == 16
 
@@ -134,11 +138,11 @@ class TestTheScriptsOwn:
         before = listing(tmp_path)
         name = f"{folder.name}/{script.name}"
         options = ("--no-profile", "--budget", "30s", "--sizes", "16,40")
-        done = run("run", *options, name, folder=tmp_path)
+        done = run_preloaded("run", *options, name, folder=tmp_path)
         assert done.code == 0, done
         assert done.left == []
         assert done.record.script.path == name
-        assert [(one.path, one.action) for one in done.record.files] == [
+        assert [(file.path, file.action) for file in done.record.files] == [
             ("model.pt", "save (not written)")
         ]
         assert "Saves not written: model.pt" in done.stdout
@@ -149,11 +153,11 @@ class TestTheScriptsOwn:
         place = done.record.discovery.primary.place
         assert str(place) == f"{name}:{line_of(script, 'loader = DataLoader(')}"
         lines = done.stdout.splitlines()
-        written = [one.split("  ")[-1].strip() for one in lines if one.startswith("Wrote ")]
+        written = [line.split("  ")[-1].strip() for line in lines if line.startswith("Wrote ")]
         names = ["record.json", "samples.jsonl", "script.log", "traces"]
-        assert [one.rsplit("/", 1)[1] for one in written] == names
-        assert all((tmp_path / one).exists() for one in written)
-        (following,) = (one for one in lines if one.startswith("Next: "))
+        assert [path.rsplit("/", 1)[1] for path in written] == names
+        assert all((tmp_path / path).exists() for path in written)
+        (following,) = (line for line in lines if line.startswith("Next: "))
         words = shlex.split(following.removeprefix("Next: "))
         assert words[:2] == ["batchadvisor", "view"]  # it serves until it is interrupted
         again = run("advise", words[2], folder=tmp_path)
@@ -170,7 +174,7 @@ class TestTheScriptsOwn:
         changed.write_text(text.replace("BATCH = 16", f"BATCH = {size}"))
         assert size != 16
         assert f"BATCH = 16 → BATCH = {size}" in change(result.record, size, None)
-        done = run("run", "--dry-run", "--json", changed, folder=tmp_path)
+        done = run_preloaded("run", "--dry-run", "--json", changed, folder=tmp_path)
         assert done.discovery.native_batch_size == size
 
 

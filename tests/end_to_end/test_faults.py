@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from .ahead import Ahead, names_asked_for
-from .driver import SCRIPTS, line_of, listing, run
+from .driver import SCRIPTS, line_of, listing, run, run_preloaded
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,9 @@ def failed(request, tmp_path_factory):
     def start(name):
         folder = tmp_path_factory.mktemp(name)
         options = ("-q", "--no-profile", "--budget", "20s", *FAULTS[name].options)
-        return functools.partial(run, "run", *options, SCRIPTS / f"{name}.py", folder=folder)
+        return functools.partial(
+            run_preloaded, "run", *options, SCRIPTS / f"{name}.py", folder=folder
+        )
 
     ahead = Ahead(names_asked_for(request.session, "name", FAULTS), start)
     yield ahead
@@ -95,7 +97,7 @@ class TestFaults:
             return
         assert done.stderr.count("Traceback (most recent call last)") == 1
         assert f'{name}.py", line ' in done.stderr
-        assert any(one.startswith(fault.raised) for one in done.stderr.splitlines())
+        assert any(line.startswith(fault.raised) for line in done.stderr.splitlines())
         for own in ("/probes/", "/session/", "runpy", "spread.py", "<string>"):
             assert own not in done.stderr
 
@@ -105,7 +107,7 @@ class TestFaults:
         assert record.state == "failed"
         assert record.stop_reason
         if fault.outcome:
-            assert [one.outcome for one in record.trials] == [fault.outcome]
+            assert [trial.outcome for trial in record.trials] == [fault.outcome]
             assert record.trials[0].detail
             assert record.discovery is not None
         else:
@@ -122,7 +124,7 @@ class TestFaults:
     def test_nothing_stays(self, failed, name):
         done = failed(name)
         assert done.left == []
-        assert {one.name for one in done.folder.iterdir()} == {"batchadvisor-runs"}
+        assert {path.name for path in done.folder.iterdir()} == {"batchadvisor-runs"}
 
 
 def test_stacks_of_a_hang_are_in_the_log(failed):
@@ -149,7 +151,7 @@ def resisting(tmp_path_factory):
     def start(name):
         options = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory")
         words = ("run", *options, "--sizes", SIZES[name], SCRIPTS / f"{name}.py")
-        return functools.partial(run, *words, folder=tmp_path_factory.mktemp(name))
+        return functools.partial(run_preloaded, *words, folder=tmp_path_factory.mktemp(name))
 
     ahead = Ahead(SIZES, start)
     yield ahead
@@ -165,12 +167,15 @@ class TestLoopsThatResist:
         assert done.code == 1, done
         assert "only at its own batch size 16" in done.error
         assert f"batchadvisor run --template {script} --batch-size {{batch_size}}" in done.error
-        search = [one for one in done.record.trials if one.purpose == "search"]
-        assert [(one.batch_size, one.outcome) for one in search] == [(8, "no_step"), (16, "ok")]
+        search = [trial for trial in done.record.trials if trial.purpose == "search"]
+        assert [(trial.batch_size, trial.outcome) for trial in search] == [
+            (8, "no_step"),
+            (16, "ok"),
+        ]
         assert search[0].step_s is None
         assert done.advice.recommended.batch_size == 16
         assert done.advice.change == "nothing to change"
-        assert any("batch 8 did not run" in one.message for one in done.advice.findings)
+        assert any("batch 8 did not run" in finding.message for finding in done.advice.findings)
         assert done.left == []
 
     @pytest.mark.slow
@@ -178,7 +183,7 @@ class TestLoopsThatResist:
         """It can swallow neither the end of a trial nor the end of the run."""
         done = resisting("swallows")
         assert done.code == 0, done
-        assert {one.outcome for one in done.record.trials} == {"ok"}
+        assert {trial.outcome for trial in done.record.trials} == {"ok"}
         assert done.advice.recommended.batch_size == 48
         assert done.left == []
 
@@ -186,7 +191,7 @@ class TestLoopsThatResist:
     def test_a_last_batch_that_fails(self, styled):
         """40 samples by 13 leave one, and BatchNorm over one sample raises: found by doing it."""
         result = styled("short_dataset")
-        (tail,) = (one for one in result.record.trials if one.purpose == "tail")
+        (tail,) = (trial for trial in result.record.trials if trial.purpose == "tail")
         assert tail.batch_size == tail.tail.num_samples == 1
         assert tail.outcome == tail.tail.outcome == "exception"
         assert "more than 1 value per channel" in tail.detail
@@ -194,13 +199,13 @@ class TestLoopsThatResist:
         advice = result.advice
         assert advice.recommended.batch_size == 13
         assert advice.tail_check.outcome == "exception"
-        (crash,) = (one for one in advice.findings if one.rule == "tail.crash")
+        (crash,) = (finding for finding in advice.findings if finding.rule == "tail.crash")
         assert crash.severity == "error"
         assert "drop_last=True" in crash.remedy
 
     @pytest.mark.slow
     def test_the_second_loader_keeps_its_ratio(self, styled):
         log = styled("two_loaders").log.splitlines()
-        seen = {tuple(map(int, one.split()[1:])) for one in log if one.startswith("seen ")}
+        seen = {tuple(map(int, text.split()[1:])) for text in log if text.startswith("seen ")}
         assert {(8, 24), (4, 12), (40, 120)} <= seen
-        assert {two / one for one, two in seen} == {3}
+        assert {second / first for first, second in seen} == {3}

@@ -6,12 +6,14 @@ from subprocess import run as run_process
 
 import msgspec
 import pytest
-from batchadvisor.advisor.confirm import passed_over, ratio_to
-from batchadvisor.advisor.facts import confirmations, searched
-from batchadvisor.advisor.tail import harmful
+from batchadvisor.advisor.choose.finalists import DRIFT, passed_over, ratio_to
+from batchadvisor.advisor.choose.knee import fastest, uncompared
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.measured.thresholds import BUDGET_SPENT
 from batchadvisor.records import Advice, RunRecord
 
-from .driver import SCRIPTS, run
+from .driver import KEPT, SCRIPTS
+from .driver import run_preloaded as run
 
 pytestmark = pytest.mark.slow
 
@@ -19,24 +21,41 @@ pytestmark = pytest.mark.slow
 MIB = 1024**2
 
 
+def size_of_the_goal(advice):
+    """The size that the goal chose, also where the script keeps its own."""
+    return advice.considered or advice.recommended.batch_size
+
+
 class TestKnee:
     def test_the_bounds_are_kept(self, styled):
         result = styled("weighted_sampler")
-        sizes = {one.batch_size for one in result.record.trials}
-        assert result.record.goal.max_batch == max(sizes) == 256
+        sizes = {trial.batch_size for trial in result.record.trials}
+        assert result.record.goal.max_batch == 256
+        assert max(sizes) <= 256
+        assert max(sizes) == 256 or result.record.stop_reason == BUDGET_SPENT
         assert min(sizes) < 16
         assert 16 in sizes
 
-    def test_it_is_close_to_the_best(self, styled):
-        """It loses little against each size of its own confirmation, measured in turn with it."""
+    def test_none_of_its_finalists_was_shown_to_be_better(self, styled):
+        """A confirmed size lies within the tolerance of each size that took turns with it.
+
+        How close it comes to the best of a sweep in fresh processes is shown by bench/sweep.py: no
+        single run on a busy machine can.
+        """
         result = styled("weighted_sampler")
         chosen, record = result.advice.recommended, result.record
-        sizes = {one.batch_size for one in confirmations(record)}
+        sizes = {trial.batch_size for trial in Measurements.of(record).confirmations}
+        if result.advice.standing in KEPT:
+            assert chosen.batch_size == record.discovery.native_batch_size == 16
+            return
         assert chosen.batch_size in sizes
         for other in sizes - {chosen.batch_size}:
-            middle, _, _ = ratio_to(record, chosen.batch_size, other)
-            assert middle >= 0.7
-        assert chosen.samples_per_s.median >= result.advice.native.samples_per_s.median
+            middle, _, high = ratio_to(Measurements.of(record), chosen.batch_size, other)
+            shown = max(high, middle + DRIFT) < 1 - record.goal.tolerance
+            assert not shown or result.advice.sureness != "confirmed"
+        # A smaller size than the script's own may cost the tolerance.
+        least = 1 - (record.goal.tolerance if chosen.batch_size < 16 else 0)
+        assert chosen.samples_per_s.high >= least * result.advice.native.samples_per_s.low
 
     def test_a_smaller_size_under_a_larger_tolerance(self, styled):
         result = styled("weighted_sampler")
@@ -44,34 +63,46 @@ class TestKnee:
         done = run("advise", "--json", "--tolerance", "95%", path, folder=result.folder)
         assert done.code == 0, done
         assert done.advice.goal.tolerance == 0.95
-        assert done.advice.recommended.batch_size < result.advice.recommended.batch_size
+        smaller, size = (size_of_the_goal(advice) for advice in (done.advice, result.advice))
+        assert smaller < size or (smaller == size and result.advice.standing in KEPT)
         assert done.left == []
 
 
 class TestThroughput:
     def test_the_fastest_is_recommended(self, styled):
+        """By the search, of sizes that were compared; or by the fresh process, which comes after.
+
+        Whether the script then keeps its own size is decided by another comparison.
+        """
         result = styled("explicit_iter")
-        trials = [one for one in result.record.trials if one.purpose == "search"]
+        record, chosen = result.record, size_of_the_goal(result.advice)
+        trials = [trial for trial in record.trials if trial.purpose == "search"]
         assert trials[0].batch_size == 24
-        assert max(one.batch_size for one in trials) == 96
+        largest = max(trial.batch_size for trial in trials)
+        assert largest == 96 or (largest < 96 and record.stop_reason == BUDGET_SPENT)
         # A size may be timed twice; the faster undisturbed trial speaks for it.
-        rates = {size: one.samples_per_s.median for size, one in searched(result.record).items()}
-        assert rates[result.advice.recommended.batch_size] >= 0.97 * max(rates.values())
+        rates = {size: one.samples_per_s for size, one in Measurements.of(record).searched.items()}
+        best = fastest(Measurements.of(record))
+        for size in rates.keys() - uncompared(Measurements.of(record)):
+            assert rates[best].median >= 0.97 * rates[size].low
+        again = None if chosen == best else ratio_to(Measurements.of(record), chosen, best)
+        as_fast = rates[chosen].median >= 0.97 * rates[best].median
+        assert as_fast or (again is not None and again[0] > 1)
 
 
 class TestKeepEffectiveBatch:
     def test_sizes_divide_the_effective_batch(self, styled):
         result = styled("accumulate_amp")
-        search = [one for one in result.record.trials if one.purpose != "tail"]
-        assert {64 % one.batch_size for one in search} == {0}
-        assert len({one.batch_size for one in search}) >= 3
+        search = [trial for trial in result.record.trials if trial.purpose != "tail"]
+        assert {64 % trial.batch_size for trial in search} == {0}
+        assert len({trial.batch_size for trial in search}) >= 3
 
     def test_the_effective_batch_stays(self, styled):
         advice = styled("accumulate_amp").advice
         training = advice.training
         assert training.effective_before == training.effective_after == 64
         assert training.micro_batches * advice.recommended.batch_size == 64
-        assert [(one.before, one.suggested) for one in training.learning_rates] == [(1e-3, 1e-3)]
+        assert [(rate.before, rate.suggested) for rate in training.learning_rates] == [(1e-3, 1e-3)]
         if advice.recommended.batch_size != 16:
             micro = training.micro_batches
             assert f"accumulate over {micro} micro-batch" in advice.change
@@ -95,19 +126,21 @@ class TestMemory:
         epoch badly; where none was, the memory is used as closely as it can be read."""
         record, size = memory_run.record, memory_run.advice.recommended.batch_size
         target = self.LIMIT * (1 - self.MARGIN)
+        measurements = Measurements.of(record)
+        clean_instead = passed_over(measurements) is not None
         larger = {}
-        for one in record.trials:
-            avoided = passed_over(record) is not None and harmful(record, one.batch_size)
-            if one.purpose != "tail" and one.batch_size > size and not avoided:
-                over = one.outcome == "out_of_memory" or one.memory.peak_bytes > target
-                larger[one.batch_size] = larger.get(one.batch_size, False) or over
+        for trial in record.trials:
+            avoided = clean_instead and measurements.harmful(trial.batch_size)
+            if trial.purpose != "tail" and trial.batch_size > size and not avoided:
+                over = trial.outcome == "out_of_memory" or trial.memory.peak_bytes > target
+                larger[trial.batch_size] = larger.get(trial.batch_size, False) or over
         assert all(larger.values())
         if larger:
             assert min(larger) <= 1.6 * size
-        elif passed_over(record) is None:
+        elif not clean_instead:
             assert "used up" in record.stop_reason
             assert memory_run.advice.recommended.peak_bytes >= 0.94 * target
-        assert {one.outcome for one in record.trials} <= {"ok", "out_of_memory"}
+        assert {trial.outcome for trial in record.trials} <= {"ok", "out_of_memory"}
 
     def test_refusals_are_real(self, tmp_path):
         """The kernel itself refuses; the run goes on below with a new process."""
@@ -116,15 +149,15 @@ class TestMemory:
         script = SCRIPTS / "memory_hungry.py"
         done = run("run", *options, "--sizes", "8,200,400", script, folder=tmp_path)
         assert done.code == 0, done
-        search = [one for one in done.record.trials if one.purpose == "search"]
+        search = [trial for trial in done.record.trials if trial.purpose == "search"]
         # Above a size that was refused nothing is tried.
-        assert [(one.batch_size, one.outcome) for one in search] == [
+        assert [(trial.batch_size, trial.outcome) for trial in search] == [
             (8, "ok"),
             (200, "out_of_memory"),
         ]
         assert "allocate memory" in search[-1].detail
         assert done.advice.recommended.batch_size == 8
-        (found,) = (one for one in done.advice.findings if "at 200" in one.message)
+        (found,) = (finding for finding in done.advice.findings if "at 200" in finding.message)
         assert "out of memory" in found.message
         assert done.left == []
 

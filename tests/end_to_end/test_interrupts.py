@@ -3,9 +3,14 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
-from batchadvisor.session.store import read_record
+from batchadvisor.advisor.choose.finalists import agrees
+from batchadvisor.advisor.choose.rivals import open_rival
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.measured.trials import says_nothing
+from batchadvisor.session.recording.store import read_record
 
 from .driver import SCRIPTS, run, start
 
@@ -15,6 +20,11 @@ SIZES = ("--sizes", "4,40")
 
 def num_trials(folder):
     return len(read_record(folder / "out").trials)
+
+
+def started(pid):
+    """When a process began, in ticks of the kernel's clock; numbers of processes begin anew."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
 
 
 class TestCtrlC:
@@ -56,7 +66,7 @@ class TestCtrlC:
     def test_twice(self, tmp_path, pause_s):
         """The second ends the run at once; the record says what happened all the same."""
         one = start("run", *OPTIONS, *SIZES, SCRIPTS / "input_bound.py", folder=tmp_path)
-        one.wait_for(lambda: num_trials(tmp_path) == 1, "the first trial")
+        one.wait_for(lambda: num_trials(tmp_path) >= 1, "the first trial")
         one.press_ctrl_c()
         time.sleep(pause_s)
         one.press_ctrl_c()
@@ -70,7 +80,7 @@ class TestCtrlC:
     def test_in_a_trial_and_on_from_there(self, tmp_path):
         script = SCRIPTS / "input_bound.py"
         one = start("run", *OPTIONS, *SIZES, script, folder=tmp_path)
-        one.wait_for(lambda: num_trials(tmp_path) == 1, "the first trial")
+        one.wait_for(lambda: num_trials(tmp_path) >= 1, "the first trial")
         one.press_ctrl_c()
         done = one.finish()
         assert done.code == 130, done
@@ -79,7 +89,7 @@ class TestCtrlC:
         assert cut.state == "interrupted"
         assert "Ctrl-C" in cut.stop_reason
         assert (cut.trials[0].batch_size, cut.trials[0].outcome) == (4, "ok")
-        assert {one.outcome for one in cut.trials[1:]} <= {"interrupted"}
+        assert {trial.outcome for trial in cut.trials[1:]} <= {"interrupted"}
         assert "batchadvisor run --resume out " in done.stdout
         assert done.stdout.startswith("Of the sizes asked for, 4: ")
         assert "partial" in done.stdout
@@ -91,17 +101,24 @@ class TestCtrlC:
         record = read_record(tmp_path / "out")
         assert record.state == "finished"
         assert record.trials[0] == cut.trials[0]
-        search = [one for one in record.trials if one.purpose == "search"]
-        assert [(one.batch_size, one.outcome) for one in search] == [(4, "ok"), (40, "ok")]
+        search = [trial for trial in record.trials if trial.purpose == "search"]
+        assert [(trial.batch_size, trial.outcome) for trial in search] == [(4, "ok"), (40, "ok")]
         assert record.num_workers_started > cut.num_workers_started
         assert record.elapsed_s > cut.elapsed_s
-        assert again.advice.sureness == "confirmed"
         recommended = again.advice.recommended
         assert record.trials[recommended.trial].purpose == "confirm"
+        # What else the machine does may hold up all its steps; then the record says so.
+        size, measured = recommended.batch_size, Measurements.of(record)
+        agreed = agrees(measured, size) and open_rival(measured, size) is None
+        assert again.advice.sureness == ("confirmed" if agreed else "not confirmed")
 
         # Each of its samples takes 2 ms to load.
-        assert again.advice.verdict.limit == "input"
-        assert "num_workers" in again.advice.verdict.remedy
+        verdict, timed = again.advice.verdict, measured.best_timed[size]
+        if timed.contended or says_nothing(timed.samples_per_s):
+            assert verdict.limit == "cannot tell"
+        else:
+            assert verdict.limit == "input"
+            assert "num_workers" in verdict.remedy
         for one in search:
             assert one.step_s.median > 0.002 * one.batch_size
             assert one.input_wait_s.median >= 0.5 * one.step_s.median
@@ -113,7 +130,7 @@ class TestKilled:
         """The data workers as well; what was measured stays and can be asked."""
         slow = tmp_path / "slow.py"
         text = (SCRIPTS / "iterable_workers.py").read_text()
-        loop = next(one for one in text.splitlines() if one.endswith(" in loader:"))
+        loop = next(line for line in text.splitlines() if line.endswith(" in loader:"))
         slow.write_text(text.replace(loop, f"{loop}\n            __import__('time').sleep(0.01)"))
         one = start("run", *OPTIONS, "--sizes", "8,16,24", slow, folder=tmp_path)
         one.wait_for(lambda: num_trials(tmp_path) >= 1, "the first trial")
@@ -134,10 +151,11 @@ class TestKilled:
         one = start(*options, folder=tmp_path)
         one.wait_for(lambda: read_record(tmp_path / "out").discovery is not None, "discovery")
         # The first of them runs the script, the next one stands by.
-        worker = min(int(text.split()[0]) for text in one.processes() if "probes.worker" in text)
+        workers = [int(text.split()[0]) for text in one.processes() if "probes.worker" in text]
+        worker = min(workers, key=lambda pid: (started(pid), pid))
         os.kill(worker, signal.SIGTERM)
         done = one.finish()
         assert done.code == 1, done
         assert "SIGTERM" in done.error
         assert done.left == []
-        assert [one.outcome for one in done.record.trials] == ["crashed"]
+        assert [trial.outcome for trial in done.record.trials] == ["crashed"]

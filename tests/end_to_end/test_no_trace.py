@@ -5,12 +5,12 @@ import pickle
 import pytest
 import torch
 
-from .driver import SCRIPTS, listing, run
+from .driver import SCRIPTS, listing, run_preloaded
 
 
 def test_a_trainer_that_leaves_traces(styled):
     result = styled("class_trainer")
-    touched = {(one.path, one.action) for one in result.record.files}
+    touched = {(file.path, file.action) for file in result.record.files}
     assert {
         ("runs", "mkdir"),
         ("runs/config.json", "write"),
@@ -20,7 +20,7 @@ def test_a_trainer_that_leaves_traces(styled):
     saves = {path for path, action in touched if action == "save (not written)"}
     assert saves <= {f"runs/epoch{number}.pt" for number in range(4)}
     written = {path for path, action in touched if action in ("write", "mkdir")}
-    there = {one for one in listing(result.folder) if not one.startswith("out")}
+    there = {text for text in listing(result.folder) if not text.startswith("out")}
     # No final.pt, finally.txt or atexit.txt: the script's ending never ran.
     assert there == written | {"class_trainer.py"} == {
         "class_trainer.py", "runs", "runs/config.json", "runs/train.log",
@@ -29,13 +29,16 @@ def test_a_trainer_that_leaves_traces(styled):
 
 @pytest.mark.parametrize(
     "name",
-    ["plain", *(pytest.param(one, marks=pytest.mark.slow) for one in ("spawn_workers", "gan"))],
+    [
+        "plain",
+        *(pytest.param(style, marks=pytest.mark.slow) for style in ("spawn_workers", "gan")),
+    ],
 )
 def test_only_the_run_folder_is_new(styled, name):
     result = styled(name)
-    there = {one.name for one in result.folder.iterdir()}
+    there = {path.name for path in result.folder.iterdir()}
     assert there == {"out", f"{name}.py"}
-    files = {one.name for one in result.run_folder.iterdir()}
+    files = {path.name for path in result.run_folder.iterdir()}
     assert files - {"traces"} == {"record.json", "samples.jsonl", "script.log"}
     assert list(result.run_folder.rglob(".*")) == []
 
@@ -46,7 +49,9 @@ def test_a_script_that_leaves_its_spawned_workers(tmp_path):
     assert text.count("optimizer.step()") == 1
     script = tmp_path / "train.py"
     script.write_text(text.replace("optimizer.step()", "__import__('os')._exit(3)"))
-    done = run("run", "--json", "-q", "-o", "out", "--no-profile", script.name, folder=tmp_path)
+    done = run_preloaded(
+        "run", "--json", "-q", "-o", "out", "--no-profile", script.name, folder=tmp_path
+    )
     assert done.code == 1
     assert "exit code 3" in done.error
     assert done.left == []
@@ -74,9 +79,9 @@ def test_caches_are_whole_and_saves_are_listed(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SAVES + (SCRIPTS / "plain.py").read_text())
     options = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "32")
-    done = run("run", *options, script.name, folder=tmp_path)
+    done = run_preloaded("run", *options, script.name, folder=tmp_path)
     assert done.code == 0, done
-    assert {(one.path, one.action) for one in done.record.files} == {
+    assert {(file.path, file.action) for file in done.record.files} == {
         ("cache.pkl", "write"),
         ("opened.pt", "write"),
         ("opened.pt", "save (not written)"),
@@ -85,7 +90,7 @@ def test_caches_are_whole_and_saves_are_listed(tmp_path):
         ("named.pt", "save (not written)"),
     }
     there = {"train.py", "out", "cache.pkl", "opened.pt", "trained.pt"}
-    assert {one.name for one in tmp_path.iterdir()} == there
+    assert {path.name for path in tmp_path.iterdir()} == there
     assert torch.load(tmp_path / "trained.pt") == "a real training"
     assert torch.equal(pickle.loads((tmp_path / "cache.pkl").read_bytes()), torch.arange(6.0))
 
@@ -108,9 +113,9 @@ def test_what_no_hook_sees_is_named_too(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(WRITES_IN_C + (SCRIPTS / "plain.py").read_text())
     options = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "32")
-    done = run("run", *options, script.name, folder=tmp_path)
+    done = run_preloaded("run", *options, script.name, folder=tmp_path)
     assert done.code == 0, done
-    touched = {(one.path, one.action) for one in done.record.files}
+    touched = {(file.path, file.action) for file in done.record.files}
     assert {
         ("runs.db", "write"),
         ("from_a_child.txt", "write"),
@@ -118,5 +123,5 @@ def test_what_no_hook_sees_is_named_too(tmp_path):
         (r"caf\udce9.txt", "write"),
         (r"th\udce9.txt", "write"),
     } <= touched
-    assert len(done.record.files) == len({one.path for one in done.record.files})
-    assert not [one for one in touched if one[0].startswith("out")]
+    assert len(done.record.files) == len({file.path for file in done.record.files})
+    assert not [change for change in touched if change[0].startswith("out")]

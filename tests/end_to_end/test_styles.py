@@ -3,8 +3,8 @@
 from itertools import pairwise
 
 import pytest
-from batchadvisor.advisor.reasons import change
-from batchadvisor.session.workers import MAX_RESTARTS
+from batchadvisor.advisor.explain.change import change
+from batchadvisor.session.workers.worker_pool import MAX_RESTARTS
 
 from .driver import changed_line, line_of
 from .styles import STYLES
@@ -12,8 +12,8 @@ from .styles import STYLES
 pytestmark = pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow) if one.slow else name
-        for name, one in STYLES.items()
+        pytest.param(name, marks=pytest.mark.slow) if style.slow else name
+        for name, style in STYLES.items()
     ],
 )
 
@@ -34,17 +34,17 @@ def test_it_ends_well(styled, name):
 
 def test_its_loaders_are_found(styled, name):
     result, style = styled(name), STYLES[name]
-    found = result.record.discovery
-    assert [str(one.place) for one in found.loaders] == [
+    discovery = result.record.discovery
+    assert [str(loader.place) for loader in discovery.loaders] == [
         place_of(result, name, text) for text in style.loaders
     ]
-    assert [one.ordinal for one in found.loaders if one.trains] == list(style.trains)
-    assert found.primary_loader == style.trains[0]
-    assert found.native_batch_size == found.primary.batch_size == style.native
-    assert found.micro_batches == style.micro_batches
-    assert (found.steps_per_batch, found.pool) == (style.steps_per_batch, style.pool)
-    assert found.why_steps_unknown == ""
-    primary = found.primary
+    assert [loader.ordinal for loader in discovery.loaders if loader.trains] == list(style.trains)
+    assert discovery.primary_loader == style.trains[0]
+    assert discovery.native_batch_size == discovery.primary.batch_size == style.native
+    assert discovery.micro_batches == style.micro_batches
+    assert (discovery.steps_per_batch, discovery.pool) == (style.steps_per_batch, style.pool)
+    assert discovery.why_steps_unknown == ""
+    primary = discovery.primary
     assert primary.num_samples == style.num_samples
     assert primary.num_workers == style.num_workers
     assert primary.drop_last == style.drop_last
@@ -56,54 +56,54 @@ def test_its_loaders_are_found(styled, name):
 
 def test_its_optimizers_are_found(styled, name):
     result, style = styled(name), STYLES[name]
-    found = result.record.discovery.optimizers
-    assert [(one.name, str(one.place)) for one in found] == [
+    optimizers = result.record.discovery.optimizers
+    assert [(optimizer.name, str(optimizer.place)) for optimizer in optimizers] == [
         (kind, place_of(result, name, text)) for kind, text in style.optimizers
     ]
-    assert all(one.trains and one.num_parameters > 0 for one in found)
-    total = sum(one.num_parameters for one in found)
+    assert all(optimizer.trains and optimizer.num_parameters > 0 for optimizer in optimizers)
+    total = sum(optimizer.num_parameters for optimizer in optimizers)
     assert result.record.discovery.num_parameters == total
     assert result.record.discovery.parameter_device == "cpu"
 
 
 def test_every_size_arrived(styled, name):
     result, style = styled(name), STYLES[name]
-    trials = [one for one in result.record.trials if one.purpose != "tail"]
+    trials = [trial for trial in result.record.trials if trial.purpose != "tail"]
     assert trials
-    for one in trials:
-        if name == "explicit_iter" and one.kind == "turns" and one.outcome == "script_ended":
+    for trial in trials:
+        if name == "explicit_iter" and trial.kind == "turns" and trial.outcome == "script_ended":
             continue  # its step budget may be too small for a comparison
-        assert (one.outcome, one.arrived_batch_size) == ("ok", one.batch_size)
-        assert one.size_proof == "shape"
-        assert one.micro_batches == style.micro_batches
-        assert one.steps_per_batch == style.steps_per_batch
+        assert (trial.outcome, trial.arrived_batch_size) == ("ok", trial.batch_size)
+        assert trial.size_proof == "shape"
+        assert trial.micro_batches == style.micro_batches
+        assert trial.steps_per_batch == style.steps_per_batch
     if "--sizes" in style.options:
         asked = style.options[style.options.index("--sizes") + 1]
-        searched = [str(one.batch_size) for one in trials if one.purpose == "search"]
+        searched = [str(trial.batch_size) for trial in trials if trial.purpose == "search"]
         assert searched == asked.split(",")
         if "memory" in style.options:
             largest = int(searched[-1])
             assert result.advice.recommended.batch_size == largest
             # Another size may be timed beside it there, to compare them in a fresh process.
-            assert largest in [one.batch_size for one in trials if one.purpose == "confirm"]
+            assert largest in [trial.batch_size for trial in trials if trial.purpose == "confirm"]
 
 
 def test_every_size_was_measured(styled, name):
     result = styled(name)
-    for one in result.record.trials:
-        if one.purpose == "tail" and one.outcome != "ok":
+    for trial in result.record.trials:
+        if trial.purpose == "tail" and trial.outcome != "ok":
             continue
-        if one.kind == "turns":
-            assert one.outcome != "ok" or len(one.turns.step_s) >= 3
+        if trial.kind == "turns":
+            assert trial.outcome != "ok" or len(trial.turns.step_s) >= 3
             continue
-        assert one.memory.peak_bytes > 50 * 1024**2
-        assert one.memory.peak_source
-        if one.kind == "timed":
-            assert 0 < one.step_s.low <= one.step_s.median <= one.step_s.high
-            assert one.step_s.num_samples >= (3 if one.quality.num_disturbed else 4)
-            rate = one.batch_size * one.micro_batches / one.step_s.median
-            assert one.samples_per_s.median == pytest.approx(rate)
-            assert one.input_wait_s.median <= one.step_s.high
+        assert trial.memory.peak_bytes > 50 * 1024**2
+        assert trial.memory.peak_source
+        if trial.kind == "timed":
+            assert 0 < trial.step_s.low <= trial.step_s.median <= trial.step_s.high
+            assert trial.step_s.num_samples >= (3 if trial.quality.num_disturbed else 4)
+            rate = trial.batch_size * trial.micro_batches / trial.step_s.median
+            assert trial.samples_per_s.median == pytest.approx(rate)
+            assert trial.input_wait_s.median <= trial.step_s.high
 
 
 def test_the_recommended_size_ran_and_was_confirmed(styled, name):
@@ -117,8 +117,8 @@ def test_the_recommended_size_ran_and_was_confirmed(styled, name):
         assert advice.change == "nothing to change"
         return
     assert advice.sureness in ("confirmed", "not confirmed")
-    search = {one.worker for one in trials if one.purpose == "search"}
-    confirmed = {one.batch_size: one.worker for one in trials if one.purpose == "confirm"}
+    search = {trial.worker for trial in trials if trial.purpose == "search"}
+    confirmed = {trial.batch_size: trial.worker for trial in trials if trial.purpose == "confirm"}
     assert confirmed[chosen.batch_size] not in search
     assert len(set(confirmed.values())) == 1
     if advice.standing == "asked for":
@@ -177,12 +177,12 @@ def test_the_epoch_adds_up(styled, name):
 
 def test_one_worker_runs_all_of_the_search(styled, name):
     trials = styled(name).record.trials
-    workers = {one.worker for one in trials if one.purpose == "search"}
+    workers = {trial.worker for trial in trials if trial.purpose == "search"}
     if name == "explicit_iter":
         # Its budget of steps may end in the middle of a window: such a worker has no trial.
         without = set(range(max(workers) + 1)) - workers
         assert len(without) <= MAX_RESTARTS
     else:
         assert workers == {0}
-    assert [one.ordinal for one in trials] == list(range(len(trials)))
-    assert all(one.worker <= two.worker for one, two in pairwise(trials))
+    assert [trial.ordinal for trial in trials] == list(range(len(trials)))
+    assert all(earlier.worker <= later.worker for earlier, later in pairwise(trials))

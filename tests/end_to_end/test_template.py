@@ -2,7 +2,8 @@
 
 import pytest
 
-from .driver import SCRIPTS, listing, run
+from .driver import SCRIPTS, listing
+from .driver import run_preloaded as run
 
 pytestmark = pytest.mark.slow
 
@@ -10,7 +11,7 @@ OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory")
 
 
 def search(record):
-    return [one for one in record.trials if one.purpose == "search"]
+    return [trial for trial in record.trials if trial.purpose == "search"]
 
 
 @pytest.fixture(scope="module")
@@ -30,33 +31,33 @@ class TestWithoutLoader:
         assert done.stderr == ""
         assert done.left == []
         trials = done.record.trials
-        assert [one.batch_size for one in search(done.record)] == [6, 48]
-        assert {one.outcome for one in trials} == {"ok"}
+        assert [trial.batch_size for trial in search(done.record)] == [6, 48]
+        assert {trial.outcome for trial in trials} == {"ok"}
         sizes_of = {}
-        for one in trials:
-            sizes_of.setdefault(one.worker, set()).add(one.batch_size)
+        for trial in trials:
+            sizes_of.setdefault(trial.worker, set()).add(trial.batch_size)
         assert all(len(sizes) == 1 for sizes in sizes_of.values())
         assert len(sizes_of) >= 3  # the confirmation is a fresh one
         assert done.advice.recommended.batch_size == 48
         assert done.advice.sureness == "confirmed"
 
     def test_what_was_found(self, without_loader):
-        found = without_loader.record.discovery
-        assert found.door == "template"
-        assert found.native_batch_size == 12
-        assert found.micro_batches == 3  # counted by backward passes
-        assert [one.name for one in found.optimizers] == ["AdamW"]
+        discovery = without_loader.record.discovery
+        assert discovery.door == "template"
+        assert discovery.native_batch_size == 12
+        assert discovery.micro_batches == 3  # counted by backward passes
+        assert [optimizer.name for optimizer in discovery.optimizers] == ["AdamW"]
         assert without_loader.record.script.arguments[0] == "--batch_size={batch_size}"
 
     def test_the_model_shows_the_size(self, without_loader):
-        assert {one.size_proof for one in without_loader.record.trials} == {"shape"}
+        assert {trial.size_proof for trial in without_loader.record.trials} == {"shape"}
         rate = search(without_loader.record)[1]
         assert rate.samples_per_s.median == pytest.approx(48 * 3 / rate.step_s.median)
 
     def test_waiting_for_data_is_not_claimed(self, without_loader):
-        for one in without_loader.record.trials:
-            assert one.input_wait_s is None
-            assert "DataLoader" in one.unavailable["input_wait_s"]
+        for trial in without_loader.record.trials:
+            assert trial.input_wait_s is None
+            assert "DataLoader" in trial.unavailable["input_wait_s"]
 
     def test_the_line_to_change(self, without_loader):
         change = without_loader.advice.change
@@ -86,10 +87,10 @@ class TestDatasetThatBatches:
             "run", *options, SCRIPTS / "batches_itself.py", "-b", "{batch_size}", folder=tmp_path
         )
         assert done.code == 0, done
-        assert [one.arrived_batch_size for one in search(done.record)] == [4, 40]
-        assert {one.size_proof for one in done.record.trials} == {"shape"}
+        assert [trial.arrived_batch_size for trial in search(done.record)] == [4, 40]
+        assert {trial.size_proof for trial in done.record.trials} == {"shape"}
         assert done.record.discovery.native_batch_size == 20
-        assert all(one.input_wait_s is not None for one in search(done.record))
+        assert all(trial.input_wait_s is not None for trial in search(done.record))
         # The length that such a loader claims counts batches.
         assert done.record.discovery.primary.num_samples is None
 
@@ -98,7 +99,7 @@ class TestShapedBySize:
     @pytest.mark.parametrize("words", [(), ("--skip-errors",)])
     def test_it_is_recognised(self, tmp_path, words):
         script = SCRIPTS / "shaped_by_size.py"
-        options = ("-q", "--no-profile", "--budget", "10s")
+        options = ("-q", "--no-profile", "--budget", "60s")
         done = run("run", *options, script, *words, folder=tmp_path)
         assert done.code == 1, done
         assert "trains only at its own batch size 16" in done.error
@@ -114,7 +115,7 @@ class TestShapedBySize:
         words = ("--template", SCRIPTS / "shaped_by_size.py", "--batch-size", "{batch_size}")
         done = run("run", *OPTIONS, "--sizes", "4,40", *words, folder=tmp_path)
         assert done.code == 0, done
-        assert [one.arrived_batch_size for one in search(done.record)] == [4, 40]
+        assert [trial.arrived_batch_size for trial in search(done.record)] == [4, 40]
         assert done.advice.tail.dropped == 0
         assert done.left == []
 
@@ -136,7 +137,7 @@ def test_memory_is_refused_to_a_size(tmp_path):
     limit = ("--memory-limit", "600MiB", "--sizes", "4,16,400")
     done = run("run", *OPTIONS, *limit, "hungry.py", "{batch_size}x1", folder=tmp_path)
     assert done.code == 0, done
-    outcomes = {one.batch_size: one.outcome for one in search(done.record)}
+    outcomes = {trial.batch_size: trial.outcome for trial in search(done.record)}
     assert outcomes == {4: "ok", 16: "ok", 400: "out_of_memory"}
     assert done.advice.recommended.batch_size == 16
     assert done.left == []

@@ -17,23 +17,23 @@ import json, sys
 from pathlib import Path
 from torch_tb_profiler.io.cache import Cache
 from torch_tb_profiler.profiler.loader import RunLoader
-found = {}
-for folder in sorted({one.parent for one in Path(sys.argv[1]).rglob("*.pt.trace.json.gz")}):
+runs = {}
+for folder in sorted({trace.parent for trace in Path(sys.argv[1]).rglob("*.pt.trace.json.gz")}):
     with Cache() as cache:
         run = RunLoader(folder.name, str(folder), cache).load()
-    found[folder.name] = {
+    runs[folder.name] = {
         str(worker): [view.name for view in run.get_profile(worker, span).views]
         for worker in run.get_workers("Overview")
         for span in run.get_spans(worker)
     }
-print(json.dumps(found))
+print(json.dumps(runs))
 """
 
 RUNS = ("plain", "positional")
 
 
 def profiled(result):
-    return [one for one in result.record.trials if one.profile is not None]
+    return [trial for trial in result.record.trials if trial.profile is not None]
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -41,23 +41,27 @@ class TestTraces:
     def test_every_searched_size_has_one(self, styled, name):
         result = styled(name)
         trials = profiled(result)
-        search = [one for one in result.record.trials if one.purpose == "search"]
+        search = [trial for trial in result.record.trials if trial.purpose == "search"]
         # On a busy machine steps may be too long for a profile; then that is said.
         assert trials == [
-            one for one in search if one.kind != "turns" and "profile" not in one.unavailable
+            trial
+            for trial in search
+            if trial.kind != "turns" and "profile" not in trial.unavailable
         ]
         assert trials
-        for one in trials:
-            folder = f"traces/batch_size={one.batch_size:04d}"
-            assert re.fullmatch(rf"{folder}/w\d+t\d+\.\d+\.pt\.trace\.json\.gz", one.profile.trace)
-            assert (result.run_folder / one.profile.trace).is_file()
+        for trial in trials:
+            folder = f"traces/batch_size={trial.batch_size:04d}"
+            assert re.fullmatch(
+                rf"{folder}/w\d+t\d+\.\d+\.pt\.trace\.json\.gz", trial.profile.trace
+            )
+            assert (result.run_folder / trial.profile.trace).is_file()
         files = [*(result.run_folder / "traces").rglob("*.pt.trace.json*")]
         assert len(files) == len(trials)
 
     def test_they_are_valid(self, styled, name):
         result = styled(name)
-        for one in profiled(result):
-            data = gzip.decompress((result.run_folder / one.profile.trace).read_bytes())
+        for trial in profiled(result):
+            data = gzip.decompress((result.run_folder / trial.profile.trace).read_bytes())
             trace = json.loads(data.decode("utf-8"))
             events = trace["traceEvents"]
             steps = [e for e in events if str(e.get("name", "")).startswith("ProfilerStep#")]
@@ -68,8 +72,8 @@ class TestTraces:
                 assert any(e.get("cat") == "python_function" for e in events)
 
     def test_their_numbers_are_in_the_record(self, styled, name):
-        for one in profiled(styled(name)):
-            profile = one.profile
+        for trial in profiled(styled(name)):
+            profile = trial.profile
             assert profile.num_steps == 3
             assert 0 < profile.operators_pct <= 100
             assert profile.operators
@@ -82,9 +86,9 @@ class TestTraces:
         command = [sys.executable, "-c", LOAD, result.run_folder / "traces"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
         assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout.splitlines()[-1])
-        assert list(found) == [f"batch_size={one.batch_size:04d}" for one in profiled(result)]
-        for workers in found.values():
+        runs = json.loads(done.stdout.splitlines()[-1])
+        assert list(runs) == [f"batch_size={trial.batch_size:04d}" for trial in profiled(result)]
+        for workers in runs.values():
             ((views),) = workers.values()
             assert {"overall", "operator", "trace"} <= set(views)
 
@@ -99,7 +103,7 @@ def test_tensorboard_shows_them(styled, tmp_path):
     try:
         url = _wait_for(lambda: re.search(r"at (http://\S+?)/? ", log.read_text()), board).group(1)
         url = url.replace("localhost", "127.0.0.1")
-        wanted = {f"batch_size={one.batch_size:04d}" for one in profiled(result)}
+        wanted = {f"batch_size={trial.batch_size:04d}" for trial in profiled(result)}
 
         def shown():
             path = "/data/plugin/pytorch_profiler/runs"
@@ -121,11 +125,11 @@ def _wait_for(condition, process):
     deadline = time.monotonic() + LIMIT_S / 2
     while time.monotonic() < deadline:
         try:
-            found = condition()
+            value = condition()
         except OSError:
-            found = None
-        if found:
-            return found
+            value = None
+        if value:
+            return value
         assert process.poll() is None
         time.sleep(0.1)
     raise AssertionError("it never came")

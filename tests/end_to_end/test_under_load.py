@@ -20,6 +20,14 @@ def verdicts(monkeypatch):
     return bench("load_verdicts")
 
 
+def test_results_name_no_path_of_the_machine(monkeypatch):
+    """What was measured is the same wherever it is written."""
+    monkeypatch.syspath_prepend(BENCH)
+    words = ["under_load.py", "--runs", "3", "--results", "out", "--resume=a.json", "--budget", "9"]
+    kept = ["under_load.py", "--runs", "3", "--budget", "9"]
+    assert bench("common")._measured_by(words) == kept
+
+
 def row(size, headline="Use it", timed=(4, 8, 16, 32), **fields):
     usual = {"own": 8, "reason": "", "search_s": 10.0, "wall_s": 14.0, "trials": [], "left": 0}
     return {**usual, "recommended": size, "headline": headline, "sizes_timed": timed, **fields}
@@ -28,7 +36,9 @@ def row(size, headline="Use it", timed=(4, 8, 16, 32), **fields):
 def trial(size, median, method="clean steps", disturbed=1):
     return {
         "batch_size": size, "step_s": {"median": median}, "tool_cpu_pct": 0.4,
-        "quality": {"num_steps": 10, "num_disturbed": disturbed, "method": method},
+        "quality": {
+            "num_steps": 10, "num_disturbed": disturbed, "method": method, "longest_stall_s": 0.0
+        },
         "causes": [{"kind": "hypervisor"}],
     }  # fmt: skip
 
@@ -40,7 +50,8 @@ class TestVerdict:
             (row(16), "size", True),
             (row(32), "size", False),  # slower than the own
             (row(8), "keeps own", True),
-            (row(4, "Too noisy to tell"), "too noisy", True),
+            (row(16, "Too noisy to tell"), "too noisy", True),
+            (row(4, "Too noisy to tell"), "too noisy", False),  # slower than the own, all the same
             (row(None), "none", False),
             (row(16, timed=(16,)), "size", False),  # the own size never ran
             (row(16, search_s=12.2), "size", False),  # budget of 10 s and a fifth

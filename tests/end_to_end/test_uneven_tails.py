@@ -2,7 +2,8 @@
 
 import pytest
 
-from .driver import SCRIPTS, run
+from .driver import SCRIPTS
+from .driver import run_preloaded as run
 
 pytestmark = pytest.mark.slow
 OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "8")
@@ -24,7 +25,7 @@ def ended(tmp_path):
 
 
 def rules(done):
-    return {one.rule: one for one in done.advice.findings}
+    return {finding.rule: finding for finding in done.advice.findings}
 
 
 def test_one_sample_fills_its_maps(ended):
@@ -35,9 +36,9 @@ def test_one_sample_fills_its_maps(ended):
     assert "norm_values" not in done.record.discovery.unavailable
     check = done.advice.tail_check
     assert (check.num_samples, check.outcome, check.num_norms) == (1, "ok", 1)
-    found = rules(done)
-    assert not {"tail.crash", "tail.nan", "tails.norm.one-value"} & set(found)
-    message = found["tails.norm.few-samples"].message
+    by_rule = rules(done)
+    assert not {"tail.crash", "tail.nan", "tails.norm.one-value"} & set(by_rule)
+    message = by_rule["tails.norm.few-samples"].message
     assert "1 sample pulls BatchNorm's running statistics" in message
     assert "moved a running variance from" in message
 
@@ -68,10 +69,10 @@ def test_a_tail_that_makes_weights_nan(ended):
     check = done.advice.tail_check
     assert (check.num_samples, check.outcome) == (1, "ok")
     assert check.num_non_finite == 4  # weights and biases of both layers
-    found = rules(done)["tail.nan"]
-    assert found.severity == "error"
-    assert "4 parameter tensors were not finite" in found.message
-    assert "drop_last=True" in found.remedy
+    finding = rules(done)["tail.nan"]
+    assert finding.severity == "error"
+    assert "4 parameter tensors were not finite" in finding.message
+    assert "drop_last=True" in finding.remedy
 
 
 def test_a_dataset_without_a_length(ended):

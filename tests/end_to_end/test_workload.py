@@ -2,7 +2,8 @@
 
 import pytest
 
-from .driver import SCRIPTS, listing, run
+from .driver import SCRIPTS, listing
+from .driver import run_preloaded as run
 
 pytestmark = pytest.mark.slow
 
@@ -16,18 +17,18 @@ def test_it_runs(tmp_path, name):
     assert done.code == 0, done
     assert done.stderr == ""
     assert done.left == []
-    found = done.record.discovery
-    assert found.door == "workload"
-    assert found.native_batch_size == (12 if name == ":held" else 16)
-    assert found.primary.num_samples == 4000
-    assert [one.name for one in found.optimizers] == ["SGD"]
-    assert found.num_parameters == 32 * 128 + 128 + 128 * 4 + 4
-    searched = [one for one in done.record.trials if one.purpose == "search"]
-    assert [(one.batch_size, one.outcome, one.size_proof) for one in searched] == [
+    discovery = done.record.discovery
+    assert discovery.door == "workload"
+    assert discovery.native_batch_size == (12 if name == ":held" else 16)
+    assert discovery.primary.num_samples == 4000
+    assert [optimizer.name for optimizer in discovery.optimizers] == ["SGD"]
+    assert discovery.num_parameters == 32 * 128 + 128 + 128 * 4 + 4
+    searched = [trial for trial in done.record.trials if trial.purpose == "search"]
+    assert [(trial.batch_size, trial.outcome, trial.size_proof) for trial in searched] == [
         (8, "ok", "shape"),
         (64, "ok", "shape"),
     ]
-    assert {one.worker for one in searched} == {0}
+    assert {trial.worker for trial in searched} == {0}
     assert searched[0].input_wait_s is None
     assert done.advice.recommended.batch_size == 64
     assert done.advice.sureness == "confirmed"

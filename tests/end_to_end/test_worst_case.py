@@ -2,7 +2,8 @@
 
 import pytest
 
-from .driver import SCRIPTS, run
+from .driver import SCRIPTS
+from .driver import run_preloaded as run
 
 pytestmark = pytest.mark.slow
 
@@ -34,17 +35,19 @@ def test_every_trial_sees_the_longest(worst):
     assert worst.code == 0, worst
     assert worst.left == []
     assert worst.record.goal.worst_case
-    trials = [one for one in worst.record.trials if one.purpose == "search"]
+    trials = [trial for trial in worst.record.trials if trial.purpose == "search"]
     assert trials
-    assert {one.inputs.largest for one in trials if one.inputs is not None} == {LONG}
+    assert {trial.inputs.largest for trial in trials if trial.inputs is not None} == {LONG}
     # Two steps of a fit: both of the longest samples alone, forty of them, repeated.
     assert lengths(worst).count(400) >= 2 * len(worst.record.trials)
 
 
 def test_it_is_said(worst):
-    (found,) = (one for one in worst.advice.findings if one.rule == "inputs.vary")
-    assert "longest samples" in found.message
-    assert found.severity == "info"
+    (spread_finding,) = (
+        finding for finding in worst.advice.findings if finding.rule == "inputs.vary"
+    )
+    assert "longest samples" in spread_finding.message
+    assert spread_finding.severity == "info"
 
 
 @pytest.mark.parametrize(
@@ -65,15 +68,19 @@ def test_what_cannot_be_ordered_is_said(script, why, tmp_path):
 def test_without_it_the_spread_is_a_warning(usual):
     assert usual.code == 0, usual
     assert usual.left == []
-    seen = [one.inputs for one in usual.record.trials if one.inputs is not None]
+    seen = [trial.inputs for trial in usual.record.trials if trial.inputs is not None]
     assert seen
-    assert min(one.smallest for one in seen) < 30
-    (found,) = (one for one in usual.advice.findings if one.rule == "inputs.vary")
-    assert found.severity == "warning"
-    assert "--worst-case" in found.remedy
+    assert min(inputs.smallest for inputs in seen) < 30
+    (spread_finding,) = (
+        finding for finding in usual.advice.findings if finding.rule == "inputs.vary"
+    )
+    assert spread_finding.severity == "warning"
+    assert "--worst-case" in spread_finding.remedy
 
 
 def test_inputs_of_one_length_are_not_mentioned(styled):
     record = styled("plain").record
-    assert {one.inputs for one in record.trials} == {None}
-    assert not [one for one in styled("plain").advice.findings if one.rule == "inputs.vary"]
+    assert {trial.inputs for trial in record.trials} == {None}
+    assert not [
+        finding for finding in styled("plain").advice.findings if finding.rule == "inputs.vary"
+    ]

@@ -39,12 +39,12 @@ def run(how):
                     sizes.append(len(a))
                 if how == "raise" and epoch == 2:
                     raise ValueError("mine")
-    weights = [one.tolist() for one in model.parameters()]
-    found = {"losses": losses, "weights": weights, "sizes": sizes, "steps": int(steps)}
+    weights = [parameter.tolist() for parameter in model.parameters()]
+    result = {"losses": losses, "weights": weights, "sizes": sizes, "steps": int(steps)}
     name = f"{how}-{accelerator.process_index}.json"
-    (folder / name).write_text(json.dumps(found))
+    (folder / name).write_text(json.dumps(result))
 
 
-for one in sys.argv[2:]:
-    run(one)
+for how in sys.argv[2:]:
+    run(how)
 accelerator.end_training()

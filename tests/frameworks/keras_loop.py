@@ -39,18 +39,22 @@ def fit(*callbacks, accumulate=None, per_call=1, **options):
     own = Losses()
     options = {"batch_size": 16, "epochs": 3, "verbose": 0, **options}
     model.fit(X, Y, callbacks=[own, *callbacks], **options)
-    return own.losses, [one.tolist() for one in model.get_weights()], int(optimizer.iterations)
+    return (
+        own.losses,
+        [weight.tolist() for weight in model.get_weights()],
+        int(optimizer.iterations),
+    )
 
 
 def adapter(name, **options):
     return KerasCallback(folder / name, **{"quiet": True, "profile_after": 4, **options})
 
 
-found = {"plain": fit()[:2]}
-found["watch"] = fit(adapter("watch"))[:2]
-found["steps"] = fit(adapter("accumulate"), accumulate=2)[2]
+results = {"plain": fit()[:2]}
+results["watch"] = fit(adapter("watch"))[:2]
+results["steps"] = fit(adapter("accumulate"), accumulate=2)[2]
 if keras.backend.backend() != "torch":  # the torch backend runs one step a call
-    found["per_call"] = fit(adapter("per_call"), per_call=3)[2]
+    results["per_call"] = fit(adapter("per_call"), per_call=3)[2]
 fit(adapter("validate"), validation_split=0.2)
 
 
@@ -71,7 +75,7 @@ try:
     with adapter("raise") as watching:
         fit(Raising(), watching)
 except BoomError as caught:
-    found["same"] = caught is error
+    results["same"] = caught is error
 
 keras.utils.set_random_seed(3)
 model = keras.Sequential([keras.layers.Dense(2, activation="softmax")])
@@ -85,6 +89,6 @@ try:
 
     model.fit(batches(), verbose=0, callbacks=[adapter("step", batch_size=4)])
 except Exception as caught:  # noqa: BLE001  each backend has its own
-    found["in_step"] = type(caught).__name__
-found["train_function"] = "watched" in getattr(model.train_function, "__qualname__", "")
-(folder / "found.json").write_text(json.dumps(found))
+    results["in_step"] = type(caught).__name__
+results["train_function"] = "watched" in getattr(model.train_function, "__qualname__", "")
+(folder / "found.json").write_text(json.dumps(results))

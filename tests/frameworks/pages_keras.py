@@ -26,13 +26,13 @@ def strategy_of(num_ranks):
     (cpu,) = tf.config.list_physical_devices("CPU")
     parts = [tf.config.LogicalDeviceConfiguration() for _ in range(num_ranks)]
     tf.config.set_logical_device_configuration(cpu, parts)
-    return tf.distribute.MirroredStrategy([f"CPU:{one}" for one in range(num_ranks)])
+    return tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(num_ranks)])
 
 
 def scope_of(job):
     """Where the model is made."""
     if job["setup"] == "jax":
-        devices = [f"cpu:{one}" for one in range(job["num_ranks"])]
+        devices = [f"cpu:{index}" for index in range(job["num_ranks"])]
         keras.distribution.set_distribution(keras.distribution.DataParallel(devices=devices))
     if job["setup"] != "mirrored":
         return contextlib.nullcontext()
@@ -85,7 +85,7 @@ def run(job):
         if "batch_size" in code:
             exec(code, names)
         names["model"].fit(x, y, batch_size=names.get("batch_size", job["batch_size"]))
-    finite = all(bool(np.isfinite(one).all()) for one in model.get_weights())
+    finite = all(bool(np.isfinite(weight).all()) for weight in model.get_weights())
     return {"steps": len(steps) // 2, "finite": finite}
 
 

@@ -17,15 +17,17 @@ def assert_steered(done, *, native, micro_batches, num_samples):
     """Both sizes arrived, in steps of as many micro-batches as the script makes."""
     assert done.code == 0, done
     assert done.left == []
-    found = done.record.discovery
-    assert found.door == "loader"
-    assert found.native_batch_size == native
-    assert found.micro_batches == micro_batches
-    assert found.primary.num_samples == num_samples
-    assert found.primary.steered == "exact"
-    trials = [one for one in done.record.trials if one.purpose == "search"]
-    assert [(one.batch_size, one.outcome, one.arrived_batch_size) for one in trials] == [
+    discovery = done.record.discovery
+    assert discovery.door == "loader"
+    assert discovery.native_batch_size == native
+    assert discovery.micro_batches == micro_batches
+    assert discovery.primary.num_samples == num_samples
+    assert discovery.primary.steered == "exact"
+    trials = [trial for trial in done.record.trials if trial.purpose == "search"]
+    assert [(trial.batch_size, trial.outcome, trial.arrived_batch_size) for trial in trials] == [
         (size, "ok", size) for size in SIZES
     ]
-    assert {(one.size_proof, one.micro_batches) for one in trials} == {("shape", micro_batches)}
+    assert {(trial.size_proof, trial.micro_batches) for trial in trials} == {
+        ("shape", micro_batches)
+    }
     assert done.advice.recommended.batch_size == SIZES[-1]

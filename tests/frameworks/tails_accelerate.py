@@ -39,13 +39,13 @@ def accelerator_of(**options):
 
 def dispatched():
     """Batches of this rank from the dispatcher, for many pipelines."""
-    found = []
+    batches = []
     accelerator = accelerator_of(dispatch_batches=True)
     for num_samples, size, drop_last in DISPATCHED:
         loader = loader_of(num_samples, size, iterable=True, drop_last=drop_last)
         loader = accelerator.prepare(loader)
-        found.append([one.tolist() for one in loader])
-    return found
+        batches.append([batch.tolist() for batch in loader])
+    return batches
 
 
 DISPATCHED = [
@@ -59,17 +59,17 @@ DISPATCHED = [
 
 def even_batches():
     """Batches of this rank as prepare deals them."""
-    found = {}
+    batches = {}
     for name, even, drop in (("even", True, False), ("uneven", False, False), ("drop", True, True)):
         accelerator = accelerator_of(even_batches=even)
         loader = accelerator.prepare(loader_of(9, 4, iterable=False, drop_last=drop))
-        found[name] = [one.tolist() for one in loader]
-    return found
+        batches[name] = [batch.tolist() for batch in loader]
+    return batches
 
 
 def metrics():
     """How many values gather_for_metrics returns in an epoch of 9 samples, B = 4."""
-    found = {}
+    counts = {}
     for name, iterable, dispatch in (
         ("map", False, None),
         ("dispatched", True, True),
@@ -77,8 +77,8 @@ def metrics():
     ):
         accelerator = accelerator_of(dispatch_batches=dispatch)
         loader = accelerator.prepare(loader_of(9, 4, iterable=iterable))
-        found[name] = [len(accelerator.gather_for_metrics(one)) for one in loader]
-    return found
+        counts[name] = [len(accelerator.gather_for_metrics(batch)) for batch in loader]
+    return counts
 
 
 def accumulate():
@@ -129,12 +129,12 @@ def join_uneven():
         warnings.simplefilter("always")
         with accelerator.join_uneven_inputs([model]):
             pass
-    return [str(one.message) for one in caught]
+    return [str(warning.message) for warning in caught]
 
 
 def page_code():
     """Lengths of the batches of this rank after the code of each page, and of what is gathered."""
-    found = {}
+    results = {}
     for name, job in json.loads(Path(os.environ["PAGE_JOBS"]).read_text()).items():
         accelerator = accelerator_of(
             even_batches=job["even_batches"],
@@ -161,13 +161,13 @@ def page_code():
         for batch in names["loader"]:
             lengths.append(len(batch))
             gathered += len(names["accelerator"].gather_for_metrics(batch))
-        found[name] = {"lengths": lengths, "gathered": gathered}
-    return found
+        results[name] = {"lengths": lengths, "gathered": gathered}
+    return results
 
 
 CASES = {
-    one.__name__: one
-    for one in (
+    case.__name__: case
+    for case in (
         dispatched, even_batches, metrics, accumulate, uneven_gather, uneven_mean, join_uneven,
         page_code,
     )

@@ -58,7 +58,7 @@ def devices():
 
     if not tf.config.list_logical_devices("CPU") or len(tf.config.list_logical_devices("CPU")) < 2:
         raise RuntimeError("logical devices come too late")
-    return [f"CPU:{one}" for one in range(REPLICAS)]
+    return [f"CPU:{index}" for index in range(REPLICAS)]
 
 
 def logical():
@@ -75,16 +75,16 @@ def mirrored():
     import tensorflow as tf
 
     strategy = tf.distribute.MirroredStrategy(devices())
-    found = {}
+    results = {}
     for tail in (1, 2, 3, 4, 5, 7):
         keras.utils.set_random_seed(0)
         x, y = data_of(8 + tail)
         with strategy.scope():
             model = model_of()
         losses = model.fit(x, y, batch_size=8, epochs=1, verbose=0, shuffle=False).history["loss"]
-        finite = [bool(np.isfinite(one).all()) for one in model.get_weights()]
-        found[tail] = {"loss_finite": bool(np.isfinite(losses[0])), "weights_finite": all(finite)}
-    return found
+        finite = [bool(np.isfinite(weight).all()) for weight in model.get_weights()]
+        results[tail] = {"loss_finite": bool(np.isfinite(losses[0])), "weights_finite": all(finite)}
+    return results
 
 
 def mirrored_fixed():
@@ -96,31 +96,31 @@ def mirrored_fixed():
         model = model_of()
     data = tf.data.Dataset.from_tensor_slices(data_of(9)).batch(8, drop_remainder=True)
     model.fit(data, epochs=1, verbose=0)
-    return all(bool(np.isfinite(one).all()) for one in model.get_weights())
+    return all(bool(np.isfinite(weight).all()) for weight in model.get_weights())
 
 
 def synchronized(*tails):
     """An epoch of 8 + tail samples with synchronised statistics; only the last tail may fail."""
     import tensorflow as tf
 
-    found = {}
+    results = {}
     strategy = tf.distribute.MirroredStrategy(devices())
     for tail in tails:
         with strategy.scope():
             model = model_of(synchronized=True)
         try:
             model.fit(*data_of(8 + int(tail)), batch_size=8, epochs=1, verbose=0)
-            found[tail] = all(bool(np.isfinite(one).all()) for one in model.get_weights())
+            results[tail] = all(bool(np.isfinite(weight).all()) for weight in model.get_weights())
         except Exception as error:  # noqa: BLE001
-            found[tail] = f"{type(error).__name__}: {error}"[:300]
-    return found
+            results[tail] = f"{type(error).__name__}: {error}"[:300]
+    return results
 
 
 def mirrored_scale():
     """The last step without BatchNorm, of four replicas over that of one, by tail."""
     import tensorflow as tf
 
-    found = {}
+    ratios = {}
     for tail in (1, 2, 4, 5):
         steps = []
         x, y = data_of(8 + tail)
@@ -130,17 +130,17 @@ def mirrored_scale():
             with scope:
                 keras.utils.set_random_seed(1)
                 model = model_of(norm=False, rate=1e-3)
-                weights = [[np.array(one) for one in model.get_weights()]]
+                weights = [[np.array(weight) for weight in model.get_weights()]]
                 keep = keras.callbacks.LambdaCallback(
                     on_train_batch_end=lambda batch, logs=None, m=model, w=weights: w.append(
-                        [np.array(one) for one in m.get_weights()]
+                        [np.array(weight) for weight in m.get_weights()]
                     )
                 )
             model.fit(x, y, batch_size=8, verbose=0, shuffle=False, callbacks=[keep])
             steps.append([after - before for before, after in zip(*weights[-2:], strict=True)])
-        mine, exact = (np.concatenate([one.ravel() for one in own]) for own in steps)
-        found[tail] = float((mine @ exact) / (exact @ exact))
-    return found
+        mine, exact = (np.concatenate([change.ravel() for change in own]) for own in steps)
+        ratios[tail] = float((mine @ exact) / (exact @ exact))
+    return ratios
 
 
 def mirrored_first(*pipelines):
@@ -149,7 +149,7 @@ def mirrored_first(*pipelines):
     """
     import tensorflow as tf
 
-    found = {}
+    errors = {}
     for name in pipelines:
         num_samples, size = map(int, name.split("/"))
         strategy = tf.distribute.MirroredStrategy(devices())
@@ -157,10 +157,10 @@ def mirrored_first(*pipelines):
             model = model_of()
         try:
             model.fit(*data_of(num_samples), batch_size=size, verbose=0)
-            found[name] = ""
+            errors[name] = ""
         except Exception as error:  # noqa: BLE001  # its kind is what is looked at
-            found[name] = f"{type(error).__name__}: {error}"
-    return found
+            errors[name] = f"{type(error).__name__}: {error}"
+    return errors
 
 
 def multi_worker():
@@ -182,32 +182,32 @@ def indivisible():
     import jax
 
     keras.distribution.set_distribution(
-        keras.distribution.DataParallel(devices=[f"cpu:{one}" for one in range(REPLICAS)])
+        keras.distribution.DataParallel(devices=[f"cpu:{index}" for index in range(REPLICAS)])
     )
-    found = {"devices": len(jax.devices())}
+    results = {"devices": len(jax.devices())}
     for num_samples in (9, 12, 16, 18):
         model = model_of(norm=False)
         try:
             model.fit(*data_of(num_samples), batch_size=8, verbose=0)
-            found[num_samples] = ""
+            results[num_samples] = ""
         except Exception as error:  # noqa: BLE001
-            found[num_samples] = f"{type(error).__name__}: {error}"
-    return found
+            results[num_samples] = f"{type(error).__name__}: {error}"
+    return results
 
 
 def below_one_batch():
     """The error of an epoch of one step on four devices of JAX, by samples; B = 33."""
     keras.distribution.set_distribution(
-        keras.distribution.DataParallel(devices=[f"cpu:{one}" for one in range(REPLICAS)])
+        keras.distribution.DataParallel(devices=[f"cpu:{index}" for index in range(REPLICAS)])
     )
-    found = {}
+    errors = {}
     for num_samples in (12, 13):
         try:
             model_of(norm=False).fit(*data_of(num_samples), batch_size=33, verbose=0)
-            found[num_samples] = ""
+            errors[num_samples] = ""
         except Exception as error:  # noqa: BLE001
-            found[num_samples] = f"{type(error).__name__}: {error}"
-    return found
+            errors[num_samples] = f"{type(error).__name__}: {error}"
+    return errors
 
 
 def compiled():
@@ -231,8 +231,8 @@ def compiled():
 
 
 CASES = {
-    one.__name__: one
-    for one in (
+    case.__name__: case
+    for case in (
         one_sample, distribution, mirrored, mirrored_fixed, synchronized, mirrored_scale,
         mirrored_first, multi_worker, indivisible, below_one_batch, compiled,
     )
@@ -242,7 +242,7 @@ CASES = {
 def join_workers(rank):
     """TF_CONFIG for the workers of this host, one a process."""
     port, world = int(os.environ["MASTER_PORT"]), int(os.environ["WORLD_SIZE"])
-    workers = [f"127.0.0.1:{port + one}" for one in range(world)]
+    workers = [f"127.0.0.1:{port + index}" for index in range(world)]
     task = {"type": "worker", "index": rank}
     os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
 

@@ -75,13 +75,13 @@ def validate():
 
 
 def predict():
-    return [one.tolist() for one in trainer_of().predict(Seen(), loader())]
+    return [batch.tolist() for batch in trainer_of().predict(Seen(), loader())]
 
 
 def predict_drop():
     """Predictions of a loader that drops its last batch."""
     dropping = DataLoader(torch.arange(9.0)[:, None], 4, drop_last=True)
-    return [one.tolist() for one in trainer_of().predict(Seen(), dropping)]
+    return [batch.tolist() for batch in trainer_of().predict(Seen(), dropping)]
 
 
 def plain():
@@ -129,8 +129,8 @@ def page_accumulate():
 
 
 CASES = {
-    one.__name__: one
-    for one in (
+    case.__name__: case
+    for case in (
         fit, validate, predict, predict_drop, plain, accumulate, page_validate, page_accumulate
     )
 }  # fmt: skip

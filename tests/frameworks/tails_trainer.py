@@ -40,7 +40,9 @@ class Gradients(TrainerCallback):
 
 
 def trainer_of(folder, num_samples, *, ones=False, accumulate=1, drop=False, kind=Trainer):
-    data = [{"x": 1.0 if ones else float(one), "labels": float(one)} for one in range(num_samples)]
+    data = [
+        {"x": 1.0 if ones else float(index), "labels": float(index)} for index in range(num_samples)
+    ]
     gradients = Gradients()
     arguments = TrainingArguments(
         output_dir=str(folder / "out"),
@@ -65,11 +67,11 @@ def trainer_of(folder, num_samples, *, ones=False, accumulate=1, drop=False, kin
 
 
 def predictions(folder):
-    found = {}
+    counts = {}
     for name, drop in (("all", False), ("drop", True)):
         trainer, _, _ = trainer_of(folder, 9, drop=drop)
-        found[name] = len(trainer.predict(trainer.eval_dataset).predictions)
-    return found
+        counts[name] = len(trainer.predict(trainer.eval_dataset).predictions)
+    return counts
 
 
 def accumulate(folder):
@@ -98,13 +100,13 @@ LOADERS = [
 def loaders(folder):
     """The batches of this rank in the training loaders of many pipelines."""
     trainer, _, _ = trainer_of(folder, 1)
-    found = []
+    by_pipeline = []
     for samples, size, drop in LOADERS:
-        trainer.train_dataset = [{"x": float(one), "labels": 0.0} for one in range(samples)]
+        trainer.train_dataset = [{"x": float(index), "labels": 0.0} for index in range(samples)]
         trainer._train_batch_size = size
         trainer.args.dataloader_drop_last = drop
-        found.append([one["x"].tolist() for one in trainer.get_train_dataloader()])
-    return found
+        by_pipeline.append([batch["x"].tolist() for batch in trainer.get_train_dataloader()])
+    return by_pipeline
 
 
 def page_code(folder):
@@ -120,7 +122,7 @@ def page_code(folder):
     }
 
 
-CASES = {one.__name__: one for one in (predictions, accumulate, batches, loaders, page_code)}
+CASES = {case.__name__: case for case in (predictions, accumulate, batches, loaders, page_code)}
 
 
 def main():

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from batchadvisor.session.store import read_record
+from batchadvisor.session.recording.store import read_record
 
 from ..needs import framework
 
@@ -21,9 +21,9 @@ SCRIPT = Path(__file__).with_name("accelerate_loop.py")
 
 
 def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def launch(folder, processes, *hows):
@@ -84,12 +84,12 @@ def test_it_counts_what_the_loop_did(job):
 def test_what_it_found_out(job):
     processes, folder = job
     record = of_rank(folder, 0)
-    found = record.discovery
-    assert (found.native_batch_size, found.micro_batches) == (8, 2)
+    discovery = record.discovery
+    assert (discovery.native_batch_size, discovery.micro_batches) == (8, 2)
     # Two ranks: 7 batches of 8 each, the last ones filled up from the start.
-    assert found.primary.num_samples == (101 if processes == 1 else 56)
-    assert found.optimizers[0].name == "AdamW"
-    assert found.norm_layers.batch_norm == 1
+    assert discovery.primary.num_samples == (101 if processes == 1 else 56)
+    assert discovery.optimizers[0].name == "AdamW"
+    assert discovery.norm_layers.batch_norm == 1
     trial = record.trials[0]
     assert trial.profile.operators_pct > 0
     assert 0 < trial.input_wait_s.median < trial.step_s.median

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from batchadvisor.session.store import read_record
+from batchadvisor.session.recording.store import read_record
 
 from ..needs import framework
 

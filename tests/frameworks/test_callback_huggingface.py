@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from batchadvisor.session.store import read_record
+from batchadvisor.session.recording.store import read_record
 from torch import nn
 
 from ..needs import framework
@@ -46,7 +46,7 @@ class Net(nn.Module):
 def data(num=NUM_SAMPLES):
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(num, 10, generator=generator)
-    return [{"x": one, "labels": int(one[0] > 0)} for one in x]
+    return [{"x": row, "labels": int(row[0] > 0)} for row in x]
 
 
 def make(folder, *callbacks, fail_at=None, **options):
@@ -215,7 +215,7 @@ def test_a_profiler_of_the_users_own_goes_on(tmp_path, capfd, begin, end, said, 
     own, callback = OwnProfiler(begin, end), adapter(tmp_path, profile_after=5)
     trainer, _ = make(tmp_path, *((callback, own) if ours_first else (own, callback)))
     trainer.train()
-    assert any(one.key == "aten::addmm" for one in own.profiler.key_averages())
+    assert any(average.key == "aten::addmm" for average in own.profiler.key_averages())
     err = capfd.readouterr().err
     record = callback.record
     assert (record.state, record.observed.num_steps) == ("finished", 21)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.session.store import read_record
+from batchadvisor.session.recording.store import read_record
 
 from ..needs import framework
 
@@ -51,9 +51,9 @@ def framework_is_there(name):
 
 
 def test_the_training_is_the_same_to_the_bit(run):
-    found = run[2]
-    assert found["plain"] == found["watch"]
-    assert len(found["plain"][0]) == 21
+    results = run[2]
+    assert results["plain"] == results["watch"]
+    assert len(results["plain"][0]) == 21
 
 
 def test_it_counts_what_the_loop_did(run):
@@ -63,18 +63,18 @@ def test_it_counts_what_the_loop_did(run):
     assert record.state == "finished"
     assert observed.framework == f"keras ({backend})"
     assert (observed.num_steps, observed.num_samples, observed.num_epochs) == (21, 300, 3)
-    assert {one.batch_size: one.num_micro_batches for one in observed.sizes} == {16: 18, 4: 3}
+    assert {size.batch_size: size.num_micro_batches for size in observed.sizes} == {16: 18, 4: 3}
 
 
 def test_what_it_found_out(run):
     backend, folder, _ = run
     record = read_record(folder / "watch")
-    found = record.discovery
-    assert (found.native_batch_size, found.micro_batches) == (16, 1)
-    assert found.primary.num_samples == 100
-    assert found.optimizers[0].name == "AdamW"
-    assert found.optimizers[0].learning_rate == pytest.approx(1e-3)
-    assert found.norm_layers.batch_norm == 1
+    discovery = record.discovery
+    assert (discovery.native_batch_size, discovery.micro_batches) == (16, 1)
+    assert discovery.primary.num_samples == 100
+    assert discovery.optimizers[0].name == "AdamW"
+    assert discovery.optimizers[0].learning_rate == pytest.approx(1e-3)
+    assert discovery.norm_layers.batch_norm == 1
     trial = record.trials[0]
     assert trial.step_s.median > 0
     assert trial.memory.peak_bytes > 0
@@ -93,21 +93,21 @@ def test_what_it_found_out(run):
 
 
 def test_accumulation(run):
-    _, folder, found = run
+    _, folder, results = run
     record = read_record(folder / "accumulate")
     # 21 batches in pairs; the last one is left over.
-    assert record.observed.num_steps == found["steps"] == 10
+    assert record.observed.num_steps == results["steps"] == 10
     assert record.observed.num_samples == 300
     assert record.discovery.micro_batches == 2
 
 
 def test_several_steps_in_one_call(run):
-    backend, folder, found = run
+    backend, folder, results = run
     if backend == "torch":
-        assert "per_call" not in found
+        assert "per_call" not in results
         return
     observed = read_record(folder / "per_call").observed
-    assert observed.num_steps == found["per_call"] == 21
+    assert observed.num_steps == results["per_call"] == 21
     assert observed.num_samples == 300
 
 
@@ -117,8 +117,8 @@ def test_validation_belongs_to_no_step(run):
 
 
 def test_an_exception_passes_unchanged(run):
-    _, folder, found = run
-    assert found["same"] is True
+    _, folder, results = run
+    assert results["same"] is True
     record = read_record(folder / "raise")
     assert record.state == "failed"
     assert record.faults[0].detail == "BoomError: mine"
@@ -127,20 +127,20 @@ def test_an_exception_passes_unchanged(run):
 
 
 def test_an_exception_inside_a_step(run):
-    _, folder, found = run
-    assert found["in_step"]
+    _, folder, results = run
+    assert results["in_step"]
     record = read_record(folder / "step")
     assert record.state == "failed"
-    assert record.faults[0].detail.startswith(found["in_step"])
+    assert record.faults[0].detail.startswith(results["in_step"])
     assert record.observed.num_steps == 5
-    assert found["train_function"] is False
+    assert results["train_function"] is False
 
 
 def test_no_torch_where_it_is_not_wanted(tmp_path):
     """On TensorFlow and JAX our own part imports no torch."""
     framework("keras")
     code = (
-        "import sys, batchadvisor.callback.core, batchadvisor.callback.keeper,"
+        "import sys, batchadvisor.callback.step_counter, batchadvisor.callback.recorder,"
         " batchadvisor.callback.watch; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)

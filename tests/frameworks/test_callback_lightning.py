@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from batchadvisor.session.store import read_record
+from batchadvisor.session.recording.store import read_record
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -114,7 +114,7 @@ class TestFit:
         assert observed.num_steps == trainer.global_step == 21
         assert observed.num_micro_batches == own.steps == len(net.losses) == 39
         assert observed.num_samples == NUM_SAMPLES * EPOCHS
-        assert {one.batch_size: one.num_micro_batches for one in observed.sizes} == {8: 36, 4: 3}
+        assert {size.batch_size: size.num_micro_batches for size in observed.sizes} == {8: 36, 4: 3}
         assert observed.num_epochs == EPOCHS
 
     def test_what_it_found_out(self, run):

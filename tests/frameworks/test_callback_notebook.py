@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from batchadvisor.session.store import read_record
+from batchadvisor.session.recording.store import read_record
 
 from ..needs import framework
 
@@ -65,14 +65,15 @@ import time
 from pathlib import Path
 
 with ProfilingCallback("stopped", profile=False) as prof:
-    while True:
+    for epoch in range(2):
         for (x,) in prof.watch(loader):
             model(x).sum().backward()
             optimizer.step()
             prof.step()
-            time.sleep(0.02)  # the interrupt comes here, and not in a fetch
-        Path("pid.draft").write_text(str(os.getpid()))
-        Path("pid.draft").replace("pid")
+            if epoch > 0:
+                Path("pid.draft").write_text(str(os.getpid()))
+                Path("pid.draft").replace("pid")
+                time.sleep(60)  # the interrupt comes here, and not in a fetch
 """
 AFTER = """
 assert signal.getsignal(signal.SIGINT) is before
@@ -121,7 +122,7 @@ def interrupt(folder, stop):
 def notebook(tmp_path_factory):
     folder = tmp_path_factory.mktemp("notebook")
     sources = (TRAIN, "prof", RAISE, LAUNCH, INTERRUPTED, AFTER, TWO_PROCESSES)
-    cells = [nbformat.v4.new_code_cell(one) for one in sources]
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
     book = nbformat.v4.new_notebook(cells=cells)
     book.metadata["kernelspec"] = {"name": "python3", "display_name": "p", "language": "python"}
     client = nbclient.NotebookClient(
@@ -132,7 +133,7 @@ def notebook(tmp_path_factory):
         kernel_name="python3",
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(one for one in sys.path if one))
+        patch.setenv("PYTHONPATH", os.pathsep.join(entry for entry in sys.path if entry))
         stop = threading.Event()
         thread = threading.Thread(target=interrupt, args=(folder, stop))
         thread.start()
@@ -145,11 +146,11 @@ def notebook(tmp_path_factory):
 
 
 def html_of(outputs):
-    return [one.data["text/html"] for one in outputs if "text/html" in one.get("data", {})]
+    return [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
 
 
 def errors_of(outputs):
-    return [one for one in outputs if one.output_type == "error"]
+    return [output for output in outputs if output.output_type == "error"]
 
 
 def test_the_result_stands_in_the_cell(notebook):
@@ -214,7 +215,7 @@ def test_notebook_launcher_with_two_processes(notebook):
             assert observed.noise_scale.source == "ranks"
         else:  # twenty steps of one rank may be too few
             assert observed.unavailable["noise_scale"]
-    said = "".join(one.text for one in outputs[6] if one.output_type == "stream")
+    said = "".join(output.text for output in outputs[6] if output.output_type == "stream")
     assert "[accelerate.even-batches]" in said
     # One rank speaks; its last words may come after the kernel has called the cell done.
     assert said.count("Batch size 8 as it ran") <= 1

@@ -2,13 +2,14 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.reports.build import build_report
+from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.html.page import render
-from batchadvisor.session.store import read_record
+from batchadvisor.session.recording.store import read_record
 from batchadvisor.units import GIB
 
 from .. import needs
@@ -66,6 +67,13 @@ class Visit:
 
     def __exit__(self, *_):
         self.context.close()
+
+    def wait_until(self, condition, limit_s=30.0):
+        """Polls, while the page goes on."""
+        deadline = time.monotonic() + limit_s
+        while not condition():
+            assert time.monotonic() < deadline, f"it did not happen; {self.complaints}"
+            self.page.wait_for_timeout(50)
 
     def chart(self, key):
         """The live chart: scrolled to, so that it draws itself."""
@@ -152,11 +160,12 @@ def test_the_policy_stops_what_is_not_ours(visit):
         " document.body.append(s); const i = new Image(); i.src = 'https://example.org/x.png';"
         " document.body.append(i); }"
     )
-    one.page.wait_for_timeout(200)
+
+    def blocked(what):
+        return any("Content Security Policy" in text and what in text for text in one.complaints)
+
+    one.wait_until(lambda: blocked("script") and blocked("example.org/x.png"))
     assert one.page.evaluate("window.evil") is None
-    blocked = [text for text in one.complaints if "Content Security Policy" in text]
-    assert any("script" in text for text in blocked)
-    assert any("example.org/x.png" in text for text in blocked)
 
 
 def numbers(text):
@@ -261,9 +270,8 @@ def test_colours_follow_the_system_while_the_page_is_open(visit):
     light = one.page.evaluate(body)
     picture = figure.locator("canvas").screenshot()
     one.page.emulate_media(color_scheme="dark")
-    one.page.wait_for_timeout(200)
-    assert one.page.evaluate(body) != light
-    assert figure.locator("canvas").screenshot() != picture
+    one.wait_until(lambda: one.page.evaluate(body) != light)
+    one.wait_until(lambda: figure.locator("canvas").screenshot() != picture)
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -6,7 +6,7 @@ import shutil
 import sys
 
 import pytest
-from batchadvisor.probes.distributed.meeting import free_port
+from batchadvisor.probes.distributed.rendezvous import free_port
 
 from ..distributed.jobs import QUICK, TRAIN, left_of
 from ..end_to_end.driver import SCRIPTS, run
@@ -23,34 +23,34 @@ LAUNCH = (
 MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2")
 
 
-def assert_two_ranks(found, launcher):
-    assert found.code == 0, found
-    assert left_of(found) == []
-    assert found.record.distribution.launcher == launcher
-    assert found.record.distribution.parallelism.shapes == ("DistributedDataParallel",)
-    for trial in found.record.trials:
+def assert_two_ranks(done, launcher):
+    assert done.code == 0, done
+    assert left_of(done) == []
+    assert done.record.distribution.launcher == launcher
+    assert done.record.distribution.parallelism.shapes == ("DistributedDataParallel",)
+    for trial in done.record.trials:
         assert trial.ran, trial
-        assert [one.rank for one in trial.ranks] == [0, 1]
+        assert [rank.rank for rank in trial.ranks] == [0, 1]
     assert (
-        len(re.findall(r"^(?:\x1b\[[\d;]*m)*(?:Use|Keep|Of the) ", found.stdout, re.MULTILINE)) == 1
+        len(re.findall(r"^(?:\x1b\[[\d;]*m)*(?:Use|Keep|Of the) ", done.stdout, re.MULTILINE)) == 1
     )
 
 
 def test_accelerate_launch(tmp_path):
     script = SCRIPTS / "accelerate_ranks.py"
-    found = run("run", *QUICK, "--sizes", "64", script, folder=tmp_path, launcher=LAUNCH)
-    assert_two_ranks(found, "torchrun")
+    done = run("run", *QUICK, "--sizes", "64", script, folder=tmp_path, launcher=LAUNCH)
+    assert_two_ranks(done, "torchrun")
     # Its shards divide the data; each rank draws half of it.
-    scaling = found.record.distribution.communication
-    assert [one.batch_size for one in scaling] == [64]
+    scaling = done.record.distribution.communication
+    assert [trial.batch_size for trial in scaling] == [64]
 
 
 @pytest.mark.parametrize("name", ["notebook", "debug"])
 def test_accelerates_launchers_inside_the_script(name, tmp_path):
     script = SCRIPTS / "accelerate_launchers.py"
-    found = run("run", *QUICK, "--sizes", "64", script, name, free_port(), folder=tmp_path)
-    assert_two_ranks(found, "the script itself")
-    assert found.record.discovery.primary.place.file.endswith("accelerate_ranks.py")
+    done = run("run", *QUICK, "--sizes", "64", script, name, free_port(), folder=tmp_path)
+    assert_two_ranks(done, "the script itself")
+    assert done.record.discovery.primary.place.file.endswith("accelerate_ranks.py")
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
@@ -58,14 +58,14 @@ def test_lightnings_launchers(strategy, tmp_path):
     """`ddp`, its default, starts the second rank as a program, `ddp_spawn` as a process."""
     framework("lightning")
     script = SCRIPTS / "lightning_ranks.py"
-    found = run("run", *QUICK, "--sizes", "64", script, strategy, folder=tmp_path)
-    assert_two_ranks(found, "the script itself")
-    assert found.left == []
+    done = run("run", *QUICK, "--sizes", "64", script, strategy, folder=tmp_path)
+    assert_two_ranks(done, "the script itself")
+    assert done.left == []
     # Lightning makes the loader anew, around a sampler that shares the data.
-    assert found.record.discovery.primary.sampler == "DistributedSampler"
-    assert found.record.discovery.native_batch_size == 20
+    assert done.record.discovery.primary.sampler == "DistributedSampler"
+    assert done.record.discovery.native_batch_size == 20
     if strategy == "ddp":
-        assert found.record.discovery.primary.place.file.endswith("lightning_ranks.py")
+        assert done.record.discovery.primary.place.file.endswith("lightning_ranks.py")
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs Open MPI (Debian: openmpi-bin)")
@@ -74,22 +74,22 @@ def test_mpirun(tmp_path):
     launcher = (*MPIRUN, sys.executable)
     options = ("run", *QUICK, "--sizes", "64", TRAIN)
     variables = {"OMPI_MCA_btl": "self,tcp"} if os.geteuid() == 0 else {}
-    found = run(*options, folder=tmp_path, launcher=launcher, variables=variables)
-    assert_two_ranks(found, "mpirun")
+    done = run(*options, folder=tmp_path, launcher=launcher, variables=variables)
+    assert_two_ranks(done, "mpirun")
 
 
 def test_dispatched_batches(tmp_path):
     """One process reads for all: refused at once and by name, with the plan; else ranks wait."""
     script = SCRIPTS / "accelerate_dispatch.py"
     options = ("--nproc-per-node", "2", "--sizes", "64", script)
-    found = run("run", *QUICK, *options, "split", folder=tmp_path)
-    assert found.code != 0
-    assert left_of(found) == []
-    assert "dispatch_batches=True" in found.stderr
+    done = run("run", *QUICK, *options, "split", folder=tmp_path)
+    assert done.code != 0
+    assert left_of(done) == []
+    assert "dispatch_batches=True" in done.stderr
     plan = (
         "batchadvisor tails --setup accelerate --dispatch-batches --samples 4001 --ranks 2 "
         "--batch-size 16 --split-batches"
     )
-    assert plan in found.stderr
+    assert plan in done.stderr
     planned = run(*plan.split()[1:], "--json", folder=tmp_path)
     assert planned.answer["layout"]["last"] == [1, 1]

@@ -23,25 +23,27 @@ def test_fit(tmp_path, backend):
     done = probed("keras_mlp.py", tmp_path)
     assert done.code == 0, done
     assert done.left == []
-    found = done.record.discovery
-    assert found.door == "keras"
-    assert (found.native_batch_size, found.micro_batches) == (32, 1)
-    assert found.primary.num_samples == 2010 - 201  # validation_split
-    assert found.primary.sampler == f"Keras on {backend}"
-    assert found.norm_layers.batch_norm == 1
-    assert found.num_parameters == 20 * 64 + 64 + 2 * 64 + 64 * 2 + 2
-    assert [one.name for one in found.optimizers] == ["Adam"]
-    assert found.optimizers[0].learning_rate == pytest.approx(0.002)
-    trials = [one for one in done.record.trials if one.purpose == "search"]
-    assert [(one.batch_size, one.outcome) for one in trials] == [(size, "ok") for size in SIZES]
-    for one in trials:
-        assert one.samples_per_s.median == pytest.approx(one.batch_size / one.step_s.median)
-        assert one.memory.peak_bytes > 100 << 20
-        assert one.input_wait_s is None
+    discovery = done.record.discovery
+    assert discovery.door == "keras"
+    assert (discovery.native_batch_size, discovery.micro_batches) == (32, 1)
+    assert discovery.primary.num_samples == 2010 - 201  # validation_split
+    assert discovery.primary.sampler == f"Keras on {backend}"
+    assert discovery.norm_layers.batch_norm == 1
+    assert discovery.num_parameters == 20 * 64 + 64 + 2 * 64 + 64 * 2 + 2
+    assert [optimizer.name for optimizer in discovery.optimizers] == ["Adam"]
+    assert discovery.optimizers[0].learning_rate == pytest.approx(0.002)
+    trials = [trial for trial in done.record.trials if trial.purpose == "search"]
+    assert [(trial.batch_size, trial.outcome) for trial in trials] == [
+        (size, "ok") for size in SIZES
+    ]
+    for trial in trials:
+        assert trial.samples_per_s.median == pytest.approx(trial.batch_size / trial.step_s.median)
+        assert trial.memory.peak_bytes > 100 << 20
+        assert trial.input_wait_s is None
     assert done.advice.recommended.batch_size == 64
     assert done.advice.change == "keras_mlp.py:22  batch_size=32 → batch_size=64"
     # The script's callbacks, and what follows fit, did not run.
-    assert {one.name for one in tmp_path.iterdir()} == {"keras_mlp.py", "out"}
+    assert {path.name for path in tmp_path.iterdir()} == {"keras_mlp.py", "out"}
 
 
 class TestOnTorch:
@@ -81,8 +83,8 @@ class TestOnTorch:
         )
         done = _run(tmp_path, *OPTIONS, "--sizes", "8,64")
         assert done.code == 0, done
-        found = done.record.discovery
-        assert (found.door, found.native_batch_size, found.primary.num_samples) == (
+        discovery = done.record.discovery
+        assert (discovery.door, discovery.native_batch_size, discovery.primary.num_samples) == (
             "keras",
             10,
             500,

@@ -36,11 +36,11 @@ RANKS = st.integers(2, 6)
 
 def dealt(num_samples, size, ranks, *, drop, **options):
     """The batches of each rank from BatchSamplerShard."""
-    found = []
+    by_rank = []
     for rank in range(ranks):
         batches = BatchSampler(SequentialSampler(range(num_samples)), size, drop)
-        found.append(list(BatchSamplerShard(batches, ranks, rank, **options)))
-    return found
+        by_rank.append(list(BatchSamplerShard(batches, ranks, rank, **options)))
+    return by_rank
 
 
 def layout(num_samples, size, ranks, **facts):
@@ -54,17 +54,17 @@ class TestLayouts:
     @given(SAMPLES, SIZES, RANKS, st.booleans(), st.booleans())
     def test_batch_sampler_shard(self, num_samples, size, ranks, even, drop):
         real = dealt(num_samples, size, ranks, drop=drop, even_batches=even)
-        found = layout(num_samples, size, ranks, even_batches=even, drop_last=drop)
-        assert_same(found, real, num_samples)
+        epoch = layout(num_samples, size, ranks, even_batches=even, drop_last=drop)
+        assert_same(epoch, real, num_samples)
 
     @given(SAMPLES, st.integers(1, 8), RANKS, st.booleans(), st.booleans())
     def test_split_batches(self, num_samples, own, ranks, even, drop):
         size = own * ranks
         real = dealt(num_samples, size, ranks, drop=drop, even_batches=even, split_batches=True)
-        found = layout(
+        epoch = layout(
             num_samples, size, ranks, even_batches=even, drop_last=drop, split_batches=True
         )
-        assert_same(found, real, num_samples)
+        assert_same(epoch, real, num_samples)
 
     @given(SAMPLES, SIZES, RANKS, st.booleans())
     def test_iterable_dataset_shard(self, num_samples, size, ranks, drop):
@@ -80,10 +80,10 @@ class TestLayouts:
             )
             for rank in range(ranks)
         ]
-        found = layout(
+        epoch = layout(
             num_samples, size, ranks, iterable=True, dispatch_batches=False, drop_last=drop
         )
-        assert_same(found, real, num_samples)
+        assert_same(epoch, real, num_samples)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def seen(tmp_path_factory):
     "accelerate.even-batches", "9 samples, B = 4, two processes", "accelerate", "torch"
 )
 def test_even_batches(seen):
-    real = [one["even_batches"]["even"] for one in seen]
+    real = [rank["even_batches"]["even"] for rank in seen]
     assert sum(len(batch) for rank in real for batch in rank) == 16
     report = batchadvisor.tails(num_samples=9, batch_size=4, num_ranks=2, setup="accelerate")
     assert_same(report.layout, real, 9)
@@ -107,9 +107,9 @@ def test_even_batches(seen):
     dropped = batchadvisor.tails(
         num_samples=9, batch_size=4, num_ranks=2, setup="accelerate", drop_last=True
     )
-    assert_same(dropped.layout, [one["even_batches"]["drop"] for one in seen], 9)
-    one = layout_of(Pipeline(num_samples=1, batch_size=4, num_ranks=2, setup="accelerate"))
-    assert one.duplicates == 7
+    assert_same(dropped.layout, [rank["even_batches"]["drop"] for rank in seen], 9)
+    epoch = layout_of(Pipeline(num_samples=1, batch_size=4, num_ranks=2, setup="accelerate"))
+    assert epoch.duplicates == 7
 
 
 @pytest.mark.case(
@@ -118,7 +118,7 @@ def test_even_batches(seen):
 def test_uneven(seen):
     facts = {"num_ranks": 2, "setup": "accelerate", "even_batches": False, "batch_size": 4}
     report = batchadvisor.tails(num_samples=9, **facts)
-    assert_same(report.layout, [one["even_batches"]["uneven"] for one in seen], 9)
+    assert_same(report.layout, [rank["even_batches"]["uneven"] for rank in seen], 9)
     assert "1 to 2 steps" in case_of(report, "accelerate.uneven").message
     biased = batchadvisor.tails(num_samples=13, **facts)
     assert biased.layout.last == (4, 1)
@@ -129,14 +129,14 @@ def test_uneven(seen):
     assert (exact, mean) == (10.0, 10.75)
     assert seen[0]["uneven_mean"] == pytest.approx(mean)
     # On CPU ranks joining has no effect.
-    assert any("no effect" in one for one in seen[0]["join_uneven"]), seen[0]["join_uneven"]
+    assert any("no effect" in text for text in seen[0]["join_uneven"]), seen[0]["join_uneven"]
 
 
 @pytest.mark.case("accelerate.uneven", "gather of unequal shapes aborts", "accelerate", "torch")
 def test_uneven_gather(tmp_path):
     """Which of the two is hit depends on who sends first."""
     codes, errors = launch(SCRIPT, tmp_path, "uneven_gather", fails=True, ACCELERATE_USE_CPU="true")
-    assert any(one not in (0, -9) for one in codes), (codes, errors)
+    assert any(code not in (0, -9) for code in codes), (codes, errors)
     assert "gloo" in errors.lower()
 
 
@@ -148,10 +148,10 @@ def test_split():
         num_samples=9, batch_size=3, num_ranks=2, setup="accelerate", split_batches=True
     )
     assert report.layout is None
-    found = case_of(report, "accelerate.split")
-    assert "3 is no multiple of 2" in found.message
-    assert "# a multiple of 2" in found.fixes[0].snippet
-    assert found.fixes[0].changes["batch_size"] % 2 == 0
+    finding = case_of(report, "accelerate.split")
+    assert "3 is no multiple of 2" in finding.message
+    assert "# a multiple of 2" in finding.fixes[0].snippet
+    assert finding.fixes[0].changes["batch_size"] % 2 == 0
 
 
 @pytest.mark.case(
@@ -161,11 +161,11 @@ def test_split():
     "torch",
 )
 def test_dispatch(seen):
-    ranks = [one["dispatched"] for one in seen]
+    ranks = [rank["dispatched"] for rank in seen]
     assert len(DISPATCHED) > 200
     for (num_samples, size, drop), *real in zip(DISPATCHED, *ranks, strict=True):
-        found = layout(num_samples, size, 2, iterable=True, drop_last=drop)
-        assert_same(found, real, num_samples)
+        epoch = layout(num_samples, size, 2, iterable=True, drop_last=drop)
+        assert_same(epoch, real, num_samples)
     for num_samples, last in ((10, (1, 1)), (9, (1, 1))):
         report = batchadvisor.tails(
             num_samples=num_samples,
@@ -193,8 +193,8 @@ def test_gather_for_metrics(seen):
         "stage": "validate",
     }  # fmt: skip
     sharded = batchadvisor.tails(**facts, iterable=True, dispatch_batches=False)
-    found = case_of(sharded, "accelerate.gather-for-metrics")
-    assert "returns 8 values for the 1 sample " in found.message
+    finding = case_of(sharded, "accelerate.gather-for-metrics")
+    assert "returns 8 values for the 1 sample " in finding.message
     assert real["sharded"][-1] == 8
     assert case_of(batchadvisor.tails(**facts), "accelerate.gather-for-metrics") is None
     dispatched = batchadvisor.tails(**facts, iterable=True)
@@ -210,9 +210,9 @@ def test_accumulate(seen):
         num_samples=48, batch_size=4, num_ranks=2, setup="accelerate", micro_batches=4
     )
     assert report.layout.steps == 2
-    found = case_of(report, "accumulation.tail")
-    assert found.evidence[0].value == 0.5
-    assert "this setup does" in found.message
+    finding = case_of(report, "accumulation.tail")
+    assert finding.evidence[0].value == 0.5
+    assert "this setup does" in finding.message
 
 
 PAGES = page_fixes("accelerate")

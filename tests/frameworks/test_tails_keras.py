@@ -79,12 +79,12 @@ def test_one_sample(request, name):
 def test_empty_replica_nan(tensorflow):
     for tail, real in tensorflow["mirrored"].items():
         report = mirrored_report(8 + int(tail))
-        found = case_of(report, "mirrored.empty-replica-nan")
-        assert (found is not None) is (not real["weights_finite"]), tail
-        assert (0 in report.layout.last) is (found is not None)
-    broken = [one for one in tensorflow["mirrored"].values() if not one["weights_finite"]]
+        finding = case_of(report, "mirrored.empty-replica-nan")
+        assert (finding is not None) is (not real["weights_finite"]), tail
+        assert (0 in report.layout.last) is (finding is not None)
+    broken = [result for result in tensorflow["mirrored"].values() if not result["weights_finite"]]
     assert len(broken) == 4
-    assert all(one["loss_finite"] for one in broken)
+    assert all(result["loss_finite"] for result in broken)
 
 
 @pytest.mark.case(
@@ -95,8 +95,8 @@ def test_empty_replica_fixed(tensorflow, tmp_path_factory):
     assert tensorflow["mirrored_fixed"] is True
     alone = backend(tmp_path_factory, "tensorflow", "synchronized:1")
     assert alone["synchronized:1"] == {"1": True}
-    found = case_of(mirrored_report(9), "mirrored.empty-replica-nan")
-    code = "\n".join(one.snippet for one in found.fixes)
+    finding = case_of(mirrored_report(9), "mirrored.empty-replica-nan")
+    code = "\n".join(fixe.snippet for fixe in finding.fixes)
     assert "drop_remainder=True" in code
     assert "synchronized=True" in code
 
@@ -108,8 +108,8 @@ def test_empty_replica_fixed(tensorflow, tmp_path_factory):
 def test_empty_replica_scale(plain):
     for tail, real in plain["mirrored_scale"].items():
         report = mirrored_report(8 + int(tail), model=ModelFacts(batch_norm=0))
-        found = case_of(report, "mirrored.empty-replica-scale")
-        predicted = found.evidence[0].value if found is not None else 1.0
+        finding = case_of(report, "mirrored.empty-replica-scale")
+        predicted = finding.evidence[0].value if finding is not None else 1.0
         assert predicted == pytest.approx(real, rel=0.02), tail
     assert case_of(mirrored_report(9), "mirrored.empty-replica-scale") is None
 
@@ -121,8 +121,8 @@ def test_empty_replica_scale(plain):
 def test_first_batch(tmp_path_factory, pipelines):
     name = f"mirrored_first:{pipelines}"
     for pipeline, error in backend(tmp_path_factory, "tensorflow", name)[name].items():
-        found = case_of(mirrored_report(*map(int, pipeline.split("/"))), "mirrored.first-batch")
-        assert (found is not None) is bool(error), (pipeline, error)
+        finding = case_of(mirrored_report(*map(int, pipeline.split("/"))), "mirrored.first-batch")
+        assert (finding is not None) is bool(error), (pipeline, error)
         if error:
             assert error.startswith("InvalidArgumentError")
             assert "Inputs to operation AddN" in error
@@ -131,15 +131,15 @@ def test_first_batch(tmp_path_factory, pipelines):
 @pytest.mark.case("multiworker.fit", "fit of two workers", "keras", "tensorflow-cpu")
 def test_multi_worker(plain, tmp_path):
     seen = launch(SCRIPT, tmp_path, "multi_worker", KERAS_BACKEND="tensorflow")
-    assert all("PerReplica" in one["multi_worker"] for one in seen), seen
+    assert all("PerReplica" in rank["multi_worker"] for rank in seen), seen
     report = batchadvisor.tails(
         num_samples=16, batch_size=8, num_ranks=2, setup="multi-worker-mirrored"
     )
     assert report.layout is None
     assert case_of(report, "multiworker.fit").severity == "error"
     assert plain["multi_worker"] == ""
-    one = batchadvisor.tails(num_samples=16, batch_size=8, setup="multi-worker-mirrored")
-    assert one.findings == ()
+    alone = batchadvisor.tails(num_samples=16, batch_size=8, setup="multi-worker-mirrored")
+    assert alone.findings == ()
 
 
 def test_below_one_batch(jax):
@@ -148,8 +148,8 @@ def test_below_one_batch(jax):
         report = batchadvisor.tails(
             num_samples=int(num_samples), batch_size=33, num_ranks=4, setup="jax"
         )
-        found = case_of(report, "jax.indivisible")
-        assert (found is not None) is bool(error), (num_samples, error)
+        finding = case_of(report, "jax.indivisible")
+        assert (finding is not None) is bool(error), (num_samples, error)
     assert not jax["below_one_batch"]["12"]
 
 
@@ -163,8 +163,8 @@ def test_indivisible(jax):
         report = batchadvisor.tails(
             num_samples=int(num_samples), batch_size=8, num_ranks=4, setup="jax"
         )
-        found = case_of(report, "jax.indivisible")
-        assert (found is not None) is bool(error), (num_samples, error)
+        finding = case_of(report, "jax.indivisible")
+        assert (finding is not None) is bool(error), (num_samples, error)
         assert not error or error.startswith("IndivisibleError")
 
 
@@ -182,5 +182,5 @@ def test_no_distribution(torch):
     assert "NoneType" in torch["distribution"]
     report = batchadvisor.tails(num_samples=16, batch_size=8, num_ranks=2, setup="keras-torch")
     assert case_of(report, "keras-torch.distribution") is not None
-    one = batchadvisor.tails(num_samples=16, batch_size=8, setup="keras-torch")
-    assert one.findings == ()
+    on_torch = batchadvisor.tails(num_samples=16, batch_size=8, setup="keras-torch")
+    assert on_torch.findings == ()

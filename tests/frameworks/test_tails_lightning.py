@@ -47,20 +47,20 @@ def seen(tmp_path_factory):
     "lightning.sampler", "fit, validate and predict of 9 samples", "lightning", "torch"
 )
 def test_sampler(seen):
-    trained = [one["fit"]["trained"] for one in seen]
+    trained = [rank["fit"]["trained"] for rank in seen]
     train = batchadvisor.tails(**FACTS)
     assert_same(train.layout, trained, 9)
     assert trained[0][0] != [0.0, 2.0, 4.0, 6.0]  # shuffled, though the loader does not
-    found = case_of(train, "lightning.sampler")
-    assert "shuffle=False" in found.message
-    assert not found.harmful
-    validated = [one["validate"]["validated"] for one in seen]
+    finding = case_of(train, "lightning.sampler")
+    assert "shuffle=False" in finding.message
+    assert not finding.harmful
+    validated = [rank["validate"]["validated"] for rank in seen]
     validate = batchadvisor.tails(**FACTS, stage="validate")
     assert_same(validate.layout, validated, 9)
     assert seen[0]["validate"]["mean"] == pytest.approx(3.6)
     assert sum(range(9)) / 9 == 4.0
     assert case_of(validate, "lightning.sampler").message.startswith("1 sample validated twice")
-    predicted = [one["predict"] for one in seen]
+    predicted = [rank["predict"] for rank in seen]
     predict = batchadvisor.tails(**FACTS, stage="predict")
     assert_same(predict.layout, predicted, 9)
     assert predict.layout.duplicates == 0
@@ -100,8 +100,10 @@ def dealt(num_samples, size, ranks, stage, drops):
     "lightning.sampler", "predict with drop_last=True leaves nothing out", "lightning", "torch"
 )
 def test_predict_drops_nothing(seen):
-    predicted = [one["predict_drop"] for one in seen]
-    assert sorted(one for rank in predicted for batch in rank for one in batch) == list(range(9))
+    predicted = [rank["predict_drop"] for rank in seen]
+    assert sorted(index for rank in predicted for batch in rank for index in batch) == list(
+        range(9)
+    )
     report = batchadvisor.tails(**FACTS, stage="predict", drop_last=True)
     assert_same(report.layout, predicted, 9)
     assert report.layout.dropped == 0
@@ -112,7 +114,7 @@ def test_predict_drops_nothing(seen):
 )
 def test_no_sampler(seen):
     plain = batchadvisor.tails(**FACTS, sampler="plain")
-    assert_same(plain.layout, [one["plain"] for one in seen], 9)
+    assert_same(plain.layout, [rank["plain"] for rank in seen], 9)
     assert plain.layout.duplicates == 9
     assert case_of(plain, "ddp.no-sampler") is not None
 

@@ -42,9 +42,9 @@ def test_predictions(alone):
     facts = {"num_samples": 9, "batch_size": 4, "setup": "trainer", "drop_last": True}
     report = batchadvisor.tails(**facts, stage="predict")
     assert report.layout.dropped == 1
-    found = case_of(report, "trainer.drop-last")
-    assert "1 of 9 samples without a prediction" in found.message
-    assert "get_train_dataloader" in found.fixes[0].snippet
+    finding = case_of(report, "trainer.drop-last")
+    assert "1 of 9 samples without a prediction" in finding.message
+    assert "get_train_dataloader" in finding.fixes[0].snippet
     assert case_of(batchadvisor.tails(**facts), "trainer.drop-last") is None
 
 
@@ -64,7 +64,7 @@ def test_accumulate(alone):
 )
 def test_even_batches(seen):
     report = batchadvisor.tails(num_samples=9, batch_size=4, num_ranks=2, setup="trainer")
-    assert_same(report.layout, [one["batches"] for one in seen], 9)
+    assert_same(report.layout, [rank["batches"] for rank in seen], 9)
     assert case_of(report, "accelerate.even-batches").message.startswith("7 of 9")
 
 
@@ -72,8 +72,8 @@ def test_even_batches(seen):
 def test_layouts(alone, seen, ranks):
     """Hundreds of training loaders as the Trainer makes them."""
     assert len(LOADERS) > 200
-    found = [alone["loaders"]] if ranks == 1 else [one["loaders"] for one in seen]
-    for (num_samples, size, drop), *real in zip(LOADERS, *found, strict=True):
+    by_rank = [alone["loaders"]] if ranks == 1 else [rank["loaders"] for rank in seen]
+    for (num_samples, size, drop), *real in zip(LOADERS, *by_rank, strict=True):
         report = batchadvisor.tails(
             num_samples=num_samples,
             batch_size=size,

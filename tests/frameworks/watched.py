@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from batchadvisor.advisor.advise import advise
-from batchadvisor.session.store import read_record
+from batchadvisor.session.recording.store import read_record
 
 
 def assert_same_to_the_bit(plain, watched):
@@ -17,11 +17,11 @@ def assert_same_to_the_bit(plain, watched):
 
 def assert_found_out(record, *, batch_size, accumulate, num_samples, tail):
     """What the adapter read from its framework's objects, and what was measured."""
-    found = record.discovery
-    assert (found.native_batch_size, found.micro_batches) == (batch_size, accumulate)
-    assert found.primary.num_samples == num_samples
-    assert found.norm_layers.batch_norm == 1
-    assert found.optimizers[0].name == "AdamW"
+    discovery = record.discovery
+    assert (discovery.native_batch_size, discovery.micro_batches) == (batch_size, accumulate)
+    assert discovery.primary.num_samples == num_samples
+    assert discovery.norm_layers.batch_norm == 1
+    assert discovery.optimizers[0].name == "AdamW"
     trial = record.trials[0]
     assert 0 < trial.input_wait_s.median < trial.step_s.median
     assert trial.profile.operators_pct > 0

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from batchadvisor.probes.devices import CudaProbe, probe_for
-from batchadvisor.probes.faults import is_out_of_memory, memory_is_short
-from batchadvisor.probes.nvml import devices
+from batchadvisor.probes.devices.torch_devices import CudaProbe, probe_for
+from batchadvisor.probes.nvml.gpus import devices
+from batchadvisor.probes.process.faults import is_out_of_memory, memory_is_short
 
 pytestmark = [
     pytest.mark.gpu,
@@ -65,7 +65,7 @@ class TestMemory:
 
     def test_nvml_sees_the_same_device(self):
         uuid = str(torch.cuda.get_device_properties(0).uuid)
-        assert any((one.uuid or "").endswith(uuid) for one in devices())
+        assert any((device.uuid or "").endswith(uuid) for device in devices())
 
 
 class TestTime:
@@ -91,13 +91,13 @@ def test_a_run(tmp_path):
     command = [sys.executable, "-m", "batchadvisor", "run", "-q", "--json", "-o", tmp_path / "out"]
     command += ["--memory-limit", "2GiB", "--sizes", "16,64", script]
     done = subprocess.run(
-        [str(one) for one in command], capture_output=True, text=True, check=False, timeout=300
+        [str(word) for word in command], capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)["record"]
     assert record["device"]["kind"] == "cuda"
     assert record["device"]["capacity_bytes"] <= 2 * 2**30
-    search = [one for one in record["trials"] if one["purpose"] == "search"]
-    assert [one["outcome"] for one in search] == ["ok", "ok"]
-    assert all(one["memory"]["reserved_bytes"] > 0 for one in search)
-    assert all(one["profile"]["kernel_pct"] > 0 for one in search)
+    search = [trial for trial in record["trials"] if trial["purpose"] == "search"]
+    assert [trial["outcome"] for trial in search] == ["ok", "ok"]
+    assert all(trial["memory"]["reserved_bytes"] > 0 for trial in search)
+    assert all(trial["profile"]["kernel_pct"] > 0 for trial in search)

@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from batchadvisor.probes import nvml, nvml_calls
+from batchadvisor.probes.nvml import calls
+from batchadvisor.probes.nvml.sampler import THREAD_NAME
 
 SOURCE = Path(__file__).with_name("stub_nvml.c")
 PROBES = Path(__file__).parents[2] / "scripts/gpu_probes"
@@ -74,12 +75,12 @@ def stub(stub_folder, monkeypatch):
     monkeypatch.setattr(pynvml, "nvmlLib", library)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     monkeypatch.setattr(pynvml, "_nvmlLib_refcount", 0)
-    monkeypatch.setattr(nvml_calls, "_ready_in_process", None)
+    monkeypatch.setattr(calls, "_ready_in_process", None)
     words = dict(pynvml.NVMLError._errcode_to_string)
     monkeypatch.setattr(pynvml.NVMLError, "_errcode_to_string", words)
     control = Stub(library)
     yield control
-    assert not [one for one in threading.enumerate() if one.name == nvml.THREAD_NAME]
+    assert not [thread for thread in threading.enumerate() if thread.name == THREAD_NAME]
     assert control.gpm_buffers == 0
     library.stub_nvml_reset()  # whoever looks for the driver by name finds this library from now on
 

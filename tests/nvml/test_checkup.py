@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from batchadvisor.probes import checkup
-from batchadvisor.probes.nvml import devices
+from batchadvisor.probes.devices import checkup
+from batchadvisor.probes.nvml.gpus import devices
 from batchadvisor.records import Check, Checkup
-from batchadvisor.reports.checkup import render
+from batchadvisor.reports.terminal.checkup import render
 
 
 def doctor(*arguments, folder, **variables):
@@ -27,19 +27,19 @@ def doctor(*arguments, folder, **variables):
 
 def states(done):
     """Name to entry of what `--json` printed."""
-    return {one["name"]: one for one in json.loads(done.stdout)["checks"]}
+    return {check["name"]: check for check in json.loads(done.stdout)["checks"]}
 
 
 def test_this_machine(tmp_path):
     done = doctor("--json", folder=tmp_path)
     assert done.returncode == 0, done
     assert json.loads(done.stdout)["works"] is True
-    found = states(done)
+    checks = states(done)
     for name in ("torch", "optimizer step", "profiler", "working folder", "TensorBoard", "memory"):
-        assert found[name]["state"] == "ok", found[name]
+        assert checks[name]["state"] == "ok", checks[name]
     import torch
 
-    assert torch.__version__ in found["torch"]["detail"]
+    assert torch.__version__ in checks["torch"]["detail"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -53,25 +53,25 @@ def test_a_gpu_that_torch_cannot_use(stub_folder, tmp_path):
     settings = {"LD_LIBRARY_PATH": str(stub_folder), "CUDA_VISIBLE_DEVICES": "0"}
     done = doctor("--json", folder=tmp_path, **settings)
     assert done.returncode == 0, done
-    found = states(done)
-    assert found["NVML"]["state"] == "ok"
-    assert "Stub GPU 0" in found["GPU 0"]["detail"]
-    assert found["GPU 0 GPM"]["state"] == "ok"
-    assert found["accelerator"]["state"] == "broken"
-    assert found["accelerator"]["remedy"]
+    checks = states(done)
+    assert checks["NVML"]["state"] == "ok"
+    assert "Stub GPU 0" in checks["GPU 0"]["detail"]
+    assert checks["GPU 0 GPM"]["state"] == "ok"
+    assert checks["accelerator"]["state"] == "broken"
+    assert checks["accelerator"]["remedy"]
 
 
 class TestRefusals:
     """What the driver does not tell is said in its own words."""
 
     def look(self):
-        return {one.name: one for one in checkup._nvidia(devices())}
+        return {check.name: check for check in checkup._nvidia(devices())}
 
     def test_not_loaded(self, stub):
         stub["nvmlInitWithFlags"] = 9
-        found = self.look()["NVML"]
-        assert found.state == "absent"
-        assert "Driver Not Loaded" in found.detail
+        check = self.look()["NVML"]
+        assert check.state == "absent"
+        assert "Driver Not Loaded" in check.detail
 
     def test_no_gpu(self, stub):
         stub["gpus"] = 0
@@ -79,9 +79,9 @@ class TestRefusals:
 
     def test_no_processes_told(self, stub):
         stub["nvmlDeviceGetComputeRunningProcesses_v3"] = 3
-        found = self.look()["GPU 0 processes"]
-        assert found.state == "absent"
-        assert "Not Supported" in found.detail
+        check = self.look()["GPU 0 processes"]
+        assert check.state == "absent"
+        assert "Not Supported" in check.detail
 
 
 def test_without_torch(tmp_path):
@@ -120,10 +120,10 @@ def test_no_temporary_folder_at_all(monkeypatch):
         raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
 
     monkeypatch.setattr(checkup.tempfile, "gettempdir", none)
-    found = checkup._temporary()
-    assert (found.state, found.needed) == ("broken", True)
-    assert "No usable temporary directory" in found.detail
-    assert "TMPDIR" in found.remedy
+    check = checkup._temporary()
+    assert (check.state, check.needed) == ("broken", True)
+    assert "No usable temporary directory" in check.detail
+    assert "TMPDIR" in check.remedy
 
 
 class TestShown:
@@ -147,8 +147,8 @@ class TestShown:
 
     def test_what_is_needed_and_broken(self):
         broken = Check(name="torch", state="broken", detail="no", needed=True)
-        found = Checkup(checks=(broken, *self.CHECKS[1:]))
-        assert not found.works
-        assert render(found).endswith("does not work here: torch.")
+        result = Checkup(checks=(broken, *self.CHECKS[1:]))
+        assert not result.works
+        assert render(result).endswith("does not work here: torch.")
         optional = Check(name="compiler", state="broken", detail="no")
         assert Checkup(checks=(optional,)).works

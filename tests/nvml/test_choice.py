@@ -2,7 +2,7 @@
 
 import pytest
 from batchadvisor.errors import UsageError
-from batchadvisor.session.device_choice import chosen_gpus
+from batchadvisor.session.setup.device_choice import chosen_gpus
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def three(stub, monkeypatch):
 
 
 def names(option):
-    return [one.name for one in chosen_gpus(option)]
+    return [gpu.name for gpu in chosen_gpus(option)]
 
 
 def test_all_and_some(three):
@@ -27,18 +27,18 @@ def test_all_and_some(three):
 
 def test_one_of_each_model(three, monkeypatch):
     import msgspec
-    from batchadvisor.session import target
+    from batchadvisor.session.setup import target
 
-    found = target.devices()
-    same = [msgspec.structs.replace(one, name="T4" if one.index else "A100") for one in found]
+    gpus = target.devices()
+    same = [msgspec.structs.replace(gpu, name="T4" if gpu.index else "A100") for gpu in gpus]
     monkeypatch.setattr(target, "devices", lambda: same)
     assert names("distinct") == ["cuda-0", "cuda-1"]
-    assert [one.model for one in chosen_gpus("all")] == ["A100", "T4", "T4"]
+    assert [gpu.model for gpu in chosen_gpus("all")] == ["A100", "T4", "T4"]
 
 
 def test_each_is_pinned_by_its_uuid(three):
-    options = [one.option for one in chosen_gpus("all")]
-    assert all(one.startswith("cuda:GPU-") for one in options)
+    options = [gpu.option for gpu in chosen_gpus("all")]
+    assert all(option.startswith("cuda:GPU-") for option in options)
     assert len(set(options)) == 3
 
 

@@ -4,9 +4,11 @@ import os
 import time
 
 import pytest
-from batchadvisor.probes import nvml, nvml_counters, nvml_window
+from batchadvisor.probes.nvml import windows
+from batchadvisor.probes.nvml.counters import Sample, decode_throttle
+from batchadvisor.probes.nvml.sampler import NvmlSampler
 from batchadvisor.records import GPU_SETTINGS
-from batchadvisor.session.counters import GpuWatch, doubts_of
+from batchadvisor.session.workers.gpu_watch import GpuWatch, doubts_of
 
 from .windows import GPM, MIB, PCIE, QUIET, missing, window
 
@@ -17,7 +19,7 @@ class TestEnergy:
     )
     def test_no_number_from_a_counter_that_did_not_rise(self, stub, clock, first, last, words):
         stub.set(energy_mj=first)
-        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+        with NvmlSampler(0, clock=clock, **QUIET) as sampler:
             sampler.begin()
             stub.set(energy_mj=last)
             clock.advance(5.0)
@@ -26,7 +28,7 @@ class TestEnergy:
         assert words in counters.unavailable["energy_j"]
 
     def test_refused_at_the_end_only(self, stub, clock):
-        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+        with NvmlSampler(0, clock=clock, **QUIET) as sampler:
             sampler.begin()
             stub["nvmlDeviceGetTotalEnergyConsumption"] = 15
             clock.advance(5.0)
@@ -36,7 +38,7 @@ class TestEnergy:
 class TestGpm:
     def test_older_gpus_have_none_and_pcie_comes_from_samples(self, stub, clock, wait_until):
         stub.set(gpm=0, pcie_tx_kb=2_000, pcie_rx_kb=3_000)
-        with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+        with NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
             sampler.begin()
             wait_until(lambda: stub.calls("nvmlDeviceGetPcieThroughput") >= 2)
             wait_until(sampler.samples)
@@ -49,7 +51,7 @@ class TestGpm:
 
     def test_pcie_refused_on_an_older_gpu(self, stub, clock, wait_until):
         stub.set(gpm=0, nvmlDeviceGetPcieThroughput=4)
-        with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+        with NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
             sampler.begin()
             wait_until(sampler.samples)
             clock.advance(5.0)
@@ -58,7 +60,7 @@ class TestGpm:
         assert "Permissions" in counters.unavailable["pcie_tx_bytes_per_s"]
 
     def test_gpm_gpus_are_not_asked_for_pcie(self, stub, clock, wait_until):
-        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+        with NvmlSampler(0, clock=clock, **QUIET) as sampler:
             wait_until(sampler.samples)
         assert stub.calls("nvmlDeviceGetPcieThroughput") == 0
 
@@ -76,7 +78,7 @@ class TestGpm:
         assert "0.050 s" in counters.unavailable["sm_active_pct"]
 
     def test_refused_at_the_end_only(self, stub, clock):
-        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+        with NvmlSampler(0, clock=clock, **QUIET) as sampler:
             sampler.begin()
             stub["nvmlGpmSampleGet"] = 15
             clock.advance(5.0)
@@ -120,7 +122,7 @@ class TestProcesses:
         assert counters.other_processes == ("4000002 (trainer-4000002, 1.00 GiB)",)
 
     def test_the_most_memory_is_kept(self, stub, clock):
-        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+        with NvmlSampler(0, clock=clock, **QUIET) as sampler:
             stub.set(own_mib=9000)
             sampler.begin()
             clock.advance(1.0)
@@ -153,7 +155,7 @@ class TestAveragedValues:
 
     def test_the_first_second_is_left_out(self, stub, clock, wait_until):
         stub.set(utilization_pct=3, power_mw=90_000)
-        with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+        with NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
             sampler.begin()
             clock.advance(0.5)
             wait_until(lambda: sampler.samples() and sampler.samples()[-1].time_s > 100.4)
@@ -172,7 +174,7 @@ class TestAveragedValues:
         assert "Not Supported" in window(clock, lasted_s=0.9).unavailable["utilization_pct"]
 
     def test_unless_the_same_work_ran_before(self, stub, clock):
-        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+        with NvmlSampler(0, clock=clock, **QUIET) as sampler:
             sampler.begin(steady_s=0.5)
             clock.advance(0.6)
             assert missing(sampler.end()) == set()
@@ -181,14 +183,13 @@ class TestAveragedValues:
 def test_how_often_the_energy_counter_moves():
     def samples(*millijoules):
         return [
-            nvml.Sample(time_s=number / 10, energy_j=value)
-            for number, value in enumerate(millijoules)
+            Sample(time_s=number / 10, energy_j=value) for number, value in enumerate(millijoules)
         ]
 
-    assert nvml_window.energy_update_s(samples(1, 2, 3, 4, 5)) is None  # faster than that
-    assert nvml_window.energy_update_s(samples(1, 1, 2, 2, 3)) == pytest.approx(0.2)
-    assert nvml_window.energy_update_s(samples(1, 1, 1)) is None
-    assert nvml_window.energy_update_s([]) is None
+    assert windows.energy_update_s(samples(1, 2, 3, 4, 5)) is None  # faster than that
+    assert windows.energy_update_s(samples(1, 1, 2, 2, 3)) == pytest.approx(0.2)
+    assert windows.energy_update_s(samples(1, 1, 1)) is None
+    assert windows.energy_update_s([]) is None
 
 
 class TestTheEnd:
@@ -196,7 +197,7 @@ class TestTheEnd:
 
     def test_what_comes_after_it_is_left_out(self, stub, clock, wait_until):
         stub.set(utilization_pct=90, power_mw=300_000, energy_mj=1000)
-        with nvml.NvmlSampler(0, clock=clock, period_s=0.5) as sampler:
+        with NvmlSampler(0, clock=clock, period_s=0.5) as sampler:
             wait_until(sampler.samples)
             clock.advance(0.001)
             sampler.begin(steady_s=2.0)
@@ -215,7 +216,7 @@ class TestTheEnd:
 
     def test_a_message_takes_a_moment(self, stub, clock):
         stub.set(energy_mj=1000)
-        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+        with NvmlSampler(0, clock=clock, **QUIET) as sampler:
             sampler.begin(steady_s=2.0)
             clock.advance(3.0)
             ended_s = clock()
@@ -227,7 +228,7 @@ class TestTheEnd:
 
     def test_an_end_before_the_begin_or_in_the_future(self, clock):
         for at_s in (0.0, 1e9):
-            with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+            with NvmlSampler(0, clock=clock, **QUIET) as sampler:
                 sampler.begin()
                 clock.advance(0.05)
                 assert 0 <= sampler.end(at_s).window_s <= 0.05 + 1e-9
@@ -238,20 +239,21 @@ def test_the_watch_ends_with_the_timed_steps(stub):
     watch = GpuWatch([0])
     watch.follow(os.getpid())
     try:
+        before_s = time.monotonic()
         watch.phase("timing")
         time.sleep(0.05)
         ended_s = time.monotonic()
         time.sleep(0.2)
         watch.phase("timing", ended_s)
         assert not watch._open
-        assert watch._counters.window_s == pytest.approx(0.05, abs=0.05)
+        assert 0.05 <= watch._counters.window_s <= ended_s - before_s
     finally:
         watch.close()
 
 
 class TestThrottle:
     def test_share_and_order(self, stub, clock, wait_until):
-        with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+        with NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
             wait_until(sampler.samples)
             clock.advance(0.001)
             sampler.begin(steady_s=1.0)
@@ -271,7 +273,7 @@ class TestThrottle:
     def test_a_setting_is_no_limit(self, stub, clock, bit):
         stub.set(throttle=bit)
         counters = window(clock)
-        assert counters.throttle_reasons == nvml_counters.decode_throttle(bit)
+        assert counters.throttle_reasons == decode_throttle(bit)
         assert set(counters.throttle_reasons) <= GPU_SETTINGS.keys()
         assert counters.throttled_pct == 0.0
         assert doubts_of(counters) == []
@@ -280,6 +282,6 @@ class TestThrottle:
     def test_a_limit_is_a_doubt(self, stub, clock, bit):
         stub.set(throttle=bit | 0x4)  # and its power cap, of which nothing is said
         counters = window(clock)
-        name = nvml_counters.decode_throttle(bit)[0]
+        name = decode_throttle(bit)[0]
         assert counters.throttled_pct == 100.0
         assert doubts_of(counters) == [f"the GPU was slowed down: {name}"]

@@ -5,18 +5,19 @@ import subprocess
 import sys
 
 import pytest
-from batchadvisor.probes import nvml, nvml_calls
+from batchadvisor.probes.nvml import calls, gpus
 
 SHOW = """
 import json, sys
-from batchadvisor.probes import nvml
-sampler = nvml.NvmlSampler(0)
+from batchadvisor.probes.nvml import gpus
+from batchadvisor.probes.nvml.sampler import NvmlSampler
+sampler = NvmlSampler(0)
 with sampler:
     sampler.begin()
     counters = sampler.end()
 json.dump([
-    nvml.nvml_unavailable(),
-    [[one.index, one.uuid, one.name] for one in nvml.devices()],
+    gpus.nvml_unavailable(),
+    [[gpu.index, gpu.uuid, gpu.name] for gpu in gpus.devices()],
     counters.power_w,
     counters.unavailable,
 ], sys.stdout)
@@ -67,7 +68,7 @@ class TestInAFreshProcess:
 
 def test_all_fields(stub):
     stub.set(gpus=2, **{"1.mig": 1, "1.total_mib": 1000, "1.used_mib": 300})
-    first, second = nvml.devices()
+    first, second = gpus.devices()
     assert first.mig_enabled is False
     assert (first.driver, first.unavailable) == ("999.00.1", {})
     assert second.mig_enabled is True
@@ -91,7 +92,7 @@ def test_all_fields(stub):
 )
 def test_a_refused_question_costs_its_own_fields_only(stub, function, missing):
     stub[function] = 15
-    (gpu,) = nvml.devices()
+    (gpu,) = gpus.devices()
     assert gpu.unavailable.keys() == missing
     assert all("GPU is lost" in reason for reason in gpu.unavailable.values())
     fields = {field for field in gpu.__struct_fields__ if getattr(gpu, field) is None}
@@ -100,50 +101,50 @@ def test_a_refused_question_costs_its_own_fields_only(stub, function, missing):
 
 def test_mig_is_unknown_to_older_gpus(stub):
     stub.set(mig=-1)
-    (gpu,) = nvml.devices()
+    (gpu,) = gpus.devices()
     assert gpu.mig_enabled is None
     assert "Not Supported" in gpu.unavailable["mig_enabled"]
 
 
 def test_count_refused(stub):
     stub["nvmlDeviceGetCount_v2"] = 999
-    assert nvml.devices() == []
+    assert gpus.devices() == []
 
 
 def test_initialised_once_and_again_after_a_shutdown_by_others(stub):
     import pynvml
 
     assert stub.calls("nvmlInitWithFlags") == 0
-    nvml.devices()
-    nvml.devices()
+    gpus.devices()
+    gpus.devices()
     assert stub.calls("nvmlInitWithFlags") == 1
     pynvml.nvmlShutdown()
-    nvml.devices()  # finds out
-    assert len(nvml.devices()) == 1
+    gpus.devices()  # finds out
+    assert len(gpus.devices()) == 1
     assert stub.calls("nvmlInitWithFlags") == 2
 
 
 def test_a_failed_start_is_tried_again(stub):
     stub["once:nvmlInitWithFlags"] = 9
-    assert "Driver Not Loaded" in nvml.nvml_unavailable()
-    assert nvml.nvml_unavailable() is None
+    assert "Driver Not Loaded" in gpus.nvml_unavailable()
+    assert gpus.nvml_unavailable() is None
 
 
 def test_words_of_a_code_that_only_the_driver_knows(stub):
     stub["nvmlInitWithFlags"] = 27
-    assert nvml.nvml_unavailable() == "nvmlInit: Stub is not ready (NVML code 27)"
+    assert gpus.nvml_unavailable() == "nvmlInit: Stub is not ready (NVML code 27)"
 
 
 def test_without_the_package(stub, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert "nvidia-ml-py is not installed" in nvml.nvml_unavailable()
+    assert "nvidia-ml-py is not installed" in gpus.nvml_unavailable()
 
 
 def test_an_older_package(stub, monkeypatch):
     import pynvml
 
     monkeypatch.delattr(pynvml, "nvmlDeviceGetMigMode")
-    (gpu,) = nvml.devices()
+    (gpu,) = gpus.devices()
     assert "nvidia-ml-py does not have it" in gpu.unavailable["mig_enabled"]
 
 
@@ -161,9 +162,9 @@ class TestFindHandle:
         ],
     )
     def test_found(self, gpu):
-        assert nvml_calls.ask("nvmlDeviceGetClockInfo", nvml.find_handle(gpu), 1) == 1234
+        assert calls.ask("nvmlDeviceGetClockInfo", gpus.find_handle(gpu), 1) == 1234
 
     @pytest.mark.parametrize("gpu", [2, "GPU-7", "7", "MIG-7"])
     def test_not_found(self, gpu):
-        with pytest.raises(nvml_calls.NvmlRefusedError, match=r"Not Found|Invalid Argument"):
-            nvml.find_handle(gpu)
+        with pytest.raises(calls.NvmlRefusedError, match=r"Not Found|Invalid Argument"):
+            gpus.find_handle(gpu)

@@ -7,10 +7,10 @@ import time
 
 import msgspec
 import pytest
-from batchadvisor.probes.messages import GpuInUse
+from batchadvisor.probes.devices.gpu_in_use import GpuInUse
 from batchadvisor.records import Counters, DeviceInfo, Trial
-from batchadvisor.session.counters import GpuWatch, of_all
-from batchadvisor.session.store import RunStore
+from batchadvisor.session.recording.store import RunStore
+from batchadvisor.session.workers.gpu_watch import GpuWatch, of_all
 
 from ..on_paper import trial_of
 
@@ -96,7 +96,7 @@ def test_all_gpus_of_a_script_together(stub):
     try:
         watch.phase("warming up")
         watch.phase("timing")
-        time.sleep(0.3)
+        time.sleep(1.0)
         watch.phase("profiling")
         counters = watch._counters
     finally:

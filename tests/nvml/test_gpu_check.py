@@ -49,7 +49,7 @@ def call(*arguments, **variables):
 def content(path):
     """Name to bytes of everything in a result."""
     with tarfile.open(path) as tar:
-        return {one.name: tar.extractfile(one).read() for one in tar if one.isfile()}
+        return {member.name: tar.extractfile(member).read() for member in tar if member.isfile()}
 
 
 def kept_so_far(folder):
@@ -77,7 +77,7 @@ def test_its_own_check(stub_folder, tmp_path):
     (results,) = tmp_path.glob("*.json")
     written = json.loads(results.read_bytes())
     assert written["environment"]["packages"]["torch"] == torch.__version__
-    assert [one["probe"] for one in written["findings"]] == [
+    assert [finding["probe"] for finding in written["findings"]] == [
         "profiler_start",
         "refusals",
         "memory_fill",
@@ -86,24 +86,24 @@ def test_its_own_check(stub_folder, tmp_path):
     assert done.stdout.endswith(shown)
     assert len(shown.splitlines()) < 70
     assert "unavailable: no CUDA device" in shown
-    found = content(path)
-    manifest = json.loads(found["manifest.json"])
+    files = content(path)
+    manifest = json.loads(files["manifest.json"])
     assert manifest["state"] == "finished"
     assert manifest["device"]["torch"] == torch.__version__
     assert manifest["device"]["driver"]
     assert manifest["device"]["nvml"] == ["Stub GPU 0"]
-    assert [(one["name"], one["exit_code"]) for one in manifest["steps"]] == [
+    assert [(step["name"], step["exit_code"]) for step in manifest["steps"]] == [
         ("doctor", 0),
         ("plain-cpu", 0),
         ("profiler_start", 0),
         ("refusals", 0),
         ("memory_fill", 0),
     ]
-    record = json.loads(found["plain-cpu/run/record.json"])
-    rows = json.loads(found["plain-cpu/comparison.json"])
-    assert [one["batch_size"] for one in rows] == [one["batch_size"] for one in record["trials"]]
+    record = json.loads(files["plain-cpu/run/record.json"])
+    rows = json.loads(files["plain-cpu/comparison.json"])
+    assert [row["batch_size"] for row in rows] == [row["batch_size"] for row in record["trials"]]
     # A CPU has neither; what was not measured is not compared.
-    assert {one["gpm_sm_active_pct"] for one in rows} == {None}
+    assert {row["gpm_sm_active_pct"] for row in rows} == {None}
     assert path.stat().st_size < 16 * 10**6
 
 
@@ -130,14 +130,14 @@ def test_a_part_that_is_killed_loses_nothing(tmp_path):
             os.kill(int(child), signal.SIGKILL)
         process.wait()
     (path,) = tmp_path.glob("*.tar.gz")
-    found = content(path)
-    assert found["quick/found.txt"] == b"kept"
-    manifest = json.loads(found["manifest.json"])
+    files = content(path)
+    assert files["quick/found.txt"] == b"kept"
+    manifest = json.loads(files["manifest.json"])
     assert manifest["state"] == "running"
-    assert [one["name"] for one in manifest["steps"]] == ["quick"]
+    assert [step["name"] for step in manifest["steps"]] == ["quick"]
     assert manifest["in_step"] == "endless"
-    assert found["endless/half.txt"] == b"too"
-    assert found["endless/output.txt"] == b"so far\n"
+    assert files["endless/half.txt"] == b"too"
+    assert files["endless/output.txt"] == b"so far\n"
     (results,) = tmp_path.glob("*.json")
     assert json.loads(results.read_bytes())["state"] == "running"
 
@@ -152,11 +152,11 @@ def test_a_step_beyond_its_time_is_ended(tmp_path, monkeypatch):
     part._step(step, 2.0)
     part._step(gpu_check.Step("late", ("-c", "pass")), -1.0)
     part.write()
-    found = content(part.path)
-    steps = json.loads(found["manifest.json"])["steps"]
-    assert [(one["exit_code"], one["ok"]) for one in steps] == [(124, False), (124, False)]
-    assert found["endless/output.txt"] == b"here\n"
-    assert b"not started" in found["late/output.txt"]
+    files = content(part.path)
+    steps = json.loads(files["manifest.json"])["steps"]
+    assert [(step["exit_code"], step["ok"]) for step in steps] == [(124, False), (124, False)]
+    assert files["endless/output.txt"] == b"here\n"
+    assert b"not started" in files["late/output.txt"]
 
 
 def test_parts_are_short_and_their_commands_exist(monkeypatch):
@@ -167,9 +167,9 @@ def test_parts_are_short_and_their_commands_exist(monkeypatch):
     assert sum(gpu_check.PART_S[number] for number in (1, 2, 3, 4)) <= 26 * 60
     assert max(gpu_check.PART_S.values()) <= 9 * 60
     for number, steps in gpu_check.PARTS.items():
-        assert sum(one.limit_s for one in steps) <= gpu_check.PART_S[number], number
+        assert sum(step.limit_s for step in steps) <= gpu_check.PART_S[number], number
         for step in steps:
-            words = [one.replace("{out}", "out").replace("{limit}", "9") for one in step.words]
+            words = [word.replace("{out}", "out").replace("{limit}", "9") for word in step.words]
             if "pytest" in words:
                 assert words[-1] == "tests/gpu"
             if words[:3] == ["-m", "batchadvisor", "run"]:
@@ -185,7 +185,7 @@ def test_parts_are_short_and_their_commands_exist(monkeypatch):
                     text=True,
                     check=True,
                 ).stdout
-                assert [one for one in words if one.startswith("--") and one not in shown] == []
+                assert [word for word in words if word.startswith("--") and word not in shown] == []
 
 
 def test_time_that_is_left_over_goes_to_the_next_step(tmp_path, monkeypatch):
@@ -196,9 +196,9 @@ def test_time_that_is_left_over_goes_to_the_next_step(tmp_path, monkeypatch):
     monkeypatch.setitem(gpu_check.PART_S, 0, 60.0)
     part = gpu_check.Part(0, tmp_path, dict(os.environ), {"name": "none"}, tmp_path / "work")
     assert part.run()
-    found = content(part.path)
-    assert int(found["first/output.txt"]) in (24, 25)
-    assert 45 < int(found["second/output.txt"]) <= 55
+    files = content(part.path)
+    assert int(files["first/output.txt"]) in (24, 25)
+    assert 45 < int(files["second/output.txt"]) <= 55
 
 
 def wheel(folder, name, tag):
@@ -295,7 +295,7 @@ SYNTHETIC = sorted((ROOT / "tests/reports/golden").glob("gpu-*.txt"))
 
 def test_no_document_shows_figures_of_synthetic_records():
     assert SYNTHETIC
-    made_up = set().union(*(rows_of(one.read_text()) for one in SYNTHETIC))
+    made_up = set().union(*(rows_of(page.read_text()) for page in SYNTHETIC))
     assert len(made_up) >= 5
     for name, text in documents().items():
         assert not rows_of(text) & made_up, name

@@ -99,9 +99,9 @@ class TestOnTheVirtualGpu:
         def step(batch):
             gpu.free(gpu.allocate(2**27 * len(batch)))
 
-        found = load("hungry").largest(step, 50, bound)
-        assert found["largest"] == 100
-        assert len(found["tried"]) < 12
+        result = load("hungry").largest(step, 50, bound)
+        assert result["largest"] == 100
+        assert len(result["tried"]) < 12
 
 
 class RealClock:

@@ -61,7 +61,7 @@ class TestHarness:
         body = ["finding.keep(half_s=0.5)", "child(['-c', 'import time; time.sleep(60)'], 50)"]
         started_s = time.monotonic()
         said = call(self.script(tmp_path, body), "--device", "cpu", "--limit", "1")
-        assert time.monotonic() - started_s < 20
+        assert time.monotonic() - started_s < 45
         assert said["answer"] == "unavailable: the time of 1 s was over"
         assert said["numbers"] == {"half_s": 0.5}
 
@@ -105,22 +105,23 @@ class TestDriver:
         probe(finding, argparse.Namespace(device="cpu", seconds=0.7, **settings))
         return finding.data()
 
+    @pytest.mark.slow
     @pytest.mark.alone
     def test_update_periods(self, stub, load, finding):
         stub.set(energy_update_ms=100, power_update_ms=100)
         said = self.asked(load, finding)
         periods = said["numbers"]["periods"]
         assert set(periods) == {"energy, idle", "power, idle", "energy, busy", "power, busy"}
-        for name, found in periods.items():
-            assert found["median_s"] == pytest.approx(0.1, rel=0.4), name
+        for name, period in periods.items():
+            assert period["median_s"] == pytest.approx(0.1, rel=0.4), name
         assert said["answer"].startswith("median time between two changes: energy, idle ")
 
     def test_a_counter_as_the_product_expects_it(self, load, finding):
         update_periods = load("update_periods")
-        found = update_periods.periods(recording(0.1))
-        assert found["median_s"] == pytest.approx(0.1, rel=0.05)
-        assert found["question_every_s"] == pytest.approx(0.004)
-        update_periods.judge(finding, {"energy, busy": found})
+        period = update_periods.periods(recording(0.1))
+        assert period["median_s"] == pytest.approx(0.1, rel=0.05)
+        assert period["question_every_s"] == pytest.approx(0.004)
+        update_periods.judge(finding, {"energy, busy": period})
         assert finding.data()["contradicts"] is False
 
     def test_a_slow_counter_speaks_against_the_product(self, load, finding):
@@ -143,6 +144,7 @@ class TestDriver:
         assert "saturated: " in said["answer"]
         assert said["numbers"]["idle"]["sm_clock_mhz"] == 1500
 
+    @pytest.mark.slow
     @pytest.mark.alone
     def test_energy_of_windows(self, stub, load, finding, monkeypatch):
         """The whole probe, with short windows of its own."""
@@ -162,19 +164,19 @@ class TestDriver:
 def recording(update_s, seconds=20.0, watts=300.0):
     """What polling every 4 ms sees of a counter that moves every `update_s`."""
     times = [0.004 * number for number in range(int(seconds / 0.004))]
-    return [(one, watts * update_s * int(one / update_s)) for one in times]
+    return [(time_s, watts * update_s * int(time_s / update_s)) for time_s in times]
 
 
 class TestEnergyArithmetic:
     @pytest.mark.parametrize("length_s", [0.25, 1.03, 2.0])
     def test_the_error_is_that_of_two_edges(self, load, length_s):
-        from batchadvisor.advisor.energy import EDGE_SD
+        from batchadvisor.advisor.measured.energy import EDGE_SD
 
-        found = load("energy_windows").cut_errors(recording(0.1), length_s)
+        errors = load("energy_windows").cut_errors(recording(0.1), length_s)
         # A difference of whole updates: its largest deviation is what rounding leaves.
-        assert found["standard_deviation"] <= 1.3 * EDGE_SD * 0.1 / length_s
-        assert found["worst"] <= 1.2 * 0.1 / length_s
-        assert abs(found["bias"]) < 0.02
+        assert errors["standard_deviation"] <= 1.3 * EDGE_SD * 0.1 / length_s
+        assert errors["worst"] <= 1.2 * 0.1 / length_s
+        assert abs(errors["bias"]) < 0.02
 
     def test_too_short_a_recording_says_nothing(self, load):
         assert load("energy_windows").cut_errors(recording(0.1, seconds=3.0), 2.0) is None
@@ -268,10 +270,10 @@ class TestJudgements:
 def test_a_profiled_window_is_timed(load):
     """The product's own profiler, around a step that is there on any machine."""
     work = load("profiling_work")
-    found = work.profiled(lambda: torch.ones(4).sum(), "cpu")
-    assert found["start_s"] > 0
-    assert len(found["step_s"]) == 4
-    assert found["trace_bytes"] > 0
+    window = work.profiled(lambda: torch.ones(4).sum(), "cpu")
+    assert window["start_s"] > 0
+    assert len(window["step_s"]) == 4
+    assert window["trace_bytes"] > 0
 
 
 @pytest.mark.slow
@@ -302,7 +304,7 @@ class TestSummary:
         monkeypatch.syspath_prepend(ROOT / "scripts")
         summary = importlib.import_module("gpu_check_summary")
         finding.answer = "the counter moves every 250 ms."
-        finding.assume("advisor/energy.py: UPDATE_S", 0.1, False, "every 250 ms")
+        finding.assume("advisor/measured/energy.py: UPDATE_S", 0.1, False, "every 250 ms")
         silent = load("harness").Finding("silent", "Is it?", "cpu")
         silent.lack("everything", "no CUDA device")
         text = summary.page([self.results([finding.data()] * 11 + [silent.data()])])
@@ -312,6 +314,6 @@ class TestSummary:
             "2026-11-22T10:00:00+0000"
         )
         assert "any [AGAINST]: Is it so?\n  the counter moves every 250 ms.\n" in text
-        assert "  against advisor/energy.py: UPDATE_S = 0.1: every 250 ms\n" in text
+        assert "  against advisor/measured/energy.py: UPDATE_S = 0.1: every 250 ms\n" in text
         assert "step occupancy ended with code 124\n" in text
         assert text.endswith("unavailable: silent.\n")

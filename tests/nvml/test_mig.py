@@ -2,10 +2,10 @@
 
 import pytest
 from batchadvisor.errors import UsageError
-from batchadvisor.probes import nvml, nvml_calls
-from batchadvisor.probes.gpus_in_use import with_prefix
-from batchadvisor.session.counters import GpuWatch
-from batchadvisor.session.target import choose_target
+from batchadvisor.probes.devices.gpus_in_use import with_prefix
+from batchadvisor.probes.nvml import calls, gpus
+from batchadvisor.session.setup.target import choose_target
+from batchadvisor.session.workers.gpu_watch import GpuWatch
 
 from .windows import GPM, window_of
 
@@ -21,30 +21,30 @@ def partitioned(stub, monkeypatch):
 
 
 def test_they_are_listed_with_their_gpu():
-    (gpu,) = nvml.devices()
+    (gpu,) = gpus.devices()
     assert gpu.mig_enabled
-    assert [one.uuid for one in gpu.instances] == [FIRST, SECOND]
-    assert all(one.total_bytes for one in gpu.instances)
+    assert [instance.uuid for instance in gpu.instances] == [FIRST, SECOND]
+    assert all(instance.total_bytes for instance in gpu.instances)
 
 
 def test_a_driver_that_refuses_to_tell(stub):
     stub["nvmlDeviceGetMaxMigDeviceCount"] = 3
-    (gpu,) = nvml.devices()
+    (gpu,) = gpus.devices()
     assert gpu.instances == ()
 
 
 @pytest.mark.parametrize("text", [SECOND, SECOND.removeprefix("MIG-"), "GPU-" + SECOND[4:]])
 def test_a_handle_by_any_prefix(text):
     """torch gives the UUID of a part without a prefix; GPU- was once put before each."""
-    handle = nvml.find_handle(text)
-    assert nvml_calls.ask("nvmlDeviceGetUUID", handle) == SECOND
+    handle = gpus.find_handle(text)
+    assert calls.ask("nvmlDeviceGetUUID", handle) == SECOND
 
 
 def test_counters_of_a_part(clock):
     counters = window_of(SECOND, clock)
     # The stub answers 50 + metric, and 2 more for the second part.
     assert counters.sm_active_pct == 50 + 2 + 2
-    assert {one for one in GPM if getattr(counters, one) is None} == set()
+    assert {name for name in GPM if getattr(counters, name) is None} == set()
     # What the driver counts for the whole GPU alone is not taken for the part's.
     for field in ("energy_j", "power_w", "utilization_pct"):
         assert getattr(counters, field) is None

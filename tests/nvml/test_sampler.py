@@ -4,7 +4,10 @@ import threading
 
 import msgspec
 import pytest
-from batchadvisor.probes import nvml, nvml_window
+from batchadvisor.probes.nvml import windows
+from batchadvisor.probes.nvml.counters import Sample
+from batchadvisor.probes.nvml.gpus import devices
+from batchadvisor.probes.nvml.sampler import THREAD_NAME, NvmlSampler, next_due
 from batchadvisor.records import Counters
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +17,7 @@ from .windows import GPM, MIB, PCIE, QUIET, missing, window
 
 def test_everything(stub, clock):
     stub.set(energy_mj=10_000, power_mw=123_456, throttle=0x44, others=1)
-    with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+    with NvmlSampler(0, clock=clock, **QUIET) as sampler:
         sampler.begin()
         stub.set(energy_mj=25_500)
         clock.advance(5.0)
@@ -46,8 +49,8 @@ def test_everything(stub, clock):
 
 # What the refusal of one function must cost, and nothing else.
 COSTS = {
-    "nvmlInitWithFlags": set(nvml_window.MEASURED) - {"window_s"},
-    "nvmlDeviceGetHandleByIndex_v2": set(nvml_window.MEASURED) - {"window_s"},
+    "nvmlInitWithFlags": set(windows.MEASURED) - {"window_s"},
+    "nvmlDeviceGetHandleByIndex_v2": set(windows.MEASURED) - {"window_s"},
     "nvmlDeviceGetUtilizationRates": {"utilization_pct"},
     "nvmlDeviceGetMemoryInfo": {"memory_used_bytes"},
     "nvmlDeviceGetPowerUsage": {"power_w"},
@@ -88,18 +91,18 @@ def test_any_code_becomes_a_reason(stub, clock, code):
 @pytest.mark.parametrize("function", sorted(COSTS.keys() - {"nvmlSystemGetProcessName"}))
 def test_a_call_that_fails_once_is_asked_again(stub, clock, wait_until, function):
     stub["once:" + function] = 999
-    with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+    with NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
         sampler.begin()
         clock.advance(2.0)
         sampler.end()
-    with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+    with NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
         sampler.begin()
         clock.advance(2.0)
         assert missing(sampler.end()) == set()
 
 
 def test_one_lost_sample_leaves_the_others(stub, clock, wait_until):
-    with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+    with NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
         wait_until(lambda: len(sampler.samples()) == 1)
         sampler.begin(steady_s=1.0)
         stub["nvmlDeviceGetPowerUsage"] = 999
@@ -132,7 +135,7 @@ def test_a_driver_without_any_such_function(stub, clock):
 
 class TestWindows:
     def test_many_on_one_sampler(self, stub, clock):
-        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+        with NvmlSampler(0, clock=clock, **QUIET) as sampler:
             for mhz in (1000, 1200, 1400):
                 stub.set(sm_mhz=mhz)
                 clock.advance(1.0)
@@ -144,14 +147,14 @@ class TestWindows:
 
     def test_of_the_right_gpu(self, stub, clock):
         stub.set(gpus=2, **{"1.power_mw": 111_000})
-        uuid = nvml.devices()[1].uuid
-        with nvml.NvmlSampler(uuid, clock=clock, **QUIET) as sampler:
+        uuid = devices()[1].uuid
+        with NvmlSampler(uuid, clock=clock, **QUIET) as sampler:
             sampler.begin()
             clock.advance(2.0)
             assert sampler.end().power_w == 111.0
 
     def test_a_window_left_open_is_dropped(self, stub, clock):
-        with nvml.NvmlSampler(0, clock=clock, **QUIET) as sampler:
+        with NvmlSampler(0, clock=clock, **QUIET) as sampler:
             sampler.begin()
             clock.advance(50.0)
             sampler.begin()
@@ -160,11 +163,11 @@ class TestWindows:
             sampler.begin()
 
     def test_end_needs_a_begin(self, stub):
-        with nvml.NvmlSampler(0, **QUIET) as sampler, pytest.raises(RuntimeError, match="begin"):
+        with NvmlSampler(0, **QUIET) as sampler, pytest.raises(RuntimeError, match="begin"):
             sampler.end()
 
     def test_start_and_stop_come_in_turn(self, stub):
-        sampler = nvml.NvmlSampler(0, **QUIET)
+        sampler = NvmlSampler(0, **QUIET)
         with pytest.raises(RuntimeError, match="not started"):
             sampler.stop()
         sampler.start()
@@ -176,14 +179,14 @@ class TestWindows:
 
     def test_period_must_be_positive(self):
         with pytest.raises(ValueError, match="period_s"):
-            nvml.NvmlSampler(0, period_s=0)
+            NvmlSampler(0, period_s=0)
 
 
 class TestThread:
     def test_it_samples_in_real_time_and_ends(self, stub, wait_until):
-        sampler = nvml.NvmlSampler(0, period_s=0.01)
+        sampler = NvmlSampler(0, period_s=0.01)
         sampler.start()
-        thread = next(one for one in threading.enumerate() if one.name == nvml.THREAD_NAME)
+        thread = next(running for running in threading.enumerate() if running.name == THREAD_NAME)
         assert thread.daemon
         wait_until(lambda: len(sampler.samples()) >= 10)
         sampler.stop()
@@ -192,32 +195,32 @@ class TestThread:
         assert count == len(sampler.samples())
 
     def test_raw_samples(self, stub, wait_until):
-        with nvml.NvmlSampler(0, period_s=0.01) as sampler:
+        with NvmlSampler(0, period_s=0.01) as sampler:
             wait_until(lambda: len(sampler.samples()) >= 5)
         samples = sampler.samples()
-        times = [one.time_s for one in samples]
+        times = [sample.time_s for sample in samples]
         assert times == sorted(times)
         assert sampler.samples(since_s=times[2]) == samples[3:]
         line = msgspec.json.encode(samples[0])
-        assert msgspec.json.decode(line, type=nvml.Sample) == samples[0]
+        assert msgspec.json.decode(line, type=Sample) == samples[0]
         assert b"null" not in line
 
     def test_slow_questions_are_rare(self, stub, clock, wait_until):
-        with nvml.NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+        with NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
             for count in range(1, 60):
                 wait_until(lambda count=count: len(sampler.samples()) >= count)
                 clock.advance(0.011)
-            listed = [one for one in sampler.samples() if one.other_processes is not None]
+            listed = [sample for sample in sampler.samples() if sample.other_processes is not None]
         assert len(listed) == 1
 
     def test_no_thread_without_a_gpu(self, stub, clock):
         stub.set(gpus=0)
-        with nvml.NvmlSampler(0, clock=clock) as sampler:
-            assert not [one for one in threading.enumerate() if one.name == nvml.THREAD_NAME]
+        with NvmlSampler(0, clock=clock) as sampler:
+            assert not [thread for thread in threading.enumerate() if thread.name == THREAD_NAME]
             assert "Invalid Argument" in sampler.unavailable
             sampler.begin()
             clock.advance(1.0)
-            assert missing(sampler.end()) == set(nvml_window.MEASURED) - {"window_s"}
+            assert missing(sampler.end()) == set(windows.MEASURED) - {"window_s"}
 
 
 @given(
@@ -228,7 +231,7 @@ class TestThread:
 def test_the_period_does_not_drift(due_s, late_s, period_s):
     """The next time lies on the grid, after now, and less than a period away."""
     now_s = due_s + late_s
-    after = nvml.next_due(due_s, now_s, period_s)
+    after = next_due(due_s, now_s, period_s)
     steps = (after - due_s) / period_s
     assert abs(steps - round(steps)) < 1e-6 * max(1, steps) + 1e-3
     assert round(steps) >= 1

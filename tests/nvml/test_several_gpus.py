@@ -42,7 +42,7 @@ def train(model, forward):
 DATA_PARALLEL = """
 model = nn.Linear(16, 1)
 replicas = range(num_visible())
-train(model, lambda inputs: torch.cat([model(one) for one in inputs.chunk(len(replicas))]))
+train(model, lambda inputs: torch.cat([model(part) for part in inputs.chunk(len(replicas))]))
 """
 SPREAD = """
 stages = nn.ModuleList(nn.Linear(16, 16) for _ in range(num_visible()))
@@ -116,7 +116,9 @@ def test_all_gpus_stay_visible(run):
 def test_the_freest_first_and_all_visible(run):
     _, seen = run(DATA_PARALLEL, stub="gpus=4,alike=1,0.used_mib=15000")
     (only,) = set(seen)
-    assert [one[:12] for one in only.split(",")] == [f"GPU-0000000{one}" for one in (1, 0, 2, 3)]
+    assert [part[:12] for part in only.split(",")] == [
+        f"GPU-0000000{number}" for number in (1, 0, 2, 3)
+    ]
 
 
 def test_what_the_user_set_stays_as_it_is(run):

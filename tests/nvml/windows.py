@@ -1,6 +1,7 @@
 """Windows of the sampler over the stand-in, on a clock that a test moves."""
 
-from batchadvisor.probes import nvml, nvml_window
+from batchadvisor.probes.nvml import windows
+from batchadvisor.probes.nvml.sampler import NvmlSampler
 
 MIB = 1024**2
 GPM = {"sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct"}
@@ -12,7 +13,7 @@ def missing(counters):
     """Fields without a value; each must have a reason and no other may."""
     empty = {
         field
-        for field in nvml_window.MEASURED
+        for field in windows.MEASURED
         if getattr(counters, field) is None or field in counters.unavailable
     }
     assert counters.unavailable.keys() == empty
@@ -22,7 +23,7 @@ def missing(counters):
 
 def window_of(gpu, clock, lasted_s=5.0, **options):
     """The counters of one window of a GPU on a clock that jumps."""
-    with nvml.NvmlSampler(gpu, clock=clock, **QUIET, **options) as sampler:
+    with NvmlSampler(gpu, clock=clock, **QUIET, **options) as sampler:
         sampler.begin()
         clock.advance(lasted_s)
         return sampler.end()

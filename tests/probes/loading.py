@@ -1,9 +1,7 @@
 """Loaders that tests steer, and a pass of the script over one."""
 
 import torch
-from batchadvisor.probes.loaders import (
-    LoaderHandle,
-)
+from batchadvisor.probes.loader.loader_handle import LoaderHandle
 from torch.utils.data import (
     BatchSampler,
     IterableDataset,
@@ -35,8 +33,8 @@ def length(batch):
     return len(batch[0]) if isinstance(batch, (list, tuple)) else len(batch)
 
 
-def steered(loader, cap=None):
-    return LoaderHandle(loader, 0, None, None, cap)
+def steered(loader, cap=None, *, worst_case=False):
+    return LoaderHandle(loader, 0, None, None, cap, worst_case=worst_case)
 
 
 def info_of(loader):

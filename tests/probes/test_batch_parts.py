@@ -5,11 +5,11 @@ from collections import UserDict
 
 import pytest
 import torch
-from batchadvisor.probes.batch_parts import NO_CARRIER, OWN_KIND, CannotCutError, part_of
-from batchadvisor.probes.gauge import BatchGauge
+from batchadvisor.probes.loader.batch_parts import NO_CARRIER, OWN_KIND, CannotCutError, part_of
+from batchadvisor.probes.loader.batch_size_reader import BatchSizeReader
 from torch.nn.utils.rnn import pack_sequence
 
-from .test_gauge import Packed, Pair
+from .test_batch_size_reader import Packed, Pair
 
 
 class Graph:
@@ -30,25 +30,25 @@ BATCHES = {
     "encoding": lambda n: UserDict(input_ids=rows(n, 9)),
     "dataclass": lambda n: Packed(rows(n, 4), rows(n)),
     "time first": lambda n: torch.stack([rows(n, 2)] * 11),
-    "texts": lambda n: ([str(one) for one in range(n)], rows(n)),
+    "texts": lambda n: ([str(index) for index in range(n)], rows(n)),
     "with a mask": lambda n: (rows(n, 3), torch.ones(5, 5)),
 }
 
 
-def gauge_of(make):
-    gauge = BatchGauge()
-    gauge.learn(make(8), 8)
-    return gauge
+def reader_of(make):
+    reader = BatchSizeReader()
+    reader.learn(make(8), 8)
+    return reader
 
 
 @pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES)
 def test_both_halves(make):
     """They are what the loader would have made of these samples, and copies."""
-    gauge, batch = gauge_of(make), make(12)
+    reader, batch = reader_of(make), make(12)
     before = copy.deepcopy(batch)
-    carriers = gauge.carriers(batch, 12)
+    carriers = reader.carriers(batch, 12)
     halves = [part_of(batch, carriers, *ends) for ends in ((0, 6), (6, 12), (0, 12))]
-    assert [gauge.read(one) for one in halves] == [6, 6, 12]
+    assert [reader.read(half) for half in halves] == [6, 6, 12]
     assert str(halves[0]) == str(make(6)) or isinstance(batch, UserDict)
     assert type(halves[1]) is type(batch)
     assert str(halves[2]) == str(before)
@@ -74,19 +74,19 @@ def test_images_of_a_size_each():
     """`tuple(zip(*batch))`: a list of images and one of targets."""
     samples = [(torch.full((3, 4 + n, 5), float(n)), {"label": torch.tensor(n)}) for n in range(12)]
     batch = tuple(zip(*samples, strict=True))
-    gauge = BatchGauge()
-    gauge.learn(batch, 12)
-    images, targets = part_of(batch, gauge.carriers(batch, 12), 6, 12)
-    assert [one.shape[1] for one in images] == list(range(10, 16))
-    assert [int(one["label"]) for one in targets] == list(range(6, 12))
+    reader = BatchSizeReader()
+    reader.learn(batch, 12)
+    images, targets = part_of(batch, reader.carriers(batch, 12), 6, 12)
+    assert [image.shape[1] for image in images] == list(range(10, 16))
+    assert [int(target["label"]) for target in targets] == list(range(6, 12))
 
 
 def test_a_feature_as_long_as_the_batch_is_left_alone():
     """Learnt at another size: only the first axis followed it."""
-    gauge = BatchGauge()
-    gauge.learn(rows(8, 12), 8)
+    reader = BatchSizeReader()
+    reader.learn(rows(8, 12), 8)
     batch = rows(12, 12)
-    assert part_of(batch, gauge.carriers(batch, 12), 0, 6).shape == (6, 12)
+    assert part_of(batch, reader.carriers(batch, 12), 0, 6).shape == (6, 12)
 
 
 def test_nothing_carries_samples():

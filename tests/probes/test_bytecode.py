@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from batchadvisor.probes import bytecode
-from batchadvisor.probes.bytecode import NEVER, PREFIX, is_kept, variables_for
-from batchadvisor.probes.worker_start import worker_command
+from batchadvisor.probes.process import bytecode_cache
+from batchadvisor.probes.process.bytecode_cache import NEVER, PREFIX, is_kept, variables_for
+from batchadvisor.probes.process.worker_environment import worker_command
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_it_may_not_be_written_and_is_there(module, monkeypatch):
 @pytest.mark.parametrize("why", ["forbidden", "read only"])
 def test_each_process_would_compile_it(module, monkeypatch, why):
     monkeypatch.setattr(sys, "dont_write_bytecode", why == "forbidden")
-    monkeypatch.setattr(bytecode.os, "access", lambda *_: why != "read only")
+    monkeypatch.setattr(bytecode_cache.os, "access", lambda *_: why != "read only")
     variables = variables_for({"A": "1", NEVER: "1"}, Path("scratch"))
     assert variables == {"A": "1", PREFIX: str(Path("scratch/bytecode"))}
 
@@ -61,5 +61,5 @@ def test_a_worker_keeps_it_in_the_run_and_nowhere_else(module, tmp_path, monkeyp
     assert "-B" not in command
     command[-1] = "import heavy"
     subprocess.run(command, env=variables, check=True)
-    assert [one.name.partition(".")[0] for one in scratch.rglob("heavy.*.pyc")] == ["heavy"]
+    assert [path.name.partition(".")[0] for path in scratch.rglob("heavy.*.pyc")] == ["heavy"]
     assert not compiled(module).exists()

@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
-from batchadvisor.probes.clean_steps import (
+from batchadvisor.probes.windows.clean_steps import (
     LEAST,
     LOST_S,
     LOST_SHARE,
@@ -17,8 +17,9 @@ from batchadvisor.probes.clean_steps import (
     quantile,
     rarely_slow,
     step_time,
+    wait_time,
 )
-from batchadvisor.probes.step_evidence import StepEvidence
+from batchadvisor.probes.windows.step_evidence import StepEvidence
 from batchadvisor.spread import quantile_spread
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,30 +60,30 @@ timed_steps = st.lists(
 class TestLaws:
     @given(timed_steps, st.booleans())
     def test_no_step_loses_more_than_it_lasted(self, steps, asynchronous):
-        found = judged(steps, asynchronous=asynchronous)
-        for seconds, lost in zip(found.seconds, found.lost_s, strict=True):
+        judgement = judged(steps, asynchronous=asynchronous)
+        for seconds, lost in zip(judgement.seconds, judgement.lost_s, strict=True):
             assert 0 <= lost <= seconds
 
     @given(timed_steps, st.integers(1, 4), st.integers(1, 8), st.booleans())
     def test_a_time_lies_in_its_interval_above_zero(self, steps, group, least, behind):
-        found = judged(steps, asynchronous=behind)
-        spread, method = step_time(found, group=group, min_samples=least, asynchronous=behind)
+        judgement = judged(steps, asynchronous=behind)
+        spread, method = step_time(judgement, group=group, min_samples=least, asynchronous=behind)
         assert (spread is None) == (not steps)
         if spread is not None:
             assert 0 < spread.low <= spread.median <= spread.high
-        quality = quality_of(found, method)
+        quality = quality_of(judgement, method)
         if quality is not None:
             judged_steps = quality.num_clean + quality.num_disturbed
-            assert judged_steps == quality.num_steps or not found.known
+            assert judged_steps == quality.num_steps or not judgement.known
             assert min(quality.stalled_s, quality.slow_s, quality.longest_stall_s) >= 0
 
     @given(timed_steps, st.floats(1, 5))
     def test_more_waiting_never_makes_a_step_clean(self, steps, more):
         worse = [
-            one._replace(evidence=one.evidence._replace(delay_s=one.evidence.delay_s + more))
-            if one.evidence is not None and one.evidence.delay_s is not None
-            else one
-            for one in steps
+            item._replace(evidence=item.evidence._replace(delay_s=item.evidence.delay_s + more))
+            if item.evidence is not None and item.evidence.delay_s is not None
+            else item
+            for item in steps
         ]
         for before, after in zip(judged(steps).lost_s, judged(worse).lost_s, strict=True):
             assert after >= before or before > 0
@@ -97,18 +98,18 @@ class TestLaws:
 
     @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 0.99))
     def test_a_quantile_is_a_value_with_that_share_below(self, values, share):
-        found = quantile(values, share)
-        assert found in values
-        assert sum(value <= found for value in values) >= share * len(values) * (1 - 1e-9)
+        limit = quantile(values, share)
+        assert limit in values
+        assert sum(value <= limit for value in values) >= share * len(values) * (1 - 1e-9)
 
 
 class TestJudgement:
     def test_stalls_are_left_out(self):
-        found = judged(steps_with_stalls())
-        spread, method = step_time(found, min_samples=6)
+        judgement = judged(steps_with_stalls())
+        spread, method = step_time(judgement, min_samples=6)
         assert method == "clean steps"
         assert spread.median == pytest.approx(0.02, rel=0.01)
-        quality = quality_of(found, method)
+        quality = quality_of(judgement, method)
         assert (quality.num_steps, quality.num_clean, quality.num_disturbed) == (60, 54, 6)
         assert quality.stalled_s == pytest.approx(6 * 1.5, rel=0.01)
         assert quality.longest_stall_s == pytest.approx(1.5, rel=0.01)
@@ -124,18 +125,18 @@ class TestJudgement:
 
     def test_slow_steps_of_the_script_are_no_disturbance(self):
         """Periodic logging: they stay clean, and their cost is said apart."""
-        found = judged([step(0.2 if n % 10 == 9 else 0.02) for n in range(50)])
-        spread, method = step_time(found, min_samples=6)
-        quality = quality_of(found, method)
+        judgement = judged([step(0.2 if n % 10 == 9 else 0.02) for n in range(50)])
+        spread, method = step_time(judgement, min_samples=6)
+        quality = quality_of(judgement, method)
         assert (method, quality.num_clean, quality.num_disturbed) == ("clean steps", 50, 0)
         assert spread.median == 0.02
         assert quality.num_slow == 5
         assert quality.slow_s == pytest.approx(5 * 0.18)
-        assert [n for n, slow in enumerate(rarely_slow(found)) if slow] == [9, 19, 29, 39, 49]
+        assert [n for n, slow in enumerate(rarely_slow(judgement)) if slow] == [9, 19, 29, 39, 49]
 
     def test_slow_steps_that_are_usual_are_not_rare(self):
-        found = judged([step(0.2 if n % 3 == 0 else 0.02) for n in range(30)])
-        assert not any(rarely_slow(found))
+        judgement = judged([step(0.2 if n % 3 == 0 else 0.02) for n in range(30)])
+        assert not any(rarely_slow(judgement))
         assert rarely_slow(judged([])) == []
         assert rarely_slow(judged([step(0.02, 0.01)])) == [False]
 
@@ -154,10 +155,10 @@ class TestJudgement:
             return TimedStep(seconds, StepEvidence(switches=switches, thread_s=thread_s))
 
         usual = [uncounted(0.02, 0, 0.02) for _ in range(8)]
-        found = judged([*usual, uncounted(0.5, 2, 0.02), uncounted(0.5, 0, 0.02)])
-        assert found.known
-        assert found.lost_s[-2] == pytest.approx(0.48)
-        assert found.lost_s[-1] == 0  # it slept of its own will
+        judgement = judged([*usual, uncounted(0.5, 2, 0.02), uncounted(0.5, 0, 0.02)])
+        assert judgement.known
+        assert judgement.lost_s[-2] == pytest.approx(0.48)
+        assert judgement.lost_s[-1] == 0  # it slept of its own will
 
     def test_an_asynchronous_device_goes_on_while_its_host_waits(self):
         steps = [step(), step(), step(), step(0.02, 0.015), step(0.04, 0.02)]
@@ -166,50 +167,76 @@ class TestJudgement:
 
     def test_where_every_third_step_waits_the_time_is_the_mean(self):
         """A wait for the device lengthens that step and all others are none the shorter."""
-        found = judged([step(0.014 if n % 3 == 2 else 0.010) for n in range(40)])
-        mean, _ = step_time(found, min_samples=6, asynchronous=True)
+        judgement = judged([step(0.014 if n % 3 == 2 else 0.010) for n in range(40)])
+        mean, _ = step_time(judgement, min_samples=6, asynchronous=True)
         assert mean.median == pytest.approx((27 * 0.010 + 13 * 0.014) / 40)
         assert mean.low <= mean.median <= mean.high
         assert mean.num_samples == 10
-        middle, _ = step_time(found, min_samples=6)
+        middle, _ = step_time(judgement, min_samples=6)
         assert middle.median == 0.010  # where the host is the device each step stands for itself
 
     def test_rare_slow_steps_stay_out_of_the_mean(self):
-        found = judged([step(0.2 if n % 10 == 9 else 0.02) for n in range(50)])
-        assert step_time(found, min_samples=6, asynchronous=True)[0].median == 0.02
+        judgement = judged([step(0.2 if n % 10 == 9 else 0.02) for n in range(50)])
+        assert step_time(judgement, min_samples=6, asynchronous=True)[0].median == 0.02
 
     def test_a_laptop_that_slept_or_a_clock_that_jumped(self):
         """Nothing counts it; neither the median of many nor the quantile of all moves."""
-        found = judged([*(step() for _ in range(30)), step(7200.0)])
-        spread, method = step_time(found, min_samples=6)
+        judgement = judged([*(step() for _ in range(30)), step(7200.0)])
+        spread, method = step_time(judgement, min_samples=6)
         assert (method, spread.median, spread.high) == ("clean steps", 0.02, 0.02)
         every, how = step_time(judged([TimedStep(0.02)] * 30 + [TimedStep(7200.0)]))
         assert (how, every.median) == ("all steps", 0.02)
 
     def test_no_step(self):
-        found = judged([])
-        assert step_time(found) == (None, "all steps")
-        assert quality_of(found, "all steps") is None
+        judgement = judged([])
+        assert step_time(judgement) == (None, "all steps")
+        assert quality_of(judgement, "all steps") is None
+
+
+class TestWaits:
+    def test_of_clean_steps_alone(self):
+        times = judged([*(step() for _ in range(9)), step(0.5, 0.4)])
+        waits = [*(0.001 * n for n in range(9)), 0.3]
+        assert wait_time(times, waits, "clean steps").median == pytest.approx(0.004)
+
+    def test_batches_that_come_in_bursts_wait_as_their_steps_do(self):
+        """Two workers: every other step waits for both batches. Two steps make one sample."""
+        times = judged([step(0.001 if n % 2 else 0.003) for n in range(40)])
+        waits = [0.0 if n % 2 else 0.002 for n in range(40)]
+        wait = wait_time(times, waits, "clean steps", group=2)
+        assert (wait.median, wait.num_samples) == (pytest.approx(0.001), 20)
 
 
 class TestQuantile:
     def test_its_interval_reaches_down_to_what_steps_took_without_waiting(self):
         """One core beside another program: every step waits, and none is clean."""
-        found = judged([step(0.04 + 1e-4 * (n % 5), 0.02) for n in range(40)])
-        spread, method = step_time(found, min_samples=6)
+        judgement = judged([step(0.04 + 1e-4 * (n % 5), 0.02) for n in range(40)])
+        spread, method = step_time(judgement, min_samples=6)
         assert method == "low quantile"
         assert spread.low == pytest.approx(0.02, rel=0.02)
         assert spread.median == pytest.approx(0.0401)
-        assert quality_of(found, method).num_clean == 0
+        assert quality_of(judgement, method).num_clean == 0
 
     def test_it_does_not_reach_zero(self):
         spread, _ = step_time(judged([step(0.04, 0.04) for _ in range(20)]), min_samples=6)
         assert spread.low == pytest.approx(LEAST * 0.04)
 
     def test_too_few_clean_ones(self):
-        found = judged([*(step(0.04, 0.02) for _ in range(20)), step(), step()])
-        assert step_time(found, min_samples=6)[1] == "low quantile"
-        assert step_time(found, min_samples=2)[1] == "clean steps"
+        judgement = judged([*(step(0.04, 0.02) for _ in range(20)), step(), step()])
+        assert step_time(judgement, min_samples=6)[1] == "low quantile"
+        assert step_time(judgement, min_samples=2)[1] == "clean steps"
+
+    @pytest.mark.parametrize("group", [1, 4])
+    def test_waits_are_those_of_the_steps_behind_it(self, group):
+        """The only clean step is a long one that waited for its loader: it is no step's wait."""
+        steps = [*(step(0.002 + 1e-5 * n, 0.001) for n in range(40)), step(0.006)]
+        waits = [*(1e-3 + 1e-5 * n for n in range(40)), 5e-3]
+        times = judged(steps)
+        spread, method = step_time(times, group=group, min_samples=6)
+        assert method == "low quantile"
+        wait = wait_time(times, waits, method, group=group)
+        assert wait.high <= spread.median - 1e-3 + 1e-9
+        assert wait.num_samples == (11 if group == 1 else 3)
 
     def test_without_evidence_wide_times_are_judged_by_it(self):
         times = [0.02 if n % 2 else 0.2 for n in range(60)]
@@ -270,7 +297,9 @@ class TestStops:
         assert (spread.median, method) == (0.0102, "clean steps")
         quality = quality_of(judgement, method)
         assert quality.num_disturbed == 6
-        assert quality.stalled_s == pytest.approx(sum(one.seconds for one in stopped), rel=0.02)
+        assert quality.stalled_s == pytest.approx(
+            sum(sample.seconds for sample in stopped), rel=0.02
+        )
 
     def test_where_all_were_stopped_nothing_is_clean(self):
         spread, method = step_time(judged([step(1.0 + n, stops=1) for n in range(5)]))
@@ -303,7 +332,7 @@ class TestRecordings:
         spread, method = step_time(judged(recorded(name)), min_samples=6)
         assert method == "clean steps"
         assert spread.median == pytest.approx(self.quiet()[0].median, rel=0.05)
-        low = quantile([one.seconds for one in recorded("quiet")], QUARTILE)
+        low = quantile([sample.seconds for sample in recorded("quiet")], QUARTILE)
         assert spread.median == pytest.approx(low, rel=0.40)
 
     def test_beside_one_busy_process_most_steps_waited(self):
@@ -327,7 +356,7 @@ class TestRecordings:
         So it is where SIGCONT is handled by something else, as in this series.
         """
         steps = recorded("stopped")
-        longest = max(steps, key=lambda one: one.seconds)
+        longest = max(steps, key=lambda item: item.seconds)
         assert longest.seconds > 1
         assert longest.evidence.delay_s < 0.01
         quality = quality_of(judged(steps), "clean steps")

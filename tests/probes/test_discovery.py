@@ -1,7 +1,13 @@
 """The rhythm of a training loop: which loaders and optimizers make a cycle."""
 
 import pytest
-from batchadvisor.probes.discovery import MOST_CYCLES, CycleFinder, Rhythm, parts_of, usual_steps
+from batchadvisor.probes.doors.training_cycle import (
+    MOST_CYCLES,
+    CycleFinder,
+    Rhythm,
+    parts_of,
+    usual_steps,
+)
 
 
 def follow(rhythm):
@@ -142,7 +148,7 @@ class TestSteps:
     def test_a_thread_fetches(self):
         """How many steps fall between two of its fetches is chance."""
         finder = CycleFinder()
-        finder.apart = True
+        finder.set_apart()
         for sign in "0a000aaa0a":
             if sign == "a":
                 finder.stepped(0)
@@ -153,8 +159,8 @@ class TestSteps:
         assert (finder.rhythm(0), finder.last_steps) == (Rhythm(1), 1)
 
     def test_parts(self):
-        found = [parts_of(*one) for one in ((8, 8), (8, 4), (1, 4), (5, 3), (4, 1), (0, 4))]
-        assert found == [8, 4, 1, 1, 1, 1]
+        parts = [parts_of(*counts) for counts in ((8, 8), (8, 4), (1, 4), (5, 3), (4, 1), (0, 4))]
+        assert parts == [8, 4, 1, 1, 1, 1]
 
     @pytest.mark.parametrize(
         ("seen", "steps"),

@@ -6,18 +6,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from batchadvisor.probes.effects import MAX_FILES, FileWatch
+from batchadvisor.probes.worker.file_effects import MAX_FILES, FileWatch
 
 WATCH = """
 import json, os, shutil, sys
 from pathlib import Path
 import numpy
-from batchadvisor.probes.effects import FileWatch
+from batchadvisor.probes.worker.file_effects import FileWatch
 
 watch = FileWatch(ignore=(os.path.abspath("ours") + os.sep,))
 watch.install()
 exec(sys.argv[1])
-print(json.dumps([[one.path, one.action] for one in watch.take()]))
+print(json.dumps([[file.path, file.action] for file in watch.take()]))
 """
 
 
@@ -34,7 +34,7 @@ def touched(tmp_path):
             cwd=tmp_path,
         )
         assert done.returncode == 0, done.stderr
-        return [tuple(one) for one in json.loads(done.stdout.splitlines()[-1])]
+        return [tuple(load) for load in json.loads(done.stdout.splitlines()[-1])]
 
     return _touched
 
@@ -129,11 +129,11 @@ class TestTake:
         monkeypatch.chdir(tmp_path)
         watch = FileWatch(ignore=())
         watch._audit("open", ("a", "w", 0))
-        assert [one.path for one in watch.take()] == ["a"]
+        assert [file.path for file in watch.take()] == ["a"]
         assert watch.take() == ()
         watch._audit("open", ("a", "w", 0))
         watch._audit("open", ("b", "w", 0))
-        assert [one.path for one in watch.take()] == ["b"]
+        assert [file.path for file in watch.take()] == ["b"]
 
     def test_bounded(self):
         watch = FileWatch(ignore=())
@@ -149,7 +149,7 @@ class TestTake:
         watch.saved(object())
         with Path("third.pt").open("wb") as file:
             watch.saved(file)
-        assert [(one.path, one.action) for one in watch.take()] == [
+        assert [(file.path, file.action) for file in watch.take()] == [
             (name, "save (not written)") for name in ("model.pt", "runs/other.pt", "third.pt")
         ]
 

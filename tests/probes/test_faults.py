@@ -5,14 +5,14 @@ import signal
 
 import pytest
 import torch
-from batchadvisor.probes import call_site
-from batchadvisor.probes.faults import (
+from batchadvisor.probes.loader.batch_size_reader import BatchSizeReader
+from batchadvisor.probes.process.faults import (
     is_out_of_memory,
     outcome_of_exit,
     raised_by_us,
     script_traceback,
 )
-from batchadvisor.probes.gauge import BatchGauge
+from batchadvisor.probes.source import call_site
 
 
 def raised(function, *arguments):
@@ -52,9 +52,9 @@ class TestOutOfMemory:
         assert not is_out_of_memory(raised(script))
 
     def test_a_chain_that_bites_its_tail(self):
-        one, two = ValueError("one"), ValueError("two")
-        one.__cause__, two.__cause__ = two, one
-        assert not is_out_of_memory(one)
+        first, second = ValueError("one"), ValueError("two")
+        first.__cause__, second.__cause__ = second, first
+        assert not is_out_of_memory(first)
 
 
 SCRIPT = """
@@ -80,7 +80,9 @@ class TestTraceback:
         script.write_text(SCRIPT)
         # This file plays the part of our own room here: its frame has to go.
         monkeypatch.setattr(call_site, "_OWN", "/nowhere")
-        monkeypatch.setattr("batchadvisor.probes.faults.is_own", lambda name: name == __file__)
+        monkeypatch.setattr(
+            "batchadvisor.probes.process.faults.is_own", lambda name: name == __file__
+        )
         error = raised(runpy.run_path, str(script))
         text = script_traceback(error)
         files = [line for line in text.splitlines() if line.startswith("  File ")]
@@ -101,9 +103,9 @@ class TestTraceback:
         assert "runpy" not in text
 
     def test_a_chain_that_bites_its_tail(self):
-        one, two = ValueError("one"), ValueError("two")
-        one.__cause__, two.__cause__ = two, one
-        assert "ValueError: one" in script_traceback(one)
+        first, second = ValueError("one"), ValueError("two")
+        first.__cause__, second.__cause__ = second, first
+        assert "ValueError: one" in script_traceback(first)
 
     def test_whose_fault(self):
         assert not raised_by_us(raised(int, "x"))
@@ -113,13 +115,13 @@ class TestTraceback:
             def shape(self):
                 raise ValueError("the user's own")
 
-        error = raised(BatchGauge().read, [Broken()])
+        error = raised(BatchSizeReader().read, [Broken()])
         assert not raised_by_us(error)
 
         class Odd:
             shape = ("no number",)
 
-        assert raised_by_us(raised(BatchGauge().read, [Odd()]))
+        assert raised_by_us(raised(BatchSizeReader().read, [Odd()]))
 
 
 class TestExit:

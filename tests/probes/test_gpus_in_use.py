@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from batchadvisor.probes.faults import memory_is_short
-from batchadvisor.probes.gpus_in_use import MemoryLimit, devices_of, gpus_in_use
-from batchadvisor.probes.messages import GpuInUse
-from batchadvisor.probes.steered import _limits
-from batchadvisor.probes.worker_start import worker_environment
+from batchadvisor.probes.devices.gpu_in_use import GpuInUse
+from batchadvisor.probes.devices.gpus_in_use import MemoryLimit, devices_of, gpus_in_use
+from batchadvisor.probes.process.faults import memory_is_short
+from batchadvisor.probes.process.worker_environment import worker_environment
+from batchadvisor.probes.worker.run_script import _limits
 
 GIB = 1024**3
 
@@ -18,7 +18,7 @@ class FourGpus:
     """`torch.cuda` with four GPUs of 80 GiB, and what it was asked to make a context for."""
 
     def __init__(self, *reserved_gib, started=True):
-        self.reserved = [one * GIB for one in reserved_gib]
+        self.reserved = [gib * GIB for gib in reserved_gib]
         self.started = started
         self.contexts = []
         self.limits = {}
@@ -29,14 +29,14 @@ class FourGpus:
         patch(torch.cuda, "is_initialized", lambda: self.started)
         patch(torch.cuda, "is_available", lambda: pytest.fail("this starts the driver"))
         patch(torch.cuda, "device_count", lambda: len(self.reserved))
-        patch(torch.cuda, "memory_reserved", lambda one: self.reserved[one])
-        patch(torch.cuda, "memory_stats", lambda one: {"num_ooms": self.num_ooms[one]})
+        patch(torch.cuda, "memory_reserved", lambda index: self.reserved[index])
+        patch(torch.cuda, "memory_stats", lambda index: {"num_ooms": self.num_ooms[index]})
         patch(torch.cuda, "mem_get_info", self._info)
         patch(torch.cuda, "set_per_process_memory_fraction", self._limit)
         patch(
             torch.cuda,
             "get_device_properties",
-            lambda one: SimpleNamespace(total_memory=80 * GIB, uuid=f"{one}abc"),
+            lambda index: SimpleNamespace(total_memory=80 * GIB, uuid=f"{index}abc"),
         )
         return self
 
@@ -102,10 +102,10 @@ class TestLimitsOfTheProcess:
 
     @pytest.fixture(autouse=True)
     def limited(self, monkeypatch):
-        from batchadvisor.probes import devices
+        from batchadvisor.probes.devices import torch_devices
 
         self.limited = []
-        monkeypatch.setattr(devices, "limit_process_memory", self.limited.append)
+        monkeypatch.setattr(torch_devices, "limit_process_memory", self.limited.append)
 
     @staticmethod
     def order(device, data=None, allowed=None):
@@ -137,18 +137,18 @@ class TestEnvironment:
     def test_the_users_variables_stay(self, monkeypatch, tmp_path):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1")
         monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-        found = worker_environment("cuda", tmp_path)
-        assert found["CUDA_VISIBLE_DEVICES"] == "MIG-1"
-        assert "CUDA_DEVICE_ORDER" not in found
+        variables = worker_environment("cuda", tmp_path)
+        assert variables["CUDA_VISIBLE_DEVICES"] == "MIG-1"
+        assert "CUDA_DEVICE_ORDER" not in variables
 
     def test_what_was_chosen(self, tmp_path):
-        found = worker_environment("cuda", tmp_path, {"CUDA_VISIBLE_DEVICES": "GPU-2"})
-        assert found["CUDA_VISIBLE_DEVICES"] == "GPU-2"
+        variables = worker_environment("cuda", tmp_path, {"CUDA_VISIBLE_DEVICES": "GPU-2"})
+        assert variables["CUDA_VISIBLE_DEVICES"] == "GPU-2"
         assert "CUDA_VISIBLE_DEVICES" not in os.environ or (
             os.environ["CUDA_VISIBLE_DEVICES"] != "GPU-2"
         )
 
     def test_the_cpu_hides_all(self, monkeypatch, tmp_path):
         monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0,1")
-        found = worker_environment("cpu", tmp_path)
-        assert (found["CUDA_VISIBLE_DEVICES"], found["HIP_VISIBLE_DEVICES"]) == ("", "-1")
+        variables = worker_environment("cpu", tmp_path)
+        assert (variables["CUDA_VISIBLE_DEVICES"], variables["HIP_VISIBLE_DEVICES"]) == ("", "-1")

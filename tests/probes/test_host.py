@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from batchadvisor.probes import host
+from batchadvisor.probes.devices import host
 
 GIB = 2**30
 MIB = 2**20

@@ -6,7 +6,13 @@ import sys
 import threading
 
 import pytest
-from batchadvisor.probes.interrupts import ENDING, cause_of, held_back, like_ctrl_c, signal_of
+from batchadvisor.probes.process.interrupts import (
+    ENDING,
+    cause_of,
+    held_back,
+    like_ctrl_c,
+    signal_of,
+)
 
 
 def test_it_comes_after_the_block():
@@ -73,10 +79,10 @@ def test_who_interrupted_is_known(number, name):
 
 
 def test_handlers_are_as_before():
-    before = [signal.getsignal(one) for one in ENDING]
+    before = [signal.getsignal(signum) for signum in ENDING]
     with held_back():
         pass
-    assert [signal.getsignal(one) for one in ENDING] == before
+    assert [signal.getsignal(signum) for signum in ENDING] == before
 
 
 def test_what_was_ignored_stays_ignored():
@@ -92,8 +98,8 @@ def test_what_was_ignored_stays_ignored():
 def test_a_process_started_inside_hears_ctrl_c():
     code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     with held_back():
-        found = subprocess.check_output([sys.executable, "-c", code], text=True)
-    assert found.strip() == "True"
+        printed = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert printed.strip() == "True"
 
 
 def test_in_another_thread_it_is_just_a_block():
@@ -112,7 +118,7 @@ def test_in_another_thread_it_is_just_a_block():
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_closed_terminal_interrupts_unless_nohup_was_asked_for(number):
-    usual = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGHUP)}
+    usual = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGHUP)}
     try:
         signal.signal(number, signal.SIG_IGN)
         assert number not in like_ctrl_c()
@@ -122,5 +128,5 @@ def test_a_closed_terminal_interrupts_unless_nohup_was_asked_for(number):
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
     finally:
-        for one, handler in usual.items():
-            signal.signal(one, handler)
+        for signum, handler in usual.items():
+            signal.signal(signum, handler)

@@ -1,7 +1,7 @@
 """How long the inputs of a batch are, and which samples are the longest."""
 
 import torch
-from batchadvisor.probes.lengths import EQUAL_BATCHES, Lengths, LongestFirst, elements
+from batchadvisor.probes.loader.lengths import EQUAL_BATCHES, Lengths, LongestFirst, elements
 
 
 def text(*shape):
@@ -13,8 +13,8 @@ class TestLengths:
         lengths = Lengths()
         for length in (9, 99, 49):
             lengths.note(text(4, length), 4)
-        found = lengths.take()
-        assert (found.num_batches, found.smallest, found.largest) == (3, 10.0, 100.0)
+        spread = lengths.take()
+        assert (spread.num_batches, spread.smallest, spread.largest) == (3, 10.0, 100.0)
         lengths.begin()
         lengths.note(text(2, 19), 2)
         assert (lengths.take().smallest, lengths.take().largest) == (20.0, 20.0)

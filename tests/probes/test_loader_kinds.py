@@ -2,10 +2,8 @@
 
 import pytest
 import torch
-from batchadvisor.probes.loaders import (
-    CycledDataset,
-    is_training_fetch,
-)
+from batchadvisor.probes.loader.cycled_dataset import CycledDataset
+from batchadvisor.probes.loader.loader_handle import is_training_fetch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -24,14 +22,14 @@ class TestIterable:
         script = Pass(loader, handle)
         assert script.sizes(1) == [8]
         for size in (3, 50, 7):
-            handle.asked = size
+            handle.ask(size)
             assert script.sizes(3) == [size] * 3
         assert handle.info().steered == "exact"
 
     def test_native_pass_ends(self):
         loader = DataLoader(Stream(20), batch_size=8)
         handle = steered(loader)
-        assert [len(one) for one in Pass(loader, handle)] == [8, 8, 4]
+        assert [len(batch) for batch in Pass(loader, handle)] == [8, 8, 4]
         assert isinstance(loader.dataset, Stream)
 
     def test_with_workers(self):
@@ -40,7 +38,7 @@ class TestIterable:
         script = Pass(loader, handle)
         assert script.sizes(2) == [4, 4]
         for size in (10, 3):
-            handle.asked = size
+            handle.ask(size)
             assert script.sizes(4) == [size] * 4
 
     def test_the_promised_length_is_not_held_against_it(self):
@@ -50,7 +48,7 @@ class TestIterable:
         assert len(loader) == 3
         script = Pass(loader, handle)
         next(script)
-        handle.asked = 6
+        handle.ask(6)
         assert script.sizes(10) == [6] * 10
         assert len(loader) == 3
         assert Pass(loader, handle).sizes(10) == [6] * 10
@@ -68,14 +66,14 @@ class TestIterable:
         script = Pass(loader, handle)
         assert script.sizes(2) == [16, 16]
         for size in (50, 3):
-            handle.asked = size
+            handle.ask(size)
             assert script.sizes(4) == [2 * size] * 4
             assert (handle.arrived, handle.proof) == (size, "indices")
 
     def test_empty_stream_ends(self):
         loader = DataLoader(Stream(0), batch_size=8)
         handle = steered(loader)
-        handle.asked = 4
+        handle.ask(4)
         with pytest.raises(StopIteration):
             next(Pass(loader, handle))
 
@@ -108,14 +106,14 @@ class TestWorkers:
         script = Pass(loader, handle)
         assert script.sizes(2) == [8, 8]
         for size in (5, 40, 8, 3):
-            handle.asked = size
+            handle.ask(size)
             assert script.sizes(3) == [size] * 3
 
     def test_persistent_workers(self):
         loader = DataLoader(Slow(), batch_size=8, num_workers=1, persistent_workers=True)
         handle = steered(loader)
         assert sum(Pass(loader, handle).sizes(50)) == 400
-        handle.asked = 9
+        handle.ask(9)
         assert Pass(loader, handle).sizes(3) == [9] * 3
 
     def test_an_epoch_of_persistent_workers_that_was_broken_off(self):
@@ -124,19 +122,19 @@ class TestWorkers:
         handle = steered(loader)
         assert Pass(loader, handle).sizes(2) == [8, 8]
         for size in (9, 5):
-            handle.asked = size
+            handle.ask(size)
             assert Pass(loader, handle).sizes(3) == [size] * 3
 
     def test_workers_of_a_stream_start_once_for_a_pass(self):
         """Those that persist do so under steering, else each pass would wait for new ones."""
         loader = DataLoader(Stream(40), batch_size=8, num_workers=1, persistent_workers=True)
         handle = steered(loader)
-        handle.asked = 9
+        handle.ask(9)
         assert Pass(loader, handle).sizes(2) == [9, 9]
         workers = set()
         for _ in range(3):
             assert Pass(loader, handle).sizes(2) == [9, 9]
-            workers |= {one.pid for one in loader._iterator._workers if one.is_alive()}
+            workers |= {worker.pid for worker in loader._iterator._workers if worker.is_alive()}
         assert len(workers) == 1
 
     def test_persistent_workers_at_the_end_of_their_epoch(self):
@@ -144,7 +142,7 @@ class TestWorkers:
         handle = steered(loader)
         script = Pass(loader, handle)
         assert script.sizes(2) == [200, 200]
-        handle.asked = 9
+        handle.ask(9)
         assert script.sizes(2) == [9, 9]
         assert Pass(loader, handle).sizes(3) == [9] * 3
 
@@ -156,7 +154,7 @@ class TestWorkers:
         handle = steered(loader)
         script = Pass(loader, handle)
         assert script.sizes(2) == [8, 8]
-        handle.asked = 6
+        handle.ask(6)
         assert script.sizes(4) == [6] * 4
 
 
@@ -235,20 +233,18 @@ class TestTrainingFetch:
 class TestWorstCase:
     def test_the_longest_come_first(self):
         loader = DataLoader([torch.zeros(n) for n in (3, 9, 5, 7)], batch_size=1)
-        handle = steered(loader)
-        handle.worst_case = True
+        handle = steered(loader, worst_case=True)
         assert handle.why_unordered == ""
         handle.begin_trial()
-        handle.asked = 1
-        found = Pass(loader, handle)
-        assert [next(found).numel() for _ in range(6)] == [9, 9, 9, 9, 3, 9]
+        handle.ask(1)
+        batches = Pass(loader, handle)
+        assert [next(batches).numel() for _ in range(6)] == [9, 9, 9, 9, 3, 9]
 
     def test_a_stream_is_left_as_it_is(self):
         loader = DataLoader(Stream(), batch_size=4)
-        handle = steered(loader)
-        handle.worst_case = True
+        handle = steered(loader, worst_case=True)
         handle.begin_trial()
-        handle.asked = 5
+        handle.ask(5)
         assert "iterable" in handle.why_unordered
         assert Pass(loader, handle).sizes(2) == [5, 5]
 
@@ -257,9 +253,8 @@ class TestWorstCase:
             pass
 
         loader = DataLoader(numbers(), batch_sampler=Own(SequentialSampler(range(100)), 4, False))
-        handle = steered(loader)
-        handle.worst_case = True
+        handle = steered(loader, worst_case=True)
         handle.begin_trial()
-        handle.asked = 5
+        handle.ask(5)
         assert "(Own)" in handle.why_unordered
         assert next(Pass(loader, handle))[0].tolist() == [0, 1, 2, 3, 4]

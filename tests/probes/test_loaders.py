@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from batchadvisor.probes.batch_sampler import SteeredBatchSampler
+from batchadvisor.probes.loader.batch_sampler import SteeredBatchSampler
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -43,7 +43,7 @@ class TestSizes:
         next(script)
         native = handle.native
         for size in (3, 33, 8, 250, 1):
-            handle.asked = size
+            handle.ask(size)
             for _ in range(3):
                 batch = next(script)
                 seen = batch["x"] if isinstance(batch, dict) else batch
@@ -57,21 +57,21 @@ class TestSizes:
         loader = DataLoader(numbers(7), batch_size=2)
         handle = steered(loader)
         script = Pass(loader, handle)
-        handle.asked = 5
+        handle.ask(5)
         seen = torch.cat([next(script)[1] for _ in range(7)]).tolist()
         assert sorted(seen) == sorted(list(range(7)) * 5)
 
     def test_a_new_pass_goes_on_with_the_asked_size(self):
         loader = DataLoader(numbers(), batch_size=8)
         handle = steered(loader)
-        handle.asked = 20
+        handle.ask(20)
         assert Pass(loader, handle).sizes(2) == [20, 20]
         assert Pass(loader, handle).sizes(2) == [20, 20]
 
     def test_empty_dataset_ends(self):
         loader = DataLoader([], batch_size=8)
         handle = steered(loader)
-        handle.asked = 4
+        handle.ask(4)
         with pytest.raises(StopIteration):
             next(Pass(loader, handle))
 
@@ -84,7 +84,7 @@ class TestSizes:
         script = Pass(loader, handle)
         next(script)
         next(script)
-        handle.asked = 12
+        handle.ask(12)
         assert len(next(script)) == 37
         assert (handle.arrived, handle.proof) == (12, "indices")
 
@@ -95,17 +95,17 @@ class TestSizes:
         loader = DataLoader(
             Stream(100) if stream else list(range(100)),
             batch_size=8,
-            collate_fn=lambda rows: torch.tensor([one for one in rows if one % 10 != missing]),
+            collate_fn=lambda rows: torch.tensor([row for row in rows if row % 10 != missing]),
         )
         handle = steered(loader)
         script = Pass(loader, handle)
         assert 8 in script.sizes(5)  # before a whole batch nothing tells which axis it is
         for size in (20, 4):
-            handle.asked = size
+            handle.ask(size)
             sizes = script.sizes(5)
             assert (handle.arrived, sum(sizes)) == (sizes[-1], 4.5 * size)
         assert (handle.arrived, handle.proof) in {(3, "drawn"), (4, "shape")}
-        handle.asked = 10
+        handle.ask(10)
         assert script.sizes(3) == [9, 9, 9]
         assert (handle.arrived, handle.proof) == (9, "drawn")
         assert handle.lengths.take() is None
@@ -117,7 +117,7 @@ class TestSizes:
         handle = steered(loader)
         script = Pass(loader, handle)
         next(script)
-        handle.asked = 16
+        handle.ask(16)
         assert script.sizes(2) == [8, 8]
         assert (handle.arrived, handle.proof) == (8, "shape")
 
@@ -131,7 +131,7 @@ class TestSizes:
         next(script)
         next(script)
         for size in (12, 8, 3):
-            handle.asked = size
+            handle.ask(size)
             assert next(script).shape == (8, size, 2)
             assert (handle.arrived, handle.proof) == (size, "shape")
 
@@ -146,9 +146,9 @@ class TestNative:
             loader = DataLoader(numbers(), batch_size=8, shuffle=True, num_workers=workers)
             if patched:
                 handle = steered(loader)
-                batches = [one[1].tolist() for _ in range(2) for one in Pass(loader, handle)]
+                batches = [batch[1].tolist() for _ in range(2) for batch in Pass(loader, handle)]
             else:
-                batches = [one[1].tolist() for _ in range(2) for one in loader]
+                batches = [batch[1].tolist() for _ in range(2) for batch in loader]
             passes.append((batches, torch.rand(3).tolist()))
         assert passes[0] == passes[1]
         assert len(passes[0][0]) == 26
@@ -157,10 +157,10 @@ class TestNative:
         loader = DataLoader(numbers(), batch_size=8)
         handle = steered(loader)
         assert len(loader) == 13
-        assert [length(one) for one in Pass(loader, handle)] == [8] * 12 + [4]
+        assert [length(batch) for batch in Pass(loader, handle)] == [8] * 12 + [4]
         # The short last batch is not the script's size.
         assert handle.native == 8
-        handle.asked = 50
+        handle.ask(50)
         assert len(loader) == 13
         Pass(loader, handle).sizes(1)
         assert len(loader) == 13
@@ -169,7 +169,7 @@ class TestNative:
         loader = DataLoader(numbers(), batch_size=32)
         handle = steered(loader, cap=4)
         assert Pass(loader, handle).sizes(2) == [4, 4]
-        handle.asked = 40
+        handle.ask(40)
         assert Pass(loader, handle).sizes(1) == [40]
 
     def test_cap_of_a_stream(self):
@@ -178,7 +178,7 @@ class TestNative:
         handle = steered(loader, cap=4)
         script = Pass(loader, handle)
         assert script.sizes(2) == [4, 4]
-        handle.asked = 40
+        handle.ask(40)
         assert script.sizes(1) == [40]
         assert (handle.arrived, handle.proof) == (40, "shape")
 
@@ -220,7 +220,7 @@ class TestMadeAnew:
         assert anew.handle is first  # whose line is the one to change
         wrapped = DataLoader(numbers(), batch_sampler=anew)
         second = steered(wrapped)
-        second.asked = 20
+        second.ask(20)
         assert Pass(wrapped, second).sizes(3) == [20, 20, 20]
         assert second.info().sampler == "SequentialSampler"
 
@@ -229,7 +229,7 @@ class TestMadeAnew:
         steered(loader)
         there = pickle.loads(pickle.dumps(loader))
         assert type(there.batch_sampler) is BatchSampler
-        assert [length(one) for one in there] == [8] * 12 + [4]
+        assert [length(batch) for batch in there] == [8] * 12 + [4]
 
     def test_a_copy_is_steered_by_the_same_handle(self):
         loader = DataLoader(numbers(), batch_size=8)
@@ -244,7 +244,7 @@ class TestBatchSamplers:
         loader = DataLoader(numbers(), batch_sampler=ByHalf(100, 10))
         handle = steered(loader)
         script = Pass(loader, handle)
-        handle.asked = 7
+        handle.ask(7)
         for _ in range(40):
             labels = next(script)[1]
             assert len(labels) == 7
@@ -255,7 +255,7 @@ class TestBatchSamplers:
         loader = DataLoader(numbers(), batch_sampler=Fixed(100))
         handle = steered(loader)
         script = Pass(loader, handle)
-        handle.asked = 7
+        handle.ask(7)
         assert script.sizes(30) == [7] * 30
         assert handle.approximate
         assert handle.info().steered == "approximate"
@@ -273,7 +273,7 @@ class TestBatchSamplers:
         for kind in (Sealed, Angry):
             loader = DataLoader(numbers(), batch_sampler=kind(100))
             handle = steered(loader)
-            handle.asked = 12
+            handle.ask(12)
             assert Pass(loader, handle).sizes(3) == [12] * 3
             assert handle.approximate
 
@@ -283,7 +283,7 @@ class TestBatchSamplers:
         script = Pass(loader, handle)
         assert script.sizes(1) == [3]
         assert handle.info().steered == "approximate"  # known when the loop is found
-        handle.asked = 4
+        handle.ask(4)
         assert next(script)[1].tolist() == [0, 1, 2, 3]
         assert next(script)[1].tolist() == [4, 5, 0, 1]
         assert handle.approximate

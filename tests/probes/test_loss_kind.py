@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from batchadvisor.probes.loss_kind import loss_of
+from batchadvisor.probes.windows.loss_kind import loss_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,9 +111,9 @@ def test_a_little_apart():
 
 def test_halves_that_point_the_same_way():
     """Such as those of a single parameter."""
-    (one,) = vectors(4, 1)
-    assert told(one, one, 0.5 * one, 1.5 * one).reduction == "mean"
-    assert told(2 * one, 2 * one, one, one).reduction == "sum"
+    (gradient,) = vectors(4, 1)
+    assert told(gradient, gradient, 0.5 * gradient, 1.5 * gradient).reduction == "mean"
+    assert told(2 * gradient, 2 * gradient, gradient, gradient).reduction == "sum"
 
 
 @pytest.mark.parametrize(

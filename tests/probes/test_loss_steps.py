@@ -5,9 +5,9 @@ from types import MappingProxyType
 
 import pytest
 import torch
-from batchadvisor.probes.gauge import BatchGauge
-from batchadvisor.probes.loss_kind import PLAN, REPEATS
-from batchadvisor.probes.loss_steps import MAX_STRAYS, NO_TIME, LossSteps
+from batchadvisor.probes.loader.batch_size_reader import BatchSizeReader
+from batchadvisor.probes.windows.loss_kind import PLAN, REPEATS
+from batchadvisor.probes.windows.loss_steps import MAX_STRAYS, NO_TIME, LossSteps
 from torch import nn
 from torch.nn.functional import cross_entropy, normalize
 
@@ -28,13 +28,13 @@ class Loop:
         parameters = list(self.model.parameters())
         self.optimizer = optimizer or torch.optim.AdamW(parameters, lr=0.1)
         self.batch = torch.randn(SAMPLES, 6), torch.randint(0, 4, (SAMPLES,))
-        self.gauge = BatchGauge()
-        self.gauge.learn(self.batch, SAMPLES)
+        self.reader = BatchSizeReader()
+        self.reader.learn(self.batch, SAMPLES)
         self.steps = LossSteps(parameters, SAMPLES, **{"time_limit_s": 60.0, **options})
 
     def fetch(self, size=SAMPLES):
-        batch = tuple(one[:size] for one in self.batch)
-        return self.steps.hand(batch, size, self.gauge)
+        batch = tuple(tensor[:size] for tensor in self.batch)
+        return self.steps.substitute(batch, size, self.reader)
 
     def backward(self, batch):
         self.loss(self.model, *batch).backward()
@@ -74,7 +74,7 @@ def weighed(model, x, y):
 
 
 def infonce(model, x, _):
-    left, right = (normalize(model(one), dim=1) for one in (x, x.sin()))
+    left, right = (normalize(model(view), dim=1) for view in (x, x.sin()))
     return cross_entropy(left @ right.T / 0.1, torch.arange(len(x)))
 
 
@@ -157,7 +157,7 @@ def test_nothing_is_learnt(make):
     before = copy.deepcopy(model.state_dict())
     rate = loop.optimizer.param_groups[0]["lr"]
     assert loop.run().reduction == "sum"
-    assert all(torch.equal(before[name], one) for name, one in model.state_dict().items())
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert loop.optimizer.param_groups[0]["lr"] is rate
     loop.step()  # from here on it learns again
     assert not torch.equal(before["weight"], model.weight)
@@ -167,12 +167,12 @@ class TwiceHooked(torch.optim.SGD):
     """Both step methods have the hooks."""
 
     def step(self, closure=None):
-        found = super().step(closure)
+        loss = super().step(closure)
         with torch.no_grad():
             for group in self.param_groups:
-                for one in group["params"]:
-                    one.sub_(group["lr"])
-        return found
+                for param in group["params"]:
+                    param.sub_(group["lr"])
+        return loss
 
 
 def test_an_optimizer_above_another():
@@ -242,7 +242,7 @@ def test_a_closure():
     loop = Closing(total)
     before = copy.deepcopy(loop.model.state_dict())
     assert loop.run().reduction == "sum"
-    assert all(torch.equal(before[name], one) for name, one in loop.model.state_dict().items())
+    assert all(torch.equal(before[name], value) for name, value in loop.model.state_dict().items())
 
 
 @pytest.mark.parametrize("loss", [mean, total, infonce])
@@ -314,7 +314,7 @@ class TestRefused:
     def test_batches_of_a_kind_that_nobody_foresaw(self):
         loop = Loop(mean)
         batch = {"x": MappingProxyType({"y": loop.batch[0]})}
-        assert loop.steps.hand(batch, SAMPLES, loop.gauge) is batch
+        assert loop.steps.substitute(batch, SAMPLES, loop.reader) is batch
         assert loop.steps.over
         loop.steps.close()
         assert loop.steps.result().reason.startswith("a batch cannot be cut: TypeError: ")
@@ -361,4 +361,4 @@ def test_no_hook_is_left():
     assert hooks() != before
     loop.run()
     assert hooks() == before
-    assert not any(one._backward_hooks for one in loop.model.parameters())
+    assert not any(parameter._backward_hooks for parameter in loop.model.parameters())

@@ -4,10 +4,9 @@ import os
 import threading
 
 import pytest
-from batchadvisor.probes.messages import (
+from batchadvisor.probes.process.channel import Channel, ChannelClosedError
+from batchadvisor.probes.process.messages import (
     CannotSteer,
-    Channel,
-    ChannelClosedError,
     Ended,
     Found,
     GoOn,
@@ -125,10 +124,10 @@ def pair():
     """Two connected channels."""
     one_read, two_write = os.pipe()
     two_read, one_write = os.pipe()
-    one, two = Channel(one_read, one_write), Channel(two_read, two_write)
-    yield one, two
-    one.close()
-    two.close()
+    first, second = Channel(one_read, one_write), Channel(two_read, two_write)
+    yield first, second
+    first.close()
+    second.close()
 
 
 def kind(message):
@@ -149,10 +148,10 @@ class TestRoundTrip:
     def test_every_message_is_here(self):
         from typing import get_args
 
-        from batchadvisor.probes import messages
+        from batchadvisor.probes.process import messages
 
-        assert {type(one) for one in FROM_WORKER} == set(get_args(messages.FromWorker))
-        assert {type(one) for one in TO_WORKER} == set(get_args(messages.ToWorker))
+        assert {type(message) for message in FROM_WORKER} == set(get_args(messages.FromWorker))
+        assert {type(message) for message in TO_WORKER} == set(get_args(messages.ToWorker))
 
     def test_names_that_are_no_unicode(self, pair):
         """A file name of any bytes reaches Python with lone surrogates."""
@@ -165,14 +164,14 @@ class TestRoundTrip:
         pair[0].close()
         others = os.pipe()
         pair[0].close()
-        for one in others:
-            os.close(one)
+        for other in others:
+            os.close(other)
 
     def test_many_in_one_read(self, pair):
         for number in range(5):
             pair[0].send(Progress(phase="timing", num_steps=number))
         lines = [pair[1].receive_line(1) for _ in range(5)]
-        assert [decode_from_worker(one).num_steps for one in lines] == list(range(5))
+        assert [decode_from_worker(line).num_steps for line in lines] == list(range(5))
 
     def test_larger_than_the_pipe(self, pair):
         """A message of several pipe buffers is written and read in pieces."""
@@ -189,11 +188,11 @@ class TestRoundTrip:
                 pair[0].send(Progress(phase="timing", num_steps=number, batch_size=10**15))
 
         threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
-        for one in threads:
-            one.start()
+        for thread in threads:
+            thread.start()
         seen = [decode_from_worker(pair[1].receive_line(60)).num_steps for _ in range(80)]
-        for one in threads:
-            one.join()
+        for thread in threads:
+            thread.join()
         assert sorted(seen) == sorted(list(range(4)) * 20)
 
 

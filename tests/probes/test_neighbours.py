@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from batchadvisor.probes import cores, host
-from batchadvisor.probes.cores import Clock, Process, Quota, Snapshot
-from batchadvisor.probes.neighbours import Surroundings, causes_between
+from batchadvisor.probes.devices import cores, host
+from batchadvisor.probes.devices.cores import Clock, Process, Quota, Snapshot
+from batchadvisor.probes.devices.neighbours import Surroundings, causes_between
 
 from ..needs import bench
 
@@ -17,7 +17,7 @@ ME, PARENT = 100, 50
 SPINS = """
 import os, sys, threading, time
 import msgspec
-from batchadvisor.probes.neighbours import Surroundings
+from batchadvisor.probes.devices.neighbours import Surroundings
 num_threads, num_processes, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 around = Surroundings(num_threads)
 end = time.monotonic() + seconds
@@ -54,10 +54,10 @@ def snap(at_s=0.0, processes=None, *, busy_s=0.0, stolen_s=0.0, **fields):
 
 
 def causes(before, after, *, num_threads=2, own=(), num_cores=2):
-    found = causes_between(
+    disturbances = causes_between(
         before, after, me=ME, own=own, num_threads=num_threads, num_cores=num_cores
     )
-    return {cause.kind: cause for cause in found}
+    return {cause.kind: cause for cause in disturbances}
 
 
 def mine(own_s):
@@ -169,12 +169,12 @@ class TestOtherCauses:
         after = snap(10.0, mine(10.0), busy_s=10.0,
                      quotas={"/a/b": Quota(cores=4.0, throttled_s=1.0),
                              "/a": Quota(cores=1.0, throttled_s=14.0)})  # fmt: skip
-        found = causes(before, after, num_cores=1)
-        assert found["quota"].message == (
+        by_kind = causes(before, after, num_cores=1)
+        assert by_kind["quota"].message == (
             "the cgroup's CPU quota of 1 core was used up and held back 9.0 core-seconds"
         )
-        assert found["quota"].remedy.endswith("or set OMP_NUM_THREADS=1")
-        assert found["threads"].remedy == "set OMP_NUM_THREADS=1"
+        assert by_kind["quota"].remedy.endswith("or set OMP_NUM_THREADS=1")
+        assert by_kind["threads"].remedy == "set OMP_NUM_THREADS=1"
         assert "quota" not in causes(after, snap(20.0, quotas=after.quotas))
 
     def test_half_a_core_is_too_little_for_any_number_of_threads(self):
@@ -193,10 +193,10 @@ class TestOtherCauses:
                   allowed_khz=3_900_000, governor="powersave")
             for mhz in (first, last)
         ]  # fmt: skip
-        found = causes(snap(clock=clocks[0]), snap(10.0, clock=clocks[1]))
-        assert ("frequency" in found) == slow
+        by_kind = causes(snap(clock=clocks[0]), snap(10.0, clock=clocks[1]))
+        assert ("frequency" in by_kind) == slow
         if slow:
-            assert found["frequency"].remedy == (
+            assert by_kind["frequency"].remedy == (
                 "cpupower frequency-set --governor performance (it is powersave)"
             )
 
@@ -301,17 +301,17 @@ class TestHere:
     def test_a_busy_neighbour_by_name(self):
         num_cores = len(os.sched_getaffinity(0))
         with loads.neighbours(num_cores, "busyneighbour"):
-            found = spin(num_cores, num_processes=num_cores)
-        assert "busyneighbour" in found["processes"]["message"]
-        assert found["processes"]["cores"] > 0.2 * num_cores
-        assert "stop " in found["processes"]["remedy"]
+            by_kind = spin(num_cores, num_processes=num_cores)
+        assert "busyneighbour" in by_kind["processes"]["message"]
+        assert by_kind["processes"]["cores"] > 0.2 * num_cores
+        assert "stop " in by_kind["processes"]["remedy"]
 
     def test_quota(self):
         try:
             with loads.quota(0.2) as inside:
-                found = spin(1, wrapped=inside)
+                by_kind = spin(1, wrapped=inside)
         except loads.Unavailable as reason:
             pytest.skip(str(reason))
-        assert "quota of 0.2 cores" in found["quota"]["message"]
-        assert found["quota"]["lost_s"] > 0.2
-        assert "threads" not in found
+        assert "quota of 0.2 cores" in by_kind["quota"]["message"]
+        assert by_kind["quota"]["lost_s"] > 0.2
+        assert "threads" not in by_kind

@@ -8,13 +8,16 @@ import sys
 
 import pytest
 import torch
-from batchadvisor.probes.norm_inputs import NOT_SEEN, UNEVEN, NormInputs
+from batchadvisor.probes.loader.norm_inputs import NOT_SEEN, UNEVEN, NormInputs
 from torch import nn
 
 
 @pytest.fixture(autouse=True)
 def _alone():
-    """Layers of other tests are gone, and those of this one afterwards."""
+    """Layers of other tests, and what they compiled, are gone; those of this one afterwards."""
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()  # counts of this process, which reset leaves alone
     gc.collect()
     yield
     gc.collect()
@@ -25,17 +28,17 @@ def look(model, *inputs, batch_size, parameters=None):
     norms = NormInputs()
     norms.watch()
     assert norms.watched
-    for one in inputs:
-        model(one)
-    found = norms.layers(model.parameters() if parameters is None else parameters, batch_size)
+    for input_ in inputs:
+        model(input_)
+    result = norms.layers(model.parameters() if parameters is None else parameters, batch_size)
     assert_nothing_left(model)
-    return found
+    return result
 
 
 def assert_nothing_left(model):
-    for one in model.modules():
-        assert not one._forward_pre_hooks
-        assert not one._forward_pre_hooks_with_kwargs
+    for module in model.modules():
+        assert not module._forward_pre_hooks
+        assert not module._forward_pre_hooks_with_kwargs
 
 
 def pooled():
@@ -49,46 +52,46 @@ def pooled():
 class TestValues:
     def test_maps(self):
         model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
-        found, reason = look(model, torch.randn(2, 3, 8, 8), batch_size=2)
-        assert (found.batch_norm, found.batch_norm_values, reason) == (1, 36, "")
+        counts, reason = look(model, torch.randn(2, 3, 8, 8), batch_size=2)
+        assert (counts.batch_norm, counts.batch_norm_values, reason) == (1, 36, "")
         model(torch.randn(1, 3, 8, 8))  # as the number says, one sample is no error
 
     def test_the_fewest_count(self):
         model = pooled()
-        found, _ = look(model, torch.randn(2, 3, 8, 8), batch_size=2)
-        assert (found.batch_norm, found.batch_norm_values) == (2, 1)
+        counts, _ = look(model, torch.randn(2, 3, 8, 8), batch_size=2)
+        assert (counts.batch_norm, counts.batch_norm_values) == (2, 1)
         with pytest.raises(ValueError, match="more than 1 value per channel"):
             model(torch.randn(1, 3, 8, 8))
 
     def test_group_and_instance_norm(self):
         model = nn.Sequential(nn.GroupNorm(2, 4), nn.InstanceNorm2d(4))
-        found, _ = look(model, torch.randn(2, 4, 3, 5), batch_size=2)
-        assert (found.group_norm_values, found.instance_norm_values) == (30, 15)
-        assert found.batch_norm_values is None
+        counts, _ = look(model, torch.randn(2, 4, 3, 5), batch_size=2)
+        assert (counts.group_norm_values, counts.instance_norm_values) == (30, 15)
+        assert counts.batch_norm_values is None
 
     def test_a_group_of_one_value(self):
         model = nn.GroupNorm(4, 4)
-        found, _ = look(model, torch.randn(2, 4), batch_size=2)
-        assert found.group_norm_values == 1
+        counts, _ = look(model, torch.randn(2, 4), batch_size=2)
+        assert counts.group_norm_values == 1
         with pytest.raises(ValueError, match="more than 1 value per channel"):
             model(torch.randn(1, 4))
 
     def test_instance_norm_without_a_batch_dimension(self):
-        found, _ = look(nn.InstanceNorm1d(4), torch.randn(4, 7), batch_size=8)
-        assert found.instance_norm_values == 7
+        counts, _ = look(nn.InstanceNorm1d(4), torch.randn(4, 7), batch_size=8)
+        assert counts.instance_norm_values == 7
 
     def test_several_rows_of_a_sample(self):
         """Two views of each image in one batch: one sample still gives two values."""
         model = nn.BatchNorm1d(4)
-        found, _ = look(model, torch.randn(16, 4), batch_size=8)
-        assert found.batch_norm_values == 2
+        counts, _ = look(model, torch.randn(16, 4), batch_size=8)
+        assert counts.batch_norm_values == 2
         model(torch.randn(2, 4))
 
     @pytest.mark.parametrize(("kind", "sizes"), [(nn.BatchNorm1d, (4,)), (nn.GroupNorm, (4, 4))])
     def test_different_rows_of_a_sample(self, kind, sizes):
         """The nodes of eight graphs: 83 of them are no number of values that each graph gives."""
-        found, reason = look(kind(*sizes), torch.randn(80, 4), torch.randn(83, 4), batch_size=8)
-        assert (found.batch_norm_values, found.group_norm_values, reason) == (None, None, UNEVEN)
+        counts, reason = look(kind(*sizes), torch.randn(80, 4), torch.randn(83, 4), batch_size=8)
+        assert (counts.batch_norm_values, counts.group_norm_values, reason) == (None, None, UNEVEN)
 
     def test_different_rows_and_one_value_behind_them(self):
         """Each graph gives the layer behind the pooling one value, whatever its nodes."""
@@ -97,17 +100,17 @@ class TestValues:
         norms.watch()
         nodes(torch.randn(83, 4))
         pooled(torch.randn(8, 4))
-        found, reason = norms.layers([nodes.weight], 8)
-        assert (found.batch_norm_values, reason) == (1, "")
+        counts, reason = norms.layers([nodes.weight], 8)
+        assert (counts.batch_norm_values, reason) == (1, "")
 
     def test_parts_of_a_batch(self):
         """DataParallel hands each replica a chunk; what a sample gives stays the same."""
-        found, _ = look(nn.BatchNorm1d(4), torch.randn(3, 4), batch_size=8)
-        assert found.batch_norm_values == 1
+        counts, _ = look(nn.BatchNorm1d(4), torch.randn(3, 4), batch_size=8)
+        assert counts.batch_norm_values == 1
 
     def test_a_layer_in_eval_mode_sees_nothing(self):
-        found, reason = look(nn.BatchNorm1d(4).eval(), torch.randn(3, 4), batch_size=3)
-        assert (found.batch_norm, found.batch_norm_values, reason) == (0, None, "")
+        counts, reason = look(nn.BatchNorm1d(4).eval(), torch.randn(3, 4), batch_size=3)
+        assert (counts.batch_norm, counts.batch_norm_values, reason) == (0, None, "")
 
 
 class TestWhichModel:
@@ -118,8 +121,8 @@ class TestWhichModel:
         norms = NormInputs()
         norms.watch()
         model(frozen(torch.randn(3, 4)))
-        found, _ = norms.layers(model.parameters(), 3)
-        assert found.batch_norm == 2
+        counts, _ = norms.layers(model.parameters(), 3)
+        assert counts.batch_norm == 2
         assert_nothing_left(other)
 
     def test_a_branch_that_did_not_run(self):
@@ -127,12 +130,12 @@ class TestWhichModel:
         norms = NormInputs()
         norms.watch()
         model[0](torch.randn(3, 4))
-        found, _ = norms.layers(model.parameters(), 3)
-        assert found.batch_norm == 2
+        counts, _ = norms.layers(model.parameters(), 3)
+        assert counts.batch_norm == 2
 
     def test_no_layers(self):
-        found, reason = look(nn.Linear(2, 2), torch.randn(3, 2), batch_size=3)
-        assert (found.batch_norm, reason) == (0, "")
+        counts, reason = look(nn.Linear(2, 2), torch.randn(3, 2), batch_size=3)
+        assert (counts.batch_norm, reason) == (0, "")
 
     def test_a_script_that_names_its_method_modules(self):
         class Odd(nn.Module):
@@ -156,10 +159,10 @@ class TestNothingIsLeft:
         norms = NormInputs()
         norms.watch()
         copied, pickled = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
-        for one in (copied, pickled):
-            one(torch.randn(2, 3, 8, 8))
-        found, reason = norms.layers(model.parameters(), 2)
-        assert (found.batch_norm_values, reason) == (None, NOT_SEEN)
+        for clone in (copied, pickled):
+            clone(torch.randn(2, 3, 8, 8))
+        counts, reason = norms.layers(model.parameters(), 2)
+        assert (counts.batch_norm_values, reason) == (None, NOT_SEEN)
         assert_nothing_left(model)
 
     def test_the_output_is_the_same(self):
@@ -176,7 +179,7 @@ COMPILED_MODELS = """
 import sys, torch
 from torch import nn
 from torch._dynamo.utils import counters
-from batchadvisor.probes.norm_inputs import COMPILED, NormInputs
+from batchadvisor.probes.loader.norm_inputs import COMPILED, NormInputs
 
 class Net(nn.Module):
     def __init__(self):
@@ -202,8 +205,9 @@ norms = NormInputs()
 norms.watch()
 run(batch)
 assert not model._forward_pre_hooks
-found, reason = norms.layers(model.parameters(), 3)
-assert (found.batch_norm, found.batch_norm_values, reason) == (1, None, COMPILED), (found, reason)
+counts, reason = norms.layers(model.parameters(), 3)
+values = counts.batch_norm_values
+assert (counts.batch_norm, values, reason) == (1, None, COMPILED), (counts, reason)
 run(batch)
 assert counters["frames"]["total"] == frames
 print("as it was")
@@ -225,7 +229,7 @@ class TestWrapped:
         torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
         try:
             model = nn.parallel.DistributedDataParallel(pooled())
-            found, _ = look(model, torch.randn(2, 3, 8, 8), batch_size=2)
-            assert (found.batch_norm, found.batch_norm_values) == (2, 1)
+            counts, _ = look(model, torch.randn(2, 3, 8, 8), batch_size=2)
+            assert (counts.batch_norm, counts.batch_norm_values) == (2, 1)
         finally:
             torch.distributed.destroy_process_group()

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from batchadvisor.probes.conductor import check_tail
-from batchadvisor.probes.norms import RunningStatistics, count_norms, is_compiled
+from batchadvisor.probes.loader.norms import RunningStatistics, count_norms, is_compiled
+from batchadvisor.probes.worker.trial_checks import check_tail
 from batchadvisor.records import Trial
 from torch import nn
 
@@ -52,8 +52,8 @@ def test_without_norms():
 
 
 def test_kinds(layers):
-    found = count_norms([*layers, nn.GroupNorm(2, 4), nn.LayerNorm(3), object()])
-    assert (found.batch_norm, found.group_norm, found.layer_norm) == (2, 1, 1)
+    counts = count_norms([*layers, nn.GroupNorm(2, 4), nn.LayerNorm(3), object()])
+    assert (counts.batch_norm, counts.group_norm, counts.layer_norm) == (2, 1, 1)
 
 
 # torch's own, where it first loads its compiler.

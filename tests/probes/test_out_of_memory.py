@@ -11,7 +11,7 @@ import textwrap
 
 import pytest
 import torch
-from batchadvisor.probes.faults import is_out_of_memory, outcome_of_exit
+from batchadvisor.probes.process.faults import is_out_of_memory, outcome_of_exit
 
 AcceleratorError = getattr(torch, "AcceleratorError", RuntimeError)
 
@@ -200,7 +200,7 @@ def test_there_are_enough_of_both():
 
 @pytest.mark.parametrize(
     "error",
-    [one for one in BUGS if "EXECUTION" not in str(one)],
+    [bug for bug in BUGS if "EXECUTION" not in str(bug)],
     ids=lambda error: repr(error)[:40],
 )
 def test_a_bug_on_a_full_device_stays_one(error):
@@ -262,8 +262,10 @@ class TestExits:
 LIMITED = """
 import ctypes, json, os, sys
 import torch
-from batchadvisor.probes.devices import lift_process_memory_limit, limit_process_memory
-from batchadvisor.probes.faults import is_out_of_memory
+from batchadvisor.probes.devices.torch_devices import (
+    lift_process_memory_limit, limit_process_memory,
+)
+from batchadvisor.probes.process.faults import is_out_of_memory
 
 conv = torch.nn.Conv2d(64, 64, 3, padding=1)
 conv(torch.randn(1, 64, 8, 8))
@@ -287,16 +289,16 @@ def numpy():
     import numpy
     numpy.ones(1 << 30)
 
-found = {}
-for one in (tensor, python, onednn, mapped, numpy):
+answers = {}
+for attempt in (tensor, python, onednn, mapped, numpy):
     try:
-        one()
+        attempt()
     except BaseException as error:
         lift_process_memory_limit()
-        found[one.__name__] = (type(error).__name__, is_out_of_memory(error))
+        answers[attempt.__name__] = (type(error).__name__, is_out_of_memory(error))
         limit_process_memory(1)
 lift_process_memory_limit()
-print(json.dumps(found), flush=True)
+print(json.dumps(answers), flush=True)
 ctypes.CDLL("libstdc++.so.6")._Znwm(ctypes.c_size_t(1 << 62))
 """
 
@@ -314,8 +316,8 @@ class TestReal:
 
     @pytest.mark.parametrize("where", ["tensor", "python", "onednn", "mapped", "numpy"])
     def test_a_refusal(self, done, where):
-        found = json.loads(done.stdout.splitlines()[-1])
-        assert found[where][1], found[where]
+        answers = json.loads(done.stdout.splitlines()[-1])
+        assert answers[where][1], answers[where]
 
     def test_an_abort(self, done):
         """`operator new` without a handler: the process says its last words and aborts."""

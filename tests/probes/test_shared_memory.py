@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from batchadvisor.probes import shared_memory
+from batchadvisor.probes.process import shared_memory
 
 
 @pytest.mark.parametrize("name", [b"batchadvisor-test", b"batchadvisor-test-caf\xe9"])

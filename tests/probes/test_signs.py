@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from batchadvisor.probes.signs import PERIOD_S, QUIET_PERIOD_S, SignsOfLife
+from batchadvisor.probes.worker.signs_of_life import PERIOD_S, QUIET_PERIOD_S, SignsOfLife
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +55,6 @@ def test_a_new_phase_and_a_new_trial_are_told_at_once():
 )
 def test_no_process_at_work_is_taken_for_hung(silence_s, shares, phase):
     """Whatever silence is allowed, and steps of up to a fifth of it: no gap is half as long."""
-    steps = Steps(silence_s).make(phase, [one * silence_s for one in shares])
+    steps = Steps(silence_s).make(phase, [share * silence_s for share in shares])
     end_s = steps.now - steps.told[-1] if steps.told else 0.0
     assert max([*steps.gaps, end_s]) < silence_s / 2

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 import torch
-from batchadvisor.probes.devices import CpuProbe
-from batchadvisor.probes.spread_model import SpreadProbe, probe_of_model
+from batchadvisor.probes.devices.split_model import SpreadProbe, probe_of_model
+from batchadvisor.probes.devices.torch_devices import CpuProbe
 from batchadvisor.records import DeviceInfo, Memory
 
 
@@ -43,12 +43,14 @@ class PaperDevice:
 
 
 def spread(*devices):
-    return SpreadProbe({f"cuda:{number}": one for number, one in enumerate(devices)})
+    return SpreadProbe({f"cuda:{number}": device for number, device in enumerate(devices)})
 
 
 def test_each_device_is_in_the_record():
     memory = spread(PaperDevice(1000, 300), PaperDevice(1000, 800)).read_memory()
-    assert [(one.device, one.peak_bytes, one.capacity_bytes) for one in memory.devices] == [
+    assert [
+        (device.device, device.peak_bytes, device.capacity_bytes) for device in memory.devices
+    ] == [
         ("cuda:0", 300, 1000),
         ("cuda:1", 800, 1000),
     ]
@@ -61,7 +63,7 @@ def test_each_device_comes_to_its_own_mark():
     probe = spread(*devices)
     mark = probe.mark()
     probe.reach(mark)
-    assert [one.calls for one in devices] == [[mark[0]], [mark[1]]]
+    assert [device.calls for device in devices] == [[mark[0]], [mark[1]]]
 
 
 def test_the_tightest_limits_where_capacities_differ():
@@ -75,13 +77,16 @@ def test_the_tightest_limits_where_capacities_differ():
 @pytest.mark.parametrize("margin", [0.0, 0.05, 0.5])
 def test_the_limit_holds_for_it_just_where_it_holds_on_every_device(margin):
     peaks = (1, 250, 500, 949, 951, 1000)
-    for one, two, capacity in itertools.product(peaks, peaks, (1000, 3000)):
-        probe = spread(PaperDevice(capacity, one), PaperDevice(1000, two))
+    for first_bytes, second_bytes, capacity in itertools.product(peaks, peaks, (1000, 3000)):
+        probe = spread(PaperDevice(capacity, first_bytes), PaperDevice(1000, second_bytes))
         limit = probe.info().capacity_bytes * (1 - margin)
-        everywhere = one <= capacity * (1 - margin) and two <= 1000 * (1 - margin)
+        everywhere = first_bytes <= capacity * (1 - margin) and second_bytes <= 1000 * (1 - margin)
         fits = probe.read_memory().peak_bytes <= limit
         # Whole bytes: at the very edge a rounded peak may fall on either side.
-        edge = min(abs(one - capacity * (1 - margin)), abs(two - 1000 * (1 - margin))) < 2
+        edge = (
+            min(abs(first_bytes - capacity * (1 - margin)), abs(second_bytes - 1000 * (1 - margin)))
+            < 2
+        )
         assert fits == everywhere or edge
 
 
@@ -97,7 +102,7 @@ def test_all_are_waited_for_and_begin_anew():
     probe = spread(*devices)
     probe.reset_peaks()
     probe.synchronize()
-    assert [one.calls for one in devices] == [["reset", "synchronize"]] * 2
+    assert [device.calls for device in devices] == [["reset", "synchronize"]] * 2
 
 
 def test_one_device_has_its_own_probe():

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from batchadvisor.probes import step_evidence
-from batchadvisor.probes.step_evidence import EvidenceReader, Reading, StepEvidence, between
+from batchadvisor.probes.windows import step_evidence
+from batchadvisor.probes.windows.step_evidence import EvidenceReader, Reading, StepEvidence, between
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,8 +84,8 @@ class TestOnPaper:
         reader = files.reader()
         before = reader.read()
         files.stolen(25)
-        found = between(before, reader.read()).stolen_s
-        assert found == pytest.approx(25 / os.sysconf("SC_CLK_TCK"))
+        stolen_s = between(before, reader.read()).stolen_s
+        assert stolen_s == pytest.approx(25 / os.sysconf("SC_CLK_TCK"))
         reader.close()
 
     @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ class TestOnPaper:
     def test_throttled_of_both_cgroup_versions(self, files, text, seconds):
         files.quota.write_text(text.replace("350000", "0", 1) if seconds is None else text)
         reader = files.reader()
-        found = reader.read().throttled_s
-        assert found is None if seconds is None else found == pytest.approx(seconds)
+        throttled_s = reader.read().throttled_s
+        assert throttled_s is None if seconds is None else throttled_s == pytest.approx(seconds)
         reader.close()
 
     def test_a_thread_that_ends_is_left_out(self, files):
@@ -133,16 +133,16 @@ class TestOnPaper:
             path.unlink()
         reader = files.reader()
         assert "schedstat" in reader.unavailable["delay_s"]
-        found = between(reader.read(), reader.read())
-        assert found.delay_s is None
-        assert found.process_s >= 0
+        evidence = between(reader.read(), reader.read())
+        assert evidence.delay_s is None
+        assert evidence.process_s >= 0
         reader.close()
 
     def test_nothing_at_all(self, tmp_path):
         reader = EvidenceReader(tmp_path / "no", tmp_path / "none", (tmp_path / "gone",))
         assert set(reader.unavailable) == {"delay_s", "stolen_s"}
-        found = between(reader.read(), reader.read())
-        assert found.delay_s is found.stolen_s is found.throttled_s is None
+        evidence = between(reader.read(), reader.read())
+        assert evidence.delay_s is evidence.stolen_s is evidence.throttled_s is None
         reader.close()
 
     @pytest.mark.skipif(not OPEN_FILES.exists(), reason="open files are not listed here")
@@ -165,19 +165,19 @@ class TestDear:
         files.thread(7, 10**9)
         files.thread(os.getpid(), 5_000_000)
         files.stolen(100)
-        found = reader.read()
-        assert found.delays_ns == {os.getpid(): 5_000_000, 7: 0}
-        assert found.stolen_s == 0
+        sample = reader.read()
+        assert sample.delays_ns == {os.getpid(): 5_000_000, 7: 0}
+        assert sample.stolen_s == 0
         reader.close()
 
 
 class TestBetween:
     def test_counters_that_go_back_are_no_negative_time(self):
         """A machine that was moved or slept."""
-        found = between(reading(stolen_s=5.0, throttled_s=2.0), reading(stolen_s=1.0))
-        assert found.stolen_s == 0
-        assert found.throttled_s is None
-        assert found.delay_s is None
+        evidence = between(reading(stolen_s=5.0, throttled_s=2.0), reading(stolen_s=1.0))
+        assert evidence.stolen_s == 0
+        assert evidence.throttled_s is None
+        assert evidence.delay_s is None
 
     def test_a_reused_thread_number_only_counts_if_it_was_there_before(self):
         assert between(reading({1: 5}), reading({1: 5, 2: 10**9})).delay_s == 0
@@ -185,10 +185,10 @@ class TestBetween:
 
     @given(st.integers(1, 20), st.floats(0, 100), st.integers(0, 1000))
     def test_parts_share_what_was_counted_together(self, parts, delay_s, switches):
-        found = StepEvidence(delay_s=delay_s, switches=switches).per(parts)
-        assert found.delay_s * parts == pytest.approx(delay_s)
-        assert found.switches * parts == pytest.approx(switches)
-        assert found.stolen_s is None
+        evidence = StepEvidence(delay_s=delay_s, switches=switches).per(parts)
+        assert evidence.delay_s * parts == pytest.approx(delay_s)
+        assert evidence.switches * parts == pytest.approx(switches)
+        assert evidence.stolen_s is None
 
 
 @pytest.mark.skipif(not HAS_WAITING, reason="the kernel counts no waiting for a core here")
@@ -202,13 +202,13 @@ class TestRealOne:
         worked = reader.read()
         time.sleep(0.02)
         slept = between(worked, reader.read())
-        found = between(start, worked)
+        evidence = between(start, worked)
         reader.close()
-        assert found.thread_s >= 0.02
-        assert found.process_s >= found.thread_s * 0.99
+        assert evidence.thread_s >= 0.02
+        assert evidence.process_s >= evidence.thread_s * 0.99
         assert slept.thread_s < 0.01
-        assert found.delay_s is not None
-        assert found.delay_s >= 0
+        assert evidence.delay_s is not None
+        assert evidence.delay_s >= 0
 
     def test_threads_that_end_meanwhile_disturb_nothing(self):
         stop = threading.Event()
@@ -221,15 +221,15 @@ class TestRealOne:
         for thread in threads:
             thread.join()
         for _ in range(50):
-            found = between(before, reader.read())
+            evidence = between(before, reader.read())
         reader.renew()
         reader.close()
-        assert found.delay_s is not None
+        assert evidence.delay_s is not None
 
 
 STEPS = """
 import sys, time
-from batchadvisor.probes.step_evidence import EvidenceReader, between
+from batchadvisor.probes.windows.step_evidence import EvidenceReader, between
 reader = EvidenceReader()
 for _ in range(3):
     before = reader.read()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from batchadvisor.probes import tree
-from batchadvisor.probes.tree import Tree
+from batchadvisor.probes.process import folder_snapshot
+from batchadvisor.probes.process.folder_snapshot import FolderSnapshot
 
 
 @pytest.fixture
@@ -19,51 +19,51 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def changes(found):
-    return {(one.path, one.action) for one in found.changes()}
+def changes(snapshot):
+    return {(change.path, change.action) for change in snapshot.changes()}
 
 
 def test_new_changed_and_gone(here):
-    found = Tree(here, (here / "out",))
+    snapshot = FolderSnapshot(here, (here / "out",))
     Path("changed.txt").write_text("after it")
     Path("gone.txt").unlink()
     Path("new").mkdir()
     Path("new/file.db").write_bytes(b"1")
     Path("out/record.json").write_text("ours")
-    assert changes(found) == {
+    assert changes(snapshot) == {
         ("changed.txt", "write"),
         ("gone.txt", "remove"),
         ("new", "mkdir"),
         ("new/file.db", "write"),
     }
-    assert all(one.listed for one in found.changes()), "nobody saw the script do it"
+    assert all(change.listed for change in snapshot.changes()), "nobody saw the script do it"
 
 
 def test_names_that_are_not_utf8(here):
-    found = Tree(here, ())
+    snapshot = FolderSnapshot(here, ())
     Path(os.fsdecode(b"caf\xe9.txt")).write_text("")
-    (one,) = found.changes()
-    assert (one.path, one.action) == (r"caf\udce9.txt", "write")
-    assert msgspec.json.decode(msgspec.json.encode(one), type=type(one)) == one
+    (change,) = snapshot.changes()
+    assert (change.path, change.action) == (r"caf\udce9.txt", "write")
+    assert msgspec.json.decode(msgspec.json.encode(change), type=type(change)) == change
 
 
 def test_a_folder_of_ours_that_was_made_since(here):
-    found = Tree(here, ())
+    snapshot = FolderSnapshot(here, ())
     Path("ours").mkdir()
     Path("ours/file").write_text("")
-    found.ignore(Path("ours"))
-    assert changes(found) == set()
+    snapshot.ignore(Path("ours"))
+    assert changes(snapshot) == set()
 
 
 def test_nothing_happened(here):
-    assert changes(Tree(here, ())) == set()
+    assert changes(FolderSnapshot(here, ())) == set()
 
 
 def test_what_python_itself_leaves_is_left_out(here):
-    found = Tree(here, ())
+    snapshot = FolderSnapshot(here, ())
     Path("__pycache__").mkdir()
     Path("__pycache__/a.pyc").write_text("")
-    assert changes(found) == set()
+    assert changes(snapshot) == set()
 
 
 def test_where_our_own_output_goes_is_left_out(here):
@@ -72,24 +72,24 @@ def test_where_our_own_output_goes_is_left_out(here):
         saved = os.dup(2)
         try:
             os.dup2(log.fileno(), 2)
-            found = Tree(here, ())
+            snapshot = FolderSnapshot(here, ())
             os.write(2, b"progress")
         finally:
             os.dup2(saved, 2)
             os.close(saved)
-    assert changes(found) == set()
+    assert changes(snapshot) == set()
 
 
 def test_a_large_tree_is_not_listed(here, monkeypatch):
-    monkeypatch.setattr(tree, "MAX_ENTRIES", 2)
-    found = Tree(here, ())
-    assert not found.complete
+    monkeypatch.setattr(folder_snapshot, "MAX_ENTRIES", 2)
+    snapshot = FolderSnapshot(here, ())
+    assert not snapshot.complete
     Path("new.txt").write_text("")
-    assert changes(found) == set()
+    assert changes(snapshot) == set()
 
 
 def test_links_are_not_followed(here):
     (here / "loop").symlink_to(here)
-    found = Tree(here, ())
-    assert found.complete
-    assert changes(found) == set()
+    snapshot = FolderSnapshot(here, ())
+    assert snapshot.complete
+    assert changes(snapshot) == set()

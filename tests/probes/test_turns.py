@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from batchadvisor.probes.turns import MIN_ROUNDS, TurnsWindow
+from batchadvisor.probes.windows.interleaved_window import MIN_ROUNDS, TurnsWindow
 from batchadvisor.records import TrialRequest, TurnsPlan
 
 from .test_window import Device
@@ -78,7 +78,7 @@ def test_the_first_steps_after_another_size_do_not_count():
         fresh = loop.window.size != before
         before = loop.window.size
         loop.step(slower=50.0 if fresh else 1.0)
-    times = [one for row in loop.window.result(0, 0).turns.step_s for one in row]
+    times = [seconds for row in loop.window.result(0, 0).turns.step_s for seconds in row]
     assert max(times) == pytest.approx(0.32)
 
 
@@ -99,11 +99,11 @@ def test_batches_that_were_taken_ahead():
 
 def test_the_order_differs_between_rounds_and_not_between_ranks():
     plan = TurnsPlan(sizes=(1, 2, 3), num_steps=(1, 1, 1), num_warmup_steps=0, num_rounds=9)
-    one, same, other = Loop(plan), Loop(plan), Loop(plan, seed=6)
-    for loop in (one, same, other):
+    first, same, other = Loop(plan), Loop(plan), Loop(plan, seed=6)
+    for loop in (first, same, other):
         loop.run()
-    assert one.asked == same.asked != other.asked
-    orders = {tuple(one.asked[start : start + 3]) for start in range(0, 27, 3)}
+    assert first.asked == same.asked != other.asked
+    orders = {tuple(first.asked[start : start + 3]) for start in range(0, 27, 3)}
     assert len(orders) > 2
     assert all(set(order) == {1, 2, 3} for order in orders)
 
@@ -122,8 +122,8 @@ def test_only_steps_that_count_are_kept():
     loop.run()
     kept = loop.window.samples()
     assert len(kept) == 4 * (3 + 1)
-    assert {one.num_samples for one in kept} == {8, 32}
-    assert all(one.input_wait_s == 0.001 for one in kept)
+    assert {sample.num_samples for sample in kept} == {8, 32}
+    assert all(sample.input_wait_s == 0.001 for sample in kept)
 
 
 def test_time_ends_it_after_whole_rounds():
@@ -148,7 +148,7 @@ def test_a_step_of_another_kind_leaves_its_turn_out():
     turns = loop.run().turns
     column = turns.sizes.index(first)
     assert turns.step_s[0][column] is None
-    assert all(one is not None for row in turns.step_s[1:] for one in row)
+    assert all(seconds is not None for row in turns.step_s[1:] for seconds in row)
 
 
 def test_ranks_end_together():

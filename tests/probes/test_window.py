@@ -1,14 +1,13 @@
 """One trial, driven by a clock and a device on paper."""
 
 import pytest
-from batchadvisor.probes.window import (
-    FIT_STEPS,
+from batchadvisor.probes.windows.timed_steps import (
     MAX_SAMPLES,
     MAX_STEPS_A_SAMPLE,
-    MAX_WARMUP_STEPS,
     SHOWN_STEPS,
-    Window,
 )
+from batchadvisor.probes.windows.warm_up import MAX_WARMUP_STEPS
+from batchadvisor.probes.windows.window import FIT_STEPS, Window
 from batchadvisor.records import Memory, Profile, TrialRequest
 
 
@@ -134,7 +133,7 @@ class TestFit:
         loop = Loop(TrialRequest(batch_size=8, kind="fit"), shrinks=True)
         loop.run()
         assert loop.num_steps == FIT_STEPS + 1
-        resets = [at for at, one in enumerate(loop.device.calls) if one == "reset"]
+        resets = [at for at, call in enumerate(loop.device.calls) if call == "reset"]
         assert len(resets) == 2
         assert resets[1] < loop.device.calls.index("memory")
 
@@ -156,7 +155,7 @@ class TestBehindItsHost:
         first_s = loop.device.now
         for _ in range(15):
             loop.step(0.1)
-            waits = [one for one in loop.device.calls if one[0] == "reach"]
+            waits = [call for call in loop.device.calls if call[0] == "reach"]
         # The first began with nothing queued and is left out; the device is ten steps behind.
         assert [mark for _, mark in waits] == pytest.approx(
             [first_s + 0.1 * number for number in range(2, 2 + len(waits))]
@@ -168,7 +167,7 @@ class TestBehindItsHost:
         loop = Loop(min_time_s=5.0)
         for _ in range(30):
             loop.step(0.1)
-        assert not [one for one in loop.device.calls if one[0] == "reach"]
+        assert not [call for call in loop.device.calls if call[0] == "reach"]
 
     def test_steps_that_are_all_alike_are_still_shown(self):
         assert Loop(asynchronous=True).run([0.1, 0.1, 0.1, 0.01]).quality.num_steps >= SHOWN_STEPS
@@ -296,8 +295,8 @@ class TestTiming:
         loop.run(micro=2)
         samples = loop.window.samples()
         assert len(samples) == MIN_SAMPLES
-        assert {one.num_samples for one in samples} == {16}
-        assert [one.input_wait_s for one in samples] == pytest.approx([0.02] * MIN_SAMPLES)
+        assert {sample.num_samples for sample in samples} == {16}
+        assert [sample.input_wait_s for sample in samples] == pytest.approx([0.02] * MIN_SAMPLES)
 
     def test_secondary_loaders_count_as_waiting_alone(self):
         loop = Loop()
@@ -344,7 +343,7 @@ class TestSize:
         assert (trial.arrived_batch_size, trial.mean_arrived) == (8, 7)
         assert trial.arrived_share == 7 / 8
         assert trial.samples_per_s.median == pytest.approx(7 / 0.1)
-        assert {one.num_samples for one in loop.window.samples()} == {6, 7, 8}
+        assert {sample.num_samples for sample in loop.window.samples()} == {6, 7, 8}
 
     def test_whole_batches_have_no_mean(self):
         trial = Loop().run()
@@ -375,7 +374,7 @@ class TestProfile:
     def test_memory_is_read_before_the_profiler_starts(self):
         loop, _ = self.with_profiler()
         trial = loop.run()
-        calls = [one for one in loop.device.calls if one in ("memory", "start", "finish")]
+        calls = [call for call in loop.device.calls if call in ("memory", "start", "finish")]
         assert calls == ["memory", "start", "finish"]
         assert trial.profile.trace == "a.json"
         assert trial.step_s.num_samples == MIN_SAMPLES

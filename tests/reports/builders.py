@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from batchadvisor.advisor.training import LINEAR, SQUARE_ROOT
+from batchadvisor.advisor.measured.training import LINEAR, SQUARE_ROOT
 from batchadvisor.records import Choice, LearningRate, Memory, Versions
 
 from .. import on_paper

@@ -22,7 +22,7 @@ from batchadvisor.records import (
     Training,
     Verdict,
 )
-from batchadvisor.reports.build import build_report
+from batchadvisor.reports.builder.run import build_report
 from batchadvisor.units import GIB, MIB
 
 from ..needs import bench

@@ -18,10 +18,10 @@ from batchadvisor.records import (
     TraceReport,
     Verdict,
 )
-from batchadvisor.reports.analysis import render
-from batchadvisor.reports.larger import larger_text
+from batchadvisor.reports.terminal.analysis import render
+from batchadvisor.reports.words.larger import larger_text
 
-from .test_terminal import agrees
+from .golden import agrees
 
 
 def profile(**changes):
@@ -69,9 +69,9 @@ def report(rank, **changes):
 
 def job():
     ranks = tuple(
-        RankTimes(rank=rank, communication_s=one, transfer_s=0.002, wait_s=one - 0.002,
+        RankTimes(rank=rank, communication_s=wait_s, transfer_s=0.002, wait_s=wait_s - 0.002,
                   caused_s=0.02 if rank == 1 else 0.0, num_last=6 if rank == 1 else 0)
-        for rank, one in enumerate((0.012, 0.002, 0.012))
+        for rank, wait_s in enumerate((0.012, 0.002, 0.012))
     )  # fmt: skip
     collectives = Collectives(
         ranks=ranks, world_size=4, num_matched=6, num_unmatched=2, straggler=1, straggler_share=1.0
@@ -88,7 +88,7 @@ def shown(analysis, width=100, **rest):
 
 @pytest.mark.parametrize("width", [60, 100])
 def test_whole_page(width):
-    agrees(f"analysis-{width}", shown(job(), width))
+    agrees(f"analysis-{width}.txt", shown(job(), width))
 
 
 @pytest.mark.parametrize("width", [20, 40, 55, 72, 100, 160])
@@ -202,6 +202,6 @@ def test_a_long_name_costs_no_column():
 
 
 def test_names_that_would_become_one_stay_whole():
-    traces = tuple(report(0, trace=f"{one * 30}_and_then_the_same_end.json") for one in "ab")
+    traces = tuple(report(0, trace=f"{name * 30}_and_then_the_same_end.json") for name in "ab")
     text = shown(Analysis(traces=traces), 100)
     assert "a" * 30 in text.split("Shares of the time")[1]

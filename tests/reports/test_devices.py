@@ -7,9 +7,10 @@ import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.errors import UsageError
 from batchadvisor.records import DeviceRun, DevicesRecord, TwinCheck
-from batchadvisor.reports.devices import render
-from batchadvisor.session.devices_outcome import read_devices
-from batchadvisor.session.store import read_record
+from batchadvisor.reports.builder.devices.text import build_devices_text
+from batchadvisor.reports.terminal.devices import render
+from batchadvisor.session.devices.outcome import read_devices
+from batchadvisor.session.recording.store import read_record
 
 from ..on_paper import exactly
 
@@ -28,8 +29,8 @@ def answer():
 
 def text_of(answer, *devices, state="finished"):
     record = DevicesRecord(state=state, started_at="", command=(), devices=devices)
-    answers = {one.device: answer for one in devices if not one.error}
-    return render(record, answers, folder="out", width=100, color=False)
+    answers = {device.device: answer for device in devices if not device.error}
+    return render(build_devices_text(record, answers), folder="out", width=100, color=False)
 
 
 def check(verdict, speed, reference):
@@ -70,8 +71,17 @@ def test_an_interrupted_device_did_not_fail(answer):
         state="interrupted", started_at="", command=(), devices=(FIRST, cut, later, broken)
     )
     resume = ["batchadvisor run --resume out/cuda-1 --device cuda:1 train.py"]
-    text = render(record, {"cuda-0": answer}, folder="out", width=100, color=False, resume=resume)
-    endings = {one.split()[0]: one.split("  ")[-1] for one in text.splitlines() if "  cuda-" in one}
+    shown = build_devices_text(record, {"cuda-0": answer})
+    text = render(
+        shown,
+        folder="out",
+        width=100,
+        color=False,
+        resume=resume,
+    )
+    endings = {
+        line.split()[0]: line.split("  ")[-1] for line in text.splitlines() if "  cuda-" in line
+    }
     assert endings["cuda-1"] == "interrupted"
     assert endings["cuda-2"] == "not begun"
     assert endings["cuda-3"] == "failed"
@@ -90,7 +100,7 @@ def test_a_twin_that_was_only_checked_shows_its_own_speed(answer):
         check=check("equal", 98, 100),
     )  # fmt: skip
     text = text_of(answer, FIRST, twin)
-    (row,) = (one for one in text.splitlines() if one.strip().startswith("cuda-1 "))
+    (row,) = (line for line in text.splitlines() if line.strip().startswith("cuda-1 "))
     assert "98" in row
     assert "as cuda-0" in row
     assert "cuda-1 is as fast as cuda-0" in text
@@ -112,7 +122,8 @@ def test_the_next_command_can_be_copied(answer):
     """Quoted for a shell, and whole in a narrow terminal."""
     record = DevicesRecord(state="finished", started_at="", command=(), devices=(FIRST,))
     folder = f"a folder/{'long-' * 12}name"
-    text = render(record, {"cuda-0": answer}, folder=folder, width=60, color=False)
+    shown = build_devices_text(record, {"cuda-0": answer})
+    text = render(shown, folder=folder, width=60, color=False)
     assert text.endswith(f"Wrote {folder}\nNext: batchadvisor advise '{folder}/cuda-0'\n")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from batchadvisor.records import Fault, FileTouched, Finding
-from batchadvisor.reports.build import build_report
+from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.html.labels import Place
 from batchadvisor.reports.html.page import render
 from batchadvisor.reports.html.svg import nice_ticks, shapes
@@ -46,13 +46,13 @@ def digest(text):
     return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
 
 
-@pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("sample", EVERY, ids=lambda sample: sample.__name__)
 def test_the_policy_allows_exactly_what_stands_in_the_file(sample):
     text = page(sample)
     policy = html.unescape(
         re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]+)"', text)[1]
     )
-    rules = dict(one.strip().split(" ", 1) for one in policy.split(";"))
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert rules["default-src"] == "'none'"
     (style,) = re.findall(r"<style>(.*?)</style>", text, flags=re.DOTALL)
     data, script = scripts(text)
@@ -62,7 +62,7 @@ def test_the_policy_allows_exactly_what_stands_in_the_file(sample):
     json.loads(data)
 
 
-@pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("sample", EVERY, ids=lambda sample: sample.__name__)
 def test_no_address_is_fetched(sample):
     text = page(sample)
     body = re.sub(r"<(script|style)\b.*?</\1>", "", text, flags=re.DOTALL)
@@ -77,7 +77,7 @@ def test_hostile_texts_are_escaped_everywhere():
     record, advice = samples.cpu()
     evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u2028{{7*7}}"
     trials = [
-        msgspec.structs.replace(one, detail=evil, outcome="exception") for one in record.trials
+        msgspec.structs.replace(trial, detail=evil, outcome="exception") for trial in record.trials
     ]
     record = msgspec.structs.replace(
         record,
@@ -111,16 +111,20 @@ def test_hostile_texts_are_escaped_everywhere():
         ET.fromstring(re.search(r"<main>.*</main>", text, flags=re.DOTALL)[0].replace("<br>", ""))
 
 
-@pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("sample", EVERY, ids=lambda sample: sample.__name__)
 def test_all_that_the_report_says_is_readable_without_scripts(sample):
     report = build_report(*sample())
     body = re.sub(r"<script\b.*?</script>", "", render(report), flags=re.DOTALL)
     shown = html.unescape(re.sub(r"<[^>]+>", "\x00", body))
     texts = [report.headline, report.reason, *report.notices]
-    texts += [one.text for one in (*report.circumstances, *report.training, *report.identity)]
-    texts += [one.message for one in report.findings] + [one.text for one in report.estimates]
-    texts += [cell for one in report.devices[0].table.rows for cell in one.cells]
-    texts += [value for one in report.devices[0].charts for s in one.series for value in s.texts]
+    texts += [fact.text for fact in (*report.circumstances, *report.training, *report.identity)]
+    texts += [finding.message for finding in report.findings] + [
+        fact.text for fact in report.estimates
+    ]
+    texts += [cell for row in report.devices[0].table.rows for cell in row.cells]
+    texts += [
+        value for chart in report.devices[0].charts for s in chart.series for value in s.texts
+    ]
     for text in filter(None, texts):
         assert text in shown
     assert body.count("<svg viewBox") == len(report.devices[0].charts) + (
@@ -131,11 +135,11 @@ def test_all_that_the_report_says_is_readable_without_scripts(sample):
 def test_the_chart_data_is_that_of_the_report():
     report = build_report(*samples.gpu())
     data = json.loads(scripts(render(report))[0])
-    assert set(data) == {f"0-{one.key}" for one in report.devices[0].charts}
-    for one in report.devices[0].charts:
-        found = data[f"0-{one.key}"]
-        assert tuple(found["x"]) == one.x
-        for series, plain in zip(one.series, found["series"], strict=True):
+    assert set(data) == {f"0-{chart.key}" for chart in report.devices[0].charts}
+    for chart in report.devices[0].charts:
+        shown = data[f"0-{chart.key}"]
+        assert tuple(shown["x"]) == chart.x
+        for series, plain in zip(chart.series, shown["series"], strict=True):
             assert tuple(plain["values"]) == series.values
 
 
@@ -145,7 +149,7 @@ def test_many_sizes_and_gpus_stay_small(many):
     body = re.search(r"<main>.*</main>", text, flags=re.DOTALL)[0].replace("<br>", "")
     tree = ET.fromstring(body)
     assert len(tree.findall(".//figure")) == 4 + 8 * (4 + 3)
-    assert [one.text for one in tree.findall(".//section[@class='device']/h2")] == [
+    assert [heading.text for heading in tree.findall(".//section[@class='device']/h2")] == [
         f"GPU {index}" for index in range(8)
     ]
     assert "rank 0" in text
@@ -176,8 +180,8 @@ def test_two_scripts_are_not_compared():
     headline = re.search(r"<h1>(.*?)</h1>", text)[1]
     assert headline.startswith("Not comparable: two scripts")
     rows = re.findall(r"<tr class=.*?</tr>", text.split("Size by size")[-1], flags=re.DOTALL)
-    assert sum("not comparable" in one for one in rows) >= 2
-    assert not [one for one in rows if ">faster<" in one or ">slower<" in one]
+    assert sum("not comparable" in row for row in rows) >= 2
+    assert not [row for row in rows if ">faster<" in row or ">slower<" in row]
     assert "peak memory and batch sizes are not comparable" in text
 
 
@@ -191,11 +195,11 @@ def bare_tables(text):
     """What a screen reader misses: tables without a caption, head cells without a scope."""
     tables = re.findall(r"<table.*?</table>", text, flags=re.DOTALL)
     assert tables
-    heads = [one for table in tables for one in re.findall(r"<th\b[^>]*>", table)]
-    rows = [one for table in tables for one in re.findall(r"<tr[^>]*><td", table)]
+    heads = [head for table in tables for head in re.findall(r"<th\b[^>]*>", table)]
+    rows = [row for table in tables for row in re.findall(r"<tr[^>]*><td", table)]
     return [
-        *(one for one in tables if not re.search(r"<caption[^>]*>\s*[^<\s]", one)),
-        *(one for one in heads if ' scope="' not in one),
+        *(table for table in tables if not re.search(r"<caption[^>]*>\s*[^<\s]", table)),
+        *(head for head in heads if ' scope="' not in head),
         *rows,
     ]
 
@@ -216,22 +220,22 @@ def box_of(shape):
 class TestPicture:
     def test_points_lie_where_their_values_are(self):
         report = build_report(*samples.gpu())
-        chart = next(one for one in report.devices[0].charts if one.key == "throughput")
-        found = [one for one in shapes(chart) if one.tag == "circle"]
-        assert len(found) == 5
-        xs = [float(one.attributes["cx"]) for one in found]
+        chart = next(chart for chart in report.devices[0].charts if chart.key == "throughput")
+        shown = [shape for shape in shapes(chart) if shape.tag == "circle"]
+        assert len(shown) == 5
+        xs = [float(shape.attributes["cx"]) for shape in shown]
         assert xs == sorted(xs)
         # 2, 16, 64, 128, 256: the steps of the log scale are 3, 2, 1, 1
         steps = [b - a for a, b in itertools.pairwise(xs)]
         assert steps == pytest.approx([3 * steps[3], 2 * steps[3], steps[3], steps[3]], abs=0.4)
-        ys = [float(one.attributes["cy"]) for one in found]
+        ys = [float(shape.attributes["cy"]) for shape in shown]
         assert ys == sorted(ys, reverse=True)
 
     def test_bars_stand_on_each_other(self):
         report = build_report(*samples.cpu())
-        chart = next(one for one in report.devices[0].charts if one.key == "step_time")
-        bars = [one.attributes for one in shapes(chart) if one.tag == "rect"]
-        first = [one for one in bars if one["x"] == bars[0]["x"]]
+        chart = next(chart for chart in report.devices[0].charts if chart.key == "step_time")
+        bars = [shape.attributes for shape in shapes(chart) if shape.tag == "rect"]
+        first = [bar for bar in bars if bar["x"] == bars[0]["x"]]
         for below, above in itertools.pairwise(first):
             assert float(above["y"]) + float(above["height"]) == pytest.approx(
                 float(below["y"]), abs=0.2
@@ -239,16 +243,16 @@ class TestPicture:
 
     def test_the_chosen_bar_is_framed(self):
         report = build_report(*samples.cpu())
-        chart = next(one for one in report.devices[0].charts if one.key == "step_time")
-        (frame,) = (one for one in shapes(chart) if "frame" in one.attributes["class"])
+        chart = next(chart for chart in report.devices[0].charts if chart.key == "step_time")
+        (frame,) = (shape for shape in shapes(chart) if "frame" in shape.attributes["class"])
         left, right = (
-            float(one) for one in re.findall(r"[ML]([\d.]+) ", frame.attributes["d"])[1:3]
+            float(number) for number in re.findall(r"[ML]([\d.]+) ", frame.attributes["d"])[1:3]
         )
         inside = [
-            one for one in shapes(chart)
-            if one.tag == "rect" and left < float(one.attributes["x"]) < right
+            shape for shape in shapes(chart)
+            if shape.tag == "rect" and left < float(shape.attributes["x"]) < right
         ]  # fmt: skip
-        assert {one.title.partition(":")[0] for one in inside} == {"128"}
+        assert {shape.title.partition(":")[0] for shape in inside} == {"128"}
 
     @pytest.mark.parametrize("sample", [samples.cpu, samples.gpu, samples.interrupted])
     def test_names_of_marks_cross_neither_lines_nor_each_other(self, sample):
@@ -261,19 +265,19 @@ class TestPicture:
             moved = build_report(record, msgspec.structs.replace(advice, memory_law=law))
             charts += moved.devices[0].charts
         for chart in charts:
-            found = shapes(chart)
-            lines = [one for one in found if one.attributes["class"].startswith("mark")]
+            shown = shapes(chart)
+            lines = [shape for shape in shown if shape.attributes["class"].startswith("mark")]
             upright = [
                 float(x)
-                for one in lines if "frame" not in one.attributes["class"]
-                for x, x_end in [re.findall(r"[ML]([\d.]+) ", one.attributes["d"])]
+                for shape in lines if "frame" not in shape.attributes["class"]
+                for x, x_end in [re.findall(r"[ML]([\d.]+) ", shape.attributes["d"])]
                 if x == x_end
             ]  # fmt: skip
             words = {mark.label for mark in chart.marks} | {band.label for band in chart.bands}
-            names = [box_of(one) for one in found if one.text in words]
+            names = [box_of(shape) for shape in shown if shape.text in words]
             assert len(names) == len([*chart.marks, *chart.bands])
-            for one, other in itertools.combinations(names, 2):
-                assert not one.meets(other), chart.title
+            for name, other in itertools.combinations(names, 2):
+                assert not name.meets(other), chart.title
             for name, x in itertools.product(names, upright):
                 assert not name.left < x < name.right, chart.title
 

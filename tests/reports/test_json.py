@@ -4,8 +4,8 @@ import os
 
 import msgspec
 import pytest
-from batchadvisor.reports import data
-from batchadvisor.reports.build import build_report
+from batchadvisor.reports.builder.run import build_report
+from batchadvisor.reports.data import report as data
 from batchadvisor.reports.html import ASSETS
 from batchadvisor.reports.report import ComparisonReport, Report
 
@@ -22,7 +22,7 @@ def test_whole_text(sample):
     agrees(f"{sample.__name__}.json", data.render(build_report(*sample())))
 
 
-@pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("sample", EVERY, ids=lambda sample: sample.__name__)
 def test_it_can_be_read_back(sample):
     report = build_report(*sample())
     assert msgspec.json.decode(data.render(report), type=Report | ComparisonReport) == report
@@ -50,9 +50,9 @@ def check(value, schema, definitions, path="$"):
         return check(value, definitions[schema["$ref"].split("/")[-1]], definitions, path)
     if "anyOf" in schema:
         errors = []
-        for one in schema["anyOf"]:
+        for kind in schema["anyOf"]:
             try:
-                return check(value, one, definitions, path)
+                return check(value, kind, definitions, path)
             except AssertionError as error:
                 errors.append(str(error))
         raise AssertionError(f"{path}: {errors}")
@@ -68,16 +68,16 @@ def check(value, schema, definitions, path="$"):
         assert set(schema.get("required", ())) <= set(value), path
         fields = schema.get("properties", {})
         extra = schema.get("additionalProperties", {})
-        for key, one in value.items():
+        for key, inner in value.items():
             part = fields.get(key, extra if isinstance(extra, dict) else {})
-            check(one, part, definitions, f"{path}.{key}")
+            check(inner, part, definitions, f"{path}.{key}")
     if isinstance(value, list):
-        for number, one in enumerate(value):
-            check(one, schema.get("items") or {}, definitions, f"{path}[{number}]")
+        for number, inner in enumerate(value):
+            check(inner, schema.get("items") or {}, definitions, f"{path}[{number}]")
     return None
 
 
-@pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("sample", EVERY, ids=lambda sample: sample.__name__)
 def test_what_is_written_keeps_the_schema(sample):
     schema = msgspec.json.decode(SCHEMA.read_bytes())
     value = msgspec.json.decode(data.render(build_report(*sample())))

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from batchadvisor.advisor.compare import compare
 from batchadvisor.records import Distribution, Finding
-from batchadvisor.reports.build import build_report
-from batchadvisor.reports.comparison import build_comparison
-from batchadvisor.reports.markdown import code, escape, render
+from batchadvisor.reports.builder.comparison import build_comparison
+from batchadvisor.reports.builder.run import build_report
+from batchadvisor.reports.markdown.page import code, escape, render
 
 from . import samples
 from .golden import agrees
@@ -17,21 +17,21 @@ EVERY = [samples.cpu, samples.gpu, samples.nothing_fits, samples.interrupted]
 
 
 def comparison(first, second):
-    reports = [build_report(*one) for one in (first, second)]
-    found = compare(first[0], second[0], first[1], second[1])
-    return build_comparison(found, *reports, ("before", "after"))
+    reports = [build_report(*record) for record in (first, second)]
+    compared = compare(first[0], second[0], first[1], second[1])
+    return build_comparison(compared, *reports, ("before", "after"))
 
 
-@pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("sample", EVERY, ids=lambda sample: sample.__name__)
 def test_whole_text(sample):
     agrees(f"{sample.__name__}.md", render(build_report(*sample())))
 
 
 def test_runs_of_different_numbers_of_ranks_are_not_called_slower():
-    one, advice = samples.cpu()
+    record, advice = samples.cpu()
     ranks = Distribution(world_size=2, launcher="torchrun", ranks=())
-    job = msgspec.structs.replace(one, distribution=ranks)
-    text = render(comparison((one, advice), (job, advice)))
+    job = msgspec.structs.replace(record, distribution=ranks)
+    text = render(comparison((record, advice), (job, advice)))
     assert "### Ranks, 1 before, 2 after: x1.00 (" in text
     assert "samples per second for each rank" in text
     assert "those of one rank, of 1 in the first run and of 2 in the second" in text
@@ -40,20 +40,21 @@ def test_runs_of_different_numbers_of_ranks_are_not_called_slower():
 
 def test_the_best_of_both_stands_beside_like_for_like():
     """128 against 64 says nothing of a change to the script: the same size in both does."""
-    found = comparison(samples.cpu(), samples.interrupted())
-    assert found.headline.startswith("Slower: x0.93 (")
-    assert "(128 before, 64 after); like for like, 64 in both: x1.00 (" in found.headline
-    assert found.headline.endswith("), cannot tell")
+    compared = comparison(samples.cpu(), samples.interrupted())
+    assert compared.headline.startswith("Slower: x0.93 (")
+    assert "(128 before, 64 after); like for like, 64 in both: x1.00 (" in compared.headline
+    assert compared.headline.endswith("), cannot tell")
     same = comparison(samples.cpu(), samples.cpu())
     assert "like for like" not in same.headline
     record, advice = samples.interrupted()
-    only = tuple(one for one in record.trials if one.batch_size == 64)
+    only = tuple(trial for trial in record.trials if trial.batch_size == 64)
     elsewhere = msgspec.structs.replace(advice.recommended, batch_size=60, trial=0)
     other = (
         msgspec.structs.replace(
             record,
             trials=tuple(
-                msgspec.structs.replace(one, batch_size=60, arrived_batch_size=60) for one in only
+                msgspec.structs.replace(trial, batch_size=60, arrived_batch_size=60)
+                for trial in only
             ),
         ),
         msgspec.structs.replace(
@@ -86,11 +87,11 @@ def test_hostile_texts_stay_texts():
 
 def test_every_row_has_as_many_cells_as_the_head():
     text = render(build_report(*samples.gpu()))
-    widths = [len(re.findall(r"(?<!\\)\|", one)) for one in text.splitlines() if one[:1] == "|"]
+    widths = [len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line[:1] == "|"]
     assert len(widths) > 8
-    table = [one for one in text.split("\n\n") if one.startswith("|")]
-    for one in table:
-        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in one.splitlines()}) == 1
+    table = [paragraph for paragraph in text.split("\n\n") if paragraph.startswith("|")]
+    for rows in table:
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in rows.splitlines()}) == 1
 
 
 @pytest.mark.parametrize("text", ["plain", "a`b", "``", "`"])

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from batchadvisor.records import TrialRequest
-from batchadvisor.reports.progress import REFRESH_PERIOD_S, NullDisplay, ProgressDisplay
+from batchadvisor.reports.terminal.progress import REFRESH_PERIOD_S, NullDisplay, ProgressDisplay
 from rich.console import Console
 
 from . import samples

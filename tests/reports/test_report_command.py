@@ -10,7 +10,7 @@ import pytest
 from batchadvisor.cli import cli
 from batchadvisor.errors import BatchAdvisorError
 from batchadvisor.records import SCHEMA_VERSION, DeviceRun, DevicesRecord, TwinCheck
-from batchadvisor.session.store import RunStore
+from batchadvisor.session.recording.store import RunStore
 from click.testing import CliRunner
 
 from . import builders, samples
@@ -30,10 +30,10 @@ def report(*arguments):
 
 @pytest.fixture
 def folder(tmp_path):
-    one = tmp_path / "run"
-    one.mkdir()
-    shutil.copy(CPU, one / "record.json")
-    return one
+    run = tmp_path / "run"
+    run.mkdir()
+    shutil.copy(CPU, run / "record.json")
+    return run
 
 
 def stored(tmp_path, sample, name="run", **changes):
@@ -65,7 +65,7 @@ class TestFormats:
         assert (tmp_path / name).read_text().startswith(start)
         assert f"Wrote report  {tmp_path / name}" in text
         assert "Next: batchadvisor report" in text
-        assert [one.name for one in tmp_path.iterdir() if one.name[0] == "."] == []
+        assert [path.name for path in tmp_path.iterdir() if path.name[0] == "."] == []
 
     def test_without_a_name_it_stands_beside_the_record(self, folder):
         assert report(folder)[0] == 0
@@ -278,16 +278,16 @@ class TestSeveralDevices:
         assert code == 0, text
         data = json.loads(text)
         assert data["headline"] == "Batch size by device: a 256, b 256, twin 256"
-        assert [one["name"] for one in data["devices"]] == ["a", "b"]
-        assert {one["key"] for one in data["overview"]} >= {"all_throughput", "all_memory"}
+        assert [device["name"] for device in data["devices"]] == ["a", "b"]
+        assert {chart["key"] for chart in data["overview"]} >= {"all_throughput", "all_memory"}
         (table,) = data["tables"]
         assert [row["cells"][0] for row in table["rows"]] == ["a", "b", "twin", "broken"]
         assert [row["state"] for row in table["rows"]] == ["ok", "ok", "ok", "failed"]
         shares = [int(row["cells"][-1]) for row in table["rows"][:3]]
         assert sum(shares) == pytest.approx(100, abs=2)
-        messages = [one["message"] for one in data["findings"]]
-        assert any("no power" in one for one in messages)
-        assert any(one.startswith("twin is as fast as a") for one in messages)
+        messages = [finding["message"] for finding in data["findings"]]
+        assert any("no power" in message for message in messages)
+        assert any(message.startswith("twin is as fast as a") for message in messages)
 
     @pytest.mark.parametrize("name", ["r.html", "r.md"])
     def test_every_format_shows_them(self, run, tmp_path, name):
@@ -300,8 +300,8 @@ class TestSeveralDevices:
         assert json.loads(report(run / "a", "--json")[1])["headline"].startswith("Use batch")
 
     def test_nothing_was_measured(self, run):
-        for one in ("a", "b"):
-            (run / one / "record.json").unlink()
+        for name in ("a", "b"):
+            (run / name / "record.json").unlink()
         code, text = report(run)
         assert code == 2
         assert "nothing was measured" in text

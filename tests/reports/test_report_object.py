@@ -18,10 +18,10 @@ from batchadvisor.records import (
     ScriptInfo,
     Tail,
 )
-from batchadvisor.reports.build import build_report
-from batchadvisor.reports.tail_blocks import rank_blocks
-from batchadvisor.reports.timelines import TIMELINE_POINTS, overlay, timelines
-from batchadvisor.session.store import read_record
+from batchadvisor.reports.builder.charts.timelines import TIMELINE_POINTS, overlay, timelines
+from batchadvisor.reports.builder.run import build_report
+from batchadvisor.reports.builder.sections.tail_blocks import rank_blocks
+from batchadvisor.session.recording.store import read_record
 from batchadvisor.units import GIB
 
 from . import builders, samples
@@ -35,7 +35,7 @@ def built(sample, **rest):
 
 
 def chart(report, key):
-    return next(one for one in report.devices[0].charts if one.key == key)
+    return next(chart for chart in report.devices[0].charts if chart.key == key)
 
 
 def points(series, x):
@@ -45,13 +45,13 @@ def points(series, x):
 class TestCharts:
     def test_throughput_is_the_records(self):
         record, advice = samples.gpu()
-        found = chart(built((record, advice)), "throughput")
-        measured = points(found.series[0], found.x)
+        drawn = chart(built((record, advice)), "throughput")
+        measured = points(drawn.series[0], drawn.x)
         assert measured[64] == pytest.approx(64 / 0.01943, rel=1e-5)
         assert set(measured) == {2, 16, 64, 128, 256}
-        at = found.x.index(64)
-        assert found.series[0].low[at] == pytest.approx(64 / 0.01943 * 0.996, rel=1e-5)
-        assert found.series[0].texts[at] == "3294 ±14"
+        at = drawn.x.index(64)
+        assert drawn.series[0].low[at] == pytest.approx(64 / 0.01943 * 0.996, rel=1e-5)
+        assert drawn.series[0].texts[at] == "3294 ±14"
 
     def test_the_band_is_the_tolerance_below_the_fastest(self):
         record, advice = samples.gpu()
@@ -63,52 +63,55 @@ class TestCharts:
 
     def test_failed_and_recommended_sizes_are_marked(self):
         marks = chart(built(samples.gpu()), "throughput").marks
-        assert [(one.kind, one.value) for one in marks] == [("recommended", 128), ("failed", 512)]
+        assert [(mark.kind, mark.value) for mark in marks] == [
+            ("recommended", 128),
+            ("failed", 512),
+        ]
 
     def test_memory_has_the_law_from_its_fitted_sizes_on_and_the_limit(self):
         record, advice = samples.gpu()
-        found = chart(built((record, advice)), "memory")
-        assert found.unit == "GiB"
-        assert points(found.series[0], found.x)[384] == pytest.approx(73.9, rel=1e-4)
-        law = points(found.series[1], found.x)
+        drawn = chart(built((record, advice)), "memory")
+        assert drawn.unit == "GiB"
+        assert points(drawn.series[0], drawn.x)[384] == pytest.approx(73.9, rel=1e-4)
+        law = points(drawn.series[1], drawn.x)
         assert min(law) == 128
         assert law[128] == pytest.approx(2.9 + 0.185 * 128, rel=1e-4)
-        limit = next(one for one in found.marks if one.axis == "y")
+        limit = next(mark for mark in drawn.marks if mark.axis == "y")
         assert limit.value * GIB == record.device.capacity_bytes
 
     def test_the_steps_time_is_shares_that_make_whole_bars(self):
         """No slivers at the sizes that matter: a bar a size, all as high, the chosen one marked."""
         for sample in (samples.cpu, samples.gpu):
-            found = chart(built(sample()), "step_time")
-            assert found.stacked
-            assert found.unit == "%"
-            for at in range(len(found.x)):
-                whole = sum(one.values[at] for one in found.series)
+            drawn = chart(built(sample()), "step_time")
+            assert drawn.stacked
+            assert drawn.unit == "%"
+            for at in range(len(drawn.x)):
+                whole = sum(line.values[at] for line in drawn.series)
                 assert whole == pytest.approx(100, abs=0.2)
 
     def test_the_chosen_bar_is_marked_and_what_it_costs_a_sample_is_said(self):
         record, advice = samples.cpu()
-        found = chart(built((record, advice)), "step_time")
-        (mark,) = found.marks
-        assert (mark.kind, found.x_names[int(mark.value)]) == ("recommended", "128")
-        assert found.series[0].texts[int(mark.value)] == "93% (703 µs)"
+        drawn = chart(built((record, advice)), "step_time")
+        (mark,) = drawn.marks
+        assert (mark.kind, drawn.x_names[int(mark.value)]) == ("recommended", "128")
+        assert drawn.series[0].texts[int(mark.value)] == "93% (703 µs)"
 
     def test_a_chosen_size_without_a_profile_has_no_bar_and_it_is_said(self):
-        found = chart(built(samples.gpu()), "step_time")
-        assert found.marks == ()
-        assert found.notes[0].startswith("128, the recommended size, has no bar")
+        drawn = chart(built(samples.gpu()), "step_time")
+        assert drawn.marks == ()
+        assert drawn.notes[0].startswith("128, the recommended size, has no bar")
 
     def test_nothing_is_drawn_that_was_not_measured(self):
-        keys = {one.key for one in built(samples.cpu()).devices[0].charts}
+        keys = {chart.key for chart in built(samples.cpu()).devices[0].charts}
         assert keys == {"throughput", "memory", "step_time", "shares"}
         assert built(samples.nothing_fits()).devices[0].charts == ()
 
     def test_energy_is_joules_for_each_sample(self):
-        found = chart(built(samples.gpu()), "energy")
-        assert found.unit in {"J", "mJ"}
-        factor = 1e3 if found.unit == "mJ" else 1
+        drawn = chart(built(samples.gpu()), "energy")
+        assert drawn.unit in {"J", "mJ"}
+        factor = 1e3 if drawn.unit == "mJ" else 1
         watts, step_s = 480, 0.01943
-        value = points(found.series[0], found.x)[64]
+        value = points(drawn.series[0], drawn.x)[64]
         assert value == pytest.approx(watts * step_s / 64 * factor, rel=1e-4)
 
 
@@ -116,8 +119,8 @@ def test_evidence_does_not_mix_fractions_and_percents():
     """Whatever has a unit of share or percent is shown in percent, with its threshold."""
     record = read_record(CPU)
     sentences = [built((record, advise(record))).limit.evidence]
-    found = built(samples.gpu())
-    sentences += [found.limit.evidence, *(one.evidence for one in found.findings)]
+    report = built(samples.gpu())
+    sentences += [report.limit.evidence, *(finding.evidence for finding in report.findings)]
     assert "fixed share of the step 13.8% (threshold 30%)" in sentences[0]
     assert "marginal gain 6.2% (threshold 10%)" in sentences[0]
     assert "device busy 93.1% (threshold 70%)" in sentences[1]
@@ -130,15 +133,15 @@ class TestTimelines:
     ROWS = tuple({"time_s": 5 + at / 10, "power_w": float(at)} for at in range(1000))
 
     def test_samples_are_averaged_in_groups(self):
-        (found,) = timelines(self.ROWS)
-        assert found.key == "timeline_power_w"
-        assert len(found.x) <= TIMELINE_POINTS
-        assert found.series[0].values[0] == pytest.approx(1.0)  # mean of 0, 1, 2
-        assert found.notes == ("Each point is the mean of 3 samples.",)
+        (timeline,) = timelines(self.ROWS)
+        assert timeline.key == "timeline_power_w"
+        assert len(timeline.x) <= TIMELINE_POINTS
+        assert timeline.series[0].values[0] == pytest.approx(1.0)  # mean of 0, 1, 2
+        assert timeline.notes == ("Each point is the mean of 3 samples.",)
 
     def test_several_devices_share_the_points(self):
-        (found,) = timelines(self.ROWS, num_devices=8)
-        assert len(found.x) <= TIMELINE_POINTS / 8
+        (timeline,) = timelines(self.ROWS, num_devices=8)
+        assert len(timeline.x) <= TIMELINE_POINTS / 8
 
     def test_without_samples_there_is_none(self):
         assert timelines([]) == ()
@@ -153,17 +156,17 @@ class TestSeveralDevices:
 
     def test_each_has_a_section_and_all_share_charts(self):
         report = self.report()
-        assert [one.name for one in report.devices] == ["GPU 0", "GPU 1"]
-        assert {one.key for one in report.overview} == {
+        assert [device.name for device in report.devices] == ["GPU 0", "GPU 1"]
+        assert {chart.key for chart in report.overview} == {
             "all_throughput", "all_memory", "all_shares", "all_energy"
         }  # fmt: skip
         first = report.overview[0]
-        assert [one.label for one in first.series] == ["GPU 0", "GPU 1"]
+        assert [line.label for line in first.series] == ["GPU 0", "GPU 1"]
         assert first.series[0].values == first.series[1].values
 
     def test_sizes_of_one_alone_are_empty_for_the_other(self):
-        one, two = (chart(built(sample()), "throughput") for sample in (samples.cpu, samples.gpu))
-        both = overlay("both", [("a", one), ("b", two)])
+        first, two = (chart(built(sample()), "throughput") for sample in (samples.cpu, samples.gpu))
+        both = overlay("both", [("a", first), ("b", two)])
         at = both.x.index(4.0)
         assert both.series[0].values[at] is not None
         assert both.series[1].values[at] is None
@@ -174,12 +177,12 @@ class TestTexts:
         for sample in (samples.cpu, samples.gpu):
             tail = built(sample()).tail
             (rank,) = tail.ranks
-            assert sum(one.samples * one.count for one in rank.blocks) in (50_000, 60_000)
+            assert sum(block.samples * block.count for block in rank.blocks) in (50_000, 60_000)
             assert rank.blocks[-1].kind == "short"
 
     def test_a_cpu_and_an_unfinished_run_say_so(self):
-        assert any("no answer for a GPU" in one for one in built(samples.cpu()).notices)
-        assert any("interrupted" in one for one in built(samples.interrupted()).notices)
+        assert any("no answer for a GPU" in notice for notice in built(samples.cpu()).notices)
+        assert any("interrupted" in notice for notice in built(samples.interrupted()).notices)
         record, advice = samples.gpu()
         assert built((record, advice)).notices == ()
         running = msgspec.structs.replace(record, state="running")
@@ -187,10 +190,10 @@ class TestTexts:
 
     def test_failures_stand_in_the_table_with_their_words(self):
         table = built(samples.gpu()).devices[0].table
-        row = next(one for one in table.rows if one.cells[0] == "512")
+        row = next(row for row in table.rows if row.cells[0] == "512")
         assert row.state == "failed"
         assert "out of memory" in row.cells
-        assert any("Tried to allocate 12.25 GiB" in one for one in table.notes)
+        assert any("Tried to allocate 12.25 GiB" in note for note in table.notes)
 
     def test_control_characters_never_get_into_the_report(self):
         record, advice = samples.cpu()
@@ -209,11 +212,11 @@ class TestTexts:
 
     def test_parameters_that_nobody_saw_are_not_none_at_all(self):
         record, advice = samples.cpu()
-        found = msgspec.structs.replace(
+        discovery = msgspec.structs.replace(
             record.discovery, num_parameters=None, unavailable={"num_parameters": "no model"}
         )
-        record = msgspec.structs.replace(record, discovery=found)
-        rows = {one.label: one.text for one in build_report(record, advice).identity}
+        record = msgspec.structs.replace(record, discovery=discovery)
+        rows = {fact.label: fact.text for fact in build_report(record, advice).identity}
         assert rows["parameters"] == "unavailable: no model"
 
     def test_an_empty_record_has_a_report(self):
@@ -224,14 +227,14 @@ class TestTexts:
         assert report.devices[0].table.notes == ("No size was tried.",)
 
 
-@pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("sample", EVERY, ids=lambda sample: sample.__name__)
 def test_numbers_of_sizes_are_those_of_the_record(sample):
     record, advice = sample()
     for size in built((record, advice)).devices[0].sizes:
-        trials = [one for one in record.trials if one.batch_size == size.batch_size]
-        assert size.outcome in {one.outcome for one in trials}
+        trials = [trial for trial in record.trials if trial.batch_size == size.batch_size]
+        assert size.outcome in {trial.outcome for trial in trials}
         if size.peak_bytes is not None:
-            assert size.peak_bytes in {one.memory.peak_bytes for one in trials if one.memory}
+            assert size.peak_bytes in {trial.memory.peak_bytes for trial in trials if trial.memory}
         if size.breakdown_pct:
             assert sum(size.breakdown_pct.values()) == pytest.approx(100)
 
@@ -247,16 +250,16 @@ class TestTailBlocks:
 
     def test_ranks_stand_below_each_other_step_by_step(self):
         first, second = rank_blocks(self.tail())
-        assert [one.count for one in first.blocks] == [one.count for one in second.blocks]
+        assert [block.count for block in first.blocks] == [block.count for block in second.blocks]
         assert (first.blocks[-1].kind, first.blocks[-1].samples) == ("short", 4)
         assert second.blocks[-1].kind == "empty"
-        assert sum(one.samples * one.count for one in first.blocks) == 6 * 8 + 4
-        assert sum(one.samples * one.count for one in second.blocks) == 6 * 8
+        assert sum(block.samples * block.count for block in first.blocks) == 6 * 8 + 4
+        assert sum(block.samples * block.count for block in second.blocks) == 6 * 8
 
     def test_an_even_end_is_full(self):
         ranks = rank_blocks(self.tail(last=(8, 8), batches=(7, 7)))
-        assert {one.kind for rank in ranks for one in rank.blocks} == {"full"}
-        assert {sum(one.count for one in rank.blocks) for rank in ranks} == {7}
+        assert {block.kind for rank in ranks for block in rank.blocks} == {"full"}
+        assert {sum(block.count for block in rank.blocks) for rank in ranks} == {7}
 
     def test_no_more_rows_than_can_be_read(self):
         tail = self.tail(num_ranks=64, full=(8,) * 64, last=(4,) * 64, batches=(7,) * 64)
@@ -276,7 +279,7 @@ def test_a_watched_training_has_nothing_recommended():
     assert report.watched[0].label == "seen"
     marks = {mark for row in report.devices[0].table.rows for mark in row.marks}
     assert marks == {"yours"}
-    assert all(not one.marks for one in report.devices[0].charts if one.key == "throughput")
+    assert all(not chart.marks for chart in report.devices[0].charts if chart.key == "throughput")
 
 
 class TestRanks:
@@ -284,18 +287,18 @@ class TestRanks:
         record, advice = samples.cpu()
         trials = tuple(
             msgspec.structs.replace(
-                one,
+                trial,
                 ranks=tuple(
                     RankTrial(
                         rank=rank,
                         outcome="ok",
-                        step_s=builders.spread(one.step_s.median * (1 + rank)),
-                        peak_bytes=one.memory.peak_bytes * (1 + rank),
+                        step_s=builders.spread(trial.step_s.median * (1 + rank)),
+                        peak_bytes=trial.memory.peak_bytes * (1 + rank),
                     )
                     for rank in range(2)
                 ),
             )
-            for one in record.trials
+            for trial in record.trials
         )
         ranks = tuple(
             RankInfo(
@@ -311,20 +314,20 @@ class TestRanks:
         report = built(self.sample())
         step, peak = report.overview
         assert (step.key, peak.key) == ("rank_step", "rank_peak")
-        first, second = (points(one, step.x) for one in step.series)
+        first, second = (points(line, step.x) for line in step.series)
         assert second[128] == pytest.approx(2 * first[128], rel=1e-4)
         (table,) = report.tables
         assert [row.cells[0] for row in table.rows] == ["0", "1"]
         assert table.rows[1].cells[5] == "1.02 GiB"
-        labels = {one.label: one.text for one in report.distribution}
+        labels = {fact.label: fact.text for fact in report.distribution}
         assert labels["ranks"].startswith("2 on one host (torchrun)")
         assert labels["Tcomp, Tsync"].startswith("unavailable")
 
 
 def test_a_timeline_says_which_size_was_being_measured():
     rows = [{"time_s": 10.0 + at, "trial": at // 4, "power_w": 1.0 * at} for at in range(12)]
-    (found,) = timelines(rows, sizes={0: 8, 1: 16, 2: 16})
-    assert [(one.value, one.label, one.kind) for one in found.marks] == [
+    (timeline,) = timelines(rows, sizes={0: 8, 1: 16, 2: 16})
+    assert [(mark.value, mark.label, mark.kind) for mark in timeline.marks] == [
         (0.0, "8", "phase"),
         (4.0, "16", "phase"),
     ]

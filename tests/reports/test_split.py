@@ -4,13 +4,14 @@ import msgspec
 import pytest
 import torch
 from batchadvisor.records import DeviceRun
-from batchadvisor.reports.devices import render
-from batchadvisor.reports.devices_report import build_devices_report
+from batchadvisor.reports.builder.devices.report import build_devices_report
+from batchadvisor.reports.builder.devices.split_snippet import IN_THE_LOOP, snippet
+from batchadvisor.reports.builder.devices.text import build_devices_text
 from batchadvisor.reports.html.page import render as html
 from batchadvisor.reports.html.split_bars import bars
-from batchadvisor.reports.markdown import render as markdown
+from batchadvisor.reports.markdown.page import render as markdown
 from batchadvisor.reports.report import Report
-from batchadvisor.reports.split_snippet import IN_THE_LOOP, snippet
+from batchadvisor.reports.terminal.devices import render
 
 from ..splits import answer_of, devices_of, plan_of, three
 from .golden import agrees
@@ -29,7 +30,8 @@ def report(answers):
 def terminal(answers, runs=None, width=100):
     record = devices_of(answers, runs)
     split = plan_of(answers, runs)
-    return render(record, answers, folder="out", width=width, color=False, split=split)
+    text = build_devices_text(record, answers, split)
+    return render(text, folder="out", width=width, color=False)
 
 
 class TestTexts:
@@ -51,15 +53,16 @@ class TestTexts:
 
     def test_bars_are_as_long_as_the_steps(self, report):
         _, shapes = bars(report.split)
-        drawn = [one for one in shapes if one.attributes["class"] == "block full"]
-        times = [one.step_s for group in report.split.groups for one in group.bars]
+        drawn = [shape for shape in shapes if shape.attributes["class"] == "block full"]
+        times = [bar.step_s for group in report.split.groups for bar in group.bars]
         assert len(drawn) == len(times) == 9
         scale = [
-            float(one.attributes["width"]) / time for one, time in zip(drawn, times, strict=True)
+            float(shape.attributes["width"]) / time
+            for shape, time in zip(drawn, times, strict=True)
         ]
         assert scale == pytest.approx([scale[0]] * 9, rel=0.01)
-        ends = [float(one.attributes["x"]) + float(one.attributes["width"]) for one in shapes
-                if one.tag == "rect"]  # fmt: skip
+        ends = [float(shape.attributes["x"]) + float(shape.attributes["width"]) for shape in shapes
+                if shape.tag == "rect"]  # fmt: skip
         assert max(ends) <= 900
 
     def test_json_holds_the_plan(self, report, answers):
@@ -71,7 +74,7 @@ class TestTexts:
         name = "x\nimport os  # </script>```"
         plan = plan_of({name: answers["fast"], "slow": answers["slow"]})
         lines = snippet(plan).splitlines()
-        assert [one for one in lines if "import os" in one] == [
+        assert [line for line in lines if "import os" in line] == [
             "# rank 0: x import os  # </script>```"
         ]
 
@@ -80,19 +83,19 @@ class TestTexts:
             DeviceRun(device="fast", model="x", folder="fast"),
             DeviceRun(device="dead", model="y", error="Error: no power."),
         ]
-        one = {"fast": answers["fast"]}
-        text = terminal(one, runs)
+        alone = {"fast": answers["fast"]}
+        text = terminal(alone, runs)
         assert "Not available: a split needs two devices" in text
         assert "dead: no power." in text
-        report = build_devices_report(devices_of(one, runs), one, {}, plan_of(one, runs))
+        report = build_devices_report(devices_of(alone, runs), alone, {}, plan_of(alone, runs))
         assert report.split.plan is None
         assert "Not available" in markdown(report)
         assert "Not available" in html(report)
 
     def test_one_device_has_no_plan(self, answers):
-        one = {"fast": answers["fast"]}
-        assert "Split plan" not in terminal(one)
-        report = build_devices_report(devices_of(one), one, {}, plan_of(one))
+        alone = {"fast": answers["fast"]}
+        assert "Split plan" not in terminal(alone)
+        report = build_devices_report(devices_of(alone), alone, {}, plan_of(alone))
         assert report.split is None
         assert "Split plan" not in markdown(report) + html(report)
 
@@ -103,7 +106,7 @@ class TestTexts:
 
 @pytest.fixture(scope="module")
 def plan(answers):
-    return plan_of({one: answers[one] for one in ("fast", "slow")}, global_batch=40)
+    return plan_of({name: answers[name] for name in ("fast", "slow")}, global_batch=40)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +135,7 @@ class TestSnippet:
         return [list(space["loader"]) for space in ranks[0]]
 
     def test_sizes_are_as_planned(self, plan, ranks):
-        sizes = [one.batch_size for one in plan.shares]
+        sizes = [share.batch_size for share in plan.shares]
         assert sizes[0] > sizes[1] > 0
         for size, own in zip(sizes, self.batches(ranks), strict=True):
             assert [len(batch[0]) for batch in own] == [size] * 3
@@ -175,11 +178,11 @@ class TestSnippet:
                 exec(loop, space)
                 loss = space["loss"]
             loss.backward()
-            return torch.cat([one.grad.flatten().clone() for one in net.parameters()])
+            return torch.cat([parameter.grad.flatten().clone() for parameter in net.parameters()])
 
-        for one, other in zip(*self.batches(ranks), strict=True):
-            whole = gradient([torch.cat(pair) for pair in zip(one, other, strict=True)])
-            weighted = [gradient(*pair) for pair in zip((one, other), spaces, strict=True)]
+        for first, other in zip(*self.batches(ranks), strict=True):
+            whole = gradient([torch.cat(pair) for pair in zip(first, other, strict=True)])
+            weighted = [gradient(*pair) for pair in zip((first, other), spaces, strict=True)]
             assert torch.allclose(sum(weighted) / 2, whole, rtol=1e-12, atol=1e-14)
-            plain = [gradient(batch) for batch in (one, other)]
+            plain = [gradient(batch) for batch in (first, other)]
             assert not torch.allclose(sum(plain) / 2, whole, rtol=1e-3)

@@ -1,127 +1,41 @@
-"""The terminal report, compared whole with stored text, and the rules that it keeps.
+"""The terminal report, compared whole with stored text, and the rules of its layout.
 
 `BATCHADVISOR_UPDATE_GOLDEN=1 pytest tests/reports` writes the stored text anew; read the diff.
 The records are synthetic (see samples.py).
 """
 
-import os
-from pathlib import Path
-
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.records import (
-    Fault,
-    FileTouched,
-    Finding,
-    Goal,
-    LossCheck,
-    RunRecord,
-    ScriptInfo,
-    TailCheck,
-    Turns,
-)
-from batchadvisor.reports.charts import throughput
-from batchadvisor.reports.sizes import size_rows
-from batchadvisor.reports.terminal import render
-from batchadvisor.session.store import read_record
+from batchadvisor.records import Fault, FileTouched, Finding, Goal, RunRecord, ScriptInfo
+from batchadvisor.reports.builder.text import build_text
+from batchadvisor.reports.terminal.answer import render
 from rich.cells import cell_len
 
-from ..on_paper import discovery_of, loader_of, record_of, trial_of
+from ..on_paper import discovery_of, record_of, trial_of
 from . import builders, samples
-
-GOLDEN = Path(__file__).with_name("golden")
-FILES = [("record", "runs/train-1/record.json"), ("report", "runs/train-1/report.html")]
-NEXT = "batchadvisor view runs/train-1"
-OTHERS = ["batchadvisor report runs/train-1 -o report.html"]
-EVERY = [samples.cpu, samples.gpu, samples.nothing_fits, samples.interrupted]
+from .golden import agrees
+from .terminal_text import EVERY, shown, strip_codes
 
 
-def shown(sample, width=100, color=False, **rest):
-    record, advice = sample
-    return render(
-        record,
-        advice,
-        files=FILES,
-        next_command=NEXT,
-        others=OTHERS,
-        width=width,
-        color=color,
-        **rest,
-    )
-
-
-def agrees(name, text):
-    path = GOLDEN / f"{name}.txt"
-    if os.environ.get("BATCHADVISOR_UPDATE_GOLDEN"):
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("sample", EVERY, ids=lambda sample: sample.__name__)
 def test_whole_text_at_100_columns(sample):
-    agrees(f"{sample.__name__}-100", shown(sample()))
-
-
-def test_several_steps_on_a_batch():
-    record, advice = samples.cpu()
-    discovery = msgspec.structs.replace(record.discovery, steps_per_batch=4)
-    training = msgspec.structs.replace(advice.training, steps_per_batch=4)
-    text = shown(
-        (
-            msgspec.structs.replace(record, discovery=discovery),
-            msgspec.structs.replace(advice, training=training),
-        ),
-        width=150,
-    )
-    assert "16 → 128 samples per batch; 4 optimizer steps on each" in text
-    assert "step: all 4 optimizer steps on a batch together" in text
-
-
-def test_several_optimizers():
-    record, advice = samples.cpu()
-    rates = (
-        *builders.learning_rates("SGD", 0.1, 0.8),
-        *builders.learning_rates("AdamW", 0.001, 0.0028),
-    )
-    for used, expected in (
-        (
-            rates,
-            ("learning rate    SGD: 0.1 → 0.8 as", "learning rate    AdamW: 0.001 → 0.0028 as"),
-        ),
-        ((), ("learning rate    not known: no optimizer was seen",)),
-    ):
-        training = msgspec.structs.replace(advice.training, learning_rates=used)
-        text = shown((record, msgspec.structs.replace(advice, training=training)))
-        for one in expected:
-            assert one in text
-
-
-def test_steps_that_nobody_could_count():
-    record, advice = samples.cpu()
-    why = "not as many for each"
-    tail = msgspec.structs.replace(advice.tail, steps_known=False)
-    unavailable = {**advice.unavailable, "training": why}
-    unknown = msgspec.structs.replace(advice, training=None, tail=tail, unavailable=unavailable)
-    text = shown((record, unknown), width=150)
-    assert f"not known: {why}" in text
-    assert "batches per epoch" in text
-    assert "optimizer step" not in text
+    agrees(f"{sample.__name__}-100.txt", shown(sample()))
 
 
 @pytest.mark.parametrize("width", [48, 60])
-@pytest.mark.parametrize("sample", [samples.cpu, samples.gpu], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("sample", [samples.cpu, samples.gpu], ids=lambda sample: sample.__name__)
 def test_whole_text_in_narrow_windows(sample, width):
-    agrees(f"{sample.__name__}-{width}", shown(sample(), width))
+    agrees(f"{sample.__name__}-{width}.txt", shown(sample(), width))
 
 
 def test_whole_text_in_ascii():
     text = shown(samples.cpu(), encoding="ascii")
     assert text.isascii()
-    agrees("cpu-100-ascii", text)
+    agrees("cpu-100-ascii.txt", text)
 
 
-@pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("sample", EVERY, ids=lambda sample: sample.__name__)
 @pytest.mark.parametrize("width", [40, 48, 60, 80, 100, 200])
 def test_lines_fit_the_window(sample, width):
     for line in shown(sample(), width).splitlines():
@@ -130,7 +44,7 @@ def test_lines_fit_the_window(sample, width):
         assert line == line.rstrip()
 
 
-@pytest.mark.parametrize("sample", EVERY, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("sample", EVERY, ids=lambda sample: sample.__name__)
 def test_color_adds_codes_and_nothing_else(sample, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     plain = shown(sample())
@@ -140,16 +54,6 @@ def test_color_adds_codes_and_nothing_else(sample, monkeypatch):
     colored = shown(sample(), color=True)
     assert "\x1b[" in colored
     assert "".join(strip_codes(colored)) == plain
-
-
-def strip_codes(text):
-    position = 0
-    while position < len(text):
-        if text.startswith("\x1b[", position):
-            position = text.index("m", position)
-        else:
-            yield text[position]
-        position += 1
 
 
 def heads(text):
@@ -164,12 +68,12 @@ def test_memory_occupancy_and_step_time_keep_their_columns(width):
     for steps, size in ((1.0, 1), (1e5, 1), (1.0, 1_000_000), (1e5, 1_000_000)):
         trials = tuple(
             msgspec.structs.replace(
-                one,
-                batch_size=one.batch_size * size,
-                arrived_batch_size=one.batch_size * size,
-                step_s=one.step_s and builders.spread(one.step_s.median * steps, 0.0004),
+                trial,
+                batch_size=trial.batch_size * size,
+                arrived_batch_size=trial.batch_size * size,
+                step_s=trial.step_s and builders.spread(trial.step_s.median * steps, 0.0004),
             )
-            for one in record.trials
+            for trial in record.trials
         )
         late = builders.failed(9, 256 * size, "out_of_memory", "no memory", purpose="confirm")
         changed = msgspec.structs.replace(record, trials=(*trials, late))
@@ -187,8 +91,8 @@ def test_it_says_which_columns_have_no_room():
 
 def test_a_refused_size_is_red_and_the_recommended_one_green():
     lines = shown(samples.gpu(), color=True).splitlines()
-    assert any(one.startswith("\x1b[31m    512") for one in lines)
-    assert any(one.startswith("\x1b[1;32m    128") for one in lines)
+    assert any(line.startswith("\x1b[31m    512") for line in lines)
+    assert any(line.startswith("\x1b[1;32m    128") for line in lines)
     assert lines[0].startswith("\x1b[1;32m")
     assert shown(samples.nothing_fits(), color=True).startswith("\x1b[1;31m")
 
@@ -241,163 +145,6 @@ def test_very_large_and_very_small_numbers_are_readable():
     assert "7 ms + 9 ns x batch" in text
 
 
-def with_samples(num_samples):
-    """The stored run, had its data set held so many samples."""
-    record = read_record(Path(__file__).parents[1] / "data/records/char_gpt_cpu.json")
-    found = record.discovery
-    loaders = tuple(msgspec.structs.replace(one, num_samples=num_samples) for one in found.loaders)
-    record = msgspec.structs.replace(
-        record, discovery=msgspec.structs.replace(found, loaders=loaders)
-    )
-    return record, advise(record)
-
-
-def test_a_harmless_tail_is_not_remarked_upon():
-    record, advice = with_samples(15_625)
-    assert advice.recommended.batch_size == 40
-    assert (advice.tail.last_batch, advice.tail.harmful) == (25, False)
-    text = " ".join(shown((record, advice)).split())
-    assert "the last batch holds 25 (62% of a full one). A step of 25 samples was" in text
-    assert "weighs" not in text
-    assert "without a harmful tail" not in text
-    assert "nearby" not in text.lower()
-
-
-def test_a_harmful_tail_stands_once():
-    record, advice = with_samples(15_601)
-    assert advice.recommended.batch_size == 40
-    assert advice.tail.harmful
-    text = " ".join(shown((record, advice)).split())
-    assert text.count(" weighs ") == 1
-    assert text.count("without a harmful tail") == 1
-    assert "47 (predicted 510/s)" in text
-    alone = msgspec.structs.replace(advice, findings=())
-    assert "Nearby, without a harmful tail" in shown((record, alone), 200)
-
-
-@pytest.mark.parametrize(
-    ("check", "said"),
-    [
-        (
-            LossCheck(reduction="mean", num_samples=40, ratio=1.0, apart=1e-7, noise=0.0),
-            (
-                "The loss is a mean over the batch (measured: the gradient of 40 samples is 1.00 "
-                "times a mean of those of its halves)."
-            ),
-        ),
-        (
-            LossCheck(reduction="sum", num_samples=40, ratio=1.998, apart=1e-7, noise=0.01),
-            (
-                "The loss is a sum over the batch, so that a short one weighs no sample more "
-                "(measured: the gradient of 40 samples is 2.00 times a mean of those of its "
-                "halves)."
-            ),
-        ),
-        (
-            LossCheck(reduction="contrastive", num_samples=40, ratio=1.1, apart=0.31, noise=0.0),
-            (
-                "The loss compares the samples of a batch (measured: 31% of the gradient of 40 "
-                "samples is not made by those of its halves)."
-            ),
-        ),
-        (
-            LossCheck(reason="no optimizer stepped"),
-            (
-                "Whether the loss is a mean or a sum is not known, a mean is taken: no optimizer "
-                "stepped."
-            ),
-        ),
-    ],
-)
-def test_the_loss_and_what_it_makes_of_a_short_batch(check, said):
-    record, _ = with_samples(15_601)
-    record = msgspec.structs.replace(record, loss=check)
-    text = " ".join(shown((record, advise(record))).split())
-    assert text.count(said) == 1
-    assert ("under a mean loss" in text) is (check.reduction in ("mean", None))
-    assert ("negatives" in text) is (check.reduction == "contrastive")
-    assert ("without a harmful tail" in text) is (check.reduction != "sum")
-    harmless, _ = with_samples(15_625)
-    harmless = msgspec.structs.replace(harmless, loss=check)
-    assert "The loss " not in shown((harmless, advise(harmless)))
-
-
-def test_shares_are_shown_as_they_were_asked_for():
-    """Half a percent is not 0 %, and 12.5 % not 12 %."""
-    record, _ = samples.cpu()
-    goal = Goal(tolerance=0.005, margin=0.125)
-    text = shown((record, advise(record, goal)), width=120)
-    assert "within 0.5% of the best throughput; 12.5% of the memory left free." in text
-    chart = throughput(advise(record, goal), size_rows(record, advise(record, goal)))
-    assert [one.label for one in chart.bands] == ["within 0.5% of the fastest"]
-
-
-def test_unknowns_give_their_reason():
-    text = shown(samples.interrupted())
-    assert "no peak memory at 64: /proc is not mounted" in text
-    assert "no input wait at 64: the loader could not be timed" in text
-    assert "not known: nothing says how long an epoch is" in text
-    assert "nan" not in text
-    assert "None" not in text
-
-
-def test_a_size_that_failed_after_it_ran_says_so():
-    record, advice = samples.gpu()
-    late = builders.failed(9, 256, "out_of_memory", "no memory left", purpose="confirm")
-    record = msgspec.structs.replace(record, trials=(*record.trials, late))
-    assert "ok, then out of memory  fastest" in shown((record, advice), 150)
-    assert "ok, then OOM" in shown((record, advice), 80)
-
-
-def test_sizes_that_took_turns_are_said_to_be_without_drift():
-    record, advice = samples.cpu()
-    usual = shown((record, advice))
-    turns = Turns(sizes=(16, 64), step_s=((0.1, 0.2), (0.1, 0.2)))
-    last = builders.failed(len(record.trials), 64, "ok", "", kind="turns", turns=turns)
-    compared = shown((msgspec.structs.replace(record, trials=(*record.trials, last)), advice))
-    assert "±: half the interval of the median;" in usual
-    assert "the median, without the machine's drift where sizes took turns;" in compared
-
-
-def test_a_comparison_that_the_script_cut_short_says_nothing_of_its_sizes():
-    record, advice = samples.cpu()
-    largest = max(one.batch_size for one in record.trials if one.ran)
-    short = builders.failed(
-        len(record.trials), largest, "script_ended", "it ended", kind="turns", purpose="search"
-    )
-    with_it = msgspec.structs.replace(record, trials=(*record.trials, short))
-    rows = [
-        [line for line in shown(one).splitlines() if line.split()[:1] == [str(largest)]]
-        for one in ((record, advice), (with_it, advice))
-    ]
-    assert rows[0]
-    assert rows[0] == rows[1]
-
-
-def test_a_confirmed_trial_stands_for_its_size_and_tails_have_no_row():
-    record, advice = samples.cpu()
-    lines = [one for one in shown((record, advice)).splitlines() if one.startswith("    256")]
-    assert len(lines) == 1
-    assert "188" in lines[0]  # confirmed: 188.0 ms; searched: 188.9 ms
-
-
-def test_a_noisy_machine_stands_beside_the_sureness():
-    record, advice = samples.cpu()
-    noise = Finding(rule="noise", severity="warning", message="step times vary by ±41%")
-    noisy = msgspec.structs.replace(advice, findings=(*advice.findings, noise))
-    sure = "Sureness: confirmed, measured again in a fresh process"
-    assert f"{sure}.\n" in shown((record, advice))
-    assert f"{sure}; step times vary by ±41%.\n" in shown((record, noisy))
-
-
-def test_a_search_that_was_cut_short_stands_beside_the_sureness():
-    record, advice = samples.cpu()
-    short = Finding(rule="search.cut_short", severity="warning", message="the budget ended it")
-    findings = (*advice.findings, short)
-    text = shown((record, msgspec.structs.replace(advice, findings=findings)))
-    assert "measured again in a fresh process; the budget ended it.\n" in text
-
-
 def test_an_empty_record_can_be_shown():
     record = RunRecord(
         state="failed",
@@ -412,73 +159,13 @@ def test_an_empty_record_can_be_shown():
     assert "none was tried" in text
 
 
-def test_many_files_are_counted():
-    text = shown(samples.gpu())
-    assert "out/sample_09.png" in text
-    assert "out/sample_10.png" not in text
-    assert "and 4 more, see the record" in text
-
-
-def test_what_only_a_listing_shows_is_not_laid_at_the_scripts_door():
-    record, advice = samples.cpu()
-    told = FileTouched(path="out/model.db", action="write")
-    listed = FileTouched(path="notes.txt", action="write", listed=True)
-    text = shown((msgspec.structs.replace(record, files=(told, listed)), advice))
-    own, _, other = text.partition("What else changed in the working folder")
-    assert "What the script itself did to files\n  write  out/model.db\n" in own
-    assert "notes.txt" not in own
-    assert other.startswith("\n  write  notes.txt\n  By the script's databases")
-    alone = shown((msgspec.structs.replace(record, files=(listed,)), advice))
-    assert "What the script itself did" not in alone
-
-
-def test_no_clean_size_near_by_is_said():
-    """37 samples: batches of 3, 4 and 5 all leave one or two over. The finding says it, once."""
-    record = record_of([trial_of(4, 0.1)], discovery=discovery_of(native=4, num_samples=37))
-    advice = advise(record)
-    text = render(record, advice, files=[], next_command="", width=200, color=False)
-    none = advice.tail.why_none_clean
-    assert none.startswith("no size from 3 to ")
-    assert text.count(none) == 1
-    told = msgspec.structs.replace(advice, findings=())
-    text = render(record, told, files=[], next_command="", width=200, color=False)
-    assert f"{none.capitalize()}." in text
-
-
-def test_dropped_samples_are_said_once():
-    loader = loader_of(1001, batch_size=32, drop_last=True)
-    record = record_of([trial_of(32, 0.1)], discovery=discovery_of(native=32, loader=loader))
-    text = render(record, advise(record), files=[], next_command="", width=200, color=False)
-    assert "9 samples dropped per epoch" in text
-    assert text.lower().count("drop") == text.count("drop_last") + 1
-
-
 def test_an_endless_epoch_is_readable():
     """A sampler of 10^10 draws, as makemore's."""
     record = record_of(
         [trial_of(32, 0.1)], discovery=discovery_of(native=32, num_samples=10_000_000_000)
     )
-    text = render(record, advise(record), files=[], next_command="", width=100, color=False)
+    text = render(
+        build_text(record, advise(record)), files=[], next_command="", width=100, color=False
+    )
     assert "10,000,000,000 samples in batches of 32: 312,500,000 optimizer steps" in text
     assert " days " in text.partition("epoch time")[2].partition("\n")[0]
-
-
-def test_a_run_that_only_fitted_sizes_says_nothing_of_speed():
-    trials = [trial_of(8, peak=2**29), trial_of(32, ordinal=1, peak=2**30)]
-    record = record_of(trials, goal=Goal(kind="memory"))
-    text = render(record, advise(record), files=[], next_command="", width=100, color=False)
-    assert "Memory was measured, neither speed nor accuracy" in text
-    assert "Speed was measured" not in text
-
-
-def test_why_a_last_batch_failed_stands_once():
-    said = "ValueError: Expected more than 1 value per channel"
-    check = TailCheck(num_samples=1, outcome="exception", detail=said)
-    trials = [
-        trial_of(13, 0.1),
-        trial_of(1, ordinal=1, purpose="tail", outcome="exception", detail=said, tail=check),
-    ]
-    record = record_of(trials, discovery=discovery_of(native=13, num_samples=40))
-    text = render(record, advise(record), files=[], next_command="", width=160, color=False)
-    assert text.count("Expected more than 1 value") == 1
-    assert "A step of 1 sample was executed and failed, exception: see Findings" in text

@@ -18,7 +18,7 @@ class Files(Dataset):
 
 
 def collate(samples):
-    return default_collate([one for one in samples if one is not None])
+    return default_collate([sample for sample in samples if sample is not None])
 
 
 loader = DataLoader(Files(), batch_size=16, shuffle=True, collate_fn=collate)

@@ -9,20 +9,20 @@ from torch.utils.data import DataLoader
 
 
 def collate(samples):
-    x = pack_sequence([one for one, _ in samples], enforce_sorted=False)
+    x = pack_sequence([sample for sample, _ in samples], enforce_sorted=False)
     return x, torch.stack([y for _, y in samples])
 
 
 def pooled(loader, num=8):
     batches = iter(loader)
     while pool := list(islice(batches, num)):
-        yield from sorted(pool, key=lambda one: len(one[0].batch_sizes))
+        yield from sorted(pool, key=lambda batch: len(batch[0].batch_sizes))
 
 
 def main():
     torch.manual_seed(3)
     words = [torch.randn(int(n), 4) for n in torch.randint(3, 12, (1200,))]
-    samples = [(one, one.sum().sign().clamp(0)) for one in words]
+    samples = [(word, word.sum().sign().clamp(0)) for word in words]
     loader = DataLoader(samples, batch_size=12, shuffle=True, collate_fn=collate)
     rnn, head = nn.GRU(4, 16), nn.Linear(16, 1)
     optimizer = torch.optim.Adam([*rnn.parameters(), *head.parameters()])

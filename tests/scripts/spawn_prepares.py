@@ -32,7 +32,7 @@ def train():
 
 def main():
     mp.spawn(prepare, nprocs=2)
-    assert sorted(one.name for one in Path().glob("part-*")) == ["part-0.txt", "part-1.txt"]
+    assert sorted(path.name for path in Path().glob("part-*")) == ["part-0.txt", "part-1.txt"]
     if "ranks" in sys.argv:
         from spawn_ddp import train as rank
 

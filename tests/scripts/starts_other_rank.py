@@ -22,7 +22,7 @@ if "RANK" not in os.environ:
         os.spawnve(os.P_NOWAIT, sys.executable, command, environment)
     else:
         subprocess.Popen(command, env=environment)
-traces = [one for one in (*os.environ.items(), *sys.path) if "start_hook" in one or "STEERED" in one]
+traces = [text for text in (*os.environ.items(), *sys.path) if "start_hook" in text or "STEERED" in text]
 assert not traces, traces
 dist.init_process_group("gloo")
 data = TensorDataset(torch.randn(4000, 8), torch.randn(4000, 1))

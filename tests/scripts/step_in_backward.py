@@ -11,7 +11,7 @@ def main():
     x = torch.randn(256, 16)
     loader = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=16, shuffle=True)
     model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
-    optimizers = {one: torch.optim.SGD([one], lr=0.01, momentum=0.9) for one in model.parameters()}
+    optimizers = {weight: torch.optim.SGD([weight], lr=0.01, momentum=0.9) for weight in model.parameters()}
     first = next(iter(optimizers.values()))
     schedule = torch.optim.lr_scheduler.OneCycleLR(first, max_lr=0.1, total_steps=len(loader))
 
@@ -19,8 +19,8 @@ def main():
         optimizers[parameter].step()
         optimizers[parameter].zero_grad()
 
-    for one in model.parameters():
-        one.register_post_accumulate_grad_hook(step)
+    for weight in model.parameters():
+        weight.register_post_accumulate_grad_hook(step)
     for inputs, targets in loader:
         nn.functional.mse_loss(model(inputs), targets).backward()
         schedule.step()

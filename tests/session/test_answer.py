@@ -41,9 +41,9 @@ def test_it_keeps_the_goal_and_the_door(typed, script, said):
 
 RANKS = tuple(
     RankInfo(
-        rank=one, local_rank=one, host="here", device="cpu", device_name="CPU", capacity_bytes=1
+        rank=index, local_rank=index, host="here", device="cpu", device_name="CPU", capacity_bytes=1
     )
-    for one in range(2)
+    for index in range(2)
 )
 
 
@@ -92,8 +92,8 @@ def test_no_goal_leads_to_another_that_has_no_answer_either(kind):
     [(1, "Step: 4 x 8 = 32 samples; "), (2, "Step: 2 ranks x 4 x 8 = 64 samples; ")],
 )
 def test_a_dry_run_counts_the_samples_of_all_ranks(ranks, said):
-    found = discovery_of(micro_batches=4, num_ranks=ranks)
-    assert said in discovery_text(found, record_of().device)
+    discovery = discovery_of(micro_batches=4, num_ranks=ranks)
+    assert said in discovery_text(discovery, record_of().device)
 
 
 def test_a_dry_run_says_what_a_step_is():
@@ -117,10 +117,10 @@ def test_a_dry_run_names_the_files_that_were_written():
 
 
 def test_what_a_dry_run_shows_of_the_script_obeys_no_terminal():
-    found = discovery_of()
-    loader = msgspec.structs.replace(found.loaders[0], sampler="\x1b[31mMine\x07")
-    found = msgspec.structs.replace(found, loaders=(loader,))
-    text = discovery_text(found, record_of().device)
+    discovery = discovery_of()
+    loader = msgspec.structs.replace(discovery.loaders[0], sampler="\x1b[31mMine\x07")
+    discovery = msgspec.structs.replace(discovery, loaders=(loader,))
+    text = discovery_text(discovery, record_of().device)
     assert "Mine" in text
     assert "\x1b" not in text
     assert "\x07" not in text

@@ -17,9 +17,9 @@ import torch
 from batchadvisor.cli.common import goal_of
 from batchadvisor.cli.run import run as run_command
 from batchadvisor.errors import InterruptedRunError, RunError, ScriptError, UsageError
-from batchadvisor.probes.host import descendants
+from batchadvisor.probes.devices.host import descendants
 from batchadvisor.records import RunRecord
-from batchadvisor.session.store import read_record
+from batchadvisor.session.recording.store import read_record
 
 pytestmark = pytest.mark.slow
 
@@ -53,28 +53,28 @@ def training_step():
 class TestProbe:
     def test_it_returns_the_record(self, folder):
         step, sizes = training_step()
-        found = batchadvisor.probe(step, batch_size=8, num_samples=130, sizes=(8, 32), **QUICK)
-        assert isinstance(found, RunRecord)
-        assert found.batch_size == 32
-        assert found.discovery.door == "live"
-        assert found.discovery.native_batch_size == 8
-        assert [one.name for one in found.discovery.optimizers] == ["Adam"]
+        result = batchadvisor.probe(step, batch_size=8, num_samples=130, sizes=(8, 32), **QUICK)
+        assert isinstance(result, RunRecord)
+        assert result.batch_size == 32
+        assert result.discovery.door == "live"
+        assert result.discovery.native_batch_size == 8
+        assert [optimizer.name for optimizer in result.discovery.optimizers] == ["Adam"]
         assert set(sizes) == {8, 32, 2}  # 130 samples by 32 leave 2
-        assert found.advice.tail_check.outcome == "ok"
-        on_disk = read_record(Path(found.folder))
-        assert on_disk.trials == found.trials
-        assert Path(found.folder).parent == Path("batchadvisor-runs")
+        assert result.advice.tail_check.outcome == "ok"
+        on_disk = read_record(Path(result.folder))
+        assert on_disk.trials == result.trials
+        assert Path(result.folder).parent == Path("batchadvisor-runs")
 
     def test_it_shows_as_html(self):
         step, _ = training_step()
-        found = batchadvisor.probe(step, sizes=(4,), **QUICK)
-        shown = found._repr_html_()
+        result = batchadvisor.probe(step, sizes=(4,), **QUICK)
+        shown = result._repr_html_()
         (page,) = re.findall(r'srcdoc="([^"]*)"', shown)
         assert html.unescape(page).startswith("<!doctype html>")
         assert 'sandbox="allow-scripts"' in shown
         assert "<script" not in shown.partition("srcdoc")[0]
-        assert repr(found).startswith("Use batch size 4: ")
-        assert "in the same process" in repr(found)
+        assert repr(result).startswith("Use batch size 4: ")
+        assert "in the same process" in repr(result)
 
     def test_a_notebook_gets_text_and_html(self, monkeypatch, capsys):
         """rich would send each line to the notebook as a display of its own, and return none."""
@@ -82,8 +82,8 @@ class TestProbe:
 
         monkeypatch.setattr(rich.console, "_is_jupyter", lambda: True)
         step, _ = training_step()
-        found = batchadvisor.probe(step, sizes=(4,), **{**QUICK, "quiet": False})
-        assert repr(found).startswith("Use batch size 4: ")
+        result = batchadvisor.probe(step, sizes=(4,), **{**QUICK, "quiet": False})
+        assert repr(result).startswith("Use batch size 4: ")
         said = capsys.readouterr()
         assert said.out == ""
         assert "batchadvisor: batch 4 " in said.err
@@ -96,9 +96,9 @@ class TestProbe:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
             step(batch_size)
 
-        found = batchadvisor.probe(refused, batch_size=8, **QUICK)
-        assert "out_of_memory" in {one.outcome for one in found.trials}
-        assert 32 <= found.batch_size <= 40
+        result = batchadvisor.probe(refused, batch_size=8, **QUICK)
+        assert "out_of_memory" in {trial.outcome for trial in result.trials}
+        assert 32 <= result.batch_size <= 40
 
     def test_its_own_exception(self):
         def broken(batch_size):
@@ -126,7 +126,7 @@ class TestProbe:
         assert kept.name in str(caught.value)
         record = read_record(kept)
         assert record.state == "interrupted"
-        assert [one.outcome for one in record.trials] == ["interrupted"]
+        assert [trial.outcome for trial in record.trials] == ["interrupted"]
 
     @pytest.mark.parametrize(
         ("step", "options", "said"),
@@ -171,9 +171,9 @@ OF_A_SCRIPT = {
 
 
 def test_python_takes_what_the_command_takes():
-    command = {one.name for one in run_command.params}
+    command = {param.name for param in run_command.params}
     assert set(NOT_FOR_PYTHON) < command
-    named = {OTHER_NAMES.get(one, one) for one in command - set(NOT_FOR_PYTHON)}
+    named = {OTHER_NAMES.get(option, option) for option in command - set(NOT_FOR_PYTHON)}
     taken = set(inspect.signature(batchadvisor.run).parameters)
     assert taken == named
     probed = set(inspect.signature(batchadvisor.probe).parameters)
@@ -206,7 +206,7 @@ def test_options_that_cannot_be(options, said, folder):
 class TestRun:
     def test_its_options_reach_the_script(self):
         """Stacks, a schedule and an order of samples, as `--stacks` and the others give them."""
-        found = batchadvisor.run(
+        result = batchadvisor.run(
             SCRIPTS / "varying_lengths.py",
             sizes=(4,),
             goal="memory",
@@ -215,26 +215,26 @@ class TestRun:
             stacks=True,
             profile_schedule=[1, 1, 2],
         )
-        assert found.goal.worst_case
-        searched = [one for one in found.trials if one.purpose == "search"]
-        (profile,) = [one.profile for one in searched if one.profile is not None]
+        assert result.goal.worst_case
+        searched = [trial for trial in result.trials if trial.purpose == "search"]
+        (profile,) = [trial.profile for trial in searched if trial.profile is not None]
         assert profile.num_steps == 2
         assert searched[0].inputs.largest == 401
-        trace = Path(found.folder, profile.trace).read_bytes()
+        trace = Path(result.folder, profile.trace).read_bytes()
         text = gzip.decompress(trace) if profile.trace.endswith(".gz") else trace
         assert b"python_function" in text
 
     def test_a_script(self):
-        found = batchadvisor.run(SCRIPTS / "plain.py", sizes=(8, 40), **QUICK)
-        assert found.batch_size == 40
-        assert found.discovery.native_batch_size == 16
-        assert Path(found.folder, "record.json").exists()
+        result = batchadvisor.run(SCRIPTS / "plain.py", sizes=(8, 40), **QUICK)
+        assert result.batch_size == 40
+        assert result.discovery.native_batch_size == 16
+        assert Path(result.folder, "record.json").exists()
 
     def test_a_template(self):
         words = ("--batch_size={batch_size}",)
-        found = batchadvisor.run(SCRIPTS / "no_loader.py", *words, sizes=(8,), **QUICK)
-        assert found.discovery.door == "template"
-        assert found.batch_size == 8
+        result = batchadvisor.run(SCRIPTS / "no_loader.py", *words, sizes=(8,), **QUICK)
+        assert result.discovery.door == "template"
+        assert result.batch_size == 8
 
     def test_a_script_that_fails(self):
         with pytest.raises(ScriptError, match="unknown model") as caught:
@@ -260,7 +260,7 @@ class TestRun:
         assert last.startswith("batchadvisor.errors.InterruptedRunError: interrupted after 0 trial")
         assert "KeyboardInterrupt" not in said
         assert children
-        assert not any(Path(f"/proc/{one}").exists() for one in children)
+        assert not any(Path(f"/proc/{child}").exists() for child in children)
         assert read_record(folder / "out").state == "interrupted"
 
     def test_no_such_script(self, folder):

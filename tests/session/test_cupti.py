@@ -2,10 +2,11 @@
 
 import msgspec
 import pytest
-from batchadvisor.advisor.findings import findings_of
-from batchadvisor.advisor.verdict import verdict_at
+from batchadvisor.advisor.explain.findings import findings_of
+from batchadvisor.advisor.explain.verdict import verdict_at
+from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.records import Profile
-from batchadvisor.session.traces import cupti_refusal
+from batchadvisor.session.recording.traces import cupti_refusal
 
 from ..on_paper import record_of, trial_of
 
@@ -44,17 +45,20 @@ BLIND = Profile(
 
 
 def record(kind, profile=BLIND):
-    found = record_of([trial_of(64, 0.1, profile=profile)])
-    return msgspec.structs.replace(found, device=msgspec.structs.replace(found.device, kind=kind))
+    run = record_of([trial_of(64, 0.1, profile=profile)])
+    return msgspec.structs.replace(run, device=msgspec.structs.replace(run.device, kind=kind))
 
 
 def test_a_gpu_run_is_not_judged_by_the_rules_of_a_cpu():
     """Outside its operators the host may sit in `cuda.synchronize()`: that is no Python at work."""
-    on_cpu, on_gpu = verdict_at(record("cpu"), 64, None), verdict_at(record("cuda"), 64, None)
+    on_cpu, on_gpu = (
+        verdict_at(Measurements.of(record("cpu")), 64, None),
+        verdict_at(Measurements.of(record("cuda")), 64, None),
+    )
     assert "of the step Python runs" in on_cpu.message
     assert on_gpu.limit == "cannot tell"
     assert "Python" not in on_gpu.message
-    assert "operators" not in " ".join(one.metric for one in on_gpu.evidence)
+    assert "operators" not in " ".join(evidence.metric for evidence in on_gpu.evidence)
 
 
 def test_long_operators_do_not_saturate_a_gpu():
@@ -62,19 +66,27 @@ def test_long_operators_do_not_saturate_a_gpu():
 
     calls = (OperatorTime(name="aten::mm", num_calls=3, self_s=0.3),)
     busy = msgspec.structs.replace(BLIND, operators_pct=99.0, operators=calls)
-    assert verdict_at(record("cpu", busy), 64, None).limit == "saturated"
-    assert verdict_at(record("cuda", busy), 64, None).limit == "cannot tell"
+    assert verdict_at(Measurements.of(record("cpu", busy)), 64, None).limit == "saturated"
+    assert verdict_at(Measurements.of(record("cuda", busy)), 64, None).limit == "cannot tell"
 
 
 def test_the_answer_names_the_refusal_and_the_way_to_allow_it():
-    found = {one.rule: one for one in findings_of(record("cuda"), 64, None, None)}
-    finding = found["profile.no_gpu"]
+    by_rule = {
+        finding.rule: finding
+        for finding in findings_of(Measurements.of(record("cuda")), 64, None, None)
+    }
+    finding = by_rule["profile.no_gpu"]
     assert "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES" in finding.message
     assert "NVreg_RestrictProfilingToAdminUsers=0" in finding.remedy
-    assert "profile.no_gpu" not in {one.rule for one in findings_of(record("cpu"), 64, None, None)}
+    assert "profile.no_gpu" not in {
+        finding.rule for finding in findings_of(Measurements.of(record("cpu")), 64, None, None)
+    }
 
 
 def test_another_failure_has_another_remedy():
     profile = msgspec.structs.replace(BLIND, unavailable={"busy_pct": "CUPTI failed to start"})
-    found = {one.rule: one for one in findings_of(record("cuda", profile), 64, None, None)}
-    assert "NVreg" not in found["profile.no_gpu"].remedy
+    by_rule = {
+        finding.rule: finding
+        for finding in findings_of(Measurements.of(record("cuda", profile)), 64, None, None)
+    }
+    assert "NVreg" not in by_rule["profile.no_gpu"].remedy

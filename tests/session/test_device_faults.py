@@ -2,12 +2,12 @@
 
 import pytest
 from batchadvisor.errors import RunError
-from batchadvisor.probes.device_faults import device_fault
-from batchadvisor.probes.messages import Raised
-from batchadvisor.probes.supervisor import over
+from batchadvisor.probes.devices.device_faults import device_fault
+from batchadvisor.probes.process.endings import over
+from batchadvisor.probes.process.messages import Raised
 from batchadvisor.records import DeviceInfo, Goal, RunRecord, ScriptInfo, Trial
-from batchadvisor.session.failures import error_of, nothing_fits
-from batchadvisor.session.options import RunOptions
+from batchadvisor.session.setup.options import RunOptions
+from batchadvisor.session.workers.failures import error_of, nothing_fits
 
 TAKEN = (
     "CUDA error: all CUDA-capable devices are busy or unavailable\nCompile with more checks.",

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 from batchadvisor.errors import ScriptError
-from batchadvisor.reports.progress import NullDisplay
-from batchadvisor.session.live import LiveStep
-from batchadvisor.session.options import RunOptions
+from batchadvisor.reports.terminal.progress import NullDisplay
+from batchadvisor.session.live_function import LiveStep
+from batchadvisor.session.recording.store import read_record
 from batchadvisor.session.run import Run, run
-from batchadvisor.session.store import read_record
+from batchadvisor.session.setup.options import RunOptions
 
 
 class Failing(NullDisplay):
@@ -53,7 +53,7 @@ class TestAFaultOfTheToolItself:
         result = run(options, Failing("trial_done"))
         assert "batchadvisor itself failed: ZeroDivisionError." in str(result.error)
         assert result.record.state == read_record(Path("out")).state == "failed"
-        assert [one.outcome for one in result.record.trials] == ["ok"]
+        assert [trial.outcome for trial in result.record.trials] == ["ok"]
         assert len(result.advice.sizes) == 1
 
     @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ class TestAFaultOfTheToolItself:
     )
     def test_past_the_search(self, options, error, state):
         def end():
-            with Run(options, NullDisplay()) as one:
-                one.journal.change(state="running")
+            with Run(options, NullDisplay()) as current:
+                current.journal.change(state="running")
                 raise error
 
         with pytest.raises(type(error)):

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from batchadvisor.probes.messages import Ended, Raised
-from batchadvisor.probes.supervisor import over
-from batchadvisor.session.failures import error_of, nothing_fits
-from batchadvisor.session.options import RunOptions
+from batchadvisor.probes.process.endings import over
+from batchadvisor.probes.process.messages import Ended, Raised
+from batchadvisor.session.setup.options import RunOptions
+from batchadvisor.session.workers.failures import error_of, nothing_fits
 
 from ..on_paper import discovery_of, loader_of, record_of, trial_of
 

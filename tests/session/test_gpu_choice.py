@@ -2,9 +2,15 @@
 
 import pytest
 from batchadvisor.errors import UsageError
-from batchadvisor.probes.nvml import NvmlDevice
-from batchadvisor.probes.visible import visible
-from batchadvisor.session.gpu_choice import Chosen, Machine, choose_gpus, settled, several_gpus
+from batchadvisor.probes.devices.visible_gpus import visible
+from batchadvisor.probes.nvml.gpus import NvmlDevice
+from batchadvisor.session.setup.gpu_choice import (
+    Chosen,
+    Machine,
+    choose_gpus,
+    settled,
+    several_gpus,
+)
 
 CUDA, HIP, ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 GIB = 1024**3
@@ -141,7 +147,7 @@ def test_choice(option, variables, there, kind, changes, num):
 
 def _physical(there, environment):
     """UUIDs that a process with these variables sees."""
-    return {one.uuid for one in visible(environment, there.gpus).gpus if one is not None}
+    return {device.uuid for device in visible(environment, there.gpus).gpus if device is not None}
 
 
 @pytest.mark.parametrize("option", ["auto", "cuda", "cuda:0", "cuda:1", "cuda:GPU-1abc"])
@@ -196,8 +202,8 @@ class TestAfterDiscovery:
 
 class TestSeveral:
     def test_numbers_count_the_visible_ones(self):
-        found = several_gpus("--gpus all", {CUDA: "3,1"}, FOUR)
-        assert [(number, one.index) for number, one in found] == [("0", 3), ("1", 1)]
+        gpus = several_gpus("--gpus all", {CUDA: "3,1"}, FOUR)
+        assert [(number, device.index) for number, device in gpus] == [("0", 3), ("1", 1)]
 
     def test_unlike_gpus_without_an_order(self):
         assert len(several_gpus("--gpus all", {}, UNLIKE)) == 2
@@ -207,8 +213,8 @@ class TestSeveral:
         assert several_gpus("--gpus all", {CUDA: "1", **PCI}, UNLIKE)[0][1].name == "A100"
 
     def test_parts(self):
-        found = several_gpus("--gpus all", {CUDA: "MIG-ab22,MIG-aa11"}, MIG)
-        assert [one.uuid for _, one in found] == ["MIG-ab22", "MIG-aa11"]
+        gpus = several_gpus("--gpus all", {CUDA: "MIG-ab22,MIG-aa11"}, MIG)
+        assert [device.uuid for _, device in gpus] == ["MIG-ab22", "MIG-aa11"]
 
     def test_none(self):
         with pytest.raises(UsageError, match="--gpus all: no GPU is visible"):

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from batchadvisor.probes.messages import GpuInUse
-from batchadvisor.session.gpu_choice import Chosen
-from batchadvisor.session.options import RunOptions
-from batchadvisor.session.target import Target
-from batchadvisor.session.workers import Workers
+from batchadvisor.probes.devices.gpu_in_use import GpuInUse
+from batchadvisor.session.setup.gpu_choice import Chosen
+from batchadvisor.session.setup.options import RunOptions
+from batchadvisor.session.setup.target import Target
+from batchadvisor.session.workers.worker_pool import WorkerPool
 
 from ..on_paper import record_of
 
@@ -20,12 +20,12 @@ REORDERED = Chosen(
 AS_THEY_ARE = Chosen(kind="cuda", num_visible=3, narrowed={CUDA: "0"})
 
 
-class OnPaper(Workers):
+class OnPaper(WorkerPool):
     """Starts nothing; notes what each process would see."""
 
     def __init__(self, gpus, used, tmp_path):
         journal = SimpleNamespace(
-            record=SimpleNamespace(trials=(), discovery=None),
+            record=msgspec.structs.replace(record_of(), discovery=None),
             store=SimpleNamespace(folder=tmp_path),
             keep=False,
         )
@@ -37,8 +37,8 @@ class OnPaper(Workers):
 
     def _spawn(self):
         self.seen.append(self._target.gpus.variables)
-        in_use = tuple(GpuInUse(index=one) for one in self._used)
-        return SimpleNamespace(discover=lambda: (None, None), in_use=in_use, order=None)
+        in_use = tuple(GpuInUse(index=index) for index in self._used)
+        return SimpleNamespace(discover=lambda _: (None, None), in_use=in_use, order=None)
 
     def _stand_by(self, first):
         pass
@@ -100,7 +100,7 @@ def test_each_process_looks_at_the_capacity_again(tmp_path, kind, uuid, now_gib,
     notes = []
     target = Target(device="cuda", data_limit_bytes=None)
     display = SimpleNamespace(note=notes.append)
-    workers = Workers(RunOptions(script="a.py"), target, journal, display)
+    workers = WorkerPool(RunOptions(script="a.py"), target, journal, display)
     workers._capacity_now(
         msgspec.structs.replace(first, uuid=uuid, capacity_bytes=int(now_gib * GIB))
     )

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 from batchadvisor.records import Goal, LossCheck
-from batchadvisor.session.journal import Journal
 from batchadvisor.session.loss import NO_TIME, measure_loss
+from batchadvisor.session.recording.record_writer import RecordWriter
 
 from ..on_paper import discovery_of, numbered, record_of, trial_of
 
@@ -18,7 +18,7 @@ def measured(num_samples=6409, **changes):
     record = record_of(
         numbered(trial_of(64, 0.1)), discovery=discovery_of(64, num_samples), **changes
     )
-    journal = Journal(record, None, keep=False)
+    journal = RecordWriter(record, None, keep=False)
     measure_loss(NOBODY, journal)
     assert journal.record.trials == record.trials
     return journal.record.loss

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from batchadvisor.errors import UsageError
-from batchadvisor.session.options import check_script
+from batchadvisor.session.setup.options import check_script
 
 
 def test_a_script_that_may_not_be_read(tmp_path, monkeypatch):

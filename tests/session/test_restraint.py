@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from batchadvisor.records import Goal, TrialRequest
-from batchadvisor.reports.progress import NullDisplay
-from batchadvisor.session.options import RunOptions
+from batchadvisor.reports.terminal.progress import NullDisplay
 from batchadvisor.session.run import Run
+from batchadvisor.session.setup.options import RunOptions
 
 from ..end_to_end.driver import SCRIPTS
 

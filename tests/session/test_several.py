@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import msgspec
@@ -9,12 +10,12 @@ import pytest
 from batchadvisor.cli import cli
 from batchadvisor.errors import RunError, UsageError
 from batchadvisor.records import DeviceRun, DevicesRecord, SplitPlan
-from batchadvisor.reports.progress import NullDisplay
-from batchadvisor.session import devices
-from batchadvisor.session.device_choice import Device
-from batchadvisor.session.options import RunOptions
+from batchadvisor.reports.terminal.progress import NullDisplay
+from batchadvisor.session.devices import device_runs, several
+from batchadvisor.session.recording.store import DEVICES, RECORD, RunStore, read_record
 from batchadvisor.session.run import Run
-from batchadvisor.session.store import DEVICES, RECORD, RunStore, read_record
+from batchadvisor.session.setup.device_choice import Device
+from batchadvisor.session.setup.options import RunOptions
 from click.testing import CliRunner
 
 from ..end_to_end.driver import SCRIPTS
@@ -23,34 +24,48 @@ DATA = Path(__file__).parents[1] / "data/records"
 ONE = (Device(name="cpu-1", option="cpu:1", model="CPU, 1 core"),)
 
 
-def run(folder, options):
-    script = ("train.py",)
-    return devices.run_devices(ONE, options, script, folder, NullDisplay(), memory_limit_bytes=1)
+def run(folder):
+    command = ("batchadvisor", "run", "train.py")
+    options = RunOptions(script="train.py", memory_limit_bytes=1, command=command)
+    return device_runs.run_devices(ONE, options, folder, NullDisplay())
 
 
 def state_of(folder):
     return msgspec.json.decode((folder / DEVICES).read_bytes(), type=DevicesRecord).state
 
 
-def test_a_run_that_says_nothing(tmp_path):
+def test_a_run_that_says_nothing(tmp_path, monkeypatch):
     """It ends well and leaves no record: then the logs are all there is."""
+    monkeypatch.setattr(sys, "executable", "/bin/true")
     with pytest.raises(RunError, match="no device could be measured") as caught:
-        run(tmp_path / "out", ["run", "--help"])
+        run(tmp_path / "out")
     assert str(tmp_path / "out") in caught.value.remedy
     assert state_of(tmp_path / "out") == "failed"
 
 
 def test_what_a_run_said_is_passed_on(tmp_path):
-    with pytest.raises(RunError, match=r"no device could be measured\. No such command 'walk'"):
-        run(tmp_path / "out", ["walk"])
+    with pytest.raises(RunError, match=r"measured\. there is no file train\.py"):
+        run(tmp_path / "out")
+
+
+def test_a_declared_workload_is_a_function_of_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("work.py").write_text("def make(): ...\n")
+    begun = []
+    monkeypatch.setattr(several, "run_devices", lambda *given: begun.append(given))
+    options = RunOptions(script="work.py:make", door="workload", device="cpu:1,cpu:1")
+    several.run(options, NullDisplay())
+    assert len(begun) == 1
+    with pytest.raises(UsageError, match=r"there is no file none\.py"):
+        several.run(msgspec.structs.replace(options, script="none.py:make"), NullDisplay())
 
 
 def test_an_interrupt_before_anything_is_measured_is_no_failure(tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(devices._Run, "_probe", interrupted)
-    outcome = run(tmp_path / "out", ["run"])
+    monkeypatch.setattr(device_runs._Run, "_probe", interrupted)
+    outcome = run(tmp_path / "out")
     assert outcome.record.state == state_of(tmp_path / "out") == "interrupted"
     assert not outcome.recommends
 
@@ -61,7 +76,7 @@ def test_a_full_disk_is_one_clear_error(tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(RunError, match=r"cannot write into .*: No space left on device"):
-        run(tmp_path / "out", ["run"])
+        run(tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -72,7 +87,7 @@ def stored(tmp_path):
     for name in names:
         (tmp_path / name).mkdir()
         shutil.copy(DATA / "char_gpt_cpu.json", tmp_path / name / RECORD)
-    runs = tuple(DeviceRun(device=one, model="CPU", folder=one) for one in names)
+    runs = tuple(DeviceRun(device=device, model="CPU", folder=device) for device in names)
     record = DevicesRecord(state="finished", started_at="", command=("x",), devices=runs)
     (tmp_path / DEVICES).write_bytes(msgspec.json.encode(record))
     return tmp_path
@@ -88,7 +103,7 @@ class TestAdvise:
         done = CliRunner().invoke(cli, ["advise", "--goal", "throughput", "--json", str(stored)])
         data = json.loads(done.stdout)
         plan = msgspec.convert(data["split"], SplitPlan)
-        assert [(one.device, one.batch_size) for one in plan.shares] == [
+        assert [(share.device, share.batch_size) for share in plan.shares] == [
             ("cpu-1", 64),
             ("cpu-1-no-2", 64),
         ]
@@ -99,7 +114,7 @@ class TestAdvise:
         words = ["advise", "--global-batch", "96", "--json", str(stored)]
         data = json.loads(CliRunner().invoke(cli, words).stdout)
         plan = msgspec.convert(data["split"], SplitPlan)
-        assert plan.global_batch == sum(one.batch_size for one in plan.shares) == 96
+        assert plan.global_batch == sum(share.batch_size for share in plan.shares) == 96
         assert plan.global_batch_source == "as asked"
         alone = CliRunner().invoke(cli, ["advise", "--global-batch", "96", str(stored / "cpu-1")])
         assert isinstance(alone.exception, UsageError)
@@ -136,9 +151,9 @@ class TestAdvise:
 def test_a_folder_that_another_run_writes_into(tmp_path):
     store = RunStore(tmp_path / "out")
     with pytest.raises(UsageError, match="another run is writing"):
-        run(tmp_path / "out", ["run"])
+        run(tmp_path / "out")
     store.close()
-    assert [one.name for one in tmp_path.iterdir()] == ["out"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_folder_that_holds_a_run_of_the_other_kind(tmp_path):
@@ -150,4 +165,4 @@ def test_a_folder_that_holds_a_run_of_the_other_kind(tmp_path):
         Run(options, NullDisplay())
     RunStore(tmp_path / "one").save(read_record(DATA / "char_gpt_cpu.json"))
     with pytest.raises(UsageError, match="holds a run already"):
-        run(tmp_path / "one", ["run"])
+        run(tmp_path / "one")

@@ -7,14 +7,15 @@ import subprocess
 import sys
 
 import pytest
-from batchadvisor.advisor.findings import findings_of
-from batchadvisor.advisor.known_failures import SHARED_MEMORY, TOO_LARGE, known_failure
+from batchadvisor.advisor.explain.findings import findings_of
+from batchadvisor.advisor.explain.known_failures import SHARED_MEMORY, TOO_LARGE, known_failure
+from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.errors import RunError
-from batchadvisor.probes.messages import Raised
-from batchadvisor.probes.supervisor import over
+from batchadvisor.probes.process.endings import over
+from batchadvisor.probes.process.messages import Raised
 from batchadvisor.records import Goal, RunRecord, ScriptInfo, Trial
-from batchadvisor.session.failures import error_of, nothing_fits
-from batchadvisor.session.options import RunOptions
+from batchadvisor.session.setup.options import RunOptions
+from batchadvisor.session.workers.failures import error_of, nothing_fits
 
 from ..on_paper import trial_of
 
@@ -86,7 +87,9 @@ def _failed(size, detail):
 def test_a_size_that_needs_more_of_it_is_left_out_and_the_answer_stands(tmp_path):
     record = _record(trial_of(32, 0.1), _failed(512, f"RuntimeError: {PROVOKED}"))
     assert nothing_fits(record, "", tmp_path) is None
-    findings = {one.rule: one for one in findings_of(record, 32, None, None)}
+    findings = {
+        finding.rule: finding for finding in findings_of(Measurements.of(record), 32, None, None)
+    }
     finding = findings["trial.exception"]
     assert SHARED_MEMORY.what in finding.message
     assert SHARED_MEMORY.remedy in finding.remedy

@@ -8,14 +8,14 @@ import time
 from pathlib import Path
 
 import pytest
-from batchadvisor.probes import host
-from batchadvisor.probes.launch import Standby
-from batchadvisor.probes.worker_start import worker_environment
+from batchadvisor.probes.devices import host
+from batchadvisor.probes.process.worker_environment import worker_environment
+from batchadvisor.probes.process.worker_launch import Standby
 from batchadvisor.records import Goal
-from batchadvisor.reports.progress import NullDisplay
-from batchadvisor.session import standby as session_standby
-from batchadvisor.session.options import RunOptions
+from batchadvisor.reports.terminal.progress import NullDisplay
 from batchadvisor.session.run import Run
+from batchadvisor.session.setup.options import RunOptions
+from batchadvisor.session.workers import standby as session_standby
 
 from ..end_to_end.driver import SCRIPTS
 from .test_workers import assert_ended, interrupted_once, is_alive
@@ -26,7 +26,7 @@ with open("starts.txt", "a") as file:
 """
 STARTS_ONE = """
 import json, sys, time
-from batchadvisor.reports.progress import NullDisplay
+from batchadvisor.reports.terminal.progress import NullDisplay
 from batchadvisor.session.run import Run, RunOptions
 with Run(RunOptions(script="train.py", device="cpu"), NullDisplay()) as run:
     run.workers._stand_by(run.workers._order(0))
@@ -69,7 +69,7 @@ def cpu_s(pid):
 
 def files_of(pid):
     """What a process has mapped or open."""
-    links = [os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir()]  # noqa: PTH115
+    links = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]  # noqa: PTH115
     return Path(f"/proc/{pid}/maps").read_text() + "\n".join(links)
 
 
@@ -93,7 +93,7 @@ def test_it_sleeps_with_torch_in_it_and_knows_no_device(run):
     pid = run.workers.reserve.standby.pid
     used_s = cpu_s(pid)
     time.sleep(0.5)
-    assert cpu_s(pid) == used_s
+    assert cpu_s(pid) <= used_s + 0.02  # a tick or two of the kernel's clock
     assert "libtorch" in files_of(pid)
     assert "/dev/nvidia" not in files_of(pid)
     assert not Path("starts.txt").exists()  # the script was left alone

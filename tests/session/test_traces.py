@@ -4,9 +4,9 @@ import gzip
 
 import pytest
 import torch
-from batchadvisor.probes.profiling import TraceProfiler
+from batchadvisor.probes.windows.profiling import TraceProfiler
 from batchadvisor.records import Trial
-from batchadvisor.session.traces import with_profile
+from batchadvisor.session.recording.traces import with_profile
 
 NAME = "w0t0.1700000000000.pt.trace.json"
 
@@ -30,23 +30,23 @@ def window(path):
 
 def test_it_is_packed(tmp_path):
     profile = window(tmp_path / NAME).finish()
-    found = with_profile(trial_of(profile), tmp_path).profile
-    assert found.trace == f"{NAME}.gz"
-    assert [one.name for one in tmp_path.iterdir()] == [f"{NAME}.gz"]
-    assert b"traceEvents" in gzip.decompress((tmp_path / found.trace).read_bytes())
+    packed = with_profile(trial_of(profile), tmp_path).profile
+    assert packed.trace == f"{NAME}.gz"
+    assert [path.name for path in tmp_path.iterdir()] == [f"{NAME}.gz"]
+    assert b"traceEvents" in gzip.decompress((tmp_path / packed.trace).read_bytes())
 
 
 def test_one_that_cannot_be_packed(tmp_path):
     profile = window(tmp_path / NAME).finish()
     (tmp_path / f"{NAME}.gz").mkdir()
-    found = with_profile(trial_of(profile), tmp_path).profile
-    assert found.trace == NAME
-    assert "could not be read: " in found.unavailable["*"]
-    assert sorted(one.name for one in tmp_path.iterdir()) == [NAME, f"{NAME}.gz"]
+    kept = with_profile(trial_of(profile), tmp_path).profile
+    assert kept.trace == NAME
+    assert "could not be read: " in kept.unavailable["*"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [NAME, f"{NAME}.gz"]
 
 
 def test_one_that_cannot_be_written(tmp_path):
     (tmp_path / NAME).mkdir()
     with pytest.raises(IsADirectoryError):
         window(tmp_path / NAME).finish()
-    assert [one.name for one in tmp_path.iterdir()] == [NAME]
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]

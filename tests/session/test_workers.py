@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from batchadvisor.errors import RunError
-from batchadvisor.probes import host
-from batchadvisor.probes.tree import Tree
-from batchadvisor.reports.progress import NullDisplay
-from batchadvisor.session.options import RunOptions
+from batchadvisor.probes.devices import host
+from batchadvisor.probes.process.folder_snapshot import FolderSnapshot
+from batchadvisor.reports.terminal.progress import NullDisplay
 from batchadvisor.session.run import Run
+from batchadvisor.session.setup.options import RunOptions
 
 from ..end_to_end.driver import SCRIPTS
 
@@ -62,7 +62,7 @@ def assert_ended(pids):
 
 
 @pytest.fixture
-def one(tmp_path, monkeypatch):
+def run_of(tmp_path, monkeypatch):
     """Makes a run of a script in an empty folder."""
     monkeypatch.chdir(tmp_path)
 
@@ -74,8 +74,8 @@ def one(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("step", ["scan", "wait", "watch", "files"])
-def test_ctrl_c_at_a_step_of_the_end(one, monkeypatch, step):
-    with one("plain.py") as run:
+def test_ctrl_c_at_a_step_of_the_end(run_of, monkeypatch, step):
+    with run_of("plain.py") as run:
         worker = run.workers.start()
         pids = [worker.pid, *host.descendants(worker.pid)]
         assert len(pids) == 2
@@ -96,8 +96,8 @@ def test_ctrl_c_at_a_step_of_the_end(one, monkeypatch, step):
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_ranks_are_ended(one, monkeypatch):
-    with one("spawn_ddp.py") as run:
+def test_ctrl_c_while_ranks_are_ended(run_of, monkeypatch):
+    with run_of("spawn_ddp.py") as run:
         worker = run.workers.start()
         pids = [worker.pid, *host.descendants(worker.pid)]
         interrupted_once(monkeypatch, host, "descendants")
@@ -108,38 +108,38 @@ def test_ctrl_c_while_ranks_are_ended(one, monkeypatch):
 
 
 @pytest.mark.parametrize("step", ["listing", "display"])
-def test_ctrl_c_before_the_first_worker(one, tmp_path, monkeypatch, step):
+def test_ctrl_c_before_the_first_worker(run_of, tmp_path, monkeypatch, step):
     """The working folder is listed, which may take seconds; nothing is there that was not."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    target, name = {"listing": (Tree, "_list"), "display": (NullDisplay, "start")}[step]
+    target, name = {"listing": (FolderSnapshot, "_list"), "display": (NullDisplay, "start")}[step]
     interrupted_once(monkeypatch, target, name)
-    with pytest.raises(KeyboardInterrupt), one("plain.py"):
+    with pytest.raises(KeyboardInterrupt), run_of("plain.py"):
         pass
     assert {path.name for path in tmp_path.rglob("*")} == {"temporary", "train.py"}
 
 
-def test_no_place_for_temporary_files(one, monkeypatch):
+def test_no_place_for_temporary_files(run_of, monkeypatch):
     """One line of what and what to do, in the place of a traceback."""
 
     def none(**_):
         raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
 
     monkeypatch.setattr(tempfile, "mkdtemp", none)
-    with one("plain.py") as run, pytest.raises(RunError, match="No usable temporary") as caught:
+    with run_of("plain.py") as run, pytest.raises(RunError, match="No usable temporary") as caught:
         run.search()
     assert "TMPDIR" in caught.value.remedy
 
 
-def test_a_disk_that_is_full_from_the_start(one, tmp_path, monkeypatch):
+def test_a_disk_that_is_full_from_the_start(run_of, tmp_path, monkeypatch):
     """There is no record to go on with, and no empty folder is left."""
 
     def full(_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(RunError, match="No space left") as caught, one("plain.py") as run:
+    with pytest.raises(RunError, match="No space left") as caught, run_of("plain.py") as run:
         run.search()
     assert "--resume" not in str(caught.value)
     assert {path.name for path in tmp_path.iterdir()} == {"train.py"}

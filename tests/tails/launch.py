@@ -44,18 +44,18 @@ def launch(script, folder, *cases, world=2, fails=False, **environment):
             )
     try:
         ranks[0].wait(DEADLINE_S)
-        for one in ranks[1:]:
+        for process in ranks[1:]:
             try:
-                one.wait(2 if "stays" in cases else 30 if fails else DEADLINE_S)
+                process.wait(2 if "stays" in cases else 30 if fails else DEADLINE_S)
             except subprocess.TimeoutExpired:
-                one.kill()
+                process.kill()
     finally:
-        for one in ranks:
-            one.kill()
-            one.wait()
+        for process in ranks:
+            process.kill()
+            process.wait()
     errors = [(folder / f"{rank}.err").read_text() for rank in range(world)]
     if fails:
-        return [one.returncode for one in ranks], "".join(errors)
+        return [process.returncode for process in ranks], "".join(errors)
     seen = []
     for rank in range(world):
         file = folder / f"{rank}.json"

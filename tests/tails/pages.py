@@ -1,7 +1,7 @@
 """The code of the pages, one entry a fix, for the tests that execute it."""
 
 import batchadvisor
-from batchadvisor.advisor.tails.cases import CASES
+from batchadvisor.advisor.tails.catalogue.cases import CASES
 from batchadvisor.advisor.tails.examples import EXAMPLES
 
 from .said import case_of
@@ -9,13 +9,13 @@ from .said import case_of
 
 def page_fixes(*setups):
     """(id of the case, position, fix, pipeline of the example) of every page with such a setup."""
-    found = []
+    pages = []
     for case in CASES:
         example = EXAMPLES[case.id]
         if example.setup in setups:
             met = case_of(batchadvisor.tails(example), case.id)
-            found += [(case.id, position, fix, example) for position, fix in enumerate(met.fixes)]
-    return found
+            pages += [(case.id, position, fix, example) for position, fix in enumerate(met.fixes)]
+    return pages
 
 
 def name_of(page):

@@ -28,7 +28,7 @@ def own_loader(job, dataset, rank, world):
         sizes, first = job["rank_batch_sizes"], sum(job["rank_batch_sizes"][:rank])
         order = list(range(count))
         starts = range(0, count, size)
-        batches = [order[one:][:size][first:][: sizes[rank]] for one in starts]
+        batches = [order[start:][:size][first:][: sizes[rank]] for start in starts]
         return DataLoader(dataset, batch_sampler=batches)
     if job["sampler"] == "shards":
         dataset = Subset(dataset, range(rank, count, world))

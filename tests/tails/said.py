@@ -3,4 +3,4 @@
 
 def case_of(report, name):
     """The finding of a case, `None` where it did not fire."""
-    return next((one for one in report.findings if one.id == name), None)
+    return next((finding for finding in report.findings if finding.id == name), None)

@@ -40,10 +40,10 @@ def test_loader_short(num_samples, size, weight):
     report = batchadvisor.tails(num_samples=num_samples, batch_size=size)
     assert report.layout.weight == pytest.approx(weight)
     assert report.layout.last_samples == left
-    found = case_of(report, "loader.short")
-    assert f"{weight:.1f} times" in found.message
-    assert found.evidence[0].value == pytest.approx(weight)
-    assert any("drop_last=True" in one.snippet for one in found.fixes)
+    finding = case_of(report, "loader.short")
+    assert f"{weight:.1f} times" in finding.message
+    assert finding.evidence[0].value == pytest.approx(weight)
+    assert any("drop_last=True" in fixe.snippet for fixe in finding.fixes)
 
 
 @pytest.mark.case("loader.short", "scaling the loss repairs SGD and not Adam", "torch")
@@ -60,10 +60,10 @@ def test_loader_short_scaled():
     assert scaled[-1] / plain[-1] > 0.9  # the half of the loss is divided out again
     for name, offered in (("SGD", True), ("Adam", False), (None, False)):
         model = ModelFacts(optimizer=name)
-        found = case_of(
+        finding = case_of(
             batchadvisor.tails(num_samples=10, batch_size=4, model=model), "loader.short"
         )
-        assert any("len(target) / 4" in one.snippet for one in found.fixes) is offered
+        assert any("len(target) / 4" in fixe.snippet for fixe in finding.fixes) is offered
 
 
 @pytest.mark.case("loader.no-steps", "an epoch of a loader with drop_last=True", "torch")
@@ -143,10 +143,10 @@ def test_norm_few_samples():
     model = ModelFacts(batch_norm=1, batch_norm_values=1)
     for left, fires in ((2, True), (7, True), (8, False), (32, False), (1, False)):
         report = batchadvisor.tails(num_samples=64 * 40 + left, batch_size=64, model=model)
-        found = case_of(report, "norm.few-samples")
-        assert (found is not None) is fires
+        finding = case_of(report, "norm.few-samples")
+        assert (finding is not None) is fires
         if fires:
-            assert f"{left} samples" in found.message
+            assert f"{left} samples" in finding.message
 
 
 @pytest.mark.case("loss.empty-batch", "a forward and backward pass of no rows", "torch")
@@ -158,7 +158,7 @@ def test_loss_empty_batch():
     assert output.shape == (0, 2)
     assert loss.isnan()
     loss.backward()
-    assert all(torch.isfinite(one.grad).all() for one in model.parameters())
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
     assert torch.equal(model[1].running_mean, before)
     summed = nn.functional.cross_entropy(
         model(torch.randn(0, 4)), torch.zeros(0, dtype=torch.long), reduction="sum"
@@ -188,10 +188,10 @@ def test_distributed_duplicates(num_samples, ranks, again):
     assert len(drawn) - num_samples == again
     report = batchadvisor.tails(num_samples=num_samples, batch_size=4, setup="ddp", num_ranks=ranks)
     assert report.layout.duplicates == again
-    found = case_of(report, "distributed.duplicates")
-    assert (found is not None) is bool(again)
+    finding = case_of(report, "distributed.duplicates")
+    assert (finding is not None) is bool(again)
     if again:
-        assert found.message.startswith(f"{again} of {num_samples} samples")
+        assert finding.message.startswith(f"{again} of {num_samples} samples")
 
 
 @pytest.mark.case("distributed.no-samples", "the samplers of 4 ranks over 3 samples", "torch")
@@ -219,11 +219,11 @@ def test_syncbn_of_one_value():
     model = ModelFacts(sync_batch_norm=1, batch_norm_values=1)
     alone = batchadvisor.tails(num_samples=9, batch_size=4, model=model)
     assert "raises ValueError" in case_of(alone, "syncbn.short-rank").message
-    one = batchadvisor.tails(
+    single = batchadvisor.tails(
         num_samples=17, batch_size=4, setup="ddp", num_ranks=4, sampler="shards", model=model
     )
-    assert one.layout.last == (1, 0, 0, 0)
-    assert "lets pass" in case_of(one, "syncbn.short-rank").message
+    assert single.layout.last == (1, 0, 0, 0)
+    assert "lets pass" in case_of(single, "syncbn.short-rank").message
     # Two ranks with a sample each are weighed by their counts: said, not held against it.
     two = batchadvisor.tails(
         num_samples=18, batch_size=4, setup="ddp", num_ranks=4, sampler="shards", model=model
@@ -247,7 +247,7 @@ def test_syncbn_counts():
 @pytest.mark.case("syncbn.short-rank", "two ranks of 3 and 1 samples on one GPU", "torch")
 def test_syncbn_of_two_ranks_on_a_gpu(tmp_path):
     seen = launch(Path(__file__).with_name("two_ranks.py"), tmp_path, "sync_batch_norm_gpu")
-    first, second = (one["sync_batch_norm_gpu"] for one in seen)
+    first, second = (rank["sync_batch_norm_gpu"] for rank in seen)
     assert first["mean"] == pytest.approx(second["mean"])
     assert first["mean"] == pytest.approx(0.1 * (0 + 1 + 2 + 7) / 4)
 
@@ -258,7 +258,7 @@ def test_syncbn_of_two_ranks_on_a_gpu(tmp_path):
     [(9, 8, (2, 2, 2, 2, 1, 0, 0, 0), 3), (10, 4, (3, 3, 3, 1), 0), (5, 4, (2, 2, 1, 0), 1)],
 )
 def test_dataparallel_chunks(left, ranks, sizes, idle):
-    real = [len(one) for one in torch.arange(left).chunk(ranks)]
+    real = [len(chunk) for chunk in torch.arange(left).chunk(ranks)]
     assert (*real, *[0] * (ranks - len(real))) == sizes
     report = batchadvisor.tails(
         num_samples=64 * 3 + left,
@@ -268,18 +268,18 @@ def test_dataparallel_chunks(left, ranks, sizes, idle):
         model=ModelFacts(batch_norm=1, batch_norm_values=1),
     )
     assert report.layout.last == sizes
-    found = case_of(report, "dataparallel.chunks")
-    assert found.harmful is bool(idle)
+    finding = case_of(report, "dataparallel.chunks")
+    assert finding.harmful is bool(idle)
     assert report.layout.empty_replicas == idle
     if idle:
-        assert f"{idle} of {ranks} GPUs have no work" in found.message
+        assert f"{idle} of {ranks} GPUs have no work" in finding.message
     assert (case_of(report, "norm.one-value") is not None) is (1 in sizes)
 
 
 @pytest.mark.case("dataparallel.chunks", "a loss inside forward is a mean of means", "torch")
 def test_dataparallel_mean_of_means():
     values = torch.tensor([1.0, 1.0, 1.0, 1.0, 6.0])
-    inside = torch.stack([one.mean() for one in values.chunk(4)]).mean()
+    inside = torch.stack([chunk.mean() for chunk in values.chunk(4)]).mean()
     assert inside != values.mean()
     facts = {"num_samples": 64 * 3 + 10, "batch_size": 64, "setup": "data-parallel", "num_ranks": 4}
     inside = batchadvisor.tails(**facts, model=ModelFacts(loss_in_forward=True))
@@ -304,7 +304,7 @@ def test_dataparallel_on_gpus():
     report = batchadvisor.tails(
         num_samples=gpus + 1, batch_size=gpus * 4, setup="data-parallel", num_ranks=gpus
     )
-    assert sorted(seen) == sorted(one for one in report.layout.last if one)
+    assert sorted(seen) == sorted(size for size in report.layout.last if size)
 
 
 @pytest.mark.case("accumulation.tail", "a loop that divides its loss by A", "torch")
@@ -324,8 +324,8 @@ def test_accumulation_in_a_plain_loop():
     report = batchadvisor.tails(num_samples=24, batch_size=4, micro_batches=4)
     assert report.layout.steps == 2
     assert report.layout.accumulation_tail == 2
-    found = case_of(report, "accumulation.tail")
-    assert found.evidence[0].value == 0.5
+    finding = case_of(report, "accumulation.tail")
+    assert finding.evidence[0].value == 0.5
     whole = batchadvisor.tails(num_samples=32, batch_size=4, micro_batches=4)
     assert case_of(whole, "accumulation.tail") is None
 
@@ -343,10 +343,10 @@ def test_below_one_batch():
     assert lengths == [[3]] * 4
     report = batchadvisor.tails(num_samples=10, batch_size=8, setup="ddp", num_ranks=4)
     assert (report.layout.steps, report.layout.last) == (1, (3, 3, 3, 3))
-    found = case_of(report, "loader.below-one-batch")
-    assert not found.harmful  # there are no other steps that it could differ from
-    assert "32 samples over all ranks" in found.message
-    assert found.fixes[0].changes["batch_size"] == 2
+    finding = case_of(report, "loader.below-one-batch")
+    assert not finding.harmful  # there are no other steps that it could differ from
+    assert "32 samples over all ranks" in finding.message
+    assert finding.fixes[0].changes["batch_size"] == 2
     whole = batchadvisor.tails(num_samples=32, batch_size=8, setup="ddp", num_ranks=4)
     assert case_of(whole, "loader.below-one-batch") is None
 
@@ -367,10 +367,10 @@ def test_contrastive():
     assert info_nce(1) == (0.0, 0.0)
     model = ModelFacts(loss="contrastive")
     report = batchadvisor.tails(num_samples=128 + 4, batch_size=64, model=model)
-    found = case_of(report, "loss.contrastive")
-    assert "3 negatives and not 63" in found.message
+    finding = case_of(report, "loss.contrastive")
+    assert "3 negatives and not 63" in finding.message
     assert case_of(report, "loader.short") is None
-    assert not any("order" in fix.snippet for fix in found.fixes)  # a repeat is a false negative
+    assert not any("order" in fix.snippet for fix in finding.fixes)  # a repeat is a false negative
     half = batchadvisor.tails(num_samples=128 + 40, batch_size=64, model=model)
     assert not case_of(half, "loss.contrastive").harmful
 
@@ -403,8 +403,8 @@ def test_compiled_shape(dynamic, name, graphs):
         step(torch.ones(length, 4))
     assert counter.frame_count == graphs
     report = batchadvisor.tails(num_samples=29, batch_size=8, model=ModelFacts(compiled=name))
-    found = case_of(report, "compiled.shape")
-    assert (found is not None) is (graphs > 1)
-    if found is not None:
-        assert ("once" if graphs == 2 else "each new size") in found.message
+    finding = case_of(report, "compiled.shape")
+    assert (finding is not None) is (graphs > 1)
+    if finding is not None:
+        assert ("once" if graphs == 2 else "each new size") in finding.message
     torch._dynamo.reset()

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from batchadvisor.advisor.tails.cases import CASES
+from batchadvisor.advisor.tails.catalogue.cases import CASES
 from batchadvisor.cli import cli
 from batchadvisor.errors import UsageError
 from click.testing import CliRunner
@@ -45,7 +45,7 @@ class TestPlan:
     def test_json(self):
         data = json.loads(typed("--samples", 9, "--batch-size", 4, "--batch-norm", "--json"))
         assert data["layout"]["last"] == [1]
-        assert {"norm.one-value", "loader.short"} <= {one["id"] for one in data["findings"]}
+        assert {"norm.one-value", "loader.short"} <= {finding["id"] for finding in data["findings"]}
 
     def test_values_of_norm_layers(self):
         """One sample is an error where it gives one value, and only there."""
@@ -59,7 +59,7 @@ class TestPlan:
             ("--instance-norm-values", 2, False),
         ):
             data = json.loads(typed(*facts, option, size))
-            assert ("norm.one-value" in {one["id"] for one in data["findings"]}) is fires
+            assert ("norm.one-value" in {finding["id"] for finding in data["findings"]}) is fires
 
     def test_a_batch_larger_than_the_data(self):
         """There is one step, and so there are no others to weigh less."""
@@ -85,26 +85,26 @@ class TestPlan:
 class TestSweep:
     def test_clean_sizes_only(self):
         text = typed("--samples", 50_000, "--sweep", "--range", "120:130")
-        lines = [one.split()[0] for one in text.splitlines() if one.endswith("clean")]
-        assert lines == [str(one) for one in range(120, 131) if one not in (121, 124)]
+        lines = [line.split()[0] for line in text.splitlines() if line.endswith("clean")]
+        assert lines == [str(index) for index in range(120, 131) if index not in (121, 124)]
         assert (50_000 % 121, 50_000 % 124) == (27, 28)  # less than half a batch
         assert "--all shows the others too" in text
 
     def test_all(self):
         text = typed("--samples", 1000, "--sweep", "--range", "64:72", "--all")
         assert "loader.short" in text
-        assert len([one for one in text.splitlines() if one.strip()[:2].isdigit()]) == 9 + 1
+        assert len([line for line in text.splitlines() if line.strip()[:2].isdigit()]) == 9 + 1
 
     def test_json(self):
         rows = json.loads(typed("--samples", 1000, "--sweep", "--range", "100:200:50", "--json"))
-        assert [one["batch_size"] for one in rows] == [100, 150, 200]
+        assert [row["batch_size"] for row in rows] == [100, 150, 200]
 
     def test_without_a_range(self):
         assert "by batch size" in typed("--samples", 1000, "--batch-size", 64, "--sweep")
 
 
 class TestExplain:
-    @pytest.mark.parametrize("case", CASES, ids=lambda one: one.id)
+    @pytest.mark.parametrize("case", CASES, ids=lambda known: known.id)
     def test_every_page(self, case):
         text = typed("--explain", case.id)
         assert text == typed("--explain", case.number)
@@ -115,7 +115,7 @@ class TestExplain:
 
     def test_all(self):
         text = typed("--explain", "all")
-        assert all(one.id in text for one in CASES)
+        assert all(case.id in text for case in CASES)
         assert "no test" not in text
 
     def test_json(self):

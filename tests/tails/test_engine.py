@@ -7,10 +7,10 @@ import time
 import batchadvisor
 import pytest
 from batchadvisor import ModelFacts, Pipeline
-from batchadvisor.advisor.tails.cases import BY_ID, CASES, case_of
+from batchadvisor.advisor.tails.catalogue.cases import BY_ID, CASES, case_of
+from batchadvisor.advisor.tails.catalogue.snippets import SNIPPETS
 from batchadvisor.advisor.tails.engine import report_of
 from batchadvisor.advisor.tails.remedies import REMEDIES
-from batchadvisor.advisor.tails.snippets import SNIPPETS
 from batchadvisor.advisor.tails.sweeps import WHATEVER_THE_SIZE, nearest_clean, sweep
 from batchadvisor.cli.tails import SETUPS
 from batchadvisor.errors import UsageError
@@ -52,7 +52,7 @@ class TestEveryPipeline:
         for pipeline in pipelines():
             report = report_of(pipeline)
             (row,) = sweep(pipeline, [pipeline.batch_size])
-            harm = [one.id for one in report.findings if one.harmful]
+            harm = [finding.id for finding in report.findings if finding.harmful]
             assert sorted(row.ids) == sorted(harm), pipeline
             if report.layout is None:
                 assert report.unavailable["layout"]
@@ -60,37 +60,37 @@ class TestEveryPipeline:
             layout = report.layout
             assert (row.steps, row.dropped) == (layout.steps, layout.dropped)
             assert (row.duplicates, row.weight) == (layout.duplicates, layout.weight)
-            also = [one.id for one in report.findings if not one.harmful]
+            also = [finding.id for finding in report.findings if not finding.harmful]
             assert sorted(row.also) == sorted(also)
 
     def test_findings_have_words_evidence_and_fixes(self):
         seen = set()
         for pipeline in pipelines():
-            for one in report_of(pipeline).findings:
-                seen.add(one.id)
-                assert one.message
-                assert one.severity == BY_ID[one.id].severity
+            for finding in report_of(pipeline).findings:
+                seen.add(finding.id)
+                assert finding.message
+                assert finding.severity == BY_ID[finding.id].severity
         assert len(seen) >= 18
 
     def test_sizes_near_by_are_clean(self):
         for pipeline in list(pipelines())[::7]:
-            for one in nearest_clean(pipeline):
-                assert one.batch_size != pipeline.batch_size
-                (row,) = sweep(pipeline, [one.batch_size])
+            for trial in nearest_clean(pipeline):
+                assert trial.batch_size != pipeline.batch_size
+                (row,) = sweep(pipeline, [trial.batch_size])
                 assert row.steps
                 assert set(row.ids) <= WHATEVER_THE_SIZE
-                assert row.weight == one.weight
-                assert one.weight <= 2 or pipeline.stage != "train"
+                assert row.weight == trial.weight
+                assert trial.weight <= 2 or pipeline.stage != "train"
 
 
 class TestCases:
     def test_numbers_and_names(self):
-        assert [one.number for one in CASES] == list(range(1, 33))
+        assert [case.number for case in CASES] == list(range(1, 33))
         assert case_of("14") is case_of("dataparallel.chunks") is CASES[13]
         assert case_of("0") is case_of("33") is case_of("nothing") is case_of("²") is None
 
     def test_every_remedy_is_used_and_every_use_is_one(self):
-        assert {name for one in CASES for name in one.fixes} == set(REMEDIES)
+        assert {name for case in CASES for name in case.fixes} == set(REMEDIES)
 
     @pytest.mark.parametrize("name", SNIPPETS)
     def test_snippets_are_python_or_a_command(self, name):
@@ -155,7 +155,7 @@ class TestBadInput:
             num_samples=80, batch_size=8, setup="ddp", num_ranks=2, rank_batch_sizes=sizes,
             model=ModelFacts(batch_norm=3, batch_norm_values=1),
         )  # fmt: skip
-        assert "norm.one-value" in {one.id for one in report.findings}
+        assert "norm.one-value" in {finding.id for finding in report.findings}
 
     def test_a_sweep_of_global_sizes(self):
         """Sizes that the ranks cannot share are no pipelines, and never proposed."""
@@ -163,8 +163,8 @@ class TestBadInput:
             num_samples=1000, batch_size=60, setup="ddp", num_ranks=4, batch_is="global"
         )
         rows = sweep(pipeline, range(56, 61))
-        assert [one.steps > 0 for one in rows] == [True, False, False, False, True]
-        assert all(one.batch_size % 4 == 0 for one in nearest_clean(pipeline))
+        assert [row.steps > 0 for row in rows] == [True, False, False, False, True]
+        assert all(trial.batch_size % 4 == 0 for trial in nearest_clean(pipeline))
 
     def test_unknown_length(self):
         report = batchadvisor.tails(num_samples=None, batch_size=8)
@@ -197,6 +197,6 @@ def test_global_and_per_rank_agree(num_samples, own, ranks):
 def test_a_sweep_is_quick():
     """The bench measures it; this only refuses a fall by an order of magnitude."""
     pipeline = Pipeline(num_samples=1_281_167, batch_size=256, num_ranks=8, setup="ddp")
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(sweep(pipeline, range(1, 4097))) == 4096
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2

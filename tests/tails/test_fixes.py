@@ -7,12 +7,12 @@ import msgspec
 import pytest
 import torch
 from batchadvisor import ModelFacts
-from batchadvisor.advisor.tails.cases import CASES
+from batchadvisor.advisor.tails.catalogue.cases import CASES
+from batchadvisor.advisor.tails.conditions import made
 from batchadvisor.advisor.tails.examples import EXAMPLES
 from batchadvisor.advisor.tails.fixes import fixes_without
 from batchadvisor.advisor.tails.layouts import layout_of
 from batchadvisor.advisor.tails.pipeline import check
-from batchadvisor.advisor.tails.rules import made
 from batchadvisor.advisor.tails.sweeps import row_of
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -22,26 +22,26 @@ from .said import case_of
 BATCH_NORM = ModelFacts(batch_norm=1, batch_norm_values=1)
 
 
-def holds(report, found):
+def holds(report, finding):
     """Whether each fix of a finding, applied, leaves steps and not the finding."""
-    for fix in found.fixes:
+    for fix in finding.fixes:
         changed = msgspec.structs.replace(report.pipeline, **fix.changes)
         check(changed)
         row = row_of(changed)
-        assert row.steps > 0, (report.pipeline, found.id, fix)
-        assert found.id not in row.ids, (report.pipeline, found.id, fix)
-        assert found.harmful or found.id not in row.also, (report.pipeline, found.id, fix)
+        assert row.steps > 0, (report.pipeline, finding.id, fix)
+        assert finding.id not in row.ids, (report.pipeline, finding.id, fix)
+        assert finding.harmful or finding.id not in row.also, (report.pipeline, finding.id, fix)
 
 
 def test_ten_thousand_pipelines():
     """Every fix of every finding, applied through the engine."""
     offered = mended = without = 0
     for report in reports(10_000, 0, batchadvisor.tails):
-        for found in report.findings:
-            holds(report, found)
-            offered += len(found.fixes)
-            mended += bool(found.fixes)
-            without += found.harmful and not found.fixes
+        for finding in report.findings:
+            holds(report, finding)
+            offered += len(finding.fixes)
+            mended += bool(finding.fixes)
+            without += finding.harmful and not finding.fixes
     assert offered > 15_000
     assert without < 0.15 * (mended + without)
 
@@ -64,24 +64,27 @@ def test_a_step_that_failed_is_not_made_again():
     assert offered > 500
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda one: one.id)
+@pytest.mark.parametrize("case", CASES, ids=lambda known: known.id)
 def test_the_example_of_a_page(case):
     """It meets the case, and a page shows at least one fix."""
     report = batchadvisor.tails(EXAMPLES[case.id])
-    found = case_of(report, case.id)
-    assert found is not None
-    assert found.fixes
-    holds(report, found)
-    assert "{" not in "".join(fix.snippet for fix in found.fixes).replace("{'", "")
+    finding = case_of(report, case.id)
+    assert finding is not None
+    assert finding.fixes
+    holds(report, finding)
+    assert "{" not in "".join(fix.snippet for fix in finding.fixes).replace("{'", "")
 
 
 def snippets(name=None, **facts):
     """All code that a report offers, of one case or of all; it is checked on the way."""
     report = batchadvisor.tails(**facts)
-    for found in report.findings:
-        holds(report, found)
+    for finding in report.findings:
+        holds(report, finding)
     return [
-        fix.snippet for found in report.findings if name in (None, found.id) for fix in found.fixes
+        fix.snippet
+        for finding in report.findings
+        if name in (None, finding.id)
+        for fix in finding.fixes
     ]
 
 
@@ -92,8 +95,8 @@ def test_dropping_never_leaves_no_step(setup):
     facts = {"num_samples": 20, "batch_size": 32, "setup": setup, "num_ranks": ranks}
     report = batchadvisor.tails(**facts, model=BATCH_NORM)
     assert case_of(report, "loader.below-one-batch").fixes[0].changes["batch_size"] == 20 // ranks
-    for found in report.findings:
-        holds(report, found)
+    for finding in report.findings:
+        holds(report, finding)
 
 
 def test_idle_gpus_in_every_step():
@@ -140,9 +143,9 @@ def test_several_workers_are_several():
 def test_a_full_last_step_is_not_dropped():
     """Every rank draws 4 of 15 samples: the sampler repeats one, and no batch is short."""
     report = batchadvisor.tails(num_samples=15, batch_size=4, setup="ddp", num_ranks=4)
-    found = case_of(report, "distributed.duplicates")
-    assert not any("short" in fix.title for fix in found.fixes)
-    assert not any("drop_last=True)" in fix.snippet.splitlines()[-1] for fix in found.fixes)
+    finding = case_of(report, "distributed.duplicates")
+    assert not any("short" in fix.title for fix in finding.fixes)
+    assert not any("drop_last=True)" in fix.snippet.splitlines()[-1] for fix in finding.fixes)
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 5, 12, 16, 32, 48, 64, 100])
@@ -151,7 +154,9 @@ def test_group_norm_fits_any_number_of_channels(channels):
     import math
 
     facts = {"num_samples": 9, "batch_size": 4, "model": BATCH_NORM}
-    code = next(one for one in snippets("norm.one-value", **facts) if "GroupNorm" in one)
+    code = next(
+        snippet for snippet in snippets("norm.one-value", **facts) if "GroupNorm" in snippet
+    )
     names = {"math": math, "torch": torch, "channels": channels}
     exec(code, names)
     values = torch.randn(1 if channels > 1 else 2, channels, 1, 1)
@@ -171,9 +176,9 @@ class TestIterable:
         facts = {"num_samples": 10, "batch_size": 4, "iterable": True}
         names = {"DataLoader": DataLoader, "dataset": Numbers()}
         code = snippets("loader.short", **facts)
-        drop = next(one for one in code if "drop_last" in one)
+        drop = next(snippet for snippet in code if "drop_last" in snippet)
         assert [len(batch) for batch in eval(drop, names)] == [4, 4]
-        assert not any("shuffle" in one or "len(dataset)" in one for one in code)
+        assert not any("shuffle" in snippet or "len(dataset)" in snippet for snippet in code)
 
     def test_dropping_in_each_worker_is_no_remedy(self):
         facts = {"num_samples": 10, "batch_size": 4, "iterable": True, "num_workers": 3}

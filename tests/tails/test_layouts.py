@@ -16,12 +16,12 @@ RANKS = st.integers(1, 9)
 
 def layout(num_samples, size, **facts):
     """The layout of a pipeline that has one."""
-    found = layout_of(Pipeline(num_samples=num_samples, batch_size=size, **facts))
-    assert not isinstance(found, str)
-    return found
+    epoch = layout_of(Pipeline(num_samples=num_samples, batch_size=size, **facts))
+    assert not isinstance(epoch, str)
+    return epoch
 
 
-def assert_same(found, ranks, num_samples, micro=1):
+def assert_same(epoch, ranks, num_samples, micro=1):
     """A layout against the index batches that each rank really got.
 
     Args:
@@ -29,37 +29,37 @@ def assert_same(found, ranks, num_samples, micro=1):
     """
     counts = tuple(len(batches) for batches in ranks)
     most = max(counts)
-    assert found.batches == counts
-    assert found.steps == -(-most // micro)
-    assert found.accumulation_tail == most % micro
+    assert epoch.batches == counts
+    assert epoch.steps == -(-most // micro)
+    assert epoch.accumulation_tail == most % micro
     if most:
-        last = tuple(len(one[-1]) if len(one) == most else 0 for one in ranks)
-        assert found.last == last
-        assert found.last_samples == sum(last)
+        last = tuple(len(rank[-1]) if len(rank) == most else 0 for rank in ranks)
+        assert epoch.last == last
+        assert epoch.last_samples == sum(last)
     else:
-        assert found.last == ()
+        assert epoch.last == ()
     drawn = [index for batches in ranks for batch in batches for index in batch]
-    assert found.duplicates == len(drawn) - len(set(drawn))
-    assert found.dropped == num_samples - len(set(drawn))
+    assert epoch.duplicates == len(drawn) - len(set(drawn))
+    assert epoch.dropped == num_samples - len(set(drawn))
 
 
 class TestOneProcess:
     @given(SAMPLES, SIZES, st.booleans(), st.integers(1, 5))
     def test_batch_sampler(self, num_samples, size, drop_last, micro):
         batches = list(BatchSampler(SequentialSampler(range(num_samples)), size, drop_last))
-        found = layout(num_samples, size, drop_last=drop_last, micro_batches=micro)
-        assert_same(found, [batches], num_samples, micro)
-        assert found.weight == (size / len(batches[-1]) if batches else 1.0)
+        epoch = layout(num_samples, size, drop_last=drop_last, micro_batches=micro)
+        assert_same(epoch, [batches], num_samples, micro)
+        assert epoch.weight == (size / len(batches[-1]) if batches else 1.0)
 
     @pytest.mark.parametrize("drop_last", [False, True])
     def test_data_loader(self, drop_last):
         for num_samples in (1, 2, 7, 12, 30, 31, 64, 97):
             for size in (*range(1, 20), 31, 64, 97, 200):
                 loader = DataLoader(range(num_samples), size, drop_last=drop_last)
-                batches = [one.tolist() for one in loader]
-                found = layout(num_samples, size, drop_last=drop_last)
-                assert_same(found, [batches], num_samples)
-                assert len(loader) == found.steps
+                batches = [batch.tolist() for batch in loader]
+                epoch = layout(num_samples, size, drop_last=drop_last)
+                assert_same(epoch, [batches], num_samples)
+                assert len(loader) == epoch.steps
 
     @given(st.integers(1, 200), st.integers(1, 20), st.integers(2, 5), st.booleans())
     def test_workers_of_an_iterable_dataset(self, num_samples, size, workers, drop_last):
@@ -68,15 +68,15 @@ class TestOneProcess:
             list(BatchSampler(range(worker, num_samples, workers), size, drop_last))
             for worker in range(workers)
         ]
-        found = layout(num_samples, size, iterable=True, num_workers=workers, drop_last=drop_last)
+        epoch = layout(num_samples, size, iterable=True, num_workers=workers, drop_last=drop_last)
         in_turn = [
             own[turn]
             for turn in range(max(map(len, batches), default=0))
             for own in batches
             if turn < len(own)
         ]
-        assert_same(found, [in_turn], num_samples)
-        assert sorted(found.short) == sorted(len(one) for one in in_turn if len(one) < size)
+        assert_same(epoch, [in_turn], num_samples)
+        assert sorted(epoch.short) == sorted(len(batch) for batch in in_turn if len(batch) < size)
 
 
 class Sharded(IterableDataset):
@@ -95,11 +95,11 @@ class Sharded(IterableDataset):
 @pytest.mark.parametrize(("drop_last", "sizes"), [(False, [4, 3, 3]), (True, [4])])
 def test_real_workers(drop_last, sizes):
     loader = DataLoader(Sharded(10), 4, num_workers=3, drop_last=drop_last)
-    batches = [one.tolist() for one in loader]
-    assert [len(one) for one in batches] == sizes
-    found = layout(10, 4, iterable=True, num_workers=3, drop_last=drop_last)
-    assert_same(found, [batches], 10)
-    assert found.short == (() if drop_last else (3, 3))
+    batches = [batch.tolist() for batch in loader]
+    assert [len(batch) for batch in batches] == sizes
+    epoch = layout(10, 4, iterable=True, num_workers=3, drop_last=drop_last)
+    assert_same(epoch, [batches], 10)
+    assert epoch.short == (() if drop_last else (3, 3))
 
 
 class TestRanks:
@@ -117,7 +117,7 @@ class TestRanks:
             )
             for rank in range(ranks)
         ]
-        found = layout(
+        epoch = layout(
             num_samples,
             size,
             setup="ddp",
@@ -125,15 +125,15 @@ class TestRanks:
             sampler_drop_last=sampler_drops,
             drop_last=drops,
         )
-        assert_same(found, dealt, num_samples)
+        assert_same(epoch, dealt, num_samples)
 
     @given(SAMPLES, SIZES, RANKS, st.booleans())
     def test_plain_sampler(self, num_samples, size, ranks, drops):
         dealt = [list(BatchSampler(range(num_samples), size, drops)) for _ in range(ranks)]
-        found = layout(
+        epoch = layout(
             num_samples, size, setup="ddp", sampler="plain", num_ranks=ranks, drop_last=drops
         )
-        assert_same(found, dealt, num_samples)
+        assert_same(epoch, dealt, num_samples)
 
     @given(SAMPLES, SIZES, RANKS, st.booleans())
     def test_shards(self, num_samples, size, ranks, drops):
@@ -141,10 +141,10 @@ class TestRanks:
             list(BatchSampler(range(rank, num_samples, ranks), size, drops))
             for rank in range(ranks)
         ]
-        found = layout(
+        epoch = layout(
             num_samples, size, setup="ddp", sampler="shards", num_ranks=ranks, drop_last=drops
         )
-        assert_same(found, dealt, num_samples)
+        assert_same(epoch, dealt, num_samples)
 
     @given(SAMPLES, st.lists(st.integers(1, 9), min_size=2, max_size=5), st.booleans())
     def test_sizes_by_rank(self, num_samples, sizes, drops):
@@ -154,7 +154,7 @@ class TestRanks:
             [batch[start : start + size] for batch in whole]
             for start, size in zip(starts, sizes, strict=True)
         ]
-        found = layout(
+        epoch = layout(
             num_samples,
             sum(sizes),
             setup="ddp",
@@ -162,7 +162,7 @@ class TestRanks:
             num_ranks=len(sizes),
             drop_last=drops,
         )
-        assert_same(found, dealt, num_samples)
+        assert_same(epoch, dealt, num_samples)
         left = num_samples % sum(sizes)
         assert sum(slices(left, tuple(sizes))) == left
 
@@ -176,7 +176,7 @@ class TestRanks:
 class TestChunks:
     @given(st.integers(1, 400), st.integers(1, 20))
     def test_torch_chunk(self, num_samples, parts):
-        real = [len(one) for one in torch.arange(num_samples).chunk(parts)]
+        real = [len(chunk) for chunk in torch.arange(num_samples).chunk(parts)]
         assert chunks(num_samples, parts) == (*real, *[0] * (parts - len(real)))
 
     @given(st.integers(1, 400), st.integers(2, 20))
@@ -191,17 +191,17 @@ class TestChunks:
     def test_data_parallel_and_mirrored(self, num_samples, size, parts, drops):
         batches = list(BatchSampler(range(num_samples), size, drops))
         for setup in ("data-parallel", "mirrored"):
-            found = layout(num_samples, size, setup=setup, num_ranks=parts, drop_last=drops)
-            assert found.full == chunks(size, parts)
-            assert found.last == (chunks(len(batches[-1]), parts) if batches else ())
-            assert found.batches == (len(batches),)
-            assert found.dropped == num_samples - sum(map(len, batches))
+            epoch = layout(num_samples, size, setup=setup, num_ranks=parts, drop_last=drops)
+            assert epoch.full == chunks(size, parts)
+            assert epoch.last == (chunks(len(batches[-1]), parts) if batches else ())
+            assert epoch.batches == (len(batches),)
+            assert epoch.dropped == num_samples - sum(map(len, batches))
 
 
 def test_no_length():
-    found = layout_of(Pipeline(num_samples=None, batch_size=8))
-    assert isinstance(found, str)
-    assert "no length" in found
+    epoch = layout_of(Pipeline(num_samples=None, batch_size=8))
+    assert isinstance(epoch, str)
+    assert "no length" in epoch
 
 
 def test_the_fix_that_repeats_samples_fills_every_step():
@@ -212,9 +212,9 @@ def test_the_fix_that_repeats_samples_fills_every_step():
             range(num_samples),
             [i % num_samples for i in range(-(-num_samples // step) * step)],
         )
-        found = layout(len(padded), size, setup="ddp", num_ranks=ranks)
-        assert not found.is_short
-        assert found.duplicates == 0
+        epoch = layout(len(padded), size, setup="ddp", num_ranks=ranks)
+        assert not epoch.is_short
+        assert epoch.duplicates == 0
         order = list(range(num_samples)) + list(range(num_samples))[: -num_samples % size]
         if num_samples >= size:
             assert len(order) % size == 0

@@ -112,7 +112,7 @@ def test_torchrun(tmp_path, page):
     (tmp_path / "train.py").write_text(TRAIN)
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", *arguments],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        cwd=tmp_path, capture_output=True, text=True, timeout=200,
         check=False, env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert f"ranks {page[3].num_ranks}" in done.stdout, done.stderr[-2000:]

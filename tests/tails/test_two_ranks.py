@@ -24,7 +24,7 @@ def seen(tmp_path_factory):
 
 @pytest.mark.case("ddp.no-sampler", "samples of each rank in a DDP epoch, two processes", "torch")
 def test_ddp_no_sampler(seen):
-    assert [one["no_sampler"] for one in seen] == [{"plain": 10, "distributed": 5}] * 2
+    assert [rank["no_sampler"] for rank in seen] == [{"plain": 10, "distributed": 5}] * 2
     facts = {"num_samples": 10, "batch_size": 4, "setup": "ddp", "num_ranks": 2}
     plain = batchadvisor.tails(**facts, sampler="plain")
     assert plain.layout.duplicates == 10
@@ -42,13 +42,13 @@ def test_ddp_uneven_sizes(seen):
     report = batchadvisor.tails(
         num_samples=80, batch_size=8, setup="ddp", num_ranks=2, rank_batch_sizes=(6, 2)
     )
-    found = case_of(report, "ddp.uneven-sizes")
-    weight = found.evidence[0].value
+    finding = case_of(report, "ddp.uneven-sizes")
+    weight = finding.evidence[0].value
     assert weight == 2.0
     # The weights that the engine states give DDP's gradient from the samples.
     rebuilt = (6 * means[0] * 8 / (2 * 6) + 2 * means[1] * weight) / 8
     assert rebuilt == pytest.approx(own["plain"])
-    assert any("all_reduce" in one.snippet for one in found.fixes)
+    assert any("all_reduce" in fixe.snippet for fixe in finding.fixes)
 
 
 @pytest.mark.case("join.divisor", "the last gradients under both divisors, two processes", "torch")
@@ -56,21 +56,21 @@ def test_join_divisor(seen):
     assert seen[0]["join"] == {"initial": 1.5, "left": 3.0}
     report = batchadvisor.tails(num_samples=9, batch_size=4, setup="join", num_ranks=2)
     assert report.layout.batches == (2, 1)
-    found = case_of(report, "join.divisor")
-    assert 3.0 * found.evidence[0].value == seen[0]["join"]["initial"]
+    finding = case_of(report, "join.divisor")
+    assert 3.0 * finding.evidence[0].value == seen[0]["join"]["initial"]
     even = batchadvisor.tails(num_samples=8, batch_size=4, setup="join", num_ranks=2)
     assert case_of(even, "join.divisor") is None
 
 
 @pytest.mark.case("join.divisor", "throw_on_early_termination ends both ranks", "torch")
 def test_join_throws(seen):
-    errors = [one["join_throws"]["error"] for one in seen]
-    assert all("exhaust" in one for one in errors), errors
+    errors = [rank["join_throws"]["error"] for rank in seen]
+    assert all("exhaust" in error for error in errors), errors
     model = ModelFacts(sync_batch_norm=1)
     report = batchadvisor.tails(num_samples=9, batch_size=4, setup="join", num_ranks=2, model=model)
-    found = case_of(report, "join.divisor")
-    assert "SyncBatchNorm" in found.message
-    assert any("throw_on_early_termination" in one.snippet for one in found.fixes)
+    finding = case_of(report, "join.divisor")
+    assert "SyncBatchNorm" in finding.message
+    assert any("throw_on_early_termination" in fixe.snippet for fixe in finding.fixes)
 
 
 @pytest.mark.case("syncbn.short-rank", "CPU tensors in a group of two processes", "torch")
@@ -95,9 +95,9 @@ def test_ddp_uneven_steps_closed(tmp_path):
     assert first["leaves"]["steps"] == 1
     # Which of the two words depends on whether bytes of ours were still unread when it left.
     assert re.search("(closed|reset) by peer", first["leaves"]["error"]), first["leaves"]["error"]
-    found = predicted()
-    assert "1 to 2 steps" in found.message
-    assert "Connection closed by peer" in found.message
+    finding = predicted()
+    assert "1 to 2 steps" in finding.message
+    assert "Connection closed by peer" in finding.message
 
 
 @pytest.mark.case("ddp.uneven-steps", "a rank that lives on: timeout of 5 s", "torch")

@@ -19,14 +19,15 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
 WORLD = 2
+MEETING_S = 120
 TIMEOUT_S = 5
 
 
-def linear():
+def linear(group=None):
     """A model whose gradient under a loss of its output is the mean of the inputs."""
     layer = nn.Linear(1, 1, bias=False)
     nn.init.constant_(layer.weight, 1.0)
-    return DistributedDataParallel(layer)
+    return DistributedDataParallel(layer, process_group=group)
 
 
 def gradient(model):
@@ -108,7 +109,7 @@ def sync_batch_norm_gpu(rank):
 
 def uneven_steps(rank, *, stays):
     """Rank 0 makes a step more than rank 1, which leaves or stays alive."""
-    model = linear()
+    model = linear(dist.new_group(timeout=timedelta(seconds=TIMEOUT_S)) if stays else None)
     steps, start = 0, time.monotonic()
     try:
         for batch in DataLoader(torch.arange(9.0)[rank::WORLD], 4):
@@ -141,7 +142,7 @@ def main():
         init_method=f"file://{folder}/meet",
         rank=rank,
         world_size=WORLD,
-        timeout=timedelta(seconds=TIMEOUT_S),
+        timeout=timedelta(seconds=MEETING_S),
     )
     torch.set_num_threads(1)
     seen = {name: CASES[name](rank) for name in names}

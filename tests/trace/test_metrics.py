@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from batchadvisor.probes.trace import events
+from batchadvisor.probes.trace import kineto_names
 from batchadvisor.probes.trace.metrics import analyse_file
 from batchadvisor.probes.trace.reader import read_trace
 from batchadvisor.probes.trace.tables import self_times
@@ -264,7 +264,7 @@ def test_self_time_of_ranges_that_do_not_nest(write):
     ],
 )
 def test_copy_directions(name, direction):
-    assert events.copy_direction(name) == direction
+    assert kineto_names.copy_direction(name) == direction
 
 
 @pytest.mark.parametrize(
@@ -284,13 +284,13 @@ def test_copy_directions(name, direction):
     ],
 )
 def test_tensor_core_names(name, uses):
-    assert events.uses_tensor_cores(name) is uses
+    assert kineto_names.uses_tensor_cores(name) is uses
 
 
 @pytest.mark.parametrize("name", ["ncclDevKernel_X", "rcclKernel", "mscclKernel", "ncclKernel"])
 def test_communication_names(name):
-    assert events.is_communication(name)
-    assert not events.is_communication("void at::native::reduce_kernel")
+    assert kineto_names.is_communication(name)
+    assert not kineto_names.is_communication("void at::native::reduce_kernel")
 
 
 def test_what_ended_before_the_window_is_not_in_it(write):

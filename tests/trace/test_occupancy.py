@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from batchadvisor.probes.trace import events, occupancy
+from batchadvisor.probes.trace import kineto_names, occupancy
 from batchadvisor.probes.trace.columns import DeviceProperties
 from batchadvisor.probes.trace.reader import read_trace
 
@@ -86,7 +86,7 @@ def test_recorded_kernels_agree_within_a_point(recorded, expected):
             continue
         trace = read_trace(recorded / name)
         for number, device in trace.devices.items():
-            rows = (trace.gpu.device == number) & (trace.gpu.kind == events.KERNEL)
+            rows = (trace.gpu.device == number) & (trace.gpu.kind == kineto_names.KERNEL)
             kernels = trace.gpu.select(rows)
             ours = occupancy.achieved_pct(kernels, device)
             written = np.isfinite(ours) & (kernels.occupancy_pct > 0)
@@ -115,8 +115,8 @@ def test_zero_of_kineto_is_replaced(write):
         "sharedMemPerMultiprocessor": 167936,
     }  # fmt: skip
     trace = read_trace(write([kernel], deviceProperties=[properties]))
-    found = occupancy.corrected_pct(trace.gpu, trace.devices[0])
-    assert found.tolist() == [100 * 2 * 128 / 2048]
+    corrected_pct = occupancy.corrected_pct(trace.gpu, trace.devices[0])
+    assert corrected_pct.tolist() == [100 * 2 * 128 / 2048]
 
 
 def test_limits_under_which_a_kernel_could_not_run_are_not_believed(write):

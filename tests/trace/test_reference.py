@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from batchadvisor.probes.trace import events, intervals, tables
+from batchadvisor.probes.trace import intervals, kineto_names, tables
 from batchadvisor.probes.trace.metrics import Analysis
 from batchadvisor.probes.trace.reader import read_trace
 
@@ -180,7 +180,7 @@ def test_copies_and_kernels(case):
         assert copies[direction].num_copies == wanted["count"]
         assert near(copies[direction].total_s * 1e6, wanted["sum_us"])
         assert copies[direction].num_bytes in (None, wanted["bytes"])
-    kernels = trace.gpu.select(trace.gpu.kind == events.KERNEL)
+    kernels = trace.gpu.select(trace.gpu.kind == kineto_names.KERNEL)
     durations = kernels.end_ns - kernels.start_ns
     unknown = np.full(len(kernels), np.nan)
     rows = tables.kernel_table(kernels.name, durations, unknown, trace.names)

@@ -10,7 +10,7 @@ import stat
 import pytest
 from batchadvisor.errors import UsageError
 from batchadvisor.probes.trace import chunks, source
-from batchadvisor.probes.trace.mending import mend
+from batchadvisor.probes.trace.damaged import mend
 from batchadvisor.probes.trace.reader import read_trace
 from batchadvisor.probes.trace.repair import repair
 
@@ -79,10 +79,10 @@ def test_header_and_footer(write):
     head = '{"host": "a "quoted" name",\n "traceEvents": ['
     path = write(document(GOOD, head=head, tail='],\n "note": "say "hi"",'))
     assert repair(path) == 0
-    found = json.loads(path.read_text())
-    assert found["host"] == 'a "quoted" name'
-    assert found["note"] == 'say "hi"'
-    assert len(found["traceEvents"]) == 1
+    mended = json.loads(path.read_text())
+    assert mended["host"] == 'a "quoted" name'
+    assert mended["note"] == 'say "hi"'
+    assert len(mended["traceEvents"]) == 1
 
 
 def test_double_commas(write):

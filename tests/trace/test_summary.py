@@ -61,11 +61,11 @@ def test_the_busiest_of_several_gpus_is_described(write):
     assert profile.busy_pct == 80
     assert profile.kernels[0].num_calls == 3
     # Each of them, for a model whose parts lie on both.
-    assert [(one.device, one.busy_pct, one.idle_pct) for one in profile.devices] == [
+    assert [(device.device, device.busy_pct, device.idle_pct) for device in profile.devices] == [
         (0, 20, 80),
         (1, 80, 20),
     ]
-    assert [one.dependency_pct is not None for one in profile.devices] == [True, True]
+    assert [device.dependency_pct is not None for device in profile.devices] == [True, True]
     assert "grids" in profile.unavailable["sm_efficiency_pct"]
 
 

@@ -230,8 +230,8 @@ class VirtualGpu(Allocator):
         """The host waits for all streams."""
         self.num_waits += 1
         began_ns = self.clock.now_ns
-        for one in self.streams:
-            one.synchronize()
+        for stream in self.streams:
+            stream.synchronize()
         if self.tape is not None:
             self.tape.wait(began_ns, self.clock.now_ns)
 

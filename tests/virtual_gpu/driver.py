@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from batchadvisor.probes.nvml import NvmlSampler
+from batchadvisor.probes.nvml.sampler import NvmlSampler
 
 from .allocator import MIB
 from .device import Clock, VirtualGpu

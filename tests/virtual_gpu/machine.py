@@ -1,4 +1,4 @@
-"""Whole runs: the real session, search, conductor, windows and sampler on a virtual GPU.
+"""Whole runs: the real session, search, trial runner, windows and sampler on a virtual GPU.
 
 What stands in is the thin edge: the process of the script, `torch.cuda`, the profiler, the kernel's
 counters of this process, the clock.
@@ -17,22 +17,24 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from batchadvisor.probes import conductor as conducting
-from batchadvisor.probes.faults import is_out_of_memory, memory_is_short
-from batchadvisor.probes.gpus_in_use import MemoryLimit
-from batchadvisor.probes.messages import Found, Progress, Raised, Result, decode_to_worker
-from batchadvisor.probes.step_evidence import Reading
-from batchadvisor.probes.supervisor import over
-from batchadvisor.probes.turns import TurnsWindow
-from batchadvisor.probes.window import Window
+from batchadvisor.probes.devices.gpus_in_use import MemoryLimit
+from batchadvisor.probes.doors.protocols import FoundLoop
+from batchadvisor.probes.process.endings import over
+from batchadvisor.probes.process.faults import is_out_of_memory, memory_is_short
+from batchadvisor.probes.process.messages import Found, Progress, Raised, Result, decode_to_worker
+from batchadvisor.probes.windows.interleaved_window import TurnsWindow
+from batchadvisor.probes.windows.step_evidence import Reading
+from batchadvisor.probes.windows.window import Window
+from batchadvisor.probes.worker import trial_task
+from batchadvisor.probes.worker.trial_runner import TrialRunner
 from batchadvisor.records import Goal, Profile, RunRecord, Trial
-from batchadvisor.reports.progress import NullDisplay
-from batchadvisor.session import counters as counting
+from batchadvisor.reports.terminal.progress import NullDisplay
 from batchadvisor.session import run as running
-from batchadvisor.session.options import RunOptions
+from batchadvisor.session.recording.store import RunStore
 from batchadvisor.session.run import Run, RunResult
-from batchadvisor.session.store import RunStore
-from batchadvisor.session.workers import Workers
+from batchadvisor.session.setup.options import RunOptions
+from batchadvisor.session.workers import gpu_watch as counting
+from batchadvisor.session.workers.worker_pool import WorkerPool
 
 from ..on_paper import discovery_of, loader_of
 from .device import VirtualGpu
@@ -73,6 +75,30 @@ class Line:
             raise Parked
         decode_to_worker(self.orders[0])
         return self.orders.pop()
+
+
+class Door:
+    """The door to the planted loop, which makes steps of its present size."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def report_to(self, listener: Any) -> None:
+        pass
+
+    def ask(self, batch_size: int) -> None:
+        self.size = batch_size
+
+    resize = ask
+
+    def inputs(self) -> None:
+        return None
+
+    def parameters(self) -> list[torch.Tensor]:
+        return []
+
+    def replace_batches(self, substitute: Any) -> bool:
+        return False
 
 
 class Profiler:
@@ -143,32 +169,29 @@ class Store(RunStore):
 
 
 class Worker:
-    """Stands in for a worker process: the real conductor and a planted loop, in this one."""
+    """Stands in for a worker process: the real trial runner and a planted loop, in this one."""
 
     versions = None
+    distribution = None
 
     def __init__(self, machine: Machine, order: Any, on_progress: Callable[[Progress], None]):
         self.order = order
         self.pid = os.getpid()
         self.files: list[Any] = []
         self._machine = machine
-        self._size = machine.script.native
         self._line = Line(on_progress)
         self._loop: Loop | None = None
-        self._conductor = conducting.Conductor(self._line, order, tuple)  # type: ignore[arg-type]
-        self._conductor.ask = self._conductor.resize = self._ask
+        self._door = Door(machine.script.native)
+        self._runner = TrialRunner(self._line, order, self._door, touched=tuple)  # type: ignore[arg-type]
         self._hold: Callable[[], None] = lambda: None
         if order.memory_limit_bytes is not None:
             self._hold = MemoryLimit(order.memory_limit_bytes).hold
-
-    def _ask(self, size: int) -> None:
-        self._size = size
 
     def discover(self, _until_s: float | None = None) -> Any:
         """Three steps of the script's own size, or smaller ones."""
         machine, clock = self._machine, self._machine.gpu.clock
         script = machine.script
-        self._size = min(script.native, self.order.batch_cap or script.native)
+        size = min(script.native, self.order.batch_cap or script.native)
         began_ns = clock.now_ns
         clock.pass_ms(SETUP_MS)
         step_ns = 0
@@ -177,18 +200,19 @@ class Worker:
             self._hold()
             for _ in range(3):
                 fetched_ns = clock.now_ns
-                self._loop.fetch(self._size)
-                self._loop.step(self._size)
+                self._loop.fetch(size)
+                self._loop.step(size)
                 step_ns = clock.now_ns - fetched_ns
         except RuntimeError as error:
             raise self._gone(error) from None
-        found = discovery_of(
+        discovery = discovery_of(
             native=script.native,
             loader=loader_of(1_000_000, batch_size=script.native),
             setup_s=(clock.now_ns - began_ns) / 1e9,
             native_step_s=step_ns / 1e9,
         )
-        self._until_parked(lambda: self._conductor.found(found, torch.device("cuda:0")))
+        loop = FoundLoop(discovery=discovery, device=torch.device("cuda:0"))
+        self._until_parked(lambda: self._runner.found(loop))
         assert self._line.found is not None
         return self._line.found.discovery, self._line.found.device
 
@@ -211,14 +235,14 @@ class Worker:
     def _trial(self) -> None:
         loop, machine = self._loop, self._machine
         assert loop is not None
-        self._conductor._next()
+        self._runner.next_task()
         while True:
-            size = self._size
+            size = self._door.size
             machine.before_step()
             wait_s = loop.fetch(size)
-            self._conductor.arrived(size, "shape", wait_s, primary=True)
+            self._runner.arrived(size, "shape", wait_s, primary=True)
             loop.step(size)
-            self._conductor.boundary()
+            self._runner.boundary()
 
     def _gone(self, error: RuntimeError) -> Exception:
         short = memory_is_short()
@@ -230,6 +254,9 @@ class Worker:
                 out_of_memory=is_out_of_memory(error, short=short),
             )
         )
+
+    def was_stopped(self) -> bool:
+        return False
 
     def end(self) -> None:
         self._machine.gpu.new_process()
@@ -265,9 +292,9 @@ class Machine:
         drive(stub, gpu)
         for window in (Window, TurnsWindow):
             patch.setitem(window.__init__.__kwdefaults__, "clock", lambda: gpu.clock() / 1e9)
-        patch.setattr(conducting, "EvidenceReader", Evidence)
-        patch.setattr(conducting, "Surroundings", Quiet)
-        patch.setattr(conducting, "TraceProfiler", self._profiler)
+        patch.setattr(trial_task, "EvidenceReader", Evidence)
+        patch.setattr(trial_task, "Surroundings", Quiet)
+        patch.setattr(trial_task, "TraceProfiler", self._profiler)
         patch.setattr(counting, "NvmlSampler", sampler_on(gpu.clock))
         patch.setattr(running, "workers_for", self._workers)
         patch.setattr(running, "EventStore", Store)
@@ -291,18 +318,18 @@ class Machine:
             memory_limit_bytes=limit_bytes,
             output=folder / "out",
         )
-        with Run(options, NullDisplay()) as one:
-            return one.search()
+        with Run(options, NullDisplay()) as run:
+            return run.search()
 
     def _profiler(
         self, path: Path, folder: Path, _: str, schedule: Any, *, with_stack: bool
     ) -> Profiler:
         return Profiler(self.gpu, self.script.blocks, path, folder, schedule)
 
-    def _workers(self, options: Any, target: Any, journal: Any, display: Any, _: Any) -> Workers:
+    def _workers(self, options: Any, target: Any, journal: Any, display: Any, _: Any) -> WorkerPool:
         machine = self
 
-        class VirtualWorkers(Workers):
+        class VirtualWorkers(WorkerPool):
             may_stand_by = False
 
             def _spawn(self) -> Any:
@@ -317,4 +344,4 @@ class Machine:
 
 def timed(record: RunRecord) -> list[Trial]:
     """Trials that timed one size."""
-    return [one for one in record.trials if one.ran and one.step_s is not None]
+    return [trial for trial in record.trials if trial.ran and trial.step_s is not None]

@@ -63,7 +63,7 @@ class Supply:
 
     def phase(self, at_ns: int) -> Phase:
         """The one at a moment."""
-        inside = (one for one in self._phases if one.from_s * NS <= at_ns < one.until_s * NS)
+        inside = (part for part in self._phases if part.from_s * NS <= at_ns < part.until_s * NS)
         return next(inside, ORDINARY)
 
     def add(self, start: int, end: int, phase: Phase, watts: float | None) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from batchadvisor.advisor.advise import advise
-from batchadvisor.probes.devices import CudaProbe
-from batchadvisor.probes.step_evidence import Reading
-from batchadvisor.probes.turns import TurnsWindow
+from batchadvisor.probes.devices.torch_devices import CudaProbe
+from batchadvisor.probes.windows.interleaved_window import TurnsWindow
+from batchadvisor.probes.windows.step_evidence import Reading
 from batchadvisor.records import TrialRequest, TurnsPlan
 
 from ..splits import plan_of
@@ -30,13 +30,13 @@ def test_heat_is_a_doubt_and_passes(machine, tmp_path, until_s):
     """A trial that met it says so and is timed again; the answer is that of the cool device."""
     hot = Phase(from_s=6.0, until_s=until_s, slower=1.4, bits=HEAT, mhz=1000)
     result = machine(gpu_with(hot), SCRIPT).run(tmp_path)
-    doubted = [one for one in timed(result.record) if one.doubts]
+    doubted = [trial for trial in timed(result.record) if trial.doubts]
     assert doubted
     for trial in doubted:
         assert trial.doubts == ("the GPU was slowed down: hw_thermal_slowdown",)
         assert trial.counters.throttled_pct > 0
-    for size in {one.batch_size for one in doubted}:
-        trials = [one for one in timed(result.record) if one.batch_size == size]
+    for size in {trial.batch_size for trial in doubted}:
+        trials = [trial for trial in timed(result.record) if trial.batch_size == size]
         assert len(trials) > 1, f"{size} was not timed again"
         assert until_s > 9 or not trials[-1].doubts
     for trial in timed(result.record):
@@ -60,7 +60,7 @@ def test_a_cap_is_a_setting(machine, tmp_path):
         check(trial, truth_of(SCRIPT, gpu_with(capped, busy_w=250.0), trial.batch_size))
         assert trial.counters.throttle_reasons == ("sw_power_cap",)
         assert trial.counters.throttled_pct == 0
-    searched = [one.batch_size for one in trials if one.purpose == "search"]
+    searched = [trial.batch_size for trial in trials if trial.purpose == "search"]
     assert len(searched) == len(set(searched))
 
 
@@ -79,7 +79,7 @@ def test_two_unlike_gpus(machine, tmp_path):
             check(trial, truth_of(script, VirtualGpu(**EAGER), trial.batch_size))
         answers[name] = (result.record, advise(result.record))
     plan = plan_of(answers, global_batch=240)
-    sizes = {one.device: one.batch_size for one in plan.shares}
+    sizes = {share.device: share.batch_size for share in plan.shares}
     assert sum(sizes.values()) == 240
     times = {
         name: truth_of(script, VirtualGpu(**EAGER), sizes[name]).step_s

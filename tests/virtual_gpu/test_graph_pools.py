@@ -6,8 +6,8 @@ import msgspec
 import pytest
 import torch
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.search import Done, next_trial
-from batchadvisor.probes.devices import CudaProbe
+from batchadvisor.advisor.search.next_trial import Done, next_trial
+from batchadvisor.probes.devices.torch_devices import CudaProbe
 
 from .device import VirtualGpu
 from .machine import timed
@@ -32,7 +32,7 @@ def test_a_size_is_too_large_only_by_itself(machine, tmp_path, kind):
     """Beside the graphs of smaller ones none of these would fit."""
     result = machine(gpu_of(), SCRIPT).run(tmp_path, kind=kind)
     fits, refused = SCRIPT.largest(ALL - FOUND), SCRIPT.largest(0.95 * ALL - FOUND)
-    workers = [one.worker for one in result.record.trials]
+    workers = [entry.worker for entry in result.record.trials]
     for number, trial in enumerate(result.record.trials):
         alone = trial.worker not in workers[:number]
         if trial.purpose == "tail" or trial.outcome == "ok":
@@ -41,8 +41,8 @@ def test_a_size_is_too_large_only_by_itself(machine, tmp_path, kind):
         if alone:
             assert trial.batch_size > fits
             continue
-        after = [one for one in result.record.trials[number + 1 :] if one.purpose != "tail"]
-        again = next(one for one in after if one.batch_size == trial.batch_size)
+        after = [later for later in result.record.trials[number + 1 :] if later.purpose != "tail"]
+        again = next(later for later in after if later.batch_size == trial.batch_size)
         assert again.ran == (trial.batch_size <= fits), outcomes(result)
     size = result.advice.recommended.batch_size
     assert size <= refused
@@ -51,36 +51,38 @@ def test_a_size_is_too_large_only_by_itself(machine, tmp_path, kind):
     for trial in timed(result.record):
         truth = truth_of(SCRIPT, VirtualGpu(), trial.batch_size)
         assert trial.step_s.median == pytest.approx(truth.step_s, rel=0.02)
-    for tail in (one for one in result.record.trials if one.purpose == "tail"):
+    for tail in (entry for entry in result.record.trials if entry.purpose == "tail"):
         both = sum(map(SCRIPT.step_bytes, (size, tail.batch_size)))
         assert (tail.outcome == "ok") == (SCRIPT.fixed_bytes + FOUND + both <= ALL)
 
 
 def test_the_answer_says_what_of_its_peak_is_not_its_own(machine, tmp_path):
     result = machine(gpu_of(), SCRIPT).run(tmp_path, kind="memory")
-    (said,) = (one for one in result.advice.findings if one.rule == "memory.graph_pools")
+    (said,) = (
+        finding for finding in result.advice.findings if finding.rule == "memory.graph_pools"
+    )
     size = result.advice.recommended.batch_size
     peak = SCRIPT.fixed_bytes + FOUND + SCRIPT.step_bytes(size)
     assert result.advice.recommended.peak_bytes == peak
     assert said.evidence[0].value == pytest.approx(FOUND / peak, abs=1e-3)
     assert "1.00 GiB of the peak" in said.message
-    assert "memory.scattered" not in {one.rule for one in result.advice.findings}
+    assert "memory.scattered" not in {finding.rule for finding in result.advice.findings}
 
 
 def test_without_time_to_try_again_that_is_said(machine, tmp_path):
     """The refusal stands, and with it what it was made beside."""
     record = machine(gpu_of(), SCRIPT).run(tmp_path, kind="memory").record
-    kept = [one.outcome for one in record.trials].index("out_of_memory") + 1
+    kept = [trial.outcome for trial in record.trials].index("out_of_memory") + 1
     cut = advise(msgspec.structs.replace(record, trials=record.trials[:kept]))
     for advice, doubtful in ((cut, True), (advise(record), False)):
-        said = [one.message for one in advice.findings if one.rule == "memory.refused"]
-        assert any("beside captured graphs" in one for one in said) == doubtful
+        said = [finding.message for finding in advice.findings if finding.rule == "memory.refused"]
+        assert any("beside captured graphs" in message for message in said) == doubtful
 
 
 def test_the_script_s_own_size_is_not_blamed_on_others(machine, tmp_path):
     result = machine(gpu_of(), SCRIPT).run(tmp_path, sizes=(SCRIPT.native,))
     assert result.advice.recommended.batch_size == SCRIPT.native
-    assert "memory.graph_pools" not in {one.rule for one in result.advice.findings}
+    assert "memory.graph_pools" not in {finding.rule for finding in result.advice.findings}
 
 
 def test_scripts_without_graphs_are_refused_once(machine, tmp_path):
@@ -95,18 +97,18 @@ def test_an_old_record_without_pools(machine, tmp_path):
     """Records of earlier versions tell nothing of graphs; what they refused stays refused."""
     record = machine(gpu_of(), SCRIPT).run(tmp_path, kind="memory").record
     trials = tuple(
-        one
-        if one.memory is None
+        trial
+        if trial.memory is None
         else msgspec.structs.replace(
-            one,
+            trial,
             memory=msgspec.structs.replace(
-                one.memory, graph_pools_bytes=None, earlier_pools_bytes=None
+                trial.memory, graph_pools_bytes=None, earlier_pools_bytes=None
             ),
         )
-        for one in record.trials
+        for trial in record.trials
     )
     advice = advise(msgspec.structs.replace(record, trials=trials))
-    first = next(one for one in trials if one.outcome == "out_of_memory")
+    first = next(trial for trial in trials if trial.outcome == "out_of_memory")
     assert advice.recommended.batch_size < first.batch_size
 
 
@@ -137,7 +139,7 @@ class TestTime:
     def test_beyond_the_budget_no_size_is_searched(self, machine, tmp_path):
         """A process for it would be started and ended at once, again and again."""
         record = machine(gpu_of(), SCRIPT).run(tmp_path, kind="knee").record
-        last = max(n for n, one in enumerate(record.trials) if one.purpose == "search")
+        last = max(n for n, trial in enumerate(record.trials) if trial.purpose == "search")
         assert record.trials[last + 1].purpose == "tail"
         for share in (0.9, 1.0, 1.05, 1.1):
             spent_s = share * record.goal.budget_s
@@ -155,7 +157,7 @@ class TestTime:
             for number in range(1, len(record.trials))
         )
         before = next(
-            one for one in states if "of its own" in getattr(next_trial(one), "reason", "")
+            state for state in states if "of its own" in getattr(next_trial(state), "reason", "")
         )
         assert next_trial(before).fresh_process
         slow = msgspec.structs.replace(record.discovery, setup_s=record.goal.budget_s)

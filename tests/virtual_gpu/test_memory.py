@@ -32,7 +32,7 @@ def gpu_of(capacity_bytes=16 * GIB):
 
 
 def outcomes(result):
-    return [(one.batch_size, one.outcome) for one in result.record.trials]
+    return [(trial.batch_size, trial.outcome) for trial in result.record.trials]
 
 
 def largest_of(result, script, room_bytes, *, share=0.85):
@@ -48,9 +48,9 @@ def test_a_refusal_beyond_what_was_seen(machine, tmp_path, who):
     """A workspace that only large batches need: the step up into it is refused."""
     script = Script(jump=(300, 6 * GIB), refusal=REFUSALS[who])
     result = machine(gpu_of(), script).run(tmp_path, kind="memory")
-    refused = [one for one in result.record.trials if one.outcome == "out_of_memory"]
+    refused = [trial for trial in result.record.trials if trial.outcome == "out_of_memory"]
     assert refused
-    assert all(one.batch_size >= 300 for one in refused)
+    assert all(trial.batch_size >= 300 for trial in refused)
     assert (REFUSALS[who] or "CUDA out of memory").splitlines()[0] in refused[0].detail
     largest_of(result, script, 0.95 * (16 * GIB - CONTEXT_BYTES))
 
@@ -105,7 +105,7 @@ class TestANeighbour:
 
     def test_it_is_named(self, machine, tmp_path):
         result = machine(gpu_of(), Script(), at={9.0: self.comes}).run(tmp_path)
-        doubts = {doubt for one in result.record.trials for doubt in one.doubts}
+        doubts = {doubt for trial in result.record.trials for doubt in trial.doubts}
         assert any(doubt.startswith("other processes on the GPU") for doubt in doubts)
         for trial in timed(result.record):
             truth = truth_of(Script(), gpu_of(), trial.batch_size)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from batchadvisor.probes.devices import CudaProbe
-from batchadvisor.probes.distributed.pairs import PairWindow
+from batchadvisor.probes.devices.torch_devices import CudaProbe
+from batchadvisor.probes.distributed.sync_pairs import PairWindow
 
 from .device import VirtualGpu
 from .torch_cuda import install

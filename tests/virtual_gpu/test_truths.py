@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from batchadvisor.advisor.cost import OVERRUN
-from batchadvisor.advisor.energy import SHORTEST_S
-from batchadvisor.session.run import BUDGET_SHARE
+from batchadvisor.advisor.measured.energy import SHORTEST_S
+from batchadvisor.advisor.search.cost import OVERRUN
+from batchadvisor.session.trial_order import BUDGET_SHARE
 
 from .device import VirtualGpu
 from .machine import timed
@@ -109,10 +109,10 @@ def test_a_whole_run(machine, tmp_path, name):
     for trial in timed(result.record):
         truth = truths[trial.batch_size] = planted.truth(trial.batch_size)
         check(trial, truth)
-    found = result.advice
-    assert (found.verdict.limit, found.verdict.larger_batch) == planted.found
+    advice = result.advice
+    assert (advice.verdict.limit, advice.verdict.larger_batch) == planted.found
     best = max(truth.samples_per_s for truth in truths.values())
-    assert truths[found.recommended.batch_size].samples_per_s > 0.94 * best
+    assert truths[advice.recommended.batch_size].samples_per_s > 0.94 * best
     assert result.record.search_s < 120 * OVERRUN
 
 

@@ -17,8 +17,8 @@ import sys
 VARIABLE = "BATCHADVISOR_STEERED_RANK"
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
 _CODE = (
-    "import sys; sys.path[:] = [one for one in sys.path if one]; "
-    "from batchadvisor.probes.distributed.program_rank import main; main()"
+    "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
+    "from batchadvisor.probes.distributed.started_program import main; main()"
 )
 
 
@@ -30,7 +30,7 @@ def _take_over() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(entries)
         if not entries:
             del os.environ["PYTHONPATH"]
-    sys.path[:] = [one for one in sys.path if one != _HERE]
+    sys.path[:] = [entry for entry in sys.path if entry != _HERE]
     program = _program()
     if plan is not None and program is not None:
         from subprocess import _args_from_interpreter_flags  # type: ignore[attr-defined]

@@ -12,14 +12,14 @@
   /* What was chosen outlasts a reload of the page, in this browser tab only. What nobody chose is
      not kept, so that the newest run is shown as long as nothing else is asked for. */
   function remembered() {
-    var found = null;
-    try { found = JSON.parse(window.sessionStorage.getItem(KEPT)); } catch (error) { /* no storage */ }
-    found = found && typeof found === "object" ? found : {};
+    var kept = null;
+    try { kept = JSON.parse(window.sessionStorage.getItem(KEPT)); } catch (error) { /* no storage */ }
+    kept = kept && typeof kept === "object" ? kept : {};
     var keys = function (list) {
-      return Array.isArray(list) ? list.filter(function (one) { return typeof one === "string"; }) : [];
+      return Array.isArray(list) ? list.filter(function (key) { return typeof key === "string"; }) : [];
     };
-    return { chosen: keys(found.chosen), checked: keys(found.checked),
-      filter: typeof found.filter === "string" ? found.filter : "", top: Number(found.top) || 0 };
+    return { chosen: keys(kept.chosen), checked: keys(kept.checked),
+      filter: typeof kept.filter === "string" ? kept.filter : "", top: Number(kept.top) || 0 };
   }
 
   function remember() {
@@ -63,10 +63,10 @@
   }
 
   function element(name, className, text) {
-    var one = document.createElement(name);
-    if (className) one.className = className;
-    if (text !== undefined) one.textContent = text;
-    return one;
+    var node = document.createElement(name);
+    if (className) node.className = className;
+    if (text !== undefined) node.textContent = text;
+    return node;
   }
 
   function when(seconds) {
@@ -76,8 +76,8 @@
   }
 
   function item(entry) {
-    var one = element("li"), box = element("input"), open = element("button", "entry");
-    one.dataset.key = entry.key;
+    var row = element("li"), box = element("input"), open = element("button", "entry");
+    row.dataset.key = entry.key;
     box.type = "checkbox";
     box.setAttribute("aria-label", "compare " + entry.name);
     box.checked = checked.indexOf(entry.key) >= 0;
@@ -93,9 +93,9 @@
     open.appendChild(element("span", "about", more + " · " + when(entry.modified_s)));
     open.appendChild(element("span", "line", lines[entry.key] ? lines[entry.key].text : ""));
     open.addEventListener("click", function () { pick([entry.key]); });
-    one.appendChild(box);
-    one.appendChild(open);
-    return one;
+    row.appendChild(box);
+    row.appendChild(open);
+    return row;
   }
 
   function draw() {
@@ -108,10 +108,10 @@
   }
 
   function mark() {
-    Array.prototype.forEach.call(list.children, function (one) {
-      var on = chosen !== null && chosen.indexOf(one.dataset.key) >= 0;
-      one.classList.toggle("chosen", on);
-      one.querySelector("button").setAttribute("aria-current", on ? "true" : "false");
+    Array.prototype.forEach.call(list.children, function (row) {
+      var on = chosen !== null && chosen.indexOf(row.dataset.key) >= 0;
+      row.classList.toggle("chosen", on);
+      row.querySelector("button").setAttribute("aria-current", on ? "true" : "false");
     });
   }
 
@@ -122,20 +122,20 @@
 
   /* One line about each run that is in view, asked for in batches. Traces are read only when opened. */
   var wanted = [], timer = null;
-  var seen = new IntersectionObserver(function (found) {
-    found.forEach(function (one) {
-      if (!one.isIntersecting) return;
-      seen.unobserve(one.target);
-      wanted.push(one.target.dataset.key);
+  var seen = new IntersectionObserver(function (changes) {
+    changes.forEach(function (change) {
+      if (!change.isIntersecting) return;
+      seen.unobserve(change.target);
+      wanted.push(change.target.dataset.key);
     });
     if (wanted.length && timer === null) timer = window.setTimeout(fetchLines, 50);
   });
 
   function watch() {
     seen.disconnect();
-    Array.prototype.forEach.call(list.children, function (one) {
-      var entry = byKey(one.dataset.key), line = lines[entry.key];
-      if (entry.kind !== "traces" && (!line || line.version !== entry.version)) seen.observe(one);
+    Array.prototype.forEach.call(list.children, function (row) {
+      var entry = byKey(row.dataset.key), line = lines[entry.key];
+      if (entry.kind !== "traces" && (!line || line.version !== entry.version)) seen.observe(row);
     });
   }
 
@@ -143,19 +143,19 @@
     var some = wanted.splice(0, BATCH);
     timer = wanted.length ? window.setTimeout(fetchLines, 50) : null;
     ask("lines?" + query(some)).then(function (text) {
-      var found = JSON.parse(text);
-      Object.keys(found).forEach(function (key) {
+      var texts = JSON.parse(text);
+      Object.keys(texts).forEach(function (key) {
         var entry = byKey(key);
-        lines[key] = { text: found[key], version: entry ? entry.version : "" };
-        Array.prototype.forEach.call(list.children, function (one) {
-          if (one.dataset.key === key) one.querySelector(".line").textContent = found[key];
+        lines[key] = { text: texts[key], version: entry ? entry.version : "" };
+        Array.prototype.forEach.call(list.children, function (row) {
+          if (row.dataset.key === key) row.querySelector(".line").textContent = texts[key];
         });
       });
     }).catch(function () { /* asked again with the next listing */ });
   }
 
   function byKey(key) {
-    return entries.find(function (one) { return one.key === key; });
+    return entries.find(function (entry) { return entry.key === key; });
   }
 
   /* The user chose, the page did not. */
@@ -177,7 +177,7 @@
 
   /* What is chosen, as it was when it was last written. */
   function versions() {
-    return chosen.map(function (key) { var one = byKey(key); return one ? one.version : "gone"; }).join();
+    return chosen.map(function (key) { var entry = byKey(key); return entry ? entry.version : "gone"; }).join();
   }
 
   function load() {
@@ -196,10 +196,10 @@
 
   function put(html) {
     var top = view.scrollTop, open = [];
-    view.querySelectorAll("details").forEach(function (one, at) { if (one.open) open.push(at); });
+    view.querySelectorAll("details").forEach(function (node, at) { if (node.open) open.push(at); });
     view.innerHTML = html;
-    view.querySelectorAll("details").forEach(function (one, at) {
-      if (open.indexOf(at) >= 0) one.open = true;
+    view.querySelectorAll("details").forEach(function (node, at) {
+      if (open.indexOf(at) >= 0) node.open = true;
     });
     var data = view.querySelector("script.data");
     if (data) charts(JSON.parse(data.textContent));
@@ -208,44 +208,44 @@
     if (before.top) { view.scrollTop = before.top; before.top = 0; }
   }
 
-  function charts(found) {
+  function charts(byName) {
     var observer = new IntersectionObserver(function (figures) {
-      figures.forEach(function (one) {
-        if (!one.isIntersecting) return;
-        observer.unobserve(one.target);
-        var chart = found[one.target.dataset.chart];
+      figures.forEach(function (figure) {
+        if (!figure.isIntersecting) return;
+        observer.unobserve(figure.target);
+        var chart = byName[figure.target.dataset.chart];
         if (!chart) return;
-        one.target.classList.add("on");
+        figure.target.classList.add("on");
         try {
-          BatchAdvisorCharts.draw(one.target.querySelector(".live"), chart, one.target.dataset.group);
+          BatchAdvisorCharts.draw(figure.target.querySelector(".live"), chart, figure.target.dataset.group);
         } catch (error) {
-          one.target.classList.remove("on");  // the drawing stays
+          figure.target.classList.remove("on");  // the drawing stays
           throw error;
         }
       });
     }, { rootMargin: "200px" });
-    view.querySelectorAll("figure.chart").forEach(function (one) { observer.observe(one); });
+    view.querySelectorAll("figure.chart").forEach(function (figure) { observer.observe(figure); });
   }
 
   /* The viewer opens a trace by its address; testing=1 only keeps it from asking for live reloads. */
-  function link(one) {
+  function link(anchor) {
     if (!viewer) return;
-    var trace = new URL(one.getAttribute("href"), window.location.href);
-    one.href = "viewer/index.html?testing=1#!/?url=" + encodeURIComponent(trace.href);
-    one.target = "_blank";
-    one.rel = "noopener";
-    one.removeAttribute("download");
-    one.textContent = "Open trace";
+    var trace = new URL(anchor.getAttribute("href"), window.location.href);
+    anchor.href = "viewer/index.html?testing=1#!/?url=" + encodeURIComponent(trace.href);
+    anchor.target = "_blank";
+    anchor.rel = "noopener";
+    anchor.removeAttribute("download");
+    anchor.textContent = "Open trace";
   }
 
   function refresh() {
     if (document.hidden || !document.documentElement.clientWidth) return Promise.resolve();
     return ask("entries").then(function (text) {
-      var found = JSON.parse(text), same = JSON.stringify(found.entries) === JSON.stringify(entries);
-      viewer = found.viewer;
-      say(found.entries.length === 1 ? "1 entry" : found.entries.length + " entries");
+      var listing = JSON.parse(text), same = JSON.stringify(listing.entries) === JSON.stringify(entries);
+      viewer = listing.viewer;
+      say(listing.entries.length === 1 ? "1 entry" : listing.entries.length + " entries");
       if (!same) {
-        entries = found.entries;
+        entries = listing.entries;
         checked = checked.filter(byKey);
         draw();
         buttons();
@@ -255,7 +255,7 @@
       } else if (chosen === null || !chosen.every(byKey)) {
         var kept = chosen === null && before.chosen.length > 0 && before.chosen.every(byKey);
         if (!kept) before.top = 0;
-        var run = entries.find(function (one) { return one.kind !== "traces"; }) || entries[0];
+        var run = entries.find(function (entry) { return entry.kind !== "traces"; }) || entries[0];
         choose(kept ? before.chosen : [run.key]);
       } else if (shown && shown !== versions()) {
         load();

@@ -1,0 +1,262 @@
+"""The sizes that a fresh process compares: the one to recommend first, then its rival."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from math import prod
+from statistics import median
+
+from ...records import Trial
+from ..measured.energy import samples_per_joule, thriftiest
+from ..measured.measurements import Measurements, once
+from ..measured.sizes import allowed
+from ..measured.thresholds import DRIFT
+from ..measured.trials import pooled, throughput, undisturbed
+from ..measured.turns_model import ratio
+from . import clean_size
+from .knee import fastest, knee
+
+ROUNDS = 2
+"""Each finalist is measured this often, in turn."""
+MAX_DISTURBED = 2
+"""So many disturbed trials of a size are measured again."""
+DISAGREEMENT = 0.15
+"""Search and confirmation that differ by more, beyond their intervals, are a finding."""
+STEP_UP = 1.3
+"""How much larger the next candidate is when a size is turned down."""
+
+
+@once
+def finalists(measurements: Measurements) -> tuple[int, ...]:
+    """The recommended size first, then what it is compared with. Empty when nothing ran.
+
+    A size that turned out too slow in the confirmation makes way for the next larger one, and one
+    that was taken for the clean end of its epochs for the best.
+    """
+    kind = measurements.goal.kind
+    if kind == "knee":
+        return _knee_finalists(measurements)
+    best = best_of(measurements)
+    if best is None:
+        return ()
+    size = _clean_instead(measurements, best)
+    if kind == "memory":
+        return (size,)
+    if size != best:
+        return (size, best)
+    other = fastest(measurements) if kind == "energy" else _runner_up(measurements, best)
+    if other is None or other == best:
+        return (best,)
+    return (other, best) if _was_slower(measurements, best, other) else (best, other)
+
+
+def _was_slower(measurements: Measurements, best: int, other: int) -> bool:
+    """Whether the fresh process clearly found the runner-up faster than the best of the search."""
+    if measurements.goal.kind != "throughput" or not _measured_enough(measurements, best, other):
+        return False
+    # Less is not worth a change of mind.
+    return _clearly_below(measurements, best, other, 1 - clean_size.SPEED_COST)
+
+
+@once
+def best_of(measurements: Measurements) -> int | None:
+    """The best size of a goal other than `knee`, however its epochs end."""
+    if measurements.goal.kind == "memory":
+        return max(measurements.usable_sizes, default=None)
+    return thriftiest(measurements) if measurements.goal.kind == "energy" else fastest(measurements)
+
+
+def passed_over(measurements: Measurements) -> int | None:
+    """The best size where a clean one near it was taken instead; see clean_size.py."""
+    if measurements.goal.kind == "knee":
+        return None
+    best = best_of(measurements)
+    return best if best is not None and _clean_instead(measurements, best) != best else None
+
+
+def _clean_instead(measurements: Measurements, best: int) -> int:
+    if measurements.goal.kind == "memory":
+        worth = {size: float(size) for size in measurements.usable_sizes}
+    else:
+        worth = clean_size.worth_of(measurements)
+    size = clean_size.preferred(measurements, best, worth)
+    return best if size != best and _costs_too_much(measurements, size, best) else size
+
+
+def _costs_too_much(measurements: Measurements, size: int, best: int) -> bool:
+    """Whether the confirmation says that a size costs more than the tolerance."""
+    if measurements.goal.kind == "memory" or not _measured_enough(measurements, size, best):
+        return False
+    floor = 1 - clean_size.cost_of(measurements)
+    if measurements.goal.kind == "energy":
+        mine, theirs = (
+            [
+                value
+                for trial in readings_of(measurements.confirmations, which)
+                if (value := samples_per_joule(trial)) is not None
+            ]
+            for which in (size, best)
+        )
+        return bool(mine and theirs) and median(mine) < floor * median(theirs)
+    return _clearly_below(measurements, size, best, floor)
+
+
+def _knee_finalists(measurements: Measurements) -> tuple[int, ...]:
+    best = fastest(measurements)
+    if best is None:
+        return ()
+    size = knee(measurements)
+    assert size is not None
+    rival = best if size < best else _fastest_above(measurements, size)
+    if rival is None:
+        return (size,)
+    size = _after_rejections(measurements, size, rival)
+    return (size,) if size >= rival else (size, rival)
+
+
+def ratio_to(
+    measurements: Measurements, size: int, other: int
+) -> tuple[float, float, float] | None:
+    """Throughput of `size` over that of `other` in the confirmation: middle, low, high.
+
+    They were measured in turn in one process: a step each where they could take turns; else
+    neighbouring trials are paired, so that slow drift of the machine cancels out. Disturbed
+    trials count only where there are no others.
+    """
+    compared = ratio(measurements.confirmed_turns, size, other)
+    if compared is not None:
+        return compared.median, compared.low, compared.high
+    orders = _neighbours(measurements, size, other)
+    if not orders:
+        return None
+    middle = prod(median(order) for order in orders) ** (1 / len(orders))
+    every = [ratio for order in orders for ratio in order]
+    return middle, min(every), max(every)
+
+
+def _neighbours(measurements: Measurements, size: int, other: int) -> list[list[float]]:
+    """Ratios of neighbouring trials, size first and other first apart.
+
+    In equal parts, what drift adds to one order it takes from the other.
+    """
+    series = measurements.confirmations
+    mine, theirs = undisturbed(readings_of(series, size)), undisturbed(readings_of(series, other))
+    if not mine or not theirs or min(map(throughput, theirs)) <= 0:
+        return []
+    ratios: defaultdict[int, list[float]] = defaultdict(list)
+    for trial in mine:
+        for rival in theirs:
+            ratios[trial.ordinal - rival.ordinal].append(throughput(trial) / throughput(rival))
+    return [ratios[gap] for gap in (-1, 1) if gap in ratios] or list(ratios.values())
+
+
+def num_comparisons(measurements: Measurements, size: int, other: int) -> int:
+    """How many readings of each `ratio_to` rests on."""
+    compared = ratio(measurements.confirmed_turns, size, other)
+    if compared is not None:
+        return compared.num_samples
+    series = measurements.confirmations
+    readings = (len(undisturbed(readings_of(series, batch_size))) for batch_size in (size, other))
+    return min(*readings, sum(map(len, _neighbours(measurements, size, other))))
+
+
+def readings_of(series: Sequence[Trial], size: int) -> list[Trial]:
+    return [trial for trial in series if trial.batch_size == size]
+
+
+def _measured_enough(measurements: Measurements, size: int, best: int) -> bool:
+    compared = ratio(measurements.confirmed_turns, size, best)
+    if compared is not None:
+        return compared.num_samples >= ROUNDS
+    series = measurements.confirmations
+    return min(rounds_of(series, batch_size) for batch_size in (size, best)) >= ROUNDS
+
+
+def rounds_of(series: Sequence[Trial], size: int) -> int:
+    """Rounds that a size has behind it; a disturbed trial does not count, within limits."""
+    trials = readings_of(series, size)
+    disturbed = sum(1 for trial in trials if trial.doubts)
+    return len(trials) - min(disturbed, MAX_DISTURBED)
+
+
+def _after_rejections(measurements: Measurements, size: int, best: int) -> int:
+    """Moves from the knee towards the fastest size while the confirmation rejects it."""
+    known = sorted(
+        {
+            best,
+            *(candidate for candidate in measurements.best_timed if measurements.usable(candidate)),
+        }
+    )
+    while size < best:
+        if not _measured_enough(measurements, size, best):
+            return size  # not yet often enough to be turned down
+        if not _clearly_below(measurements, size, best, 1 - measurements.goal.tolerance):
+            return size
+        larger = [candidate for candidate in known if size < candidate <= best]
+        step = allowed(measurements, size * STEP_UP, up=True)
+        # A near neighbour that ran, else one between that will now be run.
+        between = size < step < best and not measurements.ruled_out(step)
+        size = step if between and larger[0] > size * 1.5 else larger[0]
+    return size
+
+
+def agrees(measurements: Measurements, size: int) -> bool:
+    """Whether the fresh process bears out what the search found of a size.
+
+    It does not where it read another throughput, nor where its steps were disturbed so often that
+    its own reading says little.
+    """
+    if measurements.goal.kind == "memory":
+        return True  # that it fitted again is all that is asked
+    series = readings_of(measurements.confirmations, size)
+    if series and all(trial.contended for trial in series):
+        return False
+    return disagreement(measurements, size) is None
+
+
+def disagreement(measurements: Measurements, size: int) -> float | None:
+    """Throughput in the fresh process over that of the search, where both intervals exclude 1.
+
+    Where the script's own size was measured in both, what it gained or lost between them was the
+    machine's doing, and is taken out.
+    """
+    again, own = _fresh_over_search(measurements, size), measurements.own_size
+    if again is None:
+        return None
+    ratio, apart = again
+    machine = None if own is None or own == size else _fresh_over_search(measurements, own)
+    if machine is not None:
+        ratio /= machine[0]
+    return ratio if apart and abs(ratio - 1) >= DISAGREEMENT else None
+
+
+def _fresh_over_search(measurements: Measurements, size: int) -> tuple[float, bool] | None:
+    """Throughput in the fresh process over that of the search; whether the intervals are apart."""
+    before = measurements.searched.get(size)
+    again = pooled(undisturbed(readings_of(measurements.confirmations, size)), "samples_per_s")
+    if before is None or before.samples_per_s is None or again is None:
+        return None
+    apart = again.low > before.samples_per_s.high or again.high < before.samples_per_s.low
+    return again.median / before.samples_per_s.median, apart
+
+
+def _clearly_below(measurements: Measurements, size: int, other: int, floor: float) -> bool:
+    """Whether every comparison puts a size below this share of another, by more than drift does."""
+    compared = ratio_to(measurements, size, other)
+    device = measurements.record.device
+    drift = DRIFT if device is not None and device.kind == "cpu" else 0.0
+    return compared is not None and compared[2] < floor and compared[0] + drift < floor
+
+
+def _fastest_above(measurements: Measurements, size: int) -> int | None:
+    """The larger size with the highest throughput, which a knee has to be compared with."""
+    larger = {other: trial for other, trial in measurements.searched.items() if other > size}
+    return max(larger, key=lambda other: throughput(larger[other]), default=None)
+
+
+def _runner_up(measurements: Measurements, best: int) -> int | None:
+    others = {size: trial for size, trial in measurements.searched.items() if size != best}
+    if not others:
+        return None
+    return max(others, key=lambda size: throughput(others[size]))

@@ -1,0 +1,158 @@
+"""Findings about the batches that reached the training loop: sizes, lengths, whose they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...records import Evidence, Finding
+from ..measured.measurements import Measurements
+
+MIXED = 0.05
+"""Steps of other tasks in a step from which on they count; rarer ones do not move its median."""
+
+
+def _mixed(measurements: Measurements) -> list[Finding]:
+    """Other tasks train between two batches of the steered loader."""
+    most = max((trial.steps_elsewhere for trial in measurements.ran), default=0.0)
+    if most < MIXED:
+        return []
+    return [
+        Finding(
+            rule="steps.mixed",
+            severity="warning",
+            message=f"a step that was timed holds {most:.2g} more on average, on batches of other "
+            "loaders that keep the script's own size; the times are those of the mixture",
+            evidence=(
+                Evidence(metric="steps of other loaders", value=round(most, 3), threshold=MIXED),
+            ),
+            remedy="run a script that trains on one of these loaders alone, once for each.",
+        )
+    ]
+
+
+def _approximate(measurements: Measurements) -> list[Finding]:
+    discovery = measurements.record.discovery
+    if discovery is None or discovery.primary.steered != "approximate":
+        return []
+    return [
+        Finding(
+            rule="steering.approximate",
+            severity="warning",
+            message=f"the batch sampler {discovery.primary.sampler} does not follow its "
+            "batch_size; its batches were flattened and cut again, its grouping is lost",
+            remedy="treat times and memory as estimates if it groups by length.",
+        )
+    ]
+
+
+def _by_index(measurements: Measurements) -> list[Finding]:
+    alone = [
+        trial for trial in measurements.ran if trial.kind != "turns" and trial.mean_arrived is None
+    ]
+    if not any(trial.size_proof == "indices" for trial in alone):
+        return []
+    return [
+        Finding(
+            rule="steering.indices",
+            severity="info",
+            message="no tensor of the batch carries its size; it was proved by the number of "
+            "samples fetched from the dataset",
+        )
+    ]
+
+
+def _samples_left_out(measurements: Measurements) -> list[Finding]:
+    """Batches reach the training loop smaller than they were drawn."""
+    worst = min(measurements.ran, key=lambda trial: trial.arrived_share, default=None)
+    if worst is None or worst.mean_arrived is None:
+        return []
+    return [
+        Finding(
+            rule="samples.left_out",
+            severity="info",
+            message=f"the collate function leaves samples out: {worst.mean_arrived:.1f} of "
+            f"{worst.batch_size} arrived on average; samples per second count those that arrived",
+            evidence=(Evidence(metric="share that arrived", value=round(worst.arrived_share, 3)),),
+        )
+    ]
+
+
+def _as_asked(measurements: Measurements) -> list[Finding]:
+    if not any(trial.size_proof == "asked" for trial in measurements.ran):
+        return []
+    return [
+        Finding(
+            rule="door.as_asked",
+            severity="info",
+            message="no loader and no tensor shows the batch size; the sizes are those that were "
+            "asked for",
+            remedy="a size that the script ignores would look as fast at every value.",
+        )
+    ]
+
+
+def _varying_inputs(measurements: Measurements) -> list[Finding]:
+    """The peak depends on the longest batch; a short window may not have seen it."""
+    seen = [trial.inputs for trial in measurements.ran if trial.inputs is not None]
+    unordered = measurements.why_unordered
+    if not seen:
+        return _worst_case_not_kept(unordered)
+    low, high = min(inputs.smallest for inputs in seen), max(inputs.largest for inputs in seen)
+    words = f"batches varied from {low:.0f} to {high:.0f} elements a sample, padding included"
+    if measurements.goal.worst_case and not unordered:
+        words += "; every trial began with the longest samples"
+        return [Finding(rule="inputs.vary", severity="info", message=words)]
+    widening = measurements.input_widening
+    message = f"{words}; the longest batch of an epoch may need more memory than any trial saw"
+    if widening > 1:
+        message += f", so {1 - 1 / widening:.0%} more of the memory is left free"
+    return [
+        *_worst_case_not_kept(unordered),
+        Finding(
+            rule="inputs.vary",
+            severity="warning",
+            message=message,
+            evidence=(Evidence(metric="longest batch over a usual one", value=round(widening, 3)),)
+            if widening > 1
+            else (),
+            remedy="keep some memory free, or cut the longest samples."
+            if unordered or not _can_be_ordered(measurements)
+            else "run with --worst-case, which begins every trial with the longest samples.",
+        ),
+    ]
+
+
+def _can_be_ordered(measurements: Measurements) -> bool:
+    """Whether `--worst-case` could choose the samples of the loader that trains."""
+    discovery = measurements.record.discovery
+    return (
+        discovery is not None
+        and discovery.traits.reorders_samples
+        and not discovery.primary.iterable
+    )
+
+
+def _worst_case_not_kept(why: str) -> list[Finding]:
+    """`--worst-case` was asked for, and the samples came as they do."""
+    if not why:
+        return []
+    return [
+        Finding(
+            rule="inputs.unordered",
+            severity="warning",
+            message=f"--worst-case had no effect: {why}; trials did not begin with the longest "
+            "samples",
+            remedy="leave memory free for them (--memory-margin), or sort the data by length, "
+            "the longest first, for this run.",
+        )
+    ]
+
+
+RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (
+    _approximate,
+    _mixed,
+    _varying_inputs,
+    _by_index,
+    _samples_left_out,
+    _as_asked,
+)

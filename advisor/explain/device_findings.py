@@ -1,0 +1,169 @@
+"""What the GPU's own counters and its allocator say beside the times."""
+
+from __future__ import annotations
+
+from ...records import GPU_SETTINGS, Evidence, Finding, Memory
+from ...units import format_bytes
+from ..measured.graph_pools import others_bytes
+from ..measured.measurements import Measurements
+
+SCATTERED_SHARE = 0.10
+"""Reserved memory above what was ever used in it, as a share of the capacity, that is named."""
+EXPANDABLE = "expandable segments"
+"""Stands in a memory's source where the allocator has them already."""
+_ALLOW_CUPTI = (
+    "allow CUPTI: as administrator load the module nvidia with "
+    "NVreg_RestrictProfilingToAdminUsers=0, or run as root; a container needs --cap-add=SYS_ADMIN "
+    "as well; under WSL2 the NVIDIA control panel of Windows allows it (manage GPU performance "
+    "counters)."
+)
+_LOOK_FOR_CUPTI = (
+    "look for CUPTI in the run's log, and whether batchadvisor doctor sees kernels; another "
+    "profiler (Nsight, DCGM) may hold it."
+)
+_REMEDY = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+
+
+def settings(measurements: Measurements) -> list[Finding]:
+    """How the GPU was run while it was timed: no doubt, and good to know."""
+    named = [
+        name
+        for trial in measurements.record.trials
+        if trial.counters
+        for name in trial.counters.throttle_reasons
+    ]
+    seen = [name for name in GPU_SETTINGS if name in named]
+    if not seen:
+        return []
+    return [
+        Finding(
+            rule="gpu.settings",
+            severity="info",
+            message="the GPU ran below its highest clock under "
+            + " and under ".join(GPU_SETTINGS[name] for name in seen)
+            + ": that is how it is set up, and the sizes were timed so",
+            evidence=tuple(
+                Evidence(metric=f"windows with {name}", value=named.count(name)) for name in seen
+            ),
+        )
+    ]
+
+
+def retries(measurements: Measurements, batch_size: int) -> list[Finding]:
+    """The allocator had to give memory back to the driver, which stops the GPU."""
+    num = max(
+        (memory.num_alloc_retries or 0 for memory in _memories(measurements, batch_size)), default=0
+    )
+    if not num:
+        return []
+    return [
+        Finding(
+            rule="memory.retries",
+            severity="warning",
+            message=f"the allocator flushed its cache {num} times at this size: memory is "
+            "too tight for full speed",
+            evidence=(Evidence(metric="allocation retries", value=num, threshold=0),),
+            remedy="a smaller size" + ("." if _expandable(measurements) else f", or {_REMEDY}."),
+        )
+    ]
+
+
+def scattered(measurements: Measurements, batch_size: int) -> list[Finding]:
+    """Much is reserved and never used: it lies in pieces that no request fits."""
+    device = measurements.record.device
+    capacity = device.capacity_bytes if device is not None else 0
+    gaps = [
+        (
+            held.reserved_bytes - held.allocated_bytes - (held.graph_pools_bytes or 0),
+            held.reserved_bytes,
+            held.allocated_bytes,
+        )
+        for held in _memories(measurements, batch_size)
+        if held.reserved_bytes is not None and held.allocated_bytes is not None
+    ]
+    gap, reserved, used = min(gaps, default=(0, 0, 0))
+    if not capacity or gap < SCATTERED_SHARE * capacity:
+        return []
+    known = _expandable(measurements)
+    return [
+        Finding(
+            rule="memory.scattered",
+            severity="info",
+            message=f"torch reserves {format_bytes(reserved)} at batch {batch_size} and never uses "
+            f"more than {format_bytes(used)} of it at once: {format_bytes(gap)} lies between",
+            evidence=(
+                Evidence(
+                    metric="reserved and not used, share of the capacity",
+                    value=round(gap / capacity, 3),
+                    threshold=SCATTERED_SHARE,
+                ),
+            ),
+            remedy="" if known else f"try {_REMEDY}: pieces then join, and a larger size may fit.",
+        )
+    ]
+
+
+def graph_pools(measurements: Measurements, batch_size: int) -> list[Finding]:
+    """A peak that holds the graphs of other sizes as well."""
+    memory = measurements.trusted_memory.get(batch_size)
+    others = [
+        others_bytes(measurements.record.trials, trial, measurements.own_size)
+        for trial in measurements.ran
+        if trial.batch_size == batch_size and trial.memory is memory
+    ]
+    if memory is None or not any(others):
+        return []
+    return [
+        Finding(
+            rule="memory.graph_pools",
+            severity="info",
+            message=f"{format_bytes(max(others))} of the peak of {format_bytes(memory.peak_bytes)} "
+            f"at batch {batch_size} lie in private pools, as captured CUDA graphs have them, of "
+            "what ran before in the same process: trained at this size alone, the script takes "
+            "less",
+            evidence=(
+                Evidence(
+                    metric="share of the peak in other sizes' graphs",
+                    value=round(max(others) / memory.peak_bytes, 3),
+                ),
+            ),
+        )
+    ]
+
+
+def unseen(measurements: Measurements) -> list[Finding]:
+    """The profiler saw nothing of the GPU: why, and what allows it."""
+    record = measurements.record
+    if record.device is None or record.device.kind != "cuda":
+        return []
+    blind = [
+        trial.profile
+        for trial in record.trials
+        if trial.profile is not None and trial.profile.trace and trial.profile.busy_pct is None
+    ]
+    if not blind:
+        return []
+    reason = blind[-1].unavailable.get("busy_pct", "it does not say why")
+    refused = "INSUFFICIENT_PRIVILEGES" in reason
+    return [
+        Finding(
+            rule="profile.no_gpu",
+            severity="warning",
+            message=f"the profiler saw nothing of the GPU ({reason}): only "
+            "times show what limits the step",
+            evidence=(Evidence(metric="windows without the GPU", value=len(blind)),),
+            remedy=_ALLOW_CUPTI if refused else _LOOK_FOR_CUPTI,
+        )
+    ]
+
+
+def _expandable(measurements: Measurements) -> bool:
+    return any(EXPANDABLE in trial.memory.peak_source for trial in measurements.ran if trial.memory)
+
+
+def _memories(measurements: Measurements, batch_size: int) -> list[Memory]:
+    return [
+        trial.memory
+        for trial in measurements.ran
+        if trial.batch_size == batch_size and trial.memory is not None
+    ]

@@ -1,0 +1,119 @@
+"""What disturbed the measurement, in words: how many steps, how long, and what took the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...records import Cause, Evidence, Finding, Trial
+from ...units import format_seconds
+from ..measured.measurements import Measurements
+
+FEW = 0.01
+"""Stalls that take less than this share of the timed steps' time are not worth a word."""
+OWN_SHARE = 0.05
+"""Slow steps of the script's own that make an epoch this much longer are said."""
+
+
+def _causes(trials: list[Trial]) -> list[Cause]:
+    """Each kind of cause once, at its worst."""
+    worst: dict[str, Cause] = {}
+    for trial in trials:
+        for cause in trial.causes:
+            known = worst.get(cause.kind)
+            if known is None or (cause.cores or 0.0) > (known.cores or 0.0):
+                worst[cause.kind] = cause
+    return list(worst.values())
+
+
+def _disturbed(measurements: Measurements) -> list[Trial]:
+    return [
+        trial
+        for trial in measurements.record.trials
+        if trial.quality is not None and trial.quality.num_disturbed
+    ]
+
+
+def said(measurements: Measurements) -> str:
+    """What took the time, as a clause; empty where nothing is known."""
+    trials = _disturbed(measurements)
+    return "; ".join(cause.message for cause in _causes(trials or list(measurements.record.trials)))
+
+
+def remedy(measurements: Measurements) -> str:
+    """What to do about it."""
+    remedies = [cause.remedy for cause in _causes(_disturbed(measurements)) if cause.remedy]
+    if remedies:
+        return " ".join(dict.fromkeys(_sentence(text) for text in remedies))
+    if any(trial.contended for trial in measurements.timed):  # more of such steps say no more
+        return "Run again when the machine is free."
+    return "Run again with a larger --budget."
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:].rstrip(".") + "."
+
+
+def _stalls(measurements: Measurements) -> list[Finding]:
+    """Steps that something outside the script held up."""
+    trials = _disturbed(measurements)
+    qualities = [trial.quality for trial in trials if trial.quality is not None]
+    every = [trial.quality for trial in measurements.record.trials if trial.quality is not None]
+    num = sum(quality.num_disturbed for quality in qualities)
+    stalled_s = sum(quality.stalled_s for quality in qualities)
+    spent_s = sum(
+        trial.step_s.median * trial.quality.num_steps
+        for trial in measurements.record.trials
+        if trial.quality is not None and trial.step_s is not None
+    )
+    if not num or stalled_s < FEW * (spent_s + stalled_s):
+        return []
+    total = sum(quality.num_steps for quality in every)
+    longest = max(quality.longest_stall_s for quality in qualities)
+    why = said(measurements)
+    contended = sorted({trial.batch_size for trial in measurements.timed if trial.contended})
+    text = (
+        f"{num} of {total} timed steps were held up, {format_seconds(stalled_s)} in all, "
+        f"{format_seconds(longest)} at most{': ' + why if why else ''}"
+    )
+    if contended:
+        sizes = ", ".join(map(str, contended))
+        text += f"; at batch {sizes} too few steps were clean, and the first quartile stands"
+    return [
+        Finding(
+            rule="steps.disturbed",
+            severity="warning" if contended else "info",
+            message=text,
+            evidence=(
+                Evidence(metric="disturbed steps", value=num),
+                Evidence(metric="stalled, s", value=round(stalled_s, 3)),
+            ),
+            remedy=remedy(measurements),
+        )
+    ]
+
+
+def _own_slow_steps(measurements: Measurements) -> list[Finding]:
+    """Steps that the script itself makes longer now and then; an epoch includes them."""
+    findings: list[Finding] = []
+    for trial in measurements.timed[-1:]:
+        quality, step_s = trial.quality, trial.step_s
+        if quality is None or step_s is None or not quality.num_slow:
+            continue
+        share = quality.slow_s / (step_s.median * quality.num_steps)
+        if share < OWN_SHARE:
+            continue
+        findings.append(
+            Finding(
+                rule="steps.slow",
+                severity="info",
+                message=f"{quality.num_slow} of {quality.num_steps} steps at batch "
+                f"{trial.batch_size} took more than twice the usual time with nothing outside the "
+                f"script to show for it (logging, evaluation, saving?); they make the "
+                f"steps {share:.0%} longer on average, which samples/s leaves out",
+                evidence=(Evidence(metric="share of the time", value=round(share, 3)),),
+            )
+        )
+    return findings
+
+
+RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (_stalls, _own_slow_steps)

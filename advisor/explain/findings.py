@@ -1,0 +1,304 @@
+"""What else the user should know. Each rule looks at one thing and says it with its evidence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from ...records import Evidence, Finding, Tail, TailCheck, worst_first
+from ...units import format_bytes
+from ..choose.finalists import DISAGREEMENT, disagreement
+from ..choose.knee import fastest, uncompared
+from ..measured.graph_pools import refused_beside_others_only
+from ..measured.measurements import Measurements
+from ..measured.scaling import slower_than_larger
+from ..measured.sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
+from ..measured.thresholds import BUDGET_SPENT
+from . import batch_findings, device_findings, disturbances
+from .known_failures import known_failure
+from .remedies import nothing_fits
+from .tail_findings import tail_findings
+
+_NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+NAMED_FALL = 1.15
+"""A step that takes this many times as long as one of a larger size, measured twice, is named."""
+WIDE_INTERVAL = 0.10
+"""Relative half-width of a step time from which on the machine is called noisy."""
+
+
+def findings_of(
+    measurements: Measurements, batch_size: int | None, tail: Tail | None, check: TailCheck | None
+) -> tuple[Finding, ...]:
+    """All findings, errors first."""
+    findings: list[Finding] = []
+    if batch_size is not None:
+        findings += tail_findings(measurements, batch_size, tail, check)
+        findings += _noise(measurements, batch_size)
+        findings += _disagreement(measurements, batch_size)
+        findings += device_findings.retries(measurements, batch_size)
+        findings += device_findings.scattered(measurements, batch_size)
+        findings += device_findings.graph_pools(measurements, batch_size)
+    devices = (device_findings.settings, device_findings.unseen)
+    for rule in (*_RULES, *batch_findings.RULES, *disturbances.RULES, *devices):
+        findings += rule(measurements)
+    return worst_first(findings)
+
+
+def _noise(measurements: Measurements, batch_size: int) -> list[Finding]:
+    widths = [
+        trial.step_s.relative_half_width
+        for trial in measurements.ran
+        if trial.batch_size == batch_size and trial.step_s is not None
+    ]
+    if not widths or min(widths) < WIDE_INTERVAL:
+        return []
+    return [
+        Finding(
+            rule="noise",
+            severity="warning",
+            message=f"step times vary by ±{min(widths):.0%} at the recommended size",
+            evidence=(Evidence(metric="half-width", value=min(widths), threshold=WIDE_INTERVAL),),
+            remedy="measure on a quieter machine, or with a larger --budget.",
+        )
+    ]
+
+
+def _disagreement(measurements: Measurements, batch_size: int) -> list[Finding]:
+    """The confirmation says something else than the search, beyond both intervals."""
+    ratio = disagreement(measurements, batch_size)
+    if ratio is None:
+        return []
+    return [
+        Finding(
+            rule="confirm.differs",
+            severity="warning",
+            message=f"the fresh process gave x{ratio:.2f} the samples per second that the search "
+            f"saw at batch {batch_size}",
+            evidence=(Evidence(metric="ratio", value=round(ratio, 3), threshold=DISAGREEMENT),),
+            remedy="something changed in between: run again, on a quieter machine.",
+        )
+    ]
+
+
+def _refused(measurements: Measurements) -> list[Finding]:
+    sizes = sorted(_sizes_refused(measurements))
+    if not sizes:
+        return []
+    record = measurements.record
+    limit = record.device.capacity_bytes if record.device is not None else 0
+    message = f"out of memory at {', '.join(map(str, sizes))} (limit {format_bytes(limit)})"
+    doubtful = [size for size in sizes if refused_beside_others_only(record.trials, size)]
+    if doubtful:
+        message += (
+            f"; {', '.join(map(str, doubtful))} beside captured graphs of other sizes, and there "
+            "was no time to try without them"
+        )
+    return [
+        Finding(
+            rule="memory.refused",
+            severity="info",
+            message=message,
+            evidence=tuple(Evidence(metric="batch size", value=size) for size in sizes),
+        )
+    ]
+
+
+def _sizes_refused(measurements: Measurements) -> set[int]:
+    return {
+        failure.batch_size for failure in measurements.failed if failure.outcome == "out_of_memory"
+    }
+
+
+def _nothing_fits(measurements: Measurements) -> list[Finding]:
+    """The smallest size that was tried needs too much memory, so that none is left."""
+    refused = _sizes_refused(measurements)
+    tried = refused | measurements.sizes_that_ran
+    record = measurements.record
+    if record.observed is not None or not tried or any(map(measurements.usable, tried)):
+        return []
+    smallest = min(tried)
+    if smallest not in refused and not measurements.over_target(smallest):
+        return []
+    limited = record.device is not None and record.device.limit_bytes is not None
+    return [
+        Finding(
+            rule="memory.nothing_fits",
+            severity="error",
+            message=f"not even batch {smallest} fits",
+            evidence=(Evidence(metric="batch size", value=smallest),),
+            remedy=nothing_fits(limited=limited)
+            if smallest == 1
+            else "start with smaller sizes: --start 1.",
+        )
+    ]
+
+
+def _out_of_budget(measurements: Measurements) -> list[Finding]:
+    """The budget ended the search, so that what was not tried may be better."""
+    if measurements.record.stop_reason != BUDGET_SPENT or measurements.goal.sizes:
+        return []
+    sizes = sorted(measurements.sizes_that_ran)
+    tried = ", ".join(map(str, sizes))
+    return [
+        Finding(
+            rule="search.cut_short",
+            severity="warning",
+            message=f"the budget ended the search: other sizes than {tried} may be better",
+            evidence=(Evidence(metric="budget, s", value=measurements.goal.budget_s),),
+            remedy="probe again with a larger budget_s."
+            if measurements.script.in_this_process
+            else "continue with --resume and a larger --budget.",
+        )
+    ]
+
+
+def _ended(measurements: Measurements) -> list[Finding]:
+    return [
+        Finding(
+            rule="trial.script_ended",
+            severity="warning",
+            message=f"{failure.detail}, before the window at batch {failure.batch_size} was "
+            "complete",
+            evidence=(Evidence(metric="batch size", value=failure.batch_size),),
+            remedy="let it train longer for this run: more epochs, or a larger step limit.",
+        )
+        for failure in measurements.failed
+        if failure.outcome == "script_ended"
+    ]
+
+
+def _broken(measurements: Measurements) -> list[Finding]:
+    bad = measurements.smallest_bad
+    smallest = min(measurements.sizes_that_ran, default=None)
+    largest = max(measurements.sizes_that_ran, default=0)
+    log = "its output and traceback are in the run's log"
+    findings = []
+    for failure in measurements.failed:
+        if failure.outcome in ("out_of_memory", "script_ended"):
+            continue
+        smaller_ran = smallest is not None and smallest < failure.batch_size
+        known = known_failure(failure.detail, smaller_ran=smaller_ran)
+        because = f" ({known.what})" if known is not None else ""
+        bounds = bad is not None and largest < bad <= failure.batch_size
+        left_out = "; larger sizes were left out" if bounds else ""
+        findings.append(
+            Finding(
+                rule=f"trial.{failure.outcome}",
+                severity="warning",
+                message=f"batch {failure.batch_size} did not run: {failure.detail}{because}",
+                evidence=(Evidence(metric="batch size", value=failure.batch_size),),
+                remedy=f"{log}{left_out}. {known.remedy if known is not None else ''}".strip(),
+            )
+        )
+    return findings
+
+
+def _doubts(measurements: Measurements) -> list[Finding]:
+    record = measurements.record
+    texts = [*record.doubts, *(text for trial in record.trials for text in trial.doubts)]
+    kinds: dict[str, list[str]] = {}
+    for text in texts:  # the same doubt of many trials is said once, at its worst
+        kinds.setdefault(_NUMBERS.split(text)[0], []).append(text)
+    return [
+        Finding(
+            rule="doubt",
+            severity="warning",
+            message=max(same, key=_numbers)
+            + (f" (the worst of {len(same)} trials)" if len(same) > 1 else ""),
+            remedy="run again when the machine is free.",
+        )
+        for same in kinds.values()
+    ]
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(number) for number in _NUMBERS.findall(text)]
+
+
+def _bounded(measurements: Measurements) -> list[Finding]:
+    bound = bound_by_steps(measurements)
+    largest = max((trial.batch_size for trial in measurements.record.trials), default=0)
+    # Rounding may leave the last size a little below the bound.
+    if bound is None or not largest <= bound <= largest * 1.1:
+        return []
+    if measurements.goal.keep_effective_batch or measurements.goal.sizes:
+        return []
+    return [
+        Finding(
+            rule="bound.steps",
+            severity="info",
+            message=f"sizes above {bound} were not tried: an epoch would have fewer than "
+            f"{MIN_STEPS_AN_EPOCH} optimizer steps",
+            evidence=(Evidence(metric="largest size", value=bound),),
+            remedy="--max-batch lifts this bound.",
+        )
+    ]
+
+
+def _falling(measurements: Measurements) -> list[Finding]:
+    sizes = measurements.searched
+    slower = slower_than_larger(sizes, NAMED_FALL)
+    if not slower:
+        return []
+    listed = ", ".join(map(str, slower))
+    return [
+        Finding(
+            rule="time.falls",
+            severity="warning",
+            message=f"a step at batch {listed} took longer than one at a larger size",
+            evidence=tuple(Evidence(metric="batch size", value=size) for size in slower),
+            remedy="something else used the machine, or the kernels changed; do not compare with "
+            "these rows.",
+        )
+    ]
+
+
+def _not_compared(measurements: Measurements) -> list[Finding]:
+    """Sizes above the fastest of the table that are not called the fastest."""
+    sizes = uncompared(measurements)
+    if not sizes:
+        return []
+    listed = ", ".join(map(str, sizes))
+    return [
+        Finding(
+            rule="turns.left_out",
+            severity="info",
+            message=f"batch {listed} read faster than {fastest(measurements)} but did not take "
+            "turns with it: the machine may have been faster at that moment",
+            evidence=tuple(Evidence(metric="batch size", value=size) for size in sizes),
+            remedy="run again with a larger --budget, which lets longer steps take turns.",
+        )
+    ]
+
+
+def _damaged(measurements: Measurements) -> list[Finding]:
+    """Traces of which a part could not be read; their shares are of the rest."""
+    losses = {
+        trial.batch_size: trial.profile.losses
+        for trial in measurements.record.trials
+        if trial.profile is not None and trial.profile.losses
+    }
+    return [
+        Finding(
+            rule="trace.damaged",
+            severity="warning",
+            message=f"at batch {size} {text}",
+            evidence=(Evidence(metric="batch size", value=size),),
+            remedy="the shares of the time at this size are those of what could be read.",
+        )
+        for size, text in losses.items()
+    ]
+
+
+_RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (
+    _refused,
+    _nothing_fits,
+    _broken,
+    _ended,
+    _out_of_budget,
+    _doubts,
+    _falling,
+    _not_compared,
+    _bounded,
+    _damaged,
+)

@@ -1,0 +1,39 @@
+"""The verdict in one line, and a rate with its interval."""
+
+from __future__ import annotations
+
+from ...records import Choice, Spread
+from ...units import format_bytes, format_measured
+from ..choose.decision import Decision
+from ..measured.trials import says_nothing
+
+
+def headline(choice: Choice | None, decision: Decision | None = None) -> str:
+    """The verdict in one line."""
+    if choice is None:
+        return "No batch size can be recommended."
+    standing = "better" if decision is None else decision.standing
+    kept = standing in ("own", "worse", "too noisy") and decision is not None
+    words = [f"{'Keep' if kept else 'Use'} batch size {choice.batch_size}"]
+    if standing == "asked for":
+        words = [f"Of the sizes asked for, {choice.batch_size}"]
+    if standing == "too noisy" and decision is not None:
+        other = "another" if decision.considered is None else str(decision.considered)
+        words.append(f"too noisy to tell whether {other} is better")
+    elif choice.samples_per_s is not None and not says_nothing(choice.samples_per_s):
+        words.append(f"{format_rate(choice.samples_per_s)}")
+    if choice.peak_bytes is not None:
+        words.append(f"peak {format_bytes(choice.peak_bytes)}")
+    return ": ".join([words[0], ", ".join(words[1:])]) if words[1:] else words[0]
+
+
+def format_rate(rate: Spread) -> str:
+    """Samples per second with the interval: plus or minus, or low to high where it is skewed."""
+    half = rate.relative_half_width if rate.is_interval else 1.0
+    if rate.is_skewed:
+        low, high = (format_measured(value, half) for value in (rate.low, rate.high))
+        return f"{low}–{high} samples/s"  # noqa: RUF001  a range
+    text = f"{format_measured(rate.median, half)} samples/s"
+    if rate.is_interval:
+        text += f" ±{half:.0%}" if half >= 0.095 else f" ±{half:.1%}"
+    return text

@@ -1,0 +1,102 @@
+"""What to do about a limit. The text goes by what was seen, not only by the limit's name."""
+
+from __future__ import annotations
+
+from ...records import Helps, Limit, Profile
+
+SHORT_KERNELS_PCT = 30.0
+"""Share of the kernels' time in kernels below 10 us from which on fusing them pays."""
+GRAPH_KERNELS = 2.0
+"""Kernels per launch from which on CUDA graphs are in use."""
+
+
+def remedy_of(limit: Limit, profile: Profile | None = None, num_workers: int | None = None) -> str:
+    """What to do, in one line.
+
+    Args:
+        limit: what limits the step.
+        profile: what the trace showed.
+        num_workers: of the DataLoader.
+    """
+    if limit == "input":
+        return _input(num_workers)
+    if limit == "host":
+        return _host(profile)
+    if profile is not None and profile.trains is False:
+        return _INFERENCE.get(limit, _FIXED[limit])
+    return _FIXED[limit]
+
+
+_FIXED: dict[Limit, str] = {
+    "input": "",
+    "host": "",
+    "synchronisation": "fewer .item(), .cpu(), print(loss) and nonzero() calls in the step, log "
+    "every N steps; pin_memory=True with .to(device, non_blocking=True).",
+    "communication": "larger or better overlapped buckets (bucket_cap_mb, gradient_as_bucket_view),"
+    " gradient accumulation with no_sync(), communication in a lower precision; a larger batch "
+    "per GPU spreads the same gradients over more samples.",
+    "copies": "pin_memory=True with .to(device, non_blocking=True), smaller types on the way "
+    "(uint8 images), data that stays on the GPU; a larger batch copies in proportion.",
+    "small kernels": "a larger batch, torch.compile, or fused kernels.",
+    "memory": "gradient checkpointing, lower precision, or accumulation to make room for a larger "
+    "batch; until then torch.compile or CUDA graphs lower the cost per step.",
+    "saturated": "a faster step needs less work per sample: lower precision, torch.compile, "
+    "a smaller model; not a larger batch.",
+    "cannot tell": "measure longer (--budget), on a quieter machine.",
+}
+
+_INFERENCE: dict[Limit, str] = {
+    "synchronisation": "fewer .item(), .cpu() and nonzero() calls between the launches; "
+    "pin_memory=True with .to(device, non_blocking=True).",
+    "communication": "fewer devices for one model where it fits, fused all-reduce kernels, "
+    "communication in a lower precision; a larger batch shares out what each collective costs "
+    "whatever its size is.",
+}
+"""Where nothing is trained: no loss to print, no gradients to bucket."""
+
+UNTIMED = "time a larger batch; if it gains nothing, lower precision or torch.compile."
+"""For a device that computes all the time where nothing says what a larger batch gains."""
+
+SMALLER = (
+    "Lower precision, gradient checkpointing, an optimizer with less state, smaller or shorter "
+    "samples, a smaller model, or its weights over several GPUs (FSDP) need less memory"
+)
+
+
+def nothing_fits(*, limited: bool) -> str:
+    """What to do where not even a batch of 1 fits.
+
+    Args:
+        limited: the limit is the user's own, and not the device's.
+    """
+    return f"{SMALLER}; --memory-limit may be raised." if limited else f"{SMALLER}."
+
+
+LOADING: dict[Helps, str] = {
+    "does not help": "a larger batch does not help, its loading takes longer in proportion.",
+    "helps": "a larger batch helps as well: by the timed sizes its wait does not grow in "
+    "proportion.",
+    "unknown": "the timed sizes do not show whether a larger batch helps.",
+}
+"""How the remedy for a slow loader ends."""
+
+
+def _input(num_workers: int | None) -> str:
+    more = "more workers (num_workers)" if num_workers != 0 else "workers (num_workers=4 or more)"
+    return f"{more}, pin_memory=True, persistent_workers=True, cheaper or cached preprocessing"
+
+
+def _host(profile: Profile | None) -> str:
+    """A larger batch, and what makes the host's part of a step cheaper."""
+    graphs = profile is not None and (profile.kernels_per_launch or 0.0) >= GRAPH_KERNELS
+    short = profile is not None and (profile.short_kernel_pct or 0.0) >= SHORT_KERNELS_PCT
+    trains = profile is None or profile.trains is not False
+    parts = ["a larger batch where the training allows it" if trains else "a larger batch"]
+    if graphs:
+        parts.append("more of the step inside CUDA graphs")
+    else:
+        parts.append('torch.compile(mode="reduce-overhead") or CUDA graphs')
+    parts.append("fewer small operators" + (" (most kernels are short)" if short else ""))
+    if trains:
+        parts.append("a fused or foreach optimizer")
+    return ", ".join(parts) + "."

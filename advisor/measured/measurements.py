@@ -1,0 +1,302 @@
+"""What a record says by arithmetic, from which every decision starts; each fact computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cached_property, wraps
+from typing import Any, TypeVar
+
+import msgspec
+
+from ...records import Goal, Memory, RunRecord, Trial, Turns
+from .graph_pools import captures_graphs, overruled
+from .script import Script, script_of
+from .trials import compared, latest_confirmation, peaks_of
+
+MAX_WIDENING = 1.5
+"""Beyond this, room for longer batches is not guessed but looked for, with `--worst-case`."""
+
+
+class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
+    """The facts of one record under one goal.
+
+    What follows from them elsewhere is kept here too; see `once`. Everybody gets the same mappings,
+    so nobody changes them.
+
+    Attributes:
+        record: what was measured, with the goal that is asked for.
+        measured_for: the goal that it was measured for.
+    """
+
+    record: RunRecord
+    measured_for: Goal
+
+    @classmethod
+    def of(cls, record: RunRecord, goal: Goal | None = None) -> Measurements:
+        """The facts of a record.
+
+        Args:
+            goal: asks another question of the same record.
+        """
+        return cls(record, record.goal).under(record.goal if goal is None else goal)
+
+    def under(self, goal: Goal) -> Measurements:
+        """The facts of the same record under another goal; these where it is the same."""
+        if goal == self.goal:
+            return self
+        return Measurements(msgspec.structs.replace(self.record, goal=goal), self.measured_for)
+
+    @property
+    def goal(self) -> Goal:
+        """What is asked for."""
+        return self.record.goal
+
+    @property
+    def is_another_goal(self) -> bool:
+        """Whether the record was measured, and confirmed, for another goal."""
+        return self.goal != self.measured_for
+
+    @cached_property
+    def script(self) -> Script:
+        """What is known of the script."""
+        return script_of(self.record.discovery)
+
+    @cached_property
+    def epoch_samples(self) -> int | None:
+        """What this process draws in an epoch, training steps only; `None` where unknown."""
+        return self.script.epoch_samples()
+
+    @property
+    def own_size(self) -> int | None:
+        """The script's own batch size."""
+        return self.script.own_size
+
+    @cached_property
+    def captures_graphs(self) -> bool:
+        """Whether a process of the script was seen to hold pools of captured graphs."""
+        return captures_graphs(self.record.trials)
+
+    @cached_property
+    def ran(self) -> tuple[Trial, ...]:
+        """Trials in which the asked size arrived and the optimizer stepped; tails left out."""
+        return tuple(trial for trial in self.record.trials if trial.ran and trial.purpose != "tail")
+
+    @cached_property
+    def sizes_that_ran(self) -> frozenset[int]:
+        """The sizes of these."""
+        return frozenset(trial.batch_size for trial in self.ran)
+
+    @cached_property
+    def timed(self) -> tuple[Trial, ...]:
+        """Those of `ran` that measured time."""
+        return tuple(
+            trial for trial in self.ran if trial.kind == "timed" and trial.samples_per_s is not None
+        )
+
+    @cached_property
+    def failed(self) -> tuple[Trial, ...]:
+        """Trials that did not run, without Ctrl-C, tails and comparisons that the script cut short.
+
+        Refusals beside the graphs of other sizes are left out too, where the size ran without them
+        afterwards.
+        """
+        trials = self.record.trials
+        return tuple(
+            trial
+            for trial in trials
+            if not trial.ran
+            and trial.purpose != "tail"
+            and trial.outcome != "interrupted"
+            and not trial.cut_short
+            and not (self.captures_graphs and overruled(trials, trial))
+        )
+
+    @cached_property
+    def too_short_for_turns(self) -> bool:
+        """Whether the script ended before a comparison of its sizes did."""
+        return any(trial.cut_short for trial in self.record.trials)
+
+    @cached_property
+    def smallest_bad(self) -> int | None:
+        """The size at and above which nothing is tried, `None` when nothing failed.
+
+        Memory that was refused bounds all larger sizes. Any other failure bounds them only when
+        nothing larger ran: a script may need a certain size and fail below it.
+        """
+        largest = max(self.sizes_that_ran, default=0)
+        return min(
+            (
+                trial.batch_size
+                for trial in self.failed
+                if trial.outcome == "out_of_memory" or trial.batch_size > largest
+            ),
+            default=None,
+        )
+
+    def known_bad(self, size: int) -> bool:
+        """Whether a size failed, or memory was refused to a smaller one; it may have run before.
+
+        A script that ended says nothing about the size at which it did.
+        """
+        bad = self.smallest_bad
+        return (bad is not None and size >= bad) or any(
+            trial.batch_size == size and trial.outcome != "script_ended" for trial in self.failed
+        )
+
+    def over_target(self, size: int) -> bool:
+        """Whether a size is known to take more memory than a recommended one may."""
+        target, memory = self.target_bytes, self.trusted_memory.get(size)
+        return target is not None and memory is not None and memory.peak_bytes > target
+
+    def ruled_out(self, size: int) -> bool:
+        """Whether a size can be neither recommended nor tried again."""
+        return self.known_bad(size) or self.over_target(size)
+
+    def can_be_delivered(self, size: int) -> bool:
+        """Whether the script's own loader would ever yield a batch of this size."""
+        num_samples = self.script.num_samples
+        return num_samples is None or size <= num_samples
+
+    def usable(self, size: int) -> bool:
+        """Whether a size that ran may be recommended."""
+        return not self.ruled_out(size) and self.can_be_delivered(size)
+
+    @cached_property
+    def usable_sizes(self) -> frozenset[int]:
+        """The sizes that ran, stayed below the target, and did not fail a confirmation."""
+        return frozenset(size for size in self.sizes_that_ran if self.usable(size))
+
+    def harmful(self, size: int) -> bool:
+        """Whether an epoch's end does harm at a size; not known to before the loop is found."""
+        if size not in self._harmful:
+            self._harmful[size] = self.script.harmful(size)
+        return self._harmful[size]
+
+    def first_clean(self, sizes: Iterable[int]) -> int | None:
+        """The first of these sizes without a harmful end of its epochs."""
+        return next((size for size in sizes if not self.harmful(size)), None)
+
+    def last_batch(self, size: int) -> int | None:
+        """Samples in a short last batch: 0 without one, `None` where that is unknown."""
+        return self.script.last_batch(size)
+
+    @cached_property
+    def _harmful(self) -> dict[int, bool]:
+        return {}
+
+    @cached_property
+    def turns(self) -> tuple[Turns, ...]:
+        """What sizes measured that took turns."""
+        return tuple(trial.turns for trial in self.ran if trial.turns is not None)
+
+    @cached_property
+    def search_turns(self) -> tuple[Turns, ...]:
+        """The same of the search alone."""
+        return tuple(
+            trial.turns
+            for trial in self.ran
+            if trial.turns is not None and trial.purpose == "search"
+        )
+
+    def took_turns(self, size: int) -> bool:
+        """Whether a size took turns with others."""
+        return any(size in turns.sizes for turns in self.turns)
+
+    @cached_property
+    def best_timed(self) -> dict[int, Trial]:
+        """The trial that speaks for each size, of search and confirmation, in order of size."""
+        return compared(self.timed, self.turns)
+
+    @cached_property
+    def searched(self) -> dict[int, Trial]:
+        """The same of the search alone, without sizes that may not be recommended.
+
+        What the search found does not change while it is being confirmed, except for sizes that
+        are refused by then or turn out to take too much memory.
+        """
+        trials = compared(self.searched_trials, self.search_turns)
+        return {size: trial for size, trial in trials.items() if self.usable(size)}
+
+    @cached_property
+    def searched_trials(self) -> tuple[Trial, ...]:
+        """The trials of the search that measured one size's time."""
+        return tuple(trial for trial in self.timed if trial.purpose == "search")
+
+    @cached_property
+    def confirmations(self) -> tuple[Trial, ...]:
+        """The latest series of confirm trials that ran in one process, in order.
+
+        Behind the template door each size has a process of its own, and all of them are the
+        series; so it is where captured graphs of two sizes do not fit into one.
+        """
+        apart = self.script.process_per_size or self.captures_graphs
+        return tuple(latest_confirmation(self.record.trials, apart=apart))
+
+    @cached_property
+    def confirmed_turns(self) -> tuple[Turns, ...]:
+        """What the finalists measured in turn in the process of the confirmation."""
+        workers = {trial.worker for trial in self.confirmations[-1:]}
+        return tuple(
+            trial.turns
+            for trial in self.record.trials
+            if trial.ran
+            and trial.turns is not None
+            and trial.purpose == "confirm"
+            and trial.worker in workers
+        )
+
+    @cached_property
+    def trusted_memory(self) -> dict[int, Memory]:
+        """Peak memory by size, in order of size, of the readings that say the most."""
+        return peaks_of(self.record.trials)
+
+    @cached_property
+    def target_bytes(self) -> int | None:
+        """What a recommended size may take: the capacity less the margin, and less what a batch as
+        long as the longest one seen would need more.
+        """
+        device = self.record.device
+        if device is None:
+            return None
+        return int(device.capacity_bytes * (1 - self.goal.margin) / self.input_widening)
+
+    @cached_property
+    def why_unordered(self) -> str:
+        """Why trials did not begin with the longest samples, as `--worst-case` asked; or empty."""
+        return self.script.why_unordered() if self.goal.worst_case else ""
+
+    @cached_property
+    def input_widening(self) -> float:
+        """The longest batch that was seen over the longest of a usual trial, at least 1.
+
+        A peak is that of the longest batch of its own trial; the longest of all trials may come to
+        any of them. Where `--worst-case` could be kept, every trial began with the longest samples.
+        """
+        if self.goal.worst_case and not self.why_unordered:
+            return 1.0
+        seen = sorted(trial.inputs.largest for trial in self.ran if trial.inputs is not None)
+        if not seen:
+            return 1.0
+        return min(MAX_WIDENING, seen[-1] / seen[(len(seen) - 1) // 2])
+
+    @cached_property
+    def answers(self) -> dict[object, Any]:
+        """Of functions that are asked `once`, by function."""
+        return {}
+
+
+Answer = TypeVar("Answer")
+
+
+def once(function: Callable[[Measurements], Answer]) -> Callable[[Measurements], Answer]:
+    """A function of measurements alone, which keep its answer; nobody changes that."""
+
+    @wraps(function)
+    def ask(measurements: Measurements) -> Answer:
+        answers = measurements.answers
+        if function not in answers:
+            answers[function] = function(measurements)
+        answer: Answer = answers[function]
+        return answer
+
+    return ask

@@ -1,0 +1,182 @@
+"""What two or more batch sizes say about the step at one of them."""
+
+from __future__ import annotations
+
+from math import inf, log
+
+from ...records import Record, TimeLaw, Trial
+from .measurements import Measurements
+from .memory_guard import LEAST_STEP, room_ends
+from .thresholds import PAYING_GAIN, SATURATED_GAIN
+
+MEMORY_REACH = 4
+"""A size that ran out of memory forbids growth from sizes down to this part of it."""
+WIDE_RATIO = 4
+"""Ratio of the largest to the smallest size from which on two of them show the fixed part."""
+QUICKER = 0.8
+"""A larger batch that takes surely less than this part of a smaller one's time was measured while
+the machine did something else: no kernel saves so much."""
+
+
+class Scaling(Record, frozen=True, kw_only=True):
+    """What two or more sizes say about the step at one of them.
+
+    Attributes:
+        gain: marginal gain around the size, with its range by the intervals.
+        fixed_share: part of the step that the batch does not change, 0..1, with its range.
+        at_memory_limit: a size not much larger ran out of memory, or would take too much.
+        contradicted: a larger batch took much less time than a smaller one; then the times say
+            nothing about the rest.
+    """
+
+    gain: float | None = None
+    gain_low: float | None = None
+    gain_high: float | None = None
+    fixed_share: float | None = None
+    fixed_low: float | None = None
+    fixed_high: float | None = None
+    at_memory_limit: bool = False
+    contradicted: bool = False
+
+    @property
+    def pays(self) -> bool:
+        """Whether a larger batch clearly pays by the timed sizes, the noise taken into account."""
+        return self.gain_low is not None and self.gain_low >= PAYING_GAIN
+
+    @property
+    def may_pay(self) -> bool:
+        """Whether the timed sizes speak for a larger batch, surely but little or much in doubt."""
+        if self.gain is None or self.gain_low is None:
+            return False
+        return self.gain >= PAYING_GAIN or self.gain_low >= SATURATED_GAIN
+
+
+def scaling_at(measurements: Measurements, batch_size: int, law: TimeLaw | None) -> Scaling:
+    """What the other sizes of a record say about one."""
+    sizes = steady(measurements.best_timed)
+    if _contradicted(sizes):
+        return Scaling(at_memory_limit=_at_the_limit(measurements, batch_size), contradicted=True)
+    gain = marginal_gain(sizes, batch_size)
+    fixed = _fixed_share(sizes, batch_size, law)
+    return Scaling(
+        gain=None if gain is None else gain[1],
+        gain_low=None if gain is None else gain[0],
+        gain_high=None if gain is None else gain[2],
+        fixed_share=None if fixed is None else fixed[1],
+        fixed_low=None if fixed is None else fixed[0],
+        fixed_high=None if fixed is None else fixed[2],
+        at_memory_limit=_at_the_limit(measurements, batch_size),
+    )
+
+
+def steady(sizes: dict[int, Trial]) -> dict[int, Trial]:
+    """The sizes whose step time is that of clean steps.
+
+    What neighbours on the cores add is no cost of the step.
+    """
+    return {size: trial for size, trial in sizes.items() if not trial.contended}
+
+
+def _contradicted(sizes: dict[int, Trial]) -> bool:
+    """Whether a larger batch took much less time than a smaller one, by their intervals."""
+    fastest_high = float("inf")
+    for size in sorted(sizes, reverse=True):
+        step_s = sizes[size].step_s
+        if step_s is None:
+            continue
+        if fastest_high < QUICKER * step_s.low:
+            return True
+        fastest_high = min(fastest_high, step_s.high)
+    return False
+
+
+def marginal_gain(sizes: dict[int, Trial], batch_size: int) -> tuple[float, float, float] | None:
+    """Low, middle and high of d ln(samples/s) / d ln(batch) around a size, by the intervals.
+
+    Taken to the nearest larger size that ran at least 1.3 times as large, else from the nearest
+    smaller one. 1: a larger batch is free. 0: it buys nothing. Without intervals it has no ends.
+    """
+    larger = [size for size in sizes if size >= batch_size * 1.3]
+    smaller = [size for size in sizes if size * 1.3 <= batch_size]
+    if larger:
+        low, high = batch_size, min(larger)
+    elif smaller:
+        low, high = max(smaller), batch_size
+    else:
+        return None
+    at_low, at_high = sizes[low].samples_per_s, sizes[high].samples_per_s
+    if at_low is None or at_high is None:
+        return None
+    ratio = log(high / low)
+    middle = log(at_high.median / at_low.median) / ratio
+    if not (at_low.is_interval and at_high.is_interval):
+        return -inf, middle, inf
+    return log(at_high.low / at_low.high) / ratio, middle, log(at_high.high / at_low.low) / ratio
+
+
+def input_share(trial: Trial) -> float:
+    """Share of the step spent waiting for the loader; 0 where it was not measured."""
+    if trial.input_wait_s is None or trial.step_s is None or trial.step_s.median <= 0:
+        return 0.0
+    return min(1.0, trial.input_wait_s.median / trial.step_s.median)
+
+
+def _fixed_share(
+    sizes: dict[int, Trial], batch_size: int, law: TimeLaw | None
+) -> tuple[float, float, float] | None:
+    """Low, middle and high of the part of the step that the batch does not change.
+
+    By the law, give or take its largest miss; without one by the smallest and the largest size.
+    """
+    if law is not None:
+        share = law.fixed_share(batch_size)
+        return max(share - law.residual, 0.0), share, min(share + law.residual, 1.0)
+    times = {size: trial.step_s for size, trial in sizes.items() if trial.step_s is not None}
+    small, large = min(times), max(times)
+    if large < WIDE_RATIO * small or batch_size not in times:
+        return None
+    if not (times[small].is_interval and times[large].is_interval):
+        return None
+
+    def share_of(at_small: float, at_large: float) -> float:
+        slope = max(at_large - at_small, 0.0) / (large - small)
+        fixed = max(at_small - slope * small, 0.0)
+        return fixed / (fixed + slope * batch_size) if fixed + slope > 0 else 1.0
+
+    small_time, large_time = times[small], times[large]
+    return (
+        share_of(small_time.low, large_time.high),
+        share_of(small_time.median, large_time.median),
+        share_of(small_time.high, large_time.low),
+    )
+
+
+def _at_the_limit(measurements: Measurements, batch_size: int) -> bool:
+    trials = measurements.record.trials
+    refused = [trial.batch_size for trial in trials if trial.outcome == "out_of_memory"]
+    if refused and min(refused) <= batch_size * MEMORY_REACH:
+        return True
+    ends = room_ends(measurements) if batch_size in measurements.trusted_memory else None
+    return ends is not None and ends < batch_size * LEAST_STEP
+
+
+def slower_than_larger(sizes: dict[int, Trial], factor: float) -> list[int]:
+    """Sizes whose step took `factor` times as long as that of a larger size, or longer.
+
+    Of as many batches: a script that steps after so many samples needs fewer of a larger size.
+    """
+    times = {
+        size: trial.step_s.median
+        for size, trial in sizes.items()
+        if trial.step_s is not None and not trial.contended
+    }
+    return [
+        size
+        for size, time in times.items()
+        if any(
+            other > size
+            and time > factor * times[other]
+            and sizes[other].micro_batches == sizes[size].micro_batches
+            for other in times
+        )
+    ]

@@ -1,0 +1,95 @@
+"""Which sizes are worth trying: round ones, within the limits of the goal and the data."""
+
+from __future__ import annotations
+
+from ..tails.conditions import SMALL_BATCH_NORM
+from .measurements import Measurements, once
+
+MIN_STEPS_AN_EPOCH = 10
+"""Fewer optimizer steps an epoch make a poor training; sizes are kept below that."""
+
+
+def round_size(size: float) -> int:
+    """The nearest size that kernels like: multiples of 8 from 32 on, of 4 from 16 on.
+
+    >>> [round_size(size) for size in (0.3, 5.4, 13.2, 30, 101, 1000.7)]
+    [1, 5, 13, 32, 104, 1000]
+    """
+    step = 8 if size >= 30 else 4 if size >= 15 else 1
+    return max(1, round(size / step) * step)
+
+
+def effective_batch(measurements: Measurements) -> int:
+    """Samples per optimizer step as the script is written."""
+    assert measurements.own_size is not None
+    return measurements.own_size * measurements.script.micro_batches
+
+
+@once
+def largest_allowed(measurements: Measurements) -> int:
+    """The upper bound that the goal and the data set, whatever the memory says."""
+    goal, num_samples = measurements.goal, measurements.script.num_samples
+    bounds = [1 << 24]
+    if goal.max_batch is not None:
+        bounds.append(goal.max_batch)
+    if num_samples is not None:
+        # A larger batch than the data would make no step under drop_last, one otherwise.
+        bounds.append(max(1, num_samples))
+    if goal.keep_effective_batch and measurements.own_size is not None:
+        bounds.append(effective_batch(measurements))
+    steps_bound = bound_by_steps(measurements)
+    if steps_bound is not None:
+        bounds.append(steps_bound)
+    return min(bounds)
+
+
+@once
+def bound_by_steps(measurements: Measurements) -> int | None:
+    """The size that leaves MIN_STEPS_AN_EPOCH optimizer steps, never below the script's own.
+
+    Tiny models get faster up to the whole data set in one batch, which is no training. The bound
+    does not hold where the largest size is asked for, or `--max-batch` names one.
+    """
+    goal, script, own = measurements.goal, measurements.script, measurements.own_size
+    if own is None or goal.kind == "memory" or goal.max_batch is not None:
+        return None
+    num_samples = measurements.epoch_samples
+    if num_samples is None:
+        return None
+    steps = num_samples * script.steps_per_batch
+    # A script that steps after so many samples needs fewer batches for it, the larger they are.
+    trials = measurements.record.trials
+    seen = [trial.micro_batches for trial in trials if trial.ran and trial.kind == "timed"]
+    fewest = min([script.micro_batches, *filter(None, seen)])
+    most = steps // (MIN_STEPS_AN_EPOCH * fewest)
+    return max(most, own)
+
+
+def smallest_allowed(measurements: Measurements) -> int:
+    """The lower bound: BatchNorm cannot train on one value per channel."""
+    return 2 if measurements.script.has_batch_norm else 1
+
+
+def smallest_sound(measurements: Measurements) -> int:
+    """The smallest size worth recommending: with BatchNorm not below 8, unless the script's own
+    size is.
+    """
+    if not measurements.script.has_batch_norm or measurements.own_size is None:
+        return 1
+    return min(SMALL_BATCH_NORM, measurements.own_size)
+
+
+def allowed(measurements: Measurements, size: float, *, up: bool = False) -> int:
+    """The nearest size that may be tried: rounded, bounded, a divisor where the batch is kept.
+
+    Args:
+        up: prefer the next larger divisor over the nearest.
+    """
+    top = largest_allowed(measurements)
+    if measurements.goal.keep_effective_batch and measurements.own_size is not None:
+        whole = effective_batch(measurements)
+        divisors = [divisor for divisor in range(1, top + 1) if whole % divisor == 0]
+        if up:
+            return next((divisor for divisor in divisors if divisor >= size), divisors[-1])
+        return min(divisors, key=lambda divisor: (abs(divisor - size), divisor))
+    return min(top, round_size(size))

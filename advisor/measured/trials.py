@@ -1,0 +1,137 @@
+"""What several trials say together, of one size or of many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import exp, log
+from statistics import fmean
+
+import msgspec
+
+from ...records import Memory, Spread, Trial, Turns
+from ...spread import inverse, scaled
+from .turns_model import speeds
+
+WANDERING = 0.15
+"""Logs of the speed of a whole machine wander by about so much within a run; see `compared`."""
+NO_ANSWER = 0.5
+"""Relative half-width from which on a number says nothing."""
+
+
+def undisturbed(trials: Sequence[Trial]) -> Sequence[Trial]:
+    """Those without doubts, or all where each has one."""
+    return [trial for trial in trials if not trial.doubts] or trials
+
+
+def fastest_of(trials: Iterable[Trial]) -> dict[int, Trial]:
+    """For each size its fastest undisturbed trial, in order of size.
+
+    What disturbs a measurement only ever slows it down, so of two the faster is nearer the truth.
+    """
+    by_size: dict[int, list[Trial]] = {}
+    for trial in trials:
+        by_size.setdefault(trial.batch_size, []).append(trial)
+    return {size: max(undisturbed(by_size[size]), key=throughput) for size in sorted(by_size)}
+
+
+def throughput(trial: Trial) -> float:
+    """Samples per second, 0 where no time was measured."""
+    return trial.samples_per_s.median if trial.samples_per_s is not None else 0.0
+
+
+def says_nothing(rate: Spread | None) -> bool:
+    """Whether an interval is so wide that its number is no answer."""
+    return rate is not None and rate.is_interval and rate.relative_half_width > NO_ANSWER
+
+
+def compared(trials: Sequence[Trial], turns: Sequence[Turns]) -> dict[int, Trial]:
+    """`fastest_of` the trials of one size; where sizes took turns, with the times of these.
+
+    By then the machine may be faster or slower for good. Then their common level is that of their
+    own trials, so that they can stand beside sizes that took no turns.
+    """
+    fastest = fastest_of(trials)
+    # A script that accumulates up to a number of samples takes fewer batches of a larger size.
+    met = {size for comparison in turns for size in comparison.sizes}
+    micro_batches = next(
+        (trial.micro_batches or 1 for trial in fastest.values() if trial.batch_size in met), 1
+    )
+    rates = {
+        size: scaled(speed, fastest[size].arrived_share)
+        for size, speed in speeds(turns, micro_batches).items()
+        if size in fastest
+    }
+    if not rates:
+        return fastest
+    level = fmean(
+        log(throughput(trial) / rates[trial.batch_size].median)
+        for trial in undisturbed([trial for trial in trials if trial.batch_size in rates])
+    )
+    for size, rate in rates.items():
+        samples_per_s = scaled(rate, exp(level)) if abs(level) > WANDERING else rate
+        per_step = size * (fastest[size].micro_batches or 1) * fastest[size].arrived_share
+        step_s = inverse(samples_per_s, per_step)
+        fastest[size] = msgspec.structs.replace(
+            fastest[size], samples_per_s=samples_per_s, step_s=step_s
+        )
+    return fastest
+
+
+def pooled(trials: Iterable[Trial], field: str) -> Spread | None:
+    """One spread for several trials of one size: mean of the medians, envelope of intervals."""
+    spreads = [
+        spread for spread in (getattr(trial, field) for trial in trials) if spread is not None
+    ]
+    if not spreads:
+        return None
+    return Spread(
+        median=sum(spread.median for spread in spreads) / len(spreads),
+        low=min(spread.low for spread in spreads),
+        high=max(spread.high for spread in spreads),
+        num_samples=sum(spread.num_samples for spread in spreads),
+        confidence=min(spread.confidence for spread in spreads),
+    )
+
+
+def peaks_of(trials: Iterable[Trial]) -> dict[int, Memory]:
+    """Peak memory by size, in order of size.
+
+    In one process a size that comes after a larger one sees what that one left behind (heap,
+    cached blocks), so readings without such a predecessor are preferred, and of these the ones with
+    the least in graphs of sizes before. A backend without counters reads 0; that is no reading.
+    """
+    clean: dict[int, Memory] = {}
+    other: dict[int, Memory] = {}
+    largest: dict[int, int] = {}
+
+    def rank(memory: Memory) -> tuple[int, int]:
+        return -(memory.earlier_pools_bytes or 0), memory.peak_bytes
+
+    for trial in trials:
+        before = largest.get(trial.worker, 0)
+        largest[trial.worker] = max(before, trial.batch_size)
+        if not trial.ran or trial.memory is None or trial.purpose == "tail":
+            continue
+        if trial.memory.peak_bytes <= 0:
+            continue
+        if trial.batch_size < before:
+            other[trial.batch_size] = trial.memory
+        elif trial.batch_size not in clean or rank(clean[trial.batch_size]) < rank(trial.memory):
+            clean[trial.batch_size] = trial.memory
+    return dict(sorted({**other, **clean}.items()))
+
+
+def latest_confirmation(trials: Iterable[Trial], *, apart: bool) -> list[Trial]:
+    """The latest series of confirm trials that ran in one process, in order.
+
+    Args:
+        apart: each size has a process of its own, and all of them are the series.
+    """
+    series: list[Trial] = []
+    for trial in trials:
+        if trial.purpose != "confirm" or not trial.ran or trial.kind == "turns":
+            continue
+        if series and series[-1].worker != trial.worker and not apart:
+            series = []
+        series.append(trial)
+    return series

@@ -1,0 +1,48 @@
+"""Which sizes may take turns, step by step, in one process."""
+
+from __future__ import annotations
+
+from .measurements import Measurements, once
+from .trials import fastest_of, throughput
+
+FIELD = 0.5
+"""Sizes from this share of the best throughput on are compared."""
+COMPARISON_SHARE = 0.1
+"""One comparison may cost this share of the budget."""
+MIN_ROUNDS = 4
+WARMUP_STEPS = 1
+"""The first step after another size finds memory of another shape."""
+WORKERS_WARMUP_STEPS = 3
+"""Data workers have batches of the old size under way, which are dropped."""
+
+
+@once
+def field(measurements: Measurements) -> dict[int, float]:
+    """The sizes that may take turns, ascending, with the seconds of a counted step.
+
+    Where batches are fetched in pools, that is as many optimizer steps as a pool has batches for.
+    """
+    device, script = measurements.record.device, measurements.script
+    if device is None or device.kind != "cpu":
+        return {}
+    if not script.takes_turns or measurements.too_short_for_turns:
+        return {}
+    measured = {
+        size: trial
+        for size, trial in fastest_of(measurements.searched_trials).items()
+        if measurements.usable(size)
+    }
+    floor = FIELD * max(map(throughput, measured.values()), default=0.0)
+    warmup = warmup_steps(measurements)
+    most_s = COMPARISON_SHARE * measurements.goal.budget_s / 2 / MIN_ROUNDS / (1 + warmup)
+    return {
+        size: script.pool * trial.step_s.median
+        for size, trial in measured.items()
+        if trial.step_s is not None
+        and throughput(trial) >= floor
+        and script.pool * trial.step_s.median <= most_s
+    }
+
+
+def warmup_steps(measurements: Measurements) -> int:
+    return WORKERS_WARMUP_STEPS if measurements.script.num_workers else WARMUP_STEPS

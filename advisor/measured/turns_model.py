@@ -1,0 +1,187 @@
+"""Sizes that took turns, compared: what the machine does meanwhile hits all of them alike.
+
+A processor that others share is slower by a fifth for seconds, and no counter shows it. Two
+sizes measured one after the other therefore differ by luck. Where they take turns, a model of two
+effects, one of the size and one of the round, takes the drift out:
+
+    log throughput = size + round + rest
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterable
+from math import exp, log
+from statistics import fmean, median
+from typing import NamedTuple
+
+import msgspec
+
+from ...records import Spread, Turns
+from ...spread import CONFIDENCE, spread_of
+
+CLEAN_ROUNDS = 4
+"""So many rounds in which nothing was held up make the others unnecessary."""
+HELD_UP = 0.1
+"""Sizes whose usual turn lost more than this share were compared under contention."""
+LEAST_SHARE = 0.01
+"""No turn would have taken less than this share of its time."""
+MAX_SWEEPS = 50
+CONVERGED = 1e-6
+"""Alternations between the two effects end at a change this small; where all sizes are in all
+rounds at the second."""
+
+Readings = list[dict[int, float]]
+"""A round each: size to log of samples per second."""
+
+
+def speeds(turns: Iterable[Turns], micro_batches: int = 1) -> dict[int, Spread]:
+    """Samples per second by size, the drift between rounds taken out.
+
+    The level is that of an average round. The interval is the order-statistic one of what is
+    left of each reading; where steps waited for a core it reaches up to what they would have
+    reached without that. Sizes that were never in one round with another are left out.
+
+    Args:
+        micro_batches: batches per optimizer step.
+    """
+    return dict(_speeds(tuple(turns), micro_batches))
+
+
+@functools.lru_cache(maxsize=16)  # an answer asks for the same rounds some thirty times
+def _speeds(turns: tuple[Turns, ...], micro_batches: int) -> dict[int, Spread]:
+    readings = readings_of(turns, micro_batches)
+    if not readings:
+        return {}
+    by_round = _effects(readings)
+    level = fmean(by_round)
+    left: defaultdict[int, list[float]] = defaultdict(list)
+    for effect, reading in zip(by_round, readings, strict=True):
+        for size, value in reading.items():
+            left[size].append(exp(value - effect + level))
+    spreads = {size: spread_of(values) for size, values in sorted(left.items())}
+    return {
+        size: reaching_up(spread, _lost_share(turns, size))
+        for size, spread in spreads.items()
+        if spread is not None
+    }
+
+
+def reaching_up(spread: Spread, lost_share: float) -> Spread:
+    """The spread of a rate whose steps lost this share of their time to something outside."""
+    if not lost_share:
+        return spread
+    return msgspec.structs.replace(spread, high=spread.high / (1 - lost_share))
+
+
+def ratio(
+    turns: Iterable[Turns], size: int, other: int, confidence: float = CONFIDENCE
+) -> Spread | None:
+    """Throughput of `size` over that of `other`, from the rounds that had both.
+
+    Where steps waited for a core, what they would have taken alone lies between their time and
+    their time without the waiting. The interval holds for both ends: its low end compares `size`
+    as it was with `other` as fast as it can have been. Rounds in which neither waited decide alone
+    where there are enough of them.
+    """
+    readings = _decisive(turns, size, other)
+    spread = spread_of([reading.ratio for reading in readings], confidence)
+    least = spread_of([reading.ratio * reading.theirs for reading in readings], confidence)
+    most = spread_of([reading.ratio / reading.mine for reading in readings], confidence)
+    if spread is None or least is None or most is None:
+        return None
+    return msgspec.structs.replace(spread, low=least.low, high=most.high)
+
+
+def held_up(turns: Iterable[Turns], size: int, other: int) -> bool:
+    """Whether the rounds that decide between two sizes were contended.
+
+    What threads that spin against each other add to a step is then CPU time too, no waiting, and
+    much the same for all sizes: it makes every larger size look better than it is.
+    """
+    readings = _decisive(turns, size, other)
+    return any(
+        shares and 1 - median(shares) > HELD_UP
+        for shares in (
+            [reading.mine for reading in readings],
+            [reading.theirs for reading in readings],
+        )
+    )
+
+
+def _decisive(turns: Iterable[Turns], size: int, other: int) -> list[_Reading]:
+    """Two sizes in the rounds that had both; the clean ones alone where they are enough."""
+    readings: list[_Reading] = []
+    for comparison in turns:
+        if not {size, other} <= set(comparison.sizes):
+            continue
+        mine, theirs = comparison.sizes.index(size), comparison.sizes.index(other)
+        for number, row in enumerate(comparison.step_s):
+            a, b = row[mine], row[theirs]
+            if a and b and min(a, b) > 0:
+                alone = _alone(comparison, number, mine), _alone(comparison, number, theirs)
+                readings.append(_Reading(size / other * b / a, *alone))
+    clean = [reading for reading in readings if reading.mine == reading.theirs == 1]
+    return clean if len(clean) >= CLEAN_ROUNDS else readings
+
+
+class _Reading(NamedTuple):
+    """Two sizes in one round: the ratio of their rates, and the share of each time not lost."""
+
+    ratio: float
+    mine: float
+    theirs: float
+
+
+def _alone(turns: Turns, number: int, column: int) -> float:
+    """The share of a turn's time that was not lost, above 0."""
+    seconds = turns.step_s[number][column]
+    if not turns.lost_s or not seconds:
+        return 1.0
+    return max(LEAST_SHARE, 1 - turns.lost_s[number][column] / seconds)
+
+
+def _lost_share(turns: Iterable[Turns], size: int) -> float:
+    """The share of its time that a usual turn of a size lost."""
+    shares = [
+        1 - _alone(comparison, number, comparison.sizes.index(size))
+        for comparison in turns
+        if size in comparison.sizes
+        for number, row in enumerate(comparison.step_s)
+        if row[comparison.sizes.index(size)]
+    ]
+    return median(shares) if shares else 0.0
+
+
+def readings_of(turns: Iterable[Turns], micro_batches: int = 1) -> Readings:
+    """The rounds that say something: those of more than one size."""
+    rounds = [
+        {
+            size: log(size * micro_batches / seconds)
+            for size, seconds in zip(comparison.sizes, row, strict=True)
+            if seconds is not None and seconds > 0
+        }
+        for comparison in turns
+        for row in comparison.step_s
+    ]
+    return [reading for reading in rounds if len(reading) > 1]
+
+
+def _effects(readings: Readings) -> list[float]:
+    """The effect of each round, by least squares: means of what the other effect leaves."""
+    by_round = [fmean(reading.values()) for reading in readings]
+    for _ in range(MAX_SWEEPS):
+        rest: defaultdict[int, list[float]] = defaultdict(list)
+        for effect, reading in zip(by_round, readings, strict=True):
+            for size, value in reading.items():
+                rest[size].append(value - effect)
+        by_size = {size: fmean(values) for size, values in rest.items()}
+        before = by_round
+        by_round = [
+            fmean([value - by_size[size] for size, value in reading.items()])
+            for reading in readings
+        ]
+        if max(abs(new - old) for new, old in zip(by_round, before, strict=True)) < CONVERGED:
+            break
+    return by_round

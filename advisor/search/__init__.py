@@ -1,0 +1,4 @@
+"""What is tried next, and when it is enough.
+
+May import: advisor/measured, advisor/choose.
+"""

@@ -1,0 +1,180 @@
+"""What a trial will cost, and whether the budget has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ...records import Trial, TrialRequest, TurnsPlan
+from ..measured.laws import fit_time
+from ..measured.measurements import Measurements, once
+
+TIMED_STEPS = 14
+"""Steps of a timed trial, warm-up included, as a rule."""
+PROFILED_STEPS = 5
+"""Steps of a profiled window with the profiler's own work, as a rule."""
+FULL_STEPS = 9
+"""The fewest steps of a trial that was not made shorter; as a rule it takes TIMED_STEPS."""
+USUAL_FIT_STEPS = 3
+"""Steps of a fit trial as a rule: two that count, and one before the size arrives."""
+OVERRUN = 1.2
+"""The confirmation may end after this many times the budget, and nothing later."""
+CLOSING_S, CLOSING_SHARE = 0.5, 0.02
+"""Kept for the end of the last process, beside busy neighbours too; a share of short budgets."""
+TRIAL_SHARE = 1 / 8
+"""A trial takes no more than this share of the budget where fewer steps allow it."""
+RESERVE_SHARE = 0.4
+"""No more of the budget is kept back: a second size is worth more than a confirmation of one."""
+PROFILE_SHARE = 1 / 4
+"""The trial that has the run's only trace may take so much."""
+RESERVE_TRIALS = 4
+"""Timed trials that are kept back for the confirmation."""
+
+
+class StepPlan(NamedTuple):
+    """The fewest steps of a timed trial.
+
+    Attributes:
+        profile: whether profiled steps follow.
+    """
+
+    num_warmup: int
+    num_timed: int
+    profile: bool
+
+    @property
+    def num_steps(self) -> int:
+        """All of them."""
+        return self.num_warmup + self.num_timed + (PROFILED_STEPS if self.profile else 0)
+
+
+_PLANS = (StepPlan(3, 6, True), StepPlan(3, 6, False), StepPlan(2, 4, False), StepPlan(1, 3, False))
+"""From the best to the shortest."""
+
+
+def step_plan(step_s: float, budget_s: float) -> StepPlan:
+    """The best plan that a step of this length leaves room for, else the shortest."""
+    room_s = TRIAL_SHARE * budget_s
+    fitting = (plan for plan in _PLANS if plan.num_steps * step_s <= room_s)
+    return next(fitting, _PLANS[-1])
+
+
+def has_long_steps(step_s: float, budget_s: float) -> bool:
+    """Whether steps are so long that a trial must do with fewer."""
+    return step_plan(step_s, budget_s) is not _PLANS[0]
+
+
+def has_time_for_a_profile(step_s: float, budget_s: float) -> bool:
+    """Whether profiled steps after the shortest trial leave most of the budget."""
+    return (_PLANS[-1].num_steps + PROFILED_STEPS) * step_s <= PROFILE_SHARE * budget_s
+
+
+def end_s(budget_s: float) -> float:
+    """Seconds of search after which nothing runs any more, the confirmation included."""
+    return OVERRUN * budget_s - min(CLOSING_S, CLOSING_SHARE * budget_s)
+
+
+def turns_s(plan: TurnsPlan, step_s: Callable[[int], float]) -> float:
+    """Estimated seconds of sizes that take turns.
+
+    Args:
+        step_s: seconds of what lies between two changes of size, by size.
+    """
+    turns = zip(plan.sizes, plan.num_steps, strict=True)
+    round_s = sum((plan.num_warmup_steps + num) * step_s(size) for size, num in turns)
+    return plan.num_rounds * round_s
+
+
+class Budget:
+    """The wall time that is left, and estimates of what things take."""
+
+    def __init__(self, measurements: Measurements) -> None:
+        goal, spent_s = measurements.goal, measurements.record.search_s
+        self._goal = goal
+        self._script = measurements.script
+        self._times = {
+            size: trial.step_s.median
+            for size, trial in measurements.best_timed.items()
+            if trial.step_s is not None
+        }
+        self._law = fit_time(self._times)
+        self.left_s = goal.budget_s - spent_s
+        self.last_s = end_s(goal.budget_s) - spent_s
+        """Seconds until everything ends, the confirmation too."""
+        self._stall_s = _stall_s(measurements.record.trials)
+
+    def step_s(self, size: int) -> float:
+        """Estimated seconds per counted step: as many optimizer steps as a pool has batches for."""
+        return self._one_step_s(size) * self._script.pool
+
+    def _one_step_s(self, size: int) -> float:
+        """The law, else in proportion to a measured size."""
+        if not isinstance(self._law, str):
+            return self._law.step_s(size)
+        if self._times:
+            nearest = min(self._times, key=lambda timed_size: (abs(timed_size - size), timed_size))
+            return self._times[nearest] * max(1.0, size / nearest)
+        own, step_s = self._script.own_size, self._script.native_step_s
+        if own is None or step_s is None:
+            return 0.0
+        return step_s * max(1.0, size / max(1, own))
+
+    def trial_s(self, request: TrialRequest) -> float:
+        """Estimated seconds of a trial."""
+        if request.turns is not None:
+            return turns_s(request.turns, self.step_s)
+        steps = USUAL_FIT_STEPS
+        step_s = self.step_s(request.batch_size)
+        if request.kind == "fit":
+            step_s += self._stall_s  # it makes its steps whatever they take
+        else:
+            fewer = request.min_warmup_steps + request.min_timed_steps
+            steps = TIMED_STEPS if fewer >= FULL_STEPS else fewer
+        if request.profile:
+            steps += PROFILED_STEPS
+        fresh = request.fresh_process or self._script.process_per_size
+        setup_s = self._script.setup_s if fresh else 0.0
+        return steps * step_s + setup_s
+
+    def reserve_s(self) -> float:
+        """Seconds kept back for confirming what was found: the two best sizes so far."""
+        if not self._times or self._script.own_size is None:
+            return 0.0
+        if self._goal.kind == "memory":
+            finalists = sorted(self._times)[-2:]
+        else:
+            finalists = sorted(self._times, key=lambda size: size / self._times[size])[-2:]
+        budget_s = self._goal.budget_s
+        trials = sum(
+            RESERVE_TRIALS / 2 * step_s * min(TIMED_STEPS, step_plan(step_s, budget_s).num_steps)
+            for step_s in map(self.step_s, finalists)
+        )
+        apart = self._script.process_per_size
+        whole_s = self._script.setup_s * (RESERVE_TRIALS if apart else 1) + trials
+        return min(whole_s, RESERVE_SHARE * budget_s)
+
+    def allows(self, request: TrialRequest) -> bool:
+        """Whether a search trial leaves enough for the confirmation.
+
+        While there is any time the first trials may, up to the one of the script's own size:
+        without it there is nothing to compare with.
+        """
+        if self.left_s <= 0:
+            return False
+        own = self._script.own_size
+        if not self._times or (request.batch_size == own and own not in self._times):
+            return True
+        return self.trial_s(request) + self.reserve_s() <= self.left_s
+
+
+@once
+def budget_of(measurements: Measurements) -> Budget:
+    """What is left of the budget of a record."""
+    return Budget(measurements)
+
+
+def _stall_s(trials: Iterable[Trial]) -> float:
+    """Seconds that a step of the run stalled on average."""
+    qualities = [trial.quality for trial in trials if trial.quality is not None]
+    num_steps = sum(quality.num_steps for quality in qualities)
+    return sum(quality.stalled_s for quality in qualities) / max(1, num_steps)

@@ -1,0 +1,235 @@
+"""The throughput search: grow until it no longer pays, then close in on the knee."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
+
+from ...records import Trial, TrialRequest
+from ..choose.knee import (
+    LAW_FROM,
+    NEAR_RATIO,
+    best_size,
+    best_throughput,
+    inside,
+    knee,
+    knee_by_law,
+    may_be_best,
+)
+from ..measured.energy import samples_per_joule
+from ..measured.measurements import Measurements
+from ..measured.memory_guard import LEAST_STEP, largest_safe, room_ends
+from ..measured.sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
+from ..measured.thresholds import BUDGET_SPENT
+from ..measured.trials import throughput
+from .clean_search import next_to_knee
+from .cost import Budget
+from .remeasure import again
+from .requests import timed_request
+from .turns_plan import more_rounds, next_comparison
+
+GROWTH = 4.0
+NO_GAIN = 0.01
+"""Under the goal `throughput`, growth ends when a larger size gains less than this twice."""
+CLEAR_LOSS = 0.1
+"""A larger size this much slower than the best ends growth at once."""
+BESIDE = 2.0
+"""The best size's neighbours are at most this far from it: everything is compared with it."""
+BRACKET = 1.34
+"""Ratio of the first size inside to the last outside at which refining ends."""
+MAX_REFINEMENTS = 5
+COSTLY = 0.1
+"""Beyond a size that lost already, a trial may cost this share of the budget."""
+TOO_COSTLY = 0.25
+"""So much no step up may cost: a smaller one leaves time to compare what it found."""
+ENOUGH = 0.25
+"""The ratio of knee and best is known to this share of the tolerance, or time is up."""
+SPEED_GOALS = ("throughput", "energy")
+"""Goals that grow until it no longer pays and look for no knee."""
+
+
+def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
+    """The next trial of the search, or why it is over."""
+    return (
+        again(measurements)
+        or next_comparison(measurements)
+        or _grow(measurements, budget)
+        or _refine(measurements)
+        or _sharpen(measurements)
+        or next_to_knee(measurements)
+        or _why_over(measurements)
+    )
+
+
+def _why_over(measurements: Measurements) -> str:
+    """Why nothing is left to do, of what is affordable."""
+    sizes = measurements.searched
+    last, worth = max(sizes, default=0), _worth(measurements)
+    paid = bool(sizes) and _growth_pays(measurements, sizes)
+    if paid and worth(sizes[last]) >= max(map(worth, sizes.values())):
+        ends = room_ends(measurements)
+        if _steps_up(measurements):
+            return BUDGET_SPENT
+        if ends is not None and ends <= last * LEAST_STEP < largest_allowed(measurements):
+            return "memory allows no larger size"
+    return "the knee is bracketed"
+
+
+def _grow(measurements: Measurements, budget: Budget) -> TrialRequest | None:
+    """The longest step up that leaves time for what comes after it."""
+    sizes = measurements.searched
+    for request in _steps_up(measurements):
+        share = budget.trial_s(request) / measurements.goal.budget_s
+        lost = throughput(sizes[max(sizes)]) < best_throughput(sizes)
+        if share <= (COSTLY if lost else TOO_COSTLY) and budget.allows(request):
+            return request
+    return None
+
+
+def _steps_up(measurements: Measurements) -> list[TrialRequest]:
+    """Steps to larger sizes within memory and data, the longest first, while they pay."""
+    sizes = measurements.searched
+    if not sizes or not _growth_pays(measurements, sizes):
+        return []
+    last = max(sizes)
+    top = largest_allowed(measurements)
+    limit = measurements.target_bytes
+    if limit is not None:
+        safe = largest_safe(measurements.trusted_memory, limit, measurements.smallest_bad)
+        top = min(top, safe) if safe is not None else top
+    steps = [allowed(measurements, min(top, last * factor)) for factor in (GROWTH, 2.0, 1.5)]
+    return [
+        timed_request(measurements, size, f"x{size / last:.1f}: does a larger batch still pay?")
+        for size in steps
+        if last * LEAST_STEP < size <= top and not measurements.ruled_out(size)
+    ]
+
+
+def _growth_pays(measurements: Measurements, sizes: dict[int, Trial]) -> bool:
+    """Whether the last step up gained enough to go on."""
+    worth = _worth(measurements)
+    ladder = _ladder(sizes)
+    gains = [
+        worth(sizes[size]) / max(worth(sizes[smaller]) for smaller in sizes if smaller < size) - 1
+        for size in ladder[1:]
+    ]
+    if not gains:
+        return True
+    if measurements.goal.kind in SPEED_GOALS:
+        return gains[-1] > -CLEAR_LOSS and (len(gains) < 2 or max(gains[-2:]) >= NO_GAIN)
+    # A gain below the tolerance puts the size before inside it. And with t(B) = a + b B all that
+    # is left to gain is 1 / (r - 1) of what the last step up by r gained.
+    tolerance = measurements.goal.tolerance
+    left = gains[-1] / (ladder[-1] / ladder[-2] - 1)
+    return gains[-1] >= tolerance / (1 - tolerance) and left >= tolerance / 2
+
+
+def _refine(measurements: Measurements) -> TrialRequest | None:
+    """A size between the last one outside the tolerance and the first one inside."""
+    sizes = measurements.searched
+    beside = _beside_the_best(measurements, sizes)
+    if beside is not None or measurements.goal.kind in SPEED_GOALS:
+        return beside
+    if not sizes or len(sizes) - len(_ladder(sizes)) >= MAX_REFINEMENTS:
+        return None
+    first = min(inside(measurements, sizes))
+    least = max(smallest_allowed(measurements), smallest_sound(measurements))
+    outside = max((size for size in sizes if size < first), default=None)
+    if outside is None:
+        wanted = allowed(measurements, max(least, first // 4)) if first > least else first
+    elif first <= outside * BRACKET or first - outside <= 1:
+        return None
+    else:
+        wanted = _between(measurements, sizes, outside, first)
+        if not outside < wanted < first:
+            return None
+    if wanted in sizes or measurements.ruled_out(wanted):
+        return None
+    return timed_request(measurements, wanted, "close to the knee")
+
+
+def _sharpen(measurements: Measurements) -> TrialRequest | None:
+    """More rounds of the sizes that the knee follows from."""
+    sizes = measurements.searched
+    if not sizes:
+        return None
+    best = best_size(sizes)
+    if measurements.goal.kind in SPEED_GOALS:
+        top = best_throughput(sizes)
+        rivals = [rival for rival, trial in sizes.items() if may_be_best(trial, top)]
+        rivals.sort(key=lambda rival: throughput(sizes[rival]))
+        return (
+            more_rounds(measurements, rivals, rivals[-2], rivals[-1], NO_GAIN)
+            if rivals[1:]
+            else None
+        )
+    size = knee(measurements)
+    assert size is not None
+    top = best_throughput(sizes)
+    larger = [
+        candidate
+        for candidate, trial in sizes.items()
+        if candidate > best and may_be_best(trial, top)
+    ]
+    smaller = [
+        candidate
+        for candidate, trial in sizes.items()
+        if candidate <= best and throughput(trial) >= LAW_FROM * top
+    ]
+    # Which size is the best decides as much as how near to it the knee is.
+    other = (
+        best
+        if size < best
+        else max(larger, key=lambda candidate: throughput(sizes[candidate]), default=best)
+    )
+    precision = ENOUGH * measurements.goal.tolerance
+    return more_rounds(measurements, {*smaller, *larger, size}, size, other, precision)
+
+
+def _beside_the_best(measurements: Measurements, sizes: dict[int, Trial]) -> TrialRequest | None:
+    """A size between the best and its neighbours, where they are far apart."""
+    if len(sizes) - len(_ladder(sizes)) >= MAX_REFINEMENTS or not sizes:
+        return None
+    worth = _worth(measurements)
+    # The smallest of those that are as good: a flat curve is not searched to its far end.
+    good = (1 - NO_GAIN) * max(map(worth, sizes.values()))
+    best = min(size for size, trial in sizes.items() if worth(trial) >= good)
+    smaller = [size for size in sizes if size < best][-1:]
+    larger = [size for size in sizes if size > best][:1]
+    for other in (*smaller, *larger):
+        wanted = allowed(measurements, sqrt(other * best))
+        apart = max(other, best) > BESIDE * min(other, best)
+        if apart and wanted not in sizes and not measurements.ruled_out(wanted):
+            return timed_request(
+                measurements, wanted, f"between {min(other, best)} and {max(other, best)}"
+            )
+    return None
+
+
+def _between(measurements: Measurements, sizes: dict[int, Trial], outside: int, inside: int) -> int:
+    """Where a law puts the knee, if it agrees with the bracket; else the geometric middle."""
+    by_law = knee_by_law(sizes, measurements.goal.tolerance)
+    if by_law is not None:
+        proposal = allowed(measurements, by_law, up=True)
+        if outside * NEAR_RATIO <= proposal <= inside / NEAR_RATIO:
+            return proposal
+    return allowed(measurements, sqrt(inside * outside))
+
+
+def _ladder(sizes: dict[int, Trial]) -> list[int]:
+    """The sizes of the growth phase: each at least 1.4 times the one before."""
+    steps: list[int] = []
+    for size in sorted(sizes):
+        if not steps or size >= steps[-1] * 1.4:
+            steps.append(size)
+    return steps
+
+
+def _worth(measurements: Measurements) -> Callable[[Trial], float]:
+    """What the goal compares sizes by."""
+    return _per_joule if measurements.goal.kind == "energy" else throughput
+
+
+def _per_joule(trial: Trial) -> float:
+    """What the goal `energy` grows by; throughput where no energy was measured."""
+    return samples_per_joule(trial) or throughput(trial)

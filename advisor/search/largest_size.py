@@ -1,0 +1,71 @@
+"""The memory search: the largest size that fits, with as few trials and failures as can be."""
+
+from __future__ import annotations
+
+from ...records import TrialRequest
+from ..measured.measurements import Measurements
+from ..measured.sizes import effective_batch, largest_allowed
+from ..measured.thresholds import BUDGET_SPENT
+from .cost import Budget
+from .fit_plan import Seen, next_fit
+from .requests import fit_request
+
+CPU_UNCERTAINTY = 0.02
+"""Peaks of resident memory differ by about so much from run to run, as a share."""
+SEGMENT_BYTES = 20 * 1024**2
+"""torch's caching allocator reserves memory in segments of up to this size."""
+
+
+def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
+    """The next fit trial, or why the search is over."""
+    seen = seen_so_far(measurements)
+    if seen is None:
+        return "nothing ran"
+    sizes = measurements.sizes_that_ran
+    top = largest_allowed(measurements)
+    target = seen.target_bytes
+    last = max(
+        (candidate for candidate in sizes if seen.peaks.get(candidate, 0) <= target), default=0
+    )
+    if last >= top:
+        return "the largest allowed size fits"
+    wanted = next_fit(seen)
+    if isinstance(wanted, str):
+        return wanted
+    size = min(wanted, top)
+    if measurements.goal.keep_effective_batch:
+        size = _divisor(measurements, size, last, top)
+    if size in sizes or 0 < size <= last or (seen.refused is not None and size >= seen.refused):
+        return "the largest size is bracketed"
+    request = fit_request(size, "does it fit?")
+    # Fits are not timed, so what the next one will take is a guess; what was spent is not.
+    spent = measurements.record.search_s >= measurements.goal.budget_s or not budget.allows(request)
+    return BUDGET_SPENT if spent else request
+
+
+def seen_so_far(measurements: Measurements) -> Seen | None:
+    """What the record says about memory, `None` before anything ran."""
+    target = measurements.target_bytes
+    sizes = measurements.sizes_that_ran
+    device = measurements.record.device
+    if not sizes or target is None or device is None:
+        return None
+    memory = measurements.trusted_memory
+    searches = [trial for trial in measurements.record.trials if trial.purpose == "search"]
+    cpu = device.kind == "cpu"
+    return Seen(
+        peaks={size: reading.peak_bytes for size, reading in memory.items()},
+        unread=frozenset(sizes - memory.keys()),
+        refused=measurements.smallest_bad,
+        target_bytes=target,
+        uncertainty=(CPU_UNCERTAINTY, 0) if cpu else (0.0, SEGMENT_BYTES),
+        num_refusals=sum(trial.outcome == "out_of_memory" for trial in searches),
+    )
+
+
+def _divisor(measurements: Measurements, size: int, last: int, top: int) -> int:
+    """The divisor of the kept batch below a size, or the next one above what ran, within bounds."""
+    whole = effective_batch(measurements)
+    divisors = [divisor for divisor in range(1, min(whole, top) + 1) if whole % divisor == 0]
+    below = [divisor for divisor in divisors if last < divisor <= size]
+    return below[-1] if below else next((divisor for divisor in divisors if divisor > last), last)

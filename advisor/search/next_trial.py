@@ -1,0 +1,236 @@
+"""What to run next: a pure function of the record.
+
+The same record gives the same answer, which is what lets a run be resumed and several ranks
+agree. Time is no exception: what was spent stands in the record.
+
+    knee, throughput:  native/8, native, then growth up to x4 ── refine the knee ── confirm ── tail
+    memory:            native, then a guarded secant on peak memory ── confirm ── tail
+    --sizes:           these ── confirm ── tail
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...records import RunRecord, TrialRequest
+from ..measured.energy import energy_measured, why_not
+from ..measured.graph_pools import may_be_tried_alone, others_bytes
+from ..measured.measurements import Measurements
+from ..measured.sizes import allowed, largest_allowed, smallest_allowed
+from ..measured.thresholds import BUDGET_SPENT
+from . import confirmation, knee_search, largest_size
+from .cost import (
+    OVERRUN,
+    RESERVE_TRIALS,
+    TIMED_STEPS,
+    USUAL_FIT_STEPS,
+    Budget,
+    budget_of,
+    has_long_steps,
+    step_plan,
+)
+from .requests import fit_request, timed_request
+
+MAX_OTHER_FAILURES = 2
+"""Failures that are not about memory (exceptions, crashes, hangs) after which a run gives up."""
+TIMED_SIZES = 7
+FIT_SIZES = 6
+"""Sizes that a search takes as a rule."""
+
+
+class Done(msgspec.Struct, frozen=True):
+    """Nothing more to run, and why."""
+
+    reason: str
+
+
+def next_trial(record: RunRecord) -> TrialRequest | Done:
+    """The next size to run, or `Done`.
+
+    The record must hold a discovery.
+    """
+    measurements = Measurements.of(record)
+    budget = budget_of(measurements)
+    stop = _must_stop(measurements)
+    if stop is not None:
+        return Done(stop)
+    request = _search(measurements, budget)
+    if isinstance(request, TrialRequest) and budget.allows(request):
+        return request
+    out_of_time = isinstance(request, TrialRequest)
+    last = confirmation.next_confirmation(measurements, budget) or confirmation.next_tail(
+        measurements, budget
+    )
+    if last is not None:
+        return last
+    if out_of_time:
+        return Done(BUDGET_SPENT)
+    return Done(request if isinstance(request, str) else "all is measured")
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """What a search takes, roughly, said before it starts.
+
+    Attributes:
+        num_sizes, num_steps: as a rule; fewer sizes where the budget has no more.
+        window_s: of one size, by the script's own step time; `None` where that is unknown.
+        fits: whether the budget has time for as many sizes as a search takes as a rule.
+        enough_s: a budget that lets two sizes be compared, where this one does not.
+    """
+
+    num_sizes: int
+    num_steps: int
+    window_s: float | None = None
+    fits: bool = True
+    enough_s: float | None = None
+
+
+def expected(record: RunRecord) -> Expected:
+    """An estimate from the step time that was seen while the training loop was found."""
+    measurements = Measurements.of(record)
+    script, own = measurements.script, measurements.own_size
+    each = script.pool * script.steps_per_batch
+    if measurements.goal.kind == "memory":
+        return Expected(FIT_SIZES, FIT_SIZES * USUAL_FIT_STEPS * each)
+    usual = len(measurements.goal.sizes) or TIMED_SIZES
+    steps = (usual + RESERVE_TRIALS) * TIMED_STEPS * each
+    if own is None or script.native_step_s is None:
+        return Expected(usual, steps)
+    budget_s = measurements.goal.budget_s
+    step_s = budget_of(measurements).step_s(own)
+    num_steps = step_plan(step_s, budget_s).num_steps
+    window_s = num_steps * step_s
+    if window_s * usual <= budget_s:
+        return Expected(usual, steps, window_s)
+    fitting = min(usual, int(budget_s / window_s))
+    enough_s = None if fitting >= 2 else OVERRUN * 2 * window_s
+    return Expected(fitting, fitting * num_steps * each, window_s, fits=False, enough_s=enough_s)
+
+
+def _must_stop(measurements: Measurements) -> str | None:
+    for_energy = measurements.goal.kind == "energy"
+    if for_energy and measurements.searched and not energy_measured(measurements):
+        return why_not(measurements)
+    bad = measurements.failed
+    if bad and bad[-1].outcome == "script_ended":
+        return f"{bad[-1].detail}: too few for another window"
+    if not measurements.ran and any(
+        failure.batch_size == 1 and failure.outcome == "out_of_memory" for failure in bad
+    ):
+        return "nothing fits: batch 1 failed"
+    others = [failure for failure in bad if failure.outcome != "out_of_memory"]
+    own = measurements.own_size
+    own_failed = (
+        any(failure.batch_size == own for failure in others)
+        and own not in measurements.sizes_that_ran
+    )
+    if others and (len(others) >= MAX_OTHER_FAILURES or own_failed):
+        return f"batch {others[-1].batch_size} failed: {others[-1].detail}"
+    return None
+
+
+def _search(measurements: Measurements, budget: Budget) -> TrialRequest | str:
+    """The next search trial, or why the search is over."""
+    alone = _alone(measurements)
+    if alone is not None and budget.allows(alone):
+        return alone
+    if measurements.goal.sizes:
+        return _listed(measurements)
+    first = _first(measurements)
+    if first is not None:
+        return first
+    if measurements.goal.kind == "memory":
+        answer = largest_size.next_size(measurements, budget)
+    else:
+        answer = knee_search.next_size(measurements, budget)
+    return (
+        answer
+        if isinstance(answer, TrialRequest)
+        else confirmation.next_clean_size(measurements) or answer
+    )
+
+
+def _alone(measurements: Measurements) -> TrialRequest | None:
+    """A size that may be too large only beside the captured graphs of others, by itself."""
+    if not measurements.captures_graphs:
+        return None
+    refused = [failure for failure in measurements.failed if failure.outcome == "out_of_memory"]
+    smallest = min((failure.batch_size for failure in refused), default=None)
+    doubtful = [failure for failure in refused if failure.batch_size == smallest]
+    target = measurements.target_bytes
+    for trial in measurements.ran:
+        others = others_bytes(measurements.record.trials, trial, measurements.own_size)
+        peak = trial.memory.peak_bytes if trial.memory is not None else 0
+        if target is not None and others and peak - others <= target < peak:
+            doubtful.append(trial)
+    for trial in doubtful:
+        if may_be_tried_alone(measurements.record.trials, trial):
+            reason = "too much beside the graphs of other sizes: in a process of its own"
+            timed = trial.kind == "timed" and measurements.goal.kind != "memory"
+            request = (
+                timed_request(measurements, trial.batch_size, reason)
+                if timed
+                else fit_request(trial.batch_size, reason)
+            )
+            return msgspec.structs.replace(request, fresh_process=True)
+    return None
+
+
+def _listed(measurements: Measurements) -> TrialRequest | str:
+    tried = {trial.batch_size for trial in measurements.record.trials if trial.purpose == "search"}
+    refused = [
+        failure.batch_size for failure in measurements.failed if failure.outcome == "out_of_memory"
+    ]
+    for size in sorted(set(measurements.goal.sizes)):
+        if size not in tried and (not refused or size < min(refused)):
+            return timed_request(measurements, size, "asked for by --sizes")
+    return "all sizes of --sizes were tried"
+
+
+def _first(measurements: Measurements) -> TrialRequest | None:
+    """The sizes that every search begins with, smallest first."""
+    goal, own = measurements.goal, measurements.own_size
+    assert own is not None
+    native = _bounded(measurements, own)
+    start = _bounded(measurements, goal.start) if goal.start else native
+    failures = measurements.failed
+    bad = min((failure.batch_size for failure in failures), default=None)
+    if bad is not None and not measurements.ran:
+        if failures[-1].outcome != "out_of_memory" and bad != native:
+            why = f"the script's own size: {bad} failed otherwise"
+            return timed_request(measurements, native, why)
+        smaller = allowed(measurements, max(1, bad // 4))
+        return timed_request(measurements, smaller, f"below {bad}, which failed")
+    timed = {trial.batch_size for trial in measurements.searched_trials}
+    seen = {*timed, *(failure.batch_size for failure in failures)}
+    least = smallest_allowed(measurements)
+    over = [timed_size for timed_size in timed if measurements.over_target(timed_size)]
+    if goal.kind != "memory" and over and not measurements.searched:
+        smaller = allowed(measurements, max(least, min(seen) // 4))
+        if smaller not in seen:
+            why = f"below {min(over)}: that takes too much memory"
+            return timed_request(measurements, smaller, why)
+    refused = measurements.smallest_bad
+    bad = min([*over, *([] if refused is None else [refused])], default=None)
+    wanted = [(start, "the script's own size" if start == native else "asked for by --start")]
+    if start != native:
+        wanted.append((native, "the script's own size, to compare with"))
+    long = has_long_steps(budget_of(measurements).step_s(native), goal.budget_s)
+    if goal.kind == "knee" and not goal.start and native >= 4 and not long:
+        small = max(least, native // 8)
+        wanted.insert(0, (allowed(measurements, small), "a small size, for the fixed cost"))
+    if goal.kind == "memory":  # two steps are enough to see the memory
+        seen |= measurements.sizes_that_ran
+    for size, reason in wanted:
+        if size not in seen and (bad is None or size < bad):
+            if goal.kind == "memory":
+                return fit_request(size, reason)
+            return timed_request(measurements, size, reason)
+    return None
+
+
+def _bounded(measurements: Measurements, size: int) -> int:
+    """A size that was not rounded, within bounds; what keeps the effective batch divides it."""
+    if measurements.goal.keep_effective_batch:
+        return allowed(measurements, size)
+    return min(largest_allowed(measurements), size)

@@ -1,0 +1,30 @@
+"""Requests as the searches make them."""
+
+from __future__ import annotations
+
+from ...records import TrialRequest
+from ..measured.measurements import Measurements
+from .cost import budget_of, has_time_for_a_profile, step_plan
+
+
+def timed_request(measurements: Measurements, size: int, reason: str) -> TrialRequest:
+    """To time a size, and to profile it if the goal says so and the budget has the time."""
+    step_s, budget_s = budget_of(measurements).step_s(size), measurements.goal.budget_s
+    plan = step_plan(step_s, budget_s)
+    # One trace there shall be, of the script as it is, unless its steps are very long.
+    wanted = plan.profile or (
+        size == measurements.own_size and has_time_for_a_profile(step_s, budget_s)
+    )
+    return TrialRequest(
+        batch_size=size,
+        kind="timed",
+        profile=measurements.goal.profile and wanted,
+        min_warmup_steps=plan.num_warmup,
+        min_timed_steps=plan.num_timed,
+        reason=reason,
+    )
+
+
+def fit_request(size: int, reason: str) -> TrialRequest:
+    """To see what memory a size takes."""
+    return TrialRequest(batch_size=size, kind="fit", reason=reason)

@@ -1,0 +1,96 @@
+"""Which sizes take turns, and for how long; measured/turns_model.py compares what they measured.
+
+On a CPU every size near the best is compared with its neighbours and with the best as soon as it
+was measured once. A GPU's clock is steadier, and throttling is seen. Where a size costs more than
+asking the loader for it (a process, a call of `fit`, a step built anew) nothing takes turns, nor in
+a script that ends too soon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil
+
+import msgspec
+
+from ...records import Purpose, TrialRequest, TurnsPlan
+from ..measured.measurements import Measurements
+from ..measured.turn_sizes import COMPARISON_SHARE, MIN_ROUNDS, field, warmup_steps
+from ..measured.turns_model import ratio
+from .cost import turns_s
+
+ROUNDS = 12
+"""Rounds of one comparison."""
+ALL_SHARE = 0.5
+"""All together may cost this share."""
+TURN_S = 0.02
+"""Short steps are repeated until a turn takes about so long, so that it is not all jitter."""
+MAX_TURN_STEPS = 50
+
+
+def next_comparison(measurements: Measurements) -> TrialRequest | None:
+    """Sizes that have not taken turns yet, with their neighbours and the best."""
+    steps = field(measurements)
+    met = {size for turns in measurements.search_turns for size in turns.sizes}
+    new = [size for size in steps if size not in met]
+    if not new:
+        return None
+    ordered = list(steps)
+    beside = {
+        ordered[other]
+        for size in new
+        for other in range(len(ordered))
+        if abs(other - ordered.index(size)) <= 1
+    }
+    best = max(ordered, key=lambda size: size / steps[size])
+    together = sorted({*beside, best})
+    if len(together) < 2:
+        return None
+    return comparison(measurements, together, f"{', '.join(map(str, together))} in turn")
+
+
+def more_rounds(
+    measurements: Measurements, sizes: Iterable[int], size: int, best: int, precision: float
+) -> TrialRequest | None:
+    """Another comparison of sizes that met before, while it is worth it.
+
+    Args:
+        size, best: their ratio is what has to be known.
+        precision: of the ratio, half-width of its interval, at which it is known.
+    """
+    if size == best or not ({size, best} <= set(field(measurements))):
+        return None
+    known = ratio(measurements.search_turns, size, best)
+    if known is not None and known.relative_half_width <= precision:
+        return None
+    spent_s = sum(trial.elapsed_s for trial in measurements.record.trials if trial.kind == "turns")
+    request = comparison(measurements, sizes, f"{size} and {best} once more, in turn")
+    if request is None or request.turns is None:
+        return None
+    cost_s = turns_s(request.turns, field(measurements).__getitem__)
+    return request if spent_s + cost_s <= ALL_SHARE * measurements.goal.budget_s else None
+
+
+def comparison(
+    measurements: Measurements, sizes: Iterable[int], reason: str, purpose: Purpose = "search"
+) -> TrialRequest | None:
+    """A comparison of these sizes, as far as they may take turns; `None` if that is no two."""
+    steps = {size: seconds for size, seconds in field(measurements).items() if size in set(sizes)}
+    if len(steps) < 2:
+        return None
+    plan = TurnsPlan(
+        sizes=tuple(steps),
+        num_steps=tuple(
+            max(1, min(MAX_TURN_STEPS, ceil(TURN_S / seconds))) for seconds in steps.values()
+        ),
+        num_warmup_steps=warmup_steps(measurements),
+    )
+    most = int(COMPARISON_SHARE * measurements.goal.budget_s / turns_s(plan, steps.__getitem__))
+    rounds = max(MIN_ROUNDS, min(ROUNDS, most))
+    return TrialRequest(
+        batch_size=max(steps),
+        kind="turns",
+        purpose=purpose,
+        turns=msgspec.structs.replace(plan, num_rounds=rounds),
+        reason=reason,
+    )

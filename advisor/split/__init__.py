@@ -1,0 +1,4 @@
+"""One global batch over unlike devices.
+
+May import: advisor/measured.
+"""

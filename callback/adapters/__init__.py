@@ -1,0 +1,1 @@
+"""One file for each framework; each is imported, with its framework, when it is asked for."""

@@ -1,0 +1,206 @@
+"""The Keras door: the script's own `Model.fit`, called with its own data and our sizes.
+
+Keras 3 trains on torch, TensorFlow or JAX; no torch optimizer steps there, and its loop is inside
+`fit`. So the script's first call of `fit` is bound to its arguments and repeated, one call for
+each change of the size, with one callback: the end of a batch is the end of a step. Keras hands
+that callback plain numbers, for which it waits for the device, so a step is complete when told.
+The script's own callbacks and its validation are left out.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.machinery
+import inspect
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ...records import Discovery, InputSize, LoaderInfo, SourceLine
+from ..devices.device_probe import DeviceProbe
+from ..process.messages import WorkOrder
+from ..source.batch_size_source import find_batch_size_source
+from ..source.call_site import user_call_site
+from .keras_data import NotSizedError, fit_data
+from .keras_fit import FitCall, FitRun
+from .keras_model import learning_rate_of, norm_layers_of, num_parameters_of, optimizer_of
+from .protocols import BatchSubstitute, FoundLoop, StepListener
+from .script_watch import ScriptWatch
+
+
+class KerasDoor:
+    """Waits for Keras to be imported and for `fit` to be called, and calls it again and again.
+
+    Args:
+        watch: knows the script's DataLoaders.
+        order: of this worker.
+        started_s: `time.monotonic()` at the start of the process.
+
+    Attributes:
+        imported, fitted: whether either happened.
+    """
+
+    _listener: StepListener
+
+    def __init__(self, watch: ScriptWatch, order: WorkOrder, started_s: float) -> None:
+        self._watch = watch
+        self._order = order
+        self._started_s = started_s
+        self._run: FitRun | None = None
+        self.imported = False
+        self.fitted = False
+
+    def install(self) -> None:
+        """Looks out for the import; nothing of Keras is loaded by us."""
+        sys.meta_path.insert(0, _KerasFinder(self._patch))
+
+    # asked by the trial runner ---------------------------------------------------------------
+
+    def report_to(self, listener: StepListener) -> None:
+        """See `Door`."""
+        self._listener = listener
+
+    def ask(self, batch_size: int) -> None:
+        """The next call of `fit` has this size."""
+        assert self._run is not None
+        self._run.ask(batch_size)
+
+    def resize(self, batch_size: int) -> None:
+        """As `ask`."""
+        self.ask(batch_size)
+
+    def inputs(self) -> InputSize | None:
+        """Not read: Keras feeds the batches."""
+        return None
+
+    def parameters(self) -> list[torch.Tensor]:
+        """None of torch's."""
+        return []
+
+    def replace_batches(self, substitute: BatchSubstitute) -> bool:  # noqa: ARG002
+        """False: nothing comes between Keras and its batches."""
+        return False
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _patch(self, keras: ModuleType) -> None:
+        self.imported = True
+        native = getattr(getattr(keras, "Model", None), "fit", None)
+        if native is None:
+            return  # not Keras as we know it; it is left alone
+        door = self
+
+        @functools.wraps(native)
+        def fit(model: Any, *args: Any, **kwargs: Any) -> Any:
+            if door.fitted:
+                return native(model, *args, **kwargs)
+            door._take_over(keras, model, native, args, kwargs)
+            return None
+
+        keras.Model.fit = fit
+
+    def _take_over(
+        self,
+        keras: ModuleType,
+        model: Any,
+        native: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        self.fitted = True
+        place = user_call_site()
+        bound = inspect.signature(native).bind(model, *args, **kwargs)
+        bound.apply_defaults()
+        try:
+            data = fit_data(bound.arguments, self._watch)
+        except NotSizedError as error:
+            self._listener.cannot_steer(
+                f"Model.fit{_at(place)} {error}",
+                "give fit arrays and a batch_size, or a torch DataLoader.",
+                door="template",
+            )
+            return
+        call = FitCall(keras, model, native, bound.arguments, data, place, learning_rate_of(model))
+        limit_bytes = self._order.memory_limit_bytes
+        tell_found = functools.partial(self._found, call)
+        self._run = FitRun(call, self._listener, tell_found, limit_bytes)
+        cap = self._order.batch_cap or call.batch_size
+        self._run.forever(min(call.batch_size, cap))
+
+    def _found(
+        self, call: FitCall, probe: DeviceProbe, device: str, steps_a_call: int, step_s: float
+    ) -> None:
+        foreign = call.backend != "torch"
+        self._listener.found(
+            FoundLoop(
+                discovery=self._discovery(call, device, steps_a_call, step_s),
+                device=torch.device("cpu"),
+                probe=probe,
+                no_input="Keras feeds the batches; waiting for them is not seen",
+                no_profile=f"torch's profiler sees nothing of {call.backend}" if foreign else "",
+            )
+        )
+
+    def _discovery(self, call: FitCall, device: str, steps_a_call: int, step_s: float) -> Discovery:
+        data, source = call.data, None
+        if call.place is not None:
+            source = find_batch_size_source(call.place, call.batch_size, self._order.arguments)
+        loader = LoaderInfo(
+            ordinal=0,
+            place=call.place,
+            batch_size=call.batch_size,
+            num_samples=data.num_samples,
+            drop_last=data.drop_last,
+            num_workers=data.num_workers,
+            sampler=f"Keras on {call.backend}",
+            iterable=False,
+            steered="by the batch_size of Model.fit",
+            trains=True,
+            source=source or data.source,
+        )
+        return Discovery(
+            door="keras",
+            loaders=(loader,),
+            optimizers=(optimizer_of(call.model, call.learning_rate),),
+            primary_loader=0,
+            native_batch_size=call.batch_size,
+            micro_batches=steps_a_call,
+            parameter_device=device,
+            num_parameters=num_parameters_of(call.model),
+            norm_layers=norm_layers_of(call.model),
+            setup_s=time.monotonic() - self._started_s,
+            native_step_s=step_s,
+        )
+
+
+class _KerasFinder:
+    """Finds `keras` as Python would, and calls back once it is loaded."""
+
+    def __init__(self, loaded: Callable[[ModuleType], None]) -> None:
+        self._loaded = loaded
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != "keras":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        loader: Any = spec.loader if spec is not None else None
+        if spec is None or loader is None:
+            return spec
+        native = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            native(module)
+            self._loaded(module)
+
+        loader.exec_module = exec_module
+        return spec
+
+
+def _at(place: SourceLine | None) -> str:
+    return f" at {place}" if place is not None else ""

@@ -1,0 +1,284 @@
+"""The loader door: the script's own training loop, with batches of our size.
+
+`worker/patches.py` calls in here whenever the script fetches a batch or makes an optimizer step.
+Until a whole training cycle has been seen, everything passes as the script wants it. From then on
+every step boundary belongs to the trial runner, which says what the next batch size is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ...records import Discovery, InputSize
+from ..loader.loader_handle import LoaderHandle, is_training_fetch
+from ..loader.norms import is_compiled
+from .caught_errors import CaughtErrors
+from .primary_loader import Refusal, primary_of, steps_ahead
+from .protocols import BatchSubstitute, FoundLoop, StepListener
+from .script_watch import ScriptWatch
+from .training_cycle import Rhythm
+
+MAX_FETCHES_WITHOUT_STEP = 1000
+STEPS_WITHOUT_FETCH = 3
+FETCHES_WITHOUT_STEP = 64
+"""Batches for a step of one micro-batch after which there will be none."""
+UNSTEADY = "the optimizer makes several steps for some batches, and not as many for each"
+
+
+class LoaderDoor:
+    """The state of one script whose loaders are asked for sizes.
+
+    Args:
+        watch: knows the script's loaders and optimizers.
+        loader: ordinal of the loader to steer; `None` takes the one that trains.
+        worst_case: trials begin with the longest samples.
+        started_s: `time.monotonic()` at the start of the process.
+
+    Attributes:
+        in_control: the loop was found, its sizes are ours.
+    """
+
+    _listener: StepListener
+
+    def __init__(
+        self, watch: ScriptWatch, *, loader: int | None, worst_case: bool = False, started_s: float
+    ) -> None:
+        self.watch = watch
+        self._wanted_loader = loader
+        self._worst_case = worst_case
+        self._started_s = started_s
+        self._primary: LoaderHandle | None = None
+        self._fetches_in_cycle = 0
+        self._batches_a_cycle = 1
+        self._rhythm: Rhythm | None = None
+        self._num_ahead = 0
+        self._caught_errors = CaughtErrors()
+        self._without_gradients = False
+        self._fetched_without = False
+        self._num_fed_without = 0
+        self._used = False
+        self._fed_elsewhere = False
+        self._substitute: BatchSubstitute | None = None
+        self.in_control = False
+
+    # what the script does --------------------------------------------------------------------
+
+    def stepped(self, optimizer: Any) -> None:
+        """An optimizer made a step."""
+        self.watch.stepped(optimizer, replaces=self.in_control)
+        self._num_fed_without += self._fetched_without
+        self._fetched_without = False
+        self._used = True
+        if self._fed_elsewhere:
+            self._fed_elsewhere = False
+            self._listener.stepped_elsewhere()
+        if not self.in_control and self.watch.num_steps >= STEPS_WITHOUT_FETCH:
+            self._check_fetches()
+
+    def next_batch(
+        self, handle: LoaderHandle, iterator: Any, native_next: Callable[[Any], Any]
+    ) -> Any:
+        """The script fetches from a loader: the only place where it waits for us."""
+        cycles = self.watch.cycles
+        training = is_training_fetch() or self._without_gradients
+        self._fetched_without = self._fetched_without or not training
+        if training and self.in_control and not handle.trains:
+            self._succeed(handle)
+        if training and (not self.in_control or handle is self._primary):
+            if self.watch.steps_in_other_thread:
+                cycles.set_apart()
+            self._before_fetch()
+            if self.in_control and not handle.trains:  # the loop was found just now
+                self._succeed(handle)
+        if training and self.in_control:
+            self._note_turn(handle)
+        start = time.perf_counter()
+        try:
+            batch = handle.fetch(iterator, native_next)
+        except StopIteration:
+            if training and handle.arrived is None:
+                self.watch.note_empty(handle)
+            raise
+        wait_s = time.perf_counter() - start
+        if training:
+            if not self.in_control:
+                handle.taken(iterator, cycles.num_cycles)
+            cycles.fetched(handle.ordinal)
+            if self.in_control and handle.trains:
+                primary = handle is self._primary
+                self._listener.arrived(handle.arrived, handle.proof, wait_s, primary=primary)
+                if primary and self._substitute is not None:
+                    return self._substitute(batch, handle.arrived, handle.reader)
+        return batch
+
+    # asked by the trial runner ---------------------------------------------------------------
+
+    def report_to(self, listener: StepListener) -> None:
+        """See `Door`."""
+        self._listener = listener
+
+    def ask(self, batch_size: int) -> None:
+        """A trial of this size begins; see `resize`."""
+        assert self._primary is not None
+        self._primary.begin_trial()
+        self.resize(batch_size)
+
+    def resize(self, batch_size: int) -> None:
+        """From the next fetch on, the primary loader yields this size; others keep their ratio."""
+        primary = self._primary
+        assert primary is not None
+        for handle in self.watch.handles:
+            if handle is primary:
+                handle.ask(batch_size)
+            elif handle.cannot_steer:
+                continue
+            elif handle.trains and handle.native and primary.native:
+                handle.ask(max(1, round(handle.native * batch_size / primary.native)))
+
+    def inputs(self) -> InputSize | None:
+        """How the batches of the trial that ends now varied."""
+        return None if self._primary is None else self._primary.lengths.take()
+
+    def parameters(self) -> list[torch.Tensor]:
+        """The parameters of the optimizers that step."""
+        return self.watch.parameters()
+
+    def replace_batches(self, substitute: BatchSubstitute) -> bool:
+        """The script gets what `substitute` makes of a batch of the primary loader."""
+        self._substitute = substitute
+        return True
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _note_turn(self, handle: LoaderHandle) -> None:
+        """Whether a batch of a size that is not ours comes after the step of the primary's.
+
+        One that comes before it belongs to the same step. Where batches are taken ahead of their
+        steps, nothing tells whose step it is.
+        """
+        if handle is self._primary:
+            self._used = self._fed_elsewhere = False
+        elif self._used and handle.asked is None and not self._num_ahead:
+            self._fed_elsewhere = True
+
+    def _succeed(self, handle: LoaderHandle) -> None:
+        """A loader that was made anew takes the place of the one before it."""
+        for other in self.watch.handles:
+            if other.trains and handle.succeeds(other):
+                if other is self._primary:
+                    self._primary = handle
+                return
+
+    def _before_fetch(self) -> None:
+        cycles = self.watch.cycles
+        ended = cycles.fetching()
+        if self.in_control:
+            self._fetches_in_cycle = 0 if ended else self._fetches_in_cycle + 1
+            if ended:
+                self._caught_errors.stop()
+                self._listener.boundary(cycles.last_steps if self._rhythm else 0)
+            else:
+                self._without_step(FETCHES_WITHOUT_STEP * max(1, self._batches_a_cycle))
+            return
+        if ended:
+            self.watch.cycle_ended()
+            self._listener.discovering(cycles.num_steps)
+            if cycles.complete and not self.watch.awaits_optimizers():
+                self._begin()
+            else:
+                self.watch.look_at_norms()
+        elif not cycles.num_steps:
+            self._before_first_step()
+
+    def _without_step(self, most: int) -> None:
+        """Batches of our size go in, and no cycle ends."""
+        if self._fetches_in_cycle > most // 2:
+            self._caught_errors.look()
+        if self._fetches_in_cycle > most:
+            self._caught_errors.stop()
+            # Where nothing is swallowed, the others trained in an earlier phase.
+            if not self._caught_errors.seen and self.watch.cycles.forget_idle():
+                return
+            self._listener.no_step(self._fetches_in_cycle, self._caught_errors)
+
+    def _before_first_step(self) -> None:
+        num_fetches = self.watch.num_fetches
+        if num_fetches > MAX_FETCHES_WITHOUT_STEP // 2:
+            self._caught_errors.look()
+        if num_fetches > MAX_FETCHES_WITHOUT_STEP:
+            self._caught_errors.stop()
+            seen = self._caught_errors.seen
+            text = f"; the script swallows {seen}" if seen else ""
+            self._listener.cannot_steer(
+                f"{num_fetches} batches were fetched and no optimizer made a step{text}",
+                "check that the script reaches optimizer.step() of a torch optimizer; updates made "
+                "by hand go through a declared workload (--workload).",
+            )
+
+    def _check_fetches(self) -> None:
+        if self.watch.num_fetches == 0 and self._num_fed_without > 1:
+            # Batches come through a generator that works under torch.no_grad(). One validation
+            # before a step is no such thing.
+            self._without_gradients = True
+            self._num_fed_without = 0
+            self.watch.forget_cycles()
+        elif self.watch.num_fetches == 0:
+            self._listener.cannot_steer(
+                f"the script made {self.watch.num_steps} optimizer steps without fetching "
+                "a batch from a DataLoader",
+                "only batches that come from a torch DataLoader can be resized.",
+                door="template",
+            )
+
+    def _begin(self) -> None:
+        """The loop is found, and the listener is told, unless no loader can be asked for sizes."""
+        cycles = self.watch.cycles
+        training = cycles.training_loaders
+        for handle in self.watch.handles:
+            handle.note_training(trains=handle.ordinal in training)
+        primary = primary_of(self.watch.handles, list(training), self._wanted_loader)
+        if isinstance(primary, Refusal):
+            self._listener.cannot_steer(
+                primary.reason, primary.remedy, usage=primary.usage, door=primary.door
+            )
+            return
+        self._primary = primary
+        self._batches_a_cycle = training[primary.ordinal]
+        self._rhythm = cycles.rhythm(primary.ordinal)
+        self._num_ahead = steps_ahead(primary, self._batches_a_cycle, cycles.num_cycles)
+        parameters = self.parameters()
+        device = parameters[0].device if parameters else torch.device("cpu")
+        discovery = self._discovery(primary, parameters, device)
+        self.in_control = True
+        self._listener.found(
+            FoundLoop(discovery=discovery, device=device, num_ahead=self._num_ahead)
+        )
+
+    def _discovery(
+        self, primary: LoaderHandle, parameters: list[torch.Tensor], device: torch.device
+    ) -> Discovery:
+        rhythm = self._rhythm or Rhythm(self._batches_a_cycle)
+        unordered = primary.why_unordered if self._worst_case else ""
+        norms, unseen = self.watch.norm_layers(primary.native or primary.batch_size or 1)
+        unsteady = "" if self._rhythm else UNSTEADY
+        reasons = {"worst_case": unordered, "norm_values": unseen, "optimizer_steps": unsteady}
+        return Discovery(
+            loaders=tuple(handle.info() for handle in self.watch.handles),
+            optimizers=self.watch.optimizer_infos(),
+            primary_loader=primary.ordinal,
+            native_batch_size=primary.batch_size or primary.native or 1,
+            micro_batches=rhythm.micro_batches,
+            steps_per_batch=rhythm.steps_per_batch,
+            pool=rhythm.pool,
+            parameter_device=str(device),
+            num_parameters=sum(parameter.numel() for parameter in parameters),
+            norm_layers=norms,
+            compiled=is_compiled(),
+            setup_s=time.monotonic() - self._started_s,
+            native_step_s=self.watch.native_step_s / rhythm.pool,
+            unavailable={name: reason for name, reason in reasons.items() if reason},
+        )

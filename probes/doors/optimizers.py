@@ -1,0 +1,143 @@
+"""The optimizers that a script makes, and what they say of themselves."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...records import OptimizerInfo, SourceLine
+from ..source.call_site import user_call_site
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def optimizer_info(
+    optimizer: Any, ordinal: int, *, place: SourceLine | None = None, trains: bool = True
+) -> OptimizerInfo:
+    """Its record; torch is not imported for it.
+
+    Args:
+        ordinal: among the optimizers, in order of creation.
+        place: where the script makes it.
+    """
+    groups = optimizer.param_groups
+    # What the user wrote, not what a schedule has made of it by now.
+    rate = optimizer.defaults.get("lr", groups[0].get("lr") if groups else None)
+    return OptimizerInfo(
+        ordinal=ordinal,
+        place=place,
+        name=type(optimizer).__name__,
+        learning_rate=None if rate is None else float(rate),
+        num_parameters=sum(parameter.numel() for group in groups for parameter in group["params"]),
+        trains=trains,
+    )
+
+
+class Optimizers:
+    """All that the script made, by their ordinals; held weakly, as whole models hang on them."""
+
+    def __init__(self) -> None:
+        self._made: list[_Made] = []
+        self._ordinals: dict[int, int] = {}
+
+    def add(self, optimizer: Any) -> int:
+        """One was constructed; its ordinal."""
+        ordinal = len(self._made)
+        self._ordinals[id(optimizer)] = ordinal
+        self._made.append(_Made(optimizer, ordinal, user_call_site()))
+        return ordinal
+
+    def ordinal_of(self, optimizer: Any) -> int:
+        """Of one that steps; a copy, maybe where one was that is gone, gets its own."""
+        ordinal = self._ordinals.get(id(optimizer))
+        if ordinal is None or self._made[ordinal].there() is not optimizer:
+            return self.add(optimizer)
+        return ordinal
+
+    def look(self, ordinal: int) -> None:
+        """Keeps what can be told of one, for when it is gone."""
+        self._made[ordinal].look()
+
+    def gone(self, ordinals: set[int]) -> set[int]:
+        """Those of them that the script let go."""
+        return {ordinal for ordinal in ordinals if self._made[ordinal].there() is None}
+
+    def replaced_by(self, optimizer: Any, ordinals: set[int]) -> set[int]:
+        """Those of them that trained what this one trains now: Adam at first, SGD later."""
+        own = set(map(id, _parameters_of(optimizer)))
+        return {
+            ordinal
+            for ordinal in ordinals
+            if not own.isdisjoint(map(id, self._made[ordinal].parameters()))
+        }
+
+    def parameters(self, ordinals: Iterable[int]) -> list[Tensor]:
+        """What these train, in their order."""
+        return [
+            parameter
+            for ordinal in sorted(ordinals)
+            for parameter in self._made[ordinal].parameters()
+        ]
+
+    def would_train_more(self, ordinals: set[int]) -> bool:
+        """Whether others than these hold parameters that these do not, and that want a gradient."""
+        stepping = {id(parameter) for parameter in self.parameters(ordinals)}
+        others = set(range(len(self._made))) - ordinals
+        return any(
+            parameter.requires_grad and id(parameter) not in stepping
+            for parameter in self.parameters(others)
+        )
+
+    def infos(self, training: set[int]) -> tuple[OptimizerInfo, ...]:
+        """The record of each.
+
+        Args:
+            training: ordinals of those that step.
+        """
+        return tuple(
+            made.info(trains=ordinal in training) for ordinal, made in enumerate(self._made)
+        )
+
+
+class _Made:
+    """An optimizer that the script made.
+
+    Args:
+        optimizer: it may not be ready yet.
+        place: where it was made.
+    """
+
+    def __init__(self, optimizer: Any, ordinal: int, place: SourceLine | None) -> None:
+        self.there = weakref.ref(optimizer)
+        # Its parameters may not be initialized before it steps (lazy modules).
+        self._last = OptimizerInfo(
+            ordinal=ordinal,
+            place=place,
+            name=type(optimizer).__name__,
+            learning_rate=None,
+            num_parameters=None,
+        )
+
+    def parameters(self) -> list[Tensor]:
+        """None of one that is gone."""
+        optimizer = self.there()
+        return [] if optimizer is None else _parameters_of(optimizer)
+
+    def look(self) -> None:
+        optimizer = self.there()
+        if optimizer is not None:
+            last = self._last
+            self._last = optimizer_info(optimizer, last.ordinal, place=last.place)
+
+    def info(self, *, trains: bool) -> OptimizerInfo:
+        """Its record."""
+        self.look()
+        return msgspec.structs.replace(self._last, trains=trains)
+
+
+def _parameters_of(optimizer: Any) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

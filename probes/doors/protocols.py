@@ -1,0 +1,134 @@
+"""What a door and the trial runner know of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from ...records import Discovery, InputSize
+from ...records import Door as DoorName
+from ..devices.device_probe import DeviceProbe
+from ..loader.batch_size_reader import BatchSizeReader
+from ..loader.loader_handle import LoaderHandle
+from .caught_errors import CaughtErrors
+from .script_watch import ScriptWatch
+
+BatchSubstitute = Callable[[Any, int | None, BatchSizeReader], Any]
+"""A batch, its samples and what knows where it carries them, to what the script gets instead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundLoop:
+    """A training loop whose batches have our sizes from now on.
+
+    Attributes:
+        device: that the script trains on.
+        probe: reads that device, where another than torch's own for it is needed.
+        no_input: why waiting for data cannot be seen; empty where it can.
+        no_profile: why no trace would say anything; empty where it would.
+        num_ahead: steps that the script makes with batches it took before a size was asked for.
+    """
+
+    discovery: Discovery
+    device: torch.device
+    probe: DeviceProbe | None = None
+    no_input: str = ""
+    no_profile: str = ""
+    num_ahead: int = 0
+
+
+class Door(Protocol):
+    """One way to get steps of a given size out of the user's script."""
+
+    def report_to(self, listener: StepListener) -> None:
+        """From now on this listener hears what the script does; called once, before it runs."""
+
+    def ask(self, batch_size: int) -> None:
+        """A trial of this size begins: the next step that starts has it."""
+
+    def resize(self, batch_size: int) -> None:
+        """The same inside a trial whose sizes take turns."""
+
+    def inputs(self) -> InputSize | None:
+        """How the batches of the trial that ends now varied; `None` where nothing tells."""
+
+    def parameters(self) -> list[torch.Tensor]:
+        """What the optimizers train."""
+
+    def replace_batches(self, substitute: BatchSubstitute) -> bool:
+        """The script gets what `substitute` makes of each batch. False where that is no choice."""
+
+
+class ScriptDoor(Door, Protocol):
+    """A door to a script in this process; `worker/patches.py` tells it what the script does."""
+
+    @property
+    def watch(self) -> ScriptWatch:
+        """Told of the loaders and optimizers that the script makes."""
+
+    @property
+    def in_control(self) -> bool:
+        """Whether the training loop was found, so that what the script does is ours."""
+
+    def stepped(self, optimizer: Any) -> None:
+        """An optimizer of torch made a step."""
+
+    def next_batch(
+        self, handle: LoaderHandle, iterator: Any, native_next: Callable[[Any], Any]
+    ) -> Any:
+        """The script fetches from a loader; returns what it gets.
+
+        Raises:
+            StopIteration: its epoch is over.
+        """
+
+
+class StepListener(Protocol):
+    """Who decides at step boundaries; see worker/trial_runner.py."""
+
+    def discovering(self, num_steps: int) -> None:
+        """A cycle of the script's own size ended."""
+
+    def found(self, loop: FoundLoop) -> None:
+        """The training loop is known; from here on its sizes are ours."""
+
+    def arrived(self, num_samples: int | None, proof: str, wait_s: float, *, primary: bool) -> None:
+        """A batch went to the script.
+
+        Args:
+            num_samples: in it; `None` where that cannot be told.
+            proof: how that is known.
+            wait_s: seconds that the script waited for it.
+            primary: its size is the one that was asked for.
+        """
+
+    def boundary(self, num_steps: int = 1) -> None:
+        """An optimizer step is complete, and the next one waits until this returns.
+
+        Args:
+            num_steps: made since the boundary before; several where a pool of batches was fetched,
+                or where each batch is stepped on more than once. 0: no rhythm was found in them.
+        """
+
+    def stepped_elsewhere(self) -> None:
+        """An optimizer stepped on a batch of another loader, whose size is the script's own."""
+
+    def no_step(self, num_fetches: int, caught_errors: CaughtErrors) -> None:
+        """So many batches of the asked size went in, and no optimizer stepped.
+
+        Args:
+            caught_errors: what the script caught meanwhile and kept to itself.
+        """
+
+    def cannot_steer(
+        self, reason: str, remedy: str, *, usage: bool = False, door: DoorName | None = None
+    ) -> None:
+        """No sizes can be asked of this script through this door.
+
+        Args:
+            usage: the command line is at fault.
+            door: another one that may do.
+        """

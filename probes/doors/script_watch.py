@@ -1,0 +1,178 @@
+"""What a script makes and does with torch: its loaders, its optimizers, its training cycles."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import torch
+
+from ...records import LoaderInfo, NormLayers, OptimizerInfo
+from ..loader.batch_sampler import SteeredBatchSampler
+from ..loader.loader_handle import LoaderHandle
+from ..loader.norm_inputs import NormInputs
+from ..source.batch_size_source import find_batch_size_source
+from ..source.call_site import user_call_sites
+from .optimizers import Optimizers
+from .training_cycle import CycleFinder
+
+PATIENCE_CYCLES = 12
+"""An optimizer that was made and has not stepped is waited for: some step every n-th batch."""
+
+
+class ScriptWatch:
+    """Told of whatever the script makes; every door has one.
+
+    Args:
+        arguments: the script's command line.
+        batch_cap: the script's own batches are cut to this size.
+        worst_case: trials begin with the longest samples.
+
+    Attributes:
+        handles: of the loaders, in the order in which they were made.
+        cycles: of fetches and steps.
+        native_step_s: seconds of the last cycle of the script's own size.
+        empty: a loader whose first fetch for training gave no batch.
+    """
+
+    def __init__(
+        self,
+        arguments: tuple[str, ...],
+        *,
+        batch_cap: int | None = None,
+        worst_case: bool = False,
+    ) -> None:
+        self._arguments = arguments
+        self._batch_cap = batch_cap
+        self._worst_case = worst_case
+        self._by_loader: dict[int, LoaderHandle] = {}
+        self._optimizers = Optimizers()
+        self._norm_inputs = NormInputs()
+        self._stepping_thread: int | None = None
+        self._cycle_started_s = time.monotonic()
+        self.handles: list[LoaderHandle] = []
+        self.cycles = CycleFinder()
+        self.native_step_s = 0.0
+        self.empty: LoaderInfo | None = None
+
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps so far."""
+        return self.cycles.num_steps
+
+    @property
+    def num_fetches(self) -> int:
+        """Batches fetched so far with gradients enabled."""
+        return self.cycles.num_fetches
+
+    @property
+    def num_loaders(self) -> int:
+        """Loaders made so far."""
+        return len(self.handles)
+
+    @property
+    def steps_in_other_thread(self) -> bool:
+        """Whether the last step was made in another thread than this one."""
+        return self._stepping_thread not in (None, threading.get_ident())
+
+    # what the script makes -------------------------------------------------------------------
+
+    def made_loader(self, loader: Any) -> None:
+        """A DataLoader was constructed."""
+        place, *callers = user_call_sites() or (None,)
+        size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+        source = None
+        if place is not None:
+            source = find_batch_size_source(place, size, self._arguments, callers)
+        if isinstance(loader.batch_sampler, SteeredBatchSampler):
+            # A framework wraps a loader of the script's: its line is the one to change.
+            original = loader.batch_sampler.handle
+            assert isinstance(original, LoaderHandle)
+            place, source = original.place, original.source
+        handle = LoaderHandle(
+            loader,
+            len(self.handles),
+            place,
+            source,
+            self._batch_cap,
+            worst_case=self._worst_case,
+        )
+        self.handles.append(handle)
+        # By identity, not by call site: one line may make several loaders. The handle keeps no
+        # reference, so a dead loader's number may come again and is overwritten here.
+        self._by_loader[id(loader)] = handle
+
+    def made_optimizer(self, optimizer: Any) -> None:
+        """An optimizer was constructed."""
+        self._optimizers.add(optimizer)
+
+    def handle_of(self, loader: Any) -> LoaderHandle | None:
+        """The handle of a loader; one that was not made here, but copied or unpickled, gets it."""
+        known = self._by_loader.get(id(loader))
+        if known is None or not known.is_of(loader):
+            self.made_loader(loader)
+        return self._by_loader.get(id(loader))
+
+    # what the script does --------------------------------------------------------------------
+
+    def stepped(self, optimizer: Any, *, replaces: bool = False) -> None:
+        """An optimizer made a step.
+
+        Args:
+            replaces: those that trained the same before are not waited for any more.
+        """
+        cycles, optimizers = self.cycles, self._optimizers
+        ordinal = optimizers.ordinal_of(optimizer)
+        cycles.forget(optimizers.gone(cycles.optimizers))
+        if ordinal not in cycles.optimizers:
+            optimizers.look(ordinal)
+            if replaces:
+                cycles.forget(optimizers.replaced_by(optimizer, cycles.optimizers))
+        cycles.stepped(ordinal)
+        self._stepping_thread = threading.get_ident()
+
+    def cycle_ended(self) -> None:
+        """A cycle of the script's own size ended."""
+        now = time.monotonic()
+        self.native_step_s = now - self._cycle_started_s
+        self._cycle_started_s = now
+
+    def forget_cycles(self) -> None:
+        """What was counted so far says nothing: cycles are looked for anew."""
+        self.cycles = CycleFinder()
+
+    def note_empty(self, handle: LoaderHandle) -> None:
+        """A loader gave no batch at all."""
+        self.empty = handle.info()
+
+    def awaits_optimizers(self) -> bool:
+        """Whether parameters may get an optimizer's step that none has stepped so far.
+
+        The generator of a GAN may step every fifth batch; a cycle without it would be another.
+        """
+        patient = self.cycles.num_cycles < PATIENCE_CYCLES
+        return patient and self._optimizers.would_train_more(self.cycles.optimizers)
+
+    # what is known of them -------------------------------------------------------------------
+
+    def parameters(self) -> list[torch.Tensor]:
+        """The parameters of the optimizers that step."""
+        return self._optimizers.parameters(self.cycles.optimizers)
+
+    def optimizer_infos(self) -> tuple[OptimizerInfo, ...]:
+        """The record of each optimizer."""
+        return self._optimizers.infos(self.cycles.optimizers)
+
+    def look_at_norms(self) -> None:
+        """From now on the inputs of normalisation layers are seen; only the first call counts."""
+        if not self._norm_inputs.watched:
+            self._norm_inputs.watch()
+
+    def norm_layers(self, batch_size: int) -> tuple[NormLayers, str]:
+        """The normalisation layers, and why their inputs are not known; ends the look.
+
+        Args:
+            batch_size: samples of the batches meanwhile.
+        """
+        return self._norm_inputs.layers(self.parameters(), batch_size)

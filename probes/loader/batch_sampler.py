@@ -1,0 +1,216 @@
+"""What stands in for a batch sampler: batches of indices of any size, for ever."""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from itertools import islice
+from typing import Any, Protocol
+
+from torch.utils.data import BatchSampler
+
+_MAX_SKIPPED = 1000
+"""Batches of another size that a resized batch sampler may yield in a row."""
+
+
+class Demand(Protocol):
+    """What is asked of a loader at the moment."""
+
+    @property
+    def asked(self) -> int | None:
+        """The batch size; `None` while the script gets what it asked for itself."""
+
+    @property
+    def cap(self) -> int | None:
+        """A bound on the script's own batches."""
+
+    @property
+    def approximate(self) -> bool:
+        """Whether batches of the script's own batch sampler are flattened and cut again."""
+
+    def note_flattened(self) -> None:
+        """From now on they are: the batch sampler does not follow its own size."""
+
+    def longest_batch(self, size: int, indices: Callable[[], Iterator[Any]]) -> list[Any]:
+        """Indices of the longest samples while a trial begins with them, else none.
+
+        Args:
+            indices: one pass over the indices of the script's own sampler.
+        """
+
+
+class SteeredBatchSampler(BatchSampler):
+    """Stands in for a loader's batch sampler; its length stays the script's own.
+
+    Made by `steered`. Its class is called by frameworks that make a batch sampler anew, around
+    another sampler: it takes what the class of the script's own takes.
+    """
+
+    _native: Any
+    _handle: Demand
+
+    @property
+    def native(self) -> Any:
+        """The script's own batch sampler."""
+        return self._native
+
+    @property
+    def handle(self) -> Demand:
+        """Whose sizes it takes."""
+        return self._handle
+
+    def __len__(self) -> int:
+        return len(self._native)
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return Issues(self._native, self._handle)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_native", "_handle"):
+            raise AttributeError(name)
+        return getattr(self._native, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._native, name, value)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """The script's own class, for its `isinstance`; `type` tells what this is."""
+        return type(self._native)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process gets the script's own: it has no handle, or makes its own."""
+        return _itself, (self._native,)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SteeredBatchSampler:
+        return steered(deepcopy(self._native, memo), self._handle)
+
+
+def steered(native: Any, handle: Demand) -> SteeredBatchSampler:
+    """A stand-in for a batch sampler of the script's."""
+
+    def make(cls: Any, *args: Any, **named: Any) -> SteeredBatchSampler:
+        return _filled(cls, type(native)(*args, **named), handle)
+
+    @functools.wraps(type(native).__init__)
+    def init(_self: Any, *_args: Any, **_named: Any) -> None:
+        """All is done; it is here for its signature, which Lightning reads."""
+
+    members = {"__new__": make, "__init__": init, "__doc__": SteeredBatchSampler.__doc__}
+    return _filled(type("SteeredBatchSampler", (SteeredBatchSampler,), members), native, handle)
+
+
+def _filled(kind: Any, native: Any, handle: Demand) -> SteeredBatchSampler:
+    # Past __init__: a framework may have wrapped it to remember its arguments.
+    sampler: SteeredBatchSampler = object.__new__(kind)
+    sampler.__dict__.update(_native=native, _handle=handle)
+    return sampler
+
+
+def _itself(native: Any) -> Any:
+    return native
+
+
+class Issues(Iterator[list[Any]]):
+    """One pass over the index batches; remembers what it issued and under which size."""
+
+    def __init__(self, native: Any, handle: Demand) -> None:
+        self._native = native
+        self._handle = handle
+        # Started here, as the loader would: it may draw from the random generator.
+        self._native_pass = iter(native)
+        self._stream: Iterator[Any] | None = None
+        self._resized: tuple[int, Iterator[list[Any]]] | None = None
+        self.issued: deque[tuple[int | None, int]] = deque()
+
+    def __next__(self) -> list[Any]:
+        asked = self._handle.asked
+        if asked is None:
+            batch: list[Any] = next(self._native_pass)
+            if self._handle.cap is not None:
+                batch = batch[: self._handle.cap]
+        elif type(self._native) is BatchSampler or self._handle.approximate:
+            batch = self._handle.longest_batch(asked, self._indices) or self._chunk(asked)
+        else:
+            batch = self._resize(asked)
+        self.issued.append((asked, len(batch)))
+        return batch
+
+    def _chunk(self, size: int) -> list[Any]:
+        """The next `size` indices of the script's sampler, which is started again for ever."""
+        batch: list[Any] = []
+        while len(batch) < size:
+            fresh = self._stream is None
+            if self._stream is None:
+                self._stream = self._indices()
+            taken = list(islice(self._stream, size - len(batch)))
+            batch += taken
+            if len(batch) < size:
+                self._stream = None
+                if fresh and not taken:
+                    raise StopIteration
+        return batch
+
+    def _indices(self) -> Iterator[Any]:
+        if type(self._native) is BatchSampler:
+            return iter(self._native.sampler)
+        return (index for batch in self._native for index in batch)
+
+    def _resize(self, size: int) -> list[Any]:
+        """A batch from the script's own batch sampler with its size set to ours.
+
+        This keeps whatever it does beside counting (grouping by length, balancing classes). One
+        that does not follow its own attribute is flattened and cut again.
+        """
+        if self._resized is None or self._resized[0] != size:
+            try:
+                _set_size(self._native, size)
+                self._resized = (size, iter(self._native))
+            except (AttributeError, TypeError, ValueError):
+                return self._flatten(size)
+        skipped = 0
+        restarted = False
+        while skipped < _MAX_SKIPPED:
+            try:
+                batch = list(next(self._resized[1]))
+            except StopIteration:
+                if restarted:
+                    break
+                restarted = True
+                self._resized = (size, iter(self._native))
+                continue
+            if len(batch) == size:
+                return batch
+            skipped += 1
+        return self._flatten(size)
+
+    def _flatten(self, size: int) -> list[Any]:
+        self._handle.note_flattened()
+        return self._chunk(size)
+
+
+def _set_size(batch_sampler: Any, size: int) -> None:
+    """Sets the size of a batch sampler and of those that it wraps, as a rank's shard does.
+
+    Raises:
+        AttributeError, TypeError, ValueError: it does not let itself be set.
+    """
+    while batch_sampler is not None:
+        native = getattr(batch_sampler, "_native", batch_sampler)
+        native.batch_size = size
+        if getattr(native, "split_batches", False):  # each process takes its part of a batch
+            size *= getattr(native, "num_processes", 1)
+            native.batch_size = size
+        inner = getattr(native, "batch_sampler", None)
+        batch_sampler = inner if hasattr(inner, "batch_size") else None
+
+
+def names_size(batch_sampler: Any) -> bool:
+    """Whether a batch sampler, or one that it wraps, has a size that can be set at all."""
+    while batch_sampler is not None:
+        if hasattr(batch_sampler, "batch_size"):
+            return True
+        batch_sampler = getattr(batch_sampler, "batch_sampler", None)
+    return False

@@ -1,0 +1,35 @@
+"""An iterable dataset that yields for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+
+class CycledDataset(IterableDataset[Any]):
+    """An iterable dataset that starts again when it ends; everything else is the script's."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.__dict__["_dataset"] = dataset
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            empty = True
+            for sample in self._dataset:
+                empty = False
+                yield sample
+            if empty:
+                return
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_dataset" or (name.startswith("__") and name.endswith("__")):
+            raise AttributeError(name)  # while being unpickled in a spawned worker
+        return getattr(self._dataset, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._dataset, name, value)

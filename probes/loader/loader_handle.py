@@ -1,0 +1,276 @@
+"""The handle of one DataLoader: its batch sampler and its iterator yield sizes that are asked for.
+
+Before discovery every loader yields exactly what the script asked for. From then on a training
+loader yields batches of any size, for ever: its sampler is started again when it runs out.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+
+from ...records import BatchSizeSource, LoaderInfo, SourceLine
+from .batch_sampler import Issues, SteeredBatchSampler, names_size, steered
+from .batch_size_reader import DRAWN, BatchSizeReader, falls_short
+from .cycled_dataset import CycledDataset
+from .lengths import FIRST_BATCHES, Lengths, LongestFirst
+from .loader_facts import attribute_size, drops_last, sampler_name, samples_of
+from .sharing import sharing_of, why_dispatched
+
+
+class LoaderHandle:
+    """What we know of one DataLoader, and the size we ask of it.
+
+    Attributes:
+        asked: samples per batch, `None` for the script's own.
+        cap: upper bound on the script's own batches.
+        native: samples per batch as the script is written, once seen.
+        taken_ahead: batches of the present iterator, and the training cycles before its first.
+    """
+
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        ordinal: int,
+        place: SourceLine | None,
+        source: BatchSizeSource | None,
+        cap: int | None,
+        *,
+        worst_case: bool = False,
+    ) -> None:
+        self._loader = weakref.ref(loader)
+        self.ordinal = ordinal
+        self.place = place
+        self.source = source
+        self.cap = cap
+        self.asked: int | None = None
+        self.trains = False
+        self.reader = BatchSizeReader()
+        self.native: int | None = None
+        self.arrived: int | None = None
+        self.proof: str = ""
+        self._looked_at: int | None = None
+        self.lengths = Lengths()
+        self._worst_case = worst_case
+        self._worst_left = 0
+        self._longest: LongestFirst | None = None
+        self.iterable = isinstance(loader.dataset, IterableDataset)
+        self.taken_ahead = (0, 0)
+        self._iterator: weakref.ref[Any] | None = None
+        self.cannot_steer = "" if loader.batch_sampler is not None else "the dataset batches itself"
+        self._in_order = bool(getattr(loader, "in_order", True)) or loader.num_workers == 0
+        self._max_stale = 8 + 4 * loader.num_workers * (loader.prefetch_factor or 1)
+        native = loader.batch_sampler
+        if isinstance(native, SteeredBatchSampler):
+            native = native.native  # a framework made this loader from another one
+        self.batch_size = loader.batch_size or attribute_size(native)
+        # Said with the discovery; that one does not follow the size it names, its trials show.
+        self.approximate = native is not None and not names_size(native)
+        if native is not None:
+            # The attribute is guarded by DataLoader.__setattr__, so that nobody changes it by
+            # accident; we do it on purpose.
+            loader.__dict__["batch_sampler"] = steered(native, self)
+
+    def ask(self, batch_size: int) -> None:
+        """From the next fetch on, batches have this size."""
+        self.asked = batch_size
+
+    def note_training(self, *, trains: bool) -> None:
+        """Whether its batches are trained on, as is known once the loop is found."""
+        self.trains = trains
+
+    def is_of(self, loader: Any) -> bool:
+        """Whether this is the loader's, and not that of a dead one with the same number."""
+        return self._loader() is loader
+
+    def taken(self, iterator: Any, num_cycles: int) -> None:
+        """A batch of this iterator went to the script, after so many training cycles."""
+        if self._iterator is None or self._iterator() is not iterator:
+            self._iterator = weakref.ref(iterator)
+            self.taken_ahead = (0, num_cycles)
+        num_batches, since = self.taken_ahead
+        self.taken_ahead = (num_batches + 1, since)
+
+    def succeeds(self, other: LoaderHandle) -> bool:
+        """Whether its loader was made where another was that is gone: one is made for each epoch.
+
+        Then it goes on as the other did.
+        """
+        if self.place is None or self.place != other.place or other._loader() is not None:
+            return False
+        if self.cannot_steer:
+            return False
+        self.trains, self.asked = other.trains, other.asked
+        self.native, self.reader = other.native, other.reader
+        self.approximate, self.lengths = other.approximate, other.lengths
+        self._worst_left, self._longest = other._worst_left, other._longest
+        other.note_training(trains=False)
+        return True
+
+    def info(self) -> LoaderInfo:
+        """The record of this loader."""
+        loader = self._loader()
+        steered = f"no: {self.cannot_steer}" if self.cannot_steer else "exact"
+        if self.approximate:
+            steered = "approximate"
+        return LoaderInfo(
+            ordinal=self.ordinal,
+            place=self.place,
+            batch_size=self.batch_size or self.native,
+            num_samples=None if loader is None else samples_of(loader),
+            drop_last=bool(loader is not None and drops_last(loader, self.native)),
+            num_workers=0 if loader is None else loader.num_workers,
+            sampler="?" if loader is None else sampler_name(loader),
+            iterable=self.iterable,
+            steered=steered,
+            trains=self.trains,
+            source=self.source,
+            **({} if loader is None else sharing_of(loader)),
+        )
+
+    def why_dispatched(self) -> tuple[str, str]:
+        """Why no size can be asked of it once a framework wrapped it, and what to do; or empty."""
+        loader = self._loader()
+        return ("", "") if loader is None else why_dispatched(loader)
+
+    @property
+    def why_unordered(self) -> str:
+        """Why a trial cannot begin with the longest samples; empty if it can."""
+        loader = self._loader()
+        native = None if loader is None else getattr(loader.batch_sampler, "native", None)
+        if self.iterable:
+            return "the dataset is iterable and hands out its samples in its own order"
+        if native is not None and type(native) is not BatchSampler:
+            return f"the loader has a batch sampler of its own ({type(native).__name__})"
+        return ""
+
+    def begin_trial(self) -> None:
+        """With the next batch a trial begins."""
+        self.lengths.begin()
+        self._worst_left = FIRST_BATCHES if self._worst_case and not self.why_unordered else 0
+
+    def longest_batch(self, size: int, indices: Callable[[], Iterator[Any]]) -> list[Any]:
+        """Indices of the longest samples in the first batches of a trial, else none."""
+        if self._worst_left <= 0:
+            return []
+        self._worst_left -= 1
+        loader = self._loader()
+        if self._longest is None and loader is not None:
+            self._longest = LongestFirst(loader.dataset, indices())
+        return [] if self._longest is None else self._longest.batch(size)
+
+    def note_flattened(self) -> None:
+        """The script's batch sampler does not follow its size: its batches are cut again."""
+        self.approximate = True
+
+    def fetch(self, iterator: Any, native_next: Callable[[Any], Any]) -> Any:
+        """The next batch for the script; under steering, one of the asked size.
+
+        Batches that were prefetched with an older size are dropped, an iterator that ran out is
+        replaced.
+
+        Raises:
+            StopIteration: the script's own epoch is over, or the dataset yields nothing.
+        """
+        inner = iterator.__dict__.get("_batchadvisor_inner", iterator)
+        if self.asked is None:
+            batch = native_next(inner)
+            self._note(batch, _pop_issue(inner))
+            return batch
+        restarts = 0
+        batch = None
+        if self.iterable:
+            if not isinstance(inner._dataset, CycledDataset):
+                inner = self._restart(iterator, inner)
+            # The length that an iterable dataset promised does not hold for an endless one.
+            inner._IterableDataset_len_called = None
+        for _ in range(self._max_stale):
+            try:
+                batch = native_next(inner)
+            except StopIteration:
+                restarts += 1
+                if restarts > 2:
+                    raise
+                inner = self._restart(iterator, inner)
+                continue
+            issue = _pop_issue(inner)
+            if self._is_current(batch, issue):
+                break
+        self._note(batch, issue)
+        return batch
+
+    def _is_current(self, batch: Any, issue: tuple[int | None, int] | None) -> bool:
+        if issue is not None and self._in_order and not self.iterable:
+            return issue[0] == self.asked
+        size = self.reader.read(batch)
+        if size is None and issue is not None and self._in_order:
+            return issue[0] == self.asked
+        if size is None or size == self.asked:
+            return True
+        return issue == (self.asked, self.asked) and self._in_order and self._falls_short(size)
+
+    def _note(self, batch: Any, issue: tuple[int | None, int] | None) -> None:
+        """Remembers the size of a batch on its way to the script."""
+        # A stream may end before its batch is full, unless it goes round.
+        sure = not self.iterable or self.asked is not None
+        by_index = issue[1] if issue is not None and sure else None
+        if self.asked is None:
+            expected = by_index or self.batch_size
+            if expected is not None and self.cap is not None:
+                expected = min(expected, self.cap)
+            if expected is not None:
+                self.reader.learn(batch, expected)
+        size = self.reader.read(batch)
+        differs = self.reader.undecided if size is None else size != by_index
+        if size is not None and self._falls_short(size):  # looked at once, as it takes its time
+            differs, self._looked_at = self._looked_at != self.asked, self.asked
+        if by_index is not None and self.asked is not None and differs:
+            # An axis that happened to be as long as the script's own size does not follow ours.
+            self.reader.learn(batch, by_index)
+            size = self.reader.read(batch)
+        self.proof = "shape" if size is not None else "indices" if by_index is not None else ""
+        if size is not None and by_index == self._wanted and self._falls_short(size):
+            self.proof = DRAWN
+        self.arrived = size if size is not None else by_index
+        self.lengths.note(batch, None if self.reader.undecided else self.arrived)
+        if self.asked is None and self.arrived is not None:
+            # The largest one seen: the last batch of an epoch may be short.
+            self.native = max(self.native or 0, self.arrived)
+
+    @property
+    def _wanted(self) -> int | None:
+        """Samples of a batch, as far as it is known."""
+        return self.asked or self.batch_size
+
+    def _falls_short(self, size: int) -> bool:
+        """Whether a collate function may have left some of the samples out."""
+        return self._wanted is not None and falls_short(size, self._wanted)
+
+    def _restart(self, iterator: Any, inner: Any) -> Any:
+        """A fresh inner iterator behind the one that the script holds."""
+        loader = self._loader()
+        if loader is None:
+            raise StopIteration
+        if hasattr(inner, "_shutdown_workers"):
+            inner._shutdown_workers()
+        if loader._iterator is inner:
+            loader._iterator = None  # persistent workers: it would be used again
+        if self.iterable and not isinstance(loader.dataset, CycledDataset):
+            loader.__dict__["dataset"] = CycledDataset(loader.dataset)
+        fresh = type(iterator)(loader)
+        iterator.__dict__["_batchadvisor_inner"] = fresh
+        return fresh
+
+
+def is_training_fetch() -> bool:
+    """Whether a batch fetched now can be meant for a backward pass."""
+    return torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+
+
+def _pop_issue(iterator: Any) -> tuple[int | None, int] | None:
+    issues = getattr(iterator, "_sampler_iter", None)
+    return issues.issued.popleft() if isinstance(issues, Issues) and issues.issued else None

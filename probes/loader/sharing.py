@@ -1,0 +1,84 @@
+"""How ranks share the samples of a loader, as far as its own objects say."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+
+def sharing_of(loader: DataLoader[Any]) -> dict[str, Any]:
+    """The fields of `LoaderInfo` about samplers of several ranks, and about Accelerate."""
+    batch_sampler = getattr(loader.batch_sampler, "_native", loader.batch_sampler)
+    sampler = getattr(batch_sampler, "sampler", None)
+    dispatcher = dispatcher_of(loader)
+    owner = dispatcher  # of even_batches and split_batches
+    if "Shard" in type(batch_sampler).__name__:  # around the script's own batch sampler
+        owner = batch_sampler
+        sampler = getattr(getattr(batch_sampler, "batch_sampler", None), "sampler", None)
+    elif type(loader.dataset).__name__ == "IterableDatasetShard":
+        owner = loader.dataset
+    accelerate = owner is not None
+    return {
+        "dataset_samples": _samples(loader, sampler),
+        "sampler_drop_last": "Distributed" in type(sampler).__name__
+        and bool(getattr(sampler, "drop_last", False)),
+        "even_batches": bool(getattr(owner, "even_batches", True)) if accelerate else None,
+        "split_batches": bool(getattr(owner, "split_batches", False)) if accelerate else None,
+        "dispatch_batches": dispatcher is not None if accelerate else None,
+    }
+
+
+def dispatcher_of(loader: DataLoader[Any]) -> Any | None:
+    """Accelerate's dispatcher around a loader: its first process reads for all ranks."""
+    if "accelerate.data_loader" not in sys.modules:
+        return None
+    # It holds the loader and not the other way round. type(), as its __class__ is the loader's.
+    return next(
+        (
+            candidate
+            for candidate in gc.get_objects()
+            if type(candidate).__name__ == "DataLoaderDispatcher"
+            and candidate.__dict__.get("base_dataloader") is loader
+        ),
+        None,
+    )
+
+
+def why_dispatched(loader: DataLoader[Any]) -> tuple[str, str]:
+    """Why no size can be asked of a loader of several ranks, and what to do; empty where it can."""
+    dispatcher = dispatcher_of(loader)
+    ranks = getattr(getattr(dispatcher, "state", None), "num_processes", 1)
+    if dispatcher is None or ranks < 2:
+        return "", ""
+    samples = _samples(loader, None)
+    facts = [f"--samples {'N' if samples is None else samples}", f"--ranks {ranks}"]
+    facts.append(f"--batch-size {getattr(loader.batch_sampler, 'batch_size', None) or 'B'}")
+    facts += ["--drop-last"] if dispatcher.__dict__.get("_drop_last") else []
+    facts += ["--split-batches"] if dispatcher.__dict__.get("split_batches") else []
+    reason = f"Accelerate's first process reads the batches of all {ranks} (dispatch_batches=True)"
+    remedy = (
+        "run it with DataLoaderConfiguration(dispatch_batches=False), or on one process; what its "
+        "epochs end in: batchadvisor tails --setup accelerate --dispatch-batches "
+        f"{' '.join(facts)}."
+    )
+    return reason, remedy
+
+
+def _samples(loader: DataLoader[Any], sampler: Any) -> int | None:
+    """Samples of the data set over all ranks, `None` where nothing tells."""
+    dataset: Any = getattr(sampler, "dataset", None)
+    dataset = loader.dataset if dataset is None else dataset
+    if type(dataset).__name__ == "IterableDatasetShard":
+        dataset = getattr(dataset, "dataset", dataset)
+    return length_of(dataset)
+
+
+def length_of(thing: Any) -> int | None:
+    """Its length; `None` of what has none: streams, and classes of scripts that inherit one."""
+    try:
+        return len(thing)
+    except (TypeError, NotImplementedError, AttributeError):
+        return None

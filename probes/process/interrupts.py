@@ -1,0 +1,84 @@
+"""Ctrl-C and its kin: who interrupted, and moments at which that would lose a process."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, NoReturn
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def like_ctrl_c() -> dict[int, Any]:
+    """Lets a polite kill and a closed terminal interrupt this process as Ctrl-C does.
+
+    What is ignored stays ignored: `nohup` means that the closed terminal shall end nothing.
+
+    Returns:
+        The handlers before, by signal, of those that changed.
+    """
+    return {
+        number: signal.signal(number, _interrupt)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+
+
+def cause_of(interrupt: BaseException) -> str:
+    """What interrupted us, by name.
+
+    >>> cause_of(KeyboardInterrupt()), cause_of(KeyboardInterrupt("SIGTERM"))
+    ('Ctrl-C', 'SIGTERM')
+    """
+    name = str(interrupt)
+    return name if name in (signal.SIGTERM.name, signal.SIGHUP.name) else "Ctrl-C"
+
+
+def signal_of(interrupt: BaseException) -> signal.Signals:
+    """The signal that passes an interrupt on to another process of ours."""
+    return signal.Signals[cause_of(interrupt).replace("Ctrl-C", "SIGINT")]
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    del frame
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Signals that end us come after the block: a process started in it is known by then.
+
+    A `KeyboardInterrupt` between the fork and the assignment of the process would leave it running.
+    It inherits nothing: handlers in Python are gone after exec. Only the main thread is interrupted
+    by signals; in others the block just runs.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    usual: dict[signal.Signals, Callable[[int, FrameType | None], object]] = {}
+    for signum in ENDING:
+        handler = signal.getsignal(signum)
+        if callable(handler):
+            usual[signum] = handler
+    came: list[int] = []
+    holding = True
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        if holding:
+            came.append(number)
+        else:  # one that comes while the others are being put back
+            usual[signal.Signals(number)](number, frame)
+
+    try:
+        for signum in usual:
+            signal.signal(signum, hold)
+        yield
+    finally:
+        holding = False
+        for signum, handler in usual.items():
+            signal.signal(signum, handler)
+        if came:
+            signal.raise_signal(came[0])

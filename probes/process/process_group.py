@@ -1,0 +1,93 @@
+"""A process of ours with everything that it started: who they are, and how they are ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Collection, Iterable
+
+from ..devices import host
+from . import shared_memory
+from .interrupts import held_back
+
+TRACKER_S = 3.0
+"""Python's tracker of semaphores gets so long to remove them."""
+
+
+class ProcessGroup:
+    """The process leads a session of its own.
+
+    Args:
+        process: that leads it.
+        others_shared_memory: files in shared memory from before it began, which are not its own.
+    """
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], others_shared_memory: Collection[str]
+    ) -> None:
+        self._process = process
+        self._others = set(others_shared_memory)
+        self._held: set[str] = set()
+
+    def members(self) -> list[int]:
+        """The process and all that it started; asked before a kill, as nobody can tell after it.
+
+        Where it is dead already, its session still names its orphans. What shared memory they hold
+        is noted, semaphores among it: the tracker that would remove them is killed as well.
+        """
+        leader = self._process.pid
+        below = [*host.descendants(leader), *host.session_members(leader)]
+        members = list(dict.fromkeys((leader, *below)))
+        self._held |= shared_memory.held_by(members)
+        return members
+
+    def kill_each(self) -> None:
+        """Kills every process, the last that was started first; `end` does the rest."""
+        _kill(reversed(self.members()))
+
+    def kill_group(self) -> None:
+        """Kills those that did not leave the group."""
+        self.members()
+        self._kill_group()
+
+    def end(self) -> None:
+        """Kills all, and waits for the process; where Ctrl-C cuts it short, call it again."""
+        if self._process.poll() is not None:
+            self._end_orphans()
+        with held_back():
+            members = self.members()
+            self._kill_group()
+            _kill(members[1:])  # those that left the group
+        self._process.wait()
+
+    def sweep(self) -> None:
+        """Removes the shared memory that they held, and left."""
+        for path in self._held - self._others:
+            with contextlib.suppress(OSError):
+                os.unlink(path)  # noqa: PTH108
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _end_orphans(self) -> None:
+        """Of a process that died by itself only Python's tracker may still know the semaphores.
+
+        It removes them once nobody else is left.
+        """
+        with held_back():
+            orphans = self.members()[1:]
+            trackers = shared_memory.trackers(orphans)
+            _kill(set(orphans) - set(trackers))
+        deadline = time.monotonic() + TRACKER_S
+        while shared_memory.trackers(trackers) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+def _kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)

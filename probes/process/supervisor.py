@@ -1,0 +1,298 @@
+"""Starts a worker, listens to it, and ends it with everything that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from ...records import (
+    DeviceInfo,
+    Discovery,
+    Distribution,
+    FileTouched,
+    LossCheck,
+    Parallelism,
+    RankPairs,
+    Trial,
+    Versions,
+)
+from ..devices import host
+from ..devices.gpu_in_use import GpuInUse
+from . import shared_memory
+from .channel import ChannelClosedError
+from .endings import ENDED, WAITED, RanksStarting, WorkerGone, over
+from .faults import outcome_of_exit
+from .interrupts import held_back
+from .messages import (
+    CannotSteer,
+    Ended,
+    Found,
+    LossResult,
+    Message,
+    PairsResult,
+    Progress,
+    Raised,
+    Result,
+    RunLoss,
+    RunPairs,
+    RunTrial,
+    Spawning,
+    StepSample,
+    WorkOrder,
+)
+from .process_group import ProcessGroup
+from .script_log import end_of, size_of, waits_for_others
+from .worker_launch import Launched
+from .worker_listener import LastWords, Silence, WorkerListener
+
+T = TypeVar("T", bound=Message)
+
+GRACE_S = 0.5
+"""Time for a stack dump before a hanging process is killed."""
+
+
+class Worker:
+    """One worker process.
+
+    Args:
+        order: what it shall run.
+        log: file for everything that the script prints.
+        environment: its variables.
+        silence_s: longest time without a sign of life inside a trial.
+        setup_s: the same before the training loop is found.
+        on_progress: told of every sign of life.
+        launched: a process that was started ahead of its order; a new one if not given.
+    """
+
+    def __init__(
+        self,
+        order: WorkOrder,
+        *,
+        log: Path,
+        environment: dict[str, str],
+        silence_s: float,
+        setup_s: float,
+        on_progress: Callable[[Progress], None],
+        launched: Launched | None = None,
+    ) -> None:
+        self.order = order
+        self.log = log
+        self.parallelism: Parallelism | None = None
+        self.in_use: tuple[GpuInUse, ...] = ()
+        self._silence_s = silence_s
+        self._setup_s = setup_s
+        self._oom_kills = host.num_oom_kills()
+        others = shared_memory.files()
+        self._ending = False
+        self._ended = False
+        self._killed = False
+        launched = launched or Launched(log, environment)
+        self._process, self._channel = launched.process, launched.channel
+        self._processes = ProcessGroup(self._process, others)
+        self._listener = WorkerListener(self._channel, on_progress)
+        with contextlib.suppress(ChannelClosedError):
+            self._channel.send(order)
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is the id of its group too."""
+        return self._process.pid
+
+    def was_stopped(self) -> bool:
+        """Whether the process was stopped or continued since this was last asked."""
+        try:
+            state = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG)
+        except (AttributeError, ChildProcessError):  # another system; or the process is over
+            return False
+        return state is not None
+
+    @property
+    def distribution(self) -> Distribution | None:
+        """The parallelism inside this one process; `None` without any."""
+        seen = self.parallelism
+        if seen is None or not (seen.shapes or seen.world_size):
+            return None
+        return Distribution(world_size=seen.world_size or 1, launcher="none", parallelism=seen)
+
+    @property
+    def versions(self) -> Versions | None:
+        """What it told of itself."""
+        return self._listener.versions
+
+    @property
+    def files(self) -> list[FileTouched]:
+        """What the script touched, as far as it was told."""
+        return self._listener.files
+
+    def add_files(self, files: Iterable[FileTouched]) -> None:
+        """What other processes of the script told that they touched."""
+        self._listener.files += files
+
+    def discover(self, until_s: float | None = None) -> tuple[Discovery, DeviceInfo]:
+        """Waits until the training loop is found.
+
+        Args:
+            until_s: no longer than up to this moment, by `time.monotonic`.
+
+        Raises:
+            TimeOver: that moment came first.
+            RanksStarting: the script starts ranks of its own; see distributed/self_started.py.
+            WorkerGone: it was not found.
+        """
+        message = self._await((Spawning, Found), self._setup_s, until_s)
+        if isinstance(message, Spawning):
+            raise RanksStarting(message.world_size, message.own_rank)
+        assert isinstance(message, Found)
+        self.parallelism = message.parallelism
+        self.in_use = message.in_use
+        return message.discovery, message.device
+
+    def run(self, order: RunTrial) -> tuple[Trial, tuple[StepSample, ...]]:
+        """Runs one size.
+
+        Raises:
+            WorkerGone: the process is over; the caller makes the trial's record from it.
+        """
+        self.send(order)
+        while True:
+            result = self._await((Result,), self._silence_s)
+            if result.trial.ordinal == order.ordinal:
+                return result.trial, result.steps
+
+    def run_pairs(self, batch_size: int, time_limit_s: float) -> RankPairs:
+        """Runs steps with and without gradient synchronisation in turn.
+
+        Raises:
+            WorkerGone: the process is over.
+        """
+        self.send(RunPairs(batch_size=batch_size, time_limit_s=time_limit_s))
+        return self._await((PairsResult,), self._silence_s).pairs
+
+    def run_loss(self, batch_size: int, time_limit_s: float) -> LossCheck:
+        """Makes the steps that show how the loss reduces a batch.
+
+        Raises:
+            TimeOver: they took longer than they may.
+            WorkerGone: the process is over.
+        """
+        until_s = time.monotonic() + time_limit_s
+        self.send(RunLoss(batch_size=batch_size, time_limit_s=time_limit_s))
+        return self._await((LossResult,), self._silence_s, until_s).check
+
+    @property
+    def ended(self) -> bool:
+        """Whether we ended it, or are about to."""
+        return self._ending or self._killed
+
+    def check(self) -> None:
+        """Takes what it said meanwhile, without waiting.
+
+        Raises:
+            WorkerGone: the process is over, or the script in it.
+        """
+        try:
+            self._listener.read_waiting()
+        except ChannelClosedError:
+            raise self._died() from None
+        except LastWords as last:
+            raise self._over(last.message) from None
+
+    def send(self, message: Message) -> None:
+        """Tells it something.
+
+        Raises:
+            WorkerGone: the process is over.
+        """
+        try:
+            self._channel.send(message)
+        except ChannelClosedError:
+            raise self._died() from None
+
+    def kill_all(self) -> None:
+        """Kills the process and its descendants; `end` sweeps what they leave."""
+        if self._ended:
+            return
+        self._killed = self._killed or self._process.poll() is None
+        self._processes.kill_each()
+
+    def kill(self) -> None:
+        """Kills the process group only; whoever waits for the process hears that it died."""
+        if not self._ended and self._process.poll() is None:
+            self._killed = True
+            self._processes.kill_group()
+
+    def end(self) -> None:
+        """Kills the process, its group and its descendants, and sweeps shared memory.
+
+        Where Ctrl-C cuts it short, another call does the rest.
+        """
+        if self._ended:
+            return
+        self._ending = True
+        self._processes.end()
+        with held_back():
+            self._channel.close()
+            self._processes.sweep()
+            self._ended = True
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _await(
+        self, kinds: tuple[type[T], ...], timeout_s: float, until_s: float | None = None
+    ) -> T:
+        """The next message of these kinds; all others are let go.
+
+        Raises:
+            TimeOver: `until_s` came first.
+            WorkerGone: the process is over, or the script in it.
+        """
+        try:
+            while True:
+                message = self._listener.next(timeout_s, until_s)
+                if isinstance(message, kinds):
+                    return message
+        except ChannelClosedError:
+            raise self._died() from None
+        except Silence as silence:
+            raise self._hung(silence.limit_s) from None
+        except LastWords as last:
+            raise self._over(last.message) from None
+
+    def _over(self, message: Raised | Ended | CannotSteer) -> WorkerGone:
+        if self.order.lockstep is None:  # of several ranks none is ended before all were heard
+            self.end()
+        return over(message)
+
+    def _died(self) -> WorkerGone:
+        status = self._wait(5.0)
+        self.end()
+        if self._killed:
+            return WorkerGone("crashed", ENDED)
+        kills = host.num_oom_kills()
+        by_kernel = None if kills is None or self._oom_kills is None else kills > self._oom_kills
+        said = end_of(self.log)
+        return WorkerGone(*outcome_of_exit(status, killed_for_memory=by_kernel, last_words=said))
+
+    def _hung(self, limit_s: float) -> WorkerGone:
+        before = size_of(self.log)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGUSR1)  # faulthandler writes all stacks into the log
+            time.sleep(GRACE_S)
+        self.end()
+        detail = f"nothing was heard for {limit_s:.3g} s; stacks are in the log"
+        if self.order.lockstep is not None and waits_for_others(self.log, before):
+            detail += f"; {WAITED}"
+        return WorkerGone("hung", detail)
+
+    def _wait(self, timeout_s: float) -> int:
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            # It closed the pipe and lives on: not one of the ways a worker ends.
+            return -signal.SIGABRT

@@ -1,0 +1,91 @@
+"""What a worker process starts with: its command line, its variables, its temporary folder."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from ...errors import RunError
+from ..devices.visible_gpus import CUDA, HIP, ROCR
+from .bytecode_cache import PREFIX
+
+_OFFLINE = {
+    "WANDB_MODE": "disabled",
+    "COMET_MODE": "disabled",
+    "NEPTUNE_MODE": "debug",
+    "CLEARML_OFFLINE_MODE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+"""Experiment loggers send nothing about a probe."""
+
+
+class Scratch:
+    """A temporary folder for all workers of one run: what the script leaves in TMPDIR goes."""
+
+    @functools.cached_property
+    def path(self) -> Path:
+        """Made when it is first asked for: a rank that is killed before that leaves none.
+
+        Raises:
+            RunError: there is no place for it.
+        """
+        try:
+            # Short: multiprocessing puts sockets in it whose paths must stay below 108 bytes.
+            return Path(tempfile.mkdtemp(prefix="ba-"))
+        except OSError as error:
+            msg = f"no temporary folder can be made: {error.strerror or error}."
+            raise RunError(msg, "Set TMPDIR to a folder that can be written.") from error
+
+    def remove(self) -> None:
+        """Removes the folder; a file that somebody still writes is left to him."""
+        if "path" in vars(self):
+            shutil.rmtree(self.path, ignore_errors=True)
+
+
+def worker_environment(
+    device: str, scratch: Path, variables: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The variables of a worker: the user's, loggers offline, own TMPDIR.
+
+    Args:
+        device: `cpu`, which hides all GPUs, `cuda`, `auto`, or another torch device type.
+        scratch: where temporary files go.
+        variables: that say which GPUs it sees; without any it sees what the user allows.
+    """
+    environment = dict(os.environ)
+    environment.update(_OFFLINE)
+    environment["TMPDIR"] = str(scratch)
+    environment["PYTHONUNBUFFERED"] = "1"
+    if device == "cpu":
+        environment[CUDA] = ""
+        if HIP in environment or ROCR in environment:
+            environment[HIP] = "-1"  # it goes before CUDA's
+    return environment | dict(variables or {})
+
+
+def worker_command(read_fd: int, write_fd: int, environment: Mapping[str, str]) -> list[str]:
+    """Starts worker/main.py with the flags of this interpreter; it talks over two inherited pipes.
+
+    Args:
+        environment: its variables; where they name a place for bytecode, it is used.
+    """
+    code = (
+        "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
+        "from batchadvisor.probes.worker.main import main; "
+        f"main({read_fd}, {write_fd})"
+    )
+    keeps = environment.get(PREFIX) != os.environ.get(PREFIX)
+    flags = [flag for flag in _interpreter_flags() if not (keeps and flag == "-B")]
+    return [sys.executable, *flags, "-c", code]
+
+
+def _interpreter_flags() -> list[str]:
+    """The flags that this interpreter was started with; the script gets the same."""
+    function = getattr(subprocess, "_args_from_interpreter_flags", None)
+    return list(function()) if function is not None else []

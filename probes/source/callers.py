@@ -1,0 +1,83 @@
+"""What a function's callers give to its parameters, by the syntax tree. Pure."""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Around(NamedTuple):
+    """The function around a line.
+
+    Attributes:
+        owner: the class that it is a method of; empty for a plain function.
+    """
+
+    function: Function
+    owner: str
+
+    @property
+    def names(self) -> set[str]:
+        """What a call of it ends in: a class is called by its own name."""
+        if self.function.name != "__init__":
+            return {self.function.name}
+        return {self.owner, "__init__"}
+
+    def takes(self, name: str) -> bool:
+        """Whether callers may give `name`."""
+        return self.collects(name) or name in [*self._by_position(), *self._by_keyword()]
+
+    def collects(self, name: str) -> bool:
+        """Whether `name` is among what comes as `**kwargs`."""
+        arguments = self.function.args
+        return arguments.kwarg is not None and name not in self._by_position()
+
+    def unpacks(self, call: ast.Call) -> bool:
+        """Whether a call inside the function passes its `**kwargs` on."""
+        own = self.function.args.kwarg
+        return own is not None and any(
+            keyword.arg is None
+            and isinstance(keyword.value, ast.Name)
+            and keyword.value.id == own.arg
+            for keyword in call.keywords
+        )
+
+    def given(self, call: ast.Call, name: str) -> tuple[ast.expr, ast.AST] | None:
+        """What a call gives to the parameter `name`, and what holds it."""
+        for keyword in call.keywords:
+            if keyword.arg == name:
+                return keyword.value, keyword
+        position = self._by_position().index(name) if name in self._by_position() else None
+        if position is None or position >= len(call.args):
+            return None
+        if any(isinstance(arg, ast.Starred) for arg in call.args[: position + 1]):
+            return None
+        return call.args[position], call
+
+    def _by_position(self) -> list[str]:
+        arguments = self.function.args
+        named = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
+        return named[1:] if self.owner and not self._is_static() else named
+
+    def _by_keyword(self) -> list[str]:
+        return [argument.arg for argument in self.function.args.kwonlyargs]
+
+    def _is_static(self) -> bool:
+        return any(
+            isinstance(decorator, ast.Name) and decorator.id == "staticmethod"
+            for decorator in self.function.decorator_list
+        )
+
+
+def around(tree: ast.Module, line: int) -> Around | None:
+    """The innermost function whose body a line belongs to."""
+    innermost: Around | None = None
+    for owner in ast.walk(tree):  # outer ones come first
+        for node in ast.iter_child_nodes(owner):
+            if not isinstance(node, Function):
+                continue
+            if node.body[0].lineno <= line <= (node.end_lineno or node.lineno):
+                innermost = Around(node, owner.name if isinstance(owner, ast.ClassDef) else "")
+    return innermost

@@ -1,0 +1,263 @@
+"""Which steps were disturbed from outside, and what the step time is therefore. Pure.
+
+A step is judged by what the kernel counted while it ran, not by its length: a step that is long
+because the script logs or evaluates keeps its place, one that waited for a core does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from typing import NamedTuple
+
+import msgspec
+
+from ...records import Cause, Spread, StepMethod, StepQuality, Trial
+from ...spread import around_mean, quantile_spread, spread_of
+from .step_evidence import StepEvidence
+
+LOST_SHARE = 0.02
+"""A step that waited longer than this share of its time was disturbed."""
+LOST_S = 5e-5
+"""So much every step waits now and then: the kernel's own housekeeping."""
+LONGER = 1.02
+"""Where a sign alone proves no lost time (a tick of stolen time may be older, a GPU may go on
+without its host), the step must also be this much longer than the usual one."""
+SLOW = 2.0
+"""A clean step this many times as long as the usual one is a slow step of the script's own."""
+QUARTILE = 0.25
+"""The quantile that stands for the step time where clean steps cannot be told apart."""
+BOUND = 0.10
+"""The quantile of what is left of the steps without their waiting; the interval reaches to it."""
+LEAST = 0.01
+"""The interval's lower end is not below this share of the quantile: no step takes no time."""
+RARE = 0.25
+"""Slow steps that are a larger share than this do not come now and then."""
+STRETCHES = 10
+"""The interval of a mean is that of the means of so many stretches."""
+WIDE = 0.25
+"""Without evidence, times that spread by more than this are judged by the quantile."""
+
+
+class TimedStep(NamedTuple):
+    """One timed step: its seconds, and what was counted meanwhile."""
+
+    seconds: float
+    evidence: StepEvidence | None = None
+
+
+class Judged(NamedTuple):
+    """Timed steps and what was found about each.
+
+    Attributes:
+        lost_s: seconds that each step lost to something outside, 0 for a clean one.
+        known: whether any evidence could be read.
+    """
+
+    seconds: tuple[float, ...]
+    lost_s: tuple[float, ...]
+    known: bool
+
+    @property
+    def clean(self) -> list[float]:
+        """Seconds of the clean steps, in order."""
+        return [
+            seconds for seconds, lost in zip(self.seconds, self.lost_s, strict=True) if not lost
+        ]
+
+
+def judged(steps: Sequence[TimedStep], *, asynchronous: bool = False) -> Judged:
+    """Says of each step how much time it lost to something outside the script.
+
+    Args:
+        asynchronous: the device goes on while its host waits, so that lost time of the host counts
+            only where the step was longer for it.
+    """
+    seconds = tuple(step.seconds for step in steps)
+    if not seconds:
+        return Judged((), (), known=False)
+    whole = [step.seconds for step in steps if not was_stopped(step)]
+    usual_s = quantile(whole, QUARTILE) if whole else 0.0
+    lost = tuple(_lost_s(step, needs_length=asynchronous, usual_s=usual_s) for step in steps)
+    known = any(
+        step.evidence is not None
+        and (step.evidence.delay_s is not None or step.evidence.switches is not None)
+        for step in steps
+    )
+    return Judged(seconds, lost, known)
+
+
+def was_stopped(step: TimedStep) -> bool:
+    """Whether the process was stopped and continued in this step."""
+    return step.evidence is not None and bool(step.evidence.stops)
+
+
+def _lost_s(step: TimedStep, *, needs_length: bool, usual_s: float) -> float:
+    """Seconds that one step lost, 0 where it is clean."""
+    evidence = step.evidence
+    if evidence is None:
+        return 0.0
+    longer = step.seconds > LONGER * usual_s
+    waited_s = max(evidence.delay_s or 0.0, evidence.throttled_s or 0.0)
+    stolen_s = evidence.stolen_s or 0.0
+    # A stolen core-second is one of all cores, and counted in ticks of 10 ms.
+    lost_s = max(waited_s, min(stolen_s, step.seconds - usual_s) if longer else 0.0)
+    if evidence.delay_s is None and evidence.switches and evidence.thread_s is not None:
+        # No waiting is counted here: time off the core of a thread that was pushed off it. Beside
+        # steady neighbours all steps are as long, so that their length is no sign.
+        lost_s = max(lost_s, step.seconds - evidence.thread_s)
+    if was_stopped(step):  # how long is not counted: by what the step is longer, be it a little
+        lost_s = max(lost_s, step.seconds - usual_s, LEAST * step.seconds)
+        return min(lost_s, (1 - LEAST) * step.seconds)
+    if lost_s <= max(LOST_S, LOST_SHARE * step.seconds) or (needs_length and not longer):
+        return 0.0
+    return min(lost_s, step.seconds)
+
+
+def rarely_slow(steps: Judged) -> list[bool]:
+    """Of each step, whether it is one of the script's slow steps that come now and then."""
+    clean = steps.clean
+    if not clean:
+        return [False] * len(steps.seconds)
+    most_s = SLOW * quantile(clean, 0.5)
+    slow = [
+        not lost and seconds > most_s
+        for seconds, lost in zip(steps.seconds, steps.lost_s, strict=True)
+    ]
+    return slow if sum(slow) <= RARE * len(clean) else [False] * len(slow)
+
+
+def in_groups(values: Sequence[float], group: int) -> list[float]:
+    """Means of `group` neighbours each; what is left over at the end is left out."""
+    return [
+        sum(values[start : start + group]) / group
+        for start in range(0, len(values) - group + 1, group)
+    ]
+
+
+def step_time(
+    steps: Judged, *, group: int = 1, min_samples: int = 1, asynchronous: bool = False
+) -> tuple[Spread | None, StepMethod]:
+    """Seconds per step with their interval, and what they are.
+
+    Args:
+        group: clean steps that are averaged into one sample.
+        min_samples: clean samples that are enough for a median.
+        asynchronous: the device runs behind its host.
+    """
+    clean = in_groups(steps.clean, group)
+    if len(clean) >= max(1, min_samples):
+        spread = spread_of(clean)
+        if asynchronous and spread is not None:
+            spread = _of_usual_steps(steps, spread)
+        if steps.known or spread is None or spread.relative_half_width <= WIDE:
+            return spread, "clean steps" if steps.known else "all steps"
+    every = in_groups(steps.seconds, group) or list(steps.seconds)
+    if not every:
+        return None, "all steps"
+    alone = [seconds - lost for seconds, lost in zip(steps.seconds, steps.lost_s, strict=True)]
+    spread = quantile_spread(every, QUARTILE)
+    assert spread is not None
+    least = min(spread.low, quantile(alone, BOUND))
+    return Spread(
+        median=spread.median,
+        low=max(LEAST * spread.median, least),
+        high=spread.high,
+        num_samples=spread.num_samples,
+        confidence=spread.confidence,
+    ), "low quantile"
+
+
+def wait_time(
+    steps: Judged, waits: Sequence[float], method: StepMethod, *, group: int = 1
+) -> Spread | None:
+    """Seconds that a step waited for data, of the very steps that the step time is made of.
+
+    Args:
+        waits: seconds that each step waited, a part of its time.
+        method: how the step time was taken from the steps.
+        group: steps that were averaged into one sample.
+    """
+    if method == "low quantile":
+        every = in_groups(steps.seconds, group)
+        if not every:
+            every, group = list(steps.seconds), 1
+        most_s = quantile(every, QUARTILE) if every else 0.0
+        pairs = zip(every, in_groups(waits, group), strict=True)
+        return spread_of([wait for seconds, wait in pairs if seconds <= most_s])
+    clean = [wait for wait, lost in zip(waits, steps.lost_s, strict=True) if not lost]
+    return spread_of(in_groups(clean, group))
+
+
+def _of_usual_steps(steps: Judged, spread: Spread) -> Spread:
+    """The mean of the usual clean steps in place of their median, where the two are apart: a wait
+    for the device lengthens one step and shortens none of the others.
+    """
+    slow = rarely_slow(steps)
+    usual = [
+        seconds
+        for seconds, lost, is_slow in zip(steps.seconds, steps.lost_s, slow, strict=True)
+        if not lost and not is_slow
+    ]
+    mean = sum(usual) / len(usual)
+    if around_mean(spread, mean) is spread:
+        return spread
+    stretches = spread_of(in_groups(usual, max(1, len(usual) // STRETCHES)))
+    assert stretches is not None
+    low, high = min(stretches.low, mean), max(stretches.high, mean)
+    return msgspec.structs.replace(stretches, median=mean, low=low, high=high)
+
+
+def quality_of(
+    steps: Judged, method: StepMethod, unavailable: dict[str, str] | None = None
+) -> StepQuality | None:
+    """How many steps were disturbed and what that cost; `None` where no step was timed."""
+    if not steps.seconds:
+        return None
+    usual_s = quantile(steps.clean or steps.seconds, 0.5 if steps.clean else QUARTILE)
+    disturbed = [seconds for seconds, lost in zip(steps.seconds, steps.lost_s, strict=True) if lost]
+    stalls = [max(0.0, seconds - usual_s) for seconds in disturbed]
+    slow = [seconds - usual_s for seconds in steps.clean if seconds > SLOW * usual_s]
+    return StepQuality(
+        num_steps=len(steps.seconds),
+        num_clean=len(steps.clean) if steps.known else 0,
+        num_disturbed=len(disturbed),
+        stalled_s=sum(stalls),
+        longest_stall_s=max(stalls, default=0.0),
+        num_slow=len(slow),
+        slow_s=sum(slow),
+        longest_slow_s=max(slow, default=0.0),
+        method=method,
+        unavailable=unavailable or {},
+    )
+
+
+def with_stops(trial: Trial) -> Trial:
+    """The trial of a process that was stopped meanwhile.
+
+    Where the process itself could not count that, slow steps were not the script's own.
+    """
+    cause = Cause(
+        kind="stopped",
+        message="the script's process was stopped and continued (SIGSTOP, SIGCONT)",
+        remedy="let nothing stop the script's process while it is measured.",
+    )
+    quality = trial.quality
+    if quality is not None and "stops" in quality.unavailable:
+        quality = msgspec.structs.replace(
+            quality,
+            num_clean=quality.num_clean - min(quality.num_clean, quality.num_slow),
+            num_disturbed=quality.num_disturbed + quality.num_slow,
+            stalled_s=quality.stalled_s + quality.slow_s,
+            longest_stall_s=max(quality.longest_stall_s, quality.longest_slow_s),
+            num_slow=0,
+            slow_s=0.0,
+            longest_slow_s=0.0,
+        )
+    return msgspec.structs.replace(trial, quality=quality, causes=(*trial.causes, cause))
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value below which at least `share` of the values lie, one of them."""
+    ordered = sorted(values)
+    return ordered[max(0, ceil(share * len(ordered)) - 1)]

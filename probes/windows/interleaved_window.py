@@ -1,0 +1,297 @@
+"""Several sizes inside one running loop, a step or a few at a time.
+
+    round 1:  32 (warm-up, timed)  8 (warm-up, timed)  128 (warm-up, timed)
+    round 2:  8 ...                128 ...             32 ...
+
+A window like that of one size; see window.py. It holds no torch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from ...records import Trial, TrialRequest, Turns, TurnsPlan, trial_of
+from ..devices.device_probe import WindowDevice
+from ..loader.batch_size_reader import DRAWN
+from ..process.messages import Phase, StepSample
+from . import clean_steps
+from .step_evidence import EvidenceReader, Reading, between
+from .timed_step import Step, sampled
+
+PATIENCE = 3
+"""Where rounds were disturbed, up to so many times those that were asked for are made."""
+MIN_ROUNDS = 3
+"""Rounds that are made whatever time they take."""
+
+
+class _Place(NamedTuple):
+    """One step of the schedule; `column` is that of its size."""
+
+    round: int
+    column: int
+    counts: bool
+    ends_round: bool
+
+
+class TurnsWindow:
+    """The state of one comparison.
+
+    Args:
+        request: with the sizes and their turns.
+        device: where the time is read.
+        seed: of the order within the rounds; the same on all ranks.
+        time_limit_s: no further round after this long.
+        deadline_s: the comparison ends after this long, in the middle of a round if need be.
+        evidence: reads what the kernel counts about this process; `None` leaves steps unjudged.
+        asynchronous: the device goes on while the host waits.
+        num_ahead: steps after a change that the script still makes with batches of the size before.
+        agree: where ranks keep in step: waits for all and returns what the leading one decided.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        request: TrialRequest,
+        device: WindowDevice,
+        *,
+        seed: int,
+        time_limit_s: float,
+        deadline_s: float | None = None,
+        evidence: EvidenceReader | None = None,
+        asynchronous: bool = False,
+        num_ahead: int = 0,
+        agree: Callable[[bool], bool] = bool,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        assert request.turns is not None
+        self.request = request
+        self.phase: Phase = "timing"
+        self._num_steps = 0
+        self._plan = request.turns
+        self._device = device
+        self._agree = agree
+        self._time_limit_s = time_limit_s
+        self._deadline_s = deadline_s
+        self._evidence = evidence
+        self._asynchronous = asynchronous
+        self._reading: Reading | None = None
+        self._clock = clock
+        self._started_s = clock()
+        self._num_warmup_steps = self._plan.num_warmup_steps + num_ahead
+        self._schedule = _schedule(self._plan, seed, self._num_warmup_steps)
+        self._place = next(self._schedule)
+        self._steps: list[tuple[_Place, Step]] = []
+        self._wrong: Counter[tuple[int, int | None]] = Counter()
+        self._proof = ""
+        self._step_started: Any = None
+        self._wait_s = 0.0
+        self._samples = 0
+        self._micro = 0
+
+    @property
+    def size(self) -> int:
+        """The size of the step that comes next."""
+        return self._plan.sizes[self._place.column]
+
+    @property
+    def num_steps(self) -> int:
+        """Steps made so far, of all sizes."""
+        return self._num_steps
+
+    @property
+    def last_step_s(self) -> float | None:
+        """Not told: it would differ from turn to turn."""
+        return None
+
+    def arrived(self, num_samples: int | None, proof: str, wait_s: float, *, primary: bool) -> None:
+        """A batch went to the script after `wait_s` seconds."""
+        self._wait_s += wait_s
+        if primary:
+            self._proof = "indices" if proof == DRAWN else proof
+            self._samples += num_samples if num_samples is not None else self.size
+            self._micro += 1
+            if num_samples != self.size and proof != DRAWN:
+                self._wrong[self.size, num_samples] += 1
+
+    def resume(self) -> None:
+        """The script goes on: the next step starts now."""
+        self._wait_s, self._samples, self._micro = 0.0, 0, 0
+        if self._evidence is not None and self._place.counts:
+            self._reading = self._evidence.read()
+        self._step_started = self._device.mark()
+
+    def boundary(self, parts: int = 1) -> bool:
+        """A step ended, by the script's next fetch. True when the comparison is complete.
+
+        Args:
+            parts: equal steps that it was.
+        """
+        end = self._device.mark()
+        self._num_steps += 1
+        if self._place.counts:
+            evidence = None
+            if self._evidence is not None and self._reading is not None:
+                evidence = between(self._reading, self._evidence.read()).per(parts)
+            step = Step(
+                self._step_started,
+                end,
+                self._wait_s,
+                self._samples,
+                self._micro,
+                parts=parts,
+                evidence=evidence,
+            )
+            self._steps.append((self._place, step))
+        enough = self._late() or (self._place.ends_round and self._enough(self._place.round + 1))
+        following = None if self._agree(enough) else next(self._schedule, None)
+        if following is None:
+            self._device.synchronize()
+            return True
+        self._place = following
+        return False
+
+    def samples(self) -> tuple[StepSample, ...]:
+        """Every step that counted, for `samples.jsonl`."""
+        return sampled(
+            [step for _, step in self._steps if self._elapsed_s(step) is not None],
+            asynchronous=self._asynchronous,
+        )
+
+    def result(self, ordinal: int, worker: int) -> Trial:
+        """The comparison as the record keeps it."""
+        request = self.request
+        wrong = self._wrong.most_common(1)
+        reason = "sizes that took turns stand in `turns`"
+        return trial_of(
+            request,
+            ordinal=ordinal,
+            worker=worker,
+            outcome="wrong_size" if wrong else "ok",
+            detail=f"asked for {wrong[0][0][0]}, {wrong[0][0][1]} samples arrived" if wrong else "",
+            arrived_batch_size=wrong[0][0][1] if wrong else request.batch_size,
+            size_proof=self._proof,
+            micro_batches=self._usual_micro_batches(),
+            num_warmup_steps=self._num_warmup_steps,
+            turns=self._turns(),
+            elapsed_s=self._clock() - self._started_s,
+            unavailable=dict.fromkeys(("step_s", "samples_per_s", "memory"), reason),
+        )
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _enough(self, num_rounds: int) -> bool:
+        if num_rounds < min(MIN_ROUNDS, self._plan.num_rounds):
+            return False
+        late = self._clock() - self._started_s >= self._time_limit_s
+        if late or num_rounds >= PATIENCE * self._plan.num_rounds:
+            return True
+        return num_rounds >= self._plan.num_rounds and (
+            self._evidence is None or self._num_clean_rounds() >= self._plan.num_rounds
+        )
+
+    def _num_clean_rounds(self) -> int:
+        """Rounds in which no size was held up."""
+        turns = self._turns()
+        return sum(
+            1
+            for row, lost in zip(turns.step_s, turns.lost_s, strict=True)
+            if None not in row and not any(lost)
+        )
+
+    def _usual_micro_batches(self) -> int:
+        counts = Counter(step.micro_batches for _, step in self._steps if step.micro_batches)
+        return counts.most_common(1)[0][0] if counts else 1
+
+    def _late(self) -> bool:
+        """Whether the comparison has taken all the time that it may."""
+        return self._deadline_s is not None and self._clock() - self._started_s >= self._deadline_s
+
+    def _turns(self) -> Turns:
+        """Seconds a step of each turn, and what was lost of them.
+
+        A turn with a clean step is the mean of its clean steps. A turn with a step of another kind
+        has no time.
+        """
+        usual = self._usual_micro_batches()
+        turns: dict[tuple[int, int], list[Step]] = {}
+        for place, step in self._steps:
+            turns.setdefault((place.round, place.column), []).append(step)
+        num_rounds = 1 + max((number for number, _ in turns), default=-1)
+        columns = range(len(self._plan.sizes))
+        # Steps of one size are judged together: what is usual differs between sizes.
+        cells: dict[tuple[int, int], tuple[float | None, float]] = {}
+        for column in columns:
+            mine = [(at, steps) for at, steps in turns.items() if at[1] == column]
+            cells |= self._judged(mine, usual)
+        nothing = (None, 0.0)
+        rows = [
+            [cells.get((number, column), nothing) for column in columns]
+            for number in range(num_rounds)
+        ]
+        read = self._evidence is not None
+        return Turns(
+            sizes=self._plan.sizes,
+            step_s=tuple(tuple(seconds for seconds, _ in row) for row in rows),
+            lost_s=tuple(tuple(lost for _, lost in row) for row in rows) if read else (),
+        )
+
+    def _judged(
+        self, turns: list[tuple[tuple[int, int], list[Step]]], usual: int
+    ) -> dict[tuple[int, int], tuple[float | None, float]]:
+        """Mean seconds and mean lost seconds of each turn of one size.
+
+        A slow step of the script's own that comes now and then would decide a whole round: it is
+        left out, and a turn of nothing else has no time.
+        """
+        timed = [
+            [
+                clean_steps.TimedStep(seconds, step.evidence)
+                for step in steps
+                if step.micro_batches == usual and (seconds := self._elapsed_s(step)) is not None
+            ]
+            for _, steps in turns
+        ]
+        judged = clean_steps.judged(
+            [step for steps in timed for step in steps], asynchronous=self._asynchronous
+        )
+        slow = clean_steps.rarely_slow(judged)
+        pairs = iter(zip(judged.seconds, judged.lost_s, slow, strict=True))
+        cells: dict[tuple[int, int], tuple[float | None, float]] = {}
+        for (at, steps), known in zip(turns, timed, strict=True):
+            mine = [
+                (seconds, lost)
+                for seconds, lost, is_slow in itertools.islice(pairs, len(known))
+                if not is_slow
+            ]
+            mine = [pair for pair in mine if not pair[1]] or mine
+            if len(known) < len(steps) or not mine:
+                cells[at] = (None, 0.0)
+                continue
+            cells[at] = (
+                sum(seconds for seconds, _ in mine) / len(mine),
+                sum(lost for _, lost in mine) / len(mine),
+            )
+        return cells
+
+    def _elapsed_s(self, step: Step) -> float | None:
+        return step.elapsed_s_on(self._device)
+
+
+def _schedule(plan: TurnsPlan, seed: int, num_warmup_steps: int) -> Iterator[_Place]:
+    """Every step in order. Each round has an order of its own, so that what steady drift or the
+    size before adds to one turn it does not add to all of that size.
+    """
+    rng = random.Random(seed)
+    for number in itertools.count():
+        columns = list(range(len(plan.sizes)))
+        rng.shuffle(columns)
+        for column in columns:
+            for step in range(num_warmup_steps + plan.num_steps[column]):
+                counts = step >= num_warmup_steps
+                last = step + 1 == num_warmup_steps + plan.num_steps[column]
+                yield _Place(number, column, counts, last and column == columns[-1])

@@ -1,0 +1,81 @@
+"""One timed step on a device's own timeline, with what was counted meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from ..process.messages import StepSample
+from . import clean_steps
+from .step_evidence import StepEvidence
+
+
+class Timeline(Protocol):
+    """The part of a device that tells how long a step took."""
+
+    def elapsed_s(self, start: Any, end: Any) -> float | None: ...
+
+
+class Step:
+    """One optimizer step between two fetches, or the mean of several that are alike.
+
+    Args:
+        start, end, wait_s, num_samples, micro_batches: of all of them.
+        parts: how many they are.
+        evidence: what was counted in each of them; `None` where nothing was read.
+    """
+
+    __slots__ = (
+        "elapsed_s",
+        "end",
+        "evidence",
+        "micro_batches",
+        "num_samples",
+        "parts",
+        "start",
+        "wait_s",
+    )
+
+    def __init__(
+        self,
+        start: Any,
+        end: Any,
+        wait_s: float,
+        num_samples: int,
+        micro_batches: int,
+        *,
+        parts: int = 1,
+        evidence: StepEvidence | None = None,
+    ) -> None:
+        self.start = start
+        self.end = end
+        self.elapsed_s: float | None = None
+        self.evidence = evidence
+        self.parts = parts
+        self.wait_s = wait_s / parts
+        self.num_samples = round(num_samples / parts)
+        self.micro_batches = micro_batches // parts
+
+    def elapsed_s_on(self, device: Timeline) -> float | None:
+        """Its seconds; `None` while the device is not that far."""
+        if self.elapsed_s is None:
+            whole_s = device.elapsed_s(self.start, self.end)
+            if whole_s is not None:
+                self.elapsed_s = whole_s / self.parts
+                self.start = self.end = None  # events of the device are freed
+        return self.elapsed_s
+
+
+def sampled(steps: list[Step], *, asynchronous: bool = False) -> tuple[StepSample, ...]:
+    """Finished steps with their evidence, as `samples.jsonl` keeps them."""
+    timed = [clean_steps.TimedStep(step.elapsed_s or 0.0, step.evidence) for step in steps]
+    lost_s = clean_steps.judged(timed, asynchronous=asynchronous).lost_s
+    return tuple(
+        StepSample(
+            step_s=seconds,
+            input_wait_s=step.wait_s,
+            num_samples=step.num_samples,
+            lost_s=None if evidence is None else lost,
+            **({} if evidence is None else evidence._asdict()),
+        )
+        for step, (seconds, evidence), lost in zip(steps, timed, lost_s, strict=True)
+    )

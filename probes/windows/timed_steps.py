@@ -1,0 +1,174 @@
+"""The timed steps of a window: when they are enough, and what they say."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from ...records import Spread, StepMethod, StepQuality, TrialRequest
+from ...spread import spread_of
+from ..devices.device_probe import WindowDevice
+from ..process.messages import StepSample
+from . import clean_steps
+from .timed_step import Step, sampled
+
+MAX_SAMPLES = 30
+PATIENCE = 2
+"""Where clean steps are too few, timing goes on for this many times its limits."""
+MAX_STEPS_A_SAMPLE = 50
+"""Very short steps are averaged in groups, up to so many, so that a sample is not all jitter."""
+AHEAD_S = 1.0
+MIN_AHEAD = 4
+"""While steps are timed, a host is no more than so many seconds and steps ahead of its device: that
+hides any pause of the host, and what was timed is known before the time is over."""
+SHOWN_STEPS = 40
+SHOWN_S = 1.0
+"""On such a device steps differ (one in ten reads a number): so many are timed, or for so long."""
+
+
+class TimedSteps:
+    """The steps of one window that are timed.
+
+    Args:
+        request: says the fewest samples.
+        device: where the time is read.
+        precision: half-width of the median's interval at which timing stops, relative.
+        min_sample_s: steps shorter than this are averaged in groups that are not.
+        min_time_s: timing goes on for at least so long.
+        time_limit_s: timing stops after this long once it has the fewest clean samples.
+        brief: the script has few steps to give; none is timed that need not be.
+        asynchronous: the device goes on while the host waits.
+    """
+
+    def __init__(
+        self,
+        request: TrialRequest,
+        device: WindowDevice,
+        *,
+        precision: float,
+        min_sample_s: float,
+        min_time_s: float,
+        time_limit_s: float,
+        brief: bool,
+        asynchronous: bool,
+    ) -> None:
+        self._least = request.min_timed_steps
+        self._device = device
+        self._precision = precision
+        self._min_sample_s = min_sample_s
+        self._min_time_s = min_time_s
+        self._time_limit_s = time_limit_s
+        self._asynchronous = asynchronous
+        self._num_shown = SHOWN_STEPS if asynchronous and not brief else 0
+        self._num_run_up = int(asynchronous)
+        self._group = 1
+        self._most_ahead = MIN_AHEAD
+        self._steps: list[Step] = []
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def begin(self, shortest_s: float) -> None:
+        """Timing starts.
+
+        Args:
+            shortest_s: seconds of the shortest step of the warm-up.
+        """
+        self._group = max(1, min(MAX_STEPS_A_SAMPLE, ceil(self._min_sample_s / shortest_s)))
+        self._most_ahead = max(MIN_AHEAD, ceil(AHEAD_S / shortest_s))
+
+    def skip_run_up(self) -> bool:
+        """Whether the step that ended is left out: it began with nothing queued, as no other."""
+        if not self._num_run_up:
+            return False
+        self._num_run_up -= 1
+        return True
+
+    def add(self, step: Step) -> None:
+        """A timed step ended. Waits for one of some time ago, newer ones are queued meanwhile."""
+        self._steps.append(step)
+        place = len(self._steps) - 1 - self._most_ahead
+        if self._asynchronous and place >= 0 and self._steps[place].end is not None:
+            self._device.reach(self._steps[place].end)
+
+    def are_enough(self, spent_s: float, micro_batches: int) -> bool:
+        """Whether the timed steps so far will do.
+
+        Args:
+            spent_s: seconds since timing began.
+            micro_batches: of a usual step.
+        """
+        num_steps = len(self._steps)
+        if num_steps % self._group or num_steps < self._least * self._group:
+            return False
+        if spent_s < self._min_time_s:
+            return False
+        if num_steps < self._num_shown and spent_s < SHOWN_S:
+            return False
+        most = PATIENCE * MAX_SAMPLES * self._group  # a script may have no more to give
+        if spent_s >= PATIENCE * self._time_limit_s or num_steps >= most:
+            return True
+        clean = clean_steps.in_groups(self._judged(micro_batches).clean, self._group)
+        if len(clean) < self._least:
+            return False
+        if len(clean) >= MAX_SAMPLES or spent_s >= self._time_limit_s:
+            return True
+        spread = spread_of(clean)
+        return spread is not None and spread.relative_half_width <= self._precision
+
+    def step_time(
+        self, micro_batches: int, unread: dict[str, str] | None
+    ) -> tuple[Spread | None, StepQuality | None]:
+        """Seconds of a step, and which steps were disturbed.
+
+        Args:
+            micro_batches: of a usual step.
+            unread: counters of the kernel that cannot be read, with the reason; `None` where none
+                was to be read.
+        """
+        judged = self._judged(micro_batches)
+        step_s, method = clean_steps.step_time(
+            judged,
+            group=self._group,
+            min_samples=min(self._least, len(self._usual(micro_batches))),
+            asynchronous=self._asynchronous,
+        )
+        return step_s, clean_steps.quality_of(judged, method, unread)
+
+    def wait_time(self, micro_batches: int, method: StepMethod) -> Spread | None:
+        """Seconds that a step waited for data, of the steps that the step time is made of.
+
+        Args:
+            micro_batches: of a usual step.
+            method: how the step time was taken from them.
+        """
+        waits = [step.wait_s for step in self._finished(micro_batches)]
+        judged = self._judged(micro_batches)
+        return clean_steps.wait_time(judged, waits, method, group=self._group)
+
+    def mean_samples(self, micro_batches: int) -> float | None:
+        """Samples of a usual step, be it finished or not; `None` where there is none."""
+        steps = self._usual(micro_batches)
+        return sum(step.num_samples for step in steps) / len(steps) if steps else None
+
+    def samples(self) -> tuple[StepSample, ...]:
+        """Every finished step, for `samples.jsonl`."""
+        finished = [step for step in self._steps if step.elapsed_s_on(self._device) is not None]
+        return sampled(finished, asynchronous=self._asynchronous)
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _usual(self, micro_batches: int) -> list[Step]:
+        return [step for step in self._steps if step.micro_batches == micro_batches]
+
+    def _finished(self, micro_batches: int) -> list[Step]:
+        """The usual steps that the device has finished."""
+        usual = self._usual(micro_batches)
+        return [step for step in usual if step.elapsed_s_on(self._device) is not None]
+
+    def _judged(self, micro_batches: int) -> clean_steps.Judged:
+        """The finished usual steps, each with what it lost."""
+        steps = [
+            clean_steps.TimedStep(step.elapsed_s or 0.0, step.evidence)
+            for step in self._finished(micro_batches)
+        ]
+        return clean_steps.judged(steps, asynchronous=self._asynchronous)

@@ -1,0 +1,68 @@
+"""The steps before those that are timed, or all steps of a fit trial."""
+
+from __future__ import annotations
+
+MAX_WARMUP_STEPS = 12
+SETTLED = 0.10
+"""Two successive warm-up steps this close end the warm-up."""
+
+
+class WarmUp:
+    """Times of the steps so far, and whether they have settled.
+
+    Args:
+        min_steps: are made whatever their times.
+        time_limit_s: of the trial; after it nothing is waited for.
+        num_stale: steps that the script still makes with batches of the window before.
+    """
+
+    def __init__(self, *, min_steps: int, time_limit_s: float, num_stale: int) -> None:
+        self._min_steps = min_steps
+        self._time_limit_s = time_limit_s
+        self._num_stale = num_stale
+        self._seconds: list[float] = []
+
+    @property
+    def num_steps(self) -> int:
+        """Steps so far, without stale ones."""
+        return len(self._seconds)
+
+    @property
+    def last_s(self) -> float | None:
+        """Seconds of the last step; `None` before the first."""
+        return self._seconds[-1] if self._seconds else None
+
+    @property
+    def shortest_s(self) -> float:
+        """Seconds of the shortest step, never 0."""
+        return max(min(self._seconds), 1e-9)
+
+    def add(self, seconds: float) -> None:
+        """A step ended."""
+        self._seconds.append(seconds)
+
+    def drop_stale(self) -> bool:
+        """Whether the step that was just added was made with a batch of the window before.
+
+        Such a step counts no more.
+        """
+        if not self._num_stale:
+            return False
+        self._num_stale -= 1
+        self._seconds.clear()
+        return True
+
+    def is_settled(self, spent_s: float) -> bool:
+        """Whether the steps can be timed from now on.
+
+        Args:
+            spent_s: seconds since the trial began.
+        """
+        if len(self._seconds) < self._min_steps:
+            return False
+        if self._min_steps < 2:  # steps are too long to wait until they settle
+            return True
+        if spent_s >= self._time_limit_s:
+            return True
+        before, last = self._seconds[-2:]
+        return abs(last - before) <= SETTLED * last or len(self._seconds) >= MAX_WARMUP_STEPS

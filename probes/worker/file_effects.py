@@ -1,0 +1,93 @@
+"""What the script itself did to files, as Python's audit events tell it.
+
+Seen: open() for writing, pathlib, numpy, shutil, mkdir, rename, remove. Not seen: writers in C
+(databases, subprocesses); process/folder_snapshot.py finds what they left in the working folder.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from ...records import FileTouched
+from ..source.call_site import shown_path
+
+MAX_FILES = 200
+_TORCH_CACHE = f"{os.sep}torchinductor_"
+"""torch makes this folder below the temporary one when it is first imported, by whatever script."""
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
+
+
+class FileWatch:
+    """Collects the files that were touched.
+
+    Args:
+        ignore: path prefixes that are not the script's business: devices, our own folders.
+    """
+
+    def __init__(self, ignore: tuple[str, ...]) -> None:
+        self._ignore = ("/dev/", "/proc/", "/sys/", *ignore)
+        self._seen: dict[tuple[str, str], None] = {}
+        self._reported = 0
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+
+    def install(self) -> None:
+        """Starts watching; there is no way back, the process is thrown away."""
+        sys.addaudithook(self._audit)
+
+    def saved(self, target: Any) -> None:
+        """`torch.save` was called, and wrote nothing."""
+        is_path = isinstance(target, os.PathLike)  # whose name is its last part alone
+        self._note(target if is_path else getattr(target, "name", target), "save (not written)")
+
+    def take(self) -> tuple[FileTouched, ...]:
+        """What was touched since the last call."""
+        with self._lock:
+            pairs = list(self._seen)[self._reported :]
+            self._reported += len(pairs)
+        return tuple(
+            FileTouched(path=path, action=action)  # type: ignore[arg-type]
+            for path, action in pairs
+        )
+
+    def _audit(self, event: str, args: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, mode, flags = args
+            if isinstance(mode, str):
+                writes = any(letter in mode for letter in "wax+")
+            else:
+                writes = isinstance(flags, int) and bool(flags & _WRITING)
+            # A folder is opened for writing to make a file without a name in it (O_TMPFILE).
+            if writes and not os.path.isdir(path):  # noqa: PTH112  bytes too
+                self._note(path, "write")
+        elif event == "os.mkdir":
+            self._note(args[0], "mkdir", args[2])
+        elif event == "os.rename":
+            self._note(args[1], "rename", args[3])
+        elif event in ("os.remove", "os.rmdir"):
+            self._note(args[0], "remove", args[1])
+
+    def _note(self, path: Any, action: str, folder: int = -1) -> None:
+        if os.getpid() != self._pid or not isinstance(path, (str, bytes, os.PathLike)):
+            return
+        name = os.fsdecode(path)
+        if folder != -1:  # the path is seen from an open folder, as shutil.rmtree names them
+            try:
+                name = str(Path(f"/proc/self/fd/{folder}").readlink() / name)
+            except OSError:
+                return
+        full = os.path.abspath(name)  # noqa: PTH100  no link is followed
+        if (
+            full.startswith(self._ignore)
+            or full.endswith((".pyc", "__pycache__"))
+            or ".pyc." in full
+            or _TORCH_CACHE in full
+        ):
+            return
+        with self._lock:
+            if len(self._seen) < MAX_FILES:
+                self._seen.setdefault((shown_path(full), action))

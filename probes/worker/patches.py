@@ -1,0 +1,140 @@
+"""The hooks into torch, put in place before the script runs. All of them are here.
+
+They live in the worker process alone and are never undone: the process is thrown away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import os
+from collections.abc import Callable
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from ..doors.protocols import ScriptDoor
+from .checkpoints import silence_lightning
+from .saves import silence_saves
+
+
+def install(
+    door: ScriptDoor, saved: Callable[[Any], None], hold: Callable[[], None] = lambda: None
+) -> None:
+    """Puts `door` between the script and torch.
+
+    Args:
+        door: told of everything.
+        saved: told of the target of each `torch.save` to a file, which writes nothing.
+        hold: called before each batch and for each optimizer, until the training loop is known.
+    """
+    _watch_loaders(door, hold)
+    _watch_optimizers(door, saved, hold)
+    _forgive_schedulers(door)
+    silence_saves(saved, lambda: not door.in_control)
+
+
+def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:
+    pid = os.getpid()
+    native_init = DataLoader.__init__
+    native_iterator_init = _BaseDataLoaderIter.__init__
+    native_next = _BaseDataLoaderIter.__next__
+
+    # In place, so that every `from torch.utils.data import DataLoader` and subclass is covered.
+    @functools.wraps(native_init)
+    def loader_init(self: Any, *args: Any, **kwargs: Any) -> None:
+        native_init(self, *args, **kwargs)
+        if os.getpid() == pid:
+            door.watch.made_loader(self)
+
+    @functools.wraps(native_iterator_init)
+    def iterator_init(self: Any, loader: Any) -> None:
+        if os.getpid() == pid:  # a forked rank has hooks of its own, around these
+            self.__dict__["_batchadvisor_handle"] = door.watch.handle_of(loader)
+            # `for batch in DataLoader(...)` keeps the iterator alone; we still ask the loader.
+            self.__dict__["_batchadvisor_loader"] = loader
+        native_iterator_init(self, loader)
+
+    @functools.wraps(native_next)
+    def iterator_next(self: Any) -> Any:
+        handle = self.__dict__.get("_batchadvisor_handle")
+        # A forked data worker may read from a loader of its own.
+        if handle is None or os.getpid() != pid:
+            return native_next(self)
+        if not door.in_control:
+            hold()
+        return door.next_batch(handle, self, native_next)
+
+    DataLoader.__init__ = loader_init  # type: ignore[method-assign]
+    _BaseDataLoaderIter.__init__ = iterator_init  # type: ignore[method-assign]
+    _BaseDataLoaderIter.__next__ = iterator_next  # type: ignore[method-assign]
+
+
+def _watch_optimizers(
+    door: ScriptDoor, saved: Callable[[Any], None], hold: Callable[[], None]
+) -> None:
+    pid = os.getpid()
+    native_init = Optimizer.__init__
+    begun: set[int] = set()
+
+    @functools.wraps(native_init)
+    def optimizer_init(self: Any, *args: Any, **kwargs: Any) -> None:
+        native_init(self, *args, **kwargs)
+        if os.getpid() == pid:
+            hold()
+            door.watch.made_optimizer(self)
+            silence_lightning(saved)  # it is loaded by then, and nothing has been saved yet
+
+    def begins(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        begun.add(id(optimizer))
+
+    def stepped(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        # A step() that calls that of the class above it has both hooks twice: one step it is.
+        again = id(optimizer) not in begun
+        begun.discard(id(optimizer))
+        if os.getpid() == pid and not again:  # a forked rank has hooks of its own
+            door.stepped(optimizer)
+
+    Optimizer.__init__ = optimizer_init  # type: ignore[method-assign]
+    register_optimizer_step_pre_hook(begins)
+    register_optimizer_step_post_hook(stepped)
+
+
+def _forgive_schedulers(door: ScriptDoor) -> None:
+    """A schedule of a fixed length runs out while we measure; that is ours, not the script's.
+
+    Past its end one raises, and another comes to rates that no optimizer takes, or that make the
+    loss diverge: the roots and the lines that end at 0 turn complex and negative. The last rate
+    that is one stays.
+    """
+    native_step = LRScheduler.step
+
+    @functools.wraps(native_step)
+    def scheduler_step(self: Any, *args: Any, **kwargs: Any) -> None:
+        if not door.in_control:
+            native_step(self, *args, **kwargs)
+            return
+        groups = self.optimizer.param_groups
+        before = [group["lr"] for group in groups]
+        with contextlib.suppress(ValueError, LookupError, ArithmeticError):
+            native_step(self, *args, **kwargs)
+        for group, rate in zip(groups, before, strict=True):
+            if not _is_rate(group["lr"]):
+                group["lr"] = rate
+
+    LRScheduler.step = scheduler_step  # type: ignore[method-assign]
+
+
+def _is_rate(rate: Any) -> bool:
+    """Whether a learning rate is one. A tensor counts as one: a look would wait for the device."""
+    if isinstance(rate, (int, float)):
+        return 0 <= rate < math.inf
+    return not isinstance(rate, complex)

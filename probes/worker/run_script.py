@@ -1,0 +1,278 @@
+"""The script in this process, steered: in our worker, or in a rank that the script started."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import ctypes
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ..process.channel import Channel
+from ..process.messages import CannotSteer, Ended, Raised, Touched, WorkOrder
+
+if TYPE_CHECKING:
+    from ..doors.keras import KerasDoor
+    from ..doors.protocols import ScriptDoor
+    from ..doors.script_watch import ScriptWatch
+    from .trial_runner import TrialRunner
+
+_PR_SET_PDEATHSIG = 1
+_PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
+"""Looked up once: between fork and exec the loader's lock may be another thread's."""
+
+
+def steer(
+    order: WorkOrder,
+    channel: Channel,
+    started_s: float,
+    run: Callable[[ScriptDoor], None],
+    *,
+    look_for_ranks: Callable[[TrialRunner], Callable[[], bool]] | None = None,
+    may_go_on: bool = False,
+) -> None:
+    """Runs the script in this process, steered, until the supervisor ends it.
+
+    Args:
+        run: the script, given the door that torch's hooks tell of it.
+        look_for_ranks: sees to it that ranks which the script starts are steered; gives what says
+            whether it wanted ranks and started none.
+        may_go_on: returns where the supervisor lets go of a process that trained nothing.
+    """
+    from ..devices.torch_devices import lift_process_memory_limit
+    from .file_effects import FileWatch
+    from .patches import install
+    from .supervisor_line import wait_for_the_end
+    from .trial_runner import TrialRunner
+
+    files = FileWatch(ignore=(order.run_folder + os.sep, order.scratch_folder + os.sep))
+    door, keras = _door_for(order, started_s)
+    hold, device_known = _limits(order)
+    runner = TrialRunner(channel, order, door, touched=files.take, device_known=device_known)
+    install(door, files.saved, hold)
+    no_ranks = bool if look_for_ranks is None else look_for_ranks(runner)
+    if keras is not None:
+        keras.install()
+    files.install()
+
+    message: Raised | Ended | CannotSteer
+    try:
+        run(door)
+        message = _ended(0, door.watch)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)  # noqa: T201  as Python itself does
+        message = _ended(code, door.watch)
+    except BaseException as error:  # noqa: BLE001
+        lift_process_memory_limit()
+        message = _raised(error, door.watch)
+    if is_idle(message) and not may_go_on:
+        message = _without_fit() if keras is not None and keras.imported else message
+        message = _without_ranks() if no_ranks() else message
+    _say(channel, message, files.take())
+    if may_go_on and is_idle(message) and channel.receive_line() is not None:
+        return
+    wait_for_the_end()  # with the process group, so that no exit hook of the script runs
+
+
+def is_idle(message: object) -> bool:
+    """Whether these are the last words of a process that ended well and trained nothing."""
+    return isinstance(message, Ended) and not (message.exit_code or message.num_steps)
+
+
+def _say(channel: Channel, message: Raised | Ended | CannotSteer, touched: Any) -> None:
+    """The last words of a script that is over, and the files it touched."""
+    _flush_streams()
+    if touched:
+        channel.send(Touched(files=touched))
+    channel.send(message)
+
+
+def _door_for(order: WorkOrder, started_s: float) -> tuple[ScriptDoor, KerasDoor | None]:
+    """The door that was asked for, and the part of it that waits for Keras, where one does."""
+    from ..doors.script_watch import ScriptWatch
+
+    if order.traits.size_is_argument:
+        from ..doors.template import TemplateDoor
+
+        return TemplateDoor(ScriptWatch(order.arguments), order, started_s), None
+    if order.traits.declares_workload:
+        from ..doors.workload import WorkloadDoor
+
+        return WorkloadDoor(ScriptWatch(order.arguments), order, started_s), None
+    from ..doors.keras import KerasDoor
+    from ..doors.loader import LoaderDoor
+    from ..doors.loader_or_keras import LoaderOrKerasDoor
+
+    watch = ScriptWatch(order.arguments, batch_cap=order.batch_cap, worst_case=order.worst_case)
+    loader = LoaderDoor(
+        watch, loader=order.loader, worst_case=order.worst_case, started_s=started_s
+    )
+    keras = KerasDoor(watch, order, started_s)
+    return LoaderOrKerasDoor(loader, keras), keras
+
+
+def become_the_script(order: WorkOrder) -> None:
+    """sys.argv and sys.path[0] as `python script.py` would set them; its cores, if it has few."""
+    from ..source.call_site import start_here
+
+    start_here()
+    if order.cores:
+        os.sched_setaffinity(0, order.cores)  # before torch counts them for its threads
+    if order.module:
+        sys.argv = [order.script, *order.arguments]
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    else:
+        sys.argv = [order.script, *order.arguments]
+        sys.path.insert(0, str(Path(order.script).resolve().parent))
+
+
+def run_script(order: WorkOrder, door: ScriptDoor) -> None:
+    """Runs what the order names as `__main__`."""
+    if order.traits.declares_workload:
+        from ..doors.workload import WorkloadDoor
+
+        assert isinstance(door, WorkloadDoor)
+        door.run()
+        return
+    if order.module:
+        runpy.run_module(order.script, run_name="__main__", alter_sys=True)
+        return
+    _run_file(order.script)
+
+
+def _run_file(script: str) -> None:
+    """Runs a file as plain python does; spawned data workers import `__main__` from it.
+
+    Not through runpy: its `__file__` is the path as typed, which names nothing after a change of
+    directory, and python's is absolute, beside a `sys.argv[0]` as typed.
+    """
+    path = script
+    with contextlib.suppress(OSError):  # the working folder is gone
+        path = os.path.abspath(path)  # noqa: PTH100  links stay as the user named them
+    code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+    module = ModuleType("__main__")
+    module.__dict__.update(__file__=path, __builtins__=builtins, __cached__=None)
+    sys.modules["__main__"] = module
+    exec(code, module.__dict__)
+
+
+def _ended(code: int, watch: ScriptWatch) -> Ended:
+    return Ended(
+        exit_code=code,
+        num_steps=watch.num_steps,
+        num_fetches=watch.num_fetches,
+        num_loaders=watch.num_loaders,
+        empty=watch.empty,
+    )
+
+
+def _without_fit() -> CannotSteer:
+    return CannotSteer(
+        reason="the script imports Keras, and ended without a call of Model.fit",
+        remedy="let it call fit; a loop of its own goes through a declared workload (--workload).",
+    )
+
+
+def _without_ranks() -> CannotSteer:
+    import torch
+
+    why = "" if torch.cuda.device_count() else ", and no GPU is visible"
+    return CannotSteer(
+        reason="the script asks torch.multiprocessing for 0 ranks (nprocs=0), and trains in no "
+        f"other way{why}",
+        remedy="let it start at least one rank: on the CPU with gloo, or where GPUs are visible.",
+    )
+
+
+def _raised(error: BaseException, watch: ScriptWatch) -> Raised:
+    from ..process.faults import is_out_of_memory, memory_is_short, raised_by_us, script_traceback
+
+    refused = is_out_of_memory(error, short=memory_is_short())
+
+    if raised_by_us(error):
+        import traceback
+
+        return Raised(
+            kind="batchadvisor",
+            text=f"{type(error).__name__}: {error}",
+            traceback="".join(traceback.format_exception(error)),
+            out_of_memory=refused,
+            num_steps=watch.num_steps,
+        )
+    text = script_traceback(error)
+    print(text, file=sys.stderr, end="")  # noqa: T201  into the script's own log
+    return Raised(
+        kind=type(error).__name__,
+        text=str(error),
+        traceback=text,
+        out_of_memory=refused,
+        num_steps=watch.num_steps,
+        peak_bytes=_peak_bytes(),
+        empty=watch.empty,
+    )
+
+
+def _peak_bytes() -> int | None:
+    """The most that this process had on the GPU where it has most, else in memory."""
+    import torch
+
+    from ..devices.gpus_in_use import indices_in_use
+    from ..devices.host import status_bytes
+
+    peaks = [int(torch.cuda.max_memory_reserved(index)) for index in indices_in_use()]
+    return max(peaks) if peaks else status_bytes("VmHWM")
+
+
+def _has_accelerator(order: WorkOrder) -> bool:
+    """Drivers of accelerators map far more than they use; the kernel's limit would hit them.
+
+    Where GPUs are known to be there torch is not asked: that would start CUDA before the script
+    forks.
+    """
+    import torch
+
+    if order.device == "cpu":
+        return False
+    accelerator = getattr(torch, "accelerator", None)
+    return order.device != "auto" or (accelerator is not None and accelerator.is_available())
+
+
+def _limits(order: WorkOrder) -> tuple[Callable[[], None], Callable[[str], None]]:
+    """Holds the process to its memory: what holds it on GPUs, and what to tell of its device."""
+    from ..devices.gpus_in_use import MemoryLimit, indices_in_use
+    from ..devices.torch_devices import limit_process_memory
+
+    data_bytes, allowed_bytes = order.data_limit_bytes, order.memory_limit_bytes
+    at_once = data_bytes is not None and not _has_accelerator(order)
+    if at_once and data_bytes is not None:
+        limit_process_memory(data_bytes)
+    hold: Callable[[], None] = lambda: None  # noqa: E731
+    if allowed_bytes is not None:
+        hold = MemoryLimit(allowed_bytes).hold
+
+    def device_known(kind: str) -> None:
+        hold()
+        if kind == "cpu" and not at_once and data_bytes is not None and not indices_in_use():
+            limit_process_memory(data_bytes)  # a GPU is there, and the script trains without
+
+    return hold, device_known
+
+
+def die_with_parent(by: int = signal.SIGKILL) -> None:
+    """If the process that started us is killed, so are we, by this signal (Linux)."""
+    if _PRCTL is not None:
+        _PRCTL(_PR_SET_PDEATHSIG, by)
+
+
+def _flush_streams() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()

@@ -1,0 +1,182 @@
+"""`torch.save` writes no file, and what the script then does with that file is answered to match.
+
+The weights of a probe are worth nothing, and a real checkpoint could be overwritten. But scripts
+write beside and move into place, copy the last to the best, remove the oldest, and read back what
+they saved before training: each of these would fail, or put an empty file over a real one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import pathlib
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable
+from typing import IO, Any, NamedTuple
+
+import torch
+
+from .overwritten import Overwritten
+
+
+class _Saved(NamedTuple):
+    """A file that was to be written: its content where it was kept, and whether it is empty now."""
+
+    content: IO[bytes] | None
+    is_empty: bool
+
+
+def silence_saves(saved: Callable[[Any], None], keeps: Callable[[], bool]) -> None:
+    """Keeps `torch.save` from files, and what follows it from failing.
+
+    Args:
+        saved: told of the target of each save, and of each place that it is moved or copied to.
+        keeps: whether what is saved now can be read back; a training loop that saves for ever
+            would fill the disk.
+    """
+    files: dict[str, _Saved] = {}
+    _silence_torch(files, saved, keeps)
+    _follow_moves(files, saved)
+    _follow_copies(files, saved)
+    _follow_removals(files)
+    _follow_sizes(files)
+
+
+def _silence_torch(
+    files: dict[str, _Saved], saved: Callable[[Any], None], keeps: Callable[[], bool]
+) -> None:
+    native_save, native_load = torch.save, torch.load
+    overwritten = Overwritten()
+    overwritten.install()
+
+    # What goes into memory does happen: torch pickles every tensor through a buffer.
+    @functools.wraps(native_save)
+    def save(obj: object, f: Any, *args: Any, **kwargs: Any) -> None:
+        if not _is_file(f):
+            native_save(obj, f, *args, **kwargs)
+            return
+        saved(f)
+        is_path = isinstance(f, (str, os.PathLike))
+        is_empty = not is_path and not overwritten.put_back(f)  # the script has opened it
+        name = _name(f if is_path else getattr(f, "name", None))
+        if name is None:
+            return
+        content = files[name].content if name in files else None
+        if keeps():
+            content = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as its name
+            native_save(obj, content, *args, **kwargs)
+        files[name] = _Saved(content, is_empty)
+
+    @functools.wraps(native_load)
+    def load(f: Any, *args: Any, **kwargs: Any) -> Any:
+        known = files.get(_name(f) or "")
+        if known is None or known.content is None:
+            return native_load(f, *args, **kwargs)
+        known.content.seek(0)
+        kwargs.pop("mmap", None)  # asks for a path
+        return native_load(known.content, *args, **kwargs)
+
+    torch.save, torch.load = save, load
+
+
+def _follow_moves(files: dict[str, _Saved], saved: Callable[[Any], None]) -> None:
+    def following(native: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(native)
+        def move(src: Any, dst: Any, **folders: Any) -> None:
+            name = _name(src) if not folders else None
+            if name not in files:
+                native(src, dst, **folders)
+                files.pop(_name(dst) or "", None)  # a real file is there now
+                return
+            if files[name].is_empty:
+                with contextlib.suppress(OSError):  # it holds nothing, and is gone after a move
+                    native_unlink(name)
+            files[_name(dst) or ""] = files.pop(name)._replace(is_empty=False)
+            saved(dst)
+
+        return move
+
+    native_unlink = os.unlink
+    _replace_in_os(following, "rename", "replace")
+
+
+def _follow_copies(files: dict[str, _Saved], saved: Callable[[Any], None]) -> None:
+    def following(native: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(native)
+        def copy(src: Any, dst: Any, **options: Any) -> Any:
+            name = _name(src)
+            if name not in files:
+                files.pop(_name(dst) or "", None)  # a real file is there now
+                return native(src, dst, **options)
+            if os.path.isdir(dst):  # noqa: PTH112  a name of any kind
+                dst = os.path.join(dst, os.path.basename(name))  # noqa: PTH118, PTH119
+            files[_name(dst) or ""] = files[name]._replace(is_empty=False)
+            saved(dst)
+            return dst
+
+        return copy
+
+    for name in ("copyfile", "copy", "copy2"):
+        setattr(shutil, name, following(getattr(shutil, name)))
+
+
+def _follow_removals(files: dict[str, _Saved]) -> None:
+    def following(native: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(native)
+        def remove(path: Any, **folder: Any) -> None:
+            name = _name(path) if not folder else None
+            known = files.pop(name, None) if name is not None else None
+            # An older file of that name was to be overwritten, and was not: it stays.
+            if known is None or known.is_empty:
+                native(path, **folder)
+
+        return remove
+
+    _replace_in_os(following, "remove", "unlink")
+
+
+def _follow_sizes(files: dict[str, _Saved]) -> None:
+    """Scripts print how large a model is: they save it, ask for the size, and remove it."""
+    native = os.path.getsize
+
+    @functools.wraps(native)
+    def getsize(filename: Any) -> int:
+        known = files.get(_name(filename) or "")
+        if known is None or known.content is None:
+            return native(filename)
+        return os.fstat(known.content.fileno()).st_size
+
+    os.path.getsize = getsize
+
+
+def _replace_in_os(
+    following: Callable[[Callable[..., None]], Callable[..., None]], *names: str
+) -> None:
+    accessor = getattr(pathlib, "_NormalAccessor", None)  # Python 3.10 keeps functions of its own
+    for name in names:
+        setattr(os, name, following(getattr(os, name)))
+        if hasattr(accessor, name):
+            setattr(accessor, name, staticmethod(getattr(os, name)))
+
+
+def _name(path: Any) -> str | None:
+    """The absolute path; `None` for what is none."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        return None
+    with contextlib.suppress(OSError, ValueError):
+        return os.path.abspath(os.fsdecode(path))  # noqa: PTH100  no link is followed
+    return None
+
+
+def _is_file(target: Any) -> bool:
+    """Whether what is written there stays: a path, or an open file that has a name on the disk."""
+    if isinstance(target, (str, os.PathLike)):
+        return True
+    try:
+        status = os.fstat(target.fileno())
+    except (AttributeError, TypeError, OSError, ValueError):
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_nlink > 0

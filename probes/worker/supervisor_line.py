@@ -1,0 +1,80 @@
+"""The line from the script's process to the supervisor. Where it is cut, the process ends."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ...records import FileTouched
+from ..process.channel import Channel, ChannelClosedError
+from ..process.messages import (
+    Phase,
+    Progress,
+    Touched,
+    decode_to_worker,
+)
+from .signs_of_life import SignsOfLife
+
+
+class SupervisorLine:
+    """Sends what happens, and waits for what is to be done.
+
+    Args:
+        channel: to the supervisor.
+        silence_s: after so long without a sign of life the supervisor takes us for hung.
+        touched: takes the files that the script opened since it was last asked.
+    """
+
+    def __init__(
+        self, channel: Channel, silence_s: float, touched: Callable[[], tuple[FileTouched, ...]]
+    ) -> None:
+        self._channel = channel
+        self._touched = touched
+        self._signs = SignsOfLife(silence_s)
+
+    def receive(self) -> Any:
+        """The next order."""
+        try:
+            line = self._channel.receive_line()
+        except ChannelClosedError:
+            os._exit(0)  # the supervisor is gone or has enough; no clean-up code of the script
+        return decode_to_worker(line or b"")
+
+    def send(self, message: Any) -> None:
+        """Tells the supervisor something."""
+        try:
+            self._channel.send(message)
+        except ChannelClosedError:
+            os._exit(0)
+
+    def send_files(self) -> None:
+        """Tells of the files that the script touched meanwhile, if there are any."""
+        files = self._touched()
+        if files:
+            self.send(Touched(files=files))
+
+    def begin_task(self) -> None:
+        """The first boundary of a task is told, whatever was told before."""
+        self._signs.begin()
+
+    def show(
+        self,
+        phase: Phase,
+        *,
+        num_steps: int,
+        batch_size: int | None = None,
+        step_s: float | None = None,
+    ) -> None:
+        """A sign of life, if one is due."""
+        if self._signs.due(phase):
+            self.send(
+                Progress(phase=phase, batch_size=batch_size, num_steps=num_steps, step_s=step_s)
+            )
+
+
+def wait_for_the_end() -> None:
+    """Nothing more is to be done here: the supervisor ends this process."""
+    while True:
+        time.sleep(3600)

@@ -1,0 +1,232 @@
+"""One trial in the script's loop: its window, what is around it, and what becomes of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import torch
+
+from ...records import Trial, TrialRequest, trial_of
+from ..devices import host
+from ..devices.neighbours import Surroundings
+from ..doors.caught_errors import CaughtErrors
+from ..doors.training_cycle import usual_steps
+from ..loader.norms import RunningStatistics
+from ..process.messages import Progress, Result, RunTrial, StepSample, WorkOrder
+from ..windows.interleaved_window import TurnsWindow
+from ..windows.profiling import TraceProfiler, trace_path
+from ..windows.protocols import TrialWindow, WindowProfiler
+from ..windows.step_evidence import EvidenceReader
+from ..windows.window import Window
+from .supervisor_line import wait_for_the_end
+from .task import Boundary, TaskContext
+from .trial_checks import check_tail, with_causes
+
+PROFILE_BELOW = 0.90
+"""Share of the capacity above which a trial is not profiled."""
+
+
+class TrialTask:
+    """One size, or several that take turns.
+
+    Args:
+        order: what to run.
+        context: where it runs.
+        shrinks: a trial before ran a larger size.
+    """
+
+    def __init__(self, order: RunTrial, context: TaskContext, *, shrinks: bool) -> None:
+        self._order = order
+        self._request = order.request
+        self._context = context
+        self._shrinks = shrinks
+        self._window: TrialWindow | None = None
+        self._size = order.request.batch_size
+        self._evidence: EvidenceReader | None = None
+        self._norms: RunningStatistics | None = None
+        self._surroundings: Surroundings | None = None
+        self._steps_seen: Counter[int] = Counter()
+        self._steps_a_cycle = 1
+        self._num_steps = self._num_elsewhere = 0
+
+    def begin(self) -> bool:
+        """Asks for the size and opens the window."""
+        request, context = self._request, self._context
+        if request.turns is None:
+            context.door.ask(request.batch_size)  # before peaks are reset: it may prepare data
+        if request.kind != "fit":
+            files = host.throttle_files()
+            self._evidence = EvidenceReader(throttled=files, paced=context.order.paced)
+        if request.turns is None:
+            window = self._one_size()
+        else:
+            window = self._sizes_in_turn()
+            context.door.ask(window.size)
+        self._window = window
+        self._size = window.size
+        if request.purpose == "tail":
+            self._norms = RunningStatistics()
+        if request.kind != "fit" and context.order.lockstep is None:  # other ranks are no strangers
+            self._surroundings = Surroundings(torch.get_num_threads())
+        context.line.begin_task()
+        self._show(window)
+        window.resume()
+        return True
+
+    def arrived(self, num_samples: int | None, proof: str, wait_s: float, *, primary: bool) -> None:
+        """A batch went to the script."""
+        if self._window is not None:
+            self._window.arrived(num_samples, proof, wait_s, primary=primary)
+
+    def boundary(self, boundary: Boundary) -> bool:
+        """A step ended. True when the trial is over and its result is sent."""
+        window = self._window
+        assert window is not None
+        if boundary.num_batches:
+            self._steps_seen[boundary.num_steps // boundary.parts] += 1
+        self._steps_a_cycle = boundary.num_steps
+        self._num_steps += boundary.parts
+        if window.boundary(boundary.parts):
+            self._send(self._completed(window), window.samples())
+            return True
+        self._show(window)
+        if window.size != self._size:
+            self._size = window.size
+            self._context.door.resize(window.size)
+        window.resume()
+        return False
+
+    def stepped_elsewhere(self) -> None:
+        """An optimizer stepped on a batch of another loader, whose size is the script's own."""
+        self._num_elsewhere += 1
+
+    def no_step(self, num_fetches: int, caught_errors: CaughtErrors) -> None:
+        """The trial failed, and the loop with it."""
+        request = self._request
+        kept = f": the script swallows {caught_errors.seen}" if caught_errors.seen else ""
+        self._send(
+            trial_of(
+                request,
+                ordinal=self._order.ordinal,
+                worker=self._context.order.worker,
+                outcome="out_of_memory" if caught_errors.out_of_memory else "no_step",
+                detail=f"{num_fetches} batches of {request.batch_size} samples went into the "
+                f"loop and no optimizer stepped{kept}",
+            )
+        )
+        wait_for_the_end()
+
+    # its window ------------------------------------------------------------------------------
+
+    def _one_size(self) -> TrialWindow:
+        order, context, request = self._order, self._context, self._request
+        wants_profile = request.profile and not context.loop.no_profile
+        return Window(
+            request,
+            context.device,
+            profiler=self._profiler if wants_profile else None,
+            profile_below_bytes=int(PROFILE_BELOW * context.device.info().capacity_bytes),
+            precision=order.precision,
+            min_sample_s=order.min_sample_s,
+            min_time_s=order.min_time_s,
+            brief=order.brief,
+            time_limit_s=order.time_limit_s,
+            deadline_s=order.deadline_s,
+            evidence=self._evidence,
+            asynchronous=context.is_asynchronous,
+            shrinks=self._shrinks,
+            num_ahead=context.loop.num_ahead,
+            agree=context.agree,
+        )
+
+    def _sizes_in_turn(self) -> TrialWindow:
+        order, context = self._order, self._context
+        return TurnsWindow(
+            self._request,
+            context.device,
+            seed=order.ordinal,
+            time_limit_s=order.time_limit_s,
+            deadline_s=order.deadline_s,
+            evidence=self._evidence,
+            asynchronous=context.is_asynchronous,
+            num_ahead=context.loop.num_ahead,
+            agree=context.agree,
+        )
+
+    def _profiler(self) -> WindowProfiler:
+        """Made where the timed steps are over, before the profiler's own start takes its time."""
+        order, line = self._context.order, self._context.line
+        size = self._request.batch_size
+        line.send(Progress(phase="profiling", batch_size=size, timed_until_s=time.monotonic()))
+        if order.lockstep is None:
+            return self._trace()
+        from ..distributed.lockstep import SteadyProfiler
+
+        inner = self._trace() if order.lockstep.rank == 0 else None
+        return SteadyProfiler(inner, sum(order.profile_schedule))
+
+    def _trace(self) -> TraceProfiler:
+        context, order = self._context, self._order
+        return trace_profiler(context.order, order.request, order.ordinal, context.loop.device.type)
+
+    # its result ------------------------------------------------------------------------------
+
+    def _completed(self, window: TrialWindow) -> Trial:
+        """The trial of the window, with what the window itself does not know."""
+        loop, request, door = self._context.loop, self._request, self._context.door
+        trial = window.result(self._order.ordinal, self._context.order.worker)
+        if self._surroundings is not None:
+            # All that the supervisor started is ours.
+            trial = with_causes(trial, self._surroundings.causes((os.getppid(),)))
+        if self._num_elsewhere:
+            elsewhere = round(self._num_elsewhere / self._num_steps, 3)
+            trial = msgspec.structs.replace(trial, steps_elsewhere=elsewhere)
+        trial = msgspec.structs.replace(trial, steps_per_batch=usual_steps(self._steps_seen))
+        inputs = door.inputs()
+        if inputs is not None:
+            trial = msgspec.structs.replace(trial, inputs=inputs)
+        if loop.no_profile and request.profile:
+            reasons = {**trial.unavailable, "profile": loop.no_profile}
+            trial = msgspec.structs.replace(trial, unavailable=reasons)
+        if loop.no_input:
+            reasons = {**trial.unavailable, "input_wait_s": loop.no_input}
+            trial = msgspec.structs.replace(trial, input_wait_s=None, unavailable=reasons)
+        if request.purpose == "tail":
+            num_steps = window.num_steps * max(1, self._steps_a_cycle)
+            check = check_tail(trial, door.parameters(), self._norms, num_steps)
+            trial = msgspec.structs.replace(trial, tail=check)
+        return trial
+
+    def _send(self, trial: Trial, steps: tuple[StepSample, ...] = ()) -> None:
+        self._window = None
+        if self._evidence is not None:
+            self._evidence.close()
+            self._evidence = None
+        self._context.line.send_files()
+        self._context.line.send(Result(trial=trial, steps=steps))
+
+    def _show(self, window: TrialWindow) -> None:
+        self._context.line.show(
+            window.phase,
+            num_steps=window.num_steps,
+            batch_size=window.size,
+            step_s=window.last_step_s,
+        )
+
+
+def trace_profiler(
+    order: WorkOrder, request: TrialRequest, ordinal: int, device_type: str
+) -> TraceProfiler:
+    """The profiler of one trial; its trace lies in the folder of the run."""
+    folder = Path(order.run_folder)
+    return TraceProfiler(
+        trace_path(folder, request.batch_size, order.worker, ordinal),
+        folder,
+        device_type,
+        order.profile_schedule,
+        with_stack=order.with_stack,
+    )

@@ -1,0 +1,167 @@
+"""What the profiled window of a trial showed: where the time of the device went."""
+
+from __future__ import annotations
+
+from .base import Record
+
+
+class OperatorTime(Record, frozen=True, kw_only=True):
+    """Time of one operator in the profiled window; self time, summed over threads."""
+
+    name: str
+    num_calls: int
+    self_s: float
+
+
+class KernelTime(Record, frozen=True, kw_only=True):
+    """Time of one GPU kernel in the profiled window."""
+
+    name: str
+    num_calls: int
+    total_s: float
+    occupancy_pct: float | None = None
+
+
+class IdleShares(Record, frozen=True, kw_only=True):
+    """Shares of the window in which nothing ran on the GPU, percent, by cause.
+
+    The causes from `input_pct` to `tail_pct` add up to `total_pct`.
+
+    Attributes:
+        input_pct: the host waited for its DataLoader.
+        synchronize_pct: the host was inside calls that wait for the device.
+        launch_pct: the host was inside calls that launch kernels.
+        call_pct: the host was inside other API calls: copies, allocations.
+        host_pct: Python and operator dispatch.
+        launch_latency_pct: launched, and started within 30 us of that.
+        dependency_pct: launched, and started later: it waited for another stream.
+        unknown_pct: the launch is not in the trace.
+        tail_pct: after the last activity of the window.
+        drained_pct: the part that began while the host waited for the device, so that nothing
+            was queued; cuts across the causes of the host other than its DataLoader.
+    """
+
+    total_pct: float
+    input_pct: float
+    synchronize_pct: float
+    launch_pct: float
+    call_pct: float
+    host_pct: float
+    launch_latency_pct: float
+    dependency_pct: float
+    unknown_pct: float
+    tail_pct: float
+    drained_pct: float = 0.0
+
+
+class CallTime(Record, frozen=True, kw_only=True):
+    """Calls of one name of the GPU's API in a window.
+
+    Attributes:
+        num_calls: how many began in it or lasted into it.
+        share_pct: share of the window in which the host was inside one of them, on any thread.
+        longest_s: the longest of them, its part in the window.
+    """
+
+    name: str
+    num_calls: int
+    share_pct: float
+    longest_s: float
+
+
+class LongestGap(Record, frozen=True, kw_only=True):
+    """The longest time in which nothing at all ran on a GPU.
+
+    Attributes:
+        host_s: the part until the launch call of what ended it had returned.
+        ended_by: name of the activity that ended it; empty at the window's end.
+        launched_by: name of the call that launched this; empty where it is not in the trace.
+    """
+
+    gap_s: float
+    host_s: float
+    ended_by: str
+    launched_by: str
+
+
+class DeviceShare(Record, frozen=True, kw_only=True):
+    """One GPU of several in the profiled window.
+
+    Attributes:
+        device: its number in the trace.
+        busy_pct: share of the window in which it did anything.
+        idle_pct: share in which it did nothing; of a pipeline, its bubble and whatever else
+            keeps it waiting.
+        dependency_pct: the part of it in which work was queued and waited for another stream or
+            device.
+    """
+
+    device: int
+    busy_pct: float
+    idle_pct: float
+    dependency_pct: float | None = None
+
+
+class Profile(Record, frozen=True, kw_only=True):
+    """What the profiled window of one trial showed. Shares are of the window unless told otherwise.
+
+    Attributes:
+        trace: path of the trace, relative to the record's folder.
+        num_steps: profiled steps.
+        busy_pct: share of the window in which the device did anything (kernels, copies, sets).
+        kernel_pct: share in which a kernel ran.
+        compute_pct: share in which a kernel ran that is no communication.
+        communication_pct, exposed_communication_pct: communication, and the part of it in which
+            nothing was computed.
+        exposed_copy_pct: copies and sets while no kernel ran.
+        sm_efficiency_pct: estimated, an upper bound (see probes/trace).
+        sm_efficiency_computing_pct: the same over the time in which something was computed.
+        occupancy_pct: achieved occupancy, duration-weighted over kernels, estimated.
+        tensor_core_pct: share of the compute kernels' time in kernels whose name proves tensor
+            cores; a lower bound.
+        tensor_core_unknown_pct: share of it in kernels whose name cannot tell.
+        short_kernel_pct: share of the kernels' time in kernels shorter than 10 us.
+        kernels_per_launch: kernels over the calls that launched them; above 1 with CUDA graphs.
+        device_wait_pct: share in which the host waited for the device.
+        idle: why nothing ran on the GPU.
+        longest_gap: the longest time in which nothing ran on it.
+        calls: calls of the GPU's API that take more than a fifth of the window, the most first.
+        trains: whether something of the trace belongs to a backward pass or an optimizer; `None`
+            where it holds no operators that would show it.
+        unrecorded: why nothing is known of a device that the script surely used; empty if it is.
+        operators_pct: share of the window in which the CPU was inside an operator.
+        input_wait_pct: share of the window in which the script waited for its DataLoader.
+        operators, kernels: the most expensive ones first.
+        losses: what of the trace could not be read; empty if nothing.
+        devices: each GPU, where several worked in one process; the other figures are those of
+            the busiest.
+    """
+
+    trace: str | None = None
+    num_steps: int = 0
+    busy_pct: float | None = None
+    kernel_pct: float | None = None
+    compute_pct: float | None = None
+    communication_pct: float | None = None
+    exposed_communication_pct: float | None = None
+    exposed_copy_pct: float | None = None
+    sm_efficiency_pct: float | None = None
+    sm_efficiency_computing_pct: float | None = None
+    occupancy_pct: float | None = None
+    tensor_core_pct: float | None = None
+    tensor_core_unknown_pct: float | None = None
+    short_kernel_pct: float | None = None
+    kernels_per_launch: float | None = None
+    device_wait_pct: float | None = None
+    idle: IdleShares | None = None
+    longest_gap: LongestGap | None = None
+    calls: tuple[CallTime, ...] = ()
+    trains: bool | None = None
+    unrecorded: str = ""
+    operators_pct: float | None = None
+    input_wait_pct: float | None = None
+    losses: str = ""
+    operators: tuple[OperatorTime, ...] = ()
+    kernels: tuple[KernelTime, ...] = ()
+    devices: tuple[DeviceShare, ...] = ()
+    unavailable: dict[str, str] = {}

@@ -1,0 +1,274 @@
+"""The charts of a sweep: throughput, memory, step time, use of the device, energy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ....records import Advice, MemoryLaw, RunRecord
+from ....units import GIB, MIB, format_share
+from ...chart import BATCH, Band, Chart, Mark, MarkKind, Series, rounded, short
+from ...sizes import SizeRow
+from ...words.outcomes import OUTCOMES
+from ...words.wording import measured, percent
+from .breakdown import step_time
+
+LAW_POINTS = 24
+"""Points between the smallest and the largest size at which a law is drawn."""
+FARTHEST_LAW = 64
+"""A law is drawn up to this many times the largest size that was tried."""
+ESTIMATED = "Dashed lines are fitted laws, not measurements."
+
+
+def sweep_charts(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> tuple[Chart, ...]:
+    """Everything that is drawn over the batch size; charts without a value are left out."""
+    charts = (
+        throughput(advice, rows),
+        memory(record, advice, rows),
+        step_time(rows),
+        shares(rows),
+        energy(advice, rows),
+    )
+    return tuple(chart for chart in charts if chart is not None)
+
+
+def throughput(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
+    """Samples per second with intervals, the tolerance band, the law of step time."""
+    known = [row for row in rows if row.samples_per_s is not None]
+    if not known:
+        return None
+    sizes = [row.batch_size for row in known]
+    law = advice.time_law
+    x = [float(size) for size in sizes]
+    if law is not None:
+        x = _grid(sizes, [*law.sizes, max(sizes)])
+    series = [_rates(x, known)]
+    if law is not None:
+        start = min(law.sizes)
+        values = tuple(rounded(law.samples_per_s(size)) if size >= start else None for size in x)
+        series.append(
+            Series(key="time_law", label="law of step time", kind="estimate", color=8,
+                   values=values)
+        )  # fmt: skip
+    bands: tuple[Band, ...] = ()
+    best = advice.fastest.samples_per_s if advice.fastest is not None else None
+    if best is not None and advice.goal.kind == "knee":
+        share = advice.goal.tolerance
+        low = best.median * (1 - share)
+        label = f"within {format_share(share)} of the fastest"
+        bands = (Band(low=low, high=best.median, label=label),)
+    notes = ("Whiskers: interval of the median.",) + ((ESTIMATED,) if law is not None else ())
+    return Chart(
+        key="throughput",
+        title="Throughput",
+        x_label=BATCH,
+        x_scale="log",
+        x=tuple(x),
+        **_ticks(rows),
+        y_label="samples/s",
+        unit="samples/s",
+        series=tuple(series),
+        marks=_marks(advice, rows),
+        bands=bands,
+        notes=notes,
+    )
+
+
+def memory(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
+    """Peak memory, its law with the size it predicts, the device's limit."""
+    known = [row for row in rows if row.peak_bytes is not None]
+    if not known:
+        return None
+    sizes = [row.batch_size for row in known]
+    law = advice.memory_law
+    limit = record.device.capacity_bytes if record.device is not None else None
+    unit, scale = ("GiB", GIB) if max(_peak(row) for row in known) >= GIB else ("MiB", MIB)
+    if limit is not None and limit >= GIB:
+        unit, scale = "GiB", GIB
+    x = [float(size) for size in sizes]
+    if law is not None:
+        x = _grid(
+            sizes, [*law.sizes, max(sizes), min(law.largest_estimate, FARTHEST_LAW * max(sizes))]
+        )
+    by_size = {row.batch_size: _peak(row) / scale for row in known}
+    values = tuple(rounded(by_size.get(int(size))) if size.is_integer() else None for size in x)
+    texts = tuple("" if value is None else f"{value:.3g} {unit}" for value in values)
+    series = [
+        Series(key="peak", label="measured peak", kind="measured", color=1, values=values,
+               texts=texts)
+    ]  # fmt: skip
+    marks = list(_marks(advice, rows))
+    notes: tuple[str, ...] = ()
+    if law is not None:
+        series.append(_memory_law(law, x, scale))
+        if law.largest_estimate >= max(sizes):
+            label = f"{law.largest_estimate} fit (estimate)"
+            marks.append(Mark(axis="x", value=law.largest_estimate, label=label, kind="note"))
+        notes = (ESTIMATED,)
+    if limit is not None:
+        marks.append(
+            Mark(axis="y", value=limit / scale, label=f"limit {short(limit / scale)} {unit}",
+                 kind="limit")
+        )  # fmt: skip
+    return Chart(
+        key="memory",
+        title="Peak memory",
+        x_label=BATCH,
+        x_scale="log",
+        x=tuple(x),
+        **_ticks(rows),
+        y_label=unit,
+        unit=unit,
+        series=tuple(series),
+        marks=tuple(marks),
+        notes=notes,
+    )
+
+
+def shares(rows: Sequence[SizeRow]) -> Chart | None:
+    """How much of the device was used: busy, SM efficiency, occupancy; on a CPU its operators."""
+    fields: tuple[tuple[str, str, Callable[[SizeRow], float | None]], ...] = (
+        ("busy_pct", "busy: anything ran", lambda row: row.profiled("busy_pct")),
+        ("sm_efficiency_pct", "SM efficiency, at most",
+         lambda row: row.profiled("sm_efficiency_pct")),
+        ("occupancy_pct", "achieved occupancy, estimated",
+         lambda row: row.profiled("occupancy_pct")),
+        ("tensor_core_pct", "kernel time surely on tensor cores",
+         lambda row: row.profiled("tensor_core_pct")),
+        ("utilization_pct", "NVML utilisation", lambda row: _counter(row, "utilization_pct")),
+        ("sm_active_pct", "SMs active (counter)", lambda row: _counter(row, "sm_active_pct")),
+    )  # fmt: skip
+    if not any(value(row) is not None for _, _, value in fields for row in rows):
+        fields = (
+            ("operators_pct", "inside CPU operators", lambda row: row.profiled("operators_pct")),
+            ("input_pct", "waiting for the loader", lambda row: row.input_pct),
+        )
+    known = [row for row in rows if any(value(row) is not None for _, _, value in fields)]
+    if not known:
+        return None
+    series = []
+    for color, (key, label, value) in enumerate(fields, start=1):
+        values = tuple(rounded(value(row)) for row in known)
+        if any(value is not None for value in values):
+            texts = tuple("" if value is None else f"{percent(value)}%" for value in values)
+            series.append(
+                Series(key=key, label=label, kind="measured", color=color, values=values,
+                       texts=texts)
+            )  # fmt: skip
+    on_gpu = fields[0][0] == "busy_pct"
+    note = "NVML's utilisation is the share of time in which any kernel ran, however small."
+    return Chart(
+        key="shares",
+        title="Use of the device" if on_gpu else "Use of the CPU",
+        x_label=BATCH,
+        x_scale="log",
+        x=tuple(float(row.batch_size) for row in known),
+        **_ticks(known),
+        y_label="%",
+        unit="%",
+        series=tuple(series),
+        notes=(note,) if any(line.key == "utilization_pct" for line in series) else (),
+    )
+
+
+def energy(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
+    """Joules per sample by the GPU's own counters."""
+    known = [(row, 1 / row.samples_per_joule) for row in rows if row.samples_per_joule]
+    if not known:
+        return None
+    unit, factor = ("mJ", 1e3) if max(value for _, value in known) < 1 else ("J", 1.0)
+    values = tuple(rounded(value * factor) for _, value in known)
+    chosen = advice.recommended
+    marks = () if chosen is None else (_recommended(chosen.batch_size),)
+    return Chart(
+        key="energy",
+        title="Energy per sample",
+        x_label=BATCH,
+        x_scale="log",
+        x=tuple(float(row.batch_size) for row, _ in known),
+        **_ticks([row for row, _ in known]),
+        y_label=f"{unit} per sample",
+        unit=unit,
+        series=(
+            Series(
+                key="joule_per_sample",
+                label="by the GPU's counters",
+                kind="measured",
+                color=1,
+                values=values,
+                texts=tuple(f"{value or 0:.3g} {unit}" for value in values),
+            ),
+        ),
+        marks=marks,
+    )
+
+
+def _rates(x: Sequence[float], rows: Sequence[SizeRow]) -> Series:
+    by_size = {float(row.batch_size): row.samples_per_s for row in rows}
+    rates = [by_size.get(size) for size in x]
+    return Series(
+        key="samples_per_s",
+        label="measured",
+        kind="measured",
+        color=1,
+        values=tuple(None if rate is None else rounded(rate.median) for rate in rates),
+        low=tuple(None if rate is None else rounded(rate.low) for rate in rates),
+        high=tuple(None if rate is None else rounded(rate.high) for rate in rates),
+        texts=tuple("" if rate is None else " ".join(measured(rate)) for rate in rates),
+    )
+
+
+def _memory_law(law: MemoryLaw, x: Sequence[float], scale: float) -> Series:
+    start = min(law.sizes)  # below the fitted sizes the peak may lie on a floor
+    return Series(
+        key="memory_law",
+        label="law of memory",
+        kind="estimate",
+        color=8,
+        values=tuple(
+            rounded((law.fixed_bytes + law.slope_bytes * size) / scale) if size >= start else None
+            for size in x
+        ),
+    )
+
+
+def _grid(sizes: Sequence[int], ends: Sequence[int]) -> list[float]:
+    """The sizes and evenly spaced whole numbers between the ends, on the log scale."""
+    low, high = max(1, min(ends)), max(ends)
+    steps = [low * (high / low) ** (number / LAW_POINTS) for number in range(LAW_POINTS + 1)]
+    return sorted({float(size) for size in sizes} | {float(round(step)) for step in steps})
+
+
+def _ticks(rows: Sequence[SizeRow]) -> dict[str, Any]:
+    sizes = [row.batch_size for row in rows]
+    return {
+        "x_ticks": tuple(float(size) for size in sizes),
+        "x_names": tuple(str(size) for size in sizes),
+    }
+
+
+def _marks(advice: Advice, rows: Sequence[SizeRow]) -> tuple[Mark, ...]:
+    """The recommended size, and the sizes that failed."""
+    marks = []
+    if advice.recommended is not None:
+        marks.append(_recommended(advice.recommended.batch_size))
+    for row in rows:
+        failed = row.failed_later if row.trial.ran else row.trial
+        if failed is not None and failed.outcome not in ("ok", "interrupted"):
+            label = f"{row.batch_size}: {OUTCOMES[failed.outcome][0]}"
+            marks.append(Mark(axis="x", value=row.batch_size, label=label, kind="failed"))
+    return tuple(marks)
+
+
+def _recommended(size: int) -> Mark:
+    kind: MarkKind = "recommended"
+    return Mark(axis="x", value=size, label=f"use {size}", kind=kind)
+
+
+def _peak(row: SizeRow) -> int:
+    return row.peak_bytes or 0
+
+
+def _counter(row: SizeRow, field: str) -> float | None:
+    value: float | None = None if row.counters is None else getattr(row.counters, field)
+    return value

@@ -1,0 +1,240 @@
+"""The report of two runs side by side."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...records import Comparison, Difference, Spread
+from ...units import format_bytes
+from ..chart import Chart
+from ..report import Column, ComparisonReport, Report, Row, Table
+from ..words.wording import clean, measured, pad_digits
+from .charts.timelines import overlay
+
+WORDS = {
+    "samples_per_s": {"more": "faster", "less": "slower"},
+    "peak_bytes": {"more": "more", "less": "less"},
+}
+DRIFT = (
+    "The intervals are those within each run; what changes from run to run, such as clocks and "
+    "neighbours on the machine, is not in them"
+)
+RANKS = "ranks"
+SAID = ("script", "device", "capacity")
+"""What a caution of its own tells."""
+OVERLAID = ("throughput", "memory", "shares", "energy")
+
+
+def build_comparison(
+    comparison: Comparison, before: Report, after: Report, names: tuple[str, str]
+) -> ComparisonReport:
+    """Both reports and what `advisor.compare` found between them.
+
+    Args:
+        names: of the two runs, to tell them apart.
+    """
+    names = (clean(names[0]), clean(names[1]))
+    return ComparisonReport(
+        title=f"{names[0]} and {names[1]}",
+        headline=_headline(comparison, before, after),
+        names=names,
+        cautions=_cautions(comparison, before, after),
+        circumstances=_circumstances(comparison, before, after, names),
+        table=_table(comparison, after, names),
+        charts=tuple(
+            chart
+            for key in OVERLAID
+            if (chart := _chart(key, before, after, names, comparison)) is not None
+        ),
+        before=before,
+        after=after,
+    )
+
+
+def _headline(comparison: Comparison, before: Report, after: Report) -> str:
+    difference = comparison.recommended
+    if difference is None:
+        lacking = [
+            name
+            for name, report in (("first", before), ("second", after))
+            if report.advice.recommended is None
+        ]
+        which = f"the {' and the '.join(lacking)} run" if lacking else "one of the runs"
+        return f"Cannot be compared at the recommended size: {which} recommends no timed size"
+    at = f"{difference.batch_before} before, {difference.batch_after} after"
+    if difference.batch_before == difference.batch_after:
+        at = f"batch size {difference.batch_before} in both"
+    if not comparison.same_script:
+        where = "" if comparison.same_device else " on two devices"
+        return f"Not comparable: two scripts{where}; a sample of one is not a sample of the other"
+    if not comparison.same_device:
+        start, each = "Two devices", ""
+    elif (ranks := _ranks(comparison)) is not None:
+        start, each = "Ranks, {} before, {} after".format(*ranks), " for each rank"
+    else:
+        start, each = _judged(difference).capitalize(), ""
+    return (
+        f"{start}: {_ratio(difference)} samples per second{each} ({at}){_like_for_like(comparison)}"
+    )
+
+
+def _judged(difference: Difference) -> str:
+    return WORDS[difference.quantity].get(difference.change, difference.change)
+
+
+def _like_for_like(comparison: Comparison) -> str:
+    """What is left of the change at one size in both; nothing where the sizes are the same."""
+    best, same = comparison.recommended, comparison.like_for_like
+    if best is None or best.batch_before == best.batch_after:
+        return ""
+    if same is None:
+        return "; no size was timed in both, so how much of it comes from the size is not known"
+    word = f", {_judged(same)}" if comparison.same_device else ""
+    return f"; like for like, {same.batch_before} in both: {_ratio(same)}{word}"
+
+
+def _ranks(comparison: Comparison) -> tuple[str, str] | None:
+    """How many ranks each run had, where they are not the same number."""
+    pairs = (pair for label, *pair in comparison.differs if label == RANKS)
+    return next(((first or "1", two or "1") for first, two in pairs), None)
+
+
+def _cautions(comparison: Comparison, before: Report, after: Report) -> tuple[str, ...]:
+    cautions = []
+    if not comparison.same_script:
+        cautions.append(
+            "The two runs are of different scripts: samples per second, step times, peak memory "
+            "and batch sizes are not comparable, since a sample of one may be more work than a "
+            "sample of the other. What limits each step is."
+        )
+    if not comparison.same_device:
+        cautions.append(
+            "The two runs were measured on different devices: speed, memory, shares of the "
+            "capacity and the recommended sizes are not comparable as an effect of a change to "
+            "the script; the difference is that of the devices as much as of anything else."
+        )
+    others = [
+        label
+        for label, _, _ in comparison.differs
+        if label not in (*SAID, RANKS) or (label == "script" and comparison.same_script)
+    ]
+    ranks = _ranks(comparison)
+    if ranks is not None:
+        cautions.append(
+            "Samples per second, batch sizes and memory are those of one rank, of {} in the first "
+            "run and of {} in the second; the whole job has that many times as much.".format(*ranks)
+        )
+    if others:
+        cautions.append(f"Not the same in both runs: {', '.join(others)}.")
+    for which, report in (("first", before), ("second", after)):
+        cautions += [f"The {which} run: {text}" for text in report.notices]
+    return (*cautions, f"{DRIFT}{_moved(comparison)}.")
+
+
+def _moved(comparison: Comparison) -> str:
+    if comparison.moved is None:
+        return ", and no size was measured twice to show it"
+    return (
+        f". Two readings of one size within one run were up to x{comparison.moved:.2f} apart; a "
+        'smaller difference between the runs counts as "cannot tell"'
+    )
+
+
+def _circumstances(
+    comparison: Comparison, before: Report, after: Report, names: tuple[str, str]
+) -> Table:
+    rows = [("answer", before.headline, after.headline)]
+    rows += [
+        (fact.label, fact.text, other.text)
+        for fact, other in zip(before.circumstances, after.circumstances, strict=True)
+    ]
+    rows += [(label, clean(first), clean(two)) for label, first, two in comparison.differs]
+    columns = (Column(title="", left=True), *(Column(title=name, left=True) for name in names))
+    return Table(title="The two runs", columns=columns, rows=tuple(Row(cells=row) for row in rows))
+
+
+def _table(comparison: Comparison, after: Report, names: tuple[str, str]) -> Table:
+    judged = comparison.same_script
+    rates = {
+        size.batch_before: size for size in comparison.sizes if size.quantity == "samples_per_s"
+    }
+    peaks = {size.batch_before: size for size in comparison.sizes if size.quantity == "peak_bytes"}
+    recommended = after.advice.recommended
+    rows = []
+    for size in sorted(rates.keys() | peaks.keys()):
+        marks = ("recommended",) if recommended and recommended.batch_size == size else ()
+        cells = (str(size), *_cells(rates.get(size), judged), *_cells(peaks.get(size), judged))
+        rows.append(Row(cells=cells, marks=marks))
+    columns = (
+        Column(title="batch"),
+        Column(title="samples/s", unit="before"),
+        Column(title="samples/s", unit="after"),
+        Column(title="ratio", unit="interval"),
+        Column(title="speed", left=True),
+        Column(title="peak", unit="before"),
+        Column(title="peak", unit="after"),
+        Column(title="ratio"),
+        Column(title="memory", left=True),
+    )
+    notes = [f"before: {names[0]}; after: {names[1]}."]
+    if not rows:
+        notes.append("No size ran in both.")
+    for which, sizes in (("first", comparison.only_before), ("second", comparison.only_after)):
+        if sizes:
+            notes.append(f"Only in the {which} run: {', '.join(map(str, sizes))}.")
+    return Table(title="Size by size", columns=columns, rows=tuple(rows), notes=tuple(notes))
+
+
+def _cells(difference: Difference | None, judged: bool) -> tuple[str, str, str, str]:
+    """Both values; their ratio and what it says only where both are of the same work."""
+    if difference is None:
+        return ("-", "-", "-", "-")
+    if not judged:
+        return (_value(difference.before), _value(difference.after), "-", "not comparable")
+    word = _judged(difference)
+    if difference.quantity == "peak_bytes" and difference.change == "cannot tell":
+        word = "about the same"
+    return (_value(difference.before), _value(difference.after), _ratio(difference), word)
+
+
+def _value(value: Spread | float | None) -> str:
+    if value is None:
+        return "-"
+    return " ".join(measured(value)) if isinstance(value, Spread) else format_bytes(value)
+
+
+def _ratio(difference: Difference) -> str:
+    """Two decimals, which tell a bound from 1; a large one in the digits its interval supports."""
+    ratio, low, high = difference.ratio, difference.ratio_low, difference.ratio_high
+    if ratio is None:
+        return "-"
+    if low is None or high is None:
+        return f"x{ratio:.2f}"
+    middle = f"{ratio:.2f}" if ratio < 10 else pad_digits(ratio, (high - low) / 2 / ratio)
+    decimals = len(middle.partition(".")[2])
+    return f"x{middle} ({low:.{decimals}f} to {high:.{decimals}f})"
+
+
+def _chart(
+    key: str, before: Report, after: Report, names: tuple[str, str], comparison: Comparison
+) -> Chart | None:
+    """Both runs' curves over each other; `None` where they are not of the same quantity."""
+    charts = [
+        (name, chart)
+        for name, report in zip(names, (before, after), strict=True)
+        for chart in report.devices[0].charts
+        if chart.key == key
+    ]
+    if len(charts) < 2 or len({_quantity(chart) for _, chart in charts}) > 1:
+        return None
+    first = charts[0][1]
+    title = f"{first.title}: {first.series[0].label}" if key == "shares" else ""
+    chart = overlay(key, charts, title)
+    if chart is not None and not comparison.same_device:
+        # The limit that is drawn is that of the first run's device.
+        return msgspec.structs.replace(chart, marks=())
+    return chart
+
+
+def _quantity(chart: Chart) -> tuple[str, str]:
+    return chart.series[0].label, chart.y_label

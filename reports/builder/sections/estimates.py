@@ -1,0 +1,47 @@
+"""What the fitted laws say, in words."""
+
+from __future__ import annotations
+
+from ....records import Advice
+from ....units import format_bytes, format_seconds
+from ...words.wording import bytes_per_sample, plural
+
+FIXED_SHARE = 0.02
+"""A fixed cost per step below this share of the step is not worth a line."""
+
+
+def estimate_rows(advice: Advice) -> list[tuple[str, str]]:
+    """Label and text of each law."""
+    rows = [("largest that fits", _memory_law(advice)), ("step time", _time_law(advice))]
+    return [(label, text) for label, text in rows if text]
+
+
+def _memory_law(advice: Advice) -> str:
+    law = advice.memory_law
+    if law is not None:
+        return (
+            f"about {law.largest_estimate} (estimate, did not run); peak memory = "
+            f"{format_bytes(law.fixed_bytes)} + {bytes_per_sample(law.slope_bytes)} x batch, "
+            f"{_fit(law.sizes, law.residual)}"
+        )
+    reason = advice.unavailable.get("memory_law")
+    return f"no estimate: {reason}" if reason and advice.recommended is not None else ""
+
+
+def _time_law(advice: Advice) -> str:
+    """The law of step time, where the batch leaves a part of the step alone."""
+    law, choice = advice.time_law, advice.recommended
+    if law is None or choice is None:
+        return ""
+    share = law.fixed_share(choice.batch_size)
+    if share < FIXED_SHARE:
+        return ""
+    return (
+        f"{format_seconds(law.fixed_s)} + {format_seconds(law.slope_s)} x batch, "
+        f"{_fit(law.sizes, law.residual)}; {share:.0%} of the step at {choice.batch_size} "
+        "does not depend on the batch"
+    )
+
+
+def _fit(sizes: tuple[int, ...], residual: float) -> str:
+    return f"fitted to {plural(len(sizes), 'size')}, off by {residual:.1%} at most"

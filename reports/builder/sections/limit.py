@@ -1,0 +1,19 @@
+"""The part of a report on what limits the step."""
+
+from __future__ import annotations
+
+from ....records import Verdict
+from ...report import LimitText
+from ...words.larger import larger_text
+from ...words.wording import clean, evidence_text
+
+
+def limit_text(verdict: Verdict) -> LimitText:
+    """A verdict in words, without the shares that it rests on."""
+    return LimitText(
+        limit=verdict.limit,
+        message=clean(verdict.message),
+        evidence=clean(evidence_text(verdict.evidence, verdict.message)),
+        larger=larger_text(verdict),
+        remedy=clean(verdict.remedy),
+    )

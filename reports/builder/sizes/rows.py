@@ -1,0 +1,104 @@
+"""The sizes that were tried, one row each: which trials speak for a size, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from ....records import Advice, Choice, Counters, RunRecord, Trial
+from ...sizes import SizeRow
+
+_T = TypeVar("_T")
+
+
+def size_rows(record: RunRecord, advice: Advice) -> list[SizeRow]:
+    """One row for each size that was tried, smallest first. Tails have no row."""
+    by_size: dict[int, list[Trial]] = {}
+    for trial in record.trials:
+        if trial.purpose != "tail" and not trial.cut_short:
+            by_size.setdefault(trial.batch_size, []).append(trial)
+    return [_row(by_size[size], advice) for size in sorted(by_size)]
+
+
+def _row(trials: list[Trial], advice: Advice) -> SizeRow:
+    best = max(trials, key=_rank)
+    choice = next(
+        (choice for choice in _choices(advice) if choice.batch_size == best.batch_size), None
+    )
+    later = [
+        trial
+        for trial in trials
+        if best.ran
+        and not trial.ran
+        and trial.outcome != "interrupted"
+        and trial.ordinal > best.ordinal
+    ]
+    good = [trial for trial in trials if trial.ran]
+    counters = _latest(good, lambda trial: trial.counters)
+    return SizeRow(
+        trial=best,
+        failed_later=later[-1] if later else None,
+        profile=_latest(good, lambda trial: trial.profile),
+        counters=counters,
+        watts=_watts(counters),
+        samples_per_joule=(choice and choice.samples_per_joule)
+        or _latest(good, lambda trial: trial.samples_per_joule),
+        peak_bytes=_peak(best, choice, good),
+        step_s=(choice and choice.step_s) or best.step_s,
+        samples_per_s=(choice and choice.samples_per_s) or best.samples_per_s,
+        marks=_marks(best.batch_size, advice),
+        unavailable=_reasons(best, good),
+    )
+
+
+def _watts(counters: Counters | None) -> float | None:
+    if counters is None:
+        return None
+    if counters.energy_j is not None and counters.window_s:
+        return counters.energy_j / counters.window_s
+    return counters.power_w
+
+
+def _rank(trial: Trial) -> tuple[bool, bool, bool, bool, float, int]:
+    """Which trial speaks for a size: as in the advice, the fastest that nothing disturbed."""
+    timed = trial.kind == "timed" and trial.step_s is not None
+    speed = trial.samples_per_s.median if trial.samples_per_s is not None else 0.0
+    confirmed = trial.purpose == "confirm"
+    return trial.ran, timed, confirmed, not trial.doubts, speed, trial.ordinal
+
+
+def _choices(advice: Advice) -> Iterable[Choice]:
+    every = advice.sizes or (advice.recommended, advice.fastest, advice.largest, advice.native)
+    return (choice for choice in every if choice is not None)
+
+
+def _peak(best: Trial, choice: Choice | None, good: list[Trial]) -> int | None:
+    if choice is not None and choice.peak_bytes is not None:
+        return choice.peak_bytes
+    memory = best.memory or _latest(good, lambda trial: trial.memory)
+    return memory.peak_bytes if memory is not None else None
+
+
+def _latest(trials: list[Trial], field: Callable[[Trial], _T | None]) -> _T | None:
+    return next((value for value in map(field, reversed(trials)) if value is not None), None)
+
+
+def _marks(size: int, advice: Advice) -> tuple[str, ...]:
+    marks = {
+        "recommended": advice.recommended,
+        "fastest": advice.fastest,
+        "largest": advice.largest,
+        "yours": advice.native,
+    }
+    return tuple(mark for mark, choice in marks.items() if choice and choice.batch_size == size)
+
+
+def _reasons(best: Trial, good: list[Trial]) -> dict[str, str]:
+    reasons: dict[str, str] = {}
+    for trial in [*good, best]:
+        reasons |= trial.unavailable
+        if trial.memory is not None:
+            reasons |= trial.memory.unavailable
+        if trial.profile is not None:
+            reasons |= trial.profile.unavailable
+    return reasons

@@ -1,0 +1,167 @@
+"""The report as Markdown, for pull requests and issues; as GitHub and GitLab read it."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+
+from ..report import ComparisonReport, Fact, Report, SplitSection, Table
+from ..words.compared import not_compared
+
+MARK = "<!-- batchadvisor report -->"
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$@!&:])")
+_LIST = re.compile(r"^(\d*)([-+.)=])(?=\s|$)")
+"""What would open a list at the start of a line: `- `, `1. `."""
+_HARMLESS_COLON = re.compile(r"\\:(?!//)")
+
+
+def render(report: Report | ComparisonReport) -> str:
+    """The whole text; ends with a line break."""
+    lines = _comparison(report) if isinstance(report, ComparisonReport) else _run(report)
+    return "\n".join([MARK, "", *lines]).rstrip() + "\n"
+
+
+def escape(text: str) -> str:
+    r"""Text that Markdown shows as it is: no markup, no HTML, no mention, no bare link.
+
+    >>> escape("a_b <img> | @user [x](y)"), escape("see https://example.org: x")
+    ('a\\_b \\<img\\> \\| \\@user \\[x\\](y)', 'see https\\://example.org: x')
+    """
+    return _HARMLESS_COLON.sub(":", _SPECIAL.sub(r"\\\1", text))
+
+
+def paragraph(text: str) -> str:
+    r"""Escaped text that does not open a list where it begins a line.
+
+    >>> paragraph("1. x"), paragraph("- x"), paragraph("1.5 x")
+    ('1\\. x', '\\- x', '1.5 x')
+    """
+    return _LIST.sub(r"\1\\\2", escape(text))
+
+
+def code(text: str) -> str:
+    """Text as a code span, whatever backticks it holds.
+
+    >>> code("a `b`"), code("x")
+    ('`` a `b` ``', '`x`')
+    """
+    longest = max((len(fence) for fence in re.findall("`+", text)), default=0)
+    if not longest:
+        return f"`{text}`"
+    fence = "`" * (longest + 1)
+    return f"{fence} {text} {fence}"
+
+
+def _run(report: Report) -> list[str]:
+    lines = [f"### {escape(report.headline)}", ""]
+    if report.reason:
+        lines += [paragraph(report.reason), ""]
+    if report.sureness:
+        lines += [f"**Sureness:** {escape(report.sureness)}.", ""]
+    if report.change:
+        lines += [f"**Change:** {code(report.change)}", ""]
+    for notice in report.notices:
+        lines += [f"> {escape(notice)}", ""]
+    lines += [*_facts(report.circumstances), ""]
+    for table in report.tables:
+        lines += [f"#### {escape(table.title)}", "", *_table(table)]
+    lines += _split(report.split) if report.split is not None else []
+    for device in report.devices:
+        title = device.name if len(report.devices) > 1 else "Sizes"
+        lines += [f"#### {escape(title)}", ""]
+        if len(report.devices) > 1:
+            lines += [paragraph(device.headline), ""]
+        lines += _table(device.table)
+    lines += _explained(report)
+    for device in report.devices:
+        if device.hot is not None:
+            lines += _folded(device.hot.title, _table(device.hot))
+    lines += _folded("This run", _facts(report.identity))
+    return lines
+
+
+def _split(section: SplitSection) -> list[str]:
+    lines = ["#### Split plan", ""]
+    lines += _table(section.shares) if section.shares is not None else []
+    lines += [part for text in section.texts for part in (paragraph(text), "")]
+    lines += _table(section.options) if section.options is not None else []
+    if section.snippet:
+        # No line of it begins with backticks: names stand in comments.
+        code = ["```python", *section.snippet.rstrip().splitlines(), "```"]
+        lines += _folded("Sampler and loss weight to paste", code)
+    return lines
+
+
+def _explained(report: Report) -> list[str]:
+    lines: list[str] = []
+    limit = report.limit
+    if limit is not None:
+        lines += ["#### What limits the step", ""]
+        lines += [f"**{escape(limit.limit)}**: {escape(limit.message)}", ""]
+        for text in (limit.evidence, limit.larger, f"→ {limit.remedy}" if limit.remedy else ""):
+            lines += [paragraph(text), ""] if text else []
+    for title, facts in (
+        ("What the callback saw", report.watched),
+        ("Several ranks", report.distribution),
+    ):
+        if facts:
+            lines += [f"#### {title}", "", *_facts(facts), ""]
+    if report.training:
+        lines += ["#### What it does to the training", "", *_facts(report.training), ""]
+        lines += [not_compared(report.advice), ""]
+    if report.tail is not None:
+        lines += ["#### Last batch of the epoch", ""]
+        lines += [part for text in report.tail.texts for part in (paragraph(text), "")]
+    if report.findings:
+        lines += ["#### Findings", ""]
+    for finding in report.findings:
+        guess = " (estimate)" if finding.estimate else ""
+        extra = "".join(f"<br>{escape(text)}" for text in (finding.evidence,) if text)
+        remedy = f"<br>→ {escape(finding.remedy)}" if finding.remedy else ""
+        lines.append(f"- **{finding.severity}**: {escape(finding.message)}{guess}{extra}{remedy}")
+    lines += [""] if report.findings else []
+    for title, facts in (
+        ("Failures outside the trials", report.faults),
+        ("Estimates", report.estimates),
+    ):
+        if facts:
+            lines += [f"#### {title}", "", *_facts(facts), ""]
+    return lines
+
+
+def _comparison(report: ComparisonReport) -> list[str]:
+    lines = [f"### {escape(report.headline)}", ""]
+    lines += [part for text in report.cautions for part in (f"> {escape(text)}", "")]
+    lines += ["#### The two runs", "", *_table(report.circumstances)]
+    lines += ["#### Size by size", "", *_table(report.table)]
+    return lines
+
+
+def _facts(facts: Sequence[Fact]) -> list[str]:
+    return [f"- {escape(fact.label)}: {escape(fact.text)}" for fact in facts]
+
+
+def _table(table: Table) -> list[str]:
+    lines: list[str] = []
+    if table.rows:
+        titles = [
+            f"{escape(column.title)} {escape(column.unit)}".strip() or " "
+            for column in table.columns
+        ]
+        lines.append(f"| {' | '.join(titles)} |")
+        lines.append(f"|{'|'.join(':--' if column.left else '--:' for column in table.columns)}|")
+    for row in table.rows:
+        cells = [escape(cell) for cell in row.cells]
+        if "recommended" in row.marks:
+            cells = [f"**{cell}**" if cell else cell for cell in cells]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += [""] if table.rows else []
+    for note in table.notes:
+        lines += [paragraph(note), ""]
+    return lines
+
+
+def _folded(title: str, lines: Sequence[str]) -> list[str]:
+    shown = html.escape(title)  # inside HTML, where backslashes would be seen
+    return [f"<details><summary>{shown}</summary>", "", *lines, "", "</details>", ""]

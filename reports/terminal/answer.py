@@ -1,0 +1,71 @@
+"""The answer of one run as terminal text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+
+from ..text import TextReport
+from . import sections
+from .page import Page
+from .sizes import add_sizes
+
+
+def render(
+    text: TextReport,
+    *,
+    files: Sequence[tuple[str, str]],
+    next_command: str,
+    others: Sequence[str] = (),
+    width: int,
+    color: bool,
+    encoding: str = "utf-8",
+) -> str:
+    """The whole report.
+
+    Args:
+        files: label and path of what was written, in order.
+        next_command: what to type next.
+        others: what else could be typed.
+        width: columns of the terminal; no line is longer, except for paths and commands.
+        color: whether ANSI codes may be used.
+        encoding: of the output; characters that it lacks are replaced.
+    """
+    page = Page(width, encoding)
+    report = text.report
+    _answer(page, text)
+    page.blank()
+    page.pairs(sections.pairs_of(report.circumstances), indent=0)
+    add_sizes(page, text.sizes)
+    sections.add_training(page, text)
+    sections.add_limit(page, report)
+    sections.add_ranks(page, text)
+    sections.add_tail(page, text)
+    sections.add_findings(page, report)
+    sections.add_estimates(page, report)
+    sections.add_touched(page, text.files)
+    sections.add_ending(page, files, next_command, others)
+    return page.render(color=color)
+
+
+def _answer(page: Page, text: TextReport) -> None:
+    report = text.report
+    good = report.advice.recommended is not None
+    page.entry(report.headline, style="bold green" if good else "bold red", indent=0)
+    if report.reason:
+        page.entry(report.reason, indent=0)
+    if report.sureness:
+        style = "" if text.sure else "yellow"
+        page.entry(report.sureness + ".", label="Sureness: ", style=style, indent=0)
+    if report.change:
+        _change(page, text)
+
+
+def _change(page: Page, text: TextReport) -> None:
+    """The line to change; where it is too long, its parts stand below each other."""
+    label, change = "Change: ", text.report.change
+    fits = cell_len(label) + cell_len(page.safe(change)) <= page.width
+    for part in [change] if fits else text.change:
+        page.entry(part, label=label, style="bold", indent=0)
+        label = " " * len(label)

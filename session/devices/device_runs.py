@@ -1,0 +1,285 @@
+"""`batchadvisor run` on several devices at once: one whole run a device, each in its own process.
+
+The first device of each model is probed in full, all of them at the same time, since they share
+the host. Then every device of a model that occurs more than once runs the size found, again at
+the same time; one that is weaker than its twin is probed in full as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from ...advisor.advise import advise
+from ...advisor.measured.measurements import Measurements
+from ...advisor.measured.trials import pooled
+from ...advisor.split.twins import representatives
+from ...errors import BatchAdvisorError, RunError, UsageError
+from ...probes.devices import host
+from ...probes.process.interrupts import held_back, signal_of
+from ...probes.worker.run_script import die_with_parent
+from ...records import Advice, DeviceRun, DevicesRecord, RunRecord, Spread
+from ..display import Display
+from ..recording.store import DEVICES, RECORD, RunStore, read_record, write_whole
+from ..setup.device_choice import Device
+from ..setup.options import RunOptions
+from ..setup.options_handed_over import hand_over
+from .device_options import device_options
+from .outcome import Outcome, twin_check
+
+END_S = 30.0
+"""A run that was interrupted gets so long to save and leave."""
+RELAY_S = 5.0
+"""What a run that ended said last is waited for so long."""
+
+
+def run_devices(
+    devices: Sequence[Device], options: RunOptions, folder: Path, display: Display
+) -> Outcome:
+    """Probes all of them.
+
+    Args:
+        folder: of all runs, empty or to be made.
+
+    Raises:
+        RunError: nothing was measured on any device.
+        UsageError: the folder holds a run already, or cannot be written.
+    """
+    if any((folder / name).exists() for name in (RECORD, DEVICES)):
+        raise UsageError(f"{folder} holds a run already.", "Choose another folder.")
+    with (
+        contextlib.closing(RunStore(folder)),  # nobody else writes into it meanwhile
+        tempfile.TemporaryDirectory(prefix="ba-devices-") as scratch,
+    ):
+        return _Run(devices, options, folder, Path(scratch), display).all()
+
+
+class _Run:
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        options: RunOptions,
+        folder: Path,
+        scratch: Path,
+        display: Display,
+    ) -> None:
+        self._devices = list(devices)
+        self._models = [device.model for device in devices]
+        self._options = options
+        self._folder = folder
+        self._scratch = scratch
+        self._display = display
+        self._runs = {
+            device.name: DeviceRun(device=device.name, model=device.model)
+            for device in self._devices
+        }
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._relays: dict[str, threading.Thread] = {}
+        self._state = "running"
+        self._started_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+    def all(self) -> Outcome:
+        """Probes, checks the twins, probes the weak ones."""
+        self._save()
+        try:
+            self._probe(list(representatives(self._models)))
+            weak = self._check_twins()
+            if weak:
+                names = ", ".join(self._devices[place].name for place in weak)
+                self._display.note(f"{names}: weaker than its twin, probing it in full")
+                self._probe(weak)
+            self._state = "finished"
+        except KeyboardInterrupt as pressed:
+            self._interrupt(signal_of(pressed))
+            self._state = "interrupted"
+        except BaseException:
+            self._state = "failed"  # nobody goes on with it
+            with contextlib.suppress(RunError):
+                self._save()
+            raise
+        finally:
+            self._kill()
+        outcome = self._outcome()
+        if not outcome.answers and self._state == "finished":
+            self._state = "failed"
+            self._save()
+            said = next((run.error for run in self._runs.values() if run.error), "")
+            raise RunError(
+                f"no device could be measured. {said.removeprefix('Error: ')}".strip(),
+                "" if said else f"See the logs in {self._folder}.",
+            )
+        self._save()
+        return outcome
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _probe(self, places: Sequence[int]) -> None:
+        started = {self._devices[place].name: self._start(place) for place in places}
+        for name, child in started.items():
+            self._note(name, folder=name, twin_of=None, exit_code=child.wait())
+            error = self._errors(name)
+            if child.returncode not in (0, None) and error:
+                self._note(name, error=error)
+        self._save()
+
+    def _check_twins(self) -> list[int]:
+        """Runs the size found on all devices of a model at once; the places of weak ones."""
+        weak: list[int] = []
+        for model in dict.fromkeys(self._models):
+            places = [place for place, other in enumerate(self._models) if other == model]
+            first = self._devices[places[0]].name
+            answer = self._answer(first)
+            if self._runs[first].exit_code == UsageError.exit_code:
+                continue  # the same command is wrong on every device
+            if len(places) < 2 or answer is None or answer[1].recommended is None:
+                weak += places[1:]  # nothing to check against: each for itself
+                continue
+            size = answer[1].recommended.batch_size
+            self._display.note(f"batch {size} on {len(places)} devices at the same time: {model}")
+            children = [self._start(place, "-check", size) for place in places]
+            for child in children:
+                child.wait()
+            speeds = [self._speed(f"{self._devices[place].name}-check", size) for place in places]
+            for place, speed in zip(places[1:], speeds[1:], strict=True):
+                name = self._devices[place].name
+                check = twin_check(first, size, speed, speeds[0], f"{name}-check")
+                self._note(name, twin_of=first, folder=first, check=check)
+                if check.verdict in ("weak", "strong") or speed is None:
+                    weak.append(place)
+            self._save()
+        return weak
+
+    def _start(
+        self, place: int, suffix: str = "", check_size: int | None = None
+    ) -> subprocess.Popen[bytes]:
+        device = self._devices[place]
+        name = f"{device.name}{suffix}"
+        options = device_options(
+            self._options,
+            device,
+            self._folder / name,
+            memory_limit_bytes=self._share_bytes(device),
+            check_size=check_size,
+        )
+        variable = hand_over(options, self._scratch / f"{name}.json")
+        words = options.script_words
+        command = [sys.executable, "-m", "batchadvisor", "run", "--", *words]
+        cores = device.cores
+
+        def pin() -> None:
+            die_with_parent(signal.SIGTERM)  # as Ctrl-C: it keeps what it measured
+            if cores:
+                os.sched_setaffinity(0, cores)
+
+        log = (self._folder / f"{name}.log").open("wb")
+        with held_back():
+            child = self._children[name] = subprocess.Popen(
+                command,
+                env={**os.environ, **variable},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                # Nothing of ours runs between fork and exec but this.
+                preexec_fn=pin,  # noqa: PLW1509
+            )
+            relay = threading.Thread(target=self._relay, args=(child, name, log), daemon=True)
+            self._relays[name] = relay
+            relay.start()
+        return child
+
+    def _share_bytes(self, device: Device) -> int | None:
+        """Logical CPU devices share one memory; each may use its part, if no limit was given."""
+        free = host.available_bytes()
+        if not device.cores or self._options.memory_limit_bytes is not None or free is None:
+            return None
+        return free[0] // len(self._devices)
+
+    def _relay(self, child: subprocess.Popen[bytes], name: str, log: BinaryIO) -> None:
+        assert child.stderr is not None
+        with log, child.stderr:
+            for line in child.stderr:
+                log.write(line)
+                text = line.decode(errors="replace").rstrip()
+                self._display.note(f"{name}: {text.removeprefix('batchadvisor: ')}")
+
+    def _errors(self, name: str) -> str:
+        self._relays[name].join(RELAY_S)  # its last words may still be on their way to the log
+        with contextlib.suppress(OSError):
+            lines = (self._folder / f"{name}.log").read_text("utf-8", "replace").splitlines()
+            return next((line for line in reversed(lines) if line.startswith("Error: ")), "")
+        return ""
+
+    def _answer(self, name: str) -> tuple[RunRecord, Advice] | None:
+        try:
+            record = read_record(self._folder / name)
+        except BatchAdvisorError:
+            return None
+        return (record, advise(record)) if Measurements.of(record).ran else None
+
+    def _speed(self, name: str, size: int) -> Spread | None:
+        """Samples per second at a size, the intervals of all its trials taken together."""
+        answer = self._answer(name)
+        if answer is None:
+            return None
+        trials = [trial for trial in Measurements.of(answer[0]).ran if trial.batch_size == size]
+        again = [trial for trial in trials if trial.purpose == "confirm"]
+        # Those of the confirmation ran one after the other in a warm process.
+        return pooled(again or trials, "samples_per_s")
+
+    def _note(self, name: str, **changes: object) -> None:
+        self._runs[name] = msgspec.structs.replace(self._runs[name], **changes)
+
+    def _outcome(self) -> Outcome:
+        answers = {}
+        for name, run in self._runs.items():
+            answer = self._answer(run.folder) if run.folder else self._answer(name)
+            if answer is not None:
+                answers[name] = answer
+        return Outcome(record=self._record(), folder=self._folder, answers=answers)
+
+    def _record(self) -> DevicesRecord:
+        return DevicesRecord(
+            state=self._state,  # type: ignore[arg-type]
+            started_at=self._started_at,
+            command=self._options.command,
+            devices=tuple(self._runs.values()),
+        )
+
+    def _save(self) -> None:
+        data = msgspec.json.format(msgspec.json.encode(self._record()), indent=1)
+        try:
+            write_whole(self._folder / DEVICES, data)
+        except OSError as error:
+            what = f"cannot write into {self._folder}: {error.strerror or error}."
+            raise RunError(
+                what, "Free some space; each device's own record has what it measured."
+            ) from error
+
+    def _interrupt(self, number: signal.Signals) -> None:
+        for child in self._children.values():
+            if child.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    child.send_signal(number)
+        for name, child in self._children.items():
+            with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                child.wait(END_S)
+            if name in self._runs and not self._runs[name].folder:
+                self._note(name, folder=name, exit_code=child.returncode)
+
+    def _kill(self) -> None:
+        for child in self._children.values():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()

@@ -1,0 +1,64 @@
+"""The record while it grows: every change is saved at once, with the time spent so far."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from ...records import Fault, FileTouched, RunRecord, Trial
+from .store import RunStore
+
+
+class RecordWriter:
+    """Keeps one run's record on disk as it changes.
+
+    Args:
+        record: to begin with; that of an earlier part when a run is resumed.
+        store: where it is saved.
+        keep: whether it is saved at all; a run that is not kept makes no trials.
+    """
+
+    def __init__(self, record: RunRecord, store: RunStore, *, keep: bool) -> None:
+        self.record = record
+        self.store = store
+        self.keep = keep
+        self._started_s = time.monotonic()
+        self._search_started_s: float | None = None
+        self._elapsed_before_s = record.elapsed_s
+        self._search_before_s = record.search_s
+
+    def search_begins(self) -> None:
+        """From now on time counts against the budget."""
+        self._search_started_s = time.monotonic()
+
+    def change(self, **changes: Any) -> None:
+        """Replaces fields of the record."""
+        self.record = msgspec.structs.replace(
+            self.record,
+            elapsed_s=self._elapsed_before_s + time.monotonic() - self._started_s,
+            search_s=self.search_s,
+            **changes,
+        )
+        if self.keep:
+            self.store.save(self.record)
+
+    @property
+    def search_s(self) -> float:
+        """Seconds since the first trial, over all resumed parts, up to now."""
+        begun = self._search_started_s
+        return self._search_before_s + (0.0 if begun is None else time.monotonic() - begun)
+
+    def add_trial(self, trial: Trial) -> None:
+        """A trial is over, whatever came of it."""
+        trial = msgspec.structs.replace(trial, ended_s=self.search_s)
+        self.change(trials=(*self.record.trials, trial))
+
+    def add_fault(self, fault: Fault) -> None:
+        """Something failed outside any trial."""
+        self.change(faults=(*self.record.faults, fault))
+
+    def add_files(self, files: list[FileTouched]) -> None:
+        """Files that the script touched, each said once."""
+        self.change(files=tuple(dict.fromkeys([*self.record.files, *files])))

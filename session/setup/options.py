@@ -1,0 +1,223 @@
+"""What `run` was asked for, checked before anything starts."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import shlex
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from ...advisor.measured.energy import energy_measured, why_not
+from ...advisor.measured.measurements import Measurements
+from ...errors import UsageError
+from ...probes.doors.declared import path_of
+from ...probes.source.placeholder import source_file
+from ...records import Door, DoorTraits, Goal, RunRecord, traits_of
+from ..live_function import LiveStep
+
+DEFAULT_SCHEDULE = (0, 1, 3)
+"""Wait, warm-up and active steps of a profiled window."""
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of one run, however they were given: made by `checked_options`.
+
+    Attributes:
+        script: path of the script, or name of the module.
+        device: `auto`, or as torch names it; `cuda:N` counts those that the user's variables
+            leave visible, `cuda:all` keeps them all.
+        memory_limit_bytes: what the script may use on the device.
+        output: the run's folder; `None` makes one.
+        resume: the folder of a run to go on with.
+        loader: ordinal of the loader to steer.
+        silence_s: longest time without a sign of life inside a trial.
+        profile_schedule: wait, warm-up and active steps of the profiled window.
+        door: how sizes reach the script; see records.Door.
+        forced: the template was insisted on.
+        gpus: several GPUs, each for a run of its own, as `--gpus` names them.
+        num_ranks: as so many ranks torch's launcher shall start the script.
+        command: what was typed, for the record.
+        dry_run, as_json, quiet, debug: what is done with what was found, and what is shown.
+        live: a function of this process instead of a script.
+    """
+
+    script: str
+    arguments: tuple[str, ...] = ()
+    module: bool = False
+    goal: Goal = Goal()
+    device: str = "auto"
+    memory_limit_bytes: int | None = None
+    output: Path | None = None
+    resume: Path | None = None
+    loader: int | None = None
+    silence_s: float = 60.0
+    profile_schedule: tuple[int, int, int] = DEFAULT_SCHEDULE
+    with_stack: bool = False
+    command: tuple[str, ...] = ()
+    door: Door = "loader"
+    forced: bool = False
+    gpus: str | None = None
+    num_ranks: int | None = None
+    dry_run: bool = False
+    as_json: bool = False
+    quiet: bool = False
+    debug: bool = False
+    live: LiveStep | None = None
+
+    @property
+    def traits(self) -> DoorTraits:
+        """What follows from the door."""
+        return traits_of(self.door)
+
+    @property
+    def script_words(self) -> tuple[str, ...]:
+        """The script and its arguments, as the end of a command."""
+        return (self.script, *self.arguments)
+
+    @property
+    def script_path(self) -> str:
+        """The script without the name of a function in it."""
+        return path_of(self.script) if self.traits.declares_workload else self.script
+
+
+def check_script(script: str) -> None:
+    """Fails early on what cannot be a script.
+
+    Raises:
+        UsageError: no name, no file, a folder, not Python.
+    """
+    if not script:
+        raise UsageError("the script's name is empty.", "Name the script.")
+    path = Path(script)
+    try:
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UsageError(f"there is no file {script}.", "Check the path.") from error
+    except (ValueError, OSError) as error:
+        msg = f"cannot read {script}: {getattr(error, 'strerror', None) or error}."
+        raise UsageError(msg, "Check the path.") from error
+    if is_folder:
+        inner = path / "__main__.py"
+        remedy = f"Name the script in it{', for example ' + str(inner) if inner.exists() else ''}."
+        raise UsageError(f"{script} is a folder, not a script.", remedy)
+    try:
+        ast.parse(path.read_bytes(), filename=script)
+    except SyntaxError as error:
+        where = script if error.lineno is None else f"{script}:{error.lineno}"
+        msg = f"{where}: {error.msg}: the script is not valid Python."
+        raise UsageError(msg, "Fix the script; `python` would reject it too.") from error
+    except OSError as error:
+        msg = f"cannot read {script}: {error.strerror or error}."
+        raise UsageError(msg, "Make it readable, or name another script.") from error
+    except ValueError as error:
+        msg = f"cannot read {script}: {error}."
+        raise UsageError(msg, "Give a Python source file.") from error
+
+
+def check_same_script(options: RunOptions, resumed: RunRecord) -> None:
+    """What was measured of one script says nothing about another, nor about other arguments.
+
+    Raises:
+        UsageError: the record is of another script, of another text of it, or of other arguments.
+    """
+    run = f"{options.resume} is a run of {resumed.script.path}"
+    own = digest_of(options)
+    if None in (own, resumed.script.digest):
+        same = Path(resumed.script.path).resolve() == Path(options.script).resolve()
+    else:
+        same = Path(resumed.script.path).name == Path(options.script).name
+        if same and own != resumed.script.digest:
+            msg = f"{run}, which has changed since."
+            raise UsageError(
+                msg, "Resume it with the script as it was, or start a new run without --resume."
+            )
+    if not same:
+        raise UsageError(f"{run}.", "Resume it with that script.")
+    if resumed.script.arguments != options.arguments:
+        typed = shlex.join(resumed.script.arguments) or "no arguments"
+        raise UsageError(f"{run} with {typed}.", "Resume it with the same arguments.")
+
+
+def digest_of(options: RunOptions) -> str | None:
+    """Of the script's text; a module is looked for below the working folder."""
+    try:
+        text = Path(source_file(options.script_path, module=options.module)).read_bytes()
+    except OSError:
+        return None
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
+def check_goal(goal: Goal) -> None:
+    """Fails on options that contradict each other.
+
+    Raises:
+        UsageError: they do.
+    """
+    if goal.budget_s <= 0:
+        raise UsageError(
+            "a budget of 0 leaves no time for any trial.", "Give --budget a few seconds."
+        )
+    if goal.sizes and goal.start:
+        raise _contradiction("--sizes", "--start")
+    if goal.sizes and goal.max_batch:
+        raise _contradiction("--sizes", "--max-batch")
+    if goal.sizes and goal.keep_effective_batch:
+        raise _contradiction("--sizes", "--keep-effective-batch")
+    if goal.start and goal.max_batch and goal.start > goal.max_batch:
+        msg = f"--start {goal.start} is above --max-batch {goal.max_batch}."
+        raise UsageError(msg, "Lower --start or raise --max-batch.")
+
+
+def check_energy(record: RunRecord, goal: Goal) -> None:
+    """Fails where energy decides and none was measured.
+
+    Raises:
+        UsageError: it was not.
+    """
+    measurements = Measurements.of(record)
+    if goal.kind == "energy" and not energy_measured(measurements):
+        msg = f"--goal energy cannot be answered: {why_not(measurements)}."
+        raise UsageError(msg, "Use --goal throughput or knee.")
+
+
+def check_energy_device(device: str, goal: Goal) -> None:
+    """Fails before anything is measured where the device tells no energy.
+
+    Args:
+        device: as `session.target` chose it.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if goal.kind == "energy" and not device.startswith("cuda"):
+        msg = "--goal energy needs the energy counters of an NVIDIA GPU, and this run uses none."
+        raise UsageError(msg, "Use --goal knee or throughput.")
+
+
+def _contradiction(one: str, two: str) -> UsageError:
+    return UsageError(f"{one} and {two} contradict each other.", "Leave one of them out.")
+
+
+def is_schedule(steps: Sequence[int]) -> bool:
+    """Whether these are wait, warm-up and active steps of a profiled window.
+
+    >>> is_schedule((0, 1, 3)), is_schedule((0, 1, 0)), is_schedule((0, 1))
+    (True, False, False)
+    """
+    return len(steps) == 3 and min(steps) >= 0 and steps[2] >= 1 and sum(steps) <= 100
+
+
+def run_folder(script: str, stamp: str) -> Path:
+    """The default folder for a run: `batchadvisor-runs/NAME-STAMP` below the working folder."""
+    name = Path(script).stem or "run"
+    base = Path("batchadvisor-runs") / f"{name}-{stamp}"
+    folder = base
+    count = 1
+    while folder.exists():
+        count += 1
+        folder = base.with_name(f"{base.name}-{count}")
+    return folder

@@ -1,0 +1,71 @@
+"""The options of `batchadvisor run` as somebody typed them, to be shown in another command."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+FLAGS = {
+    *("--json", "--debug", "--keep-effective-batch", "--worst-case", "--dry-run", "--no-profile"),
+    *("--stacks", "--quiet", "--template", "--workload", "-m"),
+}
+WITH_A_VALUE = {
+    *("--goal", "--memory-margin", "--tolerance", "--budget", "--max-batch", "--start", "--sizes"),
+    *("--device", "--gpus", "--memory-limit", "--nproc-per-node", "--loader"),
+    *("--profile-schedule", "--output", "--resume", "--timeout"),
+}
+SHORT = {"-o": "--output", "-q": "--quiet", "-m": "-m"}
+"""The options of `cli/run.py`; a test compares them."""
+
+
+def options_as_typed(
+    command: Sequence[str], num_script_words: int, *, leave_out: Collection[str] = ()
+) -> list[str]:
+    """The words between the verb and the script, in the order in which they were typed.
+
+    What is no option of the command is left out. Of an option that was typed twice, the last value
+    counts.
+
+    Args:
+        command: `batchadvisor run`, its options, and the script with its arguments.
+        num_script_words: of the script and its arguments.
+        leave_out: options, by their long names.
+
+    >>> command = "batchadvisor run --gpus all -q --device=cpu -o out --budget 9s a.py -q".split()
+    >>> options_as_typed(command, 2, leave_out=("--gpus", "--device", "--output"))
+    ['-q', '--budget', '9s']
+    >>> options_as_typed("batchadvisor run -qo out --goal=knee -- a.py".split(), 1)
+    ['-q', '-o', 'out', '--goal=knee']
+    """
+    typed = dict(_options(command[2 : len(command) - num_script_words]))
+    return [word for name, words in typed.items() if name not in leave_out for word in words]
+
+
+def _options(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Each option by its long name, with its words."""
+    left = iter(words)
+    for word in left:
+        if word == "--":
+            return
+        name = word.partition("=")[0]
+        if name in FLAGS or (name in WITH_A_VALUE and name != word):
+            yield name, [word]
+        elif name in WITH_A_VALUE:
+            yield name, [word, *_next(left)]
+        elif word.startswith("-") and not word.startswith("--"):
+            yield from _cluster(word[1:], left)
+
+
+def _cluster(letters: str, left: Iterator[str]) -> Iterator[tuple[str, list[str]]]:
+    """The short options of a word such as `-qo` or `-oout`."""
+    for place, letter in enumerate(letters, 1):
+        name = SHORT.get(f"-{letter}")
+        if name in WITH_A_VALUE:
+            value = [letters[place:]] if letters[place:] else _next(left)
+            yield name, [f"-{letter}", *value]
+            return
+        if name is not None:
+            yield name, [f"-{letter}"]
+
+
+def _next(left: Iterator[str]) -> list[str]:
+    return [word for word in [next(left, None)] if word is not None]

@@ -1,0 +1,269 @@
+"""What to tell the user when a script cannot be measured: what, why, what to do."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from pathlib import Path
+
+from ...advisor.explain import remedies
+from ...advisor.explain.known_failures import known_failure
+from ...advisor.measured.measurements import Measurements
+from ...errors import BatchAdvisorError, RunError, ScriptError, UsageError
+from ...probes.devices.device_faults import device_fault
+from ...probes.process.endings import WorkerGone
+from ...probes.process.messages import CannotSteer, Ended, Raised
+from ...probes.source.placeholder import command, proposal
+from ...records import RunRecord, traits_of
+from ...reports.words.wording import plural
+from ...units import format_bytes
+from ..setup.options import RunOptions
+from .empty_loader import is_empty, no_batches
+
+LOG_TAIL_BYTES = 20_000
+MANY_STEPS = 20
+"""A loop that fetches is found in fewer optimizer steps, several on a batch among them."""
+_LAUNCHERS_OWN = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+
+
+def error_of(
+    gone: WorkerGone, options: RunOptions, log: Path, batch_cap: int | None
+) -> BatchAdvisorError:
+    """The error for a worker that was over before its training loop was found.
+
+    Args:
+        batch_cap: the size that the batches were cut to.
+    """
+    script, message = options.script, gone.message
+    if isinstance(message, CannotSteer):
+        kind = UsageError if message.usage else RunError
+        if message.door is not None and traits_of(message.door).size_is_argument:
+            remedy = proposal(script, options.arguments, module=options.module)
+            return kind(f"{message.reason}.", remedy)
+        return kind(f"{message.reason}.", _sentence(message.remedy))
+    if gone.outcome == "out_of_memory":
+        return _out_of_memory(gone, options, batch_cap)
+    fault = _fault_of(gone.detail, options.device)
+    if fault is not None:
+        return fault
+    known = known_failure(gone.detail)
+    if known is not None:
+        return RunError(f"{known.what} ({gone.detail}).", known.remedy)
+    if isinstance(message, Raised):
+        if options.module and _is_no_module(message, script):
+            return UsageError(
+                f"{script} cannot be run as a module: {message.text}.",
+                "Check the name and the working folder, as for python -m.",
+            )
+        if options.live is not None:
+            return ScriptError(f"{script} raised {gone.detail}.", "Fix it.", message.traceback)
+        if message.kind == "batchadvisor":
+            return ScriptError(
+                f"batchadvisor itself failed inside {script}: {message.text}.",
+                "This is a bug in batchadvisor; please report it with the traceback.",
+                message.traceback,
+            )
+        if _asks_for_input(message):
+            return ScriptError(
+                f"{script} asks for input, but standard input is closed during a run.",
+                "Pass its input as an argument or in a file.",
+                message.traceback,
+            )
+        remedy = _if_it_fails_alone(log)
+        if message.num_steps == 0 and is_empty(message.empty):
+            what, first = no_batches(message.empty)
+            remedy = f"{what[0].upper()}{what[1:]}. {first} {remedy}"
+        if _lacks_a_launcher(message):
+            start = command(
+                script, options.arguments, module=options.module, options=("--nproc-per-node", "2")
+            )
+            remedy = f"It expects to be a rank of a job. Start it as one: {start}"
+        return ScriptError(f"{script} raised {gone.detail}.", remedy, message.traceback)
+    if isinstance(message, Ended):
+        return _ended(message, options, log)
+    if gone.outcome == "hung":
+        return RunError(
+            f"{script}: {gone.detail}, and the training loop was not reached.",
+            f"See the stacks in {log}, or raise --timeout.",
+        )
+    return RunError(
+        f"{script}: {gone.detail}, before the training loop was reached.",
+        f"See its output in {log}.",
+    )
+
+
+def _asks_for_input(message: Raised) -> bool:
+    return message.kind == "EOFError" and "EOF when reading a line" in message.text
+
+
+def _lacks_a_launcher(message: Raised) -> bool:
+    """Whether a script looked in vain for what torchrun would have put into its environment."""
+    if "RANK" in os.environ:
+        return False
+    if message.kind == "KeyError":
+        return message.text.strip("'") in _LAUNCHERS_OWN
+    return any(f"environment variable {name} expected" in message.text for name in _LAUNCHERS_OWN)
+
+
+def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAdvisorError | None:
+    """The error for a run in which no size ran, or the script raised at its own.
+
+    Args:
+        script_traceback: of the last exception that the script raised in a trial.
+        log: everything that the script printed.
+    """
+    measurements = Measurements.of(record)
+    bad = measurements.failed
+    if bad and bad[-1] is record.trials[-1]:  # else it came back
+        fault = _fault_of(bad[-1].detail, record.device.kind if record.device else "")
+        if fault is not None:
+            return fault
+    own = measurements.own_size
+    raised = next(
+        (
+            trial
+            for trial in bad
+            if trial.outcome == "exception"
+            and trial.batch_size == own
+            and known_failure(trial.detail) is None
+        ),
+        None,
+    )
+    if raised is not None and own not in measurements.sizes_that_ran:
+        what = f"the script raised {raised.detail}, at batch {own}, its own size."
+        return ScriptError(what, _mend_the_script(log), script_traceback)
+    if measurements.ran or not bad:
+        return None
+    smallest = min(bad, key=lambda trial: trial.batch_size)
+    limit = record.device.capacity_bytes if record.device is not None else 0
+    if smallest.outcome == "out_of_memory":
+        what = f"nothing fits: batch {smallest.batch_size} needs more than {format_bytes(limit)}."
+        limited = record.device is not None and record.device.limit_bytes is not None
+        if smallest.batch_size > 1:
+            return UsageError(what, "Start with smaller sizes: --start 1.")
+        return UsageError(what, remedies.nothing_fits(limited=limited))
+    last = bad[-1]
+    known = known_failure(last.detail)
+    if known is not None:
+        return RunError(f"{known.what} (batch {last.batch_size}: {last.detail}).", known.remedy)
+    what = f"no size could be measured; batch {last.batch_size}: {last.detail}."
+    if last.outcome == "exception":
+        return ScriptError(what, _mend_the_script(log), script_traceback)
+    if last.outcome == "script_ended":
+        return RunError(what, "Let it train longer: more epochs, or a larger step limit.")
+    return RunError(what, f"See its output in {log}.")
+
+
+def tool_failed(error: BaseException) -> ScriptError:
+    """The error for a fault of our own outside the script's process."""
+    text = f"{type(error).__name__}: {error}".rstrip(".: ")
+    return ScriptError(
+        f"batchadvisor itself failed: {text}.",
+        "This is a bug in batchadvisor; please report it with the traceback.",
+        "".join(traceback.format_exception(error)),
+    )
+
+
+def _fault_of(detail: str, device: str) -> RunError | None:
+    """The error where the GPU failed, and not the script."""
+    fault = device_fault(detail) if not device.startswith("cpu") else None
+    return None if fault is None else RunError(f"{fault.what} ({detail}).", fault.remedy)
+
+
+def _out_of_memory(
+    gone: WorkerGone, options: RunOptions, batch_cap: int | None
+) -> BatchAdvisorError:
+    message = gone.message
+    peak = message.peak_bytes if isinstance(message, Raised) else None
+    had = f" ({format_bytes(peak)} with torch itself when refused)" if peak is not None else ""
+    limit = (
+        f" than {format_bytes(options.memory_limit_bytes)}"
+        if options.memory_limit_bytes is not None
+        else " than there is"
+    )
+    if isinstance(message, Raised) and message.num_steps == 0 and batch_cap is None:
+        what = f"the script ran out of memory before its first step{had}."
+    else:
+        what = f"nothing fits: batch {batch_cap or 1} needs more memory{limit}{had}."
+    limited = options.memory_limit_bytes is not None
+    return UsageError(what, remedies.nothing_fits(limited=limited))
+
+
+def _if_it_fails_alone(log: Path) -> str:
+    return f"If the script also fails without batchadvisor, fix it first. Its output is in {log}."
+
+
+def _mend_the_script(log: Path) -> str:
+    """It raised in a loop that it had gone round before, with batches of its own."""
+    return (
+        f"{_if_it_fails_alone(log)} If it relies on an epoch ending, which does not happen while "
+        "sizes are measured, start it once for each size: --template, with {batch_size} in its "
+        "arguments."
+    )
+
+
+def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
+    script = options.script
+    if message.exit_code == 2 and message.num_steps == 0:
+        said = _last_line(log)
+        return UsageError(
+            f"{script} ended with exit code 2 before training{': ' + said if said else ''}.",
+            "Put our options before the script and its own after it: batchadvisor run "
+            f"OPTIONS {script} ARGUMENTS.",
+        )
+    if message.exit_code != 0:
+        said = _last_line(log)
+        return RunError(
+            f"{script} ended with exit code {message.exit_code} before its training loop was "
+            f"found{': ' + said if said else ''}.",
+            f"Its output is in {log}.",
+        )
+    if message.num_steps == 0 and is_empty(message.empty):
+        what, remedy = no_batches(message.empty)
+        return RunError(f"{script} makes no step: {what}.", remedy)
+    if message.num_steps == 0:
+        return RunError(
+            f"{script} never trains: it ended after {plural(message.num_loaders, 'DataLoader')}, "
+            f"{plural(message.num_fetches, 'batch', 'batches')} fetched with gradients enabled and "
+            "no optimizer step.",
+            "Point batchadvisor at the script that trains.",
+        )
+    if 0 < message.num_fetches < message.num_steps >= MANY_STEPS:
+        fetched = plural(message.num_fetches, "batch", "batches")
+        return RunError(
+            f"{script} made {message.num_steps} optimizer steps on {fetched} that it fetched, "
+            "and ended. Only a loop that keeps fetching can be steered.",
+            proposal(script, options.arguments, module=options.module, forced=True),
+        )
+    return RunError(
+        f"{script} ended after {message.num_steps} optimizer steps, before two training cycles "
+        "could be seen.",
+        "Let it train longer: more epochs, or a larger step limit.",
+    )
+
+
+def _is_no_module(message: Raised, name: str) -> bool:
+    """Whether it was the search for the module that raised, and nothing of the module ran."""
+    return message.kind == "ImportError" and message.text.startswith(
+        ("Error while finding module specification for ", f"No module named {name}")
+    )
+
+
+def _last_line(log: Path) -> str:
+    try:
+        data = log.read_bytes()[-LOG_TAIL_BYTES:]
+    except OSError:
+        return ""
+    lines = [line.strip() for line in data.decode(errors="replace").splitlines() if line.strip()]
+    return lines[-1].rstrip(".") if lines else ""
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,29 @@
+"""The workers of a live function: there is one, and it is this process."""
+
+from __future__ import annotations
+
+from ...probes.process.worker_like import WorkerLike
+from .worker_pool import WorkerPool
+
+
+class LocalWorkers(WorkerPool):
+    """Makes `LocalWorker` objects; a fresh one forgets the step of the one before."""
+
+    may_stand_by = False
+
+    def _spawn(self) -> WorkerLike:
+        from ...probes.worker.live import LocalWorker
+
+        number = self._journal.record.num_workers_started
+        self._journal.change(num_workers_started=number + 1)
+        live = self._options.live
+        assert live is not None
+        self.current = LocalWorker(
+            live.step,
+            self._order(number),
+            batch_size=live.batch_size,
+            num_samples=live.num_samples,
+            log=self._journal.store.log_path,
+            on_progress=self._on_progress,
+        )
+        return self.current

@@ -1,0 +1,322 @@
+"""The worker processes of one run: at most one lives, and all of them are ended."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from ...errors import BatchAdvisorError
+from ...probes.distributed.group_worker import GroupWorker
+from ...probes.distributed.rank_group import RankGroup
+from ...probes.distributed.self_started import SelfStarted
+from ...probes.process.duty_cycle import DutyCycle
+from ...probes.process.endings import NoRanks, RanksStarting, WorkerGone
+from ...probes.process.folder_snapshot import FolderSnapshot
+from ...probes.process.interrupts import held_back
+from ...probes.process.messages import Progress, WorkOrder
+from ...probes.process.supervisor import Worker
+from ...probes.process.worker_environment import Scratch, worker_environment
+from ...probes.process.worker_like import WorkerLike
+from ...records import DeviceInfo, Discovery, Fault, FileTouched, TrialRequest
+from ...units import format_bytes
+from ..display import Display
+from ..recording.record_writer import RecordWriter
+from ..setup.gpu_choice import settled
+from ..setup.options import RunOptions
+from ..setup.target import Target
+from .batch_caps import next_cap, safe_cap
+from .capacity import capacity_moved, with_capacity_of
+from .failures import error_of
+from .gpu_watch import GpuWatch
+from .standby import Reserve
+from .work_orders import work_order
+
+DISCOVERY_SILENCE = 10.0
+"""Before the loop is found a script may be silent this many times longer: data, downloads."""
+MAX_RESTARTS = 2
+"""New processes for a script that ends in the middle of a trial."""
+
+
+class WorkerPool:
+    """Starts and ends workers.
+
+    Attributes:
+        current: the one that lives, in its training loop.
+        watch: NVML beside it, on NVIDIA devices.
+        num_measured: trials that `current` completed.
+        brief: the script ends early, so that a trial must do with few steps.
+        until_s: a process that is started takes no longer than up to this moment, by
+            `time.monotonic`, to come to its training loop; `None` for the first.
+        reserve: the process that stands by for the next fresh one, where there is one.
+    """
+
+    may_stand_by = True
+    """Whether the next process can begin before it is known what it will be asked."""
+
+    def __init__(
+        self,
+        options: RunOptions,
+        target: Target,
+        journal: RecordWriter,
+        display: Display,
+        *,
+        group: RankGroup | None = None,
+    ) -> None:
+        self._group = group
+        self._options = options
+        self._target = target
+        self._journal = journal
+        self._display = display
+        self._scratch = Scratch()
+        self._batch_cap: int | None = None
+        self._restarts = 0
+        self.current: WorkerLike | None = None
+        self.watch: GpuWatch | None = None
+        self.num_measured = 0
+        self.brief = False
+        self.until_s: float | None = None
+        self.reserve = Reserve(
+            allowed=self.may_stand_by
+            and journal.keep
+            and group is None
+            and not target.cores
+            and options.memory_limit_bytes is None
+        )
+        self._duty: DutyCycle | None = None
+        self._tree = FolderSnapshot(Path.cwd(), (journal.store.folder,))
+
+    def start(self) -> WorkerLike:
+        """A fresh process of the script, brought to its training loop.
+
+        Raises:
+            BatchAdvisorError: the loop was not found.
+        """
+        self.end()
+        self._batch_cap = safe_cap(self._journal.record) or self._batch_cap
+        while True:
+            worker = self._spawn()
+            self._stand_by(worker.order)
+            try:
+                worker, discovery, device = self._discover(worker)
+            except WorkerGone as gone:
+                self._smaller_or_raise(worker, gone)
+                continue
+            if self._settle(worker):
+                self._display.note("the script names its GPUs by number; starting it again")
+                self.end()
+                continue
+            self._found(worker, discovery, device)
+            self.reserve.settle()
+            return worker
+
+    def ready_for(self, request: TrialRequest) -> WorkerLike:
+        """The process that runs a request: the one that lives, or a fresh one.
+
+        Raises:
+            BatchAdvisorError: the loop was not found.
+        """
+        self.reserve.make_room()
+        if self.current is None or request.fresh_process:
+            return self.start()
+        return self.current
+
+    def was_stopped(self) -> bool:
+        """Whether somebody else stopped the current process since this was last asked."""
+        worker = self.current
+        return self._duty is None and worker is not None and worker.was_stopped()
+
+    def end(self) -> None:
+        """Ends the current worker and keeps what it said about files.
+
+        It stays the current one until all is done: where Ctrl-C cuts this short, another call does
+        the rest.
+        """
+        if self.current is None:
+            return
+        if self._duty is not None:
+            self._duty.close()
+            self._duty = None
+        self.current.end()
+        if self.watch is not None:
+            self.watch.follow(None)
+        self._journal.add_files(self._touched(self.current.files))
+        self.current = None
+
+    def _touched(self, told: list[FileTouched]) -> list[FileTouched]:
+        """What the script's process told, and what else has changed in the working folder."""
+        self._tree.ignore(self._scratch.path)
+        known = {file.path for file in (*told, *self._journal.record.files)}
+        return [*told, *(change for change in self._tree.changes() if change.path not in known)]
+
+    def close(self) -> None:
+        """Ends everything and removes temporary files, also where the record cannot be written."""
+        with contextlib.ExitStack() as last:
+            last.callback(self._scratch.remove)
+            if self.watch is not None:
+                last.callback(self.watch.close)
+            last.callback(self.reserve.end)
+            self.end()
+
+    def may_restart(self, gone: WorkerGone) -> bool:
+        """A script that ended by itself is started again, its trials shorter from then on.
+
+        Unless they were short already and it completed none.
+        """
+        if gone.outcome != "script_ended" or (self.brief and not self.num_measured):
+            return False
+        if self._restarts >= MAX_RESTARTS:
+            return False
+        self._restarts += 1
+        self.brief = True
+        self._display.note(f"{gone.detail}; starting it again")
+        self.end()
+        return True
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _spawn(self) -> WorkerLike:
+        options = self._options
+        number = self._journal.record.num_workers_started
+        self._journal.change(num_workers_started=number + 1)
+        order = self._order(number)
+        environment = self._environment()
+        self.reserve.settle()
+        with held_back():
+            start = (
+                functools.partial(Worker, launched=self.reserve.take(order, environment))
+                if self._group is None
+                else functools.partial(GroupWorker, self._group)
+            )
+            self.current = start(
+                order,
+                log=self._journal.store.log_path,
+                environment=environment,
+                silence_s=options.silence_s,
+                setup_s=options.silence_s * DISCOVERY_SILENCE,
+                on_progress=self._on_progress,
+            )
+        return self.current
+
+    def _stand_by(self, first: WorkOrder) -> None:
+        """While the first process measures nothing, the next one is started as well."""
+        if first.worker:
+            return
+        order = msgspec.structs.replace(first, ahead=True)
+        self.reserve.start(order, self._journal.store.log_path, self._environment())
+
+    def _environment(self) -> dict[str, str]:
+        """The variables of the next process."""
+        target = self._target
+        return worker_environment(target.device, self._scratch.path, target.gpus.variables)
+
+    def _settle(self, worker: WorkerLike) -> bool:
+        """What later processes see of the GPUs; whether this one saw them in the wrong order."""
+        gpus, again = settled(self._target.gpus, [gpu.index for gpu in worker.in_use])
+        self._target = msgspec.structs.replace(self._target, gpus=gpus)
+        return again
+
+    def _discover(self, worker: WorkerLike) -> tuple[WorkerLike, Discovery, DeviceInfo]:
+        """The training loop, of the script itself or of the ranks that it starts.
+
+        Raises:
+            TimeOver: it was not found within the time that there is.
+        """
+        while True:
+            try:
+                return worker, *worker.discover(self.until_s)
+            except RanksStarting as starting:
+                self.reserve.end()
+                ranks = self._self_started(worker, starting)
+            try:
+                return ranks, *ranks.discover()
+            except NoRanks:  # they prepared something; the training is still to come
+                self.current = worker
+
+    def _self_started(self, worker: WorkerLike, starting: RanksStarting) -> WorkerLike:
+        """The script starts ranks itself: from here on they are what is steered."""
+        assert isinstance(worker, Worker)  # no other kind runs a script that could
+        silence_s = self._options.silence_s
+        self.current = SelfStarted(
+            worker,
+            starting.world_size,
+            own_rank=starting.own_rank,
+            silence_s=silence_s,
+            setup_s=silence_s * DISCOVERY_SILENCE,
+            on_progress=self._on_progress,
+        )
+        return self.current
+
+    def _order(self, number: int) -> WorkOrder:
+        order = work_order(
+            self._options,
+            self._target,
+            number,
+            run_folder=self._journal.store.folder.resolve(),
+            scratch_folder=self._scratch.path,
+            batch_cap=self._batch_cap,
+        )
+        return msgspec.structs.replace(order, **self._order_changes())
+
+    def _order_changes(self) -> dict[str, Any]:
+        """What another door orders otherwise."""
+        return {}
+
+    def _found(self, worker: WorkerLike, discovery: Discovery, device: DeviceInfo) -> None:
+        self.num_measured = 0
+        if self._journal.record.distribution is None:
+            self._journal.change(distribution=worker.distribution)
+        if self._journal.record.discovery is None:
+            self._journal.change(discovery=discovery, device=device, versions=worker.versions)
+        else:
+            self._capacity_now(device)
+        if self.watch is None:
+            self.watch = GpuWatch.for_device(device, worker.in_use)
+        if self.watch is not None:
+            self.watch.follow(worker.pid)
+        if self._target.share < 1:  # from here on it is measured; nobody waits for a slow start
+            self._duty = DutyCycle(worker.pid, self._target.share)
+
+    def _capacity_now(self, device: DeviceInfo) -> None:
+        """What a GPU has left changes with its other processes; each new process looks again."""
+        before = self._journal.record.device
+        if before is None or not capacity_moved(before, device):
+            return
+        was, now = format_bytes(before.capacity_bytes), format_bytes(device.capacity_bytes)
+        self._display.note(f"the GPU had {was} for the script, it has {now} now")
+        self._journal.change(device=with_capacity_of(before, device))
+
+    def _smaller_or_raise(self, worker: WorkerLike, gone: WorkerGone) -> None:
+        """After memory was refused the batches are cut smaller; anything else ends the run."""
+        self.end()
+        smaller = next_cap(self._batch_cap)
+        if gone.outcome == "out_of_memory" and smaller is not None:
+            self._batch_cap = smaller
+            self._display.note(f"out of memory; trying again with batches of {smaller}")
+            return
+        self._fail(gone, worker.order.worker, self._batch_cap)
+
+    def _fail(self, gone: WorkerGone, number: int, batch_cap: int | None) -> NoReturn:
+        """Ends the run with the fault in the record.
+
+        Raises:
+            BatchAdvisorError: always.
+        """
+        log = self._journal.store.log_path
+        fault = Fault(outcome=gone.outcome, detail=gone.detail, worker=number, log=log.name)
+        self._journal.add_fault(fault)
+        error: BatchAdvisorError = error_of(gone, self._options, log, batch_cap)
+        raise error
+
+    def _on_progress(self, progress: Progress) -> None:
+        if self.watch is not None:
+            self.watch.phase(progress.phase, progress.timed_until_s)
+        if progress.phase == "discovering":
+            self._display.discovering(progress.num_steps)
+        else:
+            self._display.update(
+                progress.phase, progress.batch_size, progress.num_steps, progress.step_s
+            )

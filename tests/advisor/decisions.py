@@ -1,0 +1,145 @@
+"""Small records on paper, one for each rule that chooses, or says why there is no size."""
+
+from batchadvisor.records import Goal, NormLayers, Turns
+
+from ..on_paper import (
+    CPU,
+    GIB,
+    discovery_of,
+    failure_of,
+    metered,
+    numbered,
+    record_of,
+    trial_of,
+)
+
+STEPS = {8: 0.1, 32: 0.16, 64: 0.3048}
+"""80, 200 and 210 samples/s."""
+FALLING = {8: 0.1, 32: 0.16, 64: 0.33}
+"""80, 200 and 194 samples/s."""
+SHORT_LAST_BATCH = discovery_of(num_samples=512 * 40 + 3)
+"""512 leaves 3 samples over; 488 and 504 leave more than half a batch."""
+OF_100 = discovery_of(native=4, num_samples=100)
+"""16 leaves 4 samples over, 20 none."""
+WITH_BATCH_NORM = discovery_of(norm_layers=NormLayers(batch_norm=1))
+
+
+def searched(steps, **changes):
+    return [trial_of(size, step_s, **changes) for size, step_s in steps.items()]
+
+
+def again(*pairs, **changes):
+    """Confirm trials of these (size, seconds a step), in this order."""
+    changes = {"purpose": "confirm", "worker": 1, **changes}
+    return [trial_of(size, step_s, **changes) for size, step_s in pairs]
+
+
+def of(*trials, kind="knee", goal=None, **changes):
+    return record_of(numbered(*trials), goal=goal or Goal(kind=kind), **changes)
+
+
+def near_512(*rates, **changes):
+    """Sizes at these samples per second."""
+    pairs = ((8, 100), (64, 400), *rates)
+    return of(
+        *(trial_of(size, size / rate) for size, rate in pairs),
+        kind="throughput",
+        discovery=SHORT_LAST_BATCH,
+        **changes,
+    )
+
+
+def beside_64(step_s):
+    """The knee is 32; in the fresh process it takes so long, twice each time, and 64 as before."""
+    series = [pair for seconds in step_s for pair in ((32, seconds), (64, 0.3048))]
+    return again(*series)
+
+
+THRIFTY = {"lasted_s": 60.0, "half_width": 0.001}
+LUCKY = trial_of(512, 512 / 230, half_width=0.2)
+"""Read faster than 64, with an interval that begins far below."""
+
+OF_THE_GOAL = {
+    "OnlyTimed": of(trial_of(8, 0.1)),
+    "Largest": of(*(trial_of(size, peak=GIB * size) for size in (8, 32)), kind="memory"),
+    "NextToLargest": of(
+        *(trial_of(size, peak=size * 2**20) for size in (8, 64, 504, 512)),
+        kind="memory",
+        discovery=SHORT_LAST_BATCH,
+    ),
+    "NextToThriftiest": of(
+        metered(8, 0.1, 300),
+        metered(64, 0.2, 300),
+        metered(488, 0.493, 100, **THRIFTY),
+        metered(512, 0.51, 100, **THRIFTY),
+        kind="energy",
+        discovery=SHORT_LAST_BATCH,
+    ),
+    "NextToFastest": near_512((488, 985), (512, 1000)),
+    "LoaderSetsThePace": of(trial_of(8, 0.1, wait_s=0.04), trial_of(4, 0.06)),
+    "Thriftiest": of(metered(8, 0.1, 100), metered(32, 0.2, 300), kind="energy"),
+    "Fastest": of(*searched(STEPS), kind="throughput"),
+    "FasterAgain": of(
+        *searched(STEPS),
+        *again((64, 0.64), (32, 0.16), (64, 0.64), (32, 0.16)),
+        kind="throughput",
+    ),
+    "FastestConfirmed": of(*searched(STEPS), *again((32, 0.16)), kind="throughput"),
+    "FastestUsable": of(*searched(STEPS), LUCKY, *again((8, 0.1)), kind="throughput"),
+    "Knee": of(*searched(STEPS)),
+}
+OF_THE_OWN_SIZE = {
+    "AskedFor": of(
+        *searched({32: 0.16, 64: 0.3048}), goal=Goal(sizes=(32, 64)), discovery=discovery_of()
+    ),
+    "NotBetter": of(
+        *searched({8: 0.1, 32: 0.16}),
+        trial_of(
+            32,
+            kind="turns",
+            purpose="confirm",
+            turns=Turns(sizes=(8, 32), step_s=((0.1, 0.8),) * 12),
+        ),
+    ),
+    "TooNoisy": of(*searched({4: 0.2, 8: 0.1, 12: 0.135}, half_width=0.1), kind="throughput"),
+    "NotCompared": of(*searched({32: 0.16, 64: 0.3048})),
+}
+OF_NOTHING = {
+    "NoEnergy": of(trial_of(8, 0.1), kind="energy"),
+    "TooLarge": of(trial_of(8, 0.1, peak=79 * GIB)),
+    "NeverDelivered": of(trial_of(8, 0.1), discovery=discovery_of(num_samples=4)),
+    "NeverTimed": of(*(trial_of(size, peak=size * GIB) for size in (8, 64))),
+    "OutOfMemory": of(failure_of(8), failure_of(2)),
+    "Failed": of(failure_of(8, "exception")),
+    "NothingRan": of(),
+}
+KNEES = {
+    "smallest within the tolerance": of(*searched(STEPS)),
+    "smallest within the tolerance and fastest": of(*searched({8: 0.1, 32: 0.16, 64: 0.34})),
+    "fastest": of(
+        *searched({8: 0.02, 64: 0.025}),
+        trial_of(256, 0.105, half_width=0.3),
+        *again((64, 0.025), (8, 0.02), (64, 0.025), (8, 0.02)),
+    ),
+    "clean beside the smallest": of(
+        *searched({4: 0.1, 16: 0.0975, 20: 0.121, 64: 0.375}), discovery=OF_100
+    ),
+    "clean beside the fastest": of(*searched({4: 0.1, 16: 0.1, 20: 0.124}), discovery=OF_100),
+    "large enough for BatchNorm": of(
+        *searched({4: 0.04, 8: 0.1, 16: 0.2}), discovery=WITH_BATCH_NORM
+    ),
+    "faster in the fresh process": of(
+        *searched(FALLING), *again((32, 0.19), (64, 0.3), (32, 0.19), (64, 0.3))
+    ),
+    "the fresh process turned the fastest down": of(
+        *searched({8: 0.1, 32: 0.16, 44: 0.23, 128: 0.655}),
+        *again((32, 0.19), (128, 0.5), (32, 0.19), (128, 0.5), (44, 0.27)),
+    ),
+}
+DOUBTS = {
+    "none": of(*searched(STEPS), *beside_64((0.16, 0.16))),
+    "noise": of(*searched(STEPS), *beside_64((0.185, 0.155))),
+    "few readings": of(*searched(STEPS), *beside_64((0.32,))),
+    "drift": of(*searched(STEPS), *beside_64((0.163, 0.163)), device=CPU),
+}
+RECORDS = {**OF_THE_GOAL, **OF_THE_OWN_SIZE, **OF_NOTHING}

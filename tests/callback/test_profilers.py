@@ -1,0 +1,68 @@
+"""The callback's profiled windows, and other profilers in the same loop."""
+
+from __future__ import annotations
+
+import torch
+from batchadvisor import ProfilingCallback
+from batchadvisor.probes.windows.profiling import TraceProfiler
+
+from . import loops
+
+
+class TestProfilers:
+    def test_one_that_runs_already(self, tmp_path, capfd):
+        with torch.profiler.profile() as own:
+            _, _, prof = loops.watched(tmp_path, profile_after=4)
+        assert "another profiler runs" in capfd.readouterr().err
+        assert any(average.key == "aten::addmm" for average in own.key_averages())
+        trial = prof.record.trials[0]
+        assert trial.profile is None
+        assert trial.unavailable["profile"] == "another profiler runs in this process"
+        assert trial.step_s is not None
+
+    def test_one_that_starts_meanwhile(self, tmp_path, capfd):
+        started = []
+
+        def each(number):
+            if number == 13:  # our window is open: it began with the fifth step
+                started.append(torch.profiler.profile())
+                started[0].start()
+            elif number == 20:
+                started[0].stop()
+
+        _, _, prof = loops.watched(tmp_path, profile_after=4, each=each)
+        assert "given up" in capfd.readouterr().err
+        assert any(average.key == "aten::addmm" for average in started[0].key_averages())
+        assert prof.record.observed.profiled_steps == ()
+        assert prof.record.observed.num_steps == loops.TOTAL_STEPS
+        assert "profiler of its own" in prof.record.trials[0].unavailable["profile"]
+
+    def test_windows_come_again(self, tmp_path):
+        _, _, prof = loops.watched(
+            tmp_path, profile_after=3, profile_steps=1, profile_every=6, quiet=True
+        )
+        record = prof.record
+        assert record.observed.profiled_steps == (5, 11, 17)
+        assert len(list((tmp_path / "traces" / "batch_size=0008").glob("*.json*"))) == 3
+        assert record.trials[0].profile.num_steps == 1
+
+    def test_a_window_whose_trace_cannot_be_written(self, tmp_path, monkeypatch):
+        """No profile, the reason, and nothing of its times."""
+
+        def full(_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(TraceProfiler, "finish", full)
+        _, _, prof = loops.watched(tmp_path, profile_after=3, quiet=True)
+        assert prof._watch.recorder.windows.step_s == {}
+        trial = prof.record.trials[0]
+        assert "No space left" in trial.unavailable["profile"]
+        assert not [doubt for doubt in trial.doubts if "profiled" in doubt]
+        assert not torch.autograd._profiler_enabled()
+
+    def test_a_run_that_is_over_in_its_window(self, tmp_path):
+        with ProfilingCallback(tmp_path, profile_after=2, profile_steps=50, quiet=True) as prof:
+            loops.train(prof)
+        assert not torch.autograd._profiler_enabled()
+        assert prof.record.state == "finished"
+        assert "over before" in prof.record.trials[0].unavailable["profile"]

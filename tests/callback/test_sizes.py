@@ -1,0 +1,89 @@
+"""Loops with batches of several sizes, and of sizes that nobody can tell."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from batchadvisor import ProfilingCallback
+
+
+class TestSizes:
+    def run_sizes(self, folder, sizes):
+        """Steps of these sizes, eight of each."""
+        with ProfilingCallback(folder, quiet=True, profile=False) as prof:
+            for _ in prof.watch([torch.ones(size, 3) for size in sizes for _ in range(8)]):
+                time.sleep(0.002)
+                prof.step()
+        return prof
+
+    def test_a_growing_schedule_gives_a_trial_each(self, tmp_path):
+        prof = self.run_sizes(tmp_path, [4, 8, 16])
+        record = prof.record
+        assert [trial.batch_size for trial in record.trials] == [4, 8, 16]
+        assert all(trial.step_s is not None for trial in record.trials)
+        peaks = [trial.memory.peak_bytes for trial in record.trials]
+        assert peaks == sorted(peaks)  # read each time before a larger one ran
+        assert prof.advice.headline.startswith("Use batch size ")
+        assert "one after the other in one training" in prof.advice.reason
+
+    def test_the_peak_of_a_smaller_size_is_hidden(self, tmp_path):
+        record = self.run_sizes(tmp_path, [16, 4]).record
+        by_size = {trial.batch_size: trial for trial in record.trials}
+        assert by_size[16].memory is not None
+        assert by_size[4].memory is None
+        assert "a larger batch ran before" in by_size[4].unavailable["memory"]
+
+    def test_batches_without_a_size(self, tmp_path):
+        with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
+            for _ in prof.watch(range(20)):
+                prof.step()
+        assert prof.record.observed.num_steps == 20
+        assert prof.record.observed.num_samples is None
+        assert "batch_size=" in prof.record.observed.unavailable["num_samples"]
+        assert prof.advice.recommended is None
+
+    def test_lists_of_images_are_counted_by_items(self, tmp_path):
+        """100 images of 16 rows with up to 5 boxes each; six batches of 16 and one of 4."""
+        data = [(torch.zeros(3, 16, 16), {"boxes": torch.zeros(1 + i % 5, 4)}) for i in range(100)]
+        loader = torch.utils.data.DataLoader(
+            data, batch_size=16, collate_fn=lambda batch: tuple(zip(*batch, strict=True))
+        )
+        with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
+            for _ in prof.watch(loader):
+                prof.step()
+        observed = prof.record.observed
+        assert observed.num_samples == 100
+        assert {size.batch_size: size.num_micro_batches for size in observed.sizes} == {16: 6, 4: 1}
+        assert prof.record.trials[0].tail.num_samples == 4
+
+    def test_what_is_kept_for_each_size_of_a_schedule(self, tmp_path, capfd):
+        data = torch.utils.data.TensorDataset(torch.ones(100, 3))
+        with ProfilingCallback(tmp_path, profile=False) as prof:
+            for size in (16, 32, 25):
+                loader = torch.utils.data.DataLoader(data, batch_size=size)
+                for _ in range(2):
+                    for _ in prof.watch(loader):
+                        time.sleep(0.001)
+                        prof.step()
+        tails = {
+            trial.batch_size: trial.tail and trial.tail.num_samples for trial in prof.record.trials
+        }
+        assert tails == {16: 4, 32: 4, 25: None}
+        warned = [
+            line for line in capfd.readouterr().err.splitlines() if "end of each epoch" in line
+        ]
+        assert ["weigh 4.0 times" in warned[0], "weigh 8.0 times" in warned[1]] == [True, True]
+        assert len(warned) == 2
+        text = " ".join(str(prof).split())
+        assert "16: 12 micro-batches" in text
+        assert "a last batch of 4 ran; 25: 8 micro-batches" in text
+        assert "; 32: 6 micro-batches" in text
+        assert "room for about" not in text  # the peak of a process does not move by these
+
+    def test_tokens_are_counted(self, tmp_path):
+        with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
+            for batch in prof.watch([torch.ones(4, 3)] * 10):
+                prof.step(num_tokens=batch.numel())
+        assert prof.record.observed.num_tokens == 120
+        assert "40 samples, 120 tokens" in str(prof)

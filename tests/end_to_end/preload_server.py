@@ -1,0 +1,197 @@
+"""A process that has imported torch once; commands, and their workers, are forks of it.
+
+Most of a short command's time is the import of torch, once for each process. Tests that look at
+what a command finds, and not at how its processes start, are spared that. Started by preloaded.py
+as a program of its own: it starts no thread and computes nothing, so that a fork of it is sound.
+
+    driver --- {"argv", "cwd", "env"}, 4 descriptors --->  server
+           <------ {"pid"}, then {"pid", "code"} -------     fork: the command
+                                                               fork: its worker
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import os
+import random
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+
+MOST_BYTES = 1 << 20
+
+
+def serve(channel):
+    """Forks a command for each message until the other end is closed."""
+    awake, wake = os.pipe()
+    for end in (awake, wake):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the commands
+    while True:
+        ready, _, _ = select.select([channel, awake], [], [])
+        if awake in ready:
+            os.read(awake, 4096)
+            _tell_of_ends(channel)
+        if channel in ready:
+            message, descriptors, _, _ = socket.recv_fds(channel, MOST_BYTES, 4)
+            if not message:
+                return
+            pid = os.fork()
+            if not pid:
+                channel.close()
+                signal.set_wakeup_fd(-1)
+                _run(_command, json.loads(message), descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            channel.send(json.dumps({"pid": pid}).encode())
+
+
+def _tell_of_ends(channel):
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        code = os.waitstatus_to_exitcode(status)
+        channel.send(json.dumps({"pid": pid, "code": code}).encode())
+
+
+def _run(function, *arguments):
+    """The rest of a fork's life, with Python's own exit codes."""
+    code = 0
+    try:
+        function(*arguments)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            sys.stderr.write(f"{end.code}\n")
+    except BaseException:  # noqa: BLE001  as the interpreter does
+        traceback.print_exc()
+        code = 1
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+
+
+def _command(message, descriptors):
+    """`python -m batchadvisor ...` in this process."""
+    *streams, note = descriptors
+    _begin(streams, message["env"])
+    os.set_inheritable(note, False)
+    os.chdir(message["cwd"])
+    sys.path[:] = [message["cwd"], *sys.path]
+    sys.argv = message["argv"]
+    os.write(note, f"{os.getpid()}\n".encode())
+    launch = importlib.import_module("batchadvisor.probes.process.worker_launch")
+    launch.subprocess = _Forks(note)
+    importlib.import_module("batchadvisor.cli").main()
+
+
+def _begin(streams, environment):
+    """What `exec` would have made new: session, streams, variables, signals, random numbers."""
+    os.setsid()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    for stream in set(streams) - {0, 1, 2}:
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number in (signal.SIGCHLD, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGCHLD else signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    direct = (1, 2) if environment.get("PYTHONUNBUFFERED") else (2,)
+    sys.stdin, sys.stdout, sys.stderr = (
+        io.TextIOWrapper(
+            os.fdopen(number, mode, buffering=0 if number in direct else -1, closefd=False),
+            encoding="utf-8",
+            errors="backslashreplace" if number == 2 else "strict",
+            line_buffering=number == 2,
+            write_through=number in direct,
+        )
+        for number, mode in enumerate(("rb", "wb", "wb"))
+    )
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    tempfile.tempdir = None
+    random.seed()
+
+
+class _Forks:
+    """Stands in for `subprocess` where workers are started."""
+
+    DEVNULL = subprocess.DEVNULL
+
+    def __init__(self, note):
+        self._note = note
+
+    def Popen(self, command, *, stdin, stdout, stderr, pass_fds, env, start_new_session):  # noqa: N802
+        assert start_new_session
+        assert stdout is stderr
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        pid = os.fork()
+        if not pid:
+            os.write(self._note, f"{os.getpid()}\n".encode())
+            _run(_worker, stdout.fileno(), pass_fds, env)
+        return _process(pid, command)
+
+
+def _worker(log, ends, environment):
+    """`worker/main.py` in this process, which holds no file of its parent's."""
+    _begin((os.open(os.devnull, os.O_RDONLY), log, os.dup(log)), environment)
+    last = 2
+    for end in sorted(ends):
+        os.closerange(last + 1, end)
+        last = end
+    os.closerange(last + 1, os.sysconf("SC_OPEN_MAX"))
+    sys.path[:] = [entry for entry in sys.path[1:] if entry]
+    sys.argv = ["-c"]
+    importlib.import_module("batchadvisor.probes.worker.main").main(*ends)
+
+
+def _process(pid, command):
+    """The fork as `subprocess` knows its children: it polls, waits, and is signalled the same."""
+    process = subprocess.Popen.__new__(subprocess.Popen)
+    process.__dict__.update(
+        pid=pid,
+        args=command,
+        returncode=None,
+        stdin=None,
+        stdout=None,
+        stderr=None,
+        _child_created=True,
+        _waitpid_lock=threading.Lock(),
+        _sigint_wait_secs=0.25,
+    )
+    return process
+
+
+def _import_what_commands_import():
+    for name in (
+        "batchadvisor.cli.run",
+        "batchadvisor.session.run",
+        "batchadvisor.probes.worker.main",
+        "torch",
+        "torch.utils.data",
+        "sympy",
+        "torch._dynamo",
+    ):
+        importlib.import_module(name)
+    importlib.import_module("batchadvisor.probes.worker.main").import_ahead()
+
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # the folder of this file
+    _import_what_commands_import()
+    serve(socket.socket(fileno=int(sys.argv[1])))

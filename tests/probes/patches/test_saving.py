@@ -1,0 +1,153 @@
+"""Checkpoints under the hooks: a script that is measured leaves none behind."""
+
+import pytest
+import torch
+
+SAVED = "\nprint(json.dumps([str(getattr(one, 'name', one)) for one in saved]), flush=True)"
+READ_BACK = "\nprint(json.dumps([torch.equal(there, data.tensors[0]), len(saved)]), flush=True)"
+
+
+class TestSave:
+    @pytest.mark.parametrize(
+        "code",
+        ["torch.save(model, 'model.pt')", "torch.save(obj=model, f='model.pt')"],
+        ids=["positional", "keyword"],
+    )
+    def test_no_file_is_written(self, run, tmp_path, code):
+        assert run(code + SAVED) == ["model.pt"]
+        assert list(tmp_path.iterdir()) == []
+
+    def test_nothing_goes_into_an_open_file(self, run, tmp_path):
+        code = "with open('model.pt', 'wb') as file: torch.save(model, file)"
+        assert run(code + SAVED) == ["model.pt"]
+        assert (tmp_path / "model.pt").stat().st_size == 0
+
+    @pytest.mark.parametrize("new", [True, False], ids=["zip", "older format"])
+    @pytest.mark.parametrize("name", ["model.pt", "here/../model.pt"])
+    def test_a_real_one_that_is_opened_anew_stays(self, run, tmp_path, name, new):
+        (tmp_path / "here").mkdir()
+        path = tmp_path / "model.pt"
+        torch.save({"of": "a real training"}, path, _use_new_zipfile_serialization=new)
+        content, changed_ns = path.read_bytes(), path.stat().st_mtime_ns
+        save = f"with open({name!r}, 'wb') as file: torch.save(model, file)\n"
+        assert len(run(save * 3 + SAVED)) == 3
+        assert (path.read_bytes(), path.stat().st_mtime_ns) == (content, changed_ns)
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            "with open('model.pt', 'wb') as file: file.write(b'new'); torch.save(model, file)",
+            "with open('model.pt', 'wb') as file: file.write(b'new')",
+            (
+                "os.remove('model.pt'); file = open('model.pt', 'wb', 0)\n"
+                "torch.save(model, file); file.write(b'new')"
+            ),
+        ],
+        ids=["with something else", "something else", "another one"],
+    )
+    def test_what_the_script_writes_itself_is_written(self, run, tmp_path, code):
+        torch.save({"of": "a real training"}, tmp_path / "model.pt")
+        run(code + SAVED)
+        assert (tmp_path / "model.pt").read_bytes() == b"new"
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            # torch pickles a tensor through torch.save.
+            "import pickle\nthere = pickle.loads(pickle.dumps(data.tensors[0]))",
+            "import io\nfile = io.BytesIO()\nfile.name = 'model.pt'",
+            "import tempfile\nfile = tempfile.TemporaryFile()",
+        ],
+        ids=["pickle", "buffer", "file without a name"],
+    )
+    def test_what_leaves_no_file_is_saved(self, run, code):
+        if "file =" in code:
+            code += "\ntorch.save(data.tensors[0], file); file.seek(0); there = torch.load(file)"
+        assert run(code + READ_BACK) == [True, 0]
+
+
+BY_PATH = "torch.save(model, 'new.tmp')"
+BY_FILE = "with open('new.tmp', 'wb') as f: torch.save(model, f)"
+MOVES = (
+    "os.replace('new.tmp', 'last.pt')",
+    "os.rename('new.tmp', 'last.pt')",
+    "from pathlib import Path; Path('new.tmp').replace('last.pt')",
+    "import shutil; shutil.move('new.tmp', 'last.pt')",
+    "import shutil; shutil.copyfile('new.tmp', 'last.pt')",
+    "import shutil; shutil.copy2('new.tmp', 'last.pt')",
+)
+
+
+class TestAfterSave:
+    """What scripts do with a checkpoint that was not written."""
+
+    @pytest.mark.parametrize(
+        ("save", "move"),
+        [
+            *((BY_PATH, way) for way in MOVES),
+            (BY_FILE, MOVES[0]),
+            (BY_FILE, MOVES[4]),
+        ],
+    )
+    def test_a_real_one_is_not_replaced(self, run, tmp_path, save, move):
+        (tmp_path / "last.pt").write_text("of a real training")
+        assert run(f"{save}\n{move}{SAVED}") == ["new.tmp", "last.pt"]
+        assert (tmp_path / "last.pt").read_text() == "of a real training"
+        there = {path.name for path in tmp_path.iterdir()}
+        assert there == {"last.pt"} | ({"new.tmp"} if "copy" in move and "open" in save else set())
+
+    @pytest.mark.parametrize("take", ["os.remove('new.tmp')", "os.replace('new.tmp', 'last.pt')"])
+    def test_an_older_one_below_the_temporary_name_stays(self, run, tmp_path, take):
+        torch.save({"of": "a real training"}, tmp_path / "new.tmp")
+        assert run(f"{BY_FILE}\n{take}{SAVED}")[0] == "new.tmp"
+        assert [path.name for path in tmp_path.iterdir()] == ["new.tmp"]
+        assert torch.load(tmp_path / "new.tmp") == {"of": "a real training"}
+
+    def test_a_copy_into_a_folder(self, run, tmp_path):
+        (tmp_path / "best").mkdir()
+        code = "torch.save(model, 'a.pt')\nimport shutil\nshutil.copy('a.pt', 'best')"
+        assert run(code + SAVED) == ["a.pt", "best/a.pt"]
+        assert list((tmp_path / "best").iterdir()) == []
+
+    def test_the_oldest_is_removed(self, run, tmp_path):
+        """One of an earlier training, that was to be overwritten, stays."""
+        (tmp_path / "1.pt").write_text("of a real training")
+        code = "torch.save(model, '1.pt'); os.remove('1.pt')\nopen('x', 'w'); os.unlink('x')"
+        assert run(code + SAVED) == ["1.pt"]
+        assert [path.name for path in tmp_path.iterdir()] == ["1.pt"]
+
+    @pytest.mark.parametrize("take", ["os.replace", "__import__('shutil').copyfile"])
+    def test_a_file_that_is_put_there_is_one_again(self, run, tmp_path, take):
+        code = "torch.save(model, 'a.pt')\nwith open('b', 'w') as f: f.write('b')\n"
+        assert run(f"{code}{take}('b', 'a.pt'); os.remove('a.pt'){SAVED}") == ["a.pt"]
+        assert not (tmp_path / "a.pt").exists()
+
+    @pytest.mark.parametrize("path", ["'a.pt'", "os.path.abspath('a.pt')", "'b.pt'"])
+    def test_it_is_read_back(self, run, tmp_path, path):
+        code = (
+            "torch.save(data.tensors[0], 'a.pt')\nimport shutil\nshutil.copy('a.pt', 'b.pt')\n"
+            f"there = torch.load({path}, mmap=True)"
+        )
+        assert run(code + READ_BACK) == [True, 2]
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("save", [BY_PATH, BY_FILE])
+    def test_its_size_is_told(self, run, save):
+        code = (
+            f"{save}\nnum_bytes = os.path.getsize('new.tmp'); os.remove('new.tmp')\n"
+            "import io; file = io.BytesIO(); torch.save(model, file)\n"
+            "print(json.dumps(num_bytes / len(file.getvalue())), flush=True)"
+        )
+        assert 0.9 < run(code) < 1.1
+
+    def test_a_loop_that_saves_keeps_nothing(self, run, tmp_path):
+        code = (
+            "for batch in DataLoader(data, batch_size=8):\n"
+            "    step(batch)\n"
+            "    if door.in_control:\n"
+            "        torch.save(model, 'a.pt')\n"
+            "        try: torch.load('a.pt')\n"
+            "        except FileNotFoundError: print('null', flush=True); os._exit(0)"
+        )
+        assert run(code) is None
+        assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,236 @@
+"""Loops of many kinds under the hooks: what the listener hears, and which sizes arrive."""
+
+import pytest
+
+STEERED = [[5, "shape", True], [50, "shape", True], [3, "shape", True]]
+
+
+class TestSteered:
+    @pytest.mark.parametrize(
+        "code",
+        [
+            "loader = DataLoader(data, batch_size=8)\nfor batch in loader: step(batch)",
+            # Nothing holds the loader but its iterator.
+            "for batch in DataLoader(data, batch_size=8): step(batch)",
+            "it = iter(DataLoader(data, 8))\nwhile True: step(next(it))",
+        ],
+        ids=["named", "in the loop's head", "iterator"],
+    )
+    def test_loops(self, run, code):
+        assert run(code) == [STEERED, 100, 8, 1, 0, "cpu"]
+
+    @pytest.mark.parametrize(
+        "schedule",
+        [
+            "OneCycleLR(optimizer, max_lr=0.1, total_steps=2)",
+            "LambdaLR(optimizer, lambda n: [1, 0.5, 0.1][n])",
+            "LambdaLR(optimizer, lambda n: (1 - n / 2) ** 0.9)",
+            "LambdaLR(optimizer, lambda n: 1 - n / 2)",
+        ],
+        ids=["raises", "a list", "complex", "negative"],
+    )
+    def test_a_schedule_that_runs_out(self, run, schedule):
+        code = (
+            f"schedule = torch.optim.lr_scheduler.{schedule}\n"
+            "for batch in DataLoader(data, batch_size=8):\n"
+            "    step(batch); schedule.step()\n"
+            "    assert optimizer.param_groups[0]['lr'] >= 0"
+        )
+        assert run(code)[0] == STEERED
+
+    @pytest.mark.parametrize(
+        ("code", "micro_batches", "steps_per_batch", "pool"),
+        [
+            ("while True:\n for batch in [next(it) for _ in range(3)]: step(batch)", 1, 1, 3),
+            ("for batch in it: step(batch), step(batch)", 1, 2, 1),
+            # Two optimizers of one class: torch hooks the step of each class that it met.
+            ("optimizer = Careful(model.parameters())\nfor batch in it: step(batch)", 1, 1, 1),
+        ],
+        ids=["pool", "twice", "calls the class above"],
+    )
+    def test_steps_are_counted(self, run, code, micro_batches, steps_per_batch, pool):
+        code = (
+            "class Careful(torch.optim.SGD):\n"
+            "    def step(self, closure=None): return super().step(closure)\n"
+            "def found(loop):\n"
+            "    seen = loop.discovery\n"
+            "    told = [seen.micro_batches, seen.steps_per_batch, seen.pool]\n"
+            "    print(json.dumps(told), flush=True)\n"
+            "    os._exit(0)\n"
+            "listener.found = found\n"
+            f"it = iter(DataLoader(data, batch_size=4))\n{code}"
+        )
+        assert run(code) == [micro_batches, steps_per_batch, pool]
+
+    @pytest.mark.parametrize("places", [0, 4])
+    def test_batches_that_a_thread_takes_ahead(self, run, places):
+        """Their number is known, so that no window counts them: they have the size before."""
+        code = (
+            "import queue, threading, time\n"
+            f"ready = queue.Queue({places})\n"
+            "def read():\n"
+            "    for batch in DataLoader(data, batch_size=8): ready.put(batch)\n"
+            "if ready.maxsize:\n"
+            "    threading.Thread(target=read, daemon=True).start()\n"
+            "    take = ready.get\n"
+            "else: take = iter(DataLoader(data, batch_size=8)).__next__\n"
+            "while not door.in_control:\n"
+            "    batch = take()\n"
+            "    time.sleep(0.05)\n"
+            "    step(batch)\n"
+            "print(json.dumps(listener.num_ahead), flush=True)\n"
+            "os._exit(0)"
+        )
+        answer = run(code)
+        assert answer in (range(3, 7) if places else (0,))
+
+    def test_a_second_loader_that_cannot_be_steered(self, run):
+        """None of its batches is dropped for its size."""
+        code = (
+            "one = DataLoader(data, batch_size=8)\n"
+            "two = DataLoader([torch.full((3,), n) for n in range(99)], batch_size=None)\n"
+            "taken = []\n"
+            "for a, n in zip(one, two):\n"
+            "    step(a)\n"
+            "    taken.append(int(n[0]))\n"
+            "    assert taken == list(range(len(taken)))"
+        )
+        assert [batch for batch in run(code)[0] if batch[2]] == STEERED
+
+    @pytest.mark.parametrize("num", [1, 2, 4])
+    def test_a_loader_made_anew_for_each_epoch(self, run, num):
+        """Its epochs are cut short, so that an endless one does not keep the script in it."""
+        code = (
+            "from itertools import islice\n"
+            "while True:\n"
+            "    one = DataLoader(data, batch_size=8)\n"
+            "    two = DataLoader(data, batch_size=16)\n"
+            f"    for a, b in islice(zip(one, two), {num}): step(a)"
+        )
+        # From a file, since it is the line that tells which loader follows which.
+        seen = run(f"exec(compile({code!r}, os.path.abspath('train.py'), 'exec'))")[0]
+        assert [batch for batch in seen if batch[2]] == STEERED
+        assert [batch[0] for batch in seen if not batch[2]] == [10, 100, 6]
+
+    def test_batches_that_a_generator_fetches_without_gradients(self, run):
+        """Augmentations on the device are written so; a batch a step is what tells."""
+        code = (
+            "@torch.no_grad()\n"
+            "def augmented(loader):\n"
+            "    for x, y in loader: yield x + 1, y\n"
+            "for epoch in range(9):\n"
+            "    for batch in augmented(DataLoader(data, batch_size=8)): step(batch)"
+        )
+        assert run(code) == [STEERED, 100, 8, 1, 0, "cpu"]
+
+    def test_another_optimizer_from_a_step_on(self, run):
+        """The first would be waited for until all batches were taken for batches without a step."""
+        code = (
+            "for n, batch in enumerate(DataLoader(data, batch_size=8)):\n"
+            "    if n == 4: optimizer = torch.optim.Adam(model.parameters())\n"
+            "    step(batch)"
+        )
+        assert run(code) == [STEERED, 100, 8, 1, 0, "cpu"]
+
+    def test_a_phase_with_another_model(self, run):
+        code = (
+            "for n, batch in enumerate(DataLoader(data, batch_size=8)):\n"
+            "    if n == 4:\n"
+            "        model = nn.Linear(20, 1)\n"
+            "        optimizer = torch.optim.Adam(model.parameters())\n"
+            "    step(batch)"
+        )
+        assert run(code)[0] == STEERED  # the first, which is gone, is not waited for
+
+    def test_models_of_finished_phases_are_let_go(self, run):
+        """Else their memory would be in the peaks of all phases after them."""
+        code = (
+            "import weakref\n"
+            "listener.sizes = iter([5] * 99)\n"
+            "weights = []\n"
+            "for phase in range(3):\n"
+            "    model = nn.Linear(20, 1)\n"
+            "    weights.append(weakref.ref(model.weight))\n"
+            "    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)\n"
+            "    for _, batch in zip(range(3), DataLoader(data, batch_size=8)):\n"
+            "        step(batch)\n"
+            "        del batch\n"
+            "    infos = door.watch.optimizer_infos()\n"
+            "    info = infos[1]\n"
+            "told = [weight() is not None for weight in weights]\n"
+            "print(json.dumps([told, info.num_parameters, info.learning_rate, info.trains,\n"
+            "    infos[3].trains]), flush=True)\n"
+            "os._exit(0)"
+        )
+        assert run(code) == [[False, False, True], 21, 0.5, False, True]
+
+    @pytest.mark.parametrize(
+        ("loop", "elsewhere"),
+        [
+            ("step(next(one)); step(next(two))", True),
+            ("step(next(one)); step(next(alone))", True),
+            # Another batch of the same step, before and after the primary's.
+            ("batch = next(one); next(alone); step(batch)", False),
+            ("next(alone); step(next(one))", False),
+            ("step(next(one)); next(two) if n % 3 == 0 else 0", False),  # validation
+        ],
+        ids=["tasks", "a task that cannot be steered", "fed after", "fed before", "validated"],
+    )
+    def test_steps_of_other_tasks(self, run, loop, elsewhere):
+        """They are inside the primary's steps, with batches of the script's own size."""
+        code = (
+            "def endless(*options):\n"
+            "    while True: yield from DataLoader(data, *options)\n"
+            "one, two, alone = endless(8), endless(4), endless(None)\n"
+            "listener.sizes = iter([5] * 99)\n"
+            f"for n in range(20): {loop}\n"
+            "assert door.in_control\n"
+            "print(json.dumps(listener.elsewhere > 9), flush=True)\n"
+            "os._exit(0)"
+        )
+        chosen = 1 if loop.startswith("next(alone)") else None
+        assert run(code, loader=chosen) is elsewhere
+
+    def test_chosen_loader(self, run):
+        code = (
+            "one, two = DataLoader(data, batch_size=8), DataLoader(data, batch_size=4)\n"
+            "for a, b in zip(one, two): step(a); step(b)"
+        )
+        seen, _, native, _, primary, _ = run(code, loader=1)
+        assert (native, primary) == (4, 1)
+        assert [batch[0] for batch in seen if batch[2]] == [5, 50, 3]
+        # The other keeps its ratio of two to one; it is fetched first, so it follows a step later.
+        assert [batch[0] for batch in seen if not batch[2]][:3] == [10, 10, 100]
+
+    @pytest.mark.parametrize(
+        ("loader", "part"), [(7, "numbered from 0"), (0, "yields nothing between")]
+    )
+    def test_a_loader_that_cannot_be_chosen(self, run, loader, part):
+        code = (
+            "other = DataLoader(data, batch_size=4)\n"
+            "for batch in DataLoader(data, batch_size=8): step(batch)"
+        )
+        reason, usage = run(code, loader=loader)
+        assert part in reason
+        assert usage
+
+    def test_steps_without_batches(self, run):
+        reason, usage = run("while True: step(data[:8])")
+        assert "without fetching a batch" in reason
+        assert not usage
+
+    def test_steps_without_batches_and_a_validation(self, run):
+        code = (
+            "for n in range(99):\n"
+            "    step(data[:8])\n"
+            "    if n % 50 == 0:\n"
+            "        with torch.no_grad(): list(DataLoader(data, batch_size=50))"
+        )
+        reason, usage = run(code)
+        assert "without fetching a batch" in reason
+        assert not usage
+
+    def test_a_dataset_that_batches_itself(self, run):
+        code = "for _ in range(9):\n  for row in DataLoader(data, batch_size=None): step(row)"
+        reason, _ = run(code)
+        assert "the dataset batches itself" in reason

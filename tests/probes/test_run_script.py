@@ -1,0 +1,70 @@
+"""The script as `__main__`, in a process of its own."""
+
+import subprocess
+import sys
+
+ORDER = """
+from batchadvisor.probes.process.messages import WorkOrder
+
+order = WorkOrder(
+    script="train.py", arguments=(), module=False, worker=0, device="cpu",
+    memory_limit_bytes=None, data_limit_bytes=None, run_folder="out", scratch_folder="scratch",
+    loader=None, batch_cap=None, profile_schedule=(0, 1, 3), with_stack=False,
+)
+"""
+RUN = """
+from batchadvisor.probes.worker.run_script import become_the_script, run_script
+become_the_script(order)
+run_script(order, None)
+"""
+AHEAD = """
+import os, sys
+from batchadvisor.probes.process.channel import Channel
+from batchadvisor.probes.worker.main import import_ahead
+from batchadvisor.probes.worker.run_script import steer
+
+import_ahead()
+assert "torch._dynamo" not in sys.modules
+ahead = set(sys.modules)
+
+def run(door):
+    late = sorted(name for name in set(sys.modules) - ahead if name.startswith("batchadvisor"))
+    print(" ".join(late) or "nothing", flush=True)
+    os._exit(0)
+
+steer(order, Channel(*os.pipe()), 0.0, run)
+"""
+LEAVES = """
+import sys
+import os
+from pathlib import Path
+os.mkdir("elsewhere")
+os.chdir("elsewhere")
+print(Path(__file__).resolve().parent == Path.cwd().parent)
+from batchadvisor.probes.source.call_site import source_text, user_call_site
+place = user_call_site()
+print(place.file)
+print(source_text(place) == Path(__file__).read_text())
+print(sys.argv[0], sys.modules["__main__"].__dict__ is globals())
+"""
+
+
+def test_a_script_that_leaves_its_folder(tmp_path):
+    """Its `__file__` still names it, and so do the places that are shown."""
+    (tmp_path / "train.py").write_text(LEAVES)
+    done = subprocess.run(
+        [sys.executable, "-c", ORDER + RUN],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.stdout.splitlines() == ["True", "train.py", "True", "train.py True"], done.stderr
+
+
+def test_a_process_that_stands_by_has_imported_all_that_a_script_is_steered_with(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", ORDER + AHEAD], capture_output=True, text=True, check=False,
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.stdout == "nothing\n", done.stderr

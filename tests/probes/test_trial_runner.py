@@ -1,0 +1,201 @@
+"""The trial runner between a door and a line to the supervisor, both on paper."""
+
+import msgspec
+import pytest
+import torch
+from batchadvisor.probes.doors.caught_errors import CaughtErrors
+from batchadvisor.probes.doors.protocols import FoundLoop
+from batchadvisor.probes.process.messages import (
+    Found,
+    LossResult,
+    Result,
+    RunLoss,
+    RunTrial,
+    WorkOrder,
+)
+from batchadvisor.probes.worker import trial_runner, trial_task
+from batchadvisor.probes.worker.trial_runner import TrialRunner
+from batchadvisor.records import InputSize, TrialRequest
+
+from ..on_paper import discovery_of
+
+ORDER = WorkOrder(
+    script="train.py",
+    arguments=(),
+    module=False,
+    worker=3,
+    device="cpu",
+    memory_limit_bytes=None,
+    data_limit_bytes=None,
+    run_folder="out",
+    scratch_folder="scratch",
+    loader=None,
+    batch_cap=None,
+    profile_schedule=(0, 1, 3),
+    with_stack=False,
+)
+INPUTS = InputSize(num_batches=2, smallest=1.0, largest=4.0)
+
+
+class ParkedError(Exception):
+    """The script waits for the next order, or for its end."""
+
+
+def park():
+    raise ParkedError
+
+
+class Line:
+    """Hands out orders and keeps what is sent."""
+
+    def __init__(self, orders):
+        self._orders = [msgspec.json.encode(order) for order in orders]
+        self.sent = []
+
+    def send(self, message):
+        self.sent.append(message)
+
+    def receive_line(self):
+        if not self._orders:
+            park()
+        return self._orders.pop(0)
+
+    def all_of(self, kind):
+        return [message for message in self.sent if isinstance(message, kind)]
+
+
+class Door:
+    """Its batches have the size that was asked for last, or a size of their own."""
+
+    def __init__(self, size=None):
+        self._own = size
+        self.asked = []
+
+    @property
+    def size(self):
+        return self._own or self.asked[-1]
+
+    def report_to(self, listener):
+        self.listener = listener
+
+    def ask(self, batch_size):
+        self.asked.append(batch_size)
+
+    def resize(self, batch_size):
+        self.asked.append(batch_size)
+
+    def inputs(self):
+        return INPUTS
+
+    def parameters(self):
+        return []
+
+    def replace_batches(self, substitute):
+        return False
+
+    def found(self, **facts):
+        loop = FoundLoop(discovery=discovery_of(), device=torch.device("cpu"), **facts)
+        self._until_parked(lambda: self.listener.found(loop))
+
+    def steps(self, num):
+        for _ in range(num):
+            self.listener.arrived(self.size, "shape", 0.01, primary=True)
+            self._until_parked(self.listener.boundary)
+
+    @staticmethod
+    def _until_parked(act):
+        try:
+            act()
+        except ParkedError:
+            return
+
+
+def fit(size, ordinal=0):
+    request = TrialRequest(batch_size=size, kind="fit")
+    return RunTrial(request=request, ordinal=ordinal, precision=0.02, time_limit_s=1.0)
+
+
+def runner_of(*orders, door):
+    line = Line(orders)
+    return line, TrialRunner(line, ORDER, door, touched=tuple)
+
+
+def trials(line):
+    return [result.trial for result in line.all_of(Result)]
+
+
+def test_a_trial():
+    door = Door()
+    line, runner = runner_of(fit(16, ordinal=5), door=door)
+    assert not runner.has_loop
+    door.found(no_input="nobody knows")
+    assert runner.has_loop
+    assert len(line.all_of(Found)) == 1
+    assert door.asked == [16]
+    door.steps(2)
+    (trial,) = trials(line)
+    assert (trial.outcome, trial.batch_size, trial.ordinal, trial.worker) == ("ok", 16, 5, 3)
+    assert trial.inputs == INPUTS
+    assert trial.steps_per_batch == 1
+    assert trial.unavailable["input_wait_s"] == "nobody knows"
+
+
+def test_a_size_that_does_not_arrive():
+    door = Door(size=8)
+    line, _ = runner_of(fit(16), door=door)
+    door.found()
+    door.steps(2)
+    assert [trial.outcome for trial in trials(line)] == ["wrong_size"]
+
+
+@pytest.mark.parametrize(("sizes", "num_steps"), [((8, 16), 2), ((16, 8), 3)])
+def test_after_a_larger_size_the_first_step_is_left_out(sizes, num_steps):
+    """What the larger one held is still there."""
+    door = Door()
+    line, _ = runner_of(*map(fit, sizes), door=door)
+    door.found()
+    door.steps(2)
+    door.steps(num_steps - 1)
+    assert len(trials(line)) == 1
+    door.steps(1)
+    assert len(trials(line)) == 2
+
+
+def test_steps_on_other_batches_are_a_share_of_all():
+    door = Door()
+    line, runner = runner_of(fit(16), door=door)
+    door.found()
+    door.steps(1)
+    runner.stepped_elsewhere()
+    door.steps(1)
+    assert [trial.steps_elsewhere for trial in trials(line)] == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("num_ahead", "part"), [(0, "cannot be replaced"), (3, "several steps ahead")]
+)
+def test_a_look_at_the_loss_that_cannot_be(num_ahead, part):
+    """The order after it is carried out."""
+    door = Door()
+    line, _ = runner_of(RunLoss(batch_size=8, time_limit_s=1.0), fit(16), door=door)
+    door.found(num_ahead=num_ahead)
+    (result,) = line.all_of(LossResult)
+    assert part in result.check.reason
+    assert door.asked == [16]
+
+
+class TestNoStep:
+    @pytest.fixture(autouse=True)
+    def _parked(self, monkeypatch):
+        for module in (trial_runner, trial_task):
+            monkeypatch.setattr(module, "wait_for_the_end", park)
+
+    def test_in_a_trial(self):
+        door = Door()
+        line, runner = runner_of(fit(16), door=door)
+        door.found()
+        with pytest.raises(ParkedError):
+            runner.no_step(65, CaughtErrors())
+        (trial,) = trials(line)
+        assert trial.outcome == "no_step"
+        assert "65 batches of 16 samples" in trial.detail

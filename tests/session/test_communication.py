@@ -1,0 +1,103 @@
+"""The cost of communication is measured after the search, in the time that the budget still has."""
+
+from types import SimpleNamespace
+
+import pytest
+from batchadvisor.probes.process.endings import WorkerGone
+from batchadvisor.records import Distribution, Goal, Parallelism, RankInfo, RankPairs
+from batchadvisor.reports.terminal.progress import NullDisplay
+from batchadvisor.session.communication import NO_TIME, measure_communication
+from batchadvisor.session.recording.record_writer import RecordWriter
+
+from ..on_paper import discovery_of, numbered, record_of, trial_of
+
+DDP = Parallelism(shapes=("DistributedDataParallel",), world_size=2, backend="gloo")
+
+
+class Group:
+    """Two ranks on paper, with the limits that they were given."""
+
+    order = pid = versions = files = in_use = distribution = None
+
+    def __init__(self, *, dies=False):
+        self.limits_s = {}
+        self._dies = dies
+
+    def pairs_of_ranks(self, batch_size, time_limit_s):
+        self.limits_s[batch_size] = time_limit_s
+        if self._dies:
+            raise WorkerGone("crashed", "rank 1: killed")
+        times = (0.1,) * 8
+        return tuple(
+            RankPairs(rank=rank, compute_s=times, step_s=times, exposed_s=times) for rank in (0, 1)
+        )
+
+    def discover(self, until_s=None):
+        raise NotImplementedError
+
+    run = was_stopped = end = discover
+
+
+def rank_on(number):
+    return RankInfo(
+        rank=number,
+        local_rank=number,
+        host="a",
+        device="cpu",
+        device_name="",
+        capacity_bytes=1 << 30,
+    )
+
+
+def measured(group, *, budget_s=60.0, search_s=0.0, parallelism=DDP, alive=True):
+    """The distribution in the record afterwards."""
+    record = record_of(
+        numbered(trial_of(16, 0.1), trial_of(128, 0.4)),
+        discovery=discovery_of(native=16, setup_s=5.0),
+        goal=Goal(budget_s=budget_s, sizes=(16, 128)),
+        search_s=search_s,
+        distribution=Distribution(
+            world_size=2,
+            launcher="torchrun",
+            ranks=tuple(rank_on(number) for number in (0, 1)),
+            parallelism=parallelism,
+        ),
+    )
+    workers = SimpleNamespace(
+        current=group if alive else None, start=lambda: group, end=lambda: None
+    )
+    journal = RecordWriter(record, None, keep=False)
+    measure_communication(workers, journal, NullDisplay())
+    return journal.record.distribution
+
+
+def test_two_sizes_share_a_tenth_of_the_budget_each():
+    group = Group()
+    distribution = measured(group)
+    assert [pairs.batch_size for pairs in distribution.communication] == [16, 128]
+    assert group.limits_s == {16: 6.0, 128: 6.0}
+    assert "communication" not in distribution.unavailable
+
+
+@pytest.mark.parametrize(
+    ("search_s", "alive", "limits_s"),
+    [(61.5, True, [5.0, 6.0]), (59.5, False, [3.5, 6.0]), (68.0, True, []), (64.0, False, [])],
+)
+def test_no_more_than_the_budget_has(search_s, alive, limits_s):
+    """60 s and a fifth, less half a second for the end; a new process takes five seconds more."""
+    group = Group()
+    distribution = measured(group, search_s=search_s, alive=alive)
+    assert list(group.limits_s.values()) == pytest.approx(limits_s, abs=0.3)
+    assert distribution.unavailable.get("communication") == (None if limits_s else NO_TIME)
+
+
+def test_a_failure_is_the_reason_and_nothing_else():
+    distribution = measured(Group(dies=True))
+    (pairs,) = distribution.communication
+    assert "rank 1: killed" in pairs.unavailable["ranks"]
+
+
+def test_a_model_that_is_not_wrapped():
+    distribution = measured(Group(), parallelism=Parallelism())
+    assert distribution.communication == ()
+    assert "DistributedDataParallel" in distribution.unavailable["communication"]

@@ -1,0 +1,169 @@
+"""The options of a run: one way to them, and how other processes get them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+from batchadvisor.cli.run import _options_of
+from batchadvisor.cli.run import run as run_command
+from batchadvisor.errors import UsageError
+from batchadvisor.records import Goal
+from batchadvisor.session.setup.checked_options import COMMAND_LINE, PYTHON, checked_options
+from batchadvisor.session.setup.goals import goal_from
+from batchadvisor.session.setup.options import RunOptions
+from batchadvisor.session.setup.options_as_typed import (
+    FLAGS,
+    SHORT,
+    WITH_A_VALUE,
+    options_as_typed,
+)
+from batchadvisor.session.setup.options_handed_over import hand_over, handed_over
+from batchadvisor.session.workers.launcher import of_a_rank
+
+TYPED = (
+    *("run", "--goal", "memory", "--sizes", "8,4,8", "--memory-limit", "1GiB", "-qo", "out"),
+    *("--profile-schedule", "1,1,2", "--stacks", "--nproc-per-node", "2", "-m", "train", "--lr"),
+)
+
+GIVEN = {
+    "script": "a.py",
+    "arguments": ("--lr", "0.1"),
+    "module": True,
+    "goal": Goal(kind="memory", sizes=(8, 4), max_batch=64),
+    "device": "cuda:1",
+    "memory_limit_bytes": 1 << 33,
+    "output": Path("out"),
+    "resume": Path("in"),
+    "loader": 1,
+    "silence_s": 5.5,
+    "profile_schedule": (1, 2, 4),
+    "with_stack": True,
+    "command": ("batchadvisor", "run", "a.py"),
+    "door": "template",
+    "forced": True,
+    "gpus": "all",
+    "num_ranks": 2,
+    "dry_run": True,
+    "as_json": True,
+    "quiet": True,
+    "debug": True,
+}
+"""A value of each option that is not its default."""
+COUNT = """
+import os
+from batchadvisor.session.setup.options_handed_over import handed_over
+print(len(handed_over(os.environ).arguments))
+"""
+
+
+def options_of(*typed):
+    """As the command line makes them."""
+    values = run_command.make_context("run", list(typed)).params
+    script, arguments = values.pop("script"), values.pop("arguments")
+    return _options_of(script, arguments, as_json=values.pop("as_json"), options=values)
+
+
+def test_another_process_gets_what_was_typed(tmp_path):
+    options = options_of(*TYPED[1:])
+    environment = {**hand_over(options, tmp_path / "options.json"), "HOME": "/root"}
+    assert handed_over(environment) == options
+    assert environment == {"HOME": "/root"}  # what it starts itself is another command
+    assert handed_over(environment) is None
+    assert options.goal == Goal(kind="memory", sizes=(8, 4))
+    assert (options.script, options.arguments, options.module) == ("train", ("--lr",), True)
+    assert (options.output, options.quiet, options.num_ranks) == (Path("out"), True, 2)
+
+
+def test_every_option_survives(tmp_path):
+    """Whatever a field is given, another process gets the same."""
+    values = {
+        field.name: GIVEN[field.name]
+        for field in msgspec.structs.fields(RunOptions)
+        if field.name != "live"  # a function of this process
+    }
+    assert all(getattr(RunOptions(script="b.py"), name) != value for name, value in values.items())
+    given = RunOptions(**values)
+    back = handed_over(hand_over(given, tmp_path / "options.json"))
+    assert msgspec.structs.asdict(back) == msgspec.structs.asdict(given)
+
+
+def test_arguments_longer_than_a_variable_can_be(tmp_path):
+    """Linux allows 128 KiB."""
+    arguments = tuple(f"data/{number:06}.parquet" for number in range(20_000))
+    given = RunOptions(script="a.py", arguments=arguments)
+    variable = hand_over(given, tmp_path / "options.json")
+    done = subprocess.run(
+        [sys.executable, "-c", COUNT], env={**os.environ, **variable}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == "20000\n", done.stderr
+
+
+def test_a_rank_starts_no_others():
+    options = msgspec.structs.replace(options_of(*TYPED[1:]), command=("batchadvisor", *TYPED))
+    rank = of_a_rank(options)
+    assert rank.num_ranks is None
+    assert rank.command[:4] == ("batchadvisor", "run", "--nproc-per-node", "2")
+    assert rank.command.count("--nproc-per-node") == 1
+    assert rank.command[-3:] == ("-m", "train", "--lr")
+
+
+@pytest.mark.parametrize(
+    ("spelling", "values", "said"),
+    [
+        (COMMAND_LINE, {"timeout_s": 0.0}, "--timeout 0: every trial would count as hung."),
+        (PYTHON, {"timeout_s": 0}, "timeout_s=0: every trial would count as hung."),
+        (COMMAND_LINE, {"stacks": True}, "--no-profile contradicts --stacks and --profile-sched"),
+        (PYTHON, {"profile_schedule": (0, 1, 3)}, "profile=False contradicts stacks and profile_"),
+        (
+            COMMAND_LINE,
+            {"resume": "a", "output": "b"},
+            "--resume continues in its own folder; --o",
+        ),
+        (PYTHON, {"resume": "a", "output": "b"}, "resume continues in its own folder; output nam"),
+        (PYTHON, {"template": True}, "--template: no argument of a.py holds {batch_size}."),
+    ],
+)
+def test_both_doors_refuse_the_same(spelling, values, said):
+    with pytest.raises(UsageError) as caught:
+        checked_options(spelling, script="a.py", goal=Goal(profile=False), **values)
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize("given", [{"margin": 1.0}, {"start": 0}, {"sizes": (8, 0)}, {"kind": "x"}])
+def test_a_goal_that_cannot_be(given):
+    with pytest.raises(UsageError):
+        goal_from(given)
+
+
+def test_only_what_was_given_is_checked():
+    """A stored goal is what it is."""
+    stored = Goal(start=0, kind="memory")
+    assert goal_from({"margin": 0.1}, stored) == Goal(start=0, kind="memory", margin=0.1)
+
+
+def test_every_option_of_the_command_is_known():
+    options = [option for option in run_command.params if isinstance(option, click.Option)]
+    flags = {option.opts[-1] for option in options if option.is_flag}
+    assert flags == FLAGS
+    assert {option.opts[-1] for option in options} - flags == WITH_A_VALUE
+    short = {option.opts[0]: option.opts[-1] for option in options if len(option.opts[0]) == 2}
+    assert short == SHORT
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        ("--goal knee -ofar --goal=memory", ["--goal=memory", "-o", "far"]),
+        ("--budget", ["--budget"]),
+        ("--output=out --quiet", ["--output=out", "--quiet"]),
+        ("-q --no-such-option 3", ["-q"]),
+        ("-qm -- ", ["-q", "-m"]),
+    ],
+)
+def test_words_stay_as_typed(typed, kept):
+    assert options_as_typed(["batchadvisor", "run", *typed.split(), "a.py"], 1) == kept

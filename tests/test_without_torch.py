@@ -1,0 +1,44 @@
+"""The pure rooms import where there is no torch."""
+
+import subprocess
+import sys
+
+from .test_layers import modules
+
+PURE = ("advisor/", "reports/", "probes/trace/")
+IMPORT_ALL = """
+import importlib, sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ImportError("torch is blocked: " + name)
+
+sys.meta_path.insert(0, Blocked())
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+assert "torch" not in sys.modules
+print(len(sys.argv) - 1)
+"""
+
+
+def import_without_torch(names, folder):
+    command = [sys.executable, "-c", IMPORT_ALL, *names]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+
+
+class TestWithoutTorch:
+    def test_pure_rooms_import(self, tmp_path):
+        names = [
+            "batchadvisor." + path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+            for path in modules()
+            if path.startswith(PURE)
+        ]
+        done = import_without_torch(names, tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert int(done.stdout) == len(names) > 30
+
+    def test_the_block_works(self, tmp_path):
+        done = import_without_torch(["batchadvisor.probes.doors.loader"], tmp_path)
+        assert done.returncode == 1
+        assert "torch is blocked" in done.stderr
