@@ -248,6 +248,7 @@ def _options_of(
 
 def _end_like_ctrl_c() -> None:
     """A polite kill and a closed terminal keep what was measured, as Ctrl-C does."""
-    from ..probes.process.interrupts import like_ctrl_c
+    from ..probes.process.interrupts import like_ctrl_c, never_lost
 
+    never_lost()
     like_ctrl_c()

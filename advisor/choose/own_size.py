@@ -12,7 +12,7 @@ from itertools import product
 from math import exp
 from typing import NamedTuple
 
-from ...records import Spread, Standing, Trial
+from ...records import Goal, Spread, Standing, Trial
 from ...spread import ratio_of
 from ..measured.energy import joules_spread
 from ..measured.measurements import Measurements
@@ -30,6 +30,8 @@ LUCK = 0.03
 """What a ratio of few readings must differ by besides."""
 CONFIDENCE = 0.98
 """Of the interval that speaks for a change: one in a hundred lies above it by chance."""
+SLOWER = 0.02
+"""A smaller size that costs more than this of the own one's throughput is no gain."""
 LONE = 0.5
 """What one value alone may be off by."""
 
@@ -142,6 +144,8 @@ def standing(measurements: Measurements, size: int) -> Standing:
     floor = _floor(measurements, size, own)
     if compared.contended:
         return "too noisy"
+    if compared.ratio.median < _least_share(measurements, size, own, floor):
+        return "worse"
     if compared.ratio.low > floor:
         return "better" if compared.ratio.low > 1 else "as good"
     return "worse" if compared.ratio.high < floor else "too noisy"
@@ -193,6 +197,19 @@ def _floor(measurements: Measurements, size: int, own: int) -> float:
         return 1.0
     tolerance = measurements.goal.tolerance
     return 1 - (tolerance if measurements.goal.kind == "knee" else clean_size.cost_of(measurements))
+
+
+def _least_share(measurements: Measurements, size: int, own: int, floor: float) -> float:
+    """The share of the own size's throughput that the middle of a comparison must reach.
+
+    Nobody changes a script to make it slower: memory alone is worth what the tolerance grants
+    beyond the default, a clean end of the epochs the whole tolerance.
+    """
+    clean = measurements.harmful(own) and not measurements.harmful(size)
+    if measurements.goal.kind != "knee" or size > own or clean:
+        return 0.0  # the interval decides
+    granted = max(0.0, measurements.goal.tolerance - Goal().tolerance)
+    return max(floor, 1 - SLOWER - granted)
 
 
 def _by_energy(measurements: Measurements, size: int, own: int) -> Standing:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -25,6 +27,26 @@ def like_ctrl_c() -> dict[int, Any]:
         for number in (signal.SIGTERM, signal.SIGHUP)
         if signal.getsignal(number) is not signal.SIG_IGN
     }
+
+
+def never_lost() -> None:
+    """An interrupt that Python would drop comes again a moment later; for a process of our own.
+
+    In a `__del__` or the callback of a weak reference, as the import of a module has them, an error
+    is printed as ignored and the program goes on.
+    """
+    usual = sys.unraisablehook
+
+    def hook(ignored: sys.UnraisableHookArgs) -> None:
+        if isinstance(ignored.exc_value, KeyboardInterrupt):
+            main = threading.main_thread().ident
+            assert main is not None
+            # From a thread: here it would be dropped once more.
+            _thread.start_new_thread(signal.pthread_kill, (main, signal_of(ignored.exc_value)))
+        else:
+            usual(ignored)
+
+    sys.unraisablehook = hook
 
 
 def cause_of(interrupt: BaseException) -> str:

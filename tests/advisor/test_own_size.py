@@ -9,9 +9,9 @@ from batchadvisor.advisor.choose.finalists import disagreement
 from batchadvisor.advisor.choose.own_size import against_own, standing
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.measured.turns_model import held_up
-from batchadvisor.records import Goal, StepQuality, Turns
+from batchadvisor.records import Goal, NormLayers, StepQuality, Turns
 
-from ..on_paper import CPU, numbered, record_of, trial_of
+from ..on_paper import CPU, discovery_of, numbered, record_of, trial_of
 from .contended import session_of
 
 CLEAN = StepQuality(num_steps=20, num_clean=20, num_disturbed=0)
@@ -127,3 +127,41 @@ def test_a_machine_that_became_faster_for_all_sizes_confirms():
     assert disagreement(
         Measurements.of(record_of(numbered(*search, both[0]))), 40
     ) == pytest.approx(1.2)
+
+
+class TestSmallerSizes:
+    """The knee lies below the script's own 16; turns tell what it costs."""
+
+    def run(self, share, tolerance=0.05, size=8, **script):
+        """The throughput of the smaller size over that of 16 is `share`."""
+        own_s = 0.032
+        smaller_s = own_s * size / 16 / share
+        turns = Turns(sizes=(size, 16), step_s=((smaller_s, own_s),) * 12)
+        return record(
+            *(timed(16, own_s), timed(size, smaller_s), timed(32, 0.0635)),
+            trial_of(16, kind="turns", turns=turns),
+            goal=Goal(tolerance=tolerance),
+            discovery=discovery_of(16, **script),
+        )
+
+    @pytest.mark.parametrize(
+        ("share", "tolerance", "said"),
+        [(0.99, 0.05, "as good"), (1.04, 0.05, "better"), (0.97, 0.05, "worse")]
+        + [(0.97, 0.02, "worse"), (0.9, 0.2, "as good"), (0.8, 0.2, "worse")],
+    )
+    def test_they_cost_next_to_nothing_or_what_was_asked_for(self, share, tolerance, said):
+        assert standing(Measurements.of(self.run(share, tolerance)), 8) == said
+
+    def test_the_own_size_stays_where_the_knee_is_slower(self):
+        advice = advise(self.run(0.97))
+        assert (advice.recommended.batch_size, advice.standing) == (16, "worse")
+        assert "chose 8, but compared with the script's own 16 it is not better" in advice.reason
+        assert advice.change == "nothing to change"
+
+    @pytest.mark.parametrize(("num_samples", "said"), [(161, "as good"), (168, "worse")])
+    def test_a_clean_end_of_the_epochs_is_worth_the_tolerance(self, num_samples, said):
+        """Of 161 samples 16 leaves a single one to BatchNorm, 7 none."""
+        norms = NormLayers(batch_norm=2, batch_norm_values=1)
+        run = self.run(0.97, size=7, num_samples=num_samples, norm_layers=norms)
+        assert Measurements.of(run).harmful(16) == (num_samples == 161)
+        assert standing(Measurements.of(run), 7) == said

@@ -11,6 +11,7 @@ from batchadvisor.probes.process.interrupts import (
     cause_of,
     held_back,
     like_ctrl_c,
+    never_lost,
     signal_of,
 )
 
@@ -130,3 +131,37 @@ def test_a_closed_terminal_interrupts_unless_nohup_was_asked_for(number):
     finally:
         for signum, handler in usual.items():
             signal.signal(signum, handler)
+
+
+@pytest.mark.parametrize("name", ["", "SIGTERM"])
+def test_it_comes_again_where_python_drops_it(name, monkeypatch, capsys):
+    class Interrupted:
+        def __del__(self):
+            raise KeyboardInterrupt(name)
+
+    def work():
+        Interrupted()
+        threading.Event().wait(60)
+
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
+    before = like_ctrl_c()
+    never_lost()
+    try:
+        with pytest.raises(KeyboardInterrupt) as pressed:
+            work()
+    finally:
+        for changed, handler in before.items():
+            signal.signal(changed, handler)
+    assert cause_of(pressed.value) == (name or "Ctrl-C")
+    assert capsys.readouterr().err == ""
+
+
+def test_other_dropped_errors_are_shown(monkeypatch, capsys):
+    class Broken:
+        def __del__(self):
+            raise ValueError("a number")
+
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
+    never_lost()
+    Broken()
+    assert "ValueError: a number" in capsys.readouterr().err
