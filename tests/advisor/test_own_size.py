@@ -146,8 +146,14 @@ class TestSmallerSizes:
 
     @pytest.mark.parametrize(
         ("share", "tolerance", "said"),
-        [(0.99, 0.05, "as good"), (1.04, 0.05, "better"), (0.97, 0.05, "worse")]
-        + [(0.97, 0.02, "worse"), (0.9, 0.2, "as good"), (0.8, 0.2, "worse")],
+        [
+            (0.99, 0.05, "as good"),
+            (1.04, 0.05, "better"),
+            (0.97, 0.05, "worse"),
+            (0.97, 0.02, "worse"),
+            (0.9, 0.2, "as good"),
+            (0.8, 0.2, "worse"),
+        ],
     )
     def test_they_cost_next_to_nothing_or_what_was_asked_for(self, share, tolerance, said):
         assert standing(Measurements.of(self.run(share, tolerance)), 8) == said
