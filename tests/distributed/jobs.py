@@ -15,17 +15,21 @@ def torchrun(num_ranks):
     return (*TORCHRUN, f"--nproc-per-node={num_ranks}")
 
 
-def start_ranks(num_ranks, *options, folder, script=TRAIN, **planted):
-    """`batchadvisor run --nproc-per-node N`; faults are planted through the environment."""
+def start_ranks(num_ranks, *options, folder, script=TRAIN, preloaded=False, **planted):
+    """`batchadvisor run --nproc-per-node N`; faults are planted through the environment.
+
+    Args:
+        preloaded: as in driver.py: launcher, ranks and workers are forks too.
+    """
     return driver.start(
         "run", *QUICK, "--nproc-per-node", num_ranks, *options, script,
-        folder=folder, variables=planted,
+        folder=folder, variables=planted, preloaded=preloaded,
     )  # fmt: skip
 
 
-def run_ranks(num_ranks, *options, folder, script=TRAIN, **planted):
+def run_ranks(num_ranks, *options, folder, preloaded=True, **given):
     """The same, to its end."""
-    return start_ranks(num_ranks, *options, folder=folder, script=script, **planted).finish()
+    return start_ranks(num_ranks, *options, folder=folder, preloaded=preloaded, **given).finish()
 
 
 def left_of(result):

@@ -15,7 +15,7 @@ SCRIPT = SCRIPTS / "spawn_ddp.py"
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_they_are_steered_in_lock_step(method, tmp_path):
     """`spawn` is what torch recommends, `fork` what accelerate's launchers for notebooks use."""
-    found = driver.run("run", *QUICK, "--sizes", "64", SCRIPT, method, folder=tmp_path)
+    found = driver.run_preloaded("run", *QUICK, "--sizes", "64", SCRIPT, method, folder=tmp_path)
     assert found.code == 0, found
     assert found.left == []  # semaphores as well, whose tracker was killed with the ranks
     job = found.record.distribution
@@ -29,7 +29,7 @@ def test_they_are_steered_in_lock_step(method, tmp_path):
 
 def test_one_of_them_out_of_memory(tmp_path):
     options = ("run", *QUICK, "--sizes", "64,256", SCRIPT)
-    found = driver.run(*options, folder=tmp_path, variables={"PLANT_OOM": "200"})
+    found = driver.run_preloaded(*options, folder=tmp_path, variables={"PLANT_OOM": "200"})
     assert found.code == 0, found
     assert left_of(found) == []
     trials = {trial.batch_size: trial for trial in found.record.trials if trial.purpose == "search"}
@@ -43,7 +43,7 @@ PROGRAMS = SCRIPTS / "starts_other_rank.py"
 
 def test_a_rank_that_is_a_program_is_steered(tmp_path):
     """The script itself asserts that the start-up hook left no trace in its environment."""
-    found = driver.run("run", *QUICK, "--sizes", "64", PROGRAMS, free_port(), folder=tmp_path)
+    found = driver.run_preloaded("run", *QUICK, "--sizes", "64", PROGRAMS, free_port(), folder=tmp_path)
     assert found.code == 0, found
     assert left_of(found) == []
     job = found.record.distribution
@@ -63,7 +63,7 @@ def test_a_rank_that_is_a_program_is_steered(tmp_path):
 )
 def test_a_rank_that_is_a_program_fails_alone(planted, outcomes, tmp_path):
     options = ("run", *QUICK, "--sizes", "32,256", "--timeout", "5s", PROGRAMS, free_port())
-    found = driver.run(*options, folder=tmp_path, variables={"PLANT": planted})
+    found = driver.run_preloaded(*options, folder=tmp_path, variables={"PLANT": planted})
     assert left_of(found) == []
     trials = {trial.batch_size: trial for trial in found.record.trials if trial.purpose == "search"}
     assert trials[32].ran
@@ -73,7 +73,7 @@ def test_a_rank_that_is_a_program_fails_alone(planted, outcomes, tmp_path):
 
 
 def test_ranks_started_past_subprocess_are_refused_with_the_command(tmp_path):
-    found = driver.run("run", *QUICK, PROGRAMS, free_port(), "past", folder=tmp_path)
+    found = driver.run_preloaded("run", *QUICK, PROGRAMS, free_port(), "past", folder=tmp_path)
     assert found.code == 1, found
     assert "one of 2 ranks" in found.error
     assert "--nproc-per-node 2" in found.error
@@ -85,7 +85,7 @@ PREPARES = SCRIPTS / "spawn_prepares.py"
 
 @pytest.mark.parametrize("arguments", [(), ("ranks",)])
 def test_processes_that_prepare_data_are_no_ranks(arguments, tmp_path):
-    found = driver.run("run", *QUICK, "--sizes", "64", PREPARES, *arguments, folder=tmp_path)
+    found = driver.run_preloaded("run", *QUICK, "--sizes", "64", PREPARES, *arguments, folder=tmp_path)
     assert found.code == 0, found
     assert left_of(found) == []
     record = found.record
@@ -97,7 +97,7 @@ def test_processes_that_prepare_data_are_no_ranks(arguments, tmp_path):
 
 
 def test_no_ranks_at_all_is_said_in_a_sentence(tmp_path):
-    found = driver.run("run", *QUICK, SCRIPTS / "spawn_none.py", folder=tmp_path)
+    found = driver.run_preloaded("run", *QUICK, SCRIPTS / "spawn_none.py", folder=tmp_path)
     assert found.code == 1, found
     assert "Traceback" not in found.stderr
     assert "asks torch.multiprocessing for 0 ranks (nprocs=0)" in found.error

@@ -237,9 +237,9 @@ def run(*arguments, folder, launcher=(), variables=(), preloaded=False):
     ).finish()
 
 
-def run_preloaded(*arguments, folder):
+def run_preloaded(*arguments, folder, variables=()):
     """Runs a command whose start is not what a test looks at: torch was imported before."""
-    return run(*arguments, folder=folder, preloaded=True)
+    return run(*arguments, folder=folder, variables=variables, preloaded=True)
 
 
 def listing(folder):

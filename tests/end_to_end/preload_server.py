@@ -7,10 +7,13 @@ as a program of its own: it starts no thread and computes nothing, so that a for
     driver --- {"argv", "cwd", "env"}, 4 descriptors --->  server
            <------ {"pid"}, then {"pid", "code"} -------     fork: the command
                                                                fork: its worker
+                                                               fork: torch's launcher
+                                                                 fork: a rank, again a command
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import json
@@ -24,8 +27,10 @@ import sys
 import tempfile
 import threading
 import traceback
+from pathlib import Path
 
 MOST_BYTES = 1 << 20
+_exit = os._exit  # a worker watches the one of the module
 
 
 def serve(channel):
@@ -45,7 +50,7 @@ def serve(channel):
             message, descriptors, _, _ = socket.recv_fds(channel, MOST_BYTES, 4)
             if not message:
                 return
-            pid = os.fork()
+            pid = _fork()
             if not pid:
                 channel.close()
                 signal.set_wakeup_fd(-1)
@@ -67,6 +72,21 @@ def _tell_of_ends(channel):
         channel.send(json.dumps({"pid": pid, "code": code}).encode())
 
 
+def _fork():
+    """A fork that leads a session of its own before its parent goes on, as `subprocess` has it."""
+    ready, tell = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(ready)
+        os.setsid()
+        os.close(tell)
+        return 0
+    os.close(tell)
+    os.read(ready, 1)
+    os.close(ready)
+    return pid
+
+
 def _run(function, *arguments):
     """The rest of a fork's life, with Python's own exit codes."""
     code = 0
@@ -82,7 +102,7 @@ def _run(function, *arguments):
     finally:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        os._exit(code)
+        _exit(code)
 
 
 def _command(message, descriptors):
@@ -94,23 +114,31 @@ def _command(message, descriptors):
     sys.path[:] = [message["cwd"], *sys.path]
     sys.argv = message["argv"]
     os.write(note, f"{os.getpid()}\n".encode())
-    launch = importlib.import_module("batchadvisor.probes.process.worker_launch")
-    launch.subprocess = _Forks(note)
+    _batchadvisor(note)
+
+
+def _batchadvisor(note):
+    """The command line, which forks where it would start Python."""
+    forks = _Forks(note)
+    for module in ("probes.process.worker_launch", "session.workers.launcher"):
+        importlib.import_module(f"batchadvisor.{module}").subprocess = forks
     importlib.import_module("batchadvisor.cli").main()
 
 
 def _begin(streams, environment):
-    """What `exec` would have made new: session, streams, variables, signals, random numbers."""
-    os.setsid()
+    """What `exec` would have made new: streams, variables, signals, random numbers."""
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
     for stream in set(streams) - {0, 1, 2}:
         os.close(stream)
     os.environ.clear()
     os.environ.update(environment)
-    for number in (signal.SIGCHLD, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_DFL if number == signal.SIGCHLD else signal.SIG_IGN)
+    for number in range(1, signal.NSIG):
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.unraisablehook = sys.__unraisablehook__
     direct = (1, 2) if environment.get("PYTHONUNBUFFERED") else (2,)
     sys.stdin, sys.stdout, sys.stderr = (
         io.TextIOWrapper(
@@ -128,33 +156,80 @@ def _begin(streams, environment):
 
 
 class _Forks:
-    """Stands in for `subprocess` where workers are started."""
+    """Stands in for `subprocess` where a process of Python is started.
+
+    Args:
+        note: where each writes its number, which is that of its session.
+    """
 
     DEVNULL = subprocess.DEVNULL
+    TimeoutExpired = subprocess.TimeoutExpired
 
     def __init__(self, note):
         self._note = note
 
-    def Popen(self, command, *, stdin, stdout, stderr, pass_fds, env, start_new_session):  # noqa: N802
+    def Popen(  # noqa: N802
+        self,
+        args,
+        *,
+        env,
+        start_new_session,
+        stdin=None,
+        stdout=None,
+        stderr=None,
+        pass_fds=(),
+        preexec_fn=None,
+    ):
         assert start_new_session
-        assert stdout is stderr
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        pid = os.fork()
+        pid = _fork()
         if not pid:
             os.write(self._note, f"{os.getpid()}\n".encode())
-            _run(_worker, stdout.fileno(), pass_fds, env)
-        return _process(pid, command)
+            if preexec_fn is not None:
+                preexec_fn()
+            if pass_fds:
+                assert (stdin, stdout) == (subprocess.DEVNULL, stderr)
+                _run(_worker, stdout.fileno(), pass_fds, env)
+            assert (stdin, stdout, stderr) == (None, None, None)
+            _run(_module, args, self._note, env)
+        return _process(pid, args)
+
+
+def _module(command, note, environment):
+    """`python -m MODULE ...` in this process, with the streams of its parent."""
+    _begin((0, 1, 2), environment)
+    _close_but(note)
+    *_, module = command[: command.index("-m") + 2]
+    sys.argv = [module, *command[command.index("-m") + 2 :]]
+    if module == "batchadvisor":
+        _batchadvisor(note)
+        return
+    assert module == "torch.distributed.run"
+    ranks = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
+    importlib.import_module(ranks).Popen = _Forks(note).Popen
+    importlib.import_module(module).main()
+
+
+def _close_but(*ends):
+    """Lets go of what is above the standard streams, but these.
+
+    The numbers stay taken: an object of the parent's that closes its own later must not hit a new
+    file.
+    """
+    nothing = os.open(os.devnull, os.O_RDWR)
+    numbers = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
+    for number in numbers:
+        if number > 2 and number not in (*ends, nothing):
+            with contextlib.suppress(OSError):  # the listing's own is closed by now
+                os.fstat(number)
+                os.dup2(nothing, number, inheritable=False)
 
 
 def _worker(log, ends, environment):
     """`worker/main.py` in this process, which holds no file of its parent's."""
     _begin((os.open(os.devnull, os.O_RDONLY), log, os.dup(log)), environment)
-    last = 2
-    for end in sorted(ends):
-        os.closerange(last + 1, end)
-        last = end
-    os.closerange(last + 1, os.sysconf("SC_OPEN_MAX"))
+    _close_but(*ends)
     sys.path[:] = [entry for entry in sys.path[1:] if entry]
     sys.argv = ["-c"]
     importlib.import_module("batchadvisor.probes.worker.main").main(*ends)
@@ -183,6 +258,8 @@ def _import_what_commands_import():
         "batchadvisor.session.run",
         "batchadvisor.probes.worker.main",
         "torch",
+        "torch.distributed.run",
+        "torch.distributed.elastic.multiprocessing.subprocess_handler",
         "torch.utils.data",
         "sympy",
         "torch._dynamo",
