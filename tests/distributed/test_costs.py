@@ -50,7 +50,7 @@ def test_lock_step_and_a_single_process_agree(tmp_path):
         folder.mkdir()
         options = ("--json", "--sizes", "64,256,512", "--budget", "25s")
         planted = f"{fixed_s}:{per_sample_s}"
-        jobs[num] = start_ranks(num, *options, folder=folder, PLANT_COST=planted)
+        jobs[num] = start_ranks(num, *options, folder=folder, preloaded=True, PLANT_COST=planted)
     found = {num: job.finish() for num, job in jobs.items()}
     assert {num: one.code for num, one in found.items()} == {1: 0, 2: 0}, found
     times = {

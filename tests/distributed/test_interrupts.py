@@ -13,9 +13,9 @@ from .jobs import QUICK, TRAIN, left_of
 pytestmark = pytest.mark.slow
 
 
-def start(folder):
+def start(folder, *, preloaded=True):
     options = ("run", *QUICK, "--nproc-per-node", "2", TRAIN)
-    started = driver.start(*options, folder=folder)
+    started = driver.start(*options, folder=folder, preloaded=preloaded)
     started.wait_for(lambda: driver.read_record(folder / "out").trials, "the first trial")
     return started
 
@@ -62,7 +62,7 @@ def test_the_launchers_starter_is_killed(tmp_path):
 
 
 def test_a_rank_whose_supervisor_is_killed(tmp_path):
-    started = start(tmp_path)
+    started = start(tmp_path, preloaded=False)
     ranks = {}
     for process in started.processes():
         pid = int(process.split()[0])

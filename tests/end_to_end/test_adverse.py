@@ -14,7 +14,7 @@ import pytest
 from batchadvisor.session.recording.store import read_record
 
 from .ahead import Ahead, names_asked_for
-from .driver import SCRIPTS, listing, run, start
+from .driver import SCRIPTS, listing, run, run_preloaded, start
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +84,7 @@ def adverse(request, tmp_path_factory):
     def start(what):
         folder = tmp_path_factory.mktemp("adverse")
         name = script_with(PRELUDES[what], folder)
-        return functools.partial(run, "run", *OPTIONS, name, folder=folder)
+        return functools.partial(run_preloaded, "run", *OPTIONS, name, folder=folder)
 
     ahead = Ahead(names_asked_for(request.session, "what", PRELUDES), start)
     yield ahead
