@@ -43,7 +43,8 @@ PROGRAMS = SCRIPTS / "starts_other_rank.py"
 
 def test_a_rank_that_is_a_program_is_steered(tmp_path):
     """The script itself asserts that the start-up hook left no trace in its environment."""
-    found = driver.run_preloaded("run", *QUICK, "--sizes", "64", PROGRAMS, free_port(), folder=tmp_path)
+    options = ("run", *QUICK, "--sizes", "64")
+    found = driver.run_preloaded(*options, PROGRAMS, free_port(), folder=tmp_path)
     assert found.code == 0, found
     assert left_of(found) == []
     job = found.record.distribution
@@ -85,7 +86,8 @@ PREPARES = SCRIPTS / "spawn_prepares.py"
 
 @pytest.mark.parametrize("arguments", [(), ("ranks",)])
 def test_processes_that_prepare_data_are_no_ranks(arguments, tmp_path):
-    found = driver.run_preloaded("run", *QUICK, "--sizes", "64", PREPARES, *arguments, folder=tmp_path)
+    options = ("run", *QUICK, "--sizes", "64")
+    found = driver.run_preloaded(*options, PREPARES, *arguments, folder=tmp_path)
     assert found.code == 0, found
     assert left_of(found) == []
     record = found.record

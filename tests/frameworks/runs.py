@@ -1,6 +1,7 @@
 """Real runs of small scripts under frameworks."""
 
-from ..end_to_end.driver import SCRIPTS, run
+from ..end_to_end.driver import SCRIPTS
+from ..end_to_end.driver import run_preloaded as run
 
 SIZES = (8, 64)
 OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--budget", "150s", "--goal", "memory")
