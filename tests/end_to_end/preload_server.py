@@ -30,6 +30,12 @@ import traceback
 from pathlib import Path
 
 MOST_BYTES = 1 << 20
+STARTERS = (
+    "probes.process.worker_launch",
+    "session.devices.device_runs",
+    "session.workers.launcher",
+)
+"""Modules that start Python."""
 _exit = os._exit  # a worker watches the one of the module
 
 
@@ -120,7 +126,7 @@ def _command(message, descriptors):
 def _batchadvisor(note):
     """The command line, which forks where it would start Python."""
     forks = _Forks(note)
-    for module in ("probes.process.worker_launch", "session.workers.launcher"):
+    for module in STARTERS:
         importlib.import_module(f"batchadvisor.{module}").subprocess = forks
     importlib.import_module("batchadvisor.cli").main()
 
@@ -163,6 +169,7 @@ class _Forks:
     """
 
     DEVNULL = subprocess.DEVNULL
+    PIPE = subprocess.PIPE
     TimeoutExpired = subprocess.TimeoutExpired
 
     def __init__(self, note):
@@ -183,6 +190,7 @@ class _Forks:
         assert start_new_session
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
+        read, write = os.pipe() if stderr == subprocess.PIPE else (None, None)
         pid = _fork()
         if not pid:
             os.write(self._note, f"{os.getpid()}\n".encode())
@@ -191,14 +199,18 @@ class _Forks:
             if pass_fds:
                 assert (stdin, stdout) == (subprocess.DEVNULL, stderr)
                 _run(_worker, stdout.fileno(), pass_fds, env)
-            assert (stdin, stdout, stderr) == (None, None, None)
-            _run(_module, args, self._note, env)
-        return _process(pid, args)
+            nothing = os.open(os.devnull, os.O_RDWR)
+            given = zip((stdin, stdout, stderr), (nothing, nothing, write), strict=True)
+            streams = [number if way is None else end for number, (way, end) in enumerate(given)]
+            _run(_module, args, streams, self._note, env)
+        if write is not None:
+            os.close(write)
+        return _process(pid, args, None if read is None else os.fdopen(read, "rb"))
 
 
-def _module(command, note, environment):
-    """`python -m MODULE ...` in this process, with the streams of its parent."""
-    _begin((0, 1, 2), environment)
+def _module(command, streams, note, environment):
+    """`python -m MODULE ...` in this process."""
+    _begin(streams, environment)
     _close_but(note)
     *_, module = command[: command.index("-m") + 2]
     sys.argv = [module, *command[command.index("-m") + 2 :]]
@@ -235,7 +247,7 @@ def _worker(log, ends, environment):
     importlib.import_module("batchadvisor.probes.worker.main").main(*ends)
 
 
-def _process(pid, command):
+def _process(pid, command, stderr=None):
     """The fork as `subprocess` knows its children: it polls, waits, and is signalled the same."""
     process = subprocess.Popen.__new__(subprocess.Popen)
     process.__dict__.update(
@@ -244,7 +256,7 @@ def _process(pid, command):
         returncode=None,
         stdin=None,
         stdout=None,
-        stderr=None,
+        stderr=stderr,
         _child_created=True,
         _waitpid_lock=threading.Lock(),
         _sigint_wait_secs=0.25,
