@@ -9,11 +9,8 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -25,6 +22,7 @@ from batchadvisor.session.tails import catalogue
 
 from . import pages
 from .pages import README, ROOT, Block
+from .served import serve, with_our_commands
 
 RECORD = ROOT / "tests/data/records/char_gpt_cpu.json"
 """The record of the run that the README and docs/reading.md show."""
@@ -229,7 +227,7 @@ def test_a_command_that_looks_at_it(probed: Path, line: str) -> None:
         _run_well(line, probed)
         return
     host = ["--host", "127.0.0.1"] if command[0] == "tensorboard" else []
-    _serve([*command, *host], probed, *SERVERS[server])
+    serve([*command, *host], probed, *SERVERS[server])
 
 
 def test_the_gate_runs_the_two_commands_that_install() -> None:
@@ -310,48 +308,13 @@ def _shows(page: Path, name: str, content: str) -> None:
     assert page.read_text() == wanted
 
 
-def _environment() -> dict[str, str]:
-    """In which the commands of this environment are found by their names."""
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-
-
 def _run_well(line: str, folder: Path, *options: str) -> None:
     """Runs a command of a page, with options after its verb."""
     command = shlex.split(line, comments=True)
     command[2:2] = options
-    done = _run(command, folder, _environment())
+    done = _run(command, folder, with_our_commands())
     assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     assert done.stdout.strip(), line
-
-
-def _serve(command: list[str], folder: Path, path: str, words: str) -> None:
-    """Starts a TensorBoard and waits until an address of it answers with the words."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = subprocess.Popen(
-        [*command, "--port", str(port)],
-        cwd=folder,
-        env=_environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        end = time.monotonic() + 90
-        text = ""
-        while time.monotonic() < end and words not in text:
-            assert server.poll() is None, "TensorBoard ended"
-            try:
-                address = f"http://127.0.0.1:{port}/{path}"
-                with urllib.request.urlopen(address, timeout=5) as answer:
-                    text = answer.read().decode()
-            except OSError:
-                pass
-            time.sleep(0.5)
-        assert words in text
-    finally:
-        server.terminate()
-        server.wait()
 
 
 def _run(

@@ -1,8 +1,6 @@
 """Which steps were disturbed, by what the kernel counted; laws, edge cases and real recordings."""
 
-import json
 import random
-from pathlib import Path
 
 import pytest
 from batchadvisor.probes.windows.clean_steps import (
@@ -24,19 +22,7 @@ from batchadvisor.spread import quantile_spread
 from hypothesis import given
 from hypothesis import strategies as st
 
-RECORDINGS = Path(__file__).parent.parent / "data" / "steps"
-
-
-def step(seconds=0.02, delay=0.0, **evidence):
-    return TimedStep(seconds, StepEvidence(delay_s=delay, switches=0, **evidence))
-
-
-def steps_with_stalls(num=60, every=10, *, stall_s=1.5):
-    return [
-        step(0.02 + stall_s, 0.3 * stall_s) if n % every == 0 else step(0.02 + 1e-5 * (n % 7))
-        for n in range(num)
-    ]
-
+from .stalled_steps import step, steps_with_stalls
 
 timed_steps = st.lists(
     st.builds(
@@ -260,16 +246,6 @@ class TestQuantile:
         assert inside / 1500 == pytest.approx(said, abs=0.03)
 
 
-def recorded(name):
-    data = json.loads((RECORDINGS / f"{name}.json").read_text())
-    names = data["columns"][1:]  # series recorded before stops were counted lack that
-    assert data["columns"][0] == "seconds"
-    return [
-        TimedStep(seconds, StepEvidence(**dict(zip(names, rest, strict=True))))
-        for seconds, *rest in data["steps"]
-    ]
-
-
 class TestAMeanInPlaceOfAMedian:
     @pytest.mark.parametrize(
         ("num", "period", "longer"), [(46, 4, 1.3), (41, 4, 1.5), (100, 10, 1.2)]
@@ -309,55 +285,3 @@ class TestStops:
     def test_a_gpu_goes_on_but_its_step_is_not_trusted(self):
         judgement = judged([step(stops=1), step(stops=0)], asynchronous=True)
         assert judgement.clean == [0.02]
-
-
-class TestRecordings:
-    """Series of `bench/record_steps.py`, from a virtual machine of two cores.
-
-    Its speed itself goes between steps of 17 and 31 ms with no sign of it in any counter, so that
-    only the median over many steps agrees: within 5 %, and with the first quartile of the quiet
-    series (22 ms) within 40 %. Nothing closer can be asked of these series.
-    """
-
-    def quiet(self):
-        return step_time(judged(recorded("quiet")), min_samples=6)
-
-    def test_the_quiet_one_is_clean(self):
-        _, method = self.quiet()
-        assert method == "clean steps"
-        assert len(judged(recorded("quiet")).clean) >= 55
-
-    @pytest.mark.parametrize("name", ["busy1", "stopped"])
-    def test_clean_steps_take_what_they_take_when_it_is_quiet(self, name):
-        spread, method = step_time(judged(recorded(name)), min_samples=6)
-        assert method == "clean steps"
-        assert spread.median == pytest.approx(self.quiet()[0].median, rel=0.05)
-        low = quantile([sample.seconds for sample in recorded("quiet")], QUARTILE)
-        assert spread.median == pytest.approx(low, rel=0.40)
-
-    def test_beside_one_busy_process_most_steps_waited(self):
-        quality = quality_of(judged(recorded("busy1")), "clean steps")
-        assert quality.num_disturbed > quality.num_clean >= 6
-        assert quality.longest_stall_s > 0.02
-
-    @pytest.mark.parametrize("name", ["busy3", "busy6", "spinning"])
-    def test_where_every_step_waited_the_interval_reaches_the_quiet_time(self, name):
-        steps = recorded(name)
-        spread, method = step_time(judged(steps), min_samples=6)
-        assert method == "low quantile"
-        assert not judged(steps).clean
-        quiet = self.quiet()[0]
-        assert spread.median > 2 * quiet.median
-        assert spread.low <= 1.02 * quiet.median < spread.high
-
-    def test_stopped_steps_leave_no_sign_and_move_nothing(self):
-        """A stopped process does not wait for a core: no counter of the kernel grows.
-
-        So it is where SIGCONT is handled by something else, as in this series.
-        """
-        steps = recorded("stopped")
-        longest = max(steps, key=lambda item: item.seconds)
-        assert longest.seconds > 1
-        assert longest.evidence.delay_s < 0.01
-        quality = quality_of(judged(steps), "clean steps")
-        assert quality.num_slow >= 3

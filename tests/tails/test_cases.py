@@ -1,8 +1,6 @@
 """The cases of one process, provoked with torch, and what the engine says of the same numbers."""
 
-import inspect
 import math
-from pathlib import Path
 
 import batchadvisor
 import pytest
@@ -12,23 +10,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
-from .launch import launch
 from .said import case_of
-
-
-def pull_of_each_sample(loader, num_samples, optimizer, scale=lambda _: 1.0, steps=None):
-    """How far each sample moves a weight of its own in one epoch under a mean loss."""
-    weights = nn.Parameter(torch.zeros(num_samples))
-    own = optimizer([weights])
-    for batch in loader:
-        own.zero_grad()
-        (weights[batch].mean() * scale(len(batch))).backward()
-        own.step()
-    return weights.detach().abs()
-
-
-def sgd(parameters):
-    return torch.optim.SGD(parameters, lr=1.0)
+from .sample_pulls import pull_of_each_sample, sgd
 
 
 @pytest.mark.case("loader.short", "the weight of each sample in an epoch of SGD", "torch")
@@ -175,136 +158,6 @@ def test_loss_empty_batch():
     )
     assert even.layout.last == (6, 1)
     assert case_of(even, "loss.empty-batch") is None
-
-
-@pytest.mark.case("distributed.duplicates", "the indices of 4 samplers over 17 samples", "torch")
-@pytest.mark.parametrize(("num_samples", "ranks", "again"), [(17, 4, 3), (1, 4, 3), (16, 4, 0)])
-def test_distributed_duplicates(num_samples, ranks, again):
-    drawn = [
-        index
-        for rank in range(ranks)
-        for index in DistributedSampler(range(num_samples), ranks, rank, shuffle=False)
-    ]
-    assert len(drawn) - num_samples == again
-    report = batchadvisor.tails(num_samples=num_samples, batch_size=4, setup="ddp", num_ranks=ranks)
-    assert report.layout.duplicates == again
-    finding = case_of(report, "distributed.duplicates")
-    assert (finding is not None) is bool(again)
-    if again:
-        assert finding.message.startswith(f"{again} of {num_samples} samples")
-
-
-@pytest.mark.case("distributed.no-samples", "the samplers of 4 ranks over 3 samples", "torch")
-def test_distributed_no_samples():
-    lengths = [
-        len(list(DistributedSampler(range(3), 4, rank, drop_last=True))) for rank in range(4)
-    ]
-    assert lengths == [0, 0, 0, 0]
-    report = batchadvisor.tails(
-        num_samples=3, batch_size=1, setup="ddp", num_ranks=4, sampler_drop_last=True
-    )
-    assert report.layout.steps == 0
-    assert case_of(report, "distributed.no-samples") is not None
-    enough = batchadvisor.tails(
-        num_samples=4, batch_size=1, setup="ddp", num_ranks=4, sampler_drop_last=True
-    )
-    assert case_of(enough, "distributed.no-samples") is None
-
-
-@pytest.mark.case("syncbn.short-rank", "one value in a world of one rank", "torch")
-def test_syncbn_of_one_value():
-    with pytest.raises(ValueError, match=RAISES):
-        nn.SyncBatchNorm(3)(torch.randn(1, 3))
-    nn.SyncBatchNorm(3)(torch.randn(2, 3))
-    model = ModelFacts(sync_batch_norm=1, batch_norm_values=1)
-    alone = batchadvisor.tails(num_samples=9, batch_size=4, model=model)
-    assert "raises ValueError" in case_of(alone, "syncbn.short-rank").message
-    single = batchadvisor.tails(
-        num_samples=17, batch_size=4, setup="ddp", num_ranks=4, sampler="shards", model=model
-    )
-    assert single.layout.last == (1, 0, 0, 0)
-    assert "lets pass" in case_of(single, "syncbn.short-rank").message
-    # Two ranks with a sample each are weighed by their counts: said, not held against it.
-    two = batchadvisor.tails(
-        num_samples=18, batch_size=4, setup="ddp", num_ranks=4, sampler="shards", model=model
-    )
-    assert not case_of(two, "syncbn.short-rank").harmful
-
-
-@pytest.mark.case("syncbn.short-rank", "ranks are weighed by their counts", "torch", read=True)
-def test_syncbn_counts():
-    """Only GPUs run it: a world of two with one value each, or none, does not raise."""
-    from torch.nn.modules import _functions
-
-    source = inspect.getsource(_functions.SyncBatchNorm.forward)
-    assert "size == 1 and world_size < 2" in source
-    assert "count_all.squeeze(-1) >= 1" in source
-    assert "batch_norm_gather_stats_with_counts" in source
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-@pytest.mark.case("syncbn.short-rank", "two ranks of 3 and 1 samples on one GPU", "torch")
-def test_syncbn_of_two_ranks_on_a_gpu(tmp_path):
-    seen = launch(Path(__file__).with_name("two_ranks.py"), tmp_path, "sync_batch_norm_gpu")
-    first, second = (rank["sync_batch_norm_gpu"] for rank in seen)
-    assert first["mean"] == pytest.approx(second["mean"])
-    assert first["mean"] == pytest.approx(0.1 * (0 + 1 + 2 + 7) / 4)
-
-
-@pytest.mark.case("dataparallel.chunks", "torch.chunk, the cut of DataParallel's scatter", "torch")
-@pytest.mark.parametrize(
-    ("left", "ranks", "sizes", "idle"),
-    [(9, 8, (2, 2, 2, 2, 1, 0, 0, 0), 3), (10, 4, (3, 3, 3, 1), 0), (5, 4, (2, 2, 1, 0), 1)],
-)
-def test_dataparallel_chunks(left, ranks, sizes, idle):
-    real = [len(chunk) for chunk in torch.arange(left).chunk(ranks)]
-    assert (*real, *[0] * (ranks - len(real))) == sizes
-    report = batchadvisor.tails(
-        num_samples=64 * 3 + left,
-        batch_size=64,
-        setup="data-parallel",
-        num_ranks=ranks,
-        model=ModelFacts(batch_norm=1, batch_norm_values=1),
-    )
-    assert report.layout.last == sizes
-    finding = case_of(report, "dataparallel.chunks")
-    assert finding.harmful is bool(idle)
-    assert report.layout.empty_replicas == idle
-    if idle:
-        assert f"{idle} of {ranks} GPUs have no work" in finding.message
-    assert (case_of(report, "norm.one-value") is not None) is (1 in sizes)
-
-
-@pytest.mark.case("dataparallel.chunks", "a loss inside forward is a mean of means", "torch")
-def test_dataparallel_mean_of_means():
-    values = torch.tensor([1.0, 1.0, 1.0, 1.0, 6.0])
-    inside = torch.stack([chunk.mean() for chunk in values.chunk(4)]).mean()
-    assert inside != values.mean()
-    facts = {"num_samples": 64 * 3 + 10, "batch_size": 64, "setup": "data-parallel", "num_ranks": 4}
-    inside = batchadvisor.tails(**facts, model=ModelFacts(loss_in_forward=True))
-    assert "mean of means" in case_of(inside, "dataparallel.chunks").message
-    assert case_of(inside, "dataparallel.chunks").harmful
-    assert not case_of(batchadvisor.tails(**facts), "dataparallel.chunks").harmful
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA GPUs")
-@pytest.mark.case("dataparallel.chunks", "replicas of a real DataParallel", "torch")
-def test_dataparallel_on_gpus():
-    seen = []
-
-    class Sizes(nn.Module):
-        def forward(self, batch):
-            seen.append(len(batch))
-            return batch
-
-    gpus = torch.cuda.device_count()
-    nn.DataParallel(Sizes().cuda())(torch.zeros(gpus + 1, 1, device="cuda"))
-    report = batchadvisor.tails(
-        num_samples=gpus + 1, batch_size=gpus * 4, setup="data-parallel", num_ranks=gpus
-    )
-    assert sorted(seen) == sorted(size for size in report.layout.last if size)
 
 
 @pytest.mark.case("accumulation.tail", "a loop that divides its loss by A", "torch")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import time
 
 import numpy as np
@@ -318,40 +317,6 @@ class TestDamage:
         assert trace.losses.truncated == (not wanted["array_closed"])
         assert bool(trace.losses.damage) == (not wanted["gzip_complete"])
         assert trace.losses.first_damage_byte
-
-
-class TestRefusals:
-    @pytest.mark.parametrize(
-        ("content", "words"),
-        [
-            (b"", "is empty"),
-            (b" \n ", "is empty"),
-            (b"hello", "not a profiler trace"),
-            (b"{}", "no list `traceEvents`"),
-            (b'{"schemaVersion": 1}', "no list `traceEvents`"),
-            (b"PK\x03\x04....", "no JSON"),
-            (gzip.compress(b"hello", mtime=0), "no JSON"),
-            (b"\x1f\x8b", "cannot be read"),
-            (b'{"traceEvents": [{"ph": "X", "na', "no readable event"),
-        ],
-    )
-    def test_no_trace(self, write, content, words):
-        with pytest.raises(UsageError, match=words) as error:
-            read_trace(write(content, "a.json"))
-        assert error.value.remedy
-
-    def test_no_file(self, tmp_path):
-        with pytest.raises(UsageError, match="no trace file"):
-            read_trace(tmp_path / "absent.json")
-        with pytest.raises(UsageError, match="folder"):
-            read_trace(tmp_path)
-
-    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with a name here")
-    def test_a_pipe_is_not_waited_for(self, tmp_path):
-        os.mkfifo(tmp_path / "pipe.json")
-        with pytest.raises(UsageError, match="pipe or a device") as error:
-            read_trace(tmp_path / "pipe.json")
-        assert error.value.remedy
 
 
 def test_half_a_character_in_the_name_of_a_device(write):
