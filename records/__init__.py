@@ -25,6 +25,7 @@ from .advice import (
 )
 from .analysis import Analysis, Breakdown, Collectives, Copies, RankTimes, StepTimes, TraceReport
 from .base import SCHEMA_VERSION, Record, Spread
+from .callback_observations import NoiseScale, Observed, SizeSeen, StretchesSeen
 from .checks import Loss, LossCheck, Outcome, TailCheck
 from .checkup import Check, CheckState, Checkup
 from .clocks import GPU_LIMITS, GPU_SETTINGS
@@ -43,7 +44,6 @@ from .distribution import (
 from .doors import Door, DoorTraits, traits_of
 from .goal import Goal, GoalKind
 from .memory import DeviceMemory, Memory
-from .observed import NoiseScale, Observed, SizeSeen, StretchesSeen
 from .profile import (
     CallTime,
     DeviceShare,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from .base import SCHEMA_VERSION, Record
+from .callback_observations import Observed
 from .checks import LossCheck, Outcome
 from .distribution import Distribution
 from .goal import Goal
-from .observed import Observed
 from .script import Discovery, FileTouched, ScriptInfo
 from .trial import Trial
 

@@ -27,53 +27,53 @@ than the minimum they are not begun."""
 NO_TIME = "the budget was spent before it could be measured; a larger --budget leaves time for it"
 
 
-def measure_communication(workers: WorkerPool, journal: RecordWriter, display: Display) -> None:
+def measure_communication(workers: WorkerPool, writer: RecordWriter, display: Display) -> None:
     """Paired steps at the recommended size and one more, into the record.
 
     Does nothing where there is one rank. A failure here leaves the search's result as it is.
     """
-    distribution = journal.record.distribution
+    distribution = writer.record.distribution
     if distribution is None or distribution.world_size < 2 or not distribution.ranks:
         return
     seen = distribution.parallelism
     if seen is None or "DistributedDataParallel" not in seen.shapes:
         reason = "the script wraps no model in DistributedDataParallel"
         _leave_out(
-            journal, seen.not_measured[0] if seen is not None and seen.not_measured else reason
+            writer, seen.not_measured[0] if seen is not None and seen.not_measured else reason
         )
         return
-    sizes = sizes_to_pair(journal.record, advise(journal.record))
+    sizes = sizes_to_pair(writer.record, advise(writer.record))
     for place, size in enumerate(sizes):
-        limit_s = _limit_s(workers, journal, num_sizes=len(sizes) - place)
+        limit_s = _limit_s(workers, writer, num_sizes=len(sizes) - place)
         if limit_s < MIN_PAIRS_S:
-            _leave_out(journal, NO_TIME)
+            _leave_out(writer, NO_TIME)
             return
         display.note(f"steps with and without synchronisation at batch {size}")
         pairs = _pairs(workers, size, limit_s)
-        distribution = journal.record.distribution
+        distribution = writer.record.distribution
         assert distribution is not None
         known = tuple(old for old in distribution.communication if old.batch_size != size)
-        micro = journal.record.discovery.micro_batches if journal.record.discovery else 1
+        micro = writer.record.discovery.micro_batches if writer.record.discovery else 1
         pairs = msgspec.structs.replace(pairs, micro_batches=micro)
         communication = (*known, pairs)
-        journal.change(
+        writer.change(
             distribution=msgspec.structs.replace(distribution, communication=communication)
         )
         if pairs.unavailable:
             return
 
 
-def _leave_out(journal: RecordWriter, reason: str) -> None:
-    distribution = journal.record.distribution
+def _leave_out(writer: RecordWriter, reason: str) -> None:
+    distribution = writer.record.distribution
     assert distribution is not None
     unavailable = {**distribution.unavailable, "communication": reason}
-    journal.change(distribution=msgspec.structs.replace(distribution, unavailable=unavailable))
+    writer.change(distribution=msgspec.structs.replace(distribution, unavailable=unavailable))
 
 
-def _limit_s(workers: WorkerPool, journal: RecordWriter, *, num_sizes: int) -> float:
+def _limit_s(workers: WorkerPool, writer: RecordWriter, *, num_sizes: int) -> float:
     """Seconds that the pairs of the next size may take, of those that the budget still has."""
-    record = journal.record
-    left_s = end_s(record.goal.budget_s) - journal.search_s
+    record = writer.record
+    left_s = end_s(record.goal.budget_s) - writer.search_s
     if workers.current is None and record.discovery is not None:
         left_s -= record.discovery.setup_s
     wanted_s = max(MIN_PAIRS_S, record.goal.budget_s * BUDGET_SHARE)

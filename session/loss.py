@@ -23,12 +23,12 @@ MIN_LOSS_S = 0.5
 NUM_STEPS = REPEATS * len(PLAN)
 
 
-def measure_loss(workers: WorkerPool, journal: RecordWriter) -> None:
+def measure_loss(workers: WorkerPool, writer: RecordWriter) -> None:
     """Steps on a batch and on its halves in the process that lives, into the record.
 
     Nothing that was measured before changes, and no failure here is one of the run.
     """
-    record = journal.record
+    record = writer.record
     advice = advise(record)
     recommended = advice.recommended
     if recommended is None or record.discovery is None:
@@ -39,7 +39,7 @@ def measure_loss(workers: WorkerPool, journal: RecordWriter) -> None:
     wanted = samples_to_halve(record, size)
     if workers.current is None and record.loss and record.loss.reason != NO_TIME:
         return  # what an earlier part of the run said of it stays
-    left_s = end_s(record.goal.budget_s) - journal.search_s
+    left_s = end_s(record.goal.budget_s) - writer.search_s
     limit_s = min(MAX_LOSS_S, left_s)
     if isinstance(wanted, int):
         needed_s = NUM_STEPS * step_s_at_most(advice, wanted)
@@ -48,7 +48,7 @@ def measure_loss(workers: WorkerPool, journal: RecordWriter) -> None:
             if limit_s < max(MIN_LOSS_S, needed_s)
             else _measured(workers, wanted, limit_s)
         )
-    journal.change(loss=wanted)
+    writer.change(loss=wanted)
 
 
 def _measured(workers: WorkerPool, num_samples: int, limit_s: float) -> LossCheck:

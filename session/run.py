@@ -91,7 +91,7 @@ def discover(
     with Run(options, display, keep=False, group=group) as current:
         current.workers.start()
         current.workers.end()
-        record = current.journal.record
+        record = current.writer.record
         assert record.discovery is not None
         assert record.device is not None
         return record.discovery, record.device, record.files
@@ -131,8 +131,8 @@ class Run:
         self._script_traceback = ""
         self._store = EventStore(folder_of(options, resumed))
         with self._nothing_left_of_a_start():
-            self.journal = RecordWriter(first_record(options, resumed), self._store, keep=keep)
-            self.workers = workers_for(options, target, self.journal, display, group)
+            self.writer = RecordWriter(first_record(options, resumed), self._store, keep=keep)
+            self.workers = workers_for(options, target, self.writer, display, group)
 
     def __enter__(self) -> Run:  # noqa: PYI034  Self needs Python 3.11
         with self._nothing_left_of_a_start():
@@ -145,11 +145,11 @@ class Run:
         try:
             with contextlib.suppress(RunError):  # a full disk was said before
                 self.workers.close()
-            if error is not None and self.journal.record.state == "running":
+            if error is not None and self.writer.record.state == "running":
                 self._close_the_record(error)
         finally:
             self._display.close()
-            wrong = isinstance(error, UsageError) and not self.journal.record.trials
+            wrong = isinstance(error, UsageError) and not self.writer.record.trials
             nothing = wrong or not self._store.record_path.exists()
             if not self._keep or (nothing and self._options.resume is None):
                 self._store.discard()
@@ -162,10 +162,10 @@ class Run:
                 self._interrupted(error)
             else:
                 reason = str(tool_failed(error).what).rstrip(".")
-                self.journal.change(state="failed", stop_reason=reason)
+                self.writer.change(state="failed", stop_reason=reason)
 
     def _interrupted(self, pressed: KeyboardInterrupt) -> None:
-        self.journal.change(state="interrupted", stop_reason=f"interrupted by {cause_of(pressed)}")
+        self.writer.change(state="interrupted", stop_reason=f"interrupted by {cause_of(pressed)}")
 
     @contextlib.contextmanager
     def _nothing_left_of_a_start(self) -> Iterator[None]:
@@ -180,20 +180,20 @@ class Run:
 
     def search(self) -> RunResult:
         """Tries size after size until the advisor has enough."""
-        journal = self.journal
+        writer = self.writer
         error: BatchAdvisorError | None = None
         try:
-            journal.change(state="running")
-            if journal.record.discovery is None:
+            writer.change(state="running")
+            if writer.record.discovery is None:
                 self.workers.start()
-            journal.search_begins()
-            self._display.note(plan_of(journal.record))
-            while not isinstance(step := next_trial(journal.record), Done):
+            writer.search_begins()
+            self._display.note(plan_of(writer.record))
+            while not isinstance(step := next_trial(writer.record), Done):
                 self._one(step)
-            measure_communication(self.workers, self.journal, self._display)
-            measure_loss(self.workers, self.journal)
+            measure_communication(self.workers, self.writer, self._display)
+            measure_loss(self.workers, self.writer)
             self.workers.end()  # its last words belong to the record that is returned
-            journal.change(state="finished", stop_reason=step.reason)
+            writer.change(state="finished", stop_reason=step.reason)
         except KeyboardInterrupt as pressed:
             with held_back():  # a second press ends us at once, but not with a wrong record
                 self._interrupted(pressed)
@@ -203,25 +203,25 @@ class Run:
             error = failure
         except Exception as fault:  # noqa: BLE001  ours; what was measured is kept
             error = tool_failed(fault)
-        error = error or nothing_fits(journal.record, self._script_traceback, self._store.log_path)
-        error = error or runs_only_as_written(journal.record, self._options)
+        error = error or nothing_fits(writer.record, self._script_traceback, self._store.log_path)
+        error = error or runs_only_as_written(writer.record, self._options)
         if error is not None:
             with contextlib.suppress(RunError):  # a full disk is said once
-                journal.change(state="failed", stop_reason=error.what.rstrip("."))
-            if not Measurements.of(journal.record).ran:
+                writer.change(state="failed", stop_reason=error.what.rstrip("."))
+            if not Measurements.of(writer.record).ran:
                 raise error
         return self._result(error)
 
     def _result(self, error: BatchAdvisorError | None = None) -> RunResult:
         """What the run leaves."""
-        record = self.journal.record
+        record = self.writer.record
         if self._store.problem:
             self._display.note(f"event files for TensorBoard: {self._store.problem}")
         return RunResult(record, advise(record), self._store.folder, error)
 
     def _one(self, request: TrialRequest) -> None:
         """Runs one trial and puts it into the record, whatever comes of it."""
-        record = self.journal.record
+        record = self.writer.record
         ordinal = len(record.trials)
         left_s = max(0.0, record.goal.budget_s - record.search_s)
         self._display.trial(request, f"{left_s:.0f} s of the budget left")
@@ -235,7 +235,7 @@ class Run:
             raise
         except TimeOver:
             self.workers.end()
-            self.journal.change()  # the time is spent, so that no other trial is asked for
+            self.writer.change()  # the time is spent, so that no other trial is asked for
             self._display.note("the time was over before the fresh process was ready")
             return
         except WorkerGone as over:
@@ -248,11 +248,11 @@ class Run:
         self._add(trial)
 
     def _run(self, worker: WorkerLike, request: TrialRequest, ordinal: int) -> Trial:
-        goal = self.journal.record.goal
+        goal = self.writer.record.goal
         order = order_of(
             request,
             ordinal,
-            self.journal.record,
+            self.writer.record,
             brief=self.workers.brief,
             deadline_s=self._left_s(request),
         )
@@ -276,7 +276,7 @@ class Run:
 
     def _left_s(self, request: TrialRequest) -> float:
         """Seconds that a trial may take: the budget's rest, a little more for the confirmation."""
-        budget_s, spent_s = self.journal.record.goal.budget_s, self.journal.search_s
+        budget_s, spent_s = self.writer.record.goal.budget_s, self.writer.search_s
         if request.purpose == "search":
             return max(0.0, budget_s - spent_s)
         return max(0.0, end_s(budget_s) - spent_s)
@@ -292,7 +292,7 @@ class Run:
         return trial_of(
             request,
             ordinal=ordinal,
-            worker=self.journal.record.num_workers_started - 1,
+            worker=self.writer.record.num_workers_started - 1,
             outcome=gone.outcome,
             detail=gone.detail,
             elapsed_s=time.monotonic() - started_s,
@@ -300,7 +300,7 @@ class Run:
         )
 
     def _add(self, trial: Trial) -> None:
-        self.journal.add_trial(trial)
+        self.writer.add_trial(trial)
         self._display.trial_done(trial)
 
 

@@ -15,7 +15,7 @@ from .worker_pool import WorkerPool
 def workers_for(
     options: RunOptions,
     target: Target,
-    journal: RecordWriter,
+    writer: RecordWriter,
     display: Display,
     group: RankGroup | None = None,
 ) -> WorkerPool:
@@ -23,4 +23,4 @@ def workers_for(
     kind = TemplateWorkers if options.traits.process_per_size else WorkerPool
     if options.traits.in_this_process:
         kind = LocalWorkers
-    return kind(options, target, journal, display, group=group)
+    return kind(options, target, writer, display, group=group)

@@ -14,8 +14,8 @@ class LocalWorkers(WorkerPool):
     def _spawn(self) -> WorkerLike:
         from ...probes.worker.live import LocalWorker
 
-        number = self._journal.record.num_workers_started
-        self._journal.change(num_workers_started=number + 1)
+        number = self._writer.record.num_workers_started
+        self._writer.change(num_workers_started=number + 1)
         live = self._options.live
         assert live is not None
         self.current = LocalWorker(
@@ -23,7 +23,7 @@ class LocalWorkers(WorkerPool):
             self._order(number),
             batch_size=live.batch_size,
             num_samples=live.num_samples,
-            log=self._journal.store.log_path,
+            log=self._writer.store.log_path,
             on_progress=self._on_progress,
         )
         return self.current

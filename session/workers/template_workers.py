@@ -94,7 +94,7 @@ class TemplateWorkers(WorkerPool):
         }
 
     def _raise(self, gone: WorkerGone, size: int) -> None:
-        number = self._journal.record.num_workers_started - 1
+        number = self._writer.record.num_workers_started - 1
         self._fail(gone, number, batch_cap=size)
 
 

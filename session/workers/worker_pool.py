@@ -61,7 +61,7 @@ class WorkerPool:
         self,
         options: RunOptions,
         target: Target,
-        journal: RecordWriter,
+        writer: RecordWriter,
         display: Display,
         *,
         group: RankGroup | None = None,
@@ -69,7 +69,7 @@ class WorkerPool:
         self._group = group
         self._options = options
         self._target = target
-        self._journal = journal
+        self._writer = writer
         self._display = display
         self._scratch = Scratch()
         self._batch_cap: int | None = None
@@ -81,13 +81,13 @@ class WorkerPool:
         self.until_s: float | None = None
         self.reserve = Reserve(
             allowed=self.may_stand_by
-            and journal.keep
+            and writer.keep
             and group is None
             and not target.cores
             and options.memory_limit_bytes is None
         )
         self._duty: DutyCycle | None = None
-        self._tree = FolderSnapshot(Path.cwd(), (journal.store.folder,))
+        self._tree = FolderSnapshot(Path.cwd(), (writer.store.folder,))
 
     def start(self) -> WorkerLike:
         """A fresh process of the script, brought to its training loop.
@@ -96,7 +96,7 @@ class WorkerPool:
             BatchAdvisorError: the loop was not found.
         """
         self.end()
-        self._batch_cap = safe_cap(self._journal.record) or self._batch_cap
+        self._batch_cap = safe_cap(self._writer.record) or self._batch_cap
         while True:
             worker = self._spawn()
             self._stand_by(worker.order)
@@ -143,13 +143,13 @@ class WorkerPool:
         self.current.end()
         if self.watch is not None:
             self.watch.follow(None)
-        self._journal.add_files(self._touched(self.current.files))
+        self._writer.add_files(self._touched(self.current.files))
         self.current = None
 
     def _touched(self, told: list[FileTouched]) -> list[FileTouched]:
         """What the script's process told, and what else has changed in the working folder."""
         self._tree.ignore(self._scratch.path)
-        known = {file.path for file in (*told, *self._journal.record.files)}
+        known = {file.path for file in (*told, *self._writer.record.files)}
         return [*told, *(change for change in self._tree.changes() if change.path not in known)]
 
     def close(self) -> None:
@@ -180,8 +180,8 @@ class WorkerPool:
 
     def _spawn(self) -> WorkerLike:
         options = self._options
-        number = self._journal.record.num_workers_started
-        self._journal.change(num_workers_started=number + 1)
+        number = self._writer.record.num_workers_started
+        self._writer.change(num_workers_started=number + 1)
         order = self._order(number)
         environment = self._environment()
         self.reserve.settle()
@@ -193,7 +193,7 @@ class WorkerPool:
             )
             self.current = start(
                 order,
-                log=self._journal.store.log_path,
+                log=self._writer.store.log_path,
                 environment=environment,
                 silence_s=options.silence_s,
                 setup_s=options.silence_s * DISCOVERY_SILENCE,
@@ -206,7 +206,7 @@ class WorkerPool:
         if first.worker:
             return
         order = msgspec.structs.replace(first, ahead=True)
-        self.reserve.start(order, self._journal.store.log_path, self._environment())
+        self.reserve.start(order, self._writer.store.log_path, self._environment())
 
     def _environment(self) -> dict[str, str]:
         """The variables of the next process."""
@@ -255,7 +255,7 @@ class WorkerPool:
             self._options,
             self._target,
             number,
-            run_folder=self._journal.store.folder.resolve(),
+            run_folder=self._writer.store.folder.resolve(),
             scratch_folder=self._scratch.path,
             batch_cap=self._batch_cap,
         )
@@ -267,10 +267,10 @@ class WorkerPool:
 
     def _found(self, worker: WorkerLike, discovery: Discovery, device: DeviceInfo) -> None:
         self.num_measured = 0
-        if self._journal.record.distribution is None:
-            self._journal.change(distribution=worker.distribution)
-        if self._journal.record.discovery is None:
-            self._journal.change(discovery=discovery, device=device, versions=worker.versions)
+        if self._writer.record.distribution is None:
+            self._writer.change(distribution=worker.distribution)
+        if self._writer.record.discovery is None:
+            self._writer.change(discovery=discovery, device=device, versions=worker.versions)
         else:
             self._capacity_now(device)
         if self.watch is None:
@@ -282,12 +282,12 @@ class WorkerPool:
 
     def _capacity_now(self, device: DeviceInfo) -> None:
         """What a GPU has left changes with its other processes; each new process looks again."""
-        before = self._journal.record.device
+        before = self._writer.record.device
         if before is None or not capacity_moved(before, device):
             return
         was, now = format_bytes(before.capacity_bytes), format_bytes(device.capacity_bytes)
         self._display.note(f"the GPU had {was} for the script, it has {now} now")
-        self._journal.change(device=with_capacity_of(before, device))
+        self._writer.change(device=with_capacity_of(before, device))
 
     def _smaller_or_raise(self, worker: WorkerLike, gone: WorkerGone) -> None:
         """After memory was refused the batches are cut smaller; anything else ends the run."""
@@ -305,9 +305,9 @@ class WorkerPool:
         Raises:
             BatchAdvisorError: always.
         """
-        log = self._journal.store.log_path
+        log = self._writer.store.log_path
         fault = Fault(outcome=gone.outcome, detail=gone.detail, worker=number, log=log.name)
-        self._journal.add_fault(fault)
+        self._writer.add_fault(fault)
         error: BatchAdvisorError = error_of(gone, self._options, log, batch_cap)
         raise error
 

@@ -66,9 +66,9 @@ def measured(group, *, budget_s=60.0, search_s=0.0, parallelism=DDP, alive=True)
     workers = SimpleNamespace(
         current=group if alive else None, start=lambda: group, end=lambda: None
     )
-    journal = RecordWriter(record, None, keep=False)
-    measure_communication(workers, journal, NullDisplay())
-    return journal.record.distribution
+    writer = RecordWriter(record, None, keep=False)
+    measure_communication(workers, writer, NullDisplay())
+    return writer.record.distribution
 
 
 def test_two_sizes_share_a_tenth_of_the_budget_each():

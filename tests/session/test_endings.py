@@ -62,7 +62,7 @@ class TestAFaultOfTheToolItself:
     def test_past_the_search(self, options, error, state):
         def end():
             with Run(options, NullDisplay()) as current:
-                current.journal.change(state="running")
+                current.writer.change(state="running")
                 raise error
 
         with pytest.raises(type(error)):

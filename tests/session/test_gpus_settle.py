@@ -24,14 +24,14 @@ class OnPaper(WorkerPool):
     """Starts nothing; notes what each process would see."""
 
     def __init__(self, gpus, used, tmp_path):
-        journal = SimpleNamespace(
+        writer = SimpleNamespace(
             record=msgspec.structs.replace(record_of(), discovery=None),
             store=SimpleNamespace(folder=tmp_path),
             keep=False,
         )
         display = SimpleNamespace(note=lambda _: None)
         target = Target(device="cuda", data_limit_bytes=None, gpus=gpus)
-        super().__init__(RunOptions(script="a.py"), target, journal, display)
+        super().__init__(RunOptions(script="a.py"), target, writer, display)
         self._used = used
         self.seen = []
 
@@ -92,7 +92,7 @@ GIB = 1024**3
 def test_each_process_looks_at_the_capacity_again(tmp_path, kind, uuid, now_gib, written_gib):
     record = record_of()
     first = msgspec.structs.replace(record.device, kind=kind, uuid=uuid and "GPU-1")
-    journal = Journal(
+    writer = Journal(
         record=msgspec.structs.replace(record, device=first),
         store=SimpleNamespace(folder=tmp_path),
         keep=False,
@@ -100,9 +100,9 @@ def test_each_process_looks_at_the_capacity_again(tmp_path, kind, uuid, now_gib,
     notes = []
     target = Target(device="cuda", data_limit_bytes=None)
     display = SimpleNamespace(note=notes.append)
-    workers = WorkerPool(RunOptions(script="a.py"), target, journal, display)
+    workers = WorkerPool(RunOptions(script="a.py"), target, writer, display)
     workers._capacity_now(
         msgspec.structs.replace(first, uuid=uuid, capacity_bytes=int(now_gib * GIB))
     )
-    assert journal.record.device.capacity_bytes == written_gib * GIB
+    assert writer.record.device.capacity_bytes == written_gib * GIB
     assert bool(notes) is (written_gib != 80)

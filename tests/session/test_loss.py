@@ -18,10 +18,10 @@ def measured(num_samples=6409, **changes):
     record = record_of(
         numbered(trial_of(64, 0.1)), discovery=discovery_of(64, num_samples), **changes
     )
-    journal = RecordWriter(record, None, keep=False)
-    measure_loss(NOBODY, journal)
-    assert journal.record.trials == record.trials
-    return journal.record.loss
+    writer = RecordWriter(record, None, keep=False)
+    measure_loss(NOBODY, writer)
+    assert writer.record.trials == record.trials
+    return writer.record.loss
 
 
 def test_nobody_is_asked_where_nothing_depends_on_it():

@@ -43,7 +43,7 @@ def trial(tmp_path, monkeypatch):
     with Run(options, told) as run:
         run.workers.start()
         run._one(TrialRequest(batch_size=16, kind="timed"))
-        return run.journal.record.trials[-1], told.phases
+        return run.writer.record.trials[-1], told.phases
 
 
 def test_steps_are_timed_in_quiet_and_the_own_share_is_recorded(trial):

@@ -83,7 +83,7 @@ def test_the_next_process_of_a_run_is_the_one_that_stands_by():
         assert second.pid == standby.pid
         assert run.workers.reserve.standby is None
         assert Path("starts.txt").read_text() == "\n\n"
-        assert run.journal.record.num_workers_started == 2
+        assert run.writer.record.num_workers_started == 2
         assert not is_alive(first.pid)
     assert_ended([first.pid, second.pid])
 

@@ -84,7 +84,7 @@ def test_ctrl_c_at_a_step_of_the_end(run_of, monkeypatch, step):
             "scan": (host, "descendants"),
             "wait": (worker._process, "wait"),
             "watch": (run.workers.watch, "follow"),
-            "files": (run.journal, "add_files"),
+            "files": (run.writer, "add_files"),
         }[step]
         interrupted_once(monkeypatch, target, name)
         with pytest.raises(KeyboardInterrupt):
@@ -92,7 +92,7 @@ def test_ctrl_c_at_a_step_of_the_end(run_of, monkeypatch, step):
         run.workers.end()
         assert run.workers.current is None
         assert_ended(pids)
-    assert "told.txt" in {file.path for file in run.journal.record.files}
+    assert "told.txt" in {file.path for file in run.writer.record.files}
 
 
 @pytest.mark.slow

@@ -326,20 +326,20 @@ class Machine:
     ) -> Profiler:
         return Profiler(self.gpu, self.script.blocks, path, folder, schedule)
 
-    def _workers(self, options: Any, target: Any, journal: Any, display: Any, _: Any) -> WorkerPool:
+    def _workers(self, options: Any, target: Any, writer: Any, display: Any, _: Any) -> WorkerPool:
         machine = self
 
         class VirtualWorkers(WorkerPool):
             may_stand_by = False
 
             def _spawn(self) -> Any:
-                number = self._journal.record.num_workers_started
-                self._journal.change(num_workers_started=number + 1)
+                number = self._writer.record.num_workers_started
+                self._writer.change(num_workers_started=number + 1)
                 worker: Any = Worker(machine, self._order(number), self._on_progress)
                 self.current = worker
                 return worker
 
-        return VirtualWorkers(options, target, journal, display)
+        return VirtualWorkers(options, target, writer, display)
 
 
 def timed(record: RunRecord) -> list[Trial]:
