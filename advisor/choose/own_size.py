@@ -144,8 +144,8 @@ def standing(measurements: Measurements, size: int) -> Standing:
     floor = _floor(measurements, size, own)
     if compared.contended:
         return "too noisy"
-    if compared.ratio.median < _least_share(measurements, size, own, floor):
-        return "worse"
+    if compared.ratio.low > floor and compared.ratio.median < _least_share(measurements, size, own):
+        return "worse" if compared.ratio.high < 1 else "too noisy"
     if compared.ratio.low > floor:
         return "better" if compared.ratio.low > 1 else "as good"
     return "worse" if compared.ratio.high < floor else "too noisy"
@@ -199,7 +199,7 @@ def _floor(measurements: Measurements, size: int, own: int) -> float:
     return 1 - (tolerance if measurements.goal.kind == "knee" else clean_size.cost_of(measurements))
 
 
-def _least_share(measurements: Measurements, size: int, own: int, floor: float) -> float:
+def _least_share(measurements: Measurements, size: int, own: int) -> float:
     """The share of the own size's throughput that the middle of a comparison must reach.
 
     Nobody changes a script to make it slower: memory alone is worth what the tolerance grants
@@ -209,7 +209,7 @@ def _least_share(measurements: Measurements, size: int, own: int, floor: float) 
     if measurements.goal.kind != "knee" or size > own or clean:
         return 0.0  # the interval decides
     granted = max(0.0, measurements.goal.tolerance - Goal().tolerance)
-    return max(floor, 1 - SLOWER - granted)
+    return 1 - SLOWER - granted
 
 
 def _by_energy(measurements: Measurements, size: int, own: int) -> Standing:

@@ -7,6 +7,7 @@ import contextlib
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NoReturn
@@ -35,14 +36,17 @@ def never_lost() -> None:
     In a `__del__` or the callback of a weak reference, as the import of a module has them, an error
     is printed as ignored and the program goes on.
     """
-    usual = sys.unraisablehook
+    usual, main = sys.unraisablehook, threading.main_thread().ident
+
+    def again(number: signal.Signals) -> None:
+        assert main is not None
+        # By then the hook is over, and whatever the main thread waits for has begun to wait.
+        time.sleep(0.01)
+        signal.pthread_kill(main, number)
 
     def hook(ignored: sys.UnraisableHookArgs) -> None:
         if isinstance(ignored.exc_value, KeyboardInterrupt):
-            main = threading.main_thread().ident
-            assert main is not None
-            # From a thread: here it would be dropped once more.
-            _thread.start_new_thread(signal.pthread_kill, (main, signal_of(ignored.exc_value)))
+            _thread.start_new_thread(again, (signal_of(ignored.exc_value),))
         else:
             usual(ignored)
 

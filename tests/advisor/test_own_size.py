@@ -152,7 +152,7 @@ class TestSmallerSizes:
             (0.97, 0.05, "worse"),
             (0.97, 0.02, "worse"),
             (0.9, 0.2, "as good"),
-            (0.8, 0.2, "worse"),
+            (0.82, 0.2, "worse"),
         ],
     )
     def test_they_cost_next_to_nothing_or_what_was_asked_for(self, share, tolerance, said):
