@@ -75,8 +75,8 @@ def _ends(ids: Any, pad_id: int | None) -> tuple[list[int], int] | None:
     other = ids != pad_id
     places = torch.arange(1, ids.shape[1] + 1, device="cpu")
     lengths: list[int] = (other * places).amax(dim=1).tolist()
-    if sum(lengths) != int(other.sum()):
-        return None  # it stands inside a row too
+    if sum(lengths) != int(other.sum()) or not min(lengths):
+        return None  # it stands inside a row too, or for all of one
     if not known and len(set(lengths)) < 2:
         return None
     return lengths, pad_id
