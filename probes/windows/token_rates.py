@@ -46,7 +46,7 @@ def tokens_of(
         return None
     real = None if meter.why_no_real else _mean([step.real for step in known])
     positions = _mean([step.positions for step in known])
-    reasons = {}
+    reasons: dict[str, str] = {}
     if real is None:
         reasons |= dict.fromkeys(("real_per_step", "real_per_s"), meter.why_no_real)
     if positions is None:
