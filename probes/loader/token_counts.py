@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from ...records import TokenEvidence
 from .token_parts import MASK_NAMES, PADDING_NAMES, Part, parts_of
-from .token_rows import ends_at, is_mask_of, real_ends
+from .token_rows import MIN_FILLED, ends_at, filled_by, real_ends
 
 ID_NAMES = (
     "input_ids",
@@ -175,10 +175,16 @@ def _of_mask_beside(parts: Sequence[Part]) -> BatchTokens | None:
         beside = part is not ids and not part.name and part.shape == ids.shape
         if not beside or part.value is None or part.is_changed or part.content == "floats":
             continue
-        if is_mask_of(part.value, ids.value):
+        num_filled = filled_by(part.value, ids.value)
+        if num_filled is not None:
             lengths = part.value.sum(dim=1).tolist()
-            positions = ids.shape[0] * ids.shape[1]
-            return BatchTokens("mask beside the tokens", positions, sum(lengths), lengths)
+            return BatchTokens(
+                "mask beside the tokens",
+                ids.shape[0] * ids.shape[1],
+                sum(lengths),
+                lengths,
+                tentative=0 < num_filled < MIN_FILLED,
+            )
     return None
 
 
@@ -295,7 +301,8 @@ def _lengths_beside(padded: Part, lengths: list[int]) -> BatchTokens | None:
         sum(lengths),
         lengths,
         unit=_unit(padded.content),
-        tentative=min(lengths) == longest,  # nothing was filled: any numbers may be as large
+        # Where little was filled, any numbers may be as large.
+        tentative=num * longest - sum(lengths) < MIN_FILLED,
     )
 
 

@@ -8,29 +8,29 @@ import torch
 
 MIN_RUN = 2
 """A run of padding at the end of some row is at least so long."""
+MIN_FILLED = 8
+"""Fewer positions that hold one id may do so by chance."""
 
 
-def is_mask_of(mask: Any, ids: Any) -> bool:
-    """Whether 0/1 values beside token ids, both `[rows, length]`, say which of them are real.
+def filled_by(mask: Any, ids: Any) -> int | None:
+    """Positions that 0/1 values beside token ids, both `[rows, length]`, call padding.
 
-    They do where zeros are at one end of each row and one and the same id stands there. Segment
-    ids, binary labels and the like do not.
+    `None` where these are no mask. They are one where zeros are at one end of each row and one and
+    the same id stands there; segment ids, binary labels and the like are not.
     """
-    if not mask.numel():
-        return False
-    if int(ids.max()) <= 1:
-        return False  # these are no ids
+    if not mask.numel() or int(ids.max()) <= 1:
+        return None  # these are no ids
     if mask.dtype != torch.bool:
         if int(mask.min()) < 0 or int(mask.max()) > 1:
-            return False
+            return None
         mask = mask != 0
-    if bool(mask.all()):
-        return True
     filled = ids[~mask]
-    if not bool(mask.any()) or bool((filled != filled[0]).any()):
-        return False
+    num_filled = int(filled.numel())
+    if num_filled == mask.numel() or (num_filled and bool((filled != filled[0]).any())):
+        return None
     at_end = not bool((mask[:, 1:] > mask[:, :-1]).any())
-    return at_end or not bool((mask[:, 1:] < mask[:, :-1]).any())
+    at_beginning = not bool((mask[:, 1:] < mask[:, :-1]).any())
+    return num_filled if at_end or at_beginning else None
 
 
 def ends_at(values: Any, lengths: list[int]) -> bool:
@@ -49,8 +49,9 @@ def ends_at(values: Any, lengths: list[int]) -> bool:
 def real_ends(ids: Any, pad_id: int | None) -> tuple[list[int], int] | None:
     """Lengths of rows without the run of one id at their end, and that id.
 
-    A run is taken for padding only where the id stands nowhere but in such runs, these differ in
-    length, and one is of two or more. Rows that are padded at their beginning are turned round.
+    A run is taken for padding only where the id stands nowhere but in such runs, half of the rows
+    have one, they differ in length and hold `MIN_FILLED` positions or more. Rows that are padded at
+    their beginning are turned round.
 
     Args:
         ids: whole numbers `[rows, length]`.
@@ -77,6 +78,9 @@ def _ends(ids: Any, pad_id: int | None) -> tuple[list[int], int] | None:
     lengths: list[int] = (other * places).amax(dim=1).tolist()
     if sum(lengths) != int(other.sum()) or not min(lengths):
         return None  # it stands inside a row too, or for all of one
-    if not known and len(set(lengths)) < 2:
+    num_filled = ids.numel() - sum(lengths)
+    num_runs = sum(length < ids.shape[1] for length in lengths)
+    few = num_filled < MIN_FILLED or 2 * num_runs < len(lengths)
+    if not known and (few or len(set(lengths)) < 2):
         return None
     return lengths, pad_id

@@ -54,7 +54,9 @@ def _row(trials: list[Trial], advice: Advice) -> SizeRow:
         unavailable=_reasons(best, good),
         tokens=tokens,
         real_tokens_per_s=_at_pace(samples_per_s, counted, tokens.real_per_s if tokens else None),
-        positions_per_s=_at_pace(samples_per_s, counted, tokens.positions_per_s if tokens else None),
+        positions_per_s=_at_pace(
+            samples_per_s, counted, tokens.positions_per_s if tokens else None
+        ),
     )
 
 
