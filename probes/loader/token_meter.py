@@ -10,7 +10,8 @@ from collections import Counter
 from typing import Any, Literal, NamedTuple
 
 from ...records import TokenEvidence, TokenLengths
-from .token_counts import BatchTokens, tokens_in
+from .token_batch import BatchTokens
+from .token_counts import tokens_in
 from .token_parts import Part, parts_of
 
 MIXED = "batches differ in what tells their padding"
