@@ -14,6 +14,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 MAX_PARTS = 24
 MAX_DEPTH = 3
+MAX_ITEMS = 32
+"""Of a list so many items are looked at while a step is timed."""
 MASK_NAMES = ("attention_mask", "input_mask")
 """1 where a token is real."""
 PADDING_NAMES = ("key_padding_mask", "src_key_padding_mask")
@@ -85,7 +87,8 @@ def _are_sequences(value: Sequence[Any]) -> bool:
     first = value[0]
     if isinstance(first, torch.Tensor):
         # What default_collate leaves is a list too, of a tensor for each field.
-        return not first.is_nested and all(map(_is_row, value)) and _differ(value)
+        some = value[:MAX_ITEMS]
+        return not first.is_nested and all(map(_is_row, some)) and _differ(some)
     return type(first) is int or (isinstance(first, list) and bool(first) and type(first[0]) is int)
 
 
