@@ -84,6 +84,7 @@ from .tails import (
     TailFinding,
     TailReport,
 )
+from .tokens import TokenEvidence, TokenLengths, Tokens
 from .trial import InputSize, RankTrial, Trial, Turns, trial_of
 
 __all__ = [
@@ -186,6 +187,9 @@ __all__ = [
     "TailFinding",
     "TailReport",
     "TimeLaw",
+    "TokenEvidence",
+    "TokenLengths",
+    "Tokens",
     "TraceReport",
     "Training",
     "Trial",

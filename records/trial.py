@@ -11,6 +11,7 @@ from .memory import Memory
 from .profile import Profile
 from .quality import Cause, StepQuality
 from .request import Purpose, TrialKind, TrialRequest
+from .tokens import Tokens
 
 
 class InputSize(Record, frozen=True, kw_only=True):
@@ -90,6 +91,7 @@ class Trial(Record, frozen=True, kw_only=True):
         causes: what disturbed the trial, by name.
         tool_cpu_pct: CPU time of batchadvisor's own process during the trial, in percent of the
             trial's time on one core.
+        tokens: of the timed steps, where batches are sequences.
         ranks: what each rank measured, where several ran the trial in lock-step; the trial's own
             times are those of the slowest rank, its memory that of the fullest.
     """
@@ -117,6 +119,7 @@ class Trial(Record, frozen=True, kw_only=True):
     counters: Counters | None = None
     tail: TailCheck | None = None
     inputs: InputSize | None = None
+    tokens: Tokens | None = None
     turns: Turns | None = None
     elapsed_s: float = 0.0
     ended_s: float | None = None

@@ -65,6 +65,10 @@ class Size(Record, frozen=True, kw_only=True):
     Attributes:
         samples_per_s, step_s: of an optimizer step, unprofiled, with the interval of the median.
         used_pct: peak over the capacity.
+        real_tokens_per_s, positions_per_s: tokens without padding, and with it; of batches of
+            sequences.
+        padding_pct: share of the positions of a batch that hold padding.
+        token_evidence: what tells padding from tokens.
         unavailable: why a field is `None`.
     """
 
@@ -75,6 +79,10 @@ class Size(Record, frozen=True, kw_only=True):
     marks: tuple[str, ...] = ()
     step_s: Spread | None = None
     samples_per_s: Spread | None = None
+    real_tokens_per_s: Spread | None = None
+    positions_per_s: Spread | None = None
+    padding_pct: float | None = None
+    token_evidence: str = ""
     peak_bytes: int | None = None
     used_pct: float | None = None
     busy_pct: float | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..records import Counters, Profile, Spread, Trial
+from ..records import Counters, Profile, Spread, Tokens, Trial
 from .words.outcomes import OUTCOMES
 
 
@@ -21,6 +21,9 @@ class SizeRow:
         watts: mean power of the GPU in the trial's window.
         samples_per_joule: as the advice uses it, else of the trial.
         peak_bytes, step_s, samples_per_s: as the advice uses them, else of the trials.
+        tokens: of the trial that speaks for it, else of the latest that has them; `None` where
+            batches are no sequences.
+        real_tokens_per_s, positions_per_s: at the pace of `samples_per_s`.
     """
 
     trial: Trial
@@ -34,6 +37,15 @@ class SizeRow:
     samples_per_s: Spread | None
     marks: tuple[str, ...]
     unavailable: dict[str, str]
+    tokens: Tokens | None = None
+    real_tokens_per_s: Spread | None = None
+    positions_per_s: Spread | None = None
+
+    @property
+    def padding_pct(self) -> float | None:
+        """Share of the positions that hold padding."""
+        share = None if self.tokens is None else self.tokens.padding_share
+        return None if share is None else 100 * share
 
     @property
     def batch_size(self) -> int:

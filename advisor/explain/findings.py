@@ -14,7 +14,7 @@ from ..measured.measurements import Measurements
 from ..measured.scaling import slower_than_larger
 from ..measured.sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
 from ..measured.thresholds import BUDGET_SPENT
-from . import batch_findings, device_findings, disturbances
+from . import batch_findings, device_findings, disturbances, token_findings
 from .known_failures import known_failure
 from .remedies import nothing_fits
 from .tail_findings import tail_findings
@@ -35,6 +35,7 @@ def findings_of(
         findings += tail_findings(measurements, batch_size, tail, check)
         findings += _noise(measurements, batch_size)
         findings += _disagreement(measurements, batch_size)
+        findings += token_findings.padding(measurements, batch_size)
         findings += device_findings.retries(measurements, batch_size)
         findings += device_findings.scattered(measurements, batch_size)
         findings += device_findings.graph_pools(measurements, batch_size)

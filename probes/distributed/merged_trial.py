@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import mul
+from statistics import median
 from typing import Any
 
 import msgspec
 
-from ...records import RankTrial, Trial, Turns
+from ...records import RankTrial, Spread, TokenLengths, Tokens, Trial, Turns
+from ...spread import inverse
 
 
 def merged(parts: Sequence[Trial]) -> Trial:
@@ -27,6 +30,7 @@ def merged(parts: Sequence[Trial]) -> Trial:
     changes: dict[str, Any] = {
         "step_s": slowest.step_s,
         "samples_per_s": slowest.samples_per_s,
+        "tokens": _tokens_of_ranks([part.tokens for part in parts], slowest.step_s),
         "input_wait_s": max(
             (part.input_wait_s for part in parts if part.input_wait_s),
             key=lambda wait_s: wait_s.median,
@@ -63,6 +67,58 @@ def _slowest_turns(parts: Sequence[Turns]) -> Turns:
         sizes=parts[0].sizes,
         step_s=tuple(tuple(map(slowest, zip(*row, strict=True))) for row in rows),
     )
+
+
+def _tokens_of_ranks(parts: Sequence[Tokens | None], step_s: Spread | None) -> Tokens | None:
+    """What a rank has on average, at the pace of the slowest; `None` unless all ranks count."""
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts) or len({(part.evidence, part.unit) for part in known}) > 1:
+        return None
+    positions = _mean([part.positions_per_step for part in known])
+    real = _mean([part.real_per_step for part in known])
+    reasons: dict[str, str] = {}
+    for part in known:
+        reasons |= part.unavailable
+    share = _mean([part.padding_share for part in known])
+    if share is not None:
+        # Ranks count as many batches: a rank weighs what its positions weigh.
+        weights = [part.positions_per_step or 0.0 for part in known]
+        shares = [part.padding_share or 0.0 for part in known]
+        total = sum(weights)
+        share = sum(map(mul, weights, shares)) / total if total else None
+    lengths = [part.lengths for part in known if part.lengths is not None]
+    return Tokens(
+        num_batches=sum(part.num_batches for part in known),
+        evidence=known[0].evidence,
+        unit=known[0].unit,
+        positions_per_step=positions,
+        real_per_step=real,
+        padding_share=share,
+        trained_per_step=_mean([part.trained_per_step for part in known]),
+        lengths=TokenLengths(
+            num_sequences=sum(part.num_sequences for part in lengths),
+            shortest=min(part.shortest for part in lengths),
+            # Near that of all sequences: ranks share them out at random.
+            median=median(part.median for part in lengths),
+            longest=max(part.longest for part in lengths),
+        )
+        if len(lengths) == len(known)
+        else None,
+        real_per_s=_rate(step_s, real),
+        positions_per_s=_rate(step_s, positions),
+        unavailable=reasons,
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def _rate(step_s: Spread | None, per_step: float | None) -> Spread | None:
+    if step_s is None or per_step is None or step_s.low <= 0:
+        return None
+    return inverse(step_s, per_step)
 
 
 def rank_trial(rank: int, part: Trial) -> RankTrial:

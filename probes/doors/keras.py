@@ -77,6 +77,11 @@ class KerasDoor:
         """Not read: Keras feeds the batches."""
         return None
 
+    @property
+    def meter(self) -> None:
+        """Keras feeds the batches: tokens are not counted."""
+        return None
+
     def parameters(self) -> list[torch.Tensor]:
         """None of torch's."""
         return []

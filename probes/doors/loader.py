@@ -16,6 +16,7 @@ import torch
 from ...records import Discovery, InputSize
 from ..loader.loader_handle import LoaderHandle, is_training_fetch
 from ..loader.norms import is_compiled
+from ..loader.token_meter import TokenMeter
 from .caught_errors import CaughtErrors
 from .primary_loader import Refusal, primary_of, steps_ahead
 from .protocols import BatchSubstitute, FoundLoop, StepListener
@@ -40,6 +41,7 @@ class LoaderDoor:
 
     Attributes:
         in_control: the loop was found, its sizes are ours.
+        meter: is told of the batches of the primary loader.
     """
 
     _listener: StepListener
@@ -64,6 +66,7 @@ class LoaderDoor:
         self._fed_elsewhere = False
         self._substitute: BatchSubstitute | None = None
         self.in_control = False
+        self.meter = TokenMeter()
 
     # what the script does --------------------------------------------------------------------
 
@@ -111,8 +114,10 @@ class LoaderDoor:
             if self.in_control and handle.trains:
                 primary = handle is self._primary
                 self._listener.arrived(handle.arrived, handle.proof, wait_s, primary=primary)
-                if primary and self._substitute is not None:
-                    return self._substitute(batch, handle.arrived, handle.reader)
+                if primary:
+                    self.meter.note(batch)
+                    if self._substitute is not None:
+                        return self._substitute(batch, handle.arrived, handle.reader)
         return batch
 
     # asked by the trial runner ---------------------------------------------------------------

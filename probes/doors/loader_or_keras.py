@@ -9,6 +9,7 @@ import torch
 
 from ...records import InputSize
 from ..loader.loader_handle import LoaderHandle
+from ..loader.token_meter import TokenMeter
 from .keras import KerasDoor
 from .loader import LoaderDoor
 from .protocols import BatchSubstitute, Door, StepListener
@@ -65,6 +66,11 @@ class LoaderOrKerasDoor:
     def inputs(self) -> InputSize | None:
         """How the batches of the trial that ends now varied."""
         return self._present.inputs()
+
+    @property
+    def meter(self) -> TokenMeter | None:
+        """Is told of the batches that go to the script."""
+        return self._present.meter
 
     def parameters(self) -> list[torch.Tensor]:
         """What the optimizers of torch train."""

@@ -13,6 +13,7 @@ from ...records import Door as DoorName
 from ..devices.device_probe import DeviceProbe
 from ..loader.batch_size_reader import BatchSizeReader
 from ..loader.loader_handle import LoaderHandle
+from ..loader.token_meter import TokenMeter
 from .caught_errors import CaughtErrors
 from .script_watch import ScriptWatch
 
@@ -54,6 +55,10 @@ class Door(Protocol):
 
     def inputs(self) -> InputSize | None:
         """How the batches of the trial that ends now varied; `None` where nothing tells."""
+
+    @property
+    def meter(self) -> TokenMeter | None:
+        """Is told of the batches that go to the script; `None` where they do not pass here."""
 
     def parameters(self) -> list[torch.Tensor]:
         """What the optimizers train."""

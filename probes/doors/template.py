@@ -105,6 +105,11 @@ class TemplateDoor:
         """Not read: the batches may come from anywhere."""
         return None
 
+    @property
+    def meter(self) -> None:
+        """Batches may come from anywhere: tokens are not counted."""
+        return None
+
     def parameters(self) -> list[torch.Tensor]:
         """The parameters of the optimizers that step."""
         return self.watch.parameters()

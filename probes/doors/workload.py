@@ -95,6 +95,11 @@ class WorkloadDoor:
         """Not read: the workload makes its batches itself."""
         return None
 
+    @property
+    def meter(self) -> None:
+        """The workload makes its batches itself: tokens are not counted."""
+        return None
+
     def parameters(self) -> list[torch.Tensor]:
         """The parameters of the optimizers that step."""
         return self.watch.parameters()

@@ -189,6 +189,27 @@ def wait_time(
     return spread_of(in_groups(clean, group))
 
 
+def stood_for(steps: Judged, method: StepMethod, *, group: int = 1) -> list[int]:
+    """Places of the steps that the step time is made of.
+
+    Args:
+        method: how the step time was taken from the steps.
+        group: steps that were averaged into one sample.
+    """
+    if method != "low quantile":
+        return [place for place, lost in enumerate(steps.lost_s) if not lost]
+    every = in_groups(steps.seconds, group)
+    if not every:
+        every, group = list(steps.seconds), 1
+    most_s = quantile(every, QUARTILE) if every else 0.0
+    return [
+        number * group + place
+        for number, seconds in enumerate(every)
+        if seconds <= most_s
+        for place in range(group)
+    ]
+
+
 def _of_usual_steps(steps: Judged, spread: Spread) -> Spread:
     """The mean of the usual clean steps in place of their median, where the two are apart: a wait
     for the device lengthens one step and shortens none of the others.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..process.messages import StepSample
 from . import clean_steps
 from .step_evidence import StepEvidence
+
+if TYPE_CHECKING:
+    from ..loader.token_meter import StepTokens
 
 
 class Timeline(Protocol):
@@ -22,6 +25,7 @@ class Step:
         start, end, wait_s, num_samples, micro_batches: of all of them.
         parts: how many they are.
         evidence: what was counted in each of them; `None` where nothing was read.
+        tokens: of all of them; `None` where their batches show none.
     """
 
     __slots__ = (
@@ -32,6 +36,7 @@ class Step:
         "num_samples",
         "parts",
         "start",
+        "tokens",
         "wait_s",
     )
 
@@ -45,11 +50,13 @@ class Step:
         *,
         parts: int = 1,
         evidence: StepEvidence | None = None,
+        tokens: StepTokens | None = None,
     ) -> None:
         self.start = start
         self.end = end
         self.elapsed_s: float | None = None
         self.evidence = evidence
+        self.tokens = tokens
         self.parts = parts
         self.wait_s = wait_s / parts
         self.num_samples = round(num_samples / parts)

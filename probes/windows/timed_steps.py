@@ -10,6 +10,7 @@ from ..devices.device_probe import WindowDevice
 from ..process.messages import StepSample
 from . import clean_steps
 from .timed_step import Step, sampled
+from .token_rates import StepMeans, means_of
 
 MAX_SAMPLES = 30
 PATIENCE = 2
@@ -149,6 +150,18 @@ class TimedSteps:
         """Samples of a usual step, be it finished or not; `None` where there is none."""
         steps = self._usual(micro_batches)
         return sum(step.num_samples for step in steps) / len(steps) if steps else None
+
+    def tokens(self, micro_batches: int, method: StepMethod) -> list[StepMeans | None]:
+        """Tokens of a step, of the steps that the step time is made of.
+
+        Args:
+            micro_batches: of a usual step.
+            method: how the step time was taken from them.
+        """
+        finished = self._finished(micro_batches)
+        judged = self._judged(micro_batches)
+        places = clean_steps.stood_for(judged, method, group=self._group)
+        return [means_of(finished[place]) for place in places]
 
     def samples(self) -> tuple[StepSample, ...]:
         """Every finished step, for `samples.jsonl`."""

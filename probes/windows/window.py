@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...records import Memory, Trial, TrialRequest, trial_of
+from ...records import Memory, StepMethod, Trial, TrialRequest, trial_of
 from ...spread import inverse
 from ..devices.device_probe import WindowDevice
 from ..process.messages import Phase, StepSample
@@ -23,7 +23,11 @@ from .protocols import WindowProfiler
 from .step_evidence import EvidenceReader, Reading, between
 from .timed_step import Step
 from .timed_steps import TimedSteps
+from .token_rates import tokens_of
 from .warm_up import WarmUp
+
+if TYPE_CHECKING:
+    from ..loader.token_meter import TokenMeter
 
 FIT_STEPS = 2
 
@@ -47,6 +51,7 @@ class Window:
         asynchronous: the device goes on while the host waits.
         shrinks: the window before ran a larger size, whose last batch is still alive.
         num_ahead: steps that the script still makes with batches of the window before.
+        meter: counts the tokens of timed steps; `None` where batches do not pass.
         agree: where ranks keep in step: waits for all and returns what the leading one decided.
         clock: monotonic seconds.
     """
@@ -68,6 +73,7 @@ class Window:
         asynchronous: bool = False,
         shrinks: bool = False,
         num_ahead: int = 0,
+        meter: TokenMeter | None = None,
         agree: Callable[[bool], bool] = bool,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -95,6 +101,9 @@ class Window:
         self._evidence = evidence
         self._reading: Reading | None = None
         self._agree = agree
+        self._meter = meter
+        if meter is not None:
+            meter.begin()
         self._clock = clock
         self._started_s = clock()
         self._timing_started_s = self._started_s
@@ -128,6 +137,8 @@ class Window:
         if self._is_warming_up:
             self._device.synchronize()
         self._arrivals.begin_step()
+        if self.phase == "timing" and self._meter is not None:
+            self._meter.begin_step()
         if self.phase == "timing" and self._evidence is not None:
             self._reading = self._evidence.read()
         self._step_started = self._device.mark()
@@ -172,6 +183,10 @@ class Window:
             per_step = self._timed.mean_samples(micro_batches)
         if per_step is None:
             per_step = request.batch_size * micro_batches
+        method: StepMethod = quality.method if quality else "all steps"
+        tokens = None
+        if self._meter is not None:
+            tokens = tokens_of(self._meter, self._timed.tokens(micro_batches, method), step_s)
         unavailable: dict[str, str] = {}
         if request.kind == "fit":
             reason = "a fit trial makes two steps and measures memory only"
@@ -193,9 +208,8 @@ class Window:
             num_warmup_steps=self._warm_up.num_steps,
             step_s=step_s,
             samples_per_s=inverse(step_s, per_step) if step_s and step_s.low > 0 else None,
-            input_wait_s=self._timed.wait_time(
-                micro_batches, quality.method if quality else "all steps"
-            ),
+            input_wait_s=self._timed.wait_time(micro_batches, method),
+            tokens=tokens,
             memory=self._memory,
             profile=self._profiled.profile,
             elapsed_s=self._clock() - self._started_s,
@@ -229,6 +243,7 @@ class Window:
             arrivals.num_batches,
             parts=self._parts,
             evidence=evidence,
+            tokens=None if self._meter is None else self._meter.end_step(),
         )
 
     def _after_warm_up(self, end: Any, *, late: bool) -> bool:

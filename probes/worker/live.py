@@ -278,4 +278,6 @@ class LocalWorker:
 
 def _without_input(trial: Trial) -> Trial:
     reasons = {**trial.unavailable, "input_wait_s": _NO_LOADER}
+    if trial.kind == "timed":
+        reasons["tokens"] = _NO_LOADER
     return msgspec.structs.replace(trial, input_wait_s=None, unavailable=reasons)

@@ -29,6 +29,8 @@ from .trial_checks import check_tail, with_causes
 PROFILE_BELOW = 0.90
 """Share of the capacity above which a trial is not profiled."""
 
+NOT_SEEN = "batches are counted on their way from a loader; here none is steered"
+
 
 class TrialTask:
     """One size, or several that take turns.
@@ -140,6 +142,7 @@ class TrialTask:
             asynchronous=context.is_asynchronous,
             shrinks=self._shrinks,
             num_ahead=context.loop.num_ahead,
+            meter=context.door.meter,
             agree=context.agree,
         )
 
@@ -189,6 +192,9 @@ class TrialTask:
         inputs = door.inputs()
         if inputs is not None:
             trial = msgspec.structs.replace(trial, inputs=inputs)
+        if door.meter is None and request.kind == "timed":
+            reasons = {**trial.unavailable, "tokens": NOT_SEEN}
+            trial = msgspec.structs.replace(trial, unavailable=reasons)
         if loop.no_profile and request.profile:
             reasons = {**trial.unavailable, "profile": loop.no_profile}
             trial = msgspec.structs.replace(trial, unavailable=reasons)

@@ -24,6 +24,7 @@ from .sections.identity import device_name, identity
 from .sections.limit import limit_text
 from .sections.tail import tail_texts
 from .sections.tail_blocks import rank_blocks
+from .sections.tokens import token_facts, token_reasons
 from .sections.training import training_rows
 from .sizes.columns import sizes_table
 from .sizes.rows import size_rows
@@ -74,7 +75,9 @@ def build_report(
         reason=clean(advice.reason),
         sureness=sureness(record, advice) if advice.recommended is not None else "",
         change=clean(advice.change),
-        circumstances=_facts(circumstances(record, advice.goal)),
+        circumstances=_facts(
+            [*circumstances(record, advice.goal), *token_facts(size_rows(record, advice))]
+        ),
         devices=tuple(parts),
         overview=(*rank_charts(record, advice), *(_overview(parts) if len(parts) > 1 else ())),
         tables=(*((ranks,) if ranks is not None else ()), *tables),
@@ -166,6 +169,10 @@ def _size(row: SizeRow, record: RunRecord) -> Size:
         marks=row.marks,
         step_s=row.step_s,
         samples_per_s=row.samples_per_s,
+        real_tokens_per_s=row.real_tokens_per_s,
+        positions_per_s=row.positions_per_s,
+        padding_pct=row.padding_pct,
+        token_evidence="" if row.tokens is None else row.tokens.evidence,
         peak_bytes=row.peak_bytes,
         used_pct=used,
         busy_pct=profile.busy_pct,
@@ -177,7 +184,10 @@ def _size(row: SizeRow, record: RunRecord) -> Size:
         power_w=row.watts,
         samples_per_joule=row.samples_per_joule,
         breakdown_pct=breakdown(row) or {},
-        unavailable={key: clean(text) for key, text in row.unavailable.items()},
+        unavailable={
+            key: clean(text)
+            for key, text in {**row.unavailable, **token_reasons(row.tokens)}.items()
+        },
     )
 
 

@@ -15,7 +15,7 @@ INDENT = 2
 GAP = 2
 DROPPED_FIRST = (
     "operators_pct", "step±", "tensor_core_pct", "watts", "sm_efficiency_pct", "per_joule", "used",
-    "input", "samples±", "busy_pct",
+    "padding", "input", "samples±", "tokens", "busy_pct",
 )  # fmt: skip
 """What a narrow terminal does without, least important first."""
 USUAL_WIDTH = 80

@@ -84,6 +84,8 @@ class Door:
     def resize(self, batch_size):
         self.asked.append(batch_size)
 
+    meter = None
+
     def inputs(self):
         return INPUTS
 

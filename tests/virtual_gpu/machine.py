@@ -91,6 +91,8 @@ class Door:
 
     resize = ask
 
+    meter = None
+
     def inputs(self) -> None:
         return None
 

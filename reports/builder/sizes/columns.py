@@ -68,6 +68,11 @@ def _state(row: SizeRow) -> SizeState:
 
 def _legend(record: RunRecord) -> dict[str, str]:
     legend = dict(LEGEND)
+    counted = [trial.tokens for trial in record.trials if trial.tokens is not None]
+    if counted and all(tokens.real_per_s is None for tokens in counted):
+        legend["tokens"] = f"{counted[0].unit}: padding, if any, included"
+    elif any(tokens.real_per_s is not None and tokens.padding_share for tokens in counted):
+        legend["tokens"] = f"{counted[0].unit}: without padding"
     if any(trial.turns is not None for trial in record.trials):
         legend["samples±"] += IN_TURN
     each = 1 if record.discovery is None else record.discovery.steps_per_batch
@@ -82,6 +87,7 @@ def _columns(record: RunRecord, rows: Sequence[SizeRow]) -> tuple[SizeColumn, ..
         SizeColumn(key="batch", title="batch", cells=tuple(str(row.batch_size) for row in rows)),
         *_spreads("step", "step", [row.step_s for row in rows]),
         *_spreads("samples", "samples", [row.samples_per_s for row in rows]),
+        *_tokens(rows),
         *_memory(record, rows),
         *_shares(rows),
         *_energy(rows),
@@ -118,6 +124,18 @@ def _spreads(key: str, title: str, spreads: Sequence[Spread | None]) -> list[Siz
     return [
         SizeColumn(key=key, title=title, unit=unit, cells=values, align="decimal"),
         SizeColumn(key=f"{key}±", title="", cells=halves, align="left"),
+    ]
+
+
+def _tokens(rows: Sequence[SizeRow]) -> list[SizeColumn]:
+    """Tokens per second and the share of padding; the columns go where batches hold no tokens."""
+    real = any(row.real_tokens_per_s is not None for row in rows)
+    rates = [row.real_tokens_per_s if real else row.positions_per_s for row in rows]
+    cells = tuple(UNKNOWN if rate is None else measured(rate)[0] for rate in rates)
+    unit = next((row.tokens.unit for row in rows if row.tokens is not None), "tokens")
+    return [
+        SizeColumn(key="tokens", title=unit, unit="/s", cells=cells, align="decimal"),
+        _percents("padding", "padding", [row.padding_pct for row in rows]),
     ]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from ....records import Advice, Choice, Counters, RunRecord, Trial
+from ....records import Advice, Choice, Counters, RunRecord, Spread, Trial
+from ....spread import scaled
 from ...sizes import SizeRow
 
 _T = TypeVar("_T")
@@ -35,6 +36,9 @@ def _row(trials: list[Trial], advice: Advice) -> SizeRow:
     ]
     good = [trial for trial in trials if trial.ran]
     counters = _latest(good, lambda trial: trial.counters)
+    samples_per_s = (choice and choice.samples_per_s) or best.samples_per_s
+    counted = best if best.tokens is not None else _latest(good, _with_tokens)
+    tokens = None if counted is None else counted.tokens
     return SizeRow(
         trial=best,
         failed_later=later[-1] if later else None,
@@ -45,10 +49,31 @@ def _row(trials: list[Trial], advice: Advice) -> SizeRow:
         or _latest(good, lambda trial: trial.samples_per_joule),
         peak_bytes=_peak(best, choice, good),
         step_s=(choice and choice.step_s) or best.step_s,
-        samples_per_s=(choice and choice.samples_per_s) or best.samples_per_s,
+        samples_per_s=samples_per_s,
         marks=_marks(best.batch_size, advice),
         unavailable=_reasons(best, good),
+        tokens=tokens,
+        real_tokens_per_s=_at_pace(samples_per_s, counted, tokens.real_per_s if tokens else None),
+        positions_per_s=_at_pace(
+            samples_per_s, counted, tokens.positions_per_s if tokens else None
+        ),
     )
+
+
+def _with_tokens(trial: Trial) -> Trial | None:
+    return trial if trial.tokens is not None else None
+
+
+def _at_pace(
+    samples_per_s: Spread | None, counted: Trial | None, rate: Spread | None
+) -> Spread | None:
+    """A rate of tokens of one trial at the pace that is shown for its size."""
+    if samples_per_s is None or counted is None or rate is None:
+        return None
+    its_own = counted.samples_per_s
+    if its_own is None or its_own.median <= 0:
+        return rate
+    return scaled(samples_per_s, rate.median / its_own.median)
 
 
 def _watts(counters: Counters | None) -> float | None:

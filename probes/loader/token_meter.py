@@ -1,0 +1,157 @@
+"""Tokens of timed steps: set aside when a batch goes to the script, counted when its step is over.
+
+The step that is timed pays for a look at the batch's parts, some microseconds. The counting itself
+falls between two steps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Literal, NamedTuple
+
+from ...records import TokenEvidence, TokenLengths
+from .token_batch import BatchTokens
+from .token_counts import tokens_in
+from .token_parts import Part, parts_of
+
+MIXED = "batches differ in what tells their padding"
+MAX_FAILURES = 3
+"""After so many batches whose parts could not be read, nothing is tried any more."""
+
+
+class StepTokens(NamedTuple):
+    """Sums over the batches of one step; `None` where one of them is unknown."""
+
+    positions: int | None
+    real: int | None
+    trained: int | None
+
+
+class TokenMeter:
+    """Counts the tokens of the steps that it is told of."""
+
+    def __init__(self) -> None:
+        self._num_failures = 0
+        self._pad_id: int | None = None  # holds for all trials of a script
+        self.begin()
+
+    def begin(self) -> None:
+        """A trial begins."""
+        self._pending: list[list[Part]] | None = None
+        self._batches: list[BatchTokens] = []
+        self._lengths: Counter[int] = Counter()
+        self._num_unknown = 0
+
+    def begin_step(self) -> None:
+        """A timed step begins."""
+        self._pending = []
+
+    def note(self, batch: Any) -> None:
+        """A batch goes to the script."""
+        if self._pending is None or self._num_failures >= MAX_FAILURES:
+            return
+        try:
+            self._pending.append(parts_of(batch))
+        except Exception:  # noqa: BLE001  a batch of the script's own kind must not end the script
+            self._num_failures += 1
+
+    def end_step(self) -> StepTokens | None:
+        """The timed step is over; `None` where its batches show no tokens."""
+        pending, self._pending = self._pending, None
+        if not pending:
+            return None
+        batches = [counted for parts in pending if (counted := self._count(parts)) is not None]
+        if len(batches) < len(pending):
+            self._num_unknown += len(pending) - len(batches)
+            return None
+        return StepTokens(
+            _sum([batch.positions for batch in batches]),
+            _sum([batch.real for batch in batches]),
+            _sum([batch.trained for batch in batches]),
+        )
+
+    # what they say together ------------------------------------------------------------------
+
+    @property
+    def num_batches(self) -> int:
+        """Batches that were counted."""
+        return len(self._batches)
+
+    @property
+    def evidence(self) -> TokenEvidence | None:
+        """What tells the padding; `None` where some batch, or all together, show no sequences."""
+        num_tentative = sum(batch.tentative for batch in self._batches)
+        if not self._batches or self._num_unknown or 2 * num_tentative > len(self._batches):
+            return None
+        sure = [batch.evidence for batch in self._batches if not batch.tentative]
+        return Counter(sure).most_common(1)[0][0]
+
+    @property
+    def unit(self) -> Literal["tokens", "time steps"]:
+        """What a position holds."""
+        return self._batches[0].unit if self._batches else "tokens"
+
+    @property
+    def why_no_real(self) -> str:
+        """Why real tokens are unknown; empty where each batch tells them by the same sign."""
+        if len({batch.evidence for batch in self._batches}) > 1:
+            return MIXED
+        return next((batch.why for batch in self._batches if batch.real is None), "")
+
+    @property
+    def why_no_positions(self) -> str:
+        """Why positions are unknown; empty where they are known."""
+        return next((batch.why for batch in self._batches if batch.positions is None), "")
+
+    @property
+    def padding_share(self) -> float | None:
+        """Of the positions of all batches."""
+        positions = _sum([batch.positions for batch in self._batches])
+        real = None if self.why_no_real else _sum([batch.real for batch in self._batches])
+        return 1 - real / positions if positions and real is not None else None
+
+    @property
+    def lengths(self) -> TokenLengths | None:
+        """Real tokens of the sequences; `None` where a batch does not tell them."""
+        num = sum(self._lengths.values())
+        if not num or self.why_no_real or any(batch.lengths is None for batch in self._batches):
+            return None
+        ordered = sorted(self._lengths)
+        return TokenLengths(
+            num_sequences=num,
+            shortest=ordered[0],
+            median=(self._at((num - 1) // 2) + self._at(num // 2)) / 2,
+            longest=ordered[-1],
+        )
+
+    def _at(self, rank: int) -> int:
+        """The length at a place in the order, from 0."""
+        for length in sorted(self._lengths):
+            rank -= self._lengths[length]
+            if rank < 0:
+                return length
+        raise IndexError(rank)
+
+    def _count(self, parts: list[Part]) -> BatchTokens | None:
+        try:
+            counted = tokens_in(parts, self._pad_id)
+        except Exception:  # noqa: BLE001  as in note
+            return None
+        if counted is None:
+            return None
+        if counted.pad_id is not None:
+            self._pad_id = counted.pad_id
+        if counted.lengths is not None:
+            self._lengths.update(counted.lengths)
+            counted = counted._replace(lengths=())
+        self._batches.append(counted)
+        return counted
+
+
+def _sum(values: list[int | None]) -> int | None:
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total

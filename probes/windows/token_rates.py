@@ -1,0 +1,82 @@
+"""The tokens of a trial, from those of its timed steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...records import Spread, Tokens
+from ...spread import inverse
+from .timed_step import Step
+
+if TYPE_CHECKING:
+    from ..loader.token_meter import TokenMeter
+
+
+class StepMeans(NamedTuple):
+    """Tokens of one optimizer step; `None` where unknown."""
+
+    positions: float | None
+    real: float | None
+    trained: float | None
+
+
+def means_of(step: Step) -> StepMeans | None:
+    """Tokens of each of the equal steps that were timed together."""
+    if step.tokens is None:
+        return None
+    return StepMeans(*(None if total is None else total / step.parts for total in step.tokens))
+
+
+def tokens_of(
+    meter: TokenMeter, steps: Sequence[StepMeans | None], step_s: Spread | None
+) -> Tokens | None:
+    """The record of a trial's tokens; `None` where its batches are no sequences.
+
+    Args:
+        meter: counted the batches.
+        steps: those that the step time is made of.
+        step_s: seconds of a step.
+    """
+    evidence = meter.evidence
+    if evidence is None or step_s is None or not steps:
+        return None
+    known = [step for step in steps if step is not None]
+    if len(known) < len(steps):
+        return None
+    real = None if meter.why_no_real else _mean([step.real for step in known])
+    positions = _mean([step.positions for step in known])
+    reasons: dict[str, str] = {}
+    if real is None:
+        reasons |= dict.fromkeys(("real_per_step", "real_per_s"), meter.why_no_real)
+    if positions is None:
+        reasons |= dict.fromkeys(("positions_per_step", "positions_per_s"), meter.why_no_positions)
+    share, lengths = meter.padding_share, meter.lengths
+    if share is None:
+        reasons["padding_share"] = (
+            meter.why_no_real or meter.why_no_positions or "the batches held nothing"
+        )
+    if lengths is None:
+        reasons["lengths"] = meter.why_no_real or "a row holds several sequences"
+    return Tokens(
+        num_batches=meter.num_batches,
+        evidence=evidence,
+        unit=meter.unit,
+        positions_per_step=positions,
+        real_per_step=real,
+        padding_share=share,
+        trained_per_step=_mean([step.trained for step in known]),
+        lengths=lengths,
+        real_per_s=_rate(step_s, real),
+        positions_per_s=_rate(step_s, positions),
+        unavailable=reasons,
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def _rate(step_s: Spread, per_step: float | None) -> Spread | None:
+    return inverse(step_s, per_step) if per_step is not None and step_s.low > 0 else None

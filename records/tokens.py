@@ -1,0 +1,81 @@
+"""The tokens of a trial whose batches are sequences: real ones apart from padding."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from .base import Record, Spread
+
+TokenEvidence = Literal[
+    "attention mask",
+    "padding mask",
+    "mask beside the tokens",
+    "position ids",
+    "cu_seqlens",
+    "lengths",
+    "lengths beside the sequences",
+    "packed sequence",
+    "nested tensor",
+    "list of sequences",
+    "run of one id",
+    "shape",
+]
+"""What tells padding from tokens; `shape` tells positions only."""
+INFERRED: frozenset[TokenEvidence] = frozenset({"run of one id"})
+"""Evidence that a batch of another meaning could show too, however seldom."""
+
+
+class TokenLengths(Record, frozen=True, kw_only=True):
+    """Real tokens of a sequence: the shortest, the one in the middle, the longest."""
+
+    num_sequences: int
+    shortest: int
+    median: float
+    longest: int
+
+
+class Tokens(Record, frozen=True, kw_only=True):
+    """Tokens of the timed steps of one trial.
+
+    Frames of sequences of features count as tokens. Positions are all places of a batch, padding
+    included. Of several ranks, what one rank has on average.
+
+    Attributes:
+        num_batches: that were counted.
+        evidence: what tells padding from tokens.
+        unit: what a position holds.
+        positions_per_step, real_per_step: means of an optimizer step, of the steps that the step
+            time is made of.
+        padding_share: positions that hold padding over all of the counted batches, 0..1.
+        trained_per_step: positions whose label is not -100, which losses leave out; these may be
+            fewer than the real tokens (prompts), or counted beside unknown padding.
+        lengths: real tokens of the counted sequences.
+        real_per_s, positions_per_s: from the same steps as the trial's samples per second.
+    """
+
+    num_batches: int
+    evidence: TokenEvidence
+    unit: Literal["tokens", "time steps"] = "tokens"
+    positions_per_step: float | None = None
+    real_per_step: float | None = None
+    padding_share: float | None = None
+    trained_per_step: float | None = None
+    lengths: TokenLengths | None = None
+    real_per_s: Spread | None = None
+    positions_per_s: Spread | None = None
+    unavailable: dict[str, str] = {}
+
+    @property
+    def per_s(self) -> Spread | None:
+        """Real tokens per second; where padding is unknown, positions per second."""
+        return self.real_per_s or self.positions_per_s
+
+    @property
+    def per_step(self) -> float | None:
+        """Real tokens of a step; where padding is unknown, its positions."""
+        return self.positions_per_step if self.real_per_step is None else self.real_per_step
+
+    @property
+    def inferred(self) -> bool:
+        """Whether padding was told by a sign that is no proof."""
+        return self.evidence in INFERRED

@@ -1,0 +1,62 @@
+"""What batches of sequences hold, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....records import Tokens, Trial
+from ...sizes import SizeRow
+from ...words.wording import percent
+
+REASONS = {
+    "real_per_s": "real_tokens_per_s",
+    "positions_per_s": "positions_per_s",
+    "padding_share": "padding_pct",
+}
+"""Field of the tokens' record to the report's field of a size."""
+
+
+def token_facts(rows: Sequence[SizeRow]) -> list[tuple[str, str]]:
+    """A line about the tokens at the recommended size, else at the largest that has some."""
+    counted = [row for row in rows if row.tokens is not None and row.trial.ran]
+    if not counted:
+        return []
+    row = next((row for row in counted if "recommended" in row.marks), counted[-1])
+    assert row.tokens is not None
+    label = "Tokens" if row.tokens.unit == "tokens" else "Time steps"
+    return [(label, _text(row.tokens, row.trial))]
+
+
+def token_reasons(tokens: Tokens | None) -> dict[str, str]:
+    """Why fields of a size are `None`."""
+    reasons = {} if tokens is None else tokens.unavailable
+    return {REASONS[field]: reason for field, reason in reasons.items() if field in REASONS}
+
+
+def _text(tokens: Tokens, trial: Trial) -> str:
+    samples = trial.batch_size * (trial.micro_batches or 1) * trial.arrived_share
+    whole = tokens.positions_per_step
+    per_sample = (tokens.per_step or 0.0) / samples if whole is None else whole / samples
+    parts = [f"{_few_digits(per_sample)} {tokens.unit} a sample at batch {trial.batch_size}"]
+    if tokens.padding_share is None:
+        reason = tokens.unavailable.get("padding_share", "nothing tells it")
+        parts.append(f"; padding not known: {reason}")
+    elif not tokens.padding_share:
+        parts.append(f", none of them padding ({tokens.evidence})")
+    else:
+        by = f"{tokens.evidence}, no proof" if tokens.inferred else tokens.evidence
+        parts.append(f", {percent(100 * tokens.padding_share)}% of them padding ({by})")
+    lengths = tokens.lengths
+    if lengths is not None and lengths.shortest < lengths.longest:
+        parts.append(
+            f"; sequences of {lengths.shortest} to {lengths.longest}, half of them above "
+            f"{lengths.median:.4g}"
+        )
+    if tokens.trained_per_step is not None and whole:
+        share = percent(100 * tokens.trained_per_step / whole)
+        parts.append(f"; {share}% of all positions have a label that counts")
+    return "".join(parts) + "."
+
+
+def _few_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"

@@ -1,0 +1,114 @@
+"""Tokens of real runs: padded texts, blocks of characters, and a script without sequences."""
+
+import random
+
+import pytest
+
+from ..scripts.padded_texts import length_of
+from .driver import SCRIPTS
+from .driver import run_preloaded as run
+
+pytestmark = pytest.mark.slow
+
+QUICK = ("--budget", "30s", "--no-profile", "-q", "--json")
+
+
+def measured(folder, script, sizes, *arguments):
+    result = run("run", *QUICK, "--sizes", sizes, SCRIPTS / script, *arguments, folder=folder)
+    assert result.code == 0, result
+    return result
+
+
+def timed_of(result):
+    timed = [trial for trial in result.record.trials if trial.kind == "timed"]
+    trials = [trial for trial in timed if trial.step_s is not None]
+    assert trials
+    return trials
+
+
+def padding_of(size, num_batches=4000):
+    """The share of padding in batches of the script's data, counted directly."""
+    lengths = [length_of(place) for place in range(4000)]
+    rng = random.Random(7)
+    real = positions = 0
+    for _ in range(num_batches):
+        drawn = rng.sample(lengths, size)
+        real += sum(drawn)
+        positions += size * max(drawn)
+    return 1 - real / positions
+
+
+@pytest.fixture(scope="module")
+def padded(tmp_path_factory):
+    return measured(tmp_path_factory.mktemp("padded"), "padded_texts.py", "16,64")
+
+
+class TestPaddedTexts:
+    def test_the_share_of_padding_is_that_of_a_direct_count(self, padded):
+        for size in (16, 64):
+            trials = [trial for trial in timed_of(padded) if trial.batch_size == size]
+            # All batches of a size together: a short trial draws few.
+            num = sum(trial.tokens.num_batches for trial in trials)
+            share = sum(t.tokens.padding_share * t.tokens.num_batches for t in trials) / num
+            # Within a point, or within what so few batches may differ by chance (3.5 errors).
+            spread = 0.09 if size == 16 else 0.045
+            assert share == pytest.approx(padding_of(size), abs=max(0.01, 3.5 * spread / num**0.5))
+
+    def test_of_batches_that_are_padded_alike_it_is_exact(self, tmp_path):
+        result = measured(tmp_path, "padded_texts.py", "16,64", "--in-turn")
+        lengths = [4 + 8 * place for place in range(8)]
+        for trial in timed_of(result):
+            tokens = trial.tokens
+            assert tokens.padding_share == pytest.approx(1 - sum(lengths) / (8 * max(lengths)))
+            assert tokens.real_per_step == 2 * trial.batch_size * sum(lengths) / 8
+            assert tokens.positions_per_step == 2 * trial.batch_size * 60
+            assert (tokens.lengths.shortest, tokens.lengths.longest) == (4, 60)
+            assert tokens.lengths.median == 32
+
+    def test_the_micro_batches_of_a_step_are_summed(self, padded):
+        for trial in timed_of(padded):
+            tokens = trial.tokens
+            assert trial.micro_batches == 2
+            samples = 2 * trial.batch_size
+            assert tokens.evidence == "attention mask"
+            assert 20 * samples < tokens.real_per_step < 50 * samples
+            assert tokens.real_per_step < tokens.positions_per_step <= 64 * samples
+
+    def test_tokens_per_second_follow_from_samples_per_second(self, padded):
+        for trial in timed_of(padded):
+            tokens, rate = trial.tokens, trial.samples_per_s.median
+            per_sample = tokens.real_per_step / (2 * trial.batch_size)
+            assert tokens.real_per_s.median == pytest.approx(rate * per_sample)
+            assert tokens.lengths.num_sequences == tokens.num_batches * trial.batch_size
+            assert 5 <= tokens.lengths.shortest <= tokens.lengths.longest <= 64
+
+    def test_every_format_shows_them(self, padded):
+        rules = [finding.rule for finding in padded.advice.findings]
+        if padded.advice.recommended is not None:
+            assert "tokens.padding" in rules
+        report = run("report", padded.run_folder, "-o", "report.md", folder=padded.folder)
+        assert report.code == 0, report
+        text = (padded.folder / "report.md").read_text()
+        assert "of them padding (attention mask)" in text
+        assert "| padding % |" in text
+        report = run("report", padded.run_folder, "-o", "report.html", folder=padded.folder)
+        assert report.code == 0, report
+        assert "of them padding (attention mask)" in (padded.folder / "report.html").read_text()
+
+
+class TestOthers:
+    def test_blocks_of_characters(self, tmp_path):
+        for trial in timed_of(measured(tmp_path, "characters.py", "16,32")):
+            tokens = trial.tokens
+            assert tokens.positions_per_step == 32 * trial.batch_size
+            assert tokens.positions_per_s.median == pytest.approx(32 * trial.samples_per_s.median)
+            assert (tokens.real_per_s, tokens.padding_share) == (None, None)
+            assert "no mask" in tokens.unavailable["padding_share"]
+
+    @pytest.mark.parametrize("script", ["plain.py", "tiny_images.py"])
+    def test_nothing_is_said_of_vectors_and_images(self, tmp_path, script):
+        result = measured(tmp_path, script, "16,32")
+        for trial in timed_of(result):
+            assert trial.tokens is None
+            assert "tokens" not in trial.unavailable
+        assert not any(finding.rule.startswith("tokens") for finding in result.advice.findings)

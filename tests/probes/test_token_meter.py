@@ -1,0 +1,159 @@
+"""Tokens of timed steps: what their batches say together, and what becomes of it in a trial."""
+
+import pytest
+import torch
+from batchadvisor.probes.loader.token_meter import MAX_FAILURES, MIXED, TokenMeter
+from batchadvisor.probes.windows.token_rates import StepMeans, tokens_of
+from batchadvisor.probes.windows.window import Window
+from batchadvisor.records import TrialRequest
+
+from ..on_paper import exactly
+from .test_token_counts import APART, LENGTHS, mask_of, rows
+from .test_window import Device
+
+PADDED = {"input_ids": rows(), "attention_mask": mask_of()}
+FULL = {"input_ids": torch.ones(4, 6).long(), "attention_mask": torch.ones(4, 6).long()}
+TABLE = (torch.randint(5, 40, (4, 12)), torch.rand(4))
+TEXT = (rows(APART), torch.rand(4))
+
+
+def counted(*steps):
+    """A meter that was told of steps, each a list of batches."""
+    meter = TokenMeter()
+    told = []
+    for batches in steps:
+        meter.begin_step()
+        for batch in batches:
+            meter.note(batch)
+        told.append(meter.end_step())
+    return meter, told
+
+
+class TestMeter:
+    def test_sums_the_micro_batches_of_a_step(self):
+        meter, told = counted([PADDED, FULL], [PADDED])
+        assert told == [(44, 38, None), (20, 14, None)]
+        assert meter.num_batches == 3
+        assert meter.evidence == "attention mask"
+        assert meter.padding_share == pytest.approx(1 - 52 / 64)
+
+    def test_lengths_of_all_sequences(self):
+        meter, _ = counted([PADDED], [FULL])
+        lengths = meter.lengths
+        assert lengths.num_sequences == 8
+        assert (lengths.shortest, lengths.median, lengths.longest) == (2, 5.5, 6)
+
+    def test_counts_in_timed_steps_only(self):
+        meter = TokenMeter()
+        meter.note(PADDED)
+        assert meter.end_step() is None
+        meter.begin_step()
+        meter.note(PADDED)
+        assert meter.end_step() is not None
+        meter.note(PADDED)
+        assert meter.num_batches == 1
+
+    def test_a_trial_begins_anew(self):
+        meter, _ = counted([PADDED])
+        meter.begin()
+        assert (meter.num_batches, meter.evidence, meter.lengths) == (0, None, None)
+
+    def test_images_say_nothing(self):
+        meter, told = counted([(torch.rand(4, 3, 8, 8), torch.arange(4))])
+        assert told == [None]
+        assert meter.evidence is None
+
+    def test_a_batch_that_shows_nothing_makes_all_unknown(self):
+        meter, told = counted([PADDED, torch.rand(4)], [PADDED])
+        assert told[0] is None
+        assert meter.evidence is None
+
+    def test_a_table_stays_one(self):
+        assert counted([TABLE], [TABLE])[0].evidence is None
+        assert counted([TABLE], [TABLE], [TEXT])[0].evidence is None
+
+    def test_an_id_that_pads_is_remembered(self):
+        full = (torch.randint(10, 40, (4, 5)), torch.rand(4))
+        meter, told = counted([TEXT], [full])
+        assert told == [(36, 18, None), (20, 20, None)]
+        assert meter.evidence == "run of one id"
+
+    def test_signs_that_differ(self):
+        meter, _ = counted([PADDED], [{"input_ids": rows()[:, :2]}])
+        assert meter.why_no_real == MIXED
+        assert meter.padding_share is None
+        assert meter.lengths is None
+
+    def test_a_batch_that_cannot_be_read_ends_no_script(self):
+        class Broken(dict):
+            def items(self):
+                raise RuntimeError("not to be looked at")
+
+        batches = [Broken(a=1)] * (MAX_FAILURES + 1)
+        meter, told = counted(*[[batch] for batch in batches])
+        assert told == [None] * len(batches)
+        assert meter.evidence is None
+
+
+class TestRecord:
+    def test_rates_are_those_of_the_step_time(self):
+        meter, _ = counted([PADDED], [FULL])
+        steps = [StepMeans(20, 14, None), StepMeans(24, 24, None)]
+        tokens = tokens_of(meter, steps, exactly(0.5, 0.1))
+        assert (tokens.positions_per_step, tokens.real_per_step) == (22, 19)
+        assert tokens.real_per_s.median == pytest.approx(38)
+        assert tokens.real_per_s.low < 38 < tokens.real_per_s.high
+        assert tokens.unavailable == {}
+
+    def test_what_is_unknown_has_a_reason(self):
+        ids = torch.randint(5, 90, (4, 6))
+        meter, _ = counted([(ids, ids)])
+        tokens = tokens_of(meter, [StepMeans(24, None, None)], exactly(0.5))
+        assert tokens.positions_per_s.median == pytest.approx(48)
+        assert (tokens.real_per_s, tokens.padding_share, tokens.lengths) == (None, None, None)
+        assert set(tokens.unavailable) == {
+            "real_per_step", "real_per_s", "padding_share", "lengths",
+        }  # fmt: skip
+
+    def test_no_steps_no_record(self):
+        meter, _ = counted([PADDED])
+        assert tokens_of(meter, [], exactly(0.5)) is None
+        assert tokens_of(meter, [StepMeans(20, 14, None)], None) is None
+
+
+class TestWindow:
+    """The window of a trial and a meter, with a clock on paper."""
+
+    @staticmethod
+    def run(batches, parts=1):
+        device, meter = Device(), TokenMeter()
+        request = TrialRequest(batch_size=4, kind="timed", purpose="search", profile=False)
+        window = Window(request, device, clock=device.clock, meter=meter)
+        for _ in range(1000):
+            window.resume()
+            for batch in batches:
+                window.arrived(4, "shape", 0.0, primary=True)
+                meter.note(batch)
+            device.now += 0.1 * parts
+            if window.boundary(parts):
+                return window.result(0, 0)
+        pytest.fail("the window does not end")
+
+    def test_a_trial_of_sequences(self):
+        trial = self.run([PADDED, FULL])
+        tokens = trial.tokens
+        assert trial.micro_batches == 2
+        assert tokens.num_batches == 2 * trial.quality.num_steps  # those of the warm-up are not
+        assert (tokens.positions_per_step, tokens.real_per_step) == (44, 38)
+        assert tokens.real_per_s.median == pytest.approx(
+            trial.samples_per_s.median * (sum(LENGTHS) + 24) / 8
+        )
+
+    def test_several_steps_that_are_timed_together(self):
+        tokens = self.run([PADDED, FULL], parts=2).tokens
+        assert (tokens.positions_per_step, tokens.real_per_step) == (22, 19)
+
+    def test_a_trial_of_images(self):
+        trial = self.run([(torch.rand(4, 3, 8, 8), torch.arange(4))])
+        assert trial.tokens is None
+        assert "tokens" not in trial.unavailable
