@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...records import MemoryCategory, MemoryCut, MemoryGrowth, MemoryShare, SnapshotDevice
-from ...units import MIB, format_bytes
+from ...units import GIB, MIB, format_bytes
 
 SPLIT_SHARE, SPLIT_BYTES = 0.15, 256 * MIB
 """Of the reserved memory; from both on, free pieces of used segments are worth a remedy."""
@@ -40,11 +40,27 @@ def _growth(device: SnapshotDevice) -> Iterable[MemoryCut]:
         )
 
 
+def amount(num_bytes: float) -> str:
+    """Bytes in three digits: growth is small beside what is in use.
+
+    >>> amount(1.5 * MIB), amount(600), amount(5000.5)
+    ('1.5 MiB', '600 B', '4.88 KiB')
+    """
+    for size, unit in ((GIB, "GiB"), (MIB, "MiB"), (1024, "KiB")):
+        if num_bytes >= size:
+            return (
+                f"{num_bytes / size:.3g} {unit}"
+                if num_bytes < 1000 * size
+                else format_bytes(num_bytes)
+            )
+    return f"{num_bytes:.0f} B"
+
+
 def growth_text(line: MemoryGrowth) -> str:
     """`train.py:41 (main) grew by 512 KiB a step over 9 steps`."""
     function = f" ({line.function})" if line.function else ""
     where = f"{line.line}{function}" if line.line else "memory without a known line"
-    return f"{where} grew by {format_bytes(line.bytes_per_step)} a step over {line.num_steps} steps"
+    return f"{where} grew by {amount(line.bytes_per_step)} a step over {line.num_steps} steps"
 
 
 def _fragmentation(device: SnapshotDevice) -> Iterable[MemoryCut]:

@@ -10,7 +10,6 @@ of the bytes. Only then Python's own unpickler builds the objects; its `find_cla
 
 from __future__ import annotations
 
-import gc
 import io
 import pickle
 import re
@@ -66,8 +65,6 @@ def load(path: Path) -> tuple[Any, int]:
         raise UsageError(f"cannot read {path}: {why}.", DUMP) from error
     _check_kind(path, data)
     _scan(path, data)
-    collecting = gc.isenabled()
-    gc.disable()  # nothing becomes garbage meanwhile, and each collection would walk it all
     try:
         return _Plain(io.BytesIO(data)).load(), len(data)
     except UsageError:
@@ -76,9 +73,6 @@ def load(path: Path) -> tuple[Any, int]:
         raise UsageError(f"{path}: there is no memory for what it holds.", RECORD_FEWER) from None
     except Exception as error:
         raise UsageError(f"{path} is damaged: its parts do not fit together.", DUMP) from error
-    finally:
-        if collecting:
-            gc.enable()
 
 
 class _Plain(pickle.Unpickler):

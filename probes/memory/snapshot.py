@@ -8,9 +8,10 @@ versions miss keys: `requested_size`, `frames` (then a block has a `history`), `
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ...errors import UsageError
 from .pickled import DUMP, load
@@ -52,9 +53,8 @@ class Segment:
     blocks: tuple[Block, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One entry of the history.
+class Event(NamedTuple):
+    """One entry of the history; there may be millions, and a tuple is made fastest.
 
     Attributes:
         address: of `oom`, what the device had left.
@@ -102,8 +102,14 @@ def read_snapshot(path: Path) -> Snapshot:
     Raises:
         UsageError: it is no snapshot, or its numbers contradict each other.
     """
-    content, size = load(path)
-    return _Reader(path, size).snapshot(content)
+    collecting = gc.isenabled()
+    gc.disable()  # nothing becomes garbage meanwhile, and each collection would walk it all
+    try:
+        content, size = load(path)
+        return _Reader(path, size).snapshot(content)
+    finally:
+        if collecting:
+            gc.enable()
 
 
 class _Reader:

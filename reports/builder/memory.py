@@ -17,7 +17,7 @@ from ...records import (
 from ...units import GIB, format_bytes
 from ..chart import Chart, Mark, Series, rounded
 from ..report import Column, Fact, Finding, MemoryReport, MemorySection, Row, Table
-from ..words.wording import clean, percent, plural
+from ..words.wording import bytes_per_sample, clean, percent, plural
 
 NO_LINE = "(no Python frame)"
 MARKED_STEPS = 24
@@ -208,7 +208,7 @@ def _growth(device: SnapshotDevice) -> Table:
         rows=tuple(
             Row(
                 cells=(
-                    format_bytes(line.bytes_per_step),
+                    bytes_per_sample(line.bytes_per_step),
                     str(line.num_steps),
                     _where(line.line, line.function),
                 ),

@@ -156,9 +156,7 @@ class Allocator:
         _, _, number, segment = min(fitting, key=lambda item: item[:2])
         return segment, number
 
-    def _more(
-        self, size: int, kind: str, stream: int, frames: Any
-    ) -> tuple[dict[str, Any], int]:
+    def _more(self, size: int, kind: str, stream: int, frames: Any) -> tuple[dict[str, Any], int]:
         total = 2 * MIB if kind == "small" else 20 * MIB
         if size >= MIDDLE:
             total = -(-size // (2 * MIB)) * 2 * MIB

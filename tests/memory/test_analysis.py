@@ -180,7 +180,8 @@ class TestOutOfMemory:
         device, _ = fragmented()
         analysis = analysis_of(tmp_path, device.snapshot())
         failed = analysis.devices[0].out_of_memory
-        assert failed.fragmentation and failed.exact
+        assert failed.fragmentation
+        assert failed.exact
         assert (failed.requested_bytes, failed.free_bytes) == (30 * MIB, 50 * MIB)
         assert (failed.largest_free_bytes, failed.device_free_bytes) == (5 * MIB, 0)
         assert failed.line == "job/train.py:6"
@@ -198,7 +199,8 @@ class TestOutOfMemory:
             device.free(address)
         device.empty_cache()
         failed = device_of(tmp_path, device.snapshot()).out_of_memory
-        assert failed.fragmentation and not failed.exact
+        assert failed.fragmentation
+        assert not failed.exact
         assert (failed.free_bytes, failed.largest_free_bytes) == (50 * MIB, 5 * MIB)
 
     def test_too_little_is_no_fragmentation(self, tmp_path):

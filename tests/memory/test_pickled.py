@@ -171,7 +171,7 @@ class TestOthers:
     def test_every_cut_is_seen(self, file):
         data = pickle.dumps({"segments": [{"a": 2**40, "b": (0, 1), "c": "text", "d": 1.5}]})
         for end in range(1, len(data)):
-            with pytest.raises(UsageError, match="cut short|damaged|no pickle"):
+            with pytest.raises(UsageError, match=r"cut short|damaged|no pickle"):
                 load(file(data[:end]))
 
 
@@ -181,7 +181,7 @@ def test_changed_bytes_never_crash(file):
     train(device, 1)
     data = pickle.dumps(device.snapshot())
     random_ = random.Random(7)
-    refused = 0
+    errors = []
     for _ in range(2000):
         changed = bytearray(data)
         for _ in range(random_.choice((1, 1, 2, 8))):
@@ -189,6 +189,6 @@ def test_changed_bytes_never_crash(file):
         try:
             analyze_memory(file(changed))
         except UsageError as error:
-            refused += 1
-            assert "\n" not in str(error).strip()
-    assert 200 < refused < 2000
+            errors.append(str(error))
+    assert 200 < len(errors) < 2000
+    assert not [error for error in errors if "\n" in error]
