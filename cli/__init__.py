@@ -15,6 +15,7 @@ from .advise import advise
 from .analyze import analyze
 from .common import Debug
 from .doctor import doctor
+from .memory import memory
 from .report import report
 from .run import run
 from .tails import tails
@@ -24,7 +25,7 @@ __all__ = ["cli", "main"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Why standard output may take no more."""
-VERBS = (run, advise, analyze, report, tails, view, doctor)
+VERBS = (run, advise, analyze, memory, report, tails, view, doctor)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -269,3 +269,29 @@ class ComparisonReport(Record, frozen=True, kw_only=True, tag_field="kind", tag=
     charts: tuple[Chart, ...] = ()
     before: Report
     after: Report
+
+
+class MemorySection(Record, frozen=True, kw_only=True):
+    """One device of a snapshot of the memory."""
+
+    name: str
+    facts: tuple[Fact, ...]
+    tables: tuple[Table, ...]
+    charts: tuple[Chart, ...] = ()
+
+
+class MemoryReport(Record, frozen=True, kw_only=True):
+    """A snapshot of the memory, as people read it; its JSON is `records.MemoryAnalysis`.
+
+    Attributes:
+        headline: what filled the memory, or what failed.
+        findings: what to cut; none of it was tried.
+        identity: the file and the allocator's settings.
+    """
+
+    title: str
+    headline: str
+    notices: tuple[str, ...] = ()
+    devices: tuple[MemorySection, ...]
+    findings: tuple[Finding, ...] = ()
+    identity: tuple[Fact, ...] = ()

@@ -84,6 +84,7 @@ RULES = {
     "probes/nvml": ({"msgspec", "pynvml"}, {*SHARED, "probes/nvml"}),
     "probes/source": ({"msgspec"}, {*SHARED, "probes/source"}),
     "probes/trace": ({"msgspec", "numpy"}, {*SHARED, "probes/trace"}),
+    "probes/memory": ({"msgspec"}, {*SHARED, "probes/memory"}),
     "probes/distributed": (
         {"msgspec", "torch"},
         {
@@ -105,7 +106,7 @@ RULES = {
     "reports/builder/sections": BUILDER,
     "reports/builder/sizes": BUILDER,
     "reports/terminal": ({"rich"}, {*SHARED, *MODEL, "reports/words", "reports/terminal"}),
-    "reports/markdown": (set(), {*MODEL, "reports/words"}),
+    "reports/markdown": (set(), {*MODEL, "reports/words", "reports/markdown"}),
     "reports/data": ({"msgspec"}, {*MODEL}),
     "reports/events": ({"tensorboard"}, {*SHARED, *MODEL, "reports/events"}),
     "reports/html": ({"msgspec", "jinja2"}, {*SHARED, *MODEL, "reports/words", "reports/html"}),
@@ -268,6 +269,8 @@ class TestRules:
             ("probes/loader/bad.py", "from ..doors.loader import LoaderDoor", "loader may not"),
             ("probes/source/bad.py", "import torch", "probes/source may not"),
             ("probes/trace/bad.py", "import torch", "probes/trace may not"),
+            ("probes/memory/bad.py", "import torch", "probes/memory may not"),
+            ("probes/memory/bad.py", "from ..trace import reader", "memory may not"),
             ("probes/trace/bad.py", "from ..devices.host import num_cores", "trace may not"),
             ("reports/bad.py", "from ..advisor.advise import advise", "reports may not"),
             ("reports/bad.py", "from ..session import store", "reports may not"),

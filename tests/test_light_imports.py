@@ -44,6 +44,7 @@ class TestLight:
             ("analyze", "--help"),
             ("tails", "--help"),
             ("doctor", "--help"),
+            ("memory", "--help"),
             ("report", "--help"),
             ("--version",),
         ],

@@ -6,6 +6,7 @@ Every block of a page has a test here (`UNTESTED` is what one without a test is 
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import shlex
 import shutil
@@ -21,6 +22,7 @@ from batchadvisor.session.recording.store import read_record
 from batchadvisor.session.tails import catalogue
 
 from . import pages
+from .memory.allocator import Allocator, train
 from .pages import README, ROOT, Block
 from .served import serve, with_our_commands
 
@@ -68,7 +70,7 @@ def test_the_pages_count_the_cases_of_tails() -> None:
 def test_every_option_of_the_pages_exists() -> None:
     help_text = "".join(
         _run([sys.executable, "-m", "batchadvisor", verb, "--help"], ROOT).stdout
-        for verb in ("run", "advise", "analyze", "doctor", "report", "tails", "view")
+        for verb in ("run", "advise", "analyze", "doctor", "memory", "report", "tails", "view")
     )
     options = set().union(
         *(re.findall(r"--[a-z][a-z-]+", text) for page, text in pages.texts().items() if ours(page))
@@ -208,6 +210,9 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _run_well(FIRST, folder, *options)
     runs = folder / "batchadvisor-runs"
     shutil.copytree(runs / "model", runs / "model-after")
+    device = Allocator()  # a machine without a GPU makes no snapshot
+    train(device, 8, leak=5000)
+    (folder / "snapshot.pickle").write_bytes(pickle.dumps(device.snapshot()))
     return folder
 
 

@@ -5,7 +5,7 @@ import sys
 
 from .test_layers import modules
 
-PURE = ("advisor/", "reports/", "probes/trace/")
+PURE = ("advisor/", "reports/", "probes/trace/", "probes/memory/")
 IMPORT_ALL = """
 import importlib, sys
 

@@ -63,29 +63,29 @@ def _run(report: Report) -> list[str]:
         lines += [f"**Change:** {code(report.change)}", ""]
     for notice in report.notices:
         lines += [f"> {escape(notice)}", ""]
-    lines += [*_facts(report.circumstances), ""]
+    lines += [*facts_lines(report.circumstances), ""]
     for table in report.tables:
-        lines += [f"#### {escape(table.title)}", "", *_table(table)]
+        lines += [f"#### {escape(table.title)}", "", *table_lines(table)]
     lines += _split(report.split) if report.split is not None else []
     for device in report.devices:
         title = device.name if len(report.devices) > 1 else "Sizes"
         lines += [f"#### {escape(title)}", ""]
         if len(report.devices) > 1:
             lines += [paragraph(device.headline), ""]
-        lines += _table(device.table)
+        lines += table_lines(device.table)
     lines += _explained(report)
     for device in report.devices:
         if device.hot is not None:
-            lines += _folded(device.hot.title, _table(device.hot))
-    lines += _folded("This run", _facts(report.identity))
+            lines += _folded(device.hot.title, table_lines(device.hot))
+    lines += _folded("This run", facts_lines(report.identity))
     return lines
 
 
 def _split(section: SplitSection) -> list[str]:
     lines = ["#### Split plan", ""]
-    lines += _table(section.shares) if section.shares is not None else []
+    lines += table_lines(section.shares) if section.shares is not None else []
     lines += [part for text in section.texts for part in (paragraph(text), "")]
-    lines += _table(section.options) if section.options is not None else []
+    lines += table_lines(section.options) if section.options is not None else []
     if section.snippet:
         # No line of it begins with backticks: names stand in comments.
         code = ["```python", *section.snippet.rstrip().splitlines(), "```"]
@@ -106,9 +106,9 @@ def _explained(report: Report) -> list[str]:
         ("Several ranks", report.distribution),
     ):
         if facts:
-            lines += [f"#### {title}", "", *_facts(facts), ""]
+            lines += [f"#### {title}", "", *facts_lines(facts), ""]
     if report.training:
-        lines += ["#### What it does to the training", "", *_facts(report.training), ""]
+        lines += ["#### What it does to the training", "", *facts_lines(report.training), ""]
         lines += [not_compared(report.advice), ""]
     if report.tail is not None:
         lines += ["#### Last batch of the epoch", ""]
@@ -126,23 +126,23 @@ def _explained(report: Report) -> list[str]:
         ("Estimates", report.estimates),
     ):
         if facts:
-            lines += [f"#### {title}", "", *_facts(facts), ""]
+            lines += [f"#### {title}", "", *facts_lines(facts), ""]
     return lines
 
 
 def _comparison(report: ComparisonReport) -> list[str]:
     lines = [f"### {escape(report.headline)}", ""]
     lines += [part for text in report.cautions for part in (f"> {escape(text)}", "")]
-    lines += ["#### The two runs", "", *_table(report.circumstances)]
-    lines += ["#### Size by size", "", *_table(report.table)]
+    lines += ["#### The two runs", "", *table_lines(report.circumstances)]
+    lines += ["#### Size by size", "", *table_lines(report.table)]
     return lines
 
 
-def _facts(facts: Sequence[Fact]) -> list[str]:
+def facts_lines(facts: Sequence[Fact]) -> list[str]:
     return [f"- {escape(fact.label)}: {escape(fact.text)}" for fact in facts]
 
 
-def _table(table: Table) -> list[str]:
+def table_lines(table: Table) -> list[str]:
     lines: list[str] = []
     if table.rows:
         titles = [

@@ -200,7 +200,7 @@ class TestWrongUse:
         done.assert_refused()
         assert "'walk'" in done.error
 
-    @pytest.mark.parametrize("verb", ["advise", "report", "analyze", "view"])
+    @pytest.mark.parametrize("verb", ["advise", "report", "analyze", "memory", "view"])
     def test_what_nobody_can_look_at(self, tmp_path, verb):
         done = run(verb, LONG, folder=tmp_path)
         done.assert_refused()

@@ -1,0 +1,143 @@
+"""What to cut, of a snapshot of the memory: remedies only where its numbers speak for them.
+
+None of them was tried; each says which bytes it concerns, which bounds what it can save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...records import MemoryCategory, MemoryCut, MemoryGrowth, MemoryShare, SnapshotDevice
+from ...units import GIB, MIB, format_bytes
+
+SPLIT_SHARE, SPLIT_BYTES = 0.15, 256 * MIB
+"""Of the reserved memory; from both on, free pieces of used segments are worth a remedy."""
+OPTIMIZER_SHARE = 0.25
+FORWARD_SHARE = 0.4
+"""Of the memory in use: from here on an optimizer's or a forward's part is named."""
+SHARE_BYTES = 64 * MIB
+"""Smaller parts are not worth a change."""
+ROUNDING_SHARE = 0.1
+EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+
+
+def cuts_of(device: SnapshotDevice) -> tuple[MemoryCut, ...]:
+    """What may take less, the surest first."""
+    return (*_growth(device), *_fragmentation(device), *_parts(device), *_rounding(device))
+
+
+def _growth(device: SnapshotDevice) -> Iterable[MemoryCut]:
+    for line in device.growth:
+        yield MemoryCut(
+            rule="growth",
+            device=device.device,
+            message=f"{growth_text(line)}: something keeps it",
+            evidence=f"more after each of {line.num_steps} steps than after the one before "
+            f"(steps told by {device.step_source})",
+            remedy="keep numbers instead of tensors (loss.item(), .detach()), and empty what the "
+            "steps fill, such as lists and caches",
+            num_bytes=round(line.bytes_per_step * line.num_steps),
+        )
+
+
+def amount(num_bytes: float) -> str:
+    """Bytes in three digits: growth is small beside what is in use.
+
+    >>> amount(1.5 * MIB), amount(600), amount(5000.5)
+    ('1.5 MiB', '600 B', '4.88 KiB')
+    """
+    for size, unit in ((GIB, "GiB"), (MIB, "MiB"), (1024, "KiB")):
+        if num_bytes >= size:
+            return (
+                f"{num_bytes / size:.3g} {unit}"
+                if num_bytes < 1000 * size
+                else format_bytes(num_bytes)
+            )
+    return f"{num_bytes:.0f} B"
+
+
+def growth_text(line: MemoryGrowth) -> str:
+    """`train.py:41 (main) grew by 512 KiB a step over 9 steps`."""
+    function = f" ({line.function})" if line.function else ""
+    where = f"{line.line}{function}" if line.line else "memory without a known line"
+    return f"{where} grew by {amount(line.bytes_per_step)} a step over {line.num_steps} steps"
+
+
+def _fragmentation(device: SnapshotDevice) -> Iterable[MemoryCut]:
+    if device.expandable:
+        return
+    failed = device.out_of_memory
+    free = device.inactive_split_bytes
+    if failed is not None and failed.fragmentation:
+        bound = "" if failed.exact else "at most "
+        yield MemoryCut(
+            rule="fragmentation",
+            device=device.device,
+            message="the request failed for fragmentation: enough was free, no piece was large "
+            "enough",
+            evidence=f"{format_bytes(failed.requested_bytes)} asked for; {bound}"
+            f"{format_bytes(failed.free_bytes or 0)} free in its segments, the largest piece "
+            f"{bound}{format_bytes(failed.largest_free_bytes or 0)}",
+            remedy=f"start with {EXPANDABLE}: segments then grow instead of standing side by side",
+            num_bytes=failed.free_bytes,
+        )
+    elif free >= SPLIT_BYTES and free >= SPLIT_SHARE * device.reserved_bytes:
+        share = 100 * free / device.reserved_bytes
+        yield MemoryCut(
+            rule="fragmentation",
+            device=device.device,
+            message=f"{format_bytes(free)} are free in pieces of segments that are in use",
+            evidence=f"{share:.0f}% of what is reserved; the largest piece has "
+            f"{format_bytes(device.largest_free_bytes)}",
+            remedy=f"start with {EXPANDABLE}",
+            num_bytes=free,
+        )
+
+
+def _parts(device: SnapshotDevice) -> Iterable[MemoryCut]:
+    """What the optimizer holds at the end, and what the forward held at the peak."""
+    held = _bytes_of(device.categories, "optimizer")
+    whole = sum(share.num_bytes for share in device.categories)
+    if held >= max(SHARE_BYTES, OPTIMIZER_SHARE * whole):
+        yield MemoryCut(
+            rule="optimizer",
+            device=device.device,
+            message=f"the optimizer holds {format_bytes(held)}",
+            evidence=f"{100 * held / whole:.0f}% of what was in use when the snapshot was made",
+            remedy="an optimizer with less state (8-bit Adam, Adafactor, SGD), or its state "
+            "sharded over ranks (FSDP, ZeroRedundancyOptimizer)",
+            num_bytes=held,
+        )
+    peak = device.peak
+    if peak is None:
+        return
+    held = _bytes_of(peak.categories, "forward")
+    if held >= max(SHARE_BYTES, FORWARD_SHARE * peak.num_bytes):
+        yield MemoryCut(
+            rule="forward",
+            device=device.device,
+            message=f"the forward holds {format_bytes(held)} at the peak",
+            evidence=f"{100 * held / peak.num_bytes:.0f}% of what was in use then",
+            remedy="a smaller batch, activation checkpointing (torch.utils.checkpoint) or bfloat16 "
+            "autocast",
+            num_bytes=held,
+        )
+
+
+def _bytes_of(shares: Iterable[MemoryShare], category: MemoryCategory) -> int:
+    return sum(share.num_bytes for share in shares if share.category == category)
+
+
+def _rounding(device: SnapshotDevice) -> Iterable[MemoryCut]:
+    lost = device.rounding_bytes
+    if lost >= max(SHARE_BYTES, ROUNDING_SHARE * device.allocated_bytes):
+        yield MemoryCut(
+            rule="rounding",
+            device=device.device,
+            message=f"{format_bytes(lost)} are lost to rounding",
+            evidence=f"{100 * lost / device.allocated_bytes:.0f}% of what is allocated, in "
+            f"{device.num_blocks} blocks",
+            remedy="few large tensors instead of many small ones; without "
+            "roundup_power2_divisions, if it is set",
+            num_bytes=lost,
+        )

@@ -1,0 +1,52 @@
+"""`batchadvisor memory`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..errors import UsageError
+from .common import debug_option, terminal
+from .types import PATH, PLACE
+
+
+@click.command(short_help="Say what filled the GPU's memory, from a snapshot of torch.")
+@click.option(
+    "-o",
+    "--output",
+    type=PLACE,
+    help="Write the report to this file; its suffix sets the format: .html, .md or .json.",
+)
+@click.option("--force", is_flag=True, help="Overwrite a file that this command did not write.")
+@click.option("--all", "whole", is_flag=True, help="Show every table, with all its rows.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+@debug_option
+@click.argument("snapshot", metavar="SNAPSHOT", type=PATH)
+def memory(snapshot: Path, output: Path | None, force: bool, whole: bool, as_json: bool) -> None:
+    """Say what filled the GPU's memory: SNAPSHOT is a file of torch.cuda.memory._dump_snapshot().
+
+    Shows what is in use and by which line of code, what fragmentation takes, what was alive at the
+    peak and at a failure, what grows from step to step, and what to cut. Runs nothing that is in
+    the file. Needs no torch.
+    """
+    from ..session import memory as session
+    from ..session.report import check_output
+
+    if as_json and output is not None:
+        raise UsageError(
+            "--json prints the report, --output writes it to a file.", "Use one of them."
+        )
+    if output is not None:
+        check_output(output, force=force)
+    analysis = session.analyze_memory(snapshot)
+    if as_json:
+        click.echo(session.memory_json(analysis))
+        return
+    if output is not None:
+        session.write_memory(analysis, output)
+        click.echo(f"Wrote report  {output} ({output.stat().st_size / 1000:.0f} kB)")
+        return
+    width, color = terminal()
+    text = session.memory_text(analysis, snapshot, whole=whole, width=width, color=color)
+    click.echo(text, color=color)

@@ -1,0 +1,309 @@
+"""The report object of a snapshot of the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from ...records import (
+    MemoryAnalysis,
+    MemoryCategory,
+    MemoryCut,
+    MemoryLine,
+    MemoryShare,
+    OutOfMemory,
+    SnapshotDevice,
+)
+from ...units import GIB, format_bytes
+from ..chart import Chart, Mark, Series, rounded
+from ..report import Column, Fact, Finding, MemoryReport, MemorySection, Row, Table
+from ..words.wording import bytes_per_sample, clean, percent, plural
+
+NO_LINE = "(no Python frame)"
+MARKED_STEPS = 24
+"""More ends of steps are not marked one by one."""
+NAMES: dict[MemoryCategory, str] = {
+    "parameters": "parameters and buffers", "optimizer": "optimizer", "forward": "forward",
+    "backward": "backward", "communication": "communication", "unknown": "unknown",
+}  # fmt: skip
+
+
+def build_memory_report(analysis: MemoryAnalysis) -> MemoryReport:
+    """Everything that the terminal, HTML and Markdown show of a snapshot."""
+    name = clean(PurePath(analysis.snapshot).name)
+    settings = ", ".join(f"{key}={value}" for key, value in sorted(analysis.settings.items()))
+    identity = [Fact(label="file", text=f"{name} ({format_bytes(analysis.file_bytes)})")]
+    if settings:
+        identity.append(Fact(label="allocator", text=clean(settings)))
+    return MemoryReport(
+        title=name,
+        headline=_headline(analysis.devices),
+        notices=tuple(f"{note[0].upper()}{note[1:]}." for note in analysis.notes),
+        devices=tuple(map(_section, analysis.devices)),
+        findings=tuple(map(_finding, analysis.cuts)),
+        identity=tuple(identity),
+    )
+
+
+def _headline(devices: Sequence[SnapshotDevice]) -> str:
+    if not devices:
+        return "The snapshot holds no memory."
+    failed = next((device for device in devices if device.out_of_memory is not None), None)
+    if failed is not None and failed.out_of_memory is not None:
+        asked = format_bytes(failed.out_of_memory.requested_bytes)
+        why = {
+            True: "enough was free, but in pieces: fragmentation",
+            False: "too little was free",
+            None: "what was free then is not known",
+        }[failed.out_of_memory.fragmentation]
+        if failed.out_of_memory.fragmentation is False and _has_room(failed.out_of_memory):
+            why = "though a piece of that size was free"
+        return f"GPU {failed.device} had no {asked} left: {why}."
+    fullest = max(devices, key=lambda device: device.reserved_bytes)
+    return (
+        f"GPU {fullest.device}: {format_bytes(fullest.allocated_bytes)} in use of "
+        f"{format_bytes(fullest.reserved_bytes)} reserved."
+    )
+
+
+def _has_room(failed: OutOfMemory) -> bool:
+    return (failed.largest_free_bytes or 0) >= failed.requested_bytes
+
+
+def _finding(cut: MemoryCut) -> Finding:
+    return Finding(
+        severity="warning",
+        message=clean(f"GPU {cut.device}: {cut.message}."),
+        evidence=clean(f"{cut.evidence}."),
+        remedy=clean(f"{cut.remedy} (not tried)."),
+    )
+
+
+def _section(device: SnapshotDevice) -> MemorySection:
+    tables = [_categories(device), _lines("In use, by line of code", device.lines)]
+    if device.peak is not None:
+        tables.append(_lines("At the peak of the history, by line of code", device.peak.lines))
+    tables += [table for table in (_growth(device), _blocks(device), _pools(device)) if table.rows]
+    return MemorySection(
+        name=f"GPU {device.device}",
+        facts=tuple(_facts(device)),
+        tables=tuple(table for table in tables if table.rows),
+        charts=_charts(device),
+    )
+
+
+def _facts(device: SnapshotDevice) -> list[Fact]:
+    whole = device.reserved_bytes
+    facts = [
+        Fact(label="reserved", text=f"{format_bytes(whole)} in {_segments(device)}"),
+        Fact(label="in use", text=_part(device.allocated_bytes, whole, "of it")),
+        Fact(label="asked for", text=format_bytes(device.requested_bytes)),
+        Fact(label="lost to rounding", text=format_bytes(device.rounding_bytes)),
+    ]
+    if device.awaiting_bytes:
+        text = f"{format_bytes(device.awaiting_bytes)}, freed, but another stream may use it"
+        facts.append(Fact(label="awaiting free", text=text))
+    facts += [
+        Fact(
+            label="free in pieces",
+            text=f"{_part(device.inactive_split_bytes, whole, 'of it')}, in segments in use",
+        ),
+        Fact(label="free segments", text=f"{format_bytes(device.cached_bytes)}, cached"),
+        Fact(label="largest free piece", text=format_bytes(device.largest_free_bytes)),
+    ]
+    facts.append(Fact(label="history", text=_history(device)))
+    if device.peak is not None:
+        before = format_bytes(device.peak.before_bytes)
+        text = f"{format_bytes(device.peak.num_bytes)} asked for, at event {device.peak.position}"
+        facts.append(Fact(label="peak", text=f"{text}; {before} of it older than the history"))
+    if device.out_of_memory is not None:
+        facts.append(Fact(label="out of memory", text=_failed(device, device.out_of_memory)))
+    texts: dict[str, list[str]] = {}
+    for name, why in device.unavailable.items():
+        texts.setdefault(why, []).append(name)
+    facts += [Fact(label=f"no {', '.join(names)}", text=clean(why)) for why, names in texts.items()]
+    return facts
+
+
+def _segments(device: SnapshotDevice) -> str:
+    kind = " expandable" if device.expandable else ""
+    return plural(device.num_segments, f"{kind} segment".strip())
+
+
+def _part(size: int, whole: int, of: str) -> str:
+    return f"{format_bytes(size)} ({percent(100 * size / whole)}% {of})" if whole else "0 B"
+
+
+def _history(device: SnapshotDevice) -> str:
+    text = plural(device.num_events, "event")
+    if device.num_steps:
+        text += f", {plural(device.num_steps, 'step')} told by {device.step_source}"
+    return text
+
+
+def _failed(device: SnapshotDevice, failed: OutOfMemory) -> str:
+    asked = clean(failed.line) or NO_LINE
+    text = f"{format_bytes(failed.requested_bytes)} asked for by {asked}"
+    if failed.free_bytes is not None and failed.largest_free_bytes is not None:
+        bound = "" if failed.exact else "at most "
+        text += (
+            f"; {bound}{format_bytes(failed.free_bytes)} was free in segments that could serve it, "
+            f"the largest piece {bound}{format_bytes(failed.largest_free_bytes)}"
+        )
+    if failed.device_free_bytes is not None:
+        text += f"; the device had {format_bytes(failed.device_free_bytes)} outside"
+    if not failed.exact:
+        text += f" ({plural(failed.events_after, 'event')} later than the failure)"
+    if device.num_out_of_memory > 1:
+        text += f"; the last of {device.num_out_of_memory} failures"
+    return text
+
+
+def _categories(device: SnapshotDevice) -> Table:
+    peak = {} if device.peak is None else _by_category(device.peak.categories)
+    now = _by_category(device.categories)
+    columns = [Column(title="what for", left=True), Column(title="in use")]
+    rows = []
+    for category in sorted({*now, *peak}, key=lambda key: -max(now.get(key, 0), peak.get(key, 0))):
+        cells = [NAMES[category], format_bytes(now.get(category, 0))]
+        cells += [format_bytes(peak.get(category, 0))] if device.peak is not None else []
+        rows.append(Row(cells=tuple(cells)))
+    columns += [Column(title="at the peak")] if device.peak is not None else []
+    note = (
+        "What frames prove, the innermost first: torch/optim, autograd, nn.Module. Memory that "
+        "the backward's threads ask for has no Python frames: it is unknown."
+    )
+    return Table(title="By what it is for", columns=tuple(columns), rows=tuple(rows), notes=(note,))
+
+
+def _by_category(shares: Sequence[MemoryShare]) -> dict[MemoryCategory, int]:
+    return {share.category: share.num_bytes for share in shares}
+
+
+def _where(line: str, function: str) -> str:
+    return clean(f"{line} ({function})" if function else line) if line else NO_LINE
+
+
+def _lines(title: str, lines: Sequence[MemoryLine]) -> Table:
+    return Table(
+        title=title,
+        columns=(Column(title="bytes"), Column(title="blocks"), Column(title="line", left=True)),
+        rows=tuple(
+            Row(
+                cells=(
+                    format_bytes(line.num_bytes),
+                    str(line.num_blocks),
+                    _where(line.line, line.function),
+                )
+            )
+            for line in lines
+        ),
+    )
+
+
+def _growth(device: SnapshotDevice) -> Table:
+    return Table(
+        title="Growing from step to step",
+        columns=(Column(title="a step"), Column(title="steps"), Column(title="line", left=True)),
+        rows=tuple(
+            Row(
+                cells=(
+                    bytes_per_sample(line.bytes_per_step),
+                    str(line.num_steps),
+                    _where(line.line, line.function),
+                ),
+                state="doubtful",
+            )
+            for line in device.growth
+        ),
+    )
+
+
+def _blocks(device: SnapshotDevice) -> Table:
+    return Table(
+        title="Largest blocks in use",
+        columns=(
+            Column(title="bytes"),
+            Column(title="what for", left=True),
+            Column(title="line", left=True),
+        ),
+        rows=tuple(
+            Row(
+                cells=(
+                    format_bytes(block.num_bytes),
+                    NAMES[block.category],
+                    _where(block.line, block.function),
+                )
+            )
+            for block in device.largest
+        ),
+    )
+
+
+def _pools(device: SnapshotDevice) -> Table:
+    titles = ("segments", "reserved", "in use", "free", "largest piece", "stream", "pool", "kind")
+    return Table(
+        title="By stream and pool",
+        columns=tuple(Column(title=title, left=title == "kind") for title in titles),
+        rows=tuple(
+            Row(
+                cells=(
+                    str(pool.num_segments),
+                    format_bytes(pool.reserved_bytes),
+                    format_bytes(pool.allocated_bytes),
+                    format_bytes(pool.inactive_bytes),
+                    format_bytes(pool.largest_free_bytes),
+                    str(pool.stream),
+                    "general" if pool.pool == (0, 0) else f"{pool.pool[0]}, {pool.pool[1]}",
+                    clean(pool.kind) or "-",
+                )
+            )
+            for pool in device.pools
+        ),
+    )
+
+
+def _charts(device: SnapshotDevice) -> tuple[Chart, ...]:
+    line = device.timeline
+    if line is None or len(line.positions) < 2:
+        return ()
+    series = [_series("active", "in use, as asked for", 1, line.active_bytes)]
+    if line.reserved_bytes:
+        series.append(_series("reserved", "reserved", 2, line.reserved_bytes))
+    marks = []
+    if device.out_of_memory is not None:
+        at = float(device.out_of_memory.position)
+        marks.append(Mark(axis="x", value=at, label="out of memory", kind="failed"))
+    if len(line.steps) <= MARKED_STEPS:
+        marks += [
+            Mark(axis="x", value=float(at), label=str(number), kind="phase")
+            for number, at in enumerate(line.steps, 1)
+        ]
+    group = -(-device.num_events // len(line.positions))
+    notes = ["Numbers at the foot: ends of steps."] if len(marks) > 1 else []
+    if group > 1:
+        notes.append(f"Of each {group} events, the one with most in use.")
+    return (
+        Chart(
+            key=f"memory_{device.device}",
+            title=f"Memory over the history of GPU {device.device}",
+            x_label="event",
+            x_scale="linear",
+            x=tuple(map(float, line.positions)),
+            y_label="GiB",
+            unit="GiB",
+            series=tuple(series),
+            marks=tuple(marks),
+            notes=tuple(notes),
+        ),
+    )
+
+
+def _series(key: str, label: str, color: int, values: Sequence[int]) -> Series:
+    return Series(
+        key=key,
+        label=label,
+        kind="timeline",
+        color=color,
+        values=tuple(rounded(value / GIB) for value in values),
+    )

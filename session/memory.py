@@ -1,0 +1,81 @@
+"""`batchadvisor memory`: a snapshot of torch's memory that exists already."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import msgspec
+
+from ..advisor.explain.memory_cuts import cuts_of
+from ..errors import RunError
+from ..probes.memory.analysis import devices_of, notes_of
+from ..probes.memory.snapshot import read_snapshot
+from ..records import MemoryAnalysis
+from ..reports.builder.memory import build_memory_report
+from .recording.store import write_whole
+
+
+def analyze_memory(path: Path) -> MemoryAnalysis:
+    """Reads a snapshot, without torch and without running anything in it.
+
+    Raises:
+        UsageError: it is no snapshot.
+    """
+    snapshot = read_snapshot(path)
+    devices = devices_of(snapshot)
+    return MemoryAnalysis(
+        snapshot=os.fspath(path).encode("utf-8", "backslashreplace").decode(),
+        file_bytes=snapshot.file_bytes,
+        settings=snapshot.settings,
+        devices=devices,
+        cuts=tuple(cut for device in devices for cut in cuts_of(device)),
+        notes=notes_of(snapshot),
+    )
+
+
+def memory_json(analysis: MemoryAnalysis) -> str:
+    """What `--json` prints."""
+    return msgspec.json.format(msgspec.json.encode(analysis), indent=1).decode()
+
+
+def memory_text(
+    analysis: MemoryAnalysis, path: Path, *, whole: bool, width: int, color: bool
+) -> str:
+    """What the command prints."""
+    from ..reports.terminal.memory import render
+
+    return render(
+        build_memory_report(analysis),
+        whole=whole,
+        next_command=f"batchadvisor memory {shlex.quote(str(path))} -o memory.html",
+        width=width,
+        color=color,
+        encoding=sys.stdout.encoding or "ascii",
+    ).rstrip("\n")
+
+
+def write_memory(analysis: MemoryAnalysis, path: Path) -> None:
+    """Writes the report whole or not at all; the suffix chooses the format.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".json":
+        text = memory_json(analysis) + "\n"
+    elif suffix == ".md":
+        from ..reports.markdown.memory import render as markdown
+
+        text = markdown(build_memory_report(analysis))
+    else:
+        from ..reports.html.memory import render as html
+
+        text = html(build_memory_report(analysis))
+    try:
+        write_whole(path, text.encode())
+    except OSError as error:
+        msg = f"cannot write {path}: {error.strerror or error}."
+        raise RunError(msg, "Name another file with -o.") from error
