@@ -167,3 +167,27 @@ class TestAttribute:
     def test_empty(self):
         assert not remade_samplers.follows([], 3)
         assert not remade_samplers.follows(iter([[]]), 3)
+
+
+class TestOrder:
+    def test_a_sampler_that_groups_by_length_keeps_its_order(self):
+        """As the Trainer's: sorted within groups of its own; torch's batch sampler cuts it."""
+
+        class Grouped(Sampler):
+            def __iter__(self):
+                order = random.Random(3).sample(range(400), 400)
+                for start in range(0, 400, 80):
+                    group = order[start : start + 80]
+                    yield from sorted(group, key=LENGTHS.__getitem__, reverse=True)
+
+            def __len__(self):
+                return 400
+
+        loader = DataLoader(numbers(400), batch_size=8, sampler=Grouped())
+        handle = steered(loader)
+        script = Pass(loader, handle)
+        handle.try_size()
+        assert handle.info().steered == "exact"
+        handle.ask(20)
+        seen = [index for _ in range(20) for index in next(script)[1].tolist()]
+        assert seen == list(Grouped())
