@@ -54,7 +54,7 @@ def _watch_samplers() -> None:
         remember(sampler, args, named)
         return sampler
 
-    Sampler.__new__ = staticmethod(make)  # type: ignore[method-assign,assignment]
+    Sampler.__new__ = staticmethod(make)  # type: ignore[method-assign]
 
 
 def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:

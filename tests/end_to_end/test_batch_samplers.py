@@ -1,4 +1,4 @@
-"""Batch samplers of the script's own: grouping is kept where they follow a size, else it is said."""
+"""The script's own batch samplers keep their grouping where they follow a size; else it is said."""
 
 import pytest
 

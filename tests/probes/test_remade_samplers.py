@@ -2,6 +2,8 @@
 
 import gc
 import random
+import subprocess
+import sys
 import weakref
 
 import pytest
@@ -191,3 +193,48 @@ class TestOrder:
         handle.ask(20)
         seen = [index for _ in range(20) for index in next(script)[1].tolist()]
         assert seen == list(Grouped())
+
+
+MAKES = """
+import copy, inspect, pickle
+from torch.utils.data import BatchSampler, Sampler, SequentialSampler
+from batchadvisor.probes.loader.remade_samplers import remade
+from batchadvisor.probes.worker.patches import _watch_samplers
+
+_watch_samplers()
+
+class Own(Sampler):
+    def __init__(self, lengths, batch_size, *, seed=0):
+        self.lengths, self.batch_size, self.seed = lengths, batch_size, seed
+
+class Rows(Sampler, list):
+    def __init__(self, rows, batch_size):
+        list.__init__(self, rows)
+
+class Unhashed(Own):
+    def __eq__(self, other):
+        return self is other
+
+own = Own([1, 2], 8, seed=5)
+fresh = remade(own, 9)
+assert (type(fresh), fresh.lengths, fresh.batch_size, fresh.seed) == (Own, [1, 2], 9, 5)
+assert list(inspect.signature(Own).parameters) == ["lengths", "batch_size", "seed"]
+for other in (copy.copy(own), copy.deepcopy(own), pickle.loads(pickle.dumps(own))):
+    assert (other.batch_size, other.seed, remade(other, 9)) == (8, 5, None)
+assert Rows([[1], [2]], 1) == [[1], [2]]
+assert Unhashed([1], 8).batch_size == 8 and remade(Unhashed([1], 8), 9) is None
+assert list(BatchSampler(SequentialSampler(range(3)), 2, False)) == [[0, 1], [2]]
+try:
+    Own([1])
+except TypeError as error:
+    assert "batch_size" in str(error)
+else:
+    raise AssertionError("a missing argument passed")
+"""
+
+
+def test_samplers_are_made_as_without_the_hook():
+    """In a process of its own: the hook is never undone."""
+    command = [sys.executable, "-c", MAKES]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
