@@ -38,9 +38,10 @@ def _approximate(measurements: Measurements) -> list[Finding]:
         Finding(
             rule="steering.approximate",
             severity="warning",
-            message=f"the batch sampler {discovery.primary.sampler} does not follow its "
+            message=f"the batch sampler {discovery.primary.sampler} follows no "
             "batch_size; its batches were flattened and cut again, its grouping is lost",
-            remedy="treat times and memory as estimates if it groups by length.",
+            remedy="treat times and memory as estimates if it groups by length or "
+            "by a budget of tokens.",
         )
     ]
 

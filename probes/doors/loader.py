@@ -245,6 +245,8 @@ class LoaderDoor:
         training = cycles.training_loaders
         for handle in self.watch.handles:
             handle.note_training(trains=handle.ordinal in training)
+            if handle.trains:
+                handle.try_size()
         primary = primary_of(self.watch.handles, list(training), self._wanted_loader)
         if isinstance(primary, Refusal):
             self._listener.cannot_steer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -10,6 +11,8 @@ from itertools import islice
 from typing import Any, Protocol
 
 from torch.utils.data import BatchSampler
+
+from .remade_samplers import follows, remade
 
 _MAX_SKIPPED = 1000
 """Batches of another size that a resized batch sampler may yield in a row."""
@@ -29,6 +32,10 @@ class Demand(Protocol):
     @property
     def approximate(self) -> bool:
         """Whether batches of the script's own batch sampler are flattened and cut again."""
+
+    @property
+    def remakes(self) -> bool:
+        """Whether the script's own batch sampler is made anew for each size."""
 
     def note_flattened(self) -> None:
         """From now on they are: the batch sampler does not follow its own size."""
@@ -122,7 +129,8 @@ class Issues(Iterator[list[Any]]):
         # Started here, as the loader would: it may draw from the random generator.
         self._native_pass = iter(native)
         self._stream: Iterator[Any] | None = None
-        self._resized: tuple[int, Iterator[list[Any]]] | None = None
+        self._resized: tuple[int, Any, Iterator[list[Any]]] | None = None
+        self._remade: dict[int, Any] = {}
         self.issued: deque[tuple[int | None, int]] = deque()
 
     def __next__(self) -> list[Any]:
@@ -162,33 +170,79 @@ class Issues(Iterator[list[Any]]):
         """A batch from the script's own batch sampler with its size set to ours.
 
         This keeps whatever it does beside counting (grouping by length, balancing classes). One
-        that does not follow its own attribute is flattened and cut again.
+        that follows neither its own attribute nor its own argument is flattened and cut again.
         """
         if self._resized is None or self._resized[0] != size:
             try:
-                _set_size(self._native, size)
-                self._resized = (size, iter(self._native))
+                source = self._of_size(size)
+                self._resized = (size, source, iter(source))
             except (AttributeError, TypeError, ValueError):
                 return self._flatten(size)
+        source = self._resized[1]
         skipped = 0
         restarted = False
         while skipped < _MAX_SKIPPED:
             try:
-                batch = list(next(self._resized[1]))
+                batch = list(next(self._resized[2]))
             except StopIteration:
                 if restarted:
                     break
                 restarted = True
-                self._resized = (size, iter(self._native))
+                self._resized = (size, source, iter(source))
                 continue
             if len(batch) == size:
                 return batch
             skipped += 1
         return self._flatten(size)
 
+    def _of_size(self, size: int) -> Any:
+        """The script's own batch sampler with its size set, or made anew with it.
+
+        Raises:
+            AttributeError, TypeError, ValueError: it takes no size.
+        """
+        if not self._handle.remakes:
+            _set_size(self._native, size)
+            return self._native
+        if size not in self._remade:  # sizes that take turns come again
+            self._remade[size] = remade(self._native, size)
+        return self._remade[size]
+
     def _flatten(self, size: int) -> list[Any]:
         self._handle.note_flattened()
         return self._chunk(size)
+
+
+def follows_own_size(batch_sampler: Any, size: int) -> bool:
+    """Whether a batch sampler yields batches of `size` once its `batch_size` says so.
+
+    Draws a pass of it; its size is the script's own again afterwards.
+    """
+    before = [(sampler, sampler.batch_size) for sampler in _sized(batch_sampler)]
+    try:
+        _set_size(batch_sampler, size)
+        return follows(batch_sampler, size)
+    except (AttributeError, TypeError, ValueError):
+        return False
+    finally:
+        with contextlib.suppress(AttributeError, TypeError, ValueError):
+            for sampler, native in before:
+                sampler.batch_size = native
+
+
+def follows_own_argument(batch_sampler: Any, size: int) -> bool:
+    """Whether a batch sampler made anew with `size` as its argument yields such batches."""
+    fresh = remade(batch_sampler, size)
+    return fresh is not None and follows(fresh, size)
+
+
+def _sized(batch_sampler: Any) -> Iterator[Any]:
+    """A batch sampler and those that it wraps, where they name a size."""
+    while batch_sampler is not None:
+        native = getattr(batch_sampler, "_native", batch_sampler)
+        if hasattr(native, "batch_size"):
+            yield native
+        batch_sampler = getattr(native, "batch_sampler", None)
 
 
 def _set_size(batch_sampler: Any, size: int) -> None:

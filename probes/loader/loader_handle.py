@@ -14,12 +14,24 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from ...records import BatchSizeSource, LoaderInfo, SourceLine
-from .batch_sampler import Issues, SteeredBatchSampler, names_size, steered
+from .batch_sampler import (
+    Issues,
+    SteeredBatchSampler,
+    follows_own_argument,
+    follows_own_size,
+    names_size,
+    steered,
+)
 from .batch_size_reader import DRAWN, BatchSizeReader, falls_short
 from .cycled_dataset import CycledDataset
 from .lengths import FIRST_BATCHES, Lengths, LongestFirst
 from .loader_facts import attribute_size, drops_last, sampler_name, samples_of
 from .sharing import sharing_of, why_dispatched
+
+LARGE = 4
+"""How many times its own size a batch sampler is tried with, where the data suffice."""
+LARGEST_SHARE = 16
+"""Batches of that size that the data must hold: groups of samples have their own short ends."""
 
 
 class LoaderHandle:
@@ -68,7 +80,7 @@ class LoaderHandle:
         if isinstance(native, SteeredBatchSampler):
             native = native.native  # a framework made this loader from another one
         self.batch_size = loader.batch_size or attribute_size(native)
-        # Said with the discovery; that one does not follow the size it names, its trials show.
+        self.remakes = False
         self.approximate = native is not None and not names_size(native)
         if native is not None:
             # The attribute is guarded by DataLoader.__setattr__, so that nobody changes it by
@@ -82,6 +94,25 @@ class LoaderHandle:
     def note_training(self, *, trains: bool) -> None:
         """Whether its batches are trained on, as is known once the loop is found."""
         self.trains = trains
+
+    def try_size(self) -> None:
+        """Finds out how a batch sampler of the script's own takes a size; the loop waits.
+
+        By its attribute, by being made anew, or not at all: then its batches are flattened.
+        """
+        loader = self._loader()
+        native = None if loader is None else getattr(loader.batch_sampler, "native", None)
+        if native is None or type(native) is BatchSampler or self.iterable:
+            return
+        size = self.batch_size or self.native or 1
+        # Another size than its own, or one that ignores it would seem to follow.
+        sizes = [size + 1]
+        if loader is not None and (samples_of(loader) or 0) >= size * LARGE * LARGEST_SHARE:
+            sizes.append(size * LARGE)  # a budget of tokens may bind beside the size
+        if names_size(native) and all(follows_own_size(native, each) for each in sizes):
+            return
+        self.remakes = all(follows_own_argument(native, each) for each in sizes)
+        self.approximate = not self.remakes
 
     def is_of(self, loader: Any) -> bool:
         """Whether this is the loader's, and not that of a dead one with the same number."""
@@ -107,6 +138,7 @@ class LoaderHandle:
         self.trains, self.asked = other.trains, other.asked
         self.native, self.reader = other.native, other.reader
         self.approximate, self.lengths = other.approximate, other.lengths
+        self.remakes = other.remakes
         self._worst_left, self._longest = other._worst_left, other._longest
         other.note_training(trains=False)
         return True

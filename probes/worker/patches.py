@@ -18,10 +18,11 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..doors.protocols import ScriptDoor
+from ..loader.remade_samplers import remember
 from .checkpoints import silence_lightning
 from .saves import silence_saves
 
@@ -36,10 +37,24 @@ def install(
         saved: told of the target of each `torch.save` to a file, which writes nothing.
         hold: called before each batch and for each optimizer, until the training loop is known.
     """
+    _watch_samplers()
     _watch_loaders(door, hold)
     _watch_optimizers(door, saved, hold)
     _forgive_schedulers(door)
     silence_saves(saved, lambda: not door.in_control)
+
+
+def _watch_samplers() -> None:
+    """What samplers are made with: a batch sampler may have to be made once more."""
+
+    def make(cls: Any, *args: Any, **named: Any) -> Any:
+        native_new = super(Sampler, cls).__new__
+        arguments = () if native_new is object.__new__ else args
+        sampler = native_new(cls, *arguments, **(named if arguments else {}))
+        remember(sampler, args, named)
+        return sampler
+
+    Sampler.__new__ = staticmethod(make)  # type: ignore[method-assign]
 
 
 def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:
