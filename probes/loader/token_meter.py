@@ -15,6 +15,8 @@ from .token_counts import tokens_in
 from .token_parts import Part, parts_of
 
 MIXED = "batches differ in what tells their padding"
+MIN_WIDTHS = 3
+"""So many widths of batches, each that of the longest sequence, are no chance."""
 MAX_FAILURES = 3
 """After so many batches whose parts could not be read, nothing is tried any more."""
 
@@ -40,6 +42,7 @@ class TokenMeter:
         self._pending: list[list[Part]] | None = None
         self._batches: list[BatchTokens] = []
         self._lengths: Counter[int] = Counter()
+        self._widths: set[int] = set()
         self._num_unknown = 0
 
     def begin_step(self) -> None:
@@ -80,11 +83,18 @@ class TokenMeter:
     @property
     def evidence(self) -> TokenEvidence | None:
         """What tells the padding; `None` where some batch, or all together, show no sequences."""
-        num_tentative = sum(batch.tentative for batch in self._batches)
-        if not self._batches or self._num_unknown or 2 * num_tentative > len(self._batches):
+        sure = [batch.evidence for batch in self._batches if self._is_sure(batch)]
+        if not sure or self._num_unknown or 2 * len(sure) < len(self._batches):
             return None
-        sure = [batch.evidence for batch in self._batches if not batch.tentative]
         return Counter(sure).most_common(1)[0][0]
+
+    def _is_sure(self, batch: BatchTokens) -> bool:
+        """Whether a batch shows that it holds tokens, if only together with others.
+
+        Batches of sequences of like length have little padding to show.
+        """
+        beside = batch.evidence == "lengths beside the sequences"
+        return not batch.tentative or (beside and len(self._widths) >= MIN_WIDTHS)
 
     @property
     def unit(self) -> Literal["tokens", "time steps"]:
@@ -143,6 +153,7 @@ class TokenMeter:
             self._pad_id = counted.pad_id
         if counted.lengths is not None:
             self._lengths.update(counted.lengths)
+            self._widths.add(max(counted.lengths, default=0))
             counted = counted._replace(lengths=())
         self._batches.append(counted)
         return counted

@@ -9,7 +9,7 @@ from batchadvisor.records import TrialRequest
 
 from ..on_paper import exactly
 from .test_token_counts import APART, LENGTHS, mask_of, rows
-from .test_window import Device
+from .window_loop import Device
 
 PADDED = {"input_ids": rows(), "attention_mask": mask_of()}
 FULL = {"input_ids": torch.ones(4, 6).long(), "attention_mask": torch.ones(4, 6).long()}
@@ -52,6 +52,22 @@ class TestMeter:
         assert meter.end_step() is not None
         meter.note(PADDED)
         assert meter.num_batches == 1
+
+    @pytest.mark.parametrize(
+        ("widths", "evidence"),
+        [((6, 9, 12), "lengths beside the sequences"), ((6, 6, 6), None), ((6, 9), None)],
+    )
+    def test_batches_of_like_length_show_together_what_none_shows_alone(self, widths, evidence):
+        """Each is as wide as the longest of its lengths, with one position of padding."""
+        batches = []
+        for width in widths:
+            ids = torch.randint(5, 40, (4, width))
+            ids[0, -1] = 0
+            lengths = torch.full((4,), width)
+            lengths[0] -= 1
+            batches.append((ids, lengths, torch.tensor([0, 1, 1, 0])))
+        meter, _ = counted(batches)
+        assert meter.evidence == evidence
 
     def test_a_trial_begins_anew(self):
         meter, _ = counted([PADDED])
