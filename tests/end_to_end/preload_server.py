@@ -4,8 +4,9 @@ Most of a short command's time is the import of torch, once for each process. Te
 what a command finds, and not at how its processes start, are spared that. Started by preloaded.py
 as a program of its own: it starts no thread and computes nothing, so that a fork of it is sound.
 
-    driver --- {"argv", "cwd", "env"}, 4 descriptors --->  server
-           <------ {"pid"}, then {"pid", "code"} -------     fork: the command
+    driver --- {"argv", "script", "cwd", "env"}, -------> server
+                               and 4 descriptors
+           <------ {"pid"}, then {"pid", "code"} -------     fork: the command, or a script
                                                                fork: its worker
                                                                fork: torch's launcher
                                                                  fork: a rank, again a command
@@ -19,6 +20,7 @@ import io
 import json
 import os
 import random
+import runpy
 import select
 import signal
 import socket
@@ -112,14 +114,18 @@ def _run(function, *arguments):
 
 
 def _command(message, descriptors):
-    """`python -m batchadvisor ...` in this process."""
+    """`python -m batchadvisor ...`, or a script, in this process."""
     *streams, note = descriptors
     _begin(streams, message["env"])
     os.set_inheritable(note, False)
     os.chdir(message["cwd"])
-    sys.path[:] = [message["cwd"], *sys.path]
     sys.argv = message["argv"]
     os.write(note, f"{os.getpid()}\n".encode())
+    if message["script"]:
+        sys.path[:] = [str(Path(sys.argv[0]).parent), *sys.path]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+        return
+    sys.path[:] = [message["cwd"], *sys.path]
     _batchadvisor(note)
 
 

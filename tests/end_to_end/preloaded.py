@@ -22,14 +22,18 @@ VARIABLES = {"OMP_NUM_THREADS": "1"}
 class Forked:
     """A command that runs, with what a test needs of `subprocess.Popen`.
 
+    Args:
+        script: is run in place of batchadvisor.
+
     Attributes:
         sessions: the sessions that it and its workers lead, as far as they have begun.
     """
 
-    def __init__(self, arguments, *, cwd, env):
+    def __init__(self, arguments, *, cwd, env, script=None):
         ends = [os.pipe() for _ in range(3)]  # output, errors, notes of processes
         given = [os.open(os.devnull, os.O_RDONLY), *(write for _, write in ends)]
-        order = {"argv": ["batchadvisor", *arguments], "cwd": str(cwd), "env": env}
+        argv = [str(script or "batchadvisor"), *map(str, arguments)]
+        order = {"argv": argv, "script": script is not None, "cwd": str(cwd), "env": env}
         self.pid = _server().start(order, given)
         for descriptor in given:
             os.close(descriptor)

@@ -1,10 +1,11 @@
-"""Starts a script in several real processes and reads what each rank saw."""
+"""Runs a script in several real processes and reads what each rank saw."""
 
 import json
 import os
 import socket
 import subprocess
-import sys
+
+from ..end_to_end.preloaded import Forked
 
 DEADLINE_S = 280
 
@@ -31,29 +32,24 @@ def launch(script, folder, *cases, world=2, fails=False, **environment):
         "WORLD_SIZE": str(world),
         **environment,
     }
-    ranks = []
-    for rank in range(world):
-        with (folder / f"{rank}.err").open("w") as errors:
-            ranks.append(
-                subprocess.Popen(
-                    [sys.executable, str(script), str(rank), str(folder), *cases],
-                    env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                    stderr=errors,
-                    cwd=folder,
-                )
-            )
-    try:
-        ranks[0].wait(DEADLINE_S)
-        for process in ranks[1:]:
-            try:
-                process.wait(2 if "stays" in cases else 30 if fails else DEADLINE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-    finally:
-        for process in ranks:
+    ranks = [
+        Forked(
+            (rank, folder, *cases),
+            script=script,
+            cwd=folder,
+            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(world)
+    ]
+    errors = []
+    for rank, process in enumerate(ranks):
+        patience_s = 2 if "stays" in cases else 30 if fails else DEADLINE_S
+        try:
+            _, text = process.communicate(patience_s if rank else DEADLINE_S)
+        except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
-    errors = [(folder / f"{rank}.err").read_text() for rank in range(world)]
+            _, text = process.communicate(DEADLINE_S)
+        errors.append(text)
     if fails:
         return [process.returncode for process in ranks], "".join(errors)
     seen = []
