@@ -13,7 +13,7 @@ framework("keras")
 framework("tensorflow")
 framework("jax")
 
-pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(600)]  # ten processes, one by one
+pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(600)]
 SCRIPT = Path(__file__).with_name("pages_keras.py")
 PAGES = page_fixes("keras-tensorflow", "mirrored", "jax")
 
@@ -29,11 +29,6 @@ def job_of(fix, example):
     }
 
 
-def process_of(name, job):
-    """Jobs that a process can do together: collectives of several models hang or abort."""
-    return job["setup"], name if job["setup"] == "mirrored" else ""
-
-
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
     """What each page's code did."""
@@ -41,11 +36,12 @@ def executed(tmp_path_factory):
     jobs = {name_of(page): job_of(*page[2:]) for page in PAGES}
     (folder / "jobs.json").write_text(json.dumps(jobs))
     seen = {}
-    for number, process in enumerate(sorted({process_of(*job) for job in jobs.items()})):
-        names = [name for name, job in jobs.items() if process_of(name, job) == process]
-        own = folder / str(number)
+    for backend in ("jax", "tensorflow"):
+        names = [
+            name for name, job in jobs.items() if (job["setup"] == "jax") == (backend == "jax")
+        ]
+        own = folder / backend
         own.mkdir()
-        backend = "jax" if process[0] == "jax" else "tensorflow"
         (done,) = launch(
             SCRIPT, own, *names, world=1, KERAS_BACKEND=backend, CUDA_VISIBLE_DEVICES="",
             PAGE_JOBS=str(folder / "jobs.json"),
