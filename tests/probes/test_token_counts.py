@@ -309,7 +309,6 @@ class TestNothingIsSaidOf:
             [["a", "text"], [1, 0]],
             [3, 1, 4],
         ],
-        ids=str,
     )
     def test_other_batches(self, batch):
         assert count_tokens(batch) is None
