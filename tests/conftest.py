@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,15 @@ settings.load_profile("steady")
 
 _PROOFS = pytest.StashKey()
 TRACES = Path(__file__).parents[1].parent / "shared" / "traces"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_compiled():
+    """What a test compiled is not known to the next, which is any in another process."""
+    yield
+    utils = sys.modules.get("torch._dynamo.utils")
+    if utils is not None:
+        utils.counters.clear()
 
 
 @pytest.fixture(scope="session")
