@@ -175,7 +175,8 @@ class Knee(msgspec.Struct, frozen=True):
 
 
 class NotBetter(msgspec.Struct, frozen=True):
-    """The script keeps its size: compared with it, that of the goal is worse."""
+    """The script keeps its size: compared with it, that of the goal is worse, or as good
+    and not much smaller."""
 
 
 class TooNoisy(msgspec.Struct, frozen=True):

@@ -96,11 +96,11 @@ def _beside_own(measurements: Measurements, wanted: int) -> Decision:
         return Decision(size=None, standing=wanted_standing, because=because, considered=wanted)
     compared = against_own(measurements, wanted)
     ratio = None if compared is None or compared.contended else compared.ratio
-    if own is not None and wanted_standing in ("worse", "too noisy"):
+    if own is not None and wanted_standing in ("worse", "no gain", "too noisy"):
         return Decision(
             size=own,
             standing=wanted_standing,
-            because=NotBetter() if wanted_standing == "worse" else TooNoisy(),
+            because=TooNoisy() if wanted_standing == "too noisy" else NotBetter(),
             against=open_rival(measurements, own),
             considered=None if wanted == own else wanted,
             ratio=ratio,

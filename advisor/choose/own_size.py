@@ -32,6 +32,8 @@ CONFIDENCE = 0.98
 """Of the interval that speaks for a change: one in a hundred lies above it by chance."""
 SLOWER = 0.02
 """A smaller size that costs more than this of the own one's throughput is no gain."""
+MUCH_SMALLER = 0.5
+"""A smaller size that is not surely faster is worth a change up to this share of the own one."""
 LONE = 0.5
 """What one value alone may be off by."""
 
@@ -147,7 +149,9 @@ def standing(measurements: Measurements, size: int) -> Standing:
     if compared.ratio.low > floor and compared.ratio.median < _least_share(measurements, size, own):
         return "worse" if compared.ratio.high < 1 else "too noisy"
     if compared.ratio.low > floor:
-        return "better" if compared.ratio.low > 1 else "as good"
+        if compared.ratio.low > 1:
+            return "better"
+        return "no gain" if _gains_nothing(measurements, size, own) else "as good"
     return "worse" if compared.ratio.high < floor else "too noisy"
 
 
@@ -205,11 +209,29 @@ def _least_share(measurements: Measurements, size: int, own: int) -> float:
     Nobody changes a script to make it slower: memory alone is worth what the tolerance grants
     beyond the default, a clean end of the epochs the whole tolerance.
     """
-    clean = measurements.harmful(own) and not measurements.harmful(size)
-    if measurements.goal.kind != "knee" or size > own or clean:
+    if not _is_for_memory_alone(measurements, size, own):
         return 0.0  # the interval decides
-    granted = max(0.0, measurements.goal.tolerance - Goal().tolerance)
-    return 1 - SLOWER - granted
+    return 1 - SLOWER - _granted(measurements)
+
+
+def _gains_nothing(measurements: Measurements, size: int, own: int) -> bool:
+    """Whether a size that is not surely faster leaves about as much memory as the own one."""
+    return (
+        _is_for_memory_alone(measurements, size, own)
+        and size > MUCH_SMALLER * own
+        and not _granted(measurements)
+    )
+
+
+def _is_for_memory_alone(measurements: Measurements, size: int, own: int) -> bool:
+    """Whether all that speaks for a size is that it is smaller than the own one."""
+    clean = measurements.harmful(own) and not measurements.harmful(size)
+    return measurements.goal.kind == "knee" and size < own and not clean
+
+
+def _granted(measurements: Measurements) -> float:
+    """The share of throughput that the user gives for memory beyond the default tolerance."""
+    return max(0.0, measurements.goal.tolerance - Goal().tolerance)
 
 
 def _by_energy(measurements: Measurements, size: int, own: int) -> Standing:

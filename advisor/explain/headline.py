@@ -13,7 +13,7 @@ def headline(choice: Choice | None, decision: Decision | None = None) -> str:
     if choice is None:
         return "No batch size can be recommended."
     standing = "better" if decision is None else decision.standing
-    kept = standing in ("own", "worse", "too noisy") and decision is not None
+    kept = standing in ("own", "worse", "no gain", "too noisy") and decision is not None
     words = [f"{'Keep' if kept else 'Use'} batch size {choice.batch_size}"]
     if standing == "asked for":
         words = [f"Of the sizes asked for, {choice.batch_size}"]

@@ -121,6 +121,11 @@ def _kept(measurements: Measurements, decision: Decision) -> str:
     between = ""
     if ratio is not None:
         between = f" (x{ratio.low:.2f} to x{ratio.high:.2f} the samples per second)"
+    if decision.standing == "no gain":
+        return (
+            f"The search chose {size}, which is about as fast as the script's own {own}{between} "
+            "and not much smaller. A change gains nothing."
+        )
     if isinstance(decision.because, NotBetter):
         return (
             f"The search chose {size}, but compared with the script's own {own} it "

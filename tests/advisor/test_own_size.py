@@ -164,6 +164,23 @@ class TestSmallerSizes:
         assert "chose 8, but compared with the script's own 16 it is not better" in advice.reason
         assert advice.change == "nothing to change"
 
+    @pytest.mark.parametrize(
+        ("size", "share", "said"),
+        [(8, 0.99, "as good"), (9, 0.99, "no gain"), (15, 1.0, "no gain"), (15, 1.04, "better")],
+    )
+    def test_one_that_is_no_faster_has_to_be_much_smaller(self, size, share, said):
+        assert standing(Measurements.of(self.run(share, size=size)), size) == said
+
+    def test_a_tolerance_that_was_granted_is_for_any_smaller_size(self):
+        assert standing(Measurements.of(self.run(0.9, tolerance=0.2, size=12)), 12) == "as good"
+
+    def test_the_own_size_stays_where_a_change_gains_nothing(self):
+        advice = advise(self.run(0.99, size=10))
+        assert (advice.recommended.batch_size, advice.standing) == (16, "no gain")
+        assert advice.headline.startswith("Keep batch size 16")
+        assert "chose 10, which is about as fast as the script's own 16" in advice.reason
+        assert advice.change == "nothing to change"
+
     @pytest.mark.parametrize(("num_samples", "said"), [(161, "as good"), (168, "worse")])
     def test_a_clean_end_of_the_epochs_is_worth_the_tolerance(self, num_samples, said):
         """Of 161 samples 16 leaves a single one to BatchNorm, 7 none."""
