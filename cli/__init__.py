@@ -15,6 +15,7 @@ from .advise import advise
 from .analyze import analyze
 from .common import Debug
 from .doctor import doctor
+from .emit import emit
 from .memory import memory
 from .report import report
 from .run import run
@@ -25,7 +26,7 @@ __all__ = ["cli", "main"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Why standard output may take no more."""
-VERBS = (run, advise, analyze, memory, report, tails, view, doctor)
+VERBS = (run, advise, analyze, memory, report, tails, emit, view, doctor)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

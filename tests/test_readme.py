@@ -70,7 +70,7 @@ def test_the_pages_count_the_cases_of_tails() -> None:
 def test_every_option_of_the_pages_exists() -> None:
     help_text = "".join(
         _run([sys.executable, "-m", "batchadvisor", verb, "--help"], ROOT).stdout
-        for verb in ("run", "advise", "analyze", "doctor", "memory", "report", "tails", "view")
+        for verb in ("run", "advise", "analyze", "doctor", "emit", "memory", "report", "tails", "view")
     )
     options = set().union(
         *(re.findall(r"--[a-z][a-z-]+", text) for page, text in pages.texts().items() if ours(page))
@@ -81,7 +81,9 @@ def test_every_option_of_the_pages_exists() -> None:
         "--lr",
         "--batch-size",
         "--batch",
-    }  # of scripts; --batch_size too
+        "--gpus",
+        "--workdir",
+    }  # of scripts and other tools; --batch_size too
     missing = {option for option in options - foreign if option not in help_text}
     assert not missing
 

@@ -1,0 +1,5 @@
+"""What starts probes on the machines of a cluster: engines that are there already.
+
+`kubernetes` writes manifests and applies nothing. May import the records; nothing of it is imported
+unless its command runs.
+"""
