@@ -61,6 +61,9 @@ def test_the_output_of_tails_is_that_of_the_command() -> None:
     _shows(TAILS, "tails", f"$ {typed}\n{done.stdout.rstrip()}")
 
 
+VERBS = ("run", "advise", "analyze", "doctor", "emit", "memory", "report", "tails", "view")
+
+
 def test_the_pages_count_the_cases_of_tails() -> None:
     told = [int(num) for text in pages.texts().values() for num in re.findall(r"(\d+) cases", text)]
     assert len(told) == 2
@@ -69,8 +72,7 @@ def test_the_pages_count_the_cases_of_tails() -> None:
 
 def test_every_option_of_the_pages_exists() -> None:
     help_text = "".join(
-        _run([sys.executable, "-m", "batchadvisor", verb, "--help"], ROOT).stdout
-        for verb in ("run", "advise", "analyze", "doctor", "emit", "memory", "report", "tails", "view")
+        _run([sys.executable, "-m", "batchadvisor", verb, "--help"], ROOT).stdout for verb in VERBS
     )
     options = set().union(
         *(re.findall(r"--[a-z][a-z-]+", text) for page, text in pages.texts().items() if ours(page))
