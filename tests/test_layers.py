@@ -84,6 +84,7 @@ RULES = {
     "probes/nvml": ({"msgspec", "pynvml"}, {*SHARED, "probes/nvml"}),
     "probes/source": ({"msgspec"}, {*SHARED, "probes/source"}),
     "probes/trace": ({"msgspec", "numpy"}, {*SHARED, "probes/trace"}),
+    "probes/fake_step": ({"torch"}, {*SHARED, "probes/fake_step"}),
     "probes/memory": ({"msgspec"}, {*SHARED, "probes/memory"}),
     "probes/distributed": (
         {"msgspec", "torch"},

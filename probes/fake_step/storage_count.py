@@ -1,0 +1,73 @@
+"""Counts the bytes of the storages that live while operations run."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+ROUNDING_BYTES = 512
+"""torch's allocator rounds requests up to this (kMinBlockSize of c10/cuda/CUDACachingAllocator)."""
+
+
+class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Bytes of live storages: now, and at most so far, each rounded up to 512 bytes.
+
+    Storages that operations make are counted until they are freed; `hold` counts some that were
+    there before. What one operation allocates and frees inside itself is not seen.
+
+    Attributes:
+        live_bytes: what lives now.
+        peak_bytes: the most that lived at once since the start or the last `reset_peak`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.live_bytes = 0
+        self.peak_bytes = 0
+        self._known: dict[int, Callable[[], Any]] = {}
+
+    def hold(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Counts these as alive."""
+        for tensor in tensors:
+            self._count(tensor)
+
+    def ignore(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Never counts the storages of these: they stand for some that are counted already."""
+        for tensor in tensors:
+            self._remember(tensor.untyped_storage(), 0)
+
+    def reset_peak(self) -> None:
+        """The peak starts anew from what lives now."""
+        self.peak_bytes = self.live_bytes
+
+    def _count(self, tensor: torch.Tensor) -> None:
+        if tensor.layout is not torch.strided:
+            msg = f"a tensor of layout {tensor.layout} has no single storage to count"
+            raise NotImplementedError(msg)
+        storage = tensor.untyped_storage()
+        if id(storage) not in self._known:
+            self._remember(storage, -(-storage.nbytes() // ROUNDING_BYTES) * ROUNDING_BYTES)
+
+    def _remember(self, storage: torch.UntypedStorage, size: int) -> None:
+        key = id(storage)
+
+        def freed(_: Any) -> None:
+            del self._known[key]
+            self.live_bytes -= size
+
+        self._known[key] = weakref.ref(storage, freed)
+        self.live_bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Runs the operation and counts what it returns."""
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor):
+                self._count(leaf)
+        return out
