@@ -16,6 +16,7 @@ from .analyze import analyze
 from .common import Debug
 from .doctor import doctor
 from .emit import emit
+from .estimate import estimate
 from .memory import memory
 from .report import report
 from .run import run
@@ -26,7 +27,7 @@ __all__ = ["cli", "main"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Why standard output may take no more."""
-VERBS = (run, advise, analyze, memory, report, tails, emit, view, doctor)
+VERBS = (run, advise, analyze, memory, estimate, report, tails, emit, view, doctor)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

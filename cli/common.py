@@ -21,6 +21,18 @@ class Debug:
     wanted = False
 
 
+class ScriptLast(click.Command):
+    """A command whose own options may stand anywhere; the script's follow `--`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Says where the script's options go if one of them stands among ours."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            error.message += " Arguments of the script follow a '--'."
+            raise
+
+
 def _want_debug(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     del context, parameter
     Debug.wanted = value

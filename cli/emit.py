@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ..errors import UsageError
-from .common import debug_option
+from .common import ScriptLast, debug_option
 from .run import run
 from .types import PLACE, SECONDS
 
@@ -19,7 +19,9 @@ OURS = ("output", "resume", "gpus", "device", "nproc_per_node", "dry_run")
 """Options of `run` that a manifest decides, or that make no sense in one."""
 
 
-@click.command(short_help="Write Kubernetes manifests that run SCRIPT once on each GPU type.")
+@click.command(
+    cls=ScriptLast, short_help="Write Kubernetes manifests that run SCRIPT once on each GPU type."
+)
 @click.option("--image", required=True, help="Container image with batchadvisor and the script.")
 @click.option(
     "--gpu-product",

@@ -42,6 +42,7 @@ from .distribution import (
     ScalingPoint,
 )
 from .doors import Door, DoorTraits, traits_of
+from .estimate import Estimate, FakeTrial, FittedGpu, Forecast
 from .goal import Goal, GoalKind
 from .memory import DeviceMemory, Memory
 from .profile import (
@@ -136,12 +137,16 @@ __all__ = [
     "Distribution",
     "Door",
     "DoorTraits",
+    "Estimate",
     "Evidence",
     "Explained",
+    "FakeTrial",
     "Fault",
     "FileTouched",
     "Finding",
+    "FittedGpu",
     "Fix",
+    "Forecast",
     "Goal",
     "GoalKind",
     "Helps",

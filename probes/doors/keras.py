@@ -15,6 +15,7 @@ import inspect
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -28,7 +29,7 @@ from ..source.call_site import user_call_site
 from .keras_data import NotSizedError, fit_data
 from .keras_fit import FitCall, FitRun
 from .keras_model import learning_rate_of, norm_layers_of, num_parameters_of, optimizer_of
-from .protocols import BatchSubstitute, FoundLoop, StepListener
+from .protocols import Aside, BatchSubstitute, FoundLoop, StepListener
 from .script_watch import ScriptWatch
 
 
@@ -86,7 +87,7 @@ class KerasDoor:
         """None of torch's."""
         return []
 
-    def replace_batches(self, substitute: BatchSubstitute) -> bool:  # noqa: ARG002
+    def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:  # noqa: ARG002
         """False: nothing comes between Keras and its batches."""
         return False
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from ..loader.norms import is_compiled
 from ..loader.token_meter import TokenMeter
 from .caught_errors import CaughtErrors
 from .primary_loader import Refusal, primary_of, steps_ahead
-from .protocols import BatchSubstitute, FoundLoop, StepListener
+from .protocols import Aside, BatchSubstitute, FoundLoop, StepListener
 from .script_watch import ScriptWatch
 from .training_cycle import Rhythm
 
@@ -65,6 +66,7 @@ class LoaderDoor:
         self._used = False
         self._fed_elsewhere = False
         self._substitute: BatchSubstitute | None = None
+        self._aside: Aside = nullcontext
         self.in_control = False
         self.meter = TokenMeter()
 
@@ -101,7 +103,8 @@ class LoaderDoor:
             self._note_turn(handle)
         start = time.perf_counter()
         try:
-            batch = handle.fetch(iterator, native_next)
+            with self._aside():
+                batch = handle.fetch(iterator, native_next)
         except StopIteration:
             if training and handle.arrived is None:
                 self.watch.note_empty(handle)
@@ -152,9 +155,9 @@ class LoaderDoor:
         """The parameters of the optimizers that step."""
         return self.watch.parameters()
 
-    def replace_batches(self, substitute: BatchSubstitute) -> bool:
+    def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:
         """The script gets what `substitute` makes of a batch of the primary loader."""
-        self._substitute = substitute
+        self._substitute, self._aside = substitute, aside
         return True
 
     # inside ----------------------------------------------------------------------------------

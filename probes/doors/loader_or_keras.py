@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from ..loader.loader_handle import LoaderHandle
 from ..loader.token_meter import TokenMeter
 from .keras import KerasDoor
 from .loader import LoaderDoor
-from .protocols import BatchSubstitute, Door, StepListener
+from .protocols import Aside, BatchSubstitute, Door, StepListener
 from .script_watch import ScriptWatch
 
 
@@ -76,9 +77,9 @@ class LoaderOrKerasDoor:
         """What the optimizers of torch train."""
         return self._present.parameters()
 
-    def replace_batches(self, substitute: BatchSubstitute) -> bool:
+    def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:
         """The script gets what `substitute` makes of each batch."""
-        return self._present.replace_batches(substitute)
+        return self._present.replace_batches(substitute, aside)
 
     @property
     def _present(self) -> Door:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +18,8 @@ from ..loader.token_meter import TokenMeter
 from .caught_errors import CaughtErrors
 from .script_watch import ScriptWatch
 
+Aside = Callable[[], AbstractContextManager[None]]
+"""What the fetch of a batch runs in."""
 BatchSubstitute = Callable[[Any, int | None, BatchSizeReader], Any]
 """A batch, its samples and what knows where it carries them, to what the script gets instead."""
 
@@ -63,8 +66,12 @@ class Door(Protocol):
     def parameters(self) -> list[torch.Tensor]:
         """What the optimizers train."""
 
-    def replace_batches(self, substitute: BatchSubstitute) -> bool:
-        """The script gets what `substitute` makes of each batch. False where that is no choice."""
+    def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:
+        """The script gets what `substitute` makes of each batch. False where that is no choice.
+
+        Args:
+            aside: what fetches from loaders run in.
+        """
 
 
 class ScriptDoor(Door, Protocol):

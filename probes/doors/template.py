@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from ..loader.loader_handle import LoaderHandle, is_training_fetch
 from ..loader.model_inputs import AS_ASKED, ModelInputs
 from ..process.messages import WorkOrder
 from ..source.placeholder import command, source_of, without_placeholder
-from .protocols import BatchSubstitute, FoundLoop, StepListener
+from .protocols import Aside, BatchSubstitute, FoundLoop, StepListener
 from .script_watch import ScriptWatch
 
 
@@ -114,7 +115,7 @@ class TemplateDoor:
         """The parameters of the optimizers that step."""
         return self.watch.parameters()
 
-    def replace_batches(self, substitute: BatchSubstitute) -> bool:  # noqa: ARG002
+    def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:  # noqa: ARG002
         """Batches that do not come from a loader cannot be replaced."""
         return False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from ..loader.loader_handle import LoaderHandle
 from ..loader.model_inputs import AS_ASKED, ModelInputs
 from ..process.messages import WorkOrder
 from .declared import Workload, WorkloadError, load
-from .protocols import BatchSubstitute, FoundLoop, StepListener
+from .protocols import Aside, BatchSubstitute, FoundLoop, StepListener
 from .script_watch import ScriptWatch
 
 DISCOVERY_STEPS = 2
@@ -104,7 +105,7 @@ class WorkloadDoor:
         """The parameters of the optimizers that step."""
         return self.watch.parameters()
 
-    def replace_batches(self, substitute: BatchSubstitute) -> bool:  # noqa: ARG002
+    def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:  # noqa: ARG002
         """A workload makes its batches itself."""
         return False
 

@@ -10,8 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-ROUNDING_BYTES = 512
-"""torch's allocator rounds requests up to this (kMinBlockSize of c10/cuda/CUDACachingAllocator)."""
+from .caching_allocator import CachingAllocator, rounded
 
 
 class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -23,13 +22,15 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Attributes:
         live_bytes: what lives now.
         peak_bytes: the most that lived at once since the start or the last `reset_peak`.
+        allocator: takes and gives back what is counted.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.live_bytes = 0
         self.peak_bytes = 0
-        self._known: dict[int, Callable[[], Any]] = {}
+        self.allocator = CachingAllocator()
+        self._known: dict[int, tuple[int, Callable[[], Any]]] = {}
 
     def hold(self, tensors: Iterable[torch.Tensor]) -> None:
         """Counts these as alive."""
@@ -39,11 +40,20 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def ignore(self, tensors: Iterable[torch.Tensor]) -> None:
         """Never counts the storages of these: they stand for some that are counted already."""
         for tensor in tensors:
-            self._remember(tensor.untyped_storage(), 0)
+            storage = tensor.untyped_storage()
+            if id(storage) not in self._known:
+                self._remember(storage, 0)
 
     def reset_peak(self) -> None:
         """The peak starts anew from what lives now."""
         self.peak_bytes = self.live_bytes
+
+    def start_allocator(self) -> None:
+        """The allocator starts empty, and gets what lives now."""
+        self.allocator = CachingAllocator()
+        for key, (size, _) in self._known.items():
+            if size:
+                self.allocator.allocate(key, size)
 
     def _count(self, tensor: torch.Tensor) -> None:
         if tensor.layout is not torch.strided:
@@ -51,7 +61,7 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise NotImplementedError(msg)
         storage = tensor.untyped_storage()
         if id(storage) not in self._known:
-            self._remember(storage, -(-storage.nbytes() // ROUNDING_BYTES) * ROUNDING_BYTES)
+            self._remember(storage, rounded(storage.nbytes()))
 
     def _remember(self, storage: torch.UntypedStorage, size: int) -> None:
         key = id(storage)
@@ -59,10 +69,13 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def freed(_: Any) -> None:
             del self._known[key]
             self.live_bytes -= size
+            self.allocator.free(key)
 
-        self._known[key] = weakref.ref(storage, freed)
+        self._known[key] = (size, weakref.ref(storage, freed))
         self.live_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        if size:
+            self.allocator.allocate(key, size)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs the operation and counts what it returns."""

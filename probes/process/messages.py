@@ -11,6 +11,7 @@ from ...records import (
     Discovery,
     Door,
     DoorTraits,
+    FakeTrial,
     FileTouched,
     LoaderInfo,
     LossCheck,
@@ -146,6 +147,17 @@ class RunLoss(Message, frozen=True, kw_only=True):
     time_limit_s: float
 
 
+class RunFake(Message, frozen=True, kw_only=True):
+    """Make steps on fake tensors; only such orders can follow.
+
+    Attributes:
+        bf16: under autocast to bfloat16.
+    """
+
+    batch_size: int
+    bf16: bool
+
+
 class GoOn(Message, frozen=True):
     """To a process that the script started and that trained nothing: end as you would alone."""
 
@@ -191,6 +203,13 @@ class PairsResult(Message, frozen=True, kw_only=True):
     """The paired steps are made."""
 
     pairs: RankPairs
+
+
+class FakeResult(Message, frozen=True, kw_only=True):
+    """The steps on fake tensors are made, or cannot be for this reason."""
+
+    trial: FakeTrial | None = None
+    reason: str = ""
 
 
 class LossResult(Message, frozen=True, kw_only=True):
@@ -308,12 +327,13 @@ FromWorker = (
     | Result
     | PairsResult
     | LossResult
+    | FakeResult
     | Raised
     | Ended
     | CannotSteer
     | Touched
 )
-ToWorker = WorkOrder | RunTrial | RunPairs | RunLoss | GoOn
+ToWorker = WorkOrder | RunTrial | RunPairs | RunLoss | RunFake | GoOn
 
 
 _from_worker: msgspec.json.Decoder[FromWorker] = msgspec.json.Decoder(FromWorker)

@@ -15,6 +15,7 @@ from ...records import (
     DeviceInfo,
     Discovery,
     Distribution,
+    FakeTrial,
     FileTouched,
     LossCheck,
     Parallelism,
@@ -32,6 +33,7 @@ from .interrupts import held_back
 from .messages import (
     CannotSteer,
     Ended,
+    FakeResult,
     Found,
     LossResult,
     Message,
@@ -39,6 +41,7 @@ from .messages import (
     Progress,
     Raised,
     Result,
+    RunFake,
     RunLoss,
     RunPairs,
     RunTrial,
@@ -184,6 +187,16 @@ class Worker:
         until_s = time.monotonic() + time_limit_s
         self.send(RunLoss(batch_size=batch_size, time_limit_s=time_limit_s))
         return self._await((LossResult,), self._silence_s, until_s).check
+
+    def run_fake(self, batch_size: int, *, bf16: bool) -> FakeTrial | str:
+        """Makes steps on fake tensors, or says why it cannot.
+
+        Raises:
+            WorkerGone: the process is over.
+        """
+        self.send(RunFake(batch_size=batch_size, bf16=bf16))
+        result = self._await((FakeResult,), self._silence_s)
+        return result.trial or result.reason
 
     @property
     def ended(self) -> bool:

@@ -8,6 +8,7 @@ from ...records import (
     DeviceInfo,
     Discovery,
     Distribution,
+    FakeTrial,
     FileTouched,
     LossCheck,
     RankPairs,
@@ -80,6 +81,18 @@ class ChecksLoss(WorkerLike, Protocol):
 
         Raises:
             TimeOver: they took longer than they may.
+            WorkerGone: it is over.
+        """
+
+
+@runtime_checkable
+class FakesSteps(WorkerLike, Protocol):
+    """A worker that can make steps on tensors without contents."""
+
+    def run_fake(self, batch_size: int, *, bf16: bool) -> FakeTrial | str:
+        """Makes them, or says why it cannot; nothing else can be asked of it then.
+
+        Raises:
             WorkerGone: it is over.
         """
 

@@ -23,11 +23,13 @@ from ..process.messages import (
     Found,
     Lockstep,
     Progress,
+    RunFake,
     RunLoss,
     RunPairs,
     RunTrial,
     WorkOrder,
 )
+from .fake_task import FakeTask
 from .loss_task import LossTask
 from .pair_task import PairTask
 from .parallelism import recognise
@@ -37,6 +39,7 @@ from .trial_task import TrialTask
 
 if TYPE_CHECKING:
     from ..distributed.lockstep import Agreement
+    from ..fake_step.fake_steps import FakeSteps
 
 
 class TrialRunner:
@@ -67,6 +70,7 @@ class TrialRunner:
         self._device: DeviceProbe | None = None
         self._agreement: Agreement | None = None
         self._task: Task | None = None
+        self._fake_steps: FakeSteps | None = None
         self._num_batches = 0
         self._largest_so_far = 0
         door.report_to(self)
@@ -147,16 +151,27 @@ class TrialRunner:
 
     # inside ----------------------------------------------------------------------------------
 
-    def _task_for(self, message: RunTrial | RunPairs | RunLoss) -> Task:
+    def _task_for(self, message: RunTrial | RunPairs | RunLoss | RunFake) -> Task:
         context = self._context()
         if isinstance(message, RunPairs):
             return PairTask(message, context)
         if isinstance(message, RunLoss):
             return LossTask(message, context)
+        if isinstance(message, RunFake):
+            return FakeTask(message, context, self._fakes())
         assert isinstance(message, RunTrial)
         size, largest = message.request.batch_size, self._largest_so_far
         self._largest_so_far = max(largest, size)
         return TrialTask(message, context, shrinks=size < largest)
+
+    def _fakes(self) -> FakeSteps:
+        if self._fake_steps is None:
+            from ..fake_step.cuda_forms import use_cuda_forms
+            from ..fake_step.fake_steps import FakeSteps
+
+            use_cuda_forms()
+            self._fake_steps = FakeSteps(self._door.parameters())
+        return self._fake_steps
 
     def _context(self) -> TaskContext:
         assert self._loop is not None

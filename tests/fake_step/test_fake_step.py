@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 import torch
-from batchadvisor.advisor.measured.step_law import StepLaw, fit_step_law
+from batchadvisor.advisor.fit.step_law import StepLaw, fit_step_law
 from batchadvisor.probes.fake_step.fake_step import FakeStep, fake_step
 from batchadvisor.probes.fake_step.storage_count import StorageCount
 from torch import nn

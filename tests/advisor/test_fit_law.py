@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from batchadvisor.advisor.measured.step_law import StepLaw, fit_step_law
+from batchadvisor.advisor.fit.step_law import StepLaw, fit_step_law
 
 
 def fitted(peaks, **options):

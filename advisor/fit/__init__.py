@@ -1,0 +1,1 @@
+"""Foretells what fits on a GPU, from steps that were made on fake tensors."""

@@ -1,0 +1,50 @@
+"""`batchadvisor estimate`."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import click
+
+from .common import ScriptLast, debug_option, terminal
+
+
+@click.command(cls=ScriptLast, short_help="Foretell the batch that fits on GPUs not in reach.")
+@click.option(
+    "--gpu",
+    "gpus",
+    default="all",
+    help="GPUs by name, or memory: H100,A100-40GB,22GiB (default: all of the table).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+@debug_option
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- SCRIPT'S ARGUMENTS]...")
+def estimate(
+    script: str, arguments: tuple[str, ...], gpus: str, as_json: bool, quiet: bool
+) -> None:
+    """Foretell the largest batch that fits on GPUs that are not in reach.
+
+    SCRIPT runs here, on the CPU, up to its first training steps. Then some steps run on tensors
+    that have shapes and no contents, and their memory is counted. What follows `--` goes to the
+    script. Every figure is an estimate.
+    """
+    from ..records import Goal
+    from ..reports.terminal.progress import NullDisplay, ProgressDisplay
+    from ..session import estimate as session
+    from ..session.setup.checked_options import COMMAND_LINE, checked_options
+
+    wanted = session.gpus_of(gpus)
+    options = checked_options(
+        COMMAND_LINE, script=script, arguments=arguments, goal=Goal(profile=False), device="cpu"
+    )
+    display: Any = NullDisplay() if quiet else ProgressDisplay(options.goal.budget_s)
+    answer = session.estimate(options, wanted, display)
+    if as_json:
+        click.echo(session.estimate_json(answer))
+        return
+    width, color = terminal()
+    next_command = shlex.join(["batchadvisor", "run", script, *arguments])
+    click.echo(session.estimate_text(answer, next_command, width=width, color=color), color=color)

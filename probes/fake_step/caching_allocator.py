@@ -1,0 +1,119 @@
+"""How torch's allocator of CUDA memory would have served the requests of a step: what it reserves.
+
+The rules are those of c10/cuda/CUDACachingAllocator.cpp with its default settings, on one stream:
+small and large requests from pools of their own, the best fit first, blocks split and merged inside
+their segments, and nothing given back before memory is short.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import Final
+
+MIB: Final = 1 << 20
+BLOCK_BYTES: Final = 512
+"""Requests are rounded up to it (kMinBlockSize)."""
+SMALL_BYTES: Final = MIB
+"""Requests up to this come from the small pool (kSmallSize)."""
+SMALL_SEGMENT_BYTES: Final = 2 * MIB
+LARGE_SEGMENT_BYTES: Final = 20 * MIB
+"""Of a request that is large, below 10 MiB (kLargeBuffer, kMinLargeAlloc)."""
+MIN_LARGE_BYTES: Final = 10 * MIB
+LARGE_ROUND_BYTES: Final = 2 * MIB
+"""Larger requests get a segment of their own, rounded up to this (kRoundLarge)."""
+
+
+def rounded(num_bytes: int) -> int:
+    """The bytes of a block for a request of `num_bytes`."""
+    return -(-num_bytes // BLOCK_BYTES) * BLOCK_BYTES
+
+
+class _Block:
+    """A part of a segment; its neighbours are what lies before and behind it there."""
+
+    __slots__ = ("after", "before", "free", "place", "size", "small")
+
+    def __init__(self, place: int, size: int, *, small: bool) -> None:
+        self.place, self.size, self.small = place, size, small
+        self.free = True
+        self.before: _Block | None = None
+        self.after: _Block | None = None
+
+
+class CachingAllocator:
+    """Serves requests as torch's does.
+
+    Attributes:
+        reserved_bytes: of all segments; nothing is given back, so it is also the peak.
+    """
+
+    def __init__(self) -> None:
+        self.reserved_bytes = 0
+        self._taken: dict[int, _Block] = {}
+        self._free: dict[bool, list[tuple[int, int, _Block]]] = {True: [], False: []}
+        self._end = 0
+
+    def allocate(self, key: int, size: int) -> None:
+        """Serves a request of `size` bytes, rounded already; `key` names it for `free`."""
+        small = size <= SMALL_BYTES
+        block = self._best_fit(size, small=small) or self._new_segment(size, small=small)
+        rest = block.size - size
+        if rest >= BLOCK_BYTES if small else rest > SMALL_BYTES:
+            self._split(block, size)
+        block.free = False
+        self._taken[key] = block
+
+    def free(self, key: int) -> None:
+        """Takes a block back; one that it did not give is none of its business."""
+        block = self._taken.pop(key, None)
+        if block is None:
+            return
+        block.free = True
+        for neighbour in (block.before, block.after):
+            if neighbour is not None and neighbour.free:
+                self._forget(neighbour)
+                block = self._merged(block, neighbour)
+        self._keep(block)
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _best_fit(self, size: int, *, small: bool) -> _Block | None:
+        pool = self._free[small]
+        at = bisect_left(pool, size, key=lambda entry: entry[0])
+        return pool.pop(at)[2] if at < len(pool) else None
+
+    def _new_segment(self, size: int, *, small: bool) -> _Block:
+        if small:
+            segment = SMALL_SEGMENT_BYTES
+        elif size < MIN_LARGE_BYTES:
+            segment = LARGE_SEGMENT_BYTES
+        else:
+            segment = -(-size // LARGE_ROUND_BYTES) * LARGE_ROUND_BYTES
+        block = _Block(self._end, segment, small=small)
+        self._end += segment
+        self.reserved_bytes += segment
+        return block
+
+    def _split(self, block: _Block, size: int) -> None:
+        rest = _Block(block.place + size, block.size - size, small=block.small)
+        rest.before, rest.after = block, block.after
+        if rest.after is not None:
+            rest.after.before = rest
+        block.after, block.size = rest, size
+        self._keep(rest)
+
+    @staticmethod
+    def _merged(one: _Block, other: _Block) -> _Block:
+        first, second = (one, other) if one.place < other.place else (other, one)
+        first.size += second.size
+        first.after = second.after
+        if first.after is not None:
+            first.after.before = first
+        return first
+
+    def _keep(self, block: _Block) -> None:
+        insort(self._free[block.small], (block.size, block.place, block), key=lambda e: e[:2])
+
+    def _forget(self, block: _Block) -> None:
+        pool = self._free[block.small]
+        del pool[bisect_left(pool, (block.size, block.place), key=lambda e: e[:2])]

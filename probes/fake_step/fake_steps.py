@@ -1,0 +1,182 @@
+"""Runs training steps on fake tensors: their memory, without computing.
+
+The mode is on while the script works on a batch, and off while it fetches one. Parameters keep
+their values; gradients and the optimizers' state do not, so that the process can only run such
+steps from then on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from ...records import FakeTrial
+from .fake_values import FakeValues
+from .storage_count import StorageCount
+
+UNKNOWN_MEMORY = ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")
+"""Operations whose fake form leaves out the workspace that the real one returns."""
+
+
+class FakeSteps:
+    """Steps whose tensors are fake, from one batch to the next fetch.
+
+    Args:
+        parameters: what is trained.
+    """
+
+    def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
+        self._parameters = list({id(tensor): tensor for tensor in parameters}.values())
+        self._count = _FakedCount()
+        self._autocast: Any = None
+        self._entered: contextlib.ExitStack | None = None
+        self._optimizers: dict[int, Optimizer] = {}
+        self._depth = 0
+        self._outside = self._floor = self._input = 0
+        register_optimizer_step_pre_hook(self._before_step)
+        register_optimizer_step_post_hook(self._after_step)
+        for tensor in self._parameters:
+            tensor.grad = None
+        self._count.hold(self._parameters)
+
+    def begin(self, *, bf16: bool) -> None:
+        """Steps of another size begin.
+
+        Args:
+            bf16: they run under autocast to bfloat16, whatever the script asks for.
+        """
+        self._autocast = torch.autocast("cpu", torch.bfloat16) if bf16 else None
+        self._count.start_allocator()
+        self.next_step()
+
+    def next_step(self) -> None:
+        """What is counted from here on is of one step."""
+        self._floor = self._input = 0
+        self._count.reset_peak()
+
+    def enter(self, batch: Any) -> None:
+        """The script gets a batch and works on it."""
+        tensors = _tensors(batch)
+        self._count.hold(tensors)
+        self._input += _bytes_of(tensors)
+        self._enter()
+
+    def leave(self) -> None:
+        """The script fetches a batch, or a step is over."""
+        if self._entered is not None:
+            self._entered.close()
+            self._entered = None
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """What runs in it computes as usual."""
+        on = self._entered is not None
+        self.leave()
+        yield
+        if on:
+            self._enter()
+
+    def trial(self, batch_size: int) -> FakeTrial:
+        """What the last step took."""
+        states = (s for o in self._optimizers.values() for s in o.state.values())
+        return FakeTrial(
+            batch_size=batch_size,
+            peak_bytes=self._count.peak_bytes,
+            floor_bytes=self._floor,
+            reserved_bytes=self._count.allocator.reserved_bytes,
+            parameter_bytes=_bytes_of(self._parameters),
+            gradient_bytes=self._gradients,
+            optimizer_bytes=_bytes_of(t for state in states for t in _tensors(state)),
+            input_bytes=self._input,
+        )
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _enter(self) -> None:
+        self._entered = contextlib.ExitStack()
+        self._entered.enter_context(self._count.fakes)
+        self._entered.enter_context(self._count)
+        if self._autocast is not None:
+            self._entered.enter_context(self._autocast)
+
+    def _before_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        """A step() that calls that of the class above it comes here twice."""
+        self._depth += 1
+        if self._depth == 1:
+            self._optimizers[id(optimizer)] = optimizer
+            self._gradients = _bytes_of(p.grad for p in self._parameters if p.grad is not None)
+            self._outside = self._count.peak_bytes
+            self._count.reset_peak()
+
+    def _after_step(self, _optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._floor = max(self._floor, self._count.peak_bytes)
+            self._count.peak_bytes = max(self._count.peak_bytes, self._outside)
+
+    _gradients: int = 0
+
+
+class _FakedCount(StorageCount):
+    """Counts, with every real tensor faked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fakes = FakeTensorMode(allow_non_fake_inputs=True)
+        self._values = FakeValues()
+
+    def _faked(self, tensor: torch.Tensor) -> torch.Tensor:
+        # Operations on real parameters would be computed, and change them.
+        if isinstance(tensor, FakeTensor):
+            return tensor
+        self._count(tensor)
+        fake = self.fakes.from_tensor(tensor)
+        self.ignore([fake])
+        return fake
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if _is_of_values(args, kwargs):
+            with torch.utils._python_dispatch._disable_current_modes():
+                out = func(*args, **kwargs)
+            self.hold(_tensors(out))
+            return out
+        name = func.name().removeprefix("aten::").split(".")[0]
+        if name == "_local_scalar_dense":
+            return self._values.read(args[0])
+        if name in UNKNOWN_MEMORY:
+            msg = f"nothing says how much memory {name} takes"
+            raise NotImplementedError(msg)
+        args, kwargs = tree_map_only(torch.Tensor, self._faked, (args, kwargs))
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        self._values.note(out, name, args)
+        return out
+
+
+def _is_of_values(args: Any, kwargs: Any) -> bool:
+    """Whether it works on real whole numbers alone, as lengths and masks of a batch are: computed
+    as they are, shapes that follow from them are the real ones."""
+    tensors = _tensors((args, kwargs))
+    return bool(tensors) and not any(
+        isinstance(tensor, FakeTensor) or tensor.is_floating_point() or tensor.is_complex()
+        for tensor in tensors
+    )
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _bytes_of(tensors: Iterable[torch.Tensor | None]) -> int:
+    storages = [tensor.untyped_storage() for tensor in tensors if tensor is not None]
+    return sum({id(storage): storage.nbytes() for storage in storages}.values())

@@ -1,0 +1,86 @@
+"""What `batchadvisor estimate` foretells, as terminal text."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from ...records import Estimate, FakeTrial, FittedGpu, Forecast
+from ...units import format_bytes, format_count
+from .page import Page
+
+LABEL = "an estimate that was never compared with a GPU"
+
+
+def render(
+    answer: Estimate, next_command: str, *, width: int, color: bool, encoding: str = "utf-8"
+) -> str:
+    """The whole page.
+
+    Args:
+        next_command: what to type on a machine with the GPU.
+        width: columns of the terminal.
+        color: whether ANSI codes may be used.
+        encoding: of the output; characters that it lacks are replaced.
+    """
+    page = Page(width, encoding)
+    page.entry(f"What should fit: {LABEL}", style="bold", indent=0)
+    own = f"batch size {answer.batch_size}"
+    if answer.micro_batches > 1:
+        own += f", {answer.micro_batches} batches to a step of the optimizer"
+    page.entry(
+        f"{answer.script} has {own} and trains {format_count(answer.num_parameters)} parameters."
+    )
+    for forecast in answer.forecasts:
+        _forecast(page, forecast)
+    if any(forecast.gpus for forecast in answer.forecasts):
+        page.blank()
+        page.entry(
+            "The smaller size should fit if all memory that torch's allocator asks for stays in "
+            "pieces and CUDA itself takes 650 MiB; beyond the larger size the tensors alone do "
+            "not fit. Workspaces of convolutions are not counted.",
+            style="dim",
+        )
+    page.blank()
+    page.whole(next_command, label="On the GPU: ", label_style="bold", indent=0)
+    return page.render(color=color)
+
+
+def _forecast(page: Page, forecast: Forecast) -> None:
+    page.heading(f"Training {forecast.precision}")
+    if "law" in forecast.unavailable:
+        page.entry(f"unavailable: {forecast.unavailable['law']}")
+        return
+    assert forecast.fixed_bytes is not None
+    assert forecast.sample_bytes is not None
+    law = f"{format_bytes(max(0, forecast.fixed_bytes))} + {format_bytes(forecast.sample_bytes)}"
+    least = f", at least {format_bytes(forecast.floor_bytes)}" if forecast.floor_bytes else ""
+    page.pairs([
+        ("peak memory", f"{law} x batch{least}"),
+        *_parts(forecast.trials[-1]),
+    ])  # fmt: skip
+    rows = [("GPU", "memory", "largest batch"), *map(_row, forecast.gpus)]
+    widths = [max(len(row[at]) for row in rows) for at in range(3)]
+    page.blank()
+    for number, (name, memory, size) in enumerate(rows):
+        text = f"  {page.safe(name):<{widths[0]}}  {memory:>{widths[1]}}  {size:>{widths[2]}}"
+        page.line(Text(text, style="" if number else "dim"))
+
+
+def _parts(trial: FakeTrial) -> list[tuple[str, str]]:
+    """Where the bytes are at the largest size looked at."""
+    known = {
+        "parameters": trial.parameter_bytes,
+        "gradients": trial.gradient_bytes,
+        "optimizer's state": trial.optimizer_bytes,
+        "batch": trial.input_bytes,
+    }
+    rest = trial.peak_bytes - sum(known.values())
+    if rest > 0:
+        known["activations and the rest"] = rest
+    text = ", ".join(f"{name} {format_bytes(size)}" for name, size in known.items())
+    return [(f"at batch {trial.batch_size}", text)]
+
+
+def _row(gpu: FittedGpu) -> tuple[str, str, str]:
+    size = "not even 1" if not gpu.high else f"{gpu.low} to {gpu.high}"
+    return gpu.name, format_bytes(gpu.memory_bytes), size
