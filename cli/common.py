@@ -29,8 +29,8 @@ class ScriptLast(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            error.message += " Arguments of the script follow a '--'."
-            raise
+            hint = "Arguments of the script follow a '--'."
+            raise click.UsageError(f"{error.format_message()} {hint}", ctx) from None
 
 
 def _want_debug(context: click.Context, parameter: click.Parameter, value: bool) -> None:

@@ -12,7 +12,6 @@ class FakeTrial(Record, frozen=True, kw_only=True):
         batch_size: samples of a batch.
         peak_bytes: the most that lived at once.
         floor_bytes: the most that lived at once inside the optimizers' steps.
-        reserved_bytes: what torch's caching allocator would have asked of the device for it.
         parameter_bytes, gradient_bytes, optimizer_bytes, input_bytes: of what is trained, its
             gradients, the optimizers' state, the batches of the step.
     """
@@ -20,7 +19,6 @@ class FakeTrial(Record, frozen=True, kw_only=True):
     batch_size: Count
     peak_bytes: int
     floor_bytes: int
-    reserved_bytes: int
     parameter_bytes: int
     gradient_bytes: int
     optimizer_bytes: int
@@ -33,15 +31,17 @@ class FittedGpu(Record, frozen=True, kw_only=True):
     Attributes:
         name: as it was asked for.
         memory_bytes: of the GPU, as torch reports it.
-        low: size that should fit if the allocator's pieces are never put to use otherwise, and the
-            context is large; 0 if not even 1 does.
+        low: size whose segments fit, as torch's caching allocator asks for them, beside a large
+            context; 0 if not even 1 does, `None` where the requests cannot be foretold.
         high: size beyond which the tensors alone do not fit.
+        is_bounded: a larger size was looked at; else more than `high` may fit.
     """
 
     name: str
     memory_bytes: int
-    low: int
+    low: int | None
     high: int
+    is_bounded: bool = True
 
 
 class Forecast(Record, frozen=True, kw_only=True):
@@ -50,20 +50,16 @@ class Forecast(Record, frozen=True, kw_only=True):
     Attributes:
         precision: `as written`, or `bf16 autocast`.
         trials: in the order of their sizes.
-        floor_bytes, fixed_bytes, sample_bytes, residual: peak = max(floor_bytes, fixed_bytes +
-            sample_bytes x batch), and the largest distance from it as a share of a trial's peak.
+        fixed_bytes, sample_bytes: the peak is fixed_bytes + sample_bytes x batch between the two
+            largest sizes.
         gpus: in the order that they were asked for.
-        unavailable: with `law`, why there is no law, and then no GPU.
     """
 
     precision: str
-    trials: tuple[FakeTrial, ...] = ()
-    floor_bytes: float | None = None
-    fixed_bytes: float | None = None
-    sample_bytes: float | None = None
-    residual: float | None = None
-    gpus: tuple[FittedGpu, ...] = ()
-    unavailable: dict[str, str] = {}
+    trials: tuple[FakeTrial, ...]
+    fixed_bytes: float
+    sample_bytes: float
+    gpus: tuple[FittedGpu, ...]
 
 
 class Estimate(Record, frozen=True, kw_only=True):

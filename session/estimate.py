@@ -29,9 +29,11 @@ def gpus_of(text: str) -> list[tuple[str, int]]:
     Raises:
         UsageError: a name that is not in the table, and no amount of memory.
     """
-    if text.strip().lower() == "all":
-        return [gpu for name in MEMORY_GIB if (gpu := gpu_named(name)) is not None]
-    return list(dict.fromkeys(_gpu(part.strip()) for part in text.split(",") if part.strip()))
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    if not names:
+        raise UsageError("--gpu names no GPU.", "Write --gpu H100,A100-40GB or --gpu all.")
+    every = [part for name in names for part in (MEMORY_GIB if name.lower() == "all" else (name,))]
+    return list(dict.fromkeys(_gpu(name) for name in every))
 
 
 def _gpu(text: str) -> tuple[str, int]:
@@ -81,7 +83,7 @@ def estimate(options: RunOptions, gpus: Sequence[tuple[str, int]], display: Disp
         arguments=options.arguments,
         batch_size=discovery.native_batch_size,
         micro_batches=discovery.micro_batches,
-        num_parameters=discovery.num_parameters,
+        num_parameters=discovery.num_parameters or 0,
         forecasts=tuple(forecasts),
     )
 
@@ -96,15 +98,16 @@ def _forecast(
     display: Display,
 ) -> Forecast:
     trials: list[FakeTrial] = []
-    own = discovery.native_batch_size
-    num_samples = discovery.primary.num_samples if discovery.primary is not None else None
-    while (size := next_size(trials, own, num_samples)) is not None:
+    requests: list[tuple[int, ...]] = []
+    own, most_bytes = discovery.native_batch_size, max(memory for _, memory in gpus)
+    while (size := next_size(trials, own, most_bytes)) is not None:
         display.note(f"a step on fake tensors at batch {size}, {precision}")
         result = worker.run_fake(size, bf16=bf16)
-        if isinstance(result, str):
-            raise RunError(f"the script's steps cannot be foretold: {result}.", WHY_NOT)
-        trials.append(result)
-    return forecast(precision, trials, gpus)
+        if result.trial is None:
+            raise RunError(f"the script's steps cannot be foretold: {result.reason}.", WHY_NOT)
+        trials.append(result.trial)
+        requests.append(result.requests)
+    return forecast(precision, trials, requests, gpus)
 
 
 def _same(written: Forecast, autocast: Forecast) -> bool:

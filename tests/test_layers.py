@@ -31,6 +31,7 @@ RULES = {
         {"msgspec"},
         {*SHARED, "advisor/explain", "advisor/choose", "advisor/measured", "advisor/tails"},
     ),
+    "advisor/fit": ({"msgspec"}, {*SHARED, "advisor/fit"}),
     "advisor/split": ({"msgspec"}, {*SHARED, "advisor/split", "advisor/measured"}),
     "advisor/tails": ({"msgspec"}, {*SHARED, "advisor/tails"}),
     "advisor/tails/catalogue": (

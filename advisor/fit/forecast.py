@@ -1,82 +1,153 @@
-"""Which sizes to look at on fake tensors, and what fits on a GPU that is not there. Pure."""
+"""Which sizes to look at on fake tensors, and what fits on a GPU that is not there. Pure.
+
+The peak of a step is the largest of several lines in the batch size, one for each place in the step
+where it may lie. So it is convex: between two sizes that were looked at, the straight line between
+them is at most too high, and no size is foretold beyond the largest that was looked at.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from ...records import FakeTrial, FittedGpu, Forecast
-from .step_law import StepLaw, fit_step_law
+from .caching_allocator import fits
 
-MIN_TRIALS = 3
-"""Two sizes always lie on a line; the third says whether there is one."""
-MAX_TRIALS = 8
-MAX_RESIDUAL = 0.02
-"""A law that misses one of the sizes seen by more says nothing of sizes far away."""
+GROWTH = 4
+MAX_TRIALS = 12
 LEAST_CONTEXT_BYTES = 300 << 20
 MOST_CONTEXT_BYTES = 650 << 20
 """What CUDA's context, its libraries and their workspaces take beside torch's allocator."""
+PRECISION = 0.005
+"""To this share the size is looked for whose segments fit."""
+
+Requests = Sequence[int]
 
 
-def next_size(trials: Sequence[FakeTrial], own: int, num_samples: int | None) -> int | None:
-    """The size to look at next; `None` when there are enough, or no larger one is there.
+def next_size(trials: Sequence[FakeTrial], own: int, most_bytes: int) -> int | None:
+    """The size to look at next; `None` when the largest GPU is full.
 
     Args:
         trials: so far, ascending.
         own: the script's size.
-        num_samples: of its dataset, `None` if unknown; no batch is larger.
+        most_bytes: memory of the largest GPU.
     """
-    most = own if num_samples is None else max(own, num_samples)
+    small = max(2, own // 8)
     if not trials:
-        # Two doublings must be left below what the dataset has.
-        room = num_samples is None or own * 4 <= num_samples
-        return own if room and own < 16 else max(1, own // (2 if room else 4))
-    if len(trials) >= MAX_TRIALS:
+        return min(own, small)
+    last = trials[-1]
+    if last.batch_size < own:
+        return own
+    if last.peak_bytes >= most_bytes or len(trials) >= MAX_TRIALS:
         return None
-    if len(trials) >= MIN_TRIALS and isinstance(law_of(trials), StepLaw):
-        return None
-    size = trials[-1].batch_size * 2
-    return size if num_samples is None or size <= most else None
-
-
-def law_of(trials: Sequence[FakeTrial]) -> StepLaw | str:
-    """The peak memory as a law of the size, or why there is none."""
-    if len(trials) < MIN_TRIALS:
-        return "fewer than three sizes could be looked at"
-    floor = max(trial.floor_bytes for trial in trials)
-    law = fit_step_law({t.batch_size: t.peak_bytes for t in trials}, floor_bytes=floor)
-    if isinstance(law, str):
-        return law
-    if law.residual is None:
-        return "only two sizes took more memory than the optimizer's step"
-    if law.residual > MAX_RESIDUAL:
-        return f"the line through the sizes misses one of them by {law.residual:.0%}"
-    return law
+    return last.batch_size * GROWTH
 
 
 def forecast(
-    precision: str, trials: Sequence[FakeTrial], gpus: Sequence[tuple[str, int]]
+    precision: str,
+    trials: Sequence[FakeTrial],
+    requests: Sequence[Requests],
+    gpus: Sequence[tuple[str, int]],
 ) -> Forecast:
-    """What the trials say of these GPUs, by name and memory in bytes."""
-    law = law_of(trials)
-    if isinstance(law, str):
-        return Forecast(precision=precision, trials=tuple(trials), unavailable={"law": law})
+    """What the trials say of these GPUs, by name and memory in bytes.
+
+    Args:
+        trials: ascending, at least two.
+        requests: of each trial, for memory; see `caching_allocator.fits`.
+    """
+    between = [
+        Between(*pair, *asked)
+        for pair, asked in zip(pairwise(trials), pairwise(requests), strict=True)
+    ]
     return Forecast(
         precision=precision,
         trials=tuple(trials),
-        floor_bytes=law.floor_bytes,
-        fixed_bytes=law.fixed_bytes,
-        sample_bytes=law.sample_bytes,
-        residual=law.residual,
-        gpus=tuple(_fitted(name, memory, law, trials[-1]) for name, memory in gpus),
+        fixed_bytes=between[-1].fixed_bytes,
+        sample_bytes=between[-1].sample_bytes,
+        gpus=tuple(_fitted(name, memory, between) for name, memory in gpus),
     )
 
 
-def _fitted(name: str, memory: int, law: StepLaw, last: FakeTrial) -> FittedGpu:
-    """From all that the allocator would ask for to the bytes of the tensors alone."""
-    pieces = max(1.0, last.reserved_bytes / last.peak_bytes)
+def _fitted(name: str, memory: int, between: Sequence[Between]) -> FittedGpu:
+    """Two ends of a range: with all that torch's allocator asks for, and with the tensors alone."""
+    with_segments, alone = memory - MOST_CONTEXT_BYTES, memory - LEAST_CONTEXT_BYTES
+    high = max((part.largest_by_tensors(alone) for part in between), default=0)
+    low: int | None = 0
+    for part in reversed(between):  # the first that holds a size that fits
+        if part.small.batch_size <= high:
+            low = part.largest_by_segments(with_segments, high)
+            if low is None or low:
+                break
     return FittedGpu(
         name=name,
         memory_bytes=memory,
-        low=law.largest_batch((memory - MOST_CONTEXT_BYTES) / pieces),
-        high=law.largest_batch(memory - LEAST_CONTEXT_BYTES),
+        low=low,
+        high=high,
+        is_bounded=high < between[-1].large.batch_size,
     )
+
+
+class Between:
+    """The sizes from one trial to the next.
+
+    Args:
+        small, large: the trials at its ends.
+        fewer, more: their requests.
+    """
+
+    def __init__(self, small: FakeTrial, large: FakeTrial, fewer: Requests, more: Requests) -> None:
+        self.small, self.large = small, large
+        self._fewer, self._more = fewer, more
+        num = large.batch_size - small.batch_size
+        self.sample_bytes = (large.peak_bytes - small.peak_bytes) / num
+        self.fixed_bytes = large.peak_bytes - self.sample_bytes * large.batch_size
+
+    def largest_by_tensors(self, capacity: int) -> int:
+        """The largest of these sizes whose tensors fit; 0 if none does."""
+        if self.large.peak_bytes <= capacity:
+            return self.large.batch_size
+        if self.small.peak_bytes > capacity:
+            return 0
+        size = int((capacity - self.fixed_bytes) // self.sample_bytes)
+        return min(max(size, self.small.batch_size), self.large.batch_size)
+
+    def largest_by_segments(self, capacity: int, high: int) -> int | None:
+        """The largest of these sizes up to `high` whose segments fit; 0 if none does.
+
+        `None` where the requests at both ends do not come in the same order.
+        """
+        low, too_large = self.small.batch_size, min(self.large.batch_size, high)
+        if too_large < low:
+            return 0
+        if not self._alike:
+            return None
+        if not self._fits(low, capacity):
+            return 0
+        if self._fits(too_large, capacity):
+            return too_large
+        while too_large - low > max(1, low * PRECISION):
+            middle = (low + too_large) // 2
+            if self._fits(middle, capacity):
+                low = middle
+            else:
+                too_large = middle
+        return low
+
+    # inside ----------------------------------------------------------------------------------
+
+    @property
+    def _alike(self) -> bool:
+        return len(self._fewer) == len(self._more) and all(
+            (less > 0) == (more > 0) and (less > 0 or less == more)
+            for less, more in zip(self._fewer, self._more, strict=True)
+        )
+
+    def _fits(self, size: int, capacity: int) -> bool:
+        share = (size - self.small.batch_size) / (self.large.batch_size - self.small.batch_size)
+        return fits(
+            (
+                more if more < 0 else max(1, round(less + (more - less) * share))
+                for less, more in zip(self._fewer, self._more, strict=True)
+            ),
+            capacity,
+        )

@@ -13,6 +13,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+CHOICE = "_default_to_fused_or_foreach"
+"""How torch's optimizers choose between loops, for the parameters that they have."""
+
 
 def use_cuda_forms() -> None:
     """From now on dropout, attention and optimizers take the memory that they take on CUDA."""
@@ -21,8 +24,8 @@ def use_cuda_forms() -> None:
         functional.scaled_dot_product_attention
     )
     for name, module in list(sys.modules.items()):
-        if name.startswith("torch.optim.") and hasattr(module, "_default_to_fused_or_foreach"):
-            module._default_to_fused_or_foreach = _foreach
+        if name.startswith("torch.optim.") and hasattr(module, CHOICE):
+            setattr(module, CHOICE, _foreach)
 
 
 def _dropout(

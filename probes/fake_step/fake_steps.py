@@ -43,8 +43,10 @@ class FakeSteps:
         self._optimizers: dict[int, Optimizer] = {}
         self._depth = 0
         self._outside = self._floor = self._input = 0
-        register_optimizer_step_pre_hook(self._before_step)
-        register_optimizer_step_post_hook(self._after_step)
+        self._hooks = (
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
+        )
         for tensor in self._parameters:
             tensor.grad = None
         self._count.hold(self._parameters)
@@ -56,13 +58,18 @@ class FakeSteps:
             bf16: they run under autocast to bfloat16, whatever the script asks for.
         """
         self._autocast = torch.autocast("cpu", torch.bfloat16) if bf16 else None
-        self._count.start_allocator()
         self.next_step()
 
     def next_step(self) -> None:
         """What is counted from here on is of one step."""
         self._floor = self._input = 0
         self._count.reset_peak()
+        self._count.reset_requests()
+
+    @property
+    def requests(self) -> tuple[int, ...]:
+        """Of the last step; see `StorageCount`."""
+        return tuple(self._count.requests)
 
     def enter(self, batch: Any) -> None:
         """The script gets a batch and works on it."""
@@ -70,6 +77,11 @@ class FakeSteps:
         self._count.hold(tensors)
         self._input += _bytes_of(tensors)
         self._enter()
+
+    def empty(self, like: torch.Tensor, shape: list[int]) -> torch.Tensor:
+        """A fake tensor of another shape."""
+        with self._count.fakes:
+            return self._count.fakes.from_tensor(like).new_empty(shape)
 
     def leave(self) -> None:
         """The script fetches a batch, or a step is over."""
@@ -93,12 +105,16 @@ class FakeSteps:
             batch_size=batch_size,
             peak_bytes=self._count.peak_bytes,
             floor_bytes=self._floor,
-            reserved_bytes=self._count.allocator.reserved_bytes,
             parameter_bytes=_bytes_of(self._parameters),
             gradient_bytes=self._gradients,
             optimizer_bytes=_bytes_of(t for state in states for t in _tensors(state)),
             input_bytes=self._input,
         )
+
+    def close(self) -> None:
+        """Takes the hooks away."""
+        for hook in self._hooks:
+            hook.remove()
 
     # inside ----------------------------------------------------------------------------------
 
@@ -127,7 +143,7 @@ class FakeSteps:
     _gradients: int = 0
 
 
-class _FakedCount(StorageCount):
+class _FakedCount(StorageCount):  # type: ignore[no-untyped-call]
     """Counts, with every real tensor faked."""
 
     def __init__(self) -> None:

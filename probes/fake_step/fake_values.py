@@ -37,7 +37,8 @@ class FakeValues:
         Raises:
             NotImplementedError: a whole number that may decide what the step does.
         """
-        name, filled = self._sources.get(tensor, ("", None))
+        known = tensor in self._sources
+        name, filled = self._sources[tensor] if known else ("", None)
         if filled is not None:
             return filled  # type: ignore[no-any-return]
         if tensor.dtype is torch.bool:

@@ -10,7 +10,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from .caching_allocator import CachingAllocator, rounded
+BLOCK_BYTES = 512
+"""torch's allocator rounds requests up to this (kMinBlockSize of c10/cuda/CUDACachingAllocator)."""
 
 
 class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -22,14 +23,17 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Attributes:
         live_bytes: what lives now.
         peak_bytes: the most that lived at once since the start or the last `reset_peak`.
-        allocator: takes and gives back what is counted.
+        requests: since the last `reset_requests`, in order: bytes for a storage that began to live,
+            those that lived already first; -n for the end of the n-th of them, counted from 1.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.live_bytes = 0
         self.peak_bytes = 0
-        self.allocator = CachingAllocator()
+        self.requests: list[int] = []
+        self._numbers: dict[int, int] = {}
+        self._num_requests = 0
         self._known: dict[int, tuple[int, Callable[[], Any]]] = {}
 
     def hold(self, tensors: Iterable[torch.Tensor]) -> None:
@@ -48,12 +52,13 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The peak starts anew from what lives now."""
         self.peak_bytes = self.live_bytes
 
-    def start_allocator(self) -> None:
-        """The allocator starts empty, and gets what lives now."""
-        self.allocator = CachingAllocator()
+    def reset_requests(self) -> None:
+        """The requests start anew with what lives now."""
+        self.requests.clear()
+        self._numbers.clear()
+        self._num_requests = 0
         for key, (size, _) in self._known.items():
-            if size:
-                self.allocator.allocate(key, size)
+            self._request(key, size)
 
     def _count(self, tensor: torch.Tensor) -> None:
         if tensor.layout is not torch.strided:
@@ -61,7 +66,7 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise NotImplementedError(msg)
         storage = tensor.untyped_storage()
         if id(storage) not in self._known:
-            self._remember(storage, rounded(storage.nbytes()))
+            self._remember(storage, -(-storage.nbytes() // BLOCK_BYTES) * BLOCK_BYTES)
 
     def _remember(self, storage: torch.UntypedStorage, size: int) -> None:
         key = id(storage)
@@ -69,13 +74,19 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def freed(_: Any) -> None:
             del self._known[key]
             self.live_bytes -= size
-            self.allocator.free(key)
+            if size:
+                self.requests.append(-self._numbers.pop(key))
 
         self._known[key] = (size, weakref.ref(storage, freed))
         self.live_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        self._request(key, size)
+
+    def _request(self, key: int, size: int) -> None:
         if size:
-            self.allocator.allocate(key, size)
+            self._num_requests += 1
+            self._numbers[key] = self._num_requests
+            self.requests.append(size)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs the operation and counts what it returns."""

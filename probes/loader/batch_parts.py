@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from .batch_structure import Path
+
+Change = Callable[[Any, int], Any]
+"""What carries samples along an axis, to what takes its place."""
+Empty = Callable[[torch.Tensor, list[int]], torch.Tensor]
 
 NO_CARRIER = "no part of a batch is known to hold its samples one by one"
 OWN_KIND = "a batch is an object that cannot be cut into samples"
@@ -30,24 +34,63 @@ def part_of(batch: Any, carriers: Mapping[Path, int], start: int, stop: int) -> 
     Raises:
         CannotCutError: nothing carries samples, or the batch is no tensor, mapping or sequence.
     """
+
+    def cut(value: Any, axis: int) -> Any:
+        """Of a tensor, an array or a list of samples."""
+        wanted: Any = slice(start, stop)
+        if hasattr(value, "shape"):
+            wanted = (slice(None),) * axis + (wanted,)
+        part = value[wanted]
+        return part.detach().clone() if isinstance(part, torch.Tensor) else copy.deepcopy(part)
+
+    return _changed(batch, carriers, cut)
+
+
+def grown_to(num_samples: int, batch: Any, carriers: Mapping[Path, int], empty: Empty) -> Any:
+    """A batch of so many samples, for a step whose numbers mean nothing.
+
+    Whole numbers and lists are those of the batch, again and again: lengths and masks stay what
+    they can be. Other tensors have no contents.
+
+    Args:
+        carriers: see `part_of`.
+        empty: makes such a tensor, like another one and of this shape.
+
+    Raises:
+        CannotCutError: see `part_of`.
+    """
+
+    def grow(value: Any, axis: int) -> Any:
+        if isinstance(value, torch.Tensor):
+            shape = [*value.shape]
+            length, shape[axis] = shape[axis], num_samples
+            if value.is_floating_point() or value.is_complex():
+                return empty(value, shape)
+            return value.index_select(axis, torch.arange(num_samples) % length)
+        if hasattr(value, "shape"):
+            return value.take([at % value.shape[axis] for at in range(num_samples)], axis=axis)
+        return type(value)(value[at % len(value)] for at in range(num_samples))
+
+    return _changed(batch, carriers, grow)
+
+
+def _changed(batch: Any, carriers: Mapping[Path, int], change: Change) -> Any:
     if not carriers:
         raise CannotCutError(NO_CARRIER)
-    return _part(batch, (), carriers, slice(start, stop))
+    return _part(batch, (), carriers, change)
 
 
-def _part(value: Any, path: Path, carriers: Mapping[Path, int], wanted: slice) -> Any:
+def _part(value: Any, path: Path, carriers: Mapping[Path, int], change: Change) -> Any:
     axis = carriers.get(path)
+    if axis is not None:
+        return change(value, axis)
     if isinstance(value, torch.Tensor):
-        whole = (slice(None),)
-        return (value if axis is None else value[whole * axis + (wanted,)]).detach().clone()
-    if axis is not None:  # a list of samples, or an array
-        where = (slice(None),) * axis + (wanted,) if hasattr(value, "shape") else wanted
-        return copy.deepcopy(value[where])
+        return value.detach().clone()
     if isinstance(value, Mapping) or _is_dataclass(value):
-        return _of_names(value, path, carriers, wanted)
+        return _of_names(value, path, carriers, change)
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, PackedSequence)):
         listed = [
-            _part(part, (*path, ("item", key)), carriers, wanted) for key, part in enumerate(value)
+            _part(part, (*path, ("item", key)), carriers, change) for key, part in enumerate(value)
         ]
         kind: Any = type(value)
         return kind(*listed) if hasattr(kind, "_fields") else kind(listed)
@@ -60,11 +103,11 @@ def _is_dataclass(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
-def _of_names(value: Any, path: Path, carriers: Mapping[Path, int], wanted: slice) -> Any:
+def _of_names(value: Any, path: Path, carriers: Mapping[Path, int], change: Change) -> Any:
     """A mapping, or a dataclass, with other values."""
     kind = "item" if isinstance(value, Mapping) else "attribute"
     made = copy.copy(value)
     held: Any = made if isinstance(value, Mapping) else vars(made)
     for name, part in list(held.items()):
-        held[name] = _part(part, (*path, (kind, name)), carriers, wanted)
+        held[name] = _part(part, (*path, (kind, name)), carriers, change)
     return made

@@ -206,9 +206,15 @@ class PairsResult(Message, frozen=True, kw_only=True):
 
 
 class FakeResult(Message, frozen=True, kw_only=True):
-    """The steps on fake tensors are made, or cannot be for this reason."""
+    """The steps on fake tensors are made, or cannot be for this reason.
+
+    Attributes:
+        requests: of memory, in the last step: bytes for a tensor that began to live, those that
+            lived before first; -n for the end of the n-th of them, counted from 1.
+    """
 
     trial: FakeTrial | None = None
+    requests: tuple[int, ...] = ()
     reason: str = ""
 
 

@@ -15,7 +15,6 @@ from ...records import (
     DeviceInfo,
     Discovery,
     Distribution,
-    FakeTrial,
     FileTouched,
     LossCheck,
     Parallelism,
@@ -188,15 +187,14 @@ class Worker:
         self.send(RunLoss(batch_size=batch_size, time_limit_s=time_limit_s))
         return self._await((LossResult,), self._silence_s, until_s).check
 
-    def run_fake(self, batch_size: int, *, bf16: bool) -> FakeTrial | str:
+    def run_fake(self, batch_size: int, *, bf16: bool) -> FakeResult:
         """Makes steps on fake tensors, or says why it cannot.
 
         Raises:
             WorkerGone: the process is over.
         """
         self.send(RunFake(batch_size=batch_size, bf16=bf16))
-        result = self._await((FakeResult,), self._silence_s)
-        return result.trial or result.reason
+        return self._await((FakeResult,), self._silence_s)
 
     @property
     def ended(self) -> bool:

@@ -8,7 +8,6 @@ from ...records import (
     DeviceInfo,
     Discovery,
     Distribution,
-    FakeTrial,
     FileTouched,
     LossCheck,
     RankPairs,
@@ -16,7 +15,7 @@ from ...records import (
     Versions,
 )
 from ..devices.gpu_in_use import GpuInUse
-from .messages import RunTrial, StepSample, WorkOrder
+from .messages import FakeResult, RunTrial, StepSample, WorkOrder
 
 
 class WorkerLike(Protocol):
@@ -89,7 +88,7 @@ class ChecksLoss(WorkerLike, Protocol):
 class FakesSteps(WorkerLike, Protocol):
     """A worker that can make steps on tensors without contents."""
 
-    def run_fake(self, batch_size: int, *, bf16: bool) -> FakeTrial | str:
+    def run_fake(self, batch_size: int, *, bf16: bool) -> FakeResult:
         """Makes them, or says why it cannot; nothing else can be asked of it then.
 
         Raises:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..doors.caught_errors import CaughtErrors
+from ..loader.batch_parts import CannotCutError, grown_to
 from ..loader.batch_size_reader import BatchSizeReader
+from ..loader.batch_structure import Path
 from ..process.messages import FakeResult, RunFake
 from .supervisor_line import wait_for_the_end
 from .task import Boundary, TaskContext
@@ -17,6 +19,8 @@ NUM_STEPS = 2
 """The first makes gradients and the optimizer's state; the second is as all that follow."""
 MAX_STRAYS = 4
 """Steps with batches of another size that are let pass before it is given up."""
+Kept = tuple[Any, dict[Path, int]]
+"""A batch, and which parts of it carry its samples."""
 AHEAD = "the script takes its batches several steps ahead"
 NO_BATCHES = "batches of this script do not pass through a DataLoader"
 NO_STEP = "no optimizer stepped"
@@ -25,17 +29,23 @@ NO_STEP = "no optimizer stepped"
 class FakeTask:
     """The steps of one size. No other kind of task can follow in this process.
 
+    They are made on one batch of the script's own size, grown to the size that is asked for.
+
     Args:
         order: its size and its precision.
         context: where it runs.
         steps: of this process.
+        kept: the batch; empty before the first task.
     """
 
-    def __init__(self, order: RunFake, context: TaskContext, steps: FakeSteps) -> None:
+    def __init__(
+        self, order: RunFake, context: TaskContext, steps: FakeSteps, kept: list[Kept]
+    ) -> None:
         self._order = order
         self._context = context
         self._steps = steps
-        self._sizes: set[int | None] = set()
+        self._kept = kept
+        self._reason = ""
         self._num_steps = self._strays = 0
 
     def begin(self) -> bool:
@@ -45,33 +55,31 @@ class FakeTask:
             return self._cannot(AHEAD)
         if not context.door.replace_batches(self._given, self._steps.aside):
             return self._cannot(NO_BATCHES)
-        context.door.ask(self._order.batch_size)
+        context.door.ask(self._own)
         context.line.begin_task()
         self._steps.begin(bf16=self._order.bf16)
         return True
 
     def arrived(self, num_samples: int | None, proof: str, wait_s: float, *, primary: bool) -> None:
-        """A batch of the step came."""
-        del proof, wait_s
-        if primary:
-            self._sizes.add(num_samples)
+        """Batches are looked at as they are replaced."""
 
     def boundary(self, boundary: Boundary) -> bool:  # noqa: ARG002  each is a step
         """A step ended. True when there are enough."""
         self._steps.leave()
-        size = self._order.batch_size
-        if self._sizes != {size}:
+        steps, size = self._steps, self._order.batch_size
+        if self._kept:
+            self._num_steps += 1
+        else:
             self._strays += 1
             if self._strays > MAX_STRAYS:
-                self._cannot(f"no batch of {size} samples came")
-                return True
-        else:
-            self._num_steps += 1
-        if self._num_steps == NUM_STEPS:
-            self._context.line.send(FakeResult(trial=self._steps.trial(size)))
+                self._reason = self._reason or f"no batch of {self._own} samples came"
+        if self._reason:
+            self._cannot(self._reason)
             return True
-        self._sizes.clear()
-        self._steps.next_step()
+        if self._num_steps == NUM_STEPS:
+            self._context.line.send(FakeResult(trial=steps.trial(size), requests=steps.requests))
+            return True
+        steps.next_step()
         self._context.line.show("fitting", num_steps=self._num_steps)
         return False
 
@@ -85,9 +93,27 @@ class FakeTask:
 
     # inside ----------------------------------------------------------------------------------
 
-    def _given(self, batch: Any, _num_samples: int | None, _reader: BatchSizeReader) -> Any:
-        self._steps.enter(batch)
-        return batch
+    @property
+    def _own(self) -> int:
+        return self._context.loop.discovery.native_batch_size
+
+    def _given(self, batch: Any, num_samples: int | None, reader: BatchSizeReader) -> Any:
+        """What the script gets in place of a batch; the first ones may be of another size."""
+        if not self._kept and num_samples == self._own:
+            self._kept.append((batch, reader.carriers(batch, num_samples)))
+        if not self._kept or self._reason:
+            return batch
+        kept, carriers = self._kept[0]
+        try:
+            given = grown_to(self._order.batch_size, kept, carriers, self._steps.empty)
+        except CannotCutError as error:
+            self._reason = str(error)
+            return batch
+        except Exception as error:  # noqa: BLE001  a batch of whatever kind; no fault of the script
+            self._reason = f"a batch cannot be grown: {type(error).__name__}: {error}"
+            return batch
+        self._steps.enter(given)
+        return given
 
     def _cannot(self, reason: str) -> bool:
         self._context.line.send(FakeResult(reason=reason))

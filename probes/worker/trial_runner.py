@@ -29,7 +29,7 @@ from ..process.messages import (
     RunTrial,
     WorkOrder,
 )
-from .fake_task import FakeTask
+from .fake_task import FakeTask, Kept
 from .loss_task import LossTask
 from .pair_task import PairTask
 from .parallelism import recognise
@@ -71,6 +71,7 @@ class TrialRunner:
         self._agreement: Agreement | None = None
         self._task: Task | None = None
         self._fake_steps: FakeSteps | None = None
+        self._kept: list[Kept] = []
         self._num_batches = 0
         self._largest_so_far = 0
         door.report_to(self)
@@ -158,7 +159,7 @@ class TrialRunner:
         if isinstance(message, RunLoss):
             return LossTask(message, context)
         if isinstance(message, RunFake):
-            return FakeTask(message, context, self._fakes())
+            return FakeTask(message, context, self._fakes(), self._kept)
         assert isinstance(message, RunTrial)
         size, largest = message.request.batch_size, self._largest_so_far
         self._largest_so_far = max(largest, size)

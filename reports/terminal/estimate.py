@@ -6,6 +6,7 @@ from rich.text import Text
 
 from ...records import Estimate, FakeTrial, FittedGpu, Forecast
 from ...units import format_bytes, format_count
+from ..words.wording import bytes_per_sample
 from .page import Page
 
 LABEL = "an estimate that was never compared with a GPU"
@@ -31,33 +32,25 @@ def render(
         f"{answer.script} has {own} and trains {format_count(answer.num_parameters)} parameters."
     )
     for forecast in answer.forecasts:
-        _forecast(page, forecast)
-    if any(forecast.gpus for forecast in answer.forecasts):
-        page.blank()
-        page.entry(
-            "The smaller size should fit if all memory that torch's allocator asks for stays in "
-            "pieces and CUDA itself takes 650 MiB; beyond the larger size the tensors alone do "
-            "not fit. Workspaces of convolutions are not counted.",
-            style="dim",
-        )
+        _forecast(page, forecast, answer.batch_size)
+    page.blank()
+    page.entry(
+        "Up to the smaller size, what torch's allocator would ask for fits beside 650 MiB for "
+        "CUDA itself. Beyond the larger one the tensors alone do not fit. Workspaces of "
+        "convolutions are not counted. Counted on one batch of the script, made longer: longer "
+        "samples take more.",
+        style="dim",
+    )
     page.blank()
     page.whole(next_command, label="On the GPU: ", label_style="bold", indent=0)
     return page.render(color=color)
 
 
-def _forecast(page: Page, forecast: Forecast) -> None:
+def _forecast(page: Page, forecast: Forecast, own: int) -> None:
     page.heading(f"Training {forecast.precision}")
-    if "law" in forecast.unavailable:
-        page.entry(f"unavailable: {forecast.unavailable['law']}")
-        return
-    assert forecast.fixed_bytes is not None
-    assert forecast.sample_bytes is not None
-    law = f"{format_bytes(max(0, forecast.fixed_bytes))} + {format_bytes(forecast.sample_bytes)}"
-    least = f", at least {format_bytes(forecast.floor_bytes)}" if forecast.floor_bytes else ""
-    page.pairs([
-        ("peak memory", f"{law} x batch{least}"),
-        *_parts(forecast.trials[-1]),
-    ])  # fmt: skip
+    law = f"{format_bytes(forecast.fixed_bytes)} + {bytes_per_sample(forecast.sample_bytes)}"
+    shown = next(trial for trial in forecast.trials if trial.batch_size >= own)
+    page.pairs([("peak memory", f"{law} x batch, for large batches"), *_parts(shown)])
     rows = [("GPU", "memory", "largest batch"), *map(_row, forecast.gpus)]
     widths = [max(len(row[at]) for row in rows) for at in range(3)]
     page.blank()
@@ -67,7 +60,7 @@ def _forecast(page: Page, forecast: Forecast) -> None:
 
 
 def _parts(trial: FakeTrial) -> list[tuple[str, str]]:
-    """Where the bytes are at the largest size looked at."""
+    """Where the bytes are."""
     known = {
         "parameters": trial.parameter_bytes,
         "gradients": trial.gradient_bytes,
@@ -82,5 +75,7 @@ def _parts(trial: FakeTrial) -> list[tuple[str, str]]:
 
 
 def _row(gpu: FittedGpu) -> tuple[str, str, str]:
-    size = "not even 1" if not gpu.high else f"{gpu.low} to {gpu.high}"
+    low = "?" if gpu.low is None else str(gpu.low)
+    more = "" if gpu.is_bounded else " or more"
+    size = f"{low} to {gpu.high}{more}" if gpu.high else "does not fit"
     return gpu.name, format_bytes(gpu.memory_bytes), size

@@ -2,17 +2,18 @@
 
 The rules are those of c10/cuda/CUDACachingAllocator.cpp with its default settings, on one stream:
 small and large requests from pools of their own, the best fit first, blocks split and merged inside
-their segments, and nothing given back before memory is short.
+their segments, and whole segments given back only when memory is short.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 from typing import Final
 
 MIB: Final = 1 << 20
 BLOCK_BYTES: Final = 512
-"""Requests are rounded up to it (kMinBlockSize)."""
+"""Requests are multiples of it (kMinBlockSize)."""
 SMALL_BYTES: Final = MIB
 """Requests up to this come from the small pool (kSmallSize)."""
 SMALL_SEGMENT_BYTES: Final = 2 * MIB
@@ -21,6 +22,31 @@ LARGE_SEGMENT_BYTES: Final = 20 * MIB
 MIN_LARGE_BYTES: Final = 10 * MIB
 LARGE_ROUND_BYTES: Final = 2 * MIB
 """Larger requests get a segment of their own, rounded up to this (kRoundLarge)."""
+
+
+class NoMemoryError(Exception):
+    """A request that does not fit, after all that can be given back was given back."""
+
+
+def fits(requests: Iterable[int], capacity: int) -> bool:
+    """Whether all of them can be served.
+
+    Args:
+        requests: in order: bytes that are wanted, or -n to give back the n-th request, counted
+            from 1.
+        capacity: bytes that the device has for them.
+    """
+    allocator, number = CachingAllocator(capacity), 0
+    try:
+        for request in requests:
+            if request > 0:
+                number += 1
+                allocator.allocate(number, rounded(request))
+            else:
+                allocator.free(-request)
+    except NoMemoryError:
+        return False
+    return True
 
 
 def rounded(num_bytes: int) -> int:
@@ -43,18 +69,26 @@ class _Block:
 class CachingAllocator:
     """Serves requests as torch's does.
 
+    Args:
+        capacity: bytes that the device has.
+
     Attributes:
-        reserved_bytes: of all segments; nothing is given back, so it is also the peak.
+        reserved_bytes: of all segments.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int) -> None:
         self.reserved_bytes = 0
+        self._capacity = capacity
         self._taken: dict[int, _Block] = {}
         self._free: dict[bool, list[tuple[int, int, _Block]]] = {True: [], False: []}
         self._end = 0
 
     def allocate(self, key: int, size: int) -> None:
-        """Serves a request of `size` bytes, rounded already; `key` names it for `free`."""
+        """Serves a request of `size` bytes, a multiple of 512; `key` names it for `free`.
+
+        Raises:
+            NoMemoryError: it does not fit.
+        """
         small = size <= SMALL_BYTES
         block = self._best_fit(size, small=small) or self._new_segment(size, small=small)
         rest = block.size - size
@@ -64,10 +98,8 @@ class CachingAllocator:
         self._taken[key] = block
 
     def free(self, key: int) -> None:
-        """Takes a block back; one that it did not give is none of its business."""
-        block = self._taken.pop(key, None)
-        if block is None:
-            return
+        """Takes the block of a request back."""
+        block = self._taken.pop(key)
         block.free = True
         for neighbour in (block.before, block.after):
             if neighbour is not None and neighbour.free:
@@ -89,10 +121,21 @@ class CachingAllocator:
             segment = LARGE_SEGMENT_BYTES
         else:
             segment = -(-size // LARGE_ROUND_BYTES) * LARGE_ROUND_BYTES
+        if self.reserved_bytes + segment > self._capacity:
+            self._release()
+        if self.reserved_bytes + segment > self._capacity:
+            raise NoMemoryError
         block = _Block(self._end, segment, small=small)
         self._end += segment
         self.reserved_bytes += segment
         return block
+
+    def _release(self) -> None:
+        """Gives segments back of which nothing is in use, as torch does before it fails."""
+        for small, pool in self._free.items():
+            whole = [entry for entry in pool if entry[2].before is None is entry[2].after]
+            self.reserved_bytes -= sum(size for size, _, _ in whole)
+            self._free[small] = [entry for entry in pool if entry not in whole]
 
     def _split(self, block: _Block, size: int) -> None:
         rest = _Block(block.place + size, block.size - size, small=block.small)
