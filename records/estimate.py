@@ -70,6 +70,7 @@ class Estimate(Record, frozen=True, kw_only=True):
         batch_size: the script's own.
         micro_batches: of an optimizer step.
         num_parameters: that are trained.
+        num_samples: of an epoch, `None` if unknown; no batch is larger.
         forecasts: the script as it is written first.
     """
 
@@ -78,4 +79,5 @@ class Estimate(Record, frozen=True, kw_only=True):
     batch_size: Count
     micro_batches: Count
     num_parameters: int
+    num_samples: int | None
     forecasts: tuple[Forecast, ...]

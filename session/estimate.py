@@ -84,6 +84,7 @@ def estimate(options: RunOptions, gpus: Sequence[tuple[str, int]], display: Disp
         batch_size=discovery.native_batch_size,
         micro_batches=discovery.micro_batches,
         num_parameters=discovery.num_parameters or 0,
+        num_samples=None if discovery.primary is None else discovery.primary.num_samples,
         forecasts=tuple(forecasts),
     )
 

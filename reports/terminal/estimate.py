@@ -32,7 +32,7 @@ def render(
         f"{answer.script} has {own} and trains {format_count(answer.num_parameters)} parameters."
     )
     for forecast in answer.forecasts:
-        _forecast(page, forecast, answer.batch_size)
+        _forecast(page, forecast, answer)
     page.blank()
     page.entry(
         "Up to the smaller size, what torch's allocator would ask for fits beside 650 MiB for "
@@ -46,12 +46,15 @@ def render(
     return page.render(color=color)
 
 
-def _forecast(page: Page, forecast: Forecast, own: int) -> None:
+def _forecast(page: Page, forecast: Forecast, answer: Estimate) -> None:
     page.heading(f"Training {forecast.precision}")
     law = f"{format_bytes(forecast.fixed_bytes)} + {bytes_per_sample(forecast.sample_bytes)}"
-    shown = next(trial for trial in forecast.trials if trial.batch_size >= own)
+    shown = next(trial for trial in forecast.trials if trial.batch_size >= answer.batch_size)
     page.pairs([("peak memory", f"{law} x batch, for large batches"), *_parts(shown)])
-    rows = [("GPU", "memory", "largest batch"), *map(_row, forecast.gpus)]
+    rows = [
+        ("GPU", "memory", "largest batch"),
+        *(_row(gpu, answer.num_samples) for gpu in forecast.gpus),
+    ]
     widths = [max(len(row[at]) for row in rows) for at in range(3)]
     page.blank()
     for number, (name, memory, size) in enumerate(rows):
@@ -74,8 +77,10 @@ def _parts(trial: FakeTrial) -> list[tuple[str, str]]:
     return [(f"at batch {trial.batch_size}", text)]
 
 
-def _row(gpu: FittedGpu) -> tuple[str, str, str]:
+def _row(gpu: FittedGpu, num_samples: int | None) -> tuple[str, str, str]:
     low = "?" if gpu.low is None else str(gpu.low)
     more = "" if gpu.is_bounded else " or more"
     size = f"{low} to {gpu.high}{more}" if gpu.high else "does not fit"
+    if num_samples is not None and gpu.low is not None and gpu.low >= num_samples:
+        size = f"all {num_samples} samples"
     return gpu.name, format_bytes(gpu.memory_bytes), size
