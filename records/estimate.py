@@ -32,8 +32,9 @@ class FittedGpu(Record, frozen=True, kw_only=True):
         name: as it was asked for.
         memory_bytes: of the GPU, as torch reports it.
         low: size whose segments fit, as torch's caching allocator asks for them, beside a large
-            context; 0 if not even 1 does, `None` where the requests cannot be foretold.
-        high: size beyond which the tensors alone do not fit.
+            context; 0 if that of the first trial does not, `None` where the requests cannot be
+            foretold.
+        high: size beyond which the tensors alone do not fit; 0 if that of the first trial does not.
         is_bounded: a larger size was looked at; else more than `high` may fit.
     """
 

@@ -20,6 +20,8 @@ from .run import Run
 from .setup.options import RunOptions
 
 PRECISIONS = (("as written", False), ("bf16 autocast", True))
+UNKNOWN_SHAPES = ("DataDependentOutputException", "DynamicOutputShapeException")
+"""What torch raises where the shape of a result is not that of its inputs."""
 WHY_NOT = "`batchadvisor run` measures what it takes, on the GPU itself."
 
 
@@ -117,9 +119,19 @@ def _same(written: Forecast, autocast: Forecast) -> bool:
 
 
 def _failed(gone: WorkerGone) -> RunError:
-    if isinstance(gone.message, Raised):
-        return RunError(f"the script's step does not run on fake tensors: {gone.detail}", WHY_NOT)
-    return RunError(f"the steps on fake tensors ended: {gone.detail}", WHY_NOT)
+    """A step that raised, or ended the process."""
+    message = gone.message
+    if not isinstance(message, Raised):
+        return RunError(f"the steps on fake tensors ended: {gone.detail}.", WHY_NOT)
+    if message.kind == "batchadvisor":
+        reason = message.text.removeprefix("NotImplementedError: ")
+    elif message.kind in UNKNOWN_SHAPES:
+        reason = f"a shape depends on values, which fake tensors do not have ({message.text})"
+    else:
+        reason = (
+            f"on fake tensors, which have no values (a loss reads as 1.0), it raised {gone.detail}"
+        )
+    return RunError(f"the script's steps cannot be foretold: {reason}.", WHY_NOT)
 
 
 def estimate_json(answer: Estimate) -> str:

@@ -151,7 +151,8 @@ class Run:
             self._display.close()
             wrong = isinstance(error, UsageError) and not self.writer.record.trials
             nothing = wrong or not self._store.record_path.exists()
-            if not self._keep or (nothing and self._options.resume is None):
+            named = str(self._store.log_path) in str(error)  # what the user is told to read stays
+            if not named and (not self._keep or (nothing and self._options.resume is None)):
                 self._store.discard()
             self._store.close()
 

@@ -13,6 +13,8 @@ from itertools import pairwise
 from ...records import FakeTrial, FittedGpu, Forecast
 from .caching_allocator import fits
 
+SMALLEST = 2
+"""A batch norm in training refuses a batch of 1."""
 GROWTH = 4
 MAX_TRIALS = 12
 LEAST_CONTEXT_BYTES = 300 << 20
@@ -32,12 +34,11 @@ def next_size(trials: Sequence[FakeTrial], own: int, most_bytes: int) -> int | N
         own: the script's size.
         most_bytes: memory of the largest GPU.
     """
-    small = max(2, own // 8)
     if not trials:
-        return min(own, small)
+        return min(own, SMALLEST)
     last = trials[-1]
     if last.batch_size < own:
-        return own
+        return own if last.batch_size >= own // 8 else own // 8
     if last.peak_bytes >= most_bytes or len(trials) >= MAX_TRIALS:
         return None
     return last.batch_size * GROWTH

@@ -76,7 +76,8 @@ class FakeSteps:
         tensors = _tensors(batch)
         self._count.hold(tensors)
         self._input += _bytes_of(tensors)
-        self._enter()
+        if self._entered is None:
+            self._enter()
 
     def empty(self, like: torch.Tensor, shape: list[int]) -> torch.Tensor:
         """A fake tensor of another shape."""

@@ -16,6 +16,8 @@ COUNTS = {"sum", "argmax", "argmin", "count_nonzero", "add", "add_", "sub", "sub
 """Operations whose whole numbers are read to be shown."""
 UNWANTED = {"isnan", "isinf", "any", "ne"}
 """Questions that a healthy step answers with no."""
+SAME_NUMBER = {"_to_copy", "clone", "detach", "lift_fresh", "alias", "view", "expand", "squeeze"}
+"""Operations that return the number that they got."""
 
 
 class FakeValues:
@@ -27,6 +29,9 @@ class FakeValues:
     def note(self, out: Any, name: str, args: Any) -> None:
         """The operation `name` returned `out`."""
         if isinstance(out, torch.Tensor) and out.numel() == 1:
+            if name in SAME_NUMBER and args[0] in self._sources:
+                self._sources[out] = self._sources[args[0]]
+                return
             filled = args[1] if name == "full" and len(args) > 1 else None
             against_infinity = name == "eq" and isinstance(args[1], float) and isinf(args[1])
             self._sources[out] = ("isinf" if against_infinity else name, filled)

@@ -49,11 +49,18 @@ def render(
 def _forecast(page: Page, forecast: Forecast, answer: Estimate) -> None:
     page.heading(f"Training {forecast.precision}")
     law = f"{format_bytes(forecast.fixed_bytes)} + {bytes_per_sample(forecast.sample_bytes)}"
-    shown = next(trial for trial in forecast.trials if trial.batch_size >= answer.batch_size)
-    page.pairs([("peak memory", f"{law} x batch, for large batches"), *_parts(shown)])
+    own = next(trial for trial in forecast.trials if trial.batch_size >= answer.batch_size)
+    page.pairs([("peak memory", f"{law} x batch, for large batches"), *_parts(own)])
     rows = [
         ("GPU", "memory", "largest batch"),
-        *(_row(gpu, answer.num_samples) for gpu in forecast.gpus),
+        *(
+            (
+                gpu.name,
+                format_bytes(gpu.memory_bytes),
+                _sizes(gpu, answer.num_samples, forecast.trials[0].batch_size),
+            )
+            for gpu in forecast.gpus
+        ),
     ]
     widths = [max(len(row[at]) for row in rows) for at in range(3)]
     page.blank()
@@ -77,10 +84,16 @@ def _parts(trial: FakeTrial) -> list[tuple[str, str]]:
     return [(f"at batch {trial.batch_size}", text)]
 
 
-def _row(gpu: FittedGpu, num_samples: int | None) -> tuple[str, str, str]:
-    low = "?" if gpu.low is None else str(gpu.low)
-    more = "" if gpu.is_bounded else " or more"
-    size = f"{low} to {gpu.high}{more}" if gpu.high else "does not fit"
+def _sizes(gpu: FittedGpu, num_samples: int | None, smallest: int) -> str:
+    """What should fit on a GPU, as a range."""
+    if not gpu.high:
+        return f"less than {smallest}" if smallest > 1 else "not even 1"
     if num_samples is not None and gpu.low is not None and gpu.low >= num_samples:
-        size = f"all {num_samples} samples"
-    return gpu.name, format_bytes(gpu.memory_bytes), size
+        return f"all {num_samples} samples"
+    if not gpu.is_bounded:
+        return f"{gpu.low or gpu.high} or more"
+    if gpu.low is None:
+        return f"at most {gpu.high}"
+    if not gpu.low:
+        return f"at most {gpu.high}, perhaps less than {smallest}"
+    return str(gpu.high) if gpu.low == gpu.high else f"{gpu.low} to {gpu.high}"

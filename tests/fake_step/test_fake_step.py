@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 import torch
-from batchadvisor.advisor.fit.step_law import StepLaw, fit_step_law
+from batchadvisor.advisor.fit.forecast import Between
 from batchadvisor.probes.fake_step.fake_steps import FakeSteps
 from batchadvisor.probes.fake_step.storage_count import StorageCount
 from torch import nn
@@ -192,25 +192,18 @@ def measured(name, optimizer, autocast, size):
 @pytest.mark.parametrize("autocast", [False, True], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("name", MODELS)
-def test_the_law_of_fake_steps_says_what_a_real_step_takes(name, optimizer, autocast):
+def test_fake_steps_say_what_a_real_step_takes(name, optimizer, autocast):
     was = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(was and name != "lstm")
     try:
-        compare(name, optimizer, autocast)
+        small, large = (estimated(name, optimizer, autocast, size) for size in (64, 256))
+        real = {size: measured(name, optimizer, autocast, size) for size in (160, 256)}
     finally:
         torch._C._set_mkldnn_enabled(was)
-
-
-def compare(name, optimizer, autocast):
-    steps = {size: estimated(name, optimizer, autocast, size) for size in (16, 32, 64)}
-    law = fit_step_law(
-        {size: each.peak_bytes for size, each in steps.items()}, floor_bytes=steps[16].floor_bytes
-    )
-    assert isinstance(law, StepLaw), law
-    far = estimated(name, optimizer, autocast, 1024).peak_bytes
-    assert law.peak_bytes(1024) == pytest.approx(far, rel=0.01)
-    real = measured(name, optimizer, autocast, 256)
-    assert law.peak_bytes(256) == pytest.approx(real, rel=0.02)
+    assert large.peak_bytes == pytest.approx(real[256], rel=0.02)
+    between = Between(small, large, (), ())
+    foretold = between.fixed_bytes + between.sample_bytes * 160
+    assert foretold == pytest.approx(real[160], rel=0.02)
 
 
 def test_where_the_bytes_are():
