@@ -5,7 +5,13 @@ from collections import UserDict
 
 import pytest
 import torch
-from batchadvisor.probes.loader.batch_parts import NO_CARRIER, OWN_KIND, CannotCutError, part_of
+from batchadvisor.probes.loader.batch_parts import (
+    NO_CARRIER,
+    OWN_KIND,
+    CannotCutError,
+    grown_to,
+    part_of,
+)
 from batchadvisor.probes.loader.batch_size_reader import BatchSizeReader
 from torch.nn.utils.rnn import pack_sequence
 
@@ -68,6 +74,42 @@ def scribble(part):
     ):
         if isinstance(leaf, torch.Tensor):
             leaf.fill_(-1)
+
+
+@pytest.mark.parametrize("num_samples", [2, 12, 100])
+@pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES)
+def test_a_batch_of_more_samples(make, num_samples):
+    """It is read as that many, and has the shapes of what the loader would have made."""
+    reader, batch = reader_of(make), make(12)
+    before = str(batch)
+    made = grown_to(num_samples, batch, reader.carriers(batch, 12), empty)
+    assert reader.read(made) == num_samples
+    assert type(made) is type(batch)
+    assert str(batch) == before
+    if not isinstance(batch, UserDict):
+        assert shapes(made) == shapes(make(num_samples))
+
+
+def empty(like, shape):
+    return torch.empty(shape, dtype=like.dtype)
+
+
+def shapes(value):
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.shape
+    if isinstance(value, dict):
+        return {key: shapes(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [shapes(part) for part in value]
+    return shapes(vars(value)) if isinstance(value, Packed) else type(value)
+
+
+def test_whole_numbers_of_a_grown_batch_come_again():
+    batch = {"ids": torch.arange(6).reshape(3, 2), "x": torch.ones(3)}
+    reader = BatchSizeReader()
+    reader.learn(batch, 3)
+    made = grown_to(5, batch, reader.carriers(batch, 3), empty)
+    assert made["ids"].tolist() == [[0, 1], [2, 3], [4, 5], [0, 1], [2, 3]]
 
 
 def test_images_of_a_size_each():

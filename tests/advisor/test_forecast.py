@@ -1,0 +1,129 @@
+"""Sizes to look at on fake tensors, and the range of sizes that fits on a GPU."""
+
+import random
+
+import pytest
+from batchadvisor.advisor.fit.forecast import (
+    LEAST_CONTEXT_BYTES,
+    MOST_CONTEXT_BYTES,
+    forecast,
+    next_size,
+)
+from batchadvisor.advisor.fit.gpus import ALSO, MEMORY_GIB, SOURCES, gpu_named, nearest
+from batchadvisor.records import FakeTrial
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+def trial(size, peak):
+    return FakeTrial(
+        batch_size=size,
+        peak_bytes=peak,
+        floor_bytes=0,
+        parameter_bytes=0,
+        gradient_bytes=0,
+        optimizer_bytes=0,
+        input_bytes=0,
+    )
+
+
+def step(size, fixed=2 * GIB, sample=20 * MIB, temporary=5 * MIB):
+    """A trial, and its requests: what stays, activations, a temporary of two of them."""
+    activations = [sample * size // 10] * 10
+    requests = [fixed, *activations]
+    for number in range(2, 12):
+        requests += [temporary * size, -(10 + number), -number]
+    return trial(size, fixed + sample * size + temporary * size), tuple(requests)
+
+
+def fitted(memory, sizes=(2, 16, 64, 256, 1024), make=step, gpu="A"):
+    trials, requests = zip(*(make(size) for size in sizes), strict=True)
+    (answer,) = forecast("as written", trials, requests, [(gpu, memory)]).gpus
+    return answer
+
+
+class TestSizes:
+    def test_they_grow_until_the_largest_gpu_is_full(self):
+        trials = []
+        while (size := next_size(trials, 32, 10 * GIB)) is not None:
+            trials.append(trial(size, 100 * MIB * size))
+        assert [each.batch_size for each in trials] == [2, 4, 32, 128]
+
+    def test_a_script_with_batches_of_one_begins_there(self):
+        assert next_size([], 1, GIB) == 1
+        assert next_size([trial(1, MIB)], 1, GIB) == 4
+
+    def test_an_end_is_put_to_what_takes_nothing(self):
+        trials = []
+        while (size := next_size(trials, 1, GIB)) is not None:
+            trials.append(trial(size, MIB))
+        assert trials[-1].batch_size == 4**11
+
+
+class TestRange:
+    @pytest.mark.parametrize("memory", [6 * GIB, 8 * GIB, 15 * GIB, 22 * GIB])
+    def test_its_ends_are_the_tensors_alone_and_the_segments(self, memory):
+        answer = fitted(memory)
+        exact = (memory - LEAST_CONTEXT_BYTES - 2 * GIB) // (25 * MIB)
+        assert answer.high == exact
+        safe = (memory - MOST_CONTEXT_BYTES - 2 * GIB) // (25 * MIB)
+        assert 0.9 * safe < answer.low <= safe
+        assert answer.is_bounded
+
+    def test_a_gpu_that_holds_the_largest_size_is_not_bounded(self):
+        answer = fitted(80 * GIB)
+        assert (answer.low, answer.high, answer.is_bounded) == (1024, 1024, False)
+
+    def test_a_gpu_that_holds_nothing(self):
+        answer = fitted(2 * GIB)
+        assert (answer.low, answer.high) == (0, 0)
+
+    def test_between_the_two_ends_the_smallest_size_may_fit_or_not(self):
+        memory = 2 * GIB + 50 * MIB + LEAST_CONTEXT_BYTES
+        answer = fitted(memory)
+        assert (answer.low, answer.high) == (0, 2)
+
+    def test_requests_in_another_order_give_no_lower_end(self):
+        def two_ways(size):
+            one, requests = step(size)
+            return one, requests if size < 100 else (MIB, *requests)
+
+        assert fitted(8 * GIB, make=two_ways).low is None
+        assert fitted(3 * GIB, make=two_ways).low  # both ends below 100: comparable
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_a_larger_gpu_never_fits_less(self, seed):
+        draw = random.Random(seed)
+        fixed, sample, temporary = (draw.randint(1, 4000) * MIB // k for k in (1, 100, 200))
+
+        def make(size):
+            return step(size, fixed, sample, temporary)
+
+        answers = [fitted(memory * GIB, make=make) for memory in range(2, 40, 3)]
+        highs = [answer.high for answer in answers]
+        assert highs == sorted(highs)
+        assert all(answer.low <= answer.high for answer in answers)
+
+    def test_the_law_is_that_of_the_largest_sizes(self):
+        trials, requests = zip(*(step(size) for size in (2, 16, 64)), strict=True)
+        answer = forecast("as written", trials, requests, [("A", 8 * GIB)])
+        assert answer.sample_bytes == 25 * MIB
+        assert answer.fixed_bytes == 2 * GIB
+
+
+class TestGpus:
+    def test_each_figure_has_a_source(self):
+        assert set(SOURCES) == set(MEMORY_GIB)
+        assert set(ALSO.values()) <= set(MEMORY_GIB)
+
+    @pytest.mark.parametrize(
+        ("text", "name"),
+        [("a100", "A100-80GB"), ("A100 40gb", "A100-40GB"), ("Tesla T4", "T4"), ("b200", "B200")],
+    )
+    def test_names_as_people_write_them(self, text, name):
+        assert gpu_named(text) == (name, int(MEMORY_GIB[name] * GIB))
+
+    def test_an_unknown_name_has_near_names(self):
+        assert gpu_named("A100-41GB") is None
+        assert nearest("A100-41GB")[0] == "A100-40GB"
+        assert nearest("zzz") == []

@@ -1,0 +1,116 @@
+"""`batchadvisor estimate`, on scripts that know nothing of it."""
+
+import json
+
+import pytest
+
+from .driver import SCRIPTS, listing, run_preloaded
+
+GIB = 1 << 30
+
+
+def estimate(folder, *arguments):
+    result = run_preloaded("estimate", *arguments, folder=folder)
+    assert not result.left
+    return result
+
+
+def answered(folder, script, *arguments):
+    result = estimate(folder, str(SCRIPTS / script), "--json", "-q", *arguments)
+    assert result.code == 0, result
+    assert listing(folder) == {}
+    return json.loads(result.stdout)
+
+
+class TestAnswers:
+    @pytest.mark.slow
+    def test_a_model_that_fills_gpus(self, tmp_path):
+        """A range for each GPU; wider activations take more bytes a sample, fp32 more than bf16."""
+        gpus = ("--gpu", "T4,8GiB,a100")
+        narrow, wide = (
+            answered(tmp_path, "tiny_gpt.py", *gpus, "--", "--length", "512", "--width", width)
+            for width in ("128", "512")
+        )
+        for answer in (narrow, wide):
+            assert [each["precision"] for each in answer["forecasts"]] == [
+                "as written",
+                "bf16 autocast",
+            ]
+            written, autocast = (
+                {gpu["name"]: gpu for gpu in each["gpus"]} for each in answer["forecasts"]
+            )
+            assert list(written) == ["T4", "a GPU of 8GiB", "A100-80GB"]
+            for gpu in written.values():
+                assert gpu["is_bounded"]
+                # CUDA's own memory is a larger share of a small GPU.
+                share = 0.9 if gpu["memory_bytes"] > 10 * GIB else 0.85
+                assert share * gpu["high"] <= gpu["low"] <= gpu["high"]
+                assert gpu["high"] < autocast[gpu["name"]]["high"]
+            assert written["a GPU of 8GiB"]["high"] < written["T4"]["low"]
+        samples = [each["forecasts"][0]["sample_bytes"] for each in (narrow, wide)]
+        assert 2 * samples[0] < samples[1] < 4 * samples[0]
+
+    def test_where_the_bytes_are(self, tmp_path):
+        answer = answered(tmp_path, "tiny_gpt.py", "--gpu", "T4")
+        num = answer["num_parameters"]
+        assert answer["batch_size"] == 16
+        own = next(t for t in answer["forecasts"][0]["trials"] if t["batch_size"] == 16)
+        assert own["parameter_bytes"] == own["gradient_bytes"] == 4 * num
+        assert 8 * num <= own["optimizer_bytes"] < 8.5 * num
+        assert own["input_bytes"] == 16 * 33 * 8
+        assert own["peak_bytes"] > 16 * num + 16 * 32 * 512 * 4 * 2
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        "script",
+        ["accumulate_amp.py", "critic.py", "gan.py", "padded_texts.py", "tbptt.py", "compiled.py"],
+    )
+    def test_other_ways_to_train(self, script, tmp_path):
+        answer = answered(tmp_path, script, "--gpu", "all")
+        assert len(answer["forecasts"][0]["gpus"]) == 10
+        peaks = [trial["peak_bytes"] for trial in answer["forecasts"][0]["trials"]]
+        assert peaks == sorted(peaks)
+
+    def test_the_page(self, tmp_path):
+        result = estimate(tmp_path, str(SCRIPTS / "tiny_gpt.py"), "--gpu", "T4", "-q")
+        assert result.code == 0
+        first, *_, last = result.stdout.strip().splitlines()
+        assert first == "What should fit: an estimate that was never compared with a GPU"
+        assert last.startswith("On the GPU: batchadvisor run ")
+        assert listing(tmp_path) == {}
+
+
+class TestRefusals:
+    def test_an_unknown_gpu(self, tmp_path):
+        result = estimate(tmp_path, str(SCRIPTS / "plain.py"), "--gpu", "A100-41GB")
+        assert result.code == 2
+        assert "Did you mean A100-40GB" in result.stderr
+        assert "Traceback" not in result.stderr
+
+    def test_a_script_that_never_trains(self, tmp_path):
+        result = estimate(tmp_path, str(SCRIPTS / "never_trains.py"), "-q")
+        assert result.code == 1
+        assert "never trains" in result.stderr
+
+    def test_a_step_that_looks_at_its_values(self, tmp_path):
+        result = estimate(tmp_path, str(SCRIPTS / "raises_later.py"), "-q")
+        assert result.code == 1
+        assert "which have no values (a loss reads as 1.0)" in result.stderr
+        assert "Traceback" not in result.stderr
+        assert listing(tmp_path) == {}
+
+    def test_a_shape_that_depends_on_values(self, tmp_path):
+        script = tmp_path / "picks.py"
+        text = (SCRIPTS / "tiny_gpt.py").read_text()
+        script.write_text(text.replace("loss.backward()", "logits[logits > 0].mean().backward()"))
+        result = estimate(tmp_path, "picks.py", "-q")
+        assert result.code == 1
+        assert "a shape depends on values, which fake tensors do not have" in result.stderr
+        assert "`batchadvisor run` measures" in result.stderr
+        assert set(listing(tmp_path)) == {"picks.py"}
+
+    def test_the_output_of_a_script_that_raises_is_kept(self, tmp_path):
+        result = estimate(tmp_path, str(SCRIPTS / "raises_before.py"), "-q")
+        assert result.code == 1
+        (log,) = (path for path in listing(tmp_path) if path.endswith(".log"))
+        assert log in result.stderr
