@@ -26,22 +26,28 @@ PRECISION = 0.005
 Requests = Sequence[int]
 
 
-def next_size(trials: Sequence[FakeTrial], own: int, most_bytes: int) -> int | None:
-    """The size to look at next; `None` when the largest GPU is full.
+def next_size(
+    trials: Sequence[FakeTrial], own: int, most_bytes: int, num_samples: int | None
+) -> int | None:
+    """The size to look at next; `None` when the largest GPU is full, or the epoch a batch.
 
     Args:
         trials: so far, ascending.
         own: the script's size.
         most_bytes: memory of the largest GPU.
+        num_samples: of an epoch, if known.
     """
     if not trials:
         return min(own, SMALLEST)
     last = trials[-1]
     if last.batch_size < own:
         return own if last.batch_size >= own // 8 else own // 8
-    if last.peak_bytes >= most_bytes or len(trials) >= MAX_TRIALS:
+    larger = last.batch_size * GROWTH
+    if num_samples is not None:
+        larger = min(larger, num_samples)
+    if larger <= last.batch_size or last.peak_bytes >= most_bytes or len(trials) >= MAX_TRIALS:
         return None
-    return last.batch_size * GROWTH
+    return larger
 
 
 def forecast(

@@ -90,6 +90,8 @@ def _sizes(gpu: FittedGpu, num_samples: int | None, smallest: int) -> str:
         return f"less than {smallest}" if smallest > 1 else "not even 1"
     if num_samples is not None and gpu.low is not None and gpu.low >= num_samples:
         return f"all {num_samples} samples"
+    if num_samples is not None and gpu.high >= num_samples and gpu.low:
+        return f"{gpu.low}, perhaps all {num_samples} samples"
     if not gpu.is_bounded:
         return f"{gpu.low or gpu.high} or more"
     if gpu.low is None:

@@ -45,17 +45,23 @@ def fitted(memory, sizes=(2, 16, 64, 256, 1024), make=step, gpu="A"):
 class TestSizes:
     def test_they_grow_until_the_largest_gpu_is_full(self):
         trials = []
-        while (size := next_size(trials, 32, 10 * GIB)) is not None:
+        while (size := next_size(trials, 32, 10 * GIB, None)) is not None:
             trials.append(trial(size, 100 * MIB * size))
         assert [each.batch_size for each in trials] == [2, 4, 32, 128]
 
     def test_a_script_with_batches_of_one_begins_there(self):
-        assert next_size([], 1, GIB) == 1
-        assert next_size([trial(1, MIB)], 1, GIB) == 4
+        assert next_size([], 1, GIB, None) == 1
+        assert next_size([trial(1, MIB)], 1, GIB, None) == 4
+
+    def test_no_batch_is_larger_than_the_epoch(self):
+        trials = []
+        while (size := next_size(trials, 32, 10 * GIB, 150)) is not None:
+            trials.append(trial(size, MIB))
+        assert [each.batch_size for each in trials] == [2, 4, 32, 128, 150]
 
     def test_an_end_is_put_to_what_takes_nothing(self):
         trials = []
-        while (size := next_size(trials, 1, GIB)) is not None:
+        while (size := next_size(trials, 1, GIB, None)) is not None:
             trials.append(trial(size, MIB))
         assert trials[-1].batch_size == 4**11
 
