@@ -61,7 +61,10 @@ def test_the_output_of_tails_is_that_of_the_command() -> None:
     _shows(TAILS, "tails", f"$ {typed}\n{done.stdout.rstrip()}")
 
 
-VERBS = ("run", "advise", "analyze", "doctor", "emit", "memory", "report", "tails", "view")
+VERBS = (
+    *("run", "advise", "analyze", "doctor", "emit", "estimate", "memory", "report", "tails"),
+    "view",
+)
 
 
 def test_the_pages_count_the_cases_of_tails() -> None:
