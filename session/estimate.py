@@ -86,7 +86,7 @@ def estimate(options: RunOptions, gpus: Sequence[tuple[str, int]], display: Disp
         batch_size=discovery.native_batch_size,
         micro_batches=discovery.micro_batches,
         num_parameters=discovery.num_parameters or 0,
-        num_samples=_num_samples(discovery),
+        num_samples=discovery.primary.num_samples,
         forecasts=tuple(forecasts),
     )
 
@@ -103,7 +103,7 @@ def _forecast(
     trials: list[FakeTrial] = []
     requests: list[tuple[int, ...]] = []
     own, most_bytes = discovery.native_batch_size, max(memory for _, memory in gpus)
-    num_samples = _num_samples(discovery)
+    num_samples = discovery.primary.num_samples
     while (size := next_size(trials, own, most_bytes, num_samples)) is not None:
         display.note(f"a step on fake tensors at batch {size}, {precision}")
         result = worker.run_fake(size, bf16=bf16)
@@ -112,10 +112,6 @@ def _forecast(
         trials.append(result.trial)
         requests.append(result.requests)
     return forecast(precision, trials, requests, gpus)
-
-
-def _num_samples(discovery: Discovery) -> int | None:
-    return None if discovery.primary is None else discovery.primary.num_samples
 
 
 def _same(written: Forecast, autocast: Forecast) -> bool:

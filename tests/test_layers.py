@@ -56,6 +56,7 @@ RULES = {
             "probes/source",
             "probes/process",
             "probes/distributed",
+            "probes/fake_step",
         },
     ),
     "probes/windows": (
@@ -125,7 +126,7 @@ AT_THE_TOP = {"tensorboard_plugin.py": {"tensorboard"}}
 ONLY_IN_FUNCTIONS = {
     "reports/events": {"tensorboard"},
     "probes/process": {"torch"},
-    "probes/worker": {"./probes/distributed"},
+    "probes/worker": {"./probes/distributed", "./probes/fake_step"},
 }
 """`./` is a wing of ours: most runs need nothing of it, and it imports the other one."""
 TYPING_ONLY = {"typing_extensions"}

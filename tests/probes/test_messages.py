@@ -8,6 +8,7 @@ from batchadvisor.probes.process.channel import Channel, ChannelClosedError
 from batchadvisor.probes.process.messages import (
     CannotSteer,
     Ended,
+    FakeResult,
     Found,
     GoOn,
     Hello,
@@ -17,6 +18,7 @@ from batchadvisor.probes.process.messages import (
     Raised,
     Ready,
     Result,
+    RunFake,
     RunLoss,
     RunPairs,
     RunTrial,
@@ -30,6 +32,7 @@ from batchadvisor.probes.process.messages import (
 from batchadvisor.records import (
     DeviceInfo,
     Discovery,
+    FakeTrial,
     FileTouched,
     LoaderInfo,
     LossCheck,
@@ -76,12 +79,23 @@ DISCOVERY = Discovery(
 DEVICE = DeviceInfo(
     kind="cpu", name="on paper", total_bytes=1, capacity_bytes=1, capacity_source="on paper"
 )
+FAKE = FakeTrial(
+    batch_size=64,
+    peak_bytes=7,
+    floor_bytes=6,
+    parameter_bytes=1,
+    gradient_bytes=1,
+    optimizer_bytes=2,
+    input_bytes=3,
+)
+
 FROM_WORKER = [
     Ready(),
     Hello(versions=Versions(batchadvisor="1", python="3", torch="2")),
     Found(discovery=DISCOVERY, device=DEVICE, parallelism=Parallelism(devices={"cpu": 4})),
     Spawning(world_size=2),
     LossResult(check=LossCheck(reduction="sum", num_samples=58, ratio=2.0, apart=1e-7, noise=0.0)),
+    FakeResult(trial=FAKE, requests=(512, 1024, -2)),
     PairsResult(pairs=RankPairs(rank=1, compute_s=(0.1,), step_s=(0.2,), outcome="ok")),
     Progress(phase="timing", batch_size=16, num_steps=4, step_s=0.5),
     Result(trial=TRIAL, steps=(StepSample(step_s=0.1, input_wait_s=0.0, num_samples=16),)),
@@ -92,6 +106,7 @@ FROM_WORKER = [
 ]
 TO_WORKER = [
     GoOn(),
+    RunFake(batch_size=64, bf16=True),
     RunLoss(batch_size=58, time_limit_s=2.5),
     RunPairs(batch_size=16, time_limit_s=2.5),
     RunTrial(
