@@ -42,7 +42,7 @@ from .distribution import (
     ScalingPoint,
 )
 from .doors import Door, DoorTraits, traits_of
-from .estimate import Estimate, FakeTrial, FittedGpu, Forecast
+from .estimate import Estimate, FakeTrial, FittedGpu, Forecast, PeakPlace, PeakRole
 from .goal import Goal, GoalKind
 from .memory import DeviceMemory, Memory
 from .profile import (
@@ -181,6 +181,8 @@ __all__ = [
     "OutOfMemory",
     "Outcome",
     "Parallelism",
+    "PeakPlace",
+    "PeakRole",
     "Pipeline",
     "Profile",
     "Proof",

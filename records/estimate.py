@@ -2,7 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from .base import Count, Record
+
+PeakRole = Literal[
+    "parameters",
+    "gradients",
+    "optimizer's state",
+    "batch",
+    "activations",
+    "backward",
+    "optimizer's temporaries",
+    "kept from before",
+]
+"""What memory is for; kept from before: it lived as the step began, and is none of the others."""
+
+
+class PeakPlace(Record, frozen=True, kw_only=True):
+    """Tensors that live at the peak and were made in the same place.
+
+    Attributes:
+        module: classes of the modules that made them, `Block > Linear`; empty outside of modules.
+        line: of the script, `folder/train.py:41`; empty where it is unknown.
+        num_bytes, num_tensors: together.
+    """
+
+    role: PeakRole
+    module: str
+    line: str
+    num_bytes: int
+    num_tensors: Count
 
 
 class FakeTrial(Record, frozen=True, kw_only=True):
@@ -14,6 +44,8 @@ class FakeTrial(Record, frozen=True, kw_only=True):
         floor_bytes: the most that lived at once inside the optimizers' steps.
         parameter_bytes, gradient_bytes, optimizer_bytes, input_bytes: of what is trained, its
             gradients, the optimizers' state, the batches of the step.
+        at_peak: bytes that lived at the peak by what they are for, the most first.
+        places: that made most of what lived at the peak and is in no role of its own.
     """
 
     batch_size: Count
@@ -23,6 +55,8 @@ class FakeTrial(Record, frozen=True, kw_only=True):
     gradient_bytes: int
     optimizer_bytes: int
     input_bytes: int
+    at_peak: dict[PeakRole, int] = {}
+    places: tuple[PeakPlace, ...] = ()
 
 
 class FittedGpu(Record, frozen=True, kw_only=True):

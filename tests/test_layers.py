@@ -86,7 +86,10 @@ RULES = {
     "probes/nvml": ({"msgspec", "pynvml"}, {*SHARED, "probes/nvml"}),
     "probes/source": ({"msgspec"}, {*SHARED, "probes/source"}),
     "probes/trace": ({"msgspec", "numpy"}, {*SHARED, "probes/trace"}),
-    "probes/fake_step": ({"torch"}, {*SHARED, "probes/fake_step"}),
+    "probes/fake_step": (
+        {"torch"},
+        {*SHARED, "probes/fake_step", "probes/memory/stacks"},
+    ),
     "probes/memory": ({"msgspec"}, {*SHARED, "probes/memory"}),
     "probes/distributed": (
         {"msgspec", "torch"},

@@ -8,7 +8,7 @@ steps from then on.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -20,8 +20,10 @@ from torch.optim.optimizer import (
 )
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from ...records import FakeTrial
+from ...records import FakeTrial, PeakRole
 from .fake_values import FakeValues
+from .origins import Origin, origin_here
+from .peak_parts import peak_parts
 from .storage_count import StorageCount
 
 UNKNOWN_MEMORY = ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")
@@ -37,12 +39,13 @@ class FakeSteps:
 
     def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
         self._parameters = list({id(tensor): tensor for tensor in parameters}.values())
-        self._count = _FakedCount()
+        self._count = _FakedCount(lambda: origin_here(in_optimizer=self._depth > 0))
         self._autocast: Any = None
         self._entered: contextlib.ExitStack | None = None
         self._optimizers: dict[int, Optimizer] = {}
         self._depth = 0
         self._outside = self._floor = self._input = 0
+        self._roles: dict[int, PeakRole] = {}
         self._hooks = (
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
@@ -63,6 +66,7 @@ class FakeSteps:
     def next_step(self) -> None:
         """What is counted from here on is of one step."""
         self._floor = self._input = 0
+        self._roles.clear()
         self._count.reset_peak()
         self._count.reset_requests()
 
@@ -76,6 +80,7 @@ class FakeSteps:
         tensors = _tensors(batch)
         self._count.hold(tensors)
         self._input += _bytes_of(tensors)
+        self._note(tensors, "batch")
         if self._entered is None:
             self._enter()
 
@@ -101,14 +106,19 @@ class FakeSteps:
 
     def trial(self, batch_size: int) -> FakeTrial:
         """What the last step took."""
-        states = (s for o in self._optimizers.values() for s in o.state.values())
+        states = _tensors([list(o.state.values()) for o in self._optimizers.values()])
+        self._note(self._parameters, "parameters")
+        self._note(states, "optimizer's state")
+        at_peak, places = peak_parts(self._count.requests, self._count.origins, self._roles)
         return FakeTrial(
             batch_size=batch_size,
             peak_bytes=self._count.peak_bytes,
+            at_peak=at_peak,
+            places=places,
             floor_bytes=self._floor,
             parameter_bytes=_bytes_of(self._parameters),
             gradient_bytes=self._gradients,
-            optimizer_bytes=_bytes_of(t for state in states for t in _tensors(state)),
+            optimizer_bytes=_bytes_of(states),
             input_bytes=self._input,
         )
 
@@ -131,7 +141,9 @@ class FakeSteps:
         self._depth += 1
         if self._depth == 1:
             self._optimizers[id(optimizer)] = optimizer
-            self._gradients = _bytes_of(p.grad for p in self._parameters if p.grad is not None)
+            gradients = [p.grad for p in self._parameters if p.grad is not None]
+            self._gradients = _bytes_of(gradients)
+            self._note(gradients, "gradients")
             self._outside = self._count.peak_bytes
             self._count.reset_peak()
 
@@ -143,12 +155,18 @@ class FakeSteps:
 
     _gradients: int = 0
 
+    def _note(self, tensors: Iterable[torch.Tensor], role: PeakRole) -> None:
+        for tensor in tensors:
+            number = self._count.number_of(tensor)
+            if number is not None:
+                self._roles[number] = role
+
 
 class _FakedCount(StorageCount):  # type: ignore[no-untyped-call]
     """Counts, with every real tensor faked."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, origin: Callable[[], Origin]) -> None:
+        super().__init__(origin)
         self.fakes = FakeTensorMode(allow_non_fake_inputs=True)
         self._values = FakeValues()
 

@@ -25,15 +25,21 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         peak_bytes: the most that lived at once since the start or the last `reset_peak`.
         requests: since the last `reset_requests`, in order: bytes for a storage that began to live,
             those that lived already first; -n for the end of the n-th of them, counted from 1.
+        origins: of each storage in `requests`, what `origin` returned; `None` for those that
+            lived already.
+
+    Args:
+        origin: is called as a storage begins to live.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, origin: Callable[[], Any] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.live_bytes = 0
         self.peak_bytes = 0
         self.requests: list[int] = []
+        self.origins: list[Any] = []
+        self._origin = origin
         self._numbers: dict[int, int] = {}
-        self._num_requests = 0
         self._known: dict[int, tuple[int, Callable[[], Any]]] = {}
 
     def hold(self, tensors: Iterable[torch.Tensor]) -> None:
@@ -55,10 +61,14 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def reset_requests(self) -> None:
         """The requests start anew with what lives now."""
         self.requests.clear()
+        self.origins.clear()
         self._numbers.clear()
-        self._num_requests = 0
         for key, (size, _) in self._known.items():
-            self._request(key, size)
+            self._request(key, size, None)
+
+    def number_of(self, tensor: torch.Tensor) -> int | None:
+        """Of its storage in `requests`; `None` if it takes nothing."""
+        return self._numbers.get(id(tensor.untyped_storage()))
 
     def _count(self, tensor: torch.Tensor) -> None:
         if tensor.layout is not torch.strided:
@@ -80,12 +90,12 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._known[key] = (size, weakref.ref(storage, freed))
         self.live_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
-        self._request(key, size)
+        self._request(key, size, self._origin)
 
-    def _request(self, key: int, size: int) -> None:
+    def _request(self, key: int, size: int, origin: Callable[[], Any] | None) -> None:
         if size:
-            self._num_requests += 1
-            self._numbers[key] = self._num_requests
+            self.origins.append(None if origin is None else origin())
+            self._numbers[key] = len(self.origins)
             self.requests.append(size)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

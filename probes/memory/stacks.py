@@ -62,9 +62,9 @@ def stack_of(frames: Iterable[tuple[str, int, str]], category: str = "") -> Stac
     if not listed:
         return NO_STACK if own is None else Stack("", "", own, known=False)
     python = [frame for frame in listed if _is_python(frame)]
-    mine = next((frame for frame in python if not _is_library(frame[0])), None)
+    mine = next((frame for frame in python if not is_library(frame[0])), None)
     outside = mine or next((frame for frame in python if not _TORCH.search(frame[0])), None)
-    line = "" if outside is None else f"{_short(outside[0])}:{outside[1]}"
+    line = "" if outside is None else f"{short_place(outside[0])}:{outside[1]}"
     return Stack(
         line=line,
         function="" if outside is None else outside[2],
@@ -83,12 +83,13 @@ def _is_python(frame: tuple[str, int, str]) -> bool:
     )
 
 
-def _is_library(name: str) -> bool:
+def is_library(name: str) -> bool:
+    """Whether a file is of an installed package, or of Python itself."""
     return bool(_LIBRARIES.search(name))
 
 
-def _short(name: str) -> str:
-    """The file in its folder: names of files alone repeat."""
+def short_place(name: str) -> str:
+    """A file in its folder: names of files alone repeat."""
     return "/".join(PurePosixPath(name.replace("\\", "/")).parts[-2:])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from ...records import Estimate, FakeTrial, FittedGpu, Forecast
@@ -33,6 +34,7 @@ def render(
     )
     for forecast in answer.forecasts:
         _forecast(page, forecast, answer)
+    _places(page, _own_trial(answer.forecasts[0], answer))
     page.blank()
     page.entry(
         "Up to the smaller size, what torch's allocator would ask for fits beside 650 MiB for "
@@ -49,8 +51,8 @@ def render(
 def _forecast(page: Page, forecast: Forecast, answer: Estimate) -> None:
     page.heading(f"Training {forecast.precision}")
     law = f"{format_bytes(forecast.fixed_bytes)} + {bytes_per_sample(forecast.sample_bytes)}"
-    own = next(trial for trial in forecast.trials if trial.batch_size >= answer.batch_size)
-    page.pairs([("peak memory", f"{law} x batch, for large batches"), *_parts(own)])
+    parts = _parts(_own_trial(forecast, answer))
+    page.pairs([("peak memory", f"{law} x batch, for large batches"), *parts])
     rows = [
         ("GPU", "memory", "largest batch"),
         *(
@@ -69,19 +71,40 @@ def _forecast(page: Page, forecast: Forecast, answer: Estimate) -> None:
         page.line(Text(text, style="" if number else "dim"))
 
 
+def _own_trial(forecast: Forecast, answer: Estimate) -> FakeTrial:
+    return next(trial for trial in forecast.trials if trial.batch_size >= answer.batch_size)
+
+
 def _parts(trial: FakeTrial) -> list[tuple[str, str]]:
     """Where the bytes are."""
-    known = {
-        "parameters": trial.parameter_bytes,
-        "gradients": trial.gradient_bytes,
-        "optimizer's state": trial.optimizer_bytes,
-        "batch": trial.input_bytes,
-    }
-    rest = trial.peak_bytes - sum(known.values())
-    if rest > 0:
-        known["activations and the rest"] = rest
-    text = ", ".join(f"{name} {format_bytes(size)}" for name, size in known.items())
+    text = ", ".join(f"{role} {format_bytes(size)}" for role, size in trial.at_peak.items())
     return [(f"at batch {trial.batch_size}", text)]
+
+
+def _places(page: Page, trial: FakeTrial) -> None:
+    """What made most of what lives at the peak."""
+    if not trial.places:
+        return
+    page.heading(f"Made in the step, alive at the peak of batch {trial.batch_size}")
+    rows = [("memory", "share", "module", "line", "")]
+    for place in trial.places:
+        share = round(100 * place.num_bytes / trial.peak_bytes)
+        rows.append(
+            (
+                format_bytes(place.num_bytes),
+                f"{share}%" if share else "<1%",
+                page.safe(place.module),
+                page.safe(place.line),
+                "" if place.role == "activations" else place.role,
+            )
+        )
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    for number, row in enumerate(rows):
+        cells = [
+            " " * (width - cell_len(cell)) + cell if at < 2 else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        page.line(Text("  " + "  ".join(cells).rstrip(), style="" if number else "dim"))
 
 
 def _sizes(gpu: FittedGpu, num_samples: int | None, smallest: int) -> str:

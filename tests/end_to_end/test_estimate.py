@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from .driver import SCRIPTS, listing, run_preloaded
+from .driver import SCRIPTS, line_of, listing, run_preloaded
 
 GIB = 1 << 30
 
@@ -59,6 +59,11 @@ class TestAnswers:
         assert 8 * num <= own["optimizer_bytes"] < 8.5 * num
         assert own["input_bytes"] == 16 * 33 * 8
         assert own["peak_bytes"] > 16 * num + 16 * 32 * 512 * 4 * 2
+        assert sum(own["at_peak"].values()) == own["peak_bytes"]
+        (logits,) = (place for place in own["places"] if place["module"] == "Gpt > Linear")
+        assert logits["num_bytes"] == 16 * 32 * 512 * 4
+        head = line_of(SCRIPTS / "tiny_gpt.py", "return self.head")
+        assert logits["line"] == f"scripts/tiny_gpt.py:{head}"
 
     @pytest.mark.slow
     @pytest.mark.parametrize(

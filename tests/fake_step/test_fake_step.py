@@ -1,6 +1,7 @@
 """Steps on fake tensors, compared with the storages of real ones."""
 
 import contextlib
+import sys
 
 import pytest
 import torch
@@ -216,6 +217,45 @@ def test_where_the_bytes_are():
     assert trial.input_bytes == 8 * 256 * 4 + 8 * 8
     # Layers that do not train are part of the peak all the same.
     assert trial.peak_bytes > sum(p.numel() * 4 for p in model.parameters()) + 3 * low
+
+
+@pytest.mark.parametrize("name", ["resnet", "gpt", "checkpointed", "lora"])
+def test_what_lives_at_the_peak(name):
+    """Its roles sum up to the peak; what modules made is named with them."""
+    _, chosen, step, batch = made(name, "adamw", False)
+    trial = faked(step, batch(64), chosen).trial(64)
+    assert sum(trial.at_peak.values()) == trial.peak_bytes
+    rounded = {t: -(-t.numel() * t.element_size() // 512) * 512 for t in trained(chosen)}
+    assert trial.at_peak["parameters"] == sum(rounded.values())
+    assert trial.at_peak["batch"] == pytest.approx(trial.input_bytes, abs=1024)
+    assert trial.at_peak["optimizer's state"] >= 2 * trial.parameter_bytes
+    made_in_step = sum(place.num_bytes for place in trial.places)
+    assert 0 < made_in_step <= trial.at_peak["activations"] + trial.at_peak.get("backward", 0)
+    assert {place.line.partition(":")[0] for place in trial.places} == {
+        "fake_step/test_fake_step.py"
+    }
+    assert any(place.module for place in trial.places)
+    assert list(trial.places) == sorted(trial.places, key=lambda place: -place.num_bytes)
+
+
+def test_the_line_of_a_large_activation_is_named():
+    net = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4))
+    chosen = torch.optim.SGD(net.parameters(), lr=0.1)
+    line = sys._getframe().f_lineno + 4
+
+    def step(given):
+        chosen.zero_grad()
+        wide = (given[0].repeat(1, 1000) * net[0].weight.sum()).exp()
+        (net(given[0]).sum() + wide.sum()).backward()
+        chosen.step()
+
+    trial = faked(step, (torch.ones(64, 8),), chosen).trial(64)
+    wide = next(place for place in trial.places if place.role == "activations")
+    assert wide.module == ""
+    assert wide.line == f"fake_step/test_fake_step.py:{line}"
+    assert wide.num_bytes == 2 * 64 * 8000 * 4  # what came in and what came out of exp
+    behind = next(place for place in trial.places if place.role == "backward")
+    assert behind.line == f"fake_step/test_fake_step.py:{line + 1}"
 
 
 def test_parameters_keep_their_values():
