@@ -42,7 +42,7 @@ from .distribution import (
     ScalingPoint,
 )
 from .doors import Door, DoorTraits, traits_of
-from .estimate import Estimate, FakeTrial, FittedGpu, Forecast, PeakPlace, PeakRole
+from .estimate import Estimate, FakeTrial, FittedGpu, Forecast, PeakPlace, PeakRole, Variant
 from .goal import Goal, GoalKind
 from .memory import DeviceMemory, Memory
 from .profile import (
@@ -231,6 +231,7 @@ __all__ = [
     "Turns",
     "TurnsPlan",
     "TwinCheck",
+    "Variant",
     "Verdict",
     "Versions",
     "shared_size",

@@ -59,6 +59,25 @@ class FakeTrial(Record, frozen=True, kw_only=True):
     places: tuple[PeakPlace, ...] = ()
 
 
+class Variant(Record, frozen=True, kw_only=True):
+    """What is changed of the script's steps; nothing: as they are written.
+
+    Attributes:
+        bf16: they run under autocast to bfloat16.
+        checkpointed: each repeated block keeps only its inputs for the backward pass.
+    """
+
+    bf16: bool = False
+    checkpointed: bool = False
+
+    @property
+    def name(self) -> str:
+        """Short."""
+        if self.bf16 and self.checkpointed:
+            return "both"
+        return "bf16" if self.bf16 else "checkpointed" if self.checkpointed else "as written"
+
+
 class FittedGpu(Record, frozen=True, kw_only=True):
     """The largest batch that should fit on a GPU; an estimate.
 
@@ -80,17 +99,16 @@ class FittedGpu(Record, frozen=True, kw_only=True):
 
 
 class Forecast(Record, frozen=True, kw_only=True):
-    """The steps of the script in one precision, and what follows from them.
+    """The steps of the script in one variant, and what follows from them.
 
     Attributes:
-        precision: `as written`, or `bf16 autocast`.
         trials: in the order of their sizes.
         fixed_bytes, sample_bytes: the peak is fixed_bytes + sample_bytes x batch between the two
             largest sizes.
         gpus: in the order that they were asked for.
     """
 
-    precision: str
+    variant: Variant
     trials: tuple[FakeTrial, ...]
     fixed_bytes: float
     sample_bytes: float
@@ -106,7 +124,9 @@ class Estimate(Record, frozen=True, kw_only=True):
         micro_batches: of an optimizer step.
         num_parameters: that are trained.
         num_samples: of an epoch, `None` if unknown; no batch is larger.
-        forecasts: the script as it is written first.
+        forecasts: the script as it is written first; only variants that change something.
+        blocks: that are checkpointed, `12 GPT2Block`; empty if the model repeats none.
+        unavailable: variants that could not be looked at, each with the reason.
     """
 
     script: str
@@ -116,3 +136,5 @@ class Estimate(Record, frozen=True, kw_only=True):
     num_parameters: int
     num_samples: int | None
     forecasts: tuple[Forecast, ...]
+    blocks: str = ""
+    unavailable: dict[str, str] = {}

@@ -7,19 +7,25 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..advisor.fit.forecast import forecast, next_size
+from ..advisor.fit.forecast import SMALLEST, forecast, next_size
 from ..advisor.fit.gpus import MEMORY_GIB, gpu_named, nearest
-from ..errors import RunError, UsageError
+from ..errors import RunError, ScriptError, UsageError
 from ..probes.process.endings import WorkerGone
 from ..probes.process.messages import Raised
 from ..probes.process.worker_like import FakesSteps
-from ..records import Discovery, Estimate, FakeTrial, Forecast
+from ..records import Discovery, Estimate, FakeTrial, Forecast, Variant
 from ..units import parse_bytes
 from .display import Display
 from .run import Run
 from .setup.options import RunOptions
 
-PRECISIONS = (("as written", False), ("bf16 autocast", True))
+VARIANTS = (
+    Variant(),
+    Variant(bf16=True),
+    Variant(checkpointed=True),
+    Variant(bf16=True, checkpointed=True),
+)
+NO_BLOCKS = "no module stands several times in a ModuleList or Sequential"
 UNKNOWN_SHAPES = ("DataDependentOutputException", "DynamicOutputShapeException")
 """What torch raises where the shape of a result is not that of its inputs."""
 WHY_NOT = "`batchadvisor run` measures what it takes, on the GPU itself."
@@ -62,24 +68,35 @@ def estimate(options: RunOptions, gpus: Sequence[tuple[str, int]], display: Disp
         BatchAdvisorError: the loop was not found, or its steps do not run on fake tensors.
     """
     with Run(options, display, keep=False) as current:
-        current.workers.start()
+        current.workers.cut_batches(SMALLEST)  # real steps of a large model are slow on a CPU
+        try:
+            current.workers.start()
+        except ScriptError:
+            display.note(f"the script fails with batches of {SMALLEST}; starting it with its own")
+            current.workers.cut_batches(None)
+            current.workers.start()
         discovery = current.writer.record.discovery
         worker = current.workers.current
         assert discovery is not None
         if not isinstance(worker, FakesSteps):
             raise RunError("a script that runs as several ranks is not estimated.", WHY_NOT)
+        loop = _Loop(worker, discovery, gpus, display)
+        forecasts, unavailable = [], {}
         try:
-            forecasts = [
-                _forecast(worker, discovery, name, bf16=bf16, gpus=gpus, display=display)
-                for name, bf16 in PRECISIONS
-            ]
-        except WorkerGone as gone:
-            raise _failed(gone) from None
+            for variant in VARIANTS:
+                if variant.checkpointed and not loop.blocks:
+                    unavailable[variant.name] = NO_BLOCKS
+                    continue
+                try:
+                    forecasts.append(loop.forecast(variant))
+                except WorkerGone as gone:
+                    if not forecasts:
+                        raise _failed(gone) from None
+                    unavailable[variant.name] = _reason(gone)
+                    break  # the process is gone
         finally:
             current.workers.end()
-    written, autocast = forecasts
-    if _same(written, autocast):
-        forecasts = [written]
+    written, *others = forecasts
     return Estimate(
         script=options.script,
         arguments=options.arguments,
@@ -87,52 +104,70 @@ def estimate(options: RunOptions, gpus: Sequence[tuple[str, int]], display: Disp
         micro_batches=discovery.micro_batches,
         num_parameters=discovery.num_parameters or 0,
         num_samples=discovery.primary.num_samples,
-        forecasts=tuple(forecasts),
+        forecasts=(written, *(other for other in others if not _same(written, other))),
+        blocks=loop.blocks,
+        unavailable=unavailable,
     )
 
 
-def _forecast(
-    worker: FakesSteps,
-    discovery: Discovery,
-    precision: str,
-    *,
-    bf16: bool,
-    gpus: Sequence[tuple[str, int]],
-    display: Display,
-) -> Forecast:
-    trials: list[FakeTrial] = []
-    requests: list[tuple[int, ...]] = []
-    own, most_bytes = discovery.native_batch_size, max(memory for _, memory in gpus)
-    num_samples = discovery.primary.num_samples
-    while (size := next_size(trials, own, most_bytes, num_samples)) is not None:
-        display.note(f"a step on fake tensors at batch {size}, {precision}")
-        result = worker.run_fake(size, bf16=bf16)
-        if result.trial is None:
-            raise RunError(f"the script's steps cannot be foretold: {result.reason}.", WHY_NOT)
-        trials.append(result.trial)
-        requests.append(result.requests)
-    return forecast(precision, trials, requests, gpus)
+class _Loop:
+    """The script's loop, whose steps are made on fake tensors."""
+
+    def __init__(
+        self,
+        worker: FakesSteps,
+        discovery: Discovery,
+        gpus: Sequence[tuple[str, int]],
+        display: Display,
+    ) -> None:
+        self._worker = worker
+        self._own = discovery.native_batch_size
+        self._num_samples = discovery.primary.num_samples
+        self._gpus = gpus
+        self._display = display
+        self.blocks = ""
+
+    def forecast(self, variant: Variant) -> Forecast:
+        """Steps of one size after the other, until the largest GPU is full.
+
+        Raises:
+            RunError: no step can be made.
+            WorkerGone: a step failed.
+        """
+        trials: list[FakeTrial] = []
+        requests: list[tuple[int, ...]] = []
+        most_bytes = max(memory for _, memory in self._gpus)
+        while (size := next_size(trials, self._own, most_bytes, self._num_samples)) is not None:
+            self._display.note(f"a step on fake tensors at batch {size}, {variant.name}")
+            result = self._worker.run_fake(size, variant)
+            if result.trial is None:
+                raise RunError(f"the script's steps cannot be foretold: {result.reason}.", WHY_NOT)
+            trials.append(result.trial)
+            requests.append(result.requests)
+            self.blocks = result.blocks
+        return forecast(variant, trials, requests, self._gpus)
 
 
-def _same(written: Forecast, autocast: Forecast) -> bool:
-    """Whether autocast changes nothing: the script asks for it already."""
-    return [t.peak_bytes for t in written.trials] == [t.peak_bytes for t in autocast.trials]
+def _same(written: Forecast, other: Forecast) -> bool:
+    """Whether a variant changes nothing: the script is written so already."""
+    pairs = zip(written.trials, other.trials, strict=False)
+    return all(first.peak_bytes == second.peak_bytes for first, second in pairs)
 
 
 def _failed(gone: WorkerGone) -> RunError:
-    """A step that raised, or ended the process."""
+    """A step of the script as it is written raised, or ended the process."""
+    return RunError(f"the script's steps cannot be foretold: {_reason(gone)}.", WHY_NOT)
+
+
+def _reason(gone: WorkerGone) -> str:
     message = gone.message
     if not isinstance(message, Raised):
-        return RunError(f"the steps on fake tensors ended: {gone.detail}.", WHY_NOT)
+        return f"on fake tensors {gone.detail}"
     if message.kind == "batchadvisor":
-        reason = message.text.removeprefix("NotImplementedError: ")
-    elif message.kind in UNKNOWN_SHAPES:
-        reason = f"a shape depends on values, which fake tensors do not have ({message.text})"
-    else:
-        reason = (
-            f"on fake tensors, which have no values (a loss reads as 1.0), it raised {gone.detail}"
-        )
-    return RunError(f"the script's steps cannot be foretold: {reason}.", WHY_NOT)
+        return message.text.removeprefix("NotImplementedError: ")
+    if message.kind in UNKNOWN_SHAPES:
+        return f"a shape depends on values, which fake tensors do not have ({message.text})"
+    return f"on fake tensors, which have no values (a loss reads as 1.0), it raised {gone.detail}"
 
 
 def estimate_json(answer: Estimate) -> str:

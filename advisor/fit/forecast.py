@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ...records import FakeTrial, FittedGpu, Forecast
+from ...records import FakeTrial, FittedGpu, Forecast, Variant
 from .caching_allocator import fits
 
 SMALLEST = 2
@@ -51,7 +51,7 @@ def next_size(
 
 
 def forecast(
-    precision: str,
+    variant: Variant,
     trials: Sequence[FakeTrial],
     requests: Sequence[Requests],
     gpus: Sequence[tuple[str, int]],
@@ -59,6 +59,7 @@ def forecast(
     """What the trials say of these GPUs, by name and memory in bytes.
 
     Args:
+        variant: of the steps.
         trials: ascending, at least two.
         requests: of each trial, for memory; see `caching_allocator.fits`.
     """
@@ -67,7 +68,7 @@ def forecast(
         for pair, asked in zip(pairwise(trials), pairwise(requests), strict=True)
     ]
     return Forecast(
-        precision=precision,
+        variant=variant,
         trials=tuple(trials),
         fixed_bytes=between[-1].fixed_bytes,
         sample_bytes=between[-1].sample_bytes,

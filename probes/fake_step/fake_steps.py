@@ -20,7 +20,8 @@ from torch.optim.optimizer import (
 )
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from ...records import FakeTrial, PeakRole
+from ...records import FakeTrial, PeakRole, Variant
+from .checkpointed_blocks import CheckpointedBlocks
 from .fake_values import FakeValues
 from .origins import Origin, origin_here
 from .peak_parts import peak_parts
@@ -40,6 +41,7 @@ class FakeSteps:
     def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
         self._parameters = list({id(tensor): tensor for tensor in parameters}.values())
         self._count = _FakedCount(lambda: origin_here(in_optimizer=self._depth > 0))
+        self._checkpointed = CheckpointedBlocks(self._parameters)
         self._autocast: Any = None
         self._entered: contextlib.ExitStack | None = None
         self._optimizers: dict[int, Optimizer] = {}
@@ -54,13 +56,14 @@ class FakeSteps:
             tensor.grad = None
         self._count.hold(self._parameters)
 
-    def begin(self, *, bf16: bool) -> None:
+    def begin(self, variant: Variant) -> None:
         """Steps of another size begin.
 
         Args:
-            bf16: they run under autocast to bfloat16, whatever the script asks for.
+            variant: autocast goes for the whole step, whatever the script asks for.
         """
-        self._autocast = torch.autocast("cpu", torch.bfloat16) if bf16 else None
+        self._autocast = torch.autocast("cpu", torch.bfloat16) if variant.bf16 else None
+        self._checkpointed.on = variant.checkpointed
         self.next_step()
 
     def next_step(self) -> None:
@@ -69,6 +72,12 @@ class FakeSteps:
         self._roles.clear()
         self._count.reset_peak()
         self._count.reset_requests()
+        self._note(self._live_gradients(), "gradients")
+
+    @property
+    def blocks(self) -> str:
+        """That can be checkpointed; see `CheckpointedBlocks.names`."""
+        return self._checkpointed.names
 
     @property
     def requests(self) -> tuple[int, ...]:
@@ -141,7 +150,7 @@ class FakeSteps:
         self._depth += 1
         if self._depth == 1:
             self._optimizers[id(optimizer)] = optimizer
-            gradients = [p.grad for p in self._parameters if p.grad is not None]
+            gradients = self._live_gradients()
             self._gradients = _bytes_of(gradients)
             self._note(gradients, "gradients")
             self._outside = self._count.peak_bytes
@@ -154,6 +163,9 @@ class FakeSteps:
             self._count.peak_bytes = max(self._count.peak_bytes, self._outside)
 
     _gradients: int = 0
+
+    def _live_gradients(self) -> list[torch.Tensor]:
+        return [p.grad for p in self._parameters if p.grad is not None]
 
     def _note(self, tensors: Iterable[torch.Tensor], role: PeakRole) -> None:
         for tensor in tensors:

@@ -19,6 +19,7 @@ from ...records import (
     RankPairs,
     Trial,
     TrialRequest,
+    Variant,
     Versions,
     traits_of,
 )
@@ -151,11 +152,11 @@ class RunFake(Message, frozen=True, kw_only=True):
     """Make steps on fake tensors; only such orders can follow.
 
     Attributes:
-        bf16: under autocast to bfloat16.
+        variant: what is changed of them.
     """
 
     batch_size: int
-    bf16: bool
+    variant: Variant
 
 
 class GoOn(Message, frozen=True):
@@ -211,10 +212,12 @@ class FakeResult(Message, frozen=True, kw_only=True):
     Attributes:
         requests: of memory, in the last step: bytes for a tensor that began to live, those that
             lived before first; -n for the end of the n-th of them, counted from 1.
+        blocks: see `Estimate`.
     """
 
     trial: FakeTrial | None = None
     requests: tuple[int, ...] = ()
+    blocks: str = ""
     reason: str = ""
 
 

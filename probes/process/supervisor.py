@@ -20,6 +20,7 @@ from ...records import (
     Parallelism,
     RankPairs,
     Trial,
+    Variant,
     Versions,
 )
 from ..devices import host
@@ -187,13 +188,13 @@ class Worker:
         self.send(RunLoss(batch_size=batch_size, time_limit_s=time_limit_s))
         return self._await((LossResult,), self._silence_s, until_s).check
 
-    def run_fake(self, batch_size: int, *, bf16: bool) -> FakeResult:
+    def run_fake(self, batch_size: int, variant: Variant) -> FakeResult:
         """Makes steps on fake tensors, or says why it cannot.
 
         Raises:
             WorkerGone: the process is over.
         """
-        self.send(RunFake(batch_size=batch_size, bf16=bf16))
+        self.send(RunFake(batch_size=batch_size, variant=variant))
         return self._await((FakeResult,), self._silence_s)
 
     @property

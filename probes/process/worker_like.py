@@ -12,6 +12,7 @@ from ...records import (
     LossCheck,
     RankPairs,
     Trial,
+    Variant,
     Versions,
 )
 from ..devices.gpu_in_use import GpuInUse
@@ -88,7 +89,7 @@ class ChecksLoss(WorkerLike, Protocol):
 class FakesSteps(WorkerLike, Protocol):
     """A worker that can make steps on tensors without contents."""
 
-    def run_fake(self, batch_size: int, *, bf16: bool) -> FakeResult:
+    def run_fake(self, batch_size: int, variant: Variant) -> FakeResult:
         """Makes them, or says why it cannot; nothing else can be asked of it then.
 
         Raises:

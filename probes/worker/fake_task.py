@@ -23,7 +23,6 @@ Kept = tuple[Any, dict[Path, int]]
 """A batch, and which parts of it carry its samples."""
 AHEAD = "the script takes its batches several steps ahead"
 NO_BATCHES = "batches of this script do not pass through a DataLoader"
-NO_STEP = "no optimizer stepped"
 
 
 class FakeTask:
@@ -57,7 +56,7 @@ class FakeTask:
             return self._cannot(NO_BATCHES)
         context.door.ask(self._own)
         context.line.begin_task()
-        self._steps.begin(bf16=self._order.bf16)
+        self._steps.begin(self._order.variant)
         return True
 
     def arrived(self, num_samples: int | None, proof: str, wait_s: float, *, primary: bool) -> None:
@@ -77,7 +76,10 @@ class FakeTask:
             self._cannot(self._reason)
             return True
         if self._num_steps == NUM_STEPS:
-            self._context.line.send(FakeResult(trial=steps.trial(size), requests=steps.requests))
+            result = FakeResult(
+                trial=steps.trial(size), requests=steps.requests, blocks=steps.blocks
+            )
+            self._context.line.send(result)
             return True
         steps.next_step()
         self._context.line.show("fitting", num_steps=self._num_steps)
@@ -88,7 +90,7 @@ class FakeTask:
 
     def no_step(self, num_fetches: int, caught_errors: CaughtErrors) -> None:  # noqa: ARG002
         """There is no step to count."""
-        self._cannot(NO_STEP)
+        self._cannot(f"no optimizer stepped at batch {self._order.batch_size}")
         wait_for_the_end()
 
     # inside ----------------------------------------------------------------------------------

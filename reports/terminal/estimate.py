@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.cells import cell_len
 from rich.text import Text
 
@@ -32,13 +34,13 @@ def render(
     page.entry(
         f"{answer.script} has {own} and trains {format_count(answer.num_parameters)} parameters."
     )
-    for forecast in answer.forecasts:
-        _forecast(page, forecast, answer)
+    _sizes(page, answer)
+    _peaks(page, answer)
     _places(page, _own_trial(answer.forecasts[0], answer))
     page.blank()
     page.entry(
-        "Up to the smaller size, what torch's allocator would ask for fits beside 650 MiB for "
-        "CUDA itself. Beyond the larger one the tensors alone do not fit. Workspaces of "
+        "Up to the smaller size of a range, what torch's allocator would ask for fits beside 650 "
+        "MiB for CUDA itself. Beyond the larger one the tensors alone do not fit. Workspaces of "
         "convolutions are not counted. Counted on one batch of the script, made longer: longer "
         "samples take more.",
         style="dim",
@@ -48,37 +50,54 @@ def render(
     return page.render(color=color)
 
 
-def _forecast(page: Page, forecast: Forecast, answer: Estimate) -> None:
-    page.heading(f"Training {forecast.precision}")
-    law = f"{format_bytes(forecast.fixed_bytes)} + {bytes_per_sample(forecast.sample_bytes)}"
-    parts = _parts(_own_trial(forecast, answer))
-    page.pairs([("peak memory", f"{law} x batch, for large batches"), *parts])
-    rows = [
-        ("GPU", "memory", "largest batch"),
-        *(
-            (
-                gpu.name,
-                format_bytes(gpu.memory_bytes),
-                _sizes(gpu, answer.num_samples, forecast.trials[0].batch_size),
-            )
-            for gpu in forecast.gpus
-        ),
+def _sizes(page: Page, answer: Estimate) -> None:
+    page.heading("Largest batch")
+    columns = [
+        ("GPU", [page.safe(gpu.name) for gpu in answer.forecasts[0].gpus]),
+        ("memory", [format_bytes(gpu.memory_bytes) for gpu in answer.forecasts[0].gpus]),
     ]
-    widths = [max(len(row[at]) for row in rows) for at in range(3)]
+    for forecast in answer.forecasts:
+        smallest = forecast.trials[0].batch_size
+        sizes = [_size(gpu, answer.num_samples, smallest) for gpu in forecast.gpus]
+        columns.append((forecast.variant.name, sizes))
+    if _width(columns) > page.width:
+        del columns[1]
+    _table(page, columns, num_left=1)
+    names = [forecast.variant.name for forecast in answer.forecasts]
     page.blank()
-    for number, (name, memory, size) in enumerate(rows):
-        text = f"  {page.safe(name):<{widths[0]}}  {memory:>{widths[1]}}  {size:>{widths[2]}}"
-        page.line(Text(text, style="" if number else "dim"))
+    if "bf16" in names:
+        page.entry("bf16: under torch.autocast to bfloat16.", style="dim")
+    if "checkpointed" in names:
+        page.entry(
+            f"checkpointed: torch.utils.checkpoint around each of {page.safe(answer.blocks)}; they "
+            "compute their activations again, which takes time.",
+            style="dim",
+        )
+    for name, reason in answer.unavailable.items():
+        page.entry(f"{name}: unavailable, {page.safe(reason)}.", style="dim")
+
+
+def _peaks(page: Page, answer: Estimate) -> None:
+    page.heading("Peak memory")
+    own = [_own_trial(forecast, answer) for forecast in answer.forecasts]
+    laws = [
+        f"{format_bytes(each.fixed_bytes)} + {bytes_per_sample(each.sample_bytes)} x batch"
+        for each in answer.forecasts
+    ]
+    columns = [
+        ("", [forecast.variant.name for forecast in answer.forecasts]),
+        (f"batch {own[0].batch_size}", [format_bytes(trial.peak_bytes) for trial in own]),
+        ("large batches", laws),
+    ]
+    _table(page, columns, num_left=1)
+    page.blank()
+    roles = own[0].at_peak.items()
+    text = ", ".join(f"{role} {format_bytes(size)}" for role, size in roles)
+    page.entry(f"At batch {own[0].batch_size}, as written: {text}.")
 
 
 def _own_trial(forecast: Forecast, answer: Estimate) -> FakeTrial:
     return next(trial for trial in forecast.trials if trial.batch_size >= answer.batch_size)
-
-
-def _parts(trial: FakeTrial) -> list[tuple[str, str]]:
-    """Where the bytes are."""
-    text = ", ".join(f"{role} {format_bytes(size)}" for role, size in trial.at_peak.items())
-    return [(f"at batch {trial.batch_size}", text)]
 
 
 def _places(page: Page, trial: FakeTrial) -> None:
@@ -86,39 +105,49 @@ def _places(page: Page, trial: FakeTrial) -> None:
     if not trial.places:
         return
     page.heading(f"Made in the step, alive at the peak of batch {trial.batch_size}")
-    rows = [("memory", "share", "module", "line", "")]
-    for place in trial.places:
-        share = round(100 * place.num_bytes / trial.peak_bytes)
-        rows.append(
-            (
-                format_bytes(place.num_bytes),
-                f"{share}%" if share else "<1%",
-                page.safe(place.module),
-                page.safe(place.line),
-                "" if place.role == "activations" else place.role,
-            )
-        )
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    for number, row in enumerate(rows):
-        cells = [
-            " " * (width - cell_len(cell)) + cell if at < 2 else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        page.line(Text("  " + "  ".join(cells).rstrip(), style="" if number else "dim"))
+    shares = [round(100 * place.num_bytes / trial.peak_bytes) for place in trial.places]
+    columns = [
+        ("memory", [format_bytes(place.num_bytes) for place in trial.places]),
+        ("share", [f"{share}%" if share else "<1%" for share in shares]),
+        ("module", [page.safe(place.module) for place in trial.places]),
+        ("line", [page.safe(place.line) for place in trial.places]),
+        ("", ["" if place.role == "activations" else place.role for place in trial.places]),
+    ]
+    _table(page, columns, num_right=2)
 
 
-def _sizes(gpu: FittedGpu, num_samples: int | None, smallest: int) -> str:
+def _size(gpu: FittedGpu, num_samples: int | None, smallest: int) -> str:
     """What should fit on a GPU, as a range."""
     if not gpu.high:
-        return f"less than {smallest}" if smallest > 1 else "not even 1"
-    if num_samples is not None and gpu.low is not None and gpu.low >= num_samples:
-        return f"all {num_samples} samples"
-    if num_samples is not None and gpu.high >= num_samples and gpu.low:
-        return f"{gpu.low}, perhaps all {num_samples} samples"
+        return f"below {smallest}" if smallest > 1 else "not even 1"
+    if num_samples is not None and (gpu.low or 0) >= num_samples:
+        return f"all {num_samples}"
     if not gpu.is_bounded:
         return f"{gpu.low or gpu.high} or more"
-    if gpu.low is None:
-        return f"at most {gpu.high}"
     if not gpu.low:
-        return f"at most {gpu.high}, perhaps less than {smallest}"
+        return f"at most {gpu.high}"
     return str(gpu.high) if gpu.low == gpu.high else f"{gpu.low} to {gpu.high}"
+
+
+Columns = Sequence[tuple[str, Sequence[str]]]
+
+
+def _table(page: Page, columns: Columns, *, num_left: int = 0, num_right: int = 0) -> None:
+    """Rows of text; the columns after `num_left`, or up to `num_right`, stand to the right."""
+    widths = [_column_width(column) for column in columns]
+    lines = zip(*((title, *cells) for title, cells in columns), strict=True)
+    for number, cells in enumerate(lines):
+        text = ""
+        for at, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+            space = " " * (width - cell_len(cell))
+            right = at < num_right or (num_left and at >= num_left)
+            text += "  " + (space + cell if right else cell + space)
+        page.line(Text(text.rstrip(), style="" if number else "dim"))
+
+
+def _width(columns: Columns) -> int:
+    return sum(2 + _column_width(column) for column in columns)
+
+
+def _column_width(column: tuple[str, Sequence[str]]) -> int:
+    return max(cell_len(cell) for cell in (column[0], *column[1]))

@@ -89,6 +89,10 @@ class WorkerPool:
         self._duty: DutyCycle | None = None
         self._tree = FolderSnapshot(Path.cwd(), (writer.store.folder,))
 
+    def cut_batches(self, size: int | None) -> None:
+        """The script's own batches are cut to this size until its loop is found."""
+        self._batch_cap = size
+
     def start(self) -> WorkerLike:
         """A fresh process of the script, brought to its training loop.
 

@@ -10,7 +10,7 @@ from batchadvisor.advisor.fit.forecast import (
     next_size,
 )
 from batchadvisor.advisor.fit.gpus import ALSO, MEMORY_GIB, SOURCES, gpu_named, nearest
-from batchadvisor.records import FakeTrial
+from batchadvisor.records import FakeTrial, Variant
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -38,7 +38,7 @@ def step(size, fixed=2 * GIB, sample=20 * MIB, temporary=5 * MIB):
 
 def fitted(memory, sizes=(2, 16, 64, 256, 1024), make=step, gpu="A"):
     trials, requests = zip(*(make(size) for size in sizes), strict=True)
-    (answer,) = forecast("as written", trials, requests, [(gpu, memory)]).gpus
+    (answer,) = forecast(Variant(), trials, requests, [(gpu, memory)]).gpus
     return answer
 
 
@@ -112,7 +112,7 @@ class TestRange:
 
     def test_the_law_is_that_of_the_largest_sizes(self):
         trials, requests = zip(*(step(size) for size in (2, 16, 64)), strict=True)
-        answer = forecast("as written", trials, requests, [("A", 8 * GIB)])
+        answer = forecast(Variant(), trials, requests, [("A", 8 * GIB)])
         assert answer.sample_bytes == 25 * MIB
         assert answer.fixed_bytes == 2 * GIB
 

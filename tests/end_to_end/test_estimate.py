@@ -22,30 +22,37 @@ def answered(folder, script, *arguments):
     return json.loads(result.stdout)
 
 
+VARIANTS = [
+    {"bf16": bf16, "checkpointed": checkpointed}
+    for checkpointed in (False, True)
+    for bf16 in (False, True)
+]
+
+
 class TestAnswers:
     @pytest.mark.slow
     def test_a_model_that_fills_gpus(self, tmp_path):
         """A range for each GPU; wider activations take more bytes a sample, fp32 more than bf16."""
-        gpus = ("--gpu", "T4,8GiB,a100")
+        gpus = ("--gpu", "T4,8GiB,a10")
+        words = ("--length", "512", "--tokens", "4000000", "--width")
         narrow, wide = (
-            answered(tmp_path, "tiny_gpt.py", *gpus, "--", "--length", "512", "--width", width)
+            answered(tmp_path, "tiny_gpt.py", *gpus, "--", *words, width)
             for width in ("128", "512")
         )
         for answer in (narrow, wide):
-            assert [each["precision"] for each in answer["forecasts"]] == [
-                "as written",
-                "bf16 autocast",
-            ]
-            written, autocast = (
+            assert [each["variant"] for each in answer["forecasts"]] == VARIANTS
+            written, autocast, checkpointed, both = (
                 {gpu["name"]: gpu for gpu in each["gpus"]} for each in answer["forecasts"]
             )
-            assert list(written) == ["T4", "a GPU of 8GiB", "A100-80GB"]
+            assert list(written) == ["T4", "a GPU of 8GiB", "A10"]
             for gpu in written.values():
                 assert gpu["is_bounded"]
                 # CUDA's own memory is a larger share of a small GPU.
                 share = 0.9 if gpu["memory_bytes"] > 10 * GIB else 0.85
                 assert share * gpu["high"] <= gpu["low"] <= gpu["high"]
-                assert gpu["high"] < autocast[gpu["name"]]["high"]
+                name, high = gpu["name"], gpu["high"]
+                assert high < autocast[name]["high"] < both[name]["high"]
+                assert high < checkpointed[name]["high"] < both[name]["high"]
             assert written["a GPU of 8GiB"]["high"] < written["T4"]["low"]
         samples = [each["forecasts"][0]["sample_bytes"] for each in (narrow, wide)]
         assert 2 * samples[0] < samples[1] < 4 * samples[0]
@@ -64,6 +71,18 @@ class TestAnswers:
         assert logits["num_bytes"] == 16 * 32 * 512 * 4
         head = line_of(SCRIPTS / "tiny_gpt.py", "return self.head")
         assert logits["line"] == f"scripts/tiny_gpt.py:{head}"
+
+    def test_what_is_said_of_checkpointing_comes_true_where_it_is_applied(self, tmp_path):
+        without, applied = (
+            answered(tmp_path, "tiny_gpt.py", "--gpu", "A100", "--", "--length", "256", *flags)
+            for flags in ((), ("--checkpoint",))
+        )
+        assert without["blocks"] == "2 TransformerEncoderLayer"
+        foretold, true = (
+            [trial["peak_bytes"] for trial in answer["forecasts"][number]["trials"]]
+            for answer, number in ((without, 2), (applied, 0))
+        )
+        assert foretold == pytest.approx(true, rel=0.02)
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
@@ -103,6 +122,18 @@ class TestRefusals:
         assert "which have no values (a loss reads as 1.0)" in result.stderr
         assert "Traceback" not in result.stderr
         assert listing(tmp_path) == {}
+
+    def test_a_script_that_wants_whole_batches(self, tmp_path):
+        """Its loop is looked for with batches of two samples first."""
+        script = tmp_path / "whole.py"
+        text = (SCRIPTS / "tiny_gpt.py").read_text()
+        script.write_text(
+            text.replace("logits = ", "assert len(batch) >= 16\n            logits = ")
+        )
+        result = estimate(tmp_path, "whole.py", "-q")
+        assert result.code == 1
+        assert "cannot be foretold: on fake tensors" in result.stderr
+        assert "it raised AssertionError" in result.stderr
 
     def test_a_shape_that_depends_on_values(self, tmp_path):
         script = tmp_path / "picks.py"

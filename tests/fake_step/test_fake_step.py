@@ -8,6 +8,7 @@ import torch
 from batchadvisor.advisor.fit.forecast import Between
 from batchadvisor.probes.fake_step.fake_steps import FakeSteps
 from batchadvisor.probes.fake_step.storage_count import StorageCount
+from batchadvisor.records import Variant
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -153,14 +154,17 @@ def made(name, optimizer, autocast):
     return model, chosen, step, batch
 
 
+PLAIN = Variant()
+
+
 def trained(optimizer):
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-def faked(step, batch, optimizer, num_steps=2):
+def faked(step, batch, optimizer, variant=PLAIN, num_steps=2):
     """What the last of some fake steps takes; as the door to a script drives them."""
     steps = FakeSteps(trained(optimizer))
-    steps.begin(bf16=False)
+    steps.begin(variant)
     for number in range(num_steps):
         if number:
             steps.next_step()
@@ -219,6 +223,22 @@ def test_where_the_bytes_are():
     assert trial.peak_bytes > sum(p.numel() * 4 for p in model.parameters()) + 3 * low
 
 
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_checkpointed_blocks_take_what_they_take_where_the_script_checkpoints_them(optimizer):
+    _, chosen, step, batch = made("gpt", optimizer, False)
+    variant = Variant(checkpointed=True)
+    steps = faked(step, batch(256), chosen, variant)
+    assert steps.blocks == "2 TransformerEncoderLayer"
+    real = measured("checkpointed", optimizer, False, 256)
+    assert steps.trial(256).peak_bytes == pytest.approx(real, rel=0.02)
+    assert real < 0.8 * measured("gpt", optimizer, False, 256)
+
+
+def test_a_model_without_repeated_blocks_has_nothing_to_checkpoint():
+    _, chosen, step, batch = made("unet", "sgd", False)
+    assert faked(step, batch(8), chosen).blocks == ""
+
+
 @pytest.mark.parametrize("name", ["resnet", "gpt", "checkpointed", "lora"])
 def test_what_lives_at_the_peak(name):
     """Its roles sum up to the peak; what modules made is named with them."""
@@ -271,7 +291,7 @@ def test_parameters_keep_their_values():
 def test_a_batch_is_fetched_with_real_tensors():
     _, chosen, step, batch = made("gpt", "sgd", False)
     steps = FakeSteps(trained(chosen))
-    steps.begin(bf16=False)
+    steps.begin(Variant())
     given = batch(4)
     steps.enter(given)
     step(given)

@@ -1,9 +1,11 @@
 """A small GPT with tied weights, dropout and AdamW; its size and its batches come as arguments."""
 
 import argparse
+from functools import partial
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 
@@ -29,12 +31,17 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--tokens", type=int, default=100_000)
+    parser.add_argument("--checkpoint", action="store_true")
     parser.add_argument("--batch-size", type=int, default=16)
     options = parser.parse_args()
     torch.manual_seed(0)
-    ids = torch.randint(512, (100_000 // options.length, options.length + 1))
+    ids = torch.randint(512, (options.tokens // options.length, options.length + 1))
     loader = DataLoader(TensorDataset(ids), options.batch_size, shuffle=True, drop_last=True)
     model = Gpt(options.width, 2, options.length)
+    if options.checkpoint:
+        for block in model.blocks.layers:
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     for _ in range(3):
         for (batch,) in loader:
