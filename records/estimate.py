@@ -41,7 +41,6 @@ class FakeTrial(Record, frozen=True, kw_only=True):
     Attributes:
         batch_size: samples of a batch.
         peak_bytes: the most that lived at once.
-        floor_bytes: the most that lived at once inside the optimizers' steps.
         parameter_bytes, gradient_bytes, optimizer_bytes, input_bytes: of what is trained, its
             gradients, the optimizers' state, the batches of the step.
         at_peak: bytes that lived at the peak by what they are for, the most first.
@@ -50,7 +49,6 @@ class FakeTrial(Record, frozen=True, kw_only=True):
 
     batch_size: Count
     peak_bytes: int
-    floor_bytes: int
     parameter_bytes: int
     gradient_bytes: int
     optimizer_bytes: int

@@ -86,7 +86,7 @@ def estimate(options: RunOptions, gpus: Sequence[tuple[str, int]], display: Disp
             for variant in VARIANTS:
                 if variant.checkpointed and not loop.blocks:
                     unavailable[variant.name] = NO_BLOCKS
-                    continue
+                    break
                 try:
                     forecasts.append(loop.forecast(variant))
                 except WorkerGone as gone:

@@ -46,7 +46,7 @@ class FakeSteps:
         self._entered: contextlib.ExitStack | None = None
         self._optimizers: dict[int, Optimizer] = {}
         self._depth = 0
-        self._outside = self._floor = self._input = 0
+        self._gradients = self._input = 0
         self._roles: dict[int, PeakRole] = {}
         self._hooks = (
             register_optimizer_step_pre_hook(self._before_step),
@@ -68,7 +68,7 @@ class FakeSteps:
 
     def next_step(self) -> None:
         """What is counted from here on is of one step."""
-        self._floor = self._input = 0
+        self._input = 0
         self._roles.clear()
         self._count.reset_peak()
         self._count.reset_requests()
@@ -124,7 +124,6 @@ class FakeSteps:
             peak_bytes=self._count.peak_bytes,
             at_peak=at_peak,
             places=places,
-            floor_bytes=self._floor,
             parameter_bytes=_bytes_of(self._parameters),
             gradient_bytes=self._gradients,
             optimizer_bytes=_bytes_of(states),
@@ -148,21 +147,13 @@ class FakeSteps:
     def _before_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         """A step() that calls that of the class above it comes here twice."""
         self._depth += 1
-        if self._depth == 1:
-            self._optimizers[id(optimizer)] = optimizer
-            gradients = self._live_gradients()
-            self._gradients = _bytes_of(gradients)
-            self._note(gradients, "gradients")
-            self._outside = self._count.peak_bytes
-            self._count.reset_peak()
+        self._optimizers[id(optimizer)] = optimizer
 
     def _after_step(self, _optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         self._depth -= 1
-        if not self._depth:
-            self._floor = max(self._floor, self._count.peak_bytes)
-            self._count.peak_bytes = max(self._count.peak_bytes, self._outside)
-
-    _gradients: int = 0
+        gradients = self._live_gradients()
+        self._gradients = _bytes_of(gradients)
+        self._note(gradients, "gradients")
 
     def _live_gradients(self) -> list[torch.Tensor]:
         return [p.grad for p in self._parameters if p.grad is not None]

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import nn
 
 from ..memory.stacks import is_library, short_place
@@ -36,9 +37,14 @@ class Origin(NamedTuple):
 
 
 def origin_here(*, in_optimizer: bool) -> Origin:
-    """Of a tensor that the code which calls this is about to return."""
+    """Of a tensor that the code which calls this is about to return.
+
+    Args:
+        in_optimizer: whether an optimizer steps; a closure that it calls has gradients enabled.
+    """
     frame: FrameType | None = sys._getframe(1)
-    phase: Phase = "optimizer" if in_optimizer else "forward"
+    updates = in_optimizer and not torch.is_grad_enabled()
+    phase: Phase = "optimizer" if updates else "forward"
     modules: list[str] = []
     line = ""
     while frame is not None and not (line and len(modules) == DEPTH):

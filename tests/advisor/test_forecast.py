@@ -19,7 +19,6 @@ def trial(size, peak):
     return FakeTrial(
         batch_size=size,
         peak_bytes=peak,
-        floor_bytes=0,
         parameter_bytes=0,
         gradient_bytes=0,
         optimizer_bytes=0,

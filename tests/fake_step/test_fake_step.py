@@ -278,6 +278,27 @@ def test_the_line_of_a_large_activation_is_named():
     assert behind.line == f"fake_step/test_fake_step.py:{line + 1}"
 
 
+def test_a_closure_of_the_optimizer_is_no_update():
+    """As Lightning trains: the optimizer calls the forward and the backward pass."""
+    model, chosen, _, batch = made("gpt", "adamw", False)
+
+    def step(given):
+        def closure():
+            chosen.zero_grad()
+            loss = functional.cross_entropy(model(given[0]), given[1])
+            loss.backward()
+            return loss
+
+        chosen.step(closure)
+
+    plain = estimated("gpt", "adamw", False, 64)
+    trial = faked(step, batch(64), chosen).trial(64)
+    assert trial.peak_bytes == pytest.approx(plain.peak_bytes, rel=0.02)
+    for role in ("activations", "optimizer's state"):
+        assert trial.at_peak[role] == pytest.approx(plain.at_peak[role], rel=0.05)
+    assert "optimizer's temporaries" not in trial.at_peak
+
+
 def test_parameters_keep_their_values():
     model, chosen, step, batch = made("resnet", "adamw", False)
     step(batch(4))
@@ -387,7 +408,7 @@ def test_a_scaled_step_is_made():
         scaler.step(chosen)
         scaler.update()
 
-    assert faked(scaled, batch(4), chosen).trial(4).floor_bytes > 0
+    assert faked(scaled, batch(4), chosen).trial(4).gradient_bytes > 0
     assert len(made_steps) == 2
 
 

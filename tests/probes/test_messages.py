@@ -83,7 +83,6 @@ DEVICE = DeviceInfo(
 FAKE = FakeTrial(
     batch_size=64,
     peak_bytes=7,
-    floor_bytes=6,
     parameter_bytes=1,
     gradient_bytes=1,
     optimizer_bytes=2,
