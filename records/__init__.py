@@ -42,7 +42,17 @@ from .distribution import (
     ScalingPoint,
 )
 from .doors import Door, DoorTraits, traits_of
-from .estimate import Estimate, FakeTrial, FittedGpu, Forecast, PeakPlace, PeakRole, Variant
+from .estimate import (
+    Estimate,
+    FakeTrial,
+    FittedGpu,
+    Forecast,
+    PeakPlace,
+    PeakRole,
+    PeakSource,
+    StepTimeline,
+    Variant,
+)
 from .goal import Goal, GoalKind
 from .memory import DeviceMemory, Memory
 from .profile import (
@@ -183,6 +193,7 @@ __all__ = [
     "Parallelism",
     "PeakPlace",
     "PeakRole",
+    "PeakSource",
     "Pipeline",
     "Profile",
     "Proof",
@@ -212,6 +223,7 @@ __all__ = [
     "Standing",
     "StepMethod",
     "StepQuality",
+    "StepTimeline",
     "StepTimes",
     "StretchesSeen",
     "SweepRow",

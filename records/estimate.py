@@ -35,6 +35,43 @@ class PeakPlace(Record, frozen=True, kw_only=True):
     num_tensors: Count
 
 
+class PeakSource(Record, frozen=True, kw_only=True):
+    """What lives at the peak and belongs to one module, or to one line of the script.
+
+    Attributes:
+        name: classes of modules, `Block > Linear`, or a line, `folder/train.py:41`; empty for all
+            that belongs to none.
+        roles: bytes by what they are for, the most first.
+        num_tensors: together.
+    """
+
+    name: str
+    roles: dict[PeakRole, int]
+    num_tensors: Count
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all of them."""
+        return sum(self.roles.values())
+
+
+class StepTimeline(Record, frozen=True, kw_only=True):
+    """What lived while a step ran.
+
+    Attributes:
+        positions: how many tensors had begun or ceased to live since the step began, ascending.
+        live: bytes by what they are for, one value for each position.
+        phases: of the step, and the position at which each begins.
+        num_events: tensors that began or ceased to live in the step; where that is more than there
+            are positions, each stands for the one of its neighbours at which most lived.
+    """
+
+    positions: tuple[int, ...]
+    live: dict[PeakRole, tuple[int, ...]]
+    phases: tuple[tuple[str, int], ...] = ()
+    num_events: int
+
+
 class FakeTrial(Record, frozen=True, kw_only=True):
     """A step of the script on tensors without contents.
 
@@ -45,6 +82,10 @@ class FakeTrial(Record, frozen=True, kw_only=True):
             gradients, the optimizers' state, the batches of the step.
         at_peak: bytes that lived at the peak by what they are for, the most first.
         places: that made most of what lived at the peak and is in no role of its own.
+        modules, lines: that most of it belongs to, the largest first, with all that belongs to
+            none last; parameters, their gradients and the optimizer's state of them belong to the
+            module that holds them. What lived as the step began belongs to no line.
+        timeline: of the step.
     """
 
     batch_size: Count
@@ -55,6 +96,9 @@ class FakeTrial(Record, frozen=True, kw_only=True):
     input_bytes: int
     at_peak: dict[PeakRole, int] = {}
     places: tuple[PeakPlace, ...] = ()
+    modules: tuple[PeakSource, ...] = ()
+    lines: tuple[PeakSource, ...] = ()
+    timeline: StepTimeline | None = None
 
 
 class Variant(Record, frozen=True, kw_only=True):

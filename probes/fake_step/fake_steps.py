@@ -24,7 +24,9 @@ from ...records import FakeTrial, PeakRole, Variant
 from .checkpointed_blocks import CheckpointedBlocks
 from .fake_values import FakeValues
 from .origins import Origin, origin_here
+from .owners import owners_of
 from .peak_parts import peak_parts
+from .step_timeline import step_timeline
 from .storage_count import StorageCount
 
 UNKNOWN_MEMORY = ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")
@@ -48,6 +50,8 @@ class FakeSteps:
         self._depth = 0
         self._gradients = self._input = 0
         self._roles: dict[int, PeakRole] = {}
+        self._owners: dict[int, str] = {}
+        self._owner_of = owners_of(self._parameters)
         self._hooks = (
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
@@ -70,9 +74,10 @@ class FakeSteps:
         """What is counted from here on is of one step."""
         self._input = 0
         self._roles.clear()
+        self._owners.clear()
         self._count.reset_peak()
         self._count.reset_requests()
-        self._note(self._live_gradients(), "gradients")
+        self._note_gradients()
 
     @property
     def blocks(self) -> str:
@@ -115,15 +120,19 @@ class FakeSteps:
 
     def trial(self, batch_size: int) -> FakeTrial:
         """What the last step took."""
-        states = _tensors([list(o.state.values()) for o in self._optimizers.values()])
-        self._note(self._parameters, "parameters")
-        self._note(states, "optimizer's state")
-        at_peak, places = peak_parts(self._count.requests, self._count.origins, self._roles)
+        states = self._note_states()
+        for parameter in self._parameters:
+            self._note([parameter], "parameters", owner=parameter)
+        requests, origins = self._count.requests, self._count.origins
+        parts = peak_parts(requests, origins, self._roles, self._owners)
         return FakeTrial(
             batch_size=batch_size,
             peak_bytes=self._count.peak_bytes,
-            at_peak=at_peak,
-            places=places,
+            at_peak=parts.at_peak,
+            places=parts.places,
+            modules=parts.modules,
+            lines=parts.lines,
+            timeline=step_timeline(requests, origins, self._roles),
             parameter_bytes=_bytes_of(self._parameters),
             gradient_bytes=self._gradients,
             optimizer_bytes=_bytes_of(states),
@@ -151,18 +160,39 @@ class FakeSteps:
 
     def _after_step(self, _optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         self._depth -= 1
-        gradients = self._live_gradients()
-        self._gradients = _bytes_of(gradients)
-        self._note(gradients, "gradients")
+        self._gradients = _bytes_of(self._note_gradients())
 
-    def _live_gradients(self) -> list[torch.Tensor]:
-        return [p.grad for p in self._parameters if p.grad is not None]
+    def _note_gradients(self) -> list[torch.Tensor]:
+        """Those that live now."""
+        gradients = []
+        for parameter in self._parameters:
+            if parameter.grad is not None:
+                gradients.append(parameter.grad)
+                self._note([parameter.grad], "gradients", owner=parameter)
+        return gradients
 
-    def _note(self, tensors: Iterable[torch.Tensor], role: PeakRole) -> None:
+    def _note_states(self) -> list[torch.Tensor]:
+        """Of the optimizers that stepped; most keep one of each parameter."""
+        states = []
+        for optimizer in self._optimizers.values():
+            for key, state in optimizer.state.items():
+                tensors = _tensors(state)
+                self._note(tensors, "optimizer's state", owner=key)
+                states += tensors
+        return states
+
+    def _note(self, tensors: Iterable[torch.Tensor], role: PeakRole, owner: Any = None) -> None:
+        """What these are for.
+
+        Args:
+            owner: parameter to which they belong.
+        """
         for tensor in tensors:
             number = self._count.number_of(tensor)
             if number is not None:
                 self._roles[number] = role
+                if id(owner) in self._owner_of:
+                    self._owners[number] = self._owner_of[id(owner)]
 
 
 class _FakedCount(StorageCount):  # type: ignore[no-untyped-call]

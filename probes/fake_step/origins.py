@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
@@ -45,20 +46,26 @@ def origin_here(*, in_optimizer: bool) -> Origin:
     frame: FrameType | None = sys._getframe(1)
     updates = in_optimizer and not torch.is_grad_enabled()
     phase: Phase = "optimizer" if updates else "forward"
-    modules: list[str] = []
+    modules: list[nn.Module] = []
     line = ""
     while frame is not None and not (line and len(modules) == DEPTH):
         code = frame.f_code
         if code.co_name == "_call_impl" and code.co_filename == _CALL:
             module: Any = frame.f_locals["self"]
             if len(modules) < DEPTH and not isinstance(module, _CONTAINERS):
-                modules.append(type(module).__name__)
+                modules.append(module)
         elif code.co_name == "_engine_run_backward" and not modules and not line:
             phase = "backward"
         elif not line and _is_of_user(code.co_filename):
             line = f"{short_place(code.co_filename)}:{frame.f_lineno}"
         frame = frame.f_back
-    return Origin(phase, " > ".join(reversed(modules)), line)
+    return Origin(phase, name_of(modules[::-1]), line)
+
+
+def name_of(path: Sequence[nn.Module]) -> str:
+    """The classes of the innermost modules of a path, the outermost first."""
+    named = [type(module).__name__ for module in path if not isinstance(module, _CONTAINERS)]
+    return " > ".join(named[-DEPTH:])
 
 
 @lru_cache(maxsize=4096)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from ...records import PeakPlace, PeakRole
+from ...records import PeakPlace, PeakRole, PeakSource
 from .origins import Origin
 
 MOST_PLACES = 10
@@ -16,34 +17,94 @@ ROLES: Mapping[str, PeakRole] = {
 }
 
 
+class PeakParts(NamedTuple):
+    """What lives at the peak; see `FakeTrial`."""
+
+    at_peak: dict[PeakRole, int]
+    places: tuple[PeakPlace, ...]
+    modules: tuple[PeakSource, ...]
+    lines: tuple[PeakSource, ...]
+
+
 def peak_parts(
-    requests: Sequence[int], origins: Sequence[Origin | None], roles: Mapping[int, PeakRole]
-) -> tuple[dict[PeakRole, int], tuple[PeakPlace, ...]]:
-    """Bytes by what they are for, and the places that hold most of them.
+    requests: Sequence[int],
+    origins: Sequence[Origin | None],
+    roles: Mapping[int, PeakRole],
+    owners: Mapping[int, str] = {},
+) -> PeakParts:
+    """Bytes by what they are for, by module and by line, and the places that hold most of them.
 
     Args:
         requests, origins: see `StorageCount`.
         roles: of requests that are known to be more than memory, by their numbers.
+        owners: modules that hold what a request is for, by its number.
     """
     by_role: Counter[PeakRole] = Counter()
     places: Counter[tuple[PeakRole, str, str]] = Counter()
     tensors: Counter[tuple[PeakRole, str, str]] = Counter()
-    for number, size in _alive_at_peak(requests).items():
-        origin, role = origins[number - 1], roles.get(number)
-        if role is None and origin is not None:
-            role = ROLES[origin.phase]
+    alive = alive_at_peak(requests)
+    for number, size in alive.items():
+        origin, role = origins[number - 1], role_of(number, origins, roles)
+        by_role[role] += size
+        if number not in roles and origin is not None:
             place = (role, origin.module, origin.line)
             places[place] += size
             tensors[place] += 1
-        by_role[role or "kept from before"] += size
-    return dict(by_role.most_common()), tuple(
-        PeakPlace(role=role, module=module, line=line, num_bytes=size, num_tensors=tensors[place])
-        for place, size in places.most_common(MOST_PLACES)
-        for role, module, line in (place,)
+
+    def module_of(number: int) -> str:
+        origin = origins[number - 1]
+        return owners.get(number, "" if origin is None else origin.module)
+
+    def line_of(number: int) -> str:
+        origin = origins[number - 1]
+        return "" if origin is None else origin.line
+
+    def sources(name_of: Callable[[int], str]) -> tuple[PeakSource, ...]:
+        return _sources(alive, name_of, lambda number: role_of(number, origins, roles))
+
+    return PeakParts(
+        dict(by_role.most_common()),
+        tuple(
+            PeakPlace(
+                role=role, module=module, line=line, num_bytes=size, num_tensors=tensors[place]
+            )
+            for place, size in places.most_common(MOST_PLACES)
+            for role, module, line in (place,)
+        ),
+        sources(module_of),
+        sources(line_of),
     )
 
 
-def _alive_at_peak(requests: Sequence[int]) -> dict[int, int]:
+def role_of(
+    number: int, origins: Sequence[Origin | None], roles: Mapping[int, PeakRole]
+) -> PeakRole:
+    """What the n-th request is for."""
+    origin = origins[number - 1]
+    return roles.get(number) or ("kept from before" if origin is None else ROLES[origin.phase])
+
+
+def _sources(
+    alive: Mapping[int, int], name_of: Callable[[int], str], role: Callable[[int], PeakRole]
+) -> tuple[PeakSource, ...]:
+    """The largest sources by name, and what belongs to none."""
+    bytes_of: Counter[str] = Counter()
+    tensors: Counter[str] = Counter()
+    roles: dict[str, Counter[PeakRole]] = {}
+    for number, size in alive.items():
+        name = name_of(number)
+        bytes_of[name] += size
+        tensors[name] += 1
+        roles.setdefault(name, Counter())[role(number)] += size
+    names = [name for name, _ in bytes_of.most_common() if name][:MOST_PLACES]
+    names += [""] if bytes_of[""] else []
+    return tuple(
+        PeakSource(name=name, roles=dict(roles[name].most_common()), num_tensors=tensors[name])
+        for name in names
+    )
+
+
+def alive_at_peak(requests: Sequence[int]) -> dict[int, int]:
     """Bytes of each request that lived when most did, by its number."""
     live = most = end = 0
     sizes: list[int] = []
