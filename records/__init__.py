@@ -53,6 +53,7 @@ from .estimate import (
     StepTimeline,
     Variant,
 )
+from .explained import ExplainedSize, MemoryExplained, WhyExplained
 from .goal import Goal, GoalKind
 from .memory import DeviceMemory, Memory
 from .profile import (
@@ -150,6 +151,7 @@ __all__ = [
     "Estimate",
     "Evidence",
     "Explained",
+    "ExplainedSize",
     "FakeTrial",
     "Fault",
     "FileTouched",
@@ -175,6 +177,7 @@ __all__ = [
     "MemoryBlock",
     "MemoryCategory",
     "MemoryCut",
+    "MemoryExplained",
     "MemoryGrowth",
     "MemoryLaw",
     "MemoryLine",
@@ -246,6 +249,7 @@ __all__ = [
     "Variant",
     "Verdict",
     "Versions",
+    "WhyExplained",
     "shared_size",
     "traits_of",
     "trial_of",

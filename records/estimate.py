@@ -12,11 +12,13 @@ PeakRole = Literal[
     "optimizer's state",
     "batch",
     "activations",
+    "loss and logits",
     "backward",
     "optimizer's temporaries",
     "kept from before",
 ]
-"""What memory is for; kept from before: it lived as the step began, and is none of the others."""
+"""What memory is for; loss and logits: what torch's loss functions get and make; kept from before:
+it lived as the step began, and is none of the others."""
 
 
 class PeakPlace(Record, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from .base import SCHEMA_VERSION, Record
 from .callback_observations import Observed
 from .checks import LossCheck, Outcome
 from .distribution import Distribution
+from .explained import MemoryExplained
 from .goal import Goal
 from .script import Discovery, FileTouched, ScriptInfo
 from .trial import Trial
@@ -67,6 +68,7 @@ class RunRecord(Record, frozen=True, kw_only=True):
             steered, by `run`.
         distribution: the ranks, where the script was started as a job of several.
         loss: how the loss reduces a batch; `None` where nothing depends on it, or nobody looked.
+        explained: where the memory goes; `None` where nobody looked.
     """
 
     schema_version: str = SCHEMA_VERSION
@@ -89,6 +91,7 @@ class RunRecord(Record, frozen=True, kw_only=True):
     observed: Observed | None = None
     distribution: Distribution | None = None
     loss: LossCheck | None = None
+    explained: MemoryExplained | None = None
 
     @property
     def usual_trial(self) -> Trial | None:

@@ -11,15 +11,16 @@ from typing import Literal
 from ..records import Record
 
 BATCH = "batch size"
-SeriesKind = Literal["measured", "estimate", "part", "timeline"]
-"""Points with a line; a dashed line; one part of a stacked bar; a line without points."""
+SeriesKind = Literal["measured", "estimate", "part", "timeline", "area"]
+"""Points with a line; a dashed line; one part of a stacked bar; a line without points; one of
+several areas that lie on each other."""
 
 MarkKind = Literal["recommended", "limit", "failed", "note", "phase"]
 """`phase`: something else begins here; its label stands to the right, below."""
 
 
 class Series(Record, frozen=True, kw_only=True):
-    """One line, or one part of stacked bars.
+    """One line, one part of stacked bars, or one of several areas.
 
     Attributes:
         values: one for each x of the chart, `None` where nothing was measured.
@@ -84,7 +85,12 @@ class Chart(Record, frozen=True, kw_only=True):
     @property
     def stacked(self) -> bool:
         """Whether the series are parts that add up."""
-        return any(line.kind == "part" for line in self.series)
+        return any(line.kind in ("part", "area") for line in self.series)
+
+    @property
+    def areas(self) -> bool:
+        """Whether they are areas over a continuous axis."""
+        return any(line.kind == "area" for line in self.series)
 
 
 def rounded(value: float | None) -> float | None:

@@ -204,6 +204,15 @@ class SplitSection(Record, frozen=True, kw_only=True):
     plan: SplitPlan | None = None
 
 
+class MemorySection(Record, frozen=True, kw_only=True):
+    """One device of a snapshot of the memory, or one size of a run."""
+
+    name: str
+    facts: tuple[Fact, ...]
+    tables: tuple[Table, ...]
+    charts: tuple[Chart, ...] = ()
+
+
 class Report(Record, frozen=True, kw_only=True, tag_field="kind", tag="run"):
     """One run, as people and machines read it.
 
@@ -217,6 +226,7 @@ class Report(Record, frozen=True, kw_only=True, tag_field="kind", tag="run"):
         distribution: ranks and what communication costs, for a job of several.
         limit, tail: `None` where nothing is recommended.
         identity: everything that identifies the run.
+        memory: where it goes, at the recommended size and at those that were refused.
         advice: the answer in base units.
     """
 
@@ -243,6 +253,7 @@ class Report(Record, frozen=True, kw_only=True, tag_field="kind", tag="run"):
     estimates: tuple[Fact, ...] = ()
     files: tuple[Fact, ...] = ()
     identity: tuple[Fact, ...] = ()
+    memory: tuple[MemorySection, ...] = ()
     advice: Advice
 
 
@@ -271,24 +282,17 @@ class ComparisonReport(Record, frozen=True, kw_only=True, tag_field="kind", tag=
     after: Report
 
 
-class MemorySection(Record, frozen=True, kw_only=True):
-    """One device of a snapshot of the memory."""
-
-    name: str
-    facts: tuple[Fact, ...]
-    tables: tuple[Table, ...]
-    charts: tuple[Chart, ...] = ()
-
-
 class MemoryReport(Record, frozen=True, kw_only=True):
     """A snapshot of the memory, as people read it; its JSON is `records.MemoryAnalysis`.
 
     Attributes:
+        kind: what the page is.
         headline: what filled the memory, or what failed.
         findings: what to cut; none of it was tried.
         identity: the file and the allocator's settings.
     """
 
+    kind: str = "snapshot of the memory"
     title: str
     headline: str
     notices: tuple[str, ...] = ()

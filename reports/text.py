@@ -97,6 +97,20 @@ class SizesTable(Record, frozen=True, kw_only=True):
         ]
 
 
+class MemoryLines(Record, frozen=True, kw_only=True):
+    """Where the memory goes, in few lines.
+
+    Attributes:
+        categories: in one sentence.
+        lines: of the script that made most of it; the label is the memory.
+        unknown: why nothing is known; empty where something is.
+    """
+
+    categories: str = ""
+    lines: tuple[Fact, ...] = ()
+    unknown: str = ""
+
+
 class TextReport(Record, frozen=True, kw_only=True):
     """One run, as a window of text shows it.
 
@@ -110,6 +124,7 @@ class TextReport(Record, frozen=True, kw_only=True):
             were not compared.
         tail_bad: of each sentence of the report's tail, whether it is bad news.
         files: that changed while the script was probed.
+        memory: where it goes; `None` where nobody looked.
     """
 
     report: Report
@@ -122,6 +137,7 @@ class TextReport(Record, frozen=True, kw_only=True):
     epochs: tuple[Row, ...] | None = None
     tail_bad: tuple[bool, ...] = ()
     files: tuple[FileTouched, ...] = ()
+    memory: MemoryLines | None = None
 
 
 class DevicesText(Record, frozen=True, kw_only=True):

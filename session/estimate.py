@@ -11,11 +11,11 @@ from ..advisor.fit.forecast import SMALLEST, forecast, next_size
 from ..advisor.fit.gpus import MEMORY_GIB, gpu_named, nearest
 from ..errors import RunError, ScriptError, UsageError
 from ..probes.process.endings import WorkerGone
-from ..probes.process.messages import Raised
 from ..probes.process.worker_like import FakesSteps
 from ..records import Discovery, Estimate, FakeTrial, Forecast, Variant
 from ..units import parse_bytes
 from .display import Display
+from .fake_failures import why_not_faked
 from .run import Run
 from .setup.options import RunOptions
 
@@ -26,8 +26,6 @@ VARIANTS = (
     Variant(bf16=True, checkpointed=True),
 )
 NO_BLOCKS = "no module stands several times in a ModuleList or Sequential"
-UNKNOWN_SHAPES = ("DataDependentOutputException", "DynamicOutputShapeException")
-"""What torch raises where the shape of a result is not that of its inputs."""
 WHY_NOT = "`batchadvisor run` measures what it takes, on the GPU itself."
 
 
@@ -92,7 +90,7 @@ def estimate(options: RunOptions, gpus: Sequence[tuple[str, int]], display: Disp
                 except WorkerGone as gone:
                     if not forecasts:
                         raise _failed(gone) from None
-                    unavailable[variant.name] = _reason(gone)
+                    unavailable[variant.name] = why_not_faked(gone)
                     break  # the process is gone
         finally:
             current.workers.end()
@@ -156,18 +154,7 @@ def _same(written: Forecast, other: Forecast) -> bool:
 
 def _failed(gone: WorkerGone) -> RunError:
     """A step of the script as it is written raised, or ended the process."""
-    return RunError(f"the script's steps cannot be foretold: {_reason(gone)}.", WHY_NOT)
-
-
-def _reason(gone: WorkerGone) -> str:
-    message = gone.message
-    if not isinstance(message, Raised):
-        return f"on fake tensors {gone.detail}"
-    if message.kind == "batchadvisor":
-        return message.text.removeprefix("NotImplementedError: ")
-    if message.kind in UNKNOWN_SHAPES:
-        return f"a shape depends on values, which fake tensors do not have ({message.text})"
-    return f"on fake tensors, which have no values (a loss reads as 1.0), it raised {gone.detail}"
+    return RunError(f"the script's steps cannot be foretold: {why_not_faked(gone)}.", WHY_NOT)
 
 
 def estimate_json(answer: Estimate) -> str:

@@ -35,6 +35,7 @@ from ..records import (
 from .communication import measure_communication
 from .display import Display
 from .loss import measure_loss
+from .memory_explained import explain_memory
 from .plan import plan_of
 from .recording.event_files import EventStore
 from .recording.record_writer import RecordWriter
@@ -193,6 +194,7 @@ class Run:
                 self._one(step)
             measure_communication(self.workers, self.writer, self._display)
             measure_loss(self.workers, self.writer)
+            explain_memory(self.workers, self.writer)
             self.workers.end()  # its last words belong to the record that is returned
             writer.change(state="finished", stop_reason=step.reason)
         except KeyboardInterrupt as pressed:

@@ -42,7 +42,7 @@ class FakeSteps:
 
     def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
         self._parameters = list({id(tensor): tensor for tensor in parameters}.values())
-        self._count = _FakedCount(lambda: origin_here(in_optimizer=self._depth > 0))
+        self._count = _FakedCount(self._origin)
         self._checkpointed = CheckpointedBlocks(self._parameters)
         self._autocast: Any = None
         self._entered: contextlib.ExitStack | None = None
@@ -152,6 +152,14 @@ class FakeSteps:
         self._entered.enter_context(self._count)
         if self._autocast is not None:
             self._entered.enter_context(self._autocast)
+
+    def _origin(self) -> Origin:
+        """Of a tensor that begins to live."""
+        origin = origin_here(in_optimizer=self._depth > 0)
+        logits = self._count.number_of_key(origin.loss_input)
+        if logits is not None:
+            self._roles.setdefault(logits, "loss and logits")
+        return origin
 
     def _before_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         """A step() that calls that of the class above it comes here twice."""

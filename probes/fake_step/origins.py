@@ -18,6 +18,7 @@ Phase = Literal["forward", "backward", "optimizer"]
 
 _OURS = str(Path(__file__).parents[1])
 _CALL = nn.Module.__call__.__code__.co_filename
+_FUNCTIONS = nn.functional.__file__
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 DEPTH = 2
 """Modules that are named, the innermost last."""
@@ -30,11 +31,14 @@ class Origin(NamedTuple):
         phase: of the step.
         module: classes of the modules that ran, `Block > Linear`; empty outside of modules.
         line: `folder/train.py:41`; empty where no line of the user's is on the stack.
+        loss_input: `id` of the storage that one of torch's loss functions was given, where it made
+            the tensor; 0 elsewhere.
     """
 
     phase: Phase
     module: str
     line: str
+    loss_input: int = 0
 
 
 def origin_here(*, in_optimizer: bool) -> Origin:
@@ -48,24 +52,35 @@ def origin_here(*, in_optimizer: bool) -> Origin:
     phase: Phase = "optimizer" if updates else "forward"
     modules: list[nn.Module] = []
     line = ""
+    loss_input = 0
     while frame is not None and not (line and len(modules) == DEPTH):
         code = frame.f_code
         if code.co_name == "_call_impl" and code.co_filename == _CALL:
             module: Any = frame.f_locals["self"]
             if len(modules) < DEPTH and not isinstance(module, _CONTAINERS):
                 modules.append(module)
+        elif not loss_input and code.co_filename == _FUNCTIONS and _is_loss(code.co_name):
+            loss_input = _storage_of(frame.f_locals.get("input"))
         elif code.co_name == "_engine_run_backward" and not modules and not line:
             phase = "backward"
         elif not line and _is_of_user(code.co_filename):
             line = f"{short_place(code.co_filename)}:{frame.f_lineno}"
         frame = frame.f_back
-    return Origin(phase, name_of(modules[::-1]), line)
+    return Origin(phase, name_of(modules[::-1]), line, loss_input)
 
 
 def name_of(path: Sequence[nn.Module]) -> str:
     """The classes of the innermost modules of a path, the outermost first."""
     named = [type(module).__name__ for module in path if not isinstance(module, _CONTAINERS)]
     return " > ".join(named[-DEPTH:])
+
+
+def _is_loss(name: str) -> bool:
+    return name.endswith(("_loss", "cross_entropy", "cross_entropy_with_logits", "_div"))
+
+
+def _storage_of(tensor: Any) -> int:
+    return id(tensor.untyped_storage()) if isinstance(tensor, torch.Tensor) else 0
 
 
 @lru_cache(maxsize=4096)

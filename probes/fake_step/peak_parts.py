@@ -81,7 +81,11 @@ def role_of(
 ) -> PeakRole:
     """What the n-th request is for."""
     origin = origins[number - 1]
-    return roles.get(number) or ("kept from before" if origin is None else ROLES[origin.phase])
+    if number in roles:
+        return roles[number]
+    if origin is None:
+        return "kept from before"
+    return "loss and logits" if origin.loss_input else ROLES[origin.phase]
 
 
 def _sources(

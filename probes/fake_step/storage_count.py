@@ -70,6 +70,10 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Of its storage in `requests`; `None` if it takes nothing."""
         return self._numbers.get(id(tensor.untyped_storage()))
 
+    def number_of_key(self, key: int) -> int | None:
+        """The same by the `id` of the storage."""
+        return self._numbers.get(key)
+
     def _count(self, tensor: torch.Tensor) -> None:
         if tensor.layout is not torch.strided:
             msg = f"a tensor of layout {tensor.layout} has no single storage to count"

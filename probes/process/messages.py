@@ -137,7 +137,7 @@ class RunPairs(Message, frozen=True, kw_only=True):
 
 
 class RunLoss(Message, frozen=True, kw_only=True):
-    """Make the steps that show how the loss reduces a batch; the last order of a process.
+    """Make the steps that show how the loss reduces a batch; only `RunFake` can follow.
 
     Attributes:
         batch_size: of the batch that is halved.

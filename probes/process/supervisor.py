@@ -188,14 +188,17 @@ class Worker:
         self.send(RunLoss(batch_size=batch_size, time_limit_s=time_limit_s))
         return self._await((LossResult,), self._silence_s, until_s).check
 
-    def run_fake(self, batch_size: int, variant: Variant) -> FakeResult:
+    def run_fake(
+        self, batch_size: int, variant: Variant, until_s: float | None = None
+    ) -> FakeResult:
         """Makes steps on fake tensors, or says why it cannot.
 
         Raises:
+            TimeOver: they took longer than up to `until_s`, by `time.monotonic`.
             WorkerGone: the process is over.
         """
         self.send(RunFake(batch_size=batch_size, variant=variant))
-        return self._await((FakeResult,), self._silence_s)
+        return self._await((FakeResult,), self._silence_s, until_s)
 
     @property
     def ended(self) -> bool:

@@ -89,10 +89,13 @@ class ChecksLoss(WorkerLike, Protocol):
 class FakesSteps(WorkerLike, Protocol):
     """A worker that can make steps on tensors without contents."""
 
-    def run_fake(self, batch_size: int, variant: Variant) -> FakeResult:
+    def run_fake(
+        self, batch_size: int, variant: Variant, until_s: float | None = None
+    ) -> FakeResult:
         """Makes them, or says why it cannot; nothing else can be asked of it then.
 
         Raises:
+            TimeOver: they took longer than up to `until_s`, by `time.monotonic`.
             WorkerGone: it is over.
         """
 

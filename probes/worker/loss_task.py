@@ -18,7 +18,7 @@ NO_STEP = "no optimizer stepped"
 
 
 class LossTask:
-    """One look. What the script is given meanwhile is no training, so it is the last task.
+    """One look. What the script is given meanwhile is no training: no real steps can follow.
 
     Args:
         order: its size and its time.
@@ -50,14 +50,14 @@ class LossTask:
         """The batches are counted as they are replaced."""
 
     def boundary(self, boundary: Boundary) -> bool:  # noqa: ARG002  batches count, not steps
-        """A step ended. Does not return from the last one."""
+        """A step ended. True when there are enough."""
         steps = self._steps
         assert steps is not None
         steps.boundary()
         if steps.over:
             steps.close()
             self._send(steps.result())
-            wait_for_the_end()
+            return True
         self._context.line.show("fitting", num_steps=steps.num_steps)
         return False
 

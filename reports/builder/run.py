@@ -22,6 +22,7 @@ from .sections.distribution import distribution_rows
 from .sections.estimates import estimate_rows
 from .sections.identity import device_name, identity
 from .sections.limit import limit_text
+from .sections.memory import memory_sections
 from .sections.tail import tail_texts
 from .sections.tail_blocks import rank_blocks
 from .sections.tokens import token_facts, token_reasons
@@ -108,6 +109,7 @@ def build_report(
             for file in record.files
         ),
         identity=_facts(identity(record)),
+        memory=memory_sections(record),
         advice=advice,
     )
 

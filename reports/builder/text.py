@@ -11,6 +11,7 @@ from ..words.wording import clean
 from .run import build_report
 from .sections.circumstances import reservations
 from .sections.distribution import distribution_rows, epoch_rows, epochs_unknown
+from .sections.memory import memory_lines
 from .sections.reasons import why_unknown
 from .sections.tail import tail_texts
 from .sizes.columns import sizes_table
@@ -35,4 +36,5 @@ def build_text(record: RunRecord, advice: Advice) -> TextReport:
         epochs=epoch_rows(scaling) if scaling is not None else None,
         tail_bad=tuple(bad for _, bad in tail_texts(advice)) if chosen else (),
         files=record.files,
+        memory=memory_lines(record),
     )

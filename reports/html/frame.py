@@ -45,8 +45,8 @@ class Frame:
         return HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
 
     def places(self, series: Series) -> list[tuple[float, float]]:
-        """Where the values of a line stand; nowhere those of a bar."""
-        if series.kind == "part":
+        """Where the values of a line stand; nowhere those of a bar or an area."""
+        if series.kind in ("part", "area"):
             return []
         pairs = zip(self.chart.x, series.values, strict=True)
         return [(self.x(x), self.y(y)) for x, y in pairs if y is not None]

@@ -77,6 +77,7 @@ def charts_of(report: Report | ComparisonReport) -> dict[str, Chart]:
     if isinstance(report, ComparisonReport):
         return {f"c-{chart.key}": chart for chart in report.charts}
     charts = {f"all-{chart.key}": chart for chart in report.overview}
+    charts |= {f"mem-{chart.key}": chart for part in report.memory for chart in part.charts}
     for number, device in enumerate(report.devices):
         for chart in (*own_charts(report, device), *device.timelines):
             charts[f"{number}-{chart.key}"] = chart

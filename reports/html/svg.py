@@ -38,8 +38,12 @@ def shapes(chart: Chart, *, titles: bool = True) -> list[Shape]:
         titles: whether points and bars have tooltips.
     """
     frame = _frame(chart)
-    parts = [*_bands(frame), *_y_axis(frame), *_x_axis(frame), *_phases(frame)]
-    if chart.stacked:
+    parts = [*_bands(frame), *_y_axis(frame), *_x_axis(frame)]
+    if not chart.areas:
+        parts += _phases(frame)
+    if chart.areas:
+        parts += [*_areas(frame), *_phases(frame)]
+    elif chart.stacked:
         parts += _bars(frame)
     else:
         for series in chart.series:
@@ -158,6 +162,20 @@ def _bars(frame: Frame) -> list[Shape]:
     return parts
 
 
+def _areas(frame: Frame) -> list[Shape]:
+    """Areas on each other, each from the one below up to its own sum."""
+    chart, parts = frame.chart, []
+    below = [0.0] * len(chart.x)
+    for series in chart.series:
+        above = [base + (value or 0.0) for base, value in zip(below, series.values, strict=True)]
+        upper = [(frame.x(x), frame.y(y)) for x, y in zip(chart.x, above, strict=True)]
+        lower = [(frame.x(x), frame.y(y)) for x, y in zip(chart.x, below, strict=True)]
+        points = "L".join(f"{number(x)} {number(y)}" for x, y in [*upper, *reversed(lower)])
+        parts.append(shape("path", f"f{series.color}", title=series.label, d=f"M{points}Z"))
+        below = above
+    return parts
+
+
 def _line(frame: Frame, series: Series) -> list[Shape]:
     chart = frame.chart
     points = [
@@ -198,15 +216,18 @@ def _said(series: Series, at: int) -> str:
 
 
 def _phases(frame: Frame) -> list[Shape]:
-    """Where something else begins, below the lines; a label that would cover one is left out."""
+    """Where something else begins, below the lines, above areas; a label that would cover one is
+    left out."""
     parts: list[Shape] = []
     base, free = HEIGHT - BOTTOM, 0.0
+    areas = frame.chart.areas
     for mark in frame.chart.marks:
         if mark.kind == "phase":
             x = frame.x(mark.value)
-            parts.append(path("grid", [(x, TOP), (x, base)]))
+            parts.append(path("mark" if areas else "grid", [(x, TOP), (x, base)]))
             if x >= free:
-                parts.append(text_at(x + 3, base - 5, mark.label, "dim", "start"))
+                y = TOP + 9 if areas else base - 5
+                parts.append(text_at(x + 3, y, mark.label, "dim", "start"))
                 free = x + 8 + len(mark.label) * CHARACTER
     return parts
 

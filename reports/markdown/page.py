@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Sequence
 
-from ..report import ComparisonReport, Fact, Report, SplitSection, Table
+from ..report import ComparisonReport, Fact, MemorySection, Report, SplitSection, Table
 from ..words.compared import not_compared
 
 MARK = "<!-- batchadvisor report -->"
@@ -101,6 +101,8 @@ def _explained(report: Report) -> list[str]:
         lines += [f"**{escape(limit.limit)}**: {escape(limit.message)}", ""]
         for text in (limit.evidence, limit.larger, f"→ {limit.remedy}" if limit.remedy else ""):
             lines += [paragraph(text), ""] if text else []
+    if report.memory:
+        lines += ["#### Where the memory goes", "", *memory_lines(report.memory)]
     for title, facts in (
         ("What the callback saw", report.watched),
         ("Several ranks", report.distribution),
@@ -127,6 +129,19 @@ def _explained(report: Report) -> list[str]:
     ):
         if facts:
             lines += [f"#### {title}", "", *facts_lines(facts), ""]
+    return lines
+
+
+def memory_lines(parts: Sequence[MemorySection]) -> list[str]:
+    """Sizes of a run or an estimate; long tables are folded."""
+    lines: list[str] = []
+    for part in parts:
+        lines += [f"##### {escape(part.name)}", ""] if part.name else []
+        lines += [*facts_lines(part.facts), ""]
+        first, *others = part.tables or (None,)
+        lines += table_lines(first) if first is not None else []
+        for table in others:
+            lines += _folded(table.title, table_lines(table))
     return lines
 
 

@@ -40,6 +40,7 @@ def render(
     add_sizes(page, text.sizes)
     sections.add_training(page, text)
     sections.add_limit(page, report)
+    sections.add_memory(page, text.memory)
     sections.add_ranks(page, text)
     sections.add_tail(page, text)
     sections.add_findings(page, report)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...records import FileTouched
 from ..report import Fact, Report
-from ..text import TextReport
+from ..text import MemoryLines, TextReport
 from ..words.compared import not_compared
 from .page import Page
 
@@ -46,6 +46,18 @@ def add_limit(page: Page, report: Report) -> None:
         page.entry(limit.larger, indent=4)
     if limit.remedy:
         page.entry(limit.remedy, label="→ ", indent=4)
+
+
+def add_memory(page: Page, memory: MemoryLines | None) -> None:
+    """Where the memory goes, in few lines; nothing where nobody looked."""
+    if memory is None:
+        return
+    page.heading("Where the memory goes")
+    if memory.unknown:
+        page.entry(memory.unknown, style="dim")
+        return
+    page.entry(memory.categories)
+    page.pairs(pairs_of(memory.lines))
 
 
 def add_ranks(page: Page, text: TextReport) -> None:

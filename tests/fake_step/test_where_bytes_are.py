@@ -139,3 +139,22 @@ def test_a_long_step_keeps_its_peak():
     assert max(line.live["activations"]) == 10**9
     assert set(line.live["kept from before"]) == {512}
     assert line.phases == (("forward", 1),)
+
+
+def test_what_a_loss_function_gets_and_makes():
+    """Logits that the script keeps, and the logarithms that the loss keeps of them."""
+    model = nn.Linear(8, 4096, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    targets = torch.randint(4096, (SAMPLES,))
+
+    def step(batch):
+        optimizer.zero_grad()
+        logits = model(batch)
+        loss = functional.cross_entropy(logits, targets)
+        loss.backward()
+        optimizer.step()
+
+    trial = faked(step, torch.randn(SAMPLES, 8), optimizer).trial(SAMPLES)
+    scores = 4 * SAMPLES * 4096
+    assert trial.at_peak["loss and logits"] == pytest.approx(2 * scores, abs=1024)
+    assert trial.at_peak.get("activations", 0) <= 1024

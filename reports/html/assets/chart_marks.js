@@ -21,7 +21,7 @@ var BatchAdvisorMarks = (function () {
         var top = u.valToPos(band.high, "y", true), bottom = u.valToPos(band.low, "y", true);
         c.fillRect(u.bbox.left, top, u.bbox.width, Math.max(1, bottom - top));
       });
-      phases(u, chart);
+      if (!chart.areas) phases(u, chart);
       c.restore();
     };
   }
@@ -33,7 +33,8 @@ var BatchAdvisorMarks = (function () {
     c.textAlign = "left";
     c.textBaseline = "top";
     c.lineWidth = px;
-    c.strokeStyle = color("grid");
+    c.strokeStyle = color(chart.areas ? "dim" : "grid");
+    c.setLineDash(chart.areas ? [5 * px, 3 * px] : []);
     c.fillStyle = color("dim");
     chart.marks.forEach(function (mark) {
       if (mark.kind !== "phase") return;
@@ -43,7 +44,7 @@ var BatchAdvisorMarks = (function () {
       c.moveTo(x, box.top); c.lineTo(x, box.top + box.height);
       c.stroke();
       if (x < free) return;
-      c.fillText(mark.label, x + 3 * px, box.top + box.height - 14 * px);
+      c.fillText(mark.label, x + 3 * px, chart.areas ? box.top + 2 * px : box.top + box.height - 14 * px);
       free = x + c.measureText(mark.label).width + 8 * px;
     });
   }
@@ -61,7 +62,7 @@ var BatchAdvisorMarks = (function () {
       return boxes.filter(function (other) { return meet(other, box); }).length;
     }
     chart.series.forEach(function (series, number) {
-      if (series.kind === "part" || !seriesOf(u, chart, number).show) return;
+      if (series.kind === "part" || series.kind === "area" || !seriesOf(u, chart, number).show) return;
       var last = null;
       series.values.forEach(function (value, at) {
         if (value === null) return;

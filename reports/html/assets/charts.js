@@ -93,6 +93,9 @@ var BatchAdvisorCharts = (function () {
       }
     };
     if (entry.kind === "estimate") { series.dash = [6, 4]; series.width = 1.5; }
+    if (entry.kind === "area") {
+      series.fill = stroke; series.width = 0; series.points = { show: false };
+    }
     if (entry.kind === "part") {
       series.fill = stroke; series.width = 0; series.points = { show: false };
       series.paths = uPlot.paths.bars({ size: [BatchAdvisorMarks.BAR, 60] });
@@ -158,7 +161,8 @@ var BatchAdvisorCharts = (function () {
     chart.bands = chart.bands || [];
     chart.x_ticks = chart.x_ticks || (chart.x_names ? chart.x : []);
     chart.x_names = chart.x_names || chart.x_ticks.map(String);
-    chart.stacked = chart.series.some(function (series) { return series.kind === "part"; });
+    chart.stacked = chart.series.some(function (series) { return series.kind === "part" || series.kind === "area"; });
+    chart.areas = chart.series.some(function (series) { return series.kind === "area"; });
     return chart;
   }
 

@@ -1,0 +1,125 @@
+"""Where the memory of a run's steps goes."""
+
+from __future__ import annotations
+
+from ....records import ExplainedSize, RunRecord, WhyExplained
+from ....units import format_bytes
+from ...report import Fact, MemoryReport, MemorySection
+from ...text import MemoryLines
+from ...words.wording import clean
+from .step_memory import by_category, category, share, step_section
+
+ESTIMATE = "an estimate: a step on tensors without contents; no tensor was measured"
+WHY: dict[WhyExplained, str] = {
+    "recommended": "recommended",
+    "largest that ran": "the largest below it that ran",
+    "out of memory": "out of memory",
+}
+NUM_LINES = 3
+
+
+def memory_sections(record: RunRecord) -> tuple[MemorySection, ...]:
+    """A section for each size that was explained; one that says why there is none; none at all
+    where nobody looked."""
+    explained = record.explained
+    if explained is None:
+        return ()
+    if not explained.sizes:
+        return (_unknown("", explained.reason),)
+    return tuple(_section(each, record) for each in explained.sizes)
+
+
+def memory_lines(record: RunRecord) -> MemoryLines | None:
+    """The same in few lines; `None` where nobody looked."""
+    explained = record.explained
+    if explained is None:
+        return None
+    known = [each for each in explained.sizes if each.trial is not None]
+    if not known:
+        reason = explained.reason or next((each.reason for each in explained.sizes), "")
+        return MemoryLines(unknown=clean(f"unavailable: {reason}"))
+    each = known[0]
+    trial = each.trial
+    assert trial is not None
+    sizes = by_category(trial.at_peak)
+    parts = [
+        f"{name} {format_bytes(size)} ({share(size, trial.peak_bytes)})" for name, size in sizes
+    ]
+    lines = [source for source in trial.lines if source.name][:NUM_LINES]
+    return MemoryLines(
+        categories=clean(
+            f"At batch {each.batch_size} tensors take {format_bytes(trial.peak_bytes)} at the peak "
+            f"(estimate): {', '.join(parts)}.",
+            limit=400,
+        ),
+        lines=tuple(
+            Fact(
+                label=format_bytes(line.num_bytes),
+                text=clean(f"{line.name}  {', '.join(category(role) for role in line.roles)}"),
+            )
+            for line in lines
+        ),
+    )
+
+
+def memory_page(record: RunRecord) -> MemoryReport:
+    """A page of its own, for a run that met an out-of-memory error."""
+    refused = [trial for trial in record.trials if trial.outcome == "out_of_memory"]
+    smallest = min(refused, key=lambda trial: trial.batch_size, default=None)
+    headline = "Where the memory goes."
+    if smallest is not None:
+        headline = f"Batch {smallest.batch_size} ran out of memory."
+        device = record.device
+        if device is not None:
+            headline = f"{headline[:-1]}: the script can have {_capacity(record)}."
+    identity = [("script", record.script.path), ("started", record.started_at)]
+    if record.device is not None:
+        identity.append(("device", record.device.name))
+    if smallest is not None and smallest.detail:
+        identity.append(("the error", smallest.detail))
+    return MemoryReport(
+        kind="where the memory goes",
+        title=clean(record.script.path),
+        headline=clean(headline),
+        devices=memory_sections(record),
+        identity=tuple(Fact(label=label, text=clean(text)) for label, text in identity),
+    )
+
+
+def _capacity(record: RunRecord) -> str:
+    device = record.device
+    assert device is not None
+    return f"{format_bytes(device.capacity_bytes)} ({device.capacity_source})"
+
+
+def _section(each: ExplainedSize, record: RunRecord) -> MemorySection:
+    name = f"batch {each.batch_size}, {WHY[each.why]}"
+    trial = each.trial
+    if trial is None:
+        return _unknown(name, each.reason)
+    facts = [
+        ("tensors at the peak", f"{format_bytes(trial.peak_bytes)}; {ESTIMATE}"),
+        *_measured(each, record),
+    ]
+    return step_section(trial, name=name, key=f"step_memory_{each.batch_size}", facts=facts)
+
+
+def _measured(each: ExplainedSize, record: RunRecord) -> list[tuple[str, str]]:
+    """What was measured at the size, beside what is estimated."""
+    for trial in reversed(record.trials):
+        if trial.batch_size != each.batch_size:
+            continue
+        if trial.ran and trial.memory is not None:
+            memory = trial.memory
+            return [("measured", f"{format_bytes(memory.peak_bytes)}, {memory.peak_source}")]
+        if trial.outcome == "out_of_memory":
+            return [("measured", f"nothing: memory was refused ({trial.detail})")]
+    return []
+
+
+def _unknown(name: str, reason: str) -> MemorySection:
+    return MemorySection(
+        name=clean(name),
+        facts=(Fact(label="unavailable", text=clean(reason)),),
+        tables=(),
+    )

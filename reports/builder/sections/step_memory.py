@@ -1,0 +1,197 @@
+"""Where the memory of a step goes: tables and a timeline of a step on fake tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ....records import FakeTrial, PeakRole, PeakSource, StepTimeline
+from ....units import GIB, MIB, format_bytes
+from ...chart import Chart, Mark, Series, rounded
+from ...report import Column, Fact, MemorySection, Row, Table
+from ...words.wording import clean, plural
+
+NAMES: Mapping[str, str] = {
+    "optimizer's state": "optimizer state",
+    "backward": "temporaries of the backward pass",
+    "optimizer's temporaries": "temporaries of the optimizer",
+}
+"""Of roles whose own name says too little."""
+COLORS: Mapping[str, int] = {
+    "kept from before": 8,
+    "parameters": 1,
+    "optimizer's state": 7,
+    "gradients": 3,
+    "batch": 6,
+    "activations": 2,
+    "loss and logits": 5,
+    "backward": 4,
+    "optimizer's temporaries": 4,
+}
+"""Slots of the palette by role, in the order in which they lie on each other, the lowest first."""
+NO_MODULE = "outside of modules"
+NO_LINE = "lived as the step began"
+LINES_NOTE = (
+    "Gradients and temporaries of the backward pass stand at the line that started it. What lived "
+    "as the step began was made by no line of it."
+)
+MODULES_NOTE = (
+    "Classes of the innermost modules; equal ones are added up. Parameters, their gradients and "
+    "the optimizer state belong to the module that holds them."
+)
+
+
+def step_section(
+    trial: FakeTrial, *, name: str, key: str, facts: Sequence[tuple[str, str]] = ()
+) -> MemorySection:
+    """What a step on fake tensors says.
+
+    Args:
+        name: of the section.
+        key: tells its chart from others of the page.
+        facts: label and text, shown above the tables.
+    """
+    tables = [_categories(trial)]
+    tables += [
+        _sources(trial, trial.modules, what="module", unnamed=NO_MODULE, note=MODULES_NOTE),
+        _sources(trial, trial.lines, what="line of code", unnamed=NO_LINE, note=LINES_NOTE),
+    ]
+    return MemorySection(
+        name=clean(name),
+        facts=tuple(Fact(label=clean(label), text=clean(text)) for label, text in facts),
+        tables=tuple(table for table in tables if table.rows),
+        charts=() if trial.timeline is None else (_chart(trial.timeline, trial.batch_size, key),),
+    )
+
+
+def category(role: str) -> str:
+    """A role as people read it."""
+    return NAMES.get(role, role)
+
+
+def by_category(at_peak: Mapping[PeakRole, int]) -> list[tuple[str, int]]:
+    """Categories and their bytes, the most first."""
+    return sorted(
+        ((category(role), size) for role, size in at_peak.items()), key=lambda pair: -pair[1]
+    )
+
+
+def share(part: float, whole: float) -> str:
+    """In whole percent.
+
+    >>> share(1, 3), share(1, 1000), share(0, 5)
+    ('33%', '<1%', '0%')
+    """
+    if not whole or not part:
+        return "0%"
+    shown = round(100 * part / whole)
+    return f"{shown}%" if shown else "<1%"
+
+
+def _categories(trial: FakeTrial) -> Table:
+    return category_table(by_category(trial.at_peak), trial.peak_bytes, "alive at the peak")
+
+
+def category_table(
+    sizes: Sequence[tuple[str, int]], whole: int, title: str, notes: Sequence[str] = ()
+) -> Table:
+    """Bytes by what they are for, and their sum."""
+    rows = [
+        Row(cells=(clean(name), format_bytes(size), share(size, whole))) for name, size in sizes
+    ]
+    rows.append(Row(cells=("together", format_bytes(whole), "")))
+    return Table(
+        title="By category",
+        columns=(
+            Column(title="what for", left=True),
+            Column(title=title),
+            Column(title="share"),
+        ),
+        rows=tuple(rows),
+        notes=tuple(notes),
+    )
+
+
+def _sources(
+    trial: FakeTrial,
+    sources: Sequence[PeakSource],
+    *,
+    what: str,
+    unnamed: str,
+    note: str,
+) -> Table:
+    rows = [
+        Row(
+            cells=(
+                format_bytes(source.num_bytes),
+                share(source.num_bytes, trial.peak_bytes),
+                str(source.num_tensors),
+                clean(source.name) if source.name else f"({unnamed})",
+                ", ".join(
+                    f"{category(role)} {format_bytes(size)}" for role, size in source.roles.items()
+                )
+                if len(source.roles) > 1
+                else category(next(iter(source.roles))),
+            )
+        )
+        for source in sources
+    ]
+    missing = trial.peak_bytes - sum(source.num_bytes for source in sources)
+    if missing > 0:
+        cells = (format_bytes(missing), share(missing, trial.peak_bytes), "", "(all others)", "")
+        rows.append(Row(cells=cells))
+    return Table(
+        title=f"By {what}",
+        columns=(
+            Column(title="memory"),
+            Column(title="share"),
+            Column(title="tensors"),
+            Column(title=what, left=True),
+            Column(title="what for", left=True),
+        ),
+        rows=tuple(rows),
+        notes=(note,),
+    )
+
+
+def _chart(line: StepTimeline, batch_size: int, key: str) -> Chart:
+    totals = [sum(values) for values in zip(*line.live.values(), strict=True)]
+    unit, scale = _unit(max(totals, default=0))
+    order: Callable[[str], int] = lambda role: (  # noqa: E731
+        list(COLORS).index(role) if role in COLORS else len(COLORS)
+    )
+    series = [
+        Series(
+            key=role,
+            label=category(role),
+            kind="area",
+            color=COLORS.get(role, 8),
+            values=tuple(rounded(value / scale) for value in line.live[role]),
+        )
+        for role in sorted(line.live, key=order)
+    ]
+    group = -(-(line.num_events + 1) // len(line.positions))
+    notes = [f"Over {plural(line.num_events, 'tensor')} that began or ceased to live in the step."]
+    if group > 1:
+        notes.append(f"Of each {group}, the one at which most lived.")
+    return Chart(
+        key=key,
+        title=f"Allocated over a step of batch {batch_size} (estimate)",
+        x_label="tensors that began or ceased to live",
+        x_scale="linear",
+        x=tuple(map(float, line.positions)),
+        y_label=unit,
+        unit=unit,
+        series=tuple(series),
+        marks=tuple(
+            Mark(axis="x", value=float(at), label=clean(name), kind="phase")
+            for name, at in line.phases
+        ),
+        notes=tuple(notes),
+    )
+
+
+def _unit(num_bytes: float) -> tuple[str, float]:
+    for unit, scale in (("GiB", GIB), ("MiB", MIB)):
+        if num_bytes >= scale:
+            return unit, float(scale)
+    return "KiB", 1024.0

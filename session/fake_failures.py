@@ -1,0 +1,21 @@
+"""Why a step could not be made on fake tensors."""
+
+from __future__ import annotations
+
+from ..probes.process.endings import WorkerGone
+from ..probes.process.messages import Raised
+
+UNKNOWN_SHAPES = ("DataDependentOutputException", "DynamicOutputShapeException")
+"""What torch raises where the shape of a result is not that of its inputs."""
+
+
+def why_not_faked(gone: WorkerGone) -> str:
+    """The reason in a step that raised, or that ended its process."""
+    message = gone.message
+    if not isinstance(message, Raised):
+        return f"on fake tensors {gone.detail}"
+    if message.kind == "batchadvisor":
+        return message.text.removeprefix("NotImplementedError: ")
+    if message.kind in UNKNOWN_SHAPES:
+        return f"a shape depends on values, which fake tensors do not have ({message.text})"
+    return f"on fake tensors, which have no values (a loss reads as 1.0), it raised {gone.detail}"

@@ -1,0 +1,124 @@
+"""After the search: where the memory goes, by steps on fake tensors."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ..advisor.advise import advise
+from ..advisor.measured.measurements import Measurements
+from ..advisor.search.cost import end_s
+from ..errors import BatchAdvisorError
+from ..probes.process.endings import WorkerGone
+from ..probes.process.worker_like import FakesSteps
+from ..probes.process.worker_listener import TimeOver
+from ..records import ExplainedSize, MemoryExplained, RunRecord, Variant, WhyExplained
+from .fake_failures import why_not_faked
+from .recording.record_writer import RecordWriter
+
+if TYPE_CHECKING:
+    from .workers.worker_pool import WorkerPool
+
+MAX_S, MIN_S = 20.0, 2.0
+"""It takes at most so long, and is not begun where less is left of the budget."""
+START_FACTOR = 1.5
+"""A process that is started for it may take so much longer than the first."""
+NO_TIME = "the budget was spent before a step on fake tensors could be made"
+ENDED = "the script's process had ended by then"
+NO_LOADER = "only batches of a DataLoader can be made of tensors without contents"
+SEVERAL = "a script that runs as several ranks makes no steps on fake tensors"
+
+
+def explain_memory(workers: WorkerPool, writer: RecordWriter) -> None:
+    """Steps on fake tensors in the process that lives, into the record; its last steps.
+
+    At the recommended size; where memory was refused, also at the largest size that ran and at the
+    smallest that was refused. Nothing that was measured before changes, and no failure here is one
+    of the run.
+    """
+    sizes = sizes_to_explain(writer.record)
+    if not sizes or writer.record.explained is not None:
+        return
+    began_s = time.monotonic()
+    explained, reason = _explained(workers, writer, sizes)
+    writer.change(
+        explained=MemoryExplained(
+            sizes=explained, elapsed_s=time.monotonic() - began_s, reason=reason
+        )
+    )
+
+
+def sizes_to_explain(record: RunRecord) -> list[tuple[int, WhyExplained]]:
+    """Sizes whose memory is to be explained, each once, with the reason."""
+    sizes: dict[int, WhyExplained] = {}
+    recommended = advise(record).recommended
+    if recommended is not None:
+        sizes[recommended.batch_size] = "recommended"
+    refused = refused_size(record)
+    if refused is not None:
+        ran = [size for size in Measurements.of(record).sizes_that_ran if size < refused]
+        if ran:
+            sizes.setdefault(max(ran), "largest that ran")
+        sizes[refused] = "out of memory"
+    return list(sizes.items())
+
+
+def refused_size(record: RunRecord) -> int | None:
+    """The smallest size that ran out of memory."""
+    failed = Measurements.of(record).failed
+    return min(
+        (trial.batch_size for trial in failed if trial.outcome == "out_of_memory"), default=None
+    )
+
+
+def _explained(
+    workers: WorkerPool,
+    writer: RecordWriter,
+    sizes: list[tuple[int, WhyExplained]],
+) -> tuple[tuple[ExplainedSize, ...], str]:
+    """What is known, or why nothing is."""
+    record = writer.record
+    discovery = record.discovery
+    assert discovery is not None  # a size ran, or was refused
+    if record.distribution is not None and record.distribution.world_size > 1:
+        return (), SEVERAL
+    if not discovery.traits.steers_loader:
+        return (), NO_LOADER
+    left_s = end_s(record.goal.budget_s) - writer.search_s
+    until_s = time.monotonic() + min(MAX_S, left_s)
+    if left_s < MIN_S:
+        return (), NO_TIME
+    if workers.current is None:
+        refused = refused_size(record) is not None
+        if not refused:
+            return (), ENDED
+        if left_s < MIN_S + START_FACTOR * discovery.setup_s:
+            return (), NO_TIME
+        try:
+            workers.until_s = until_s
+            workers.start()
+        except TimeOver:
+            return (), NO_TIME
+        except BatchAdvisorError as error:
+            return (), f"the script did not come to its loop again: {error.what.rstrip('.')}"
+    worker = workers.current
+    if not isinstance(worker, FakesSteps):
+        return (), SEVERAL
+    explained: list[ExplainedSize] = []
+    reason = ""
+    for size, why in sizes:
+        trial = None
+        if not reason:
+            try:
+                result = worker.run_fake(size, Variant(), until_s)
+                trial, reason = result.trial, result.reason
+            except TimeOver:
+                reason = NO_TIME
+            except WorkerGone as gone:
+                reason = why_not_faked(gone)
+        explained.append(
+            ExplainedSize(batch_size=size, why=why, trial=trial, reason="" if trial else reason)
+        )
+    if all(each.trial is None for each in explained):
+        return (), reason
+    return tuple(explained), ""
