@@ -15,7 +15,10 @@ from .common import ScriptLast, debug_option
 from .run import run
 from .types import PLACE, SECONDS
 
-OURS = ("output", "resume", "gpus", "device", "nproc_per_node", "dry_run")
+OURS = (
+    *("output", "resume", "gpus", "device", "nproc_per_node", "dry_run"),
+    *("engine", "gres", "slurm_options", "time_limit"),
+)
 """Options of `run` that a manifest decides, or that make no sense in one."""
 
 

@@ -48,6 +48,25 @@ if TYPE_CHECKING:
 )
 @click.option("--memory-limit", type=BYTES, help="Memory that the script may use, such as 8GiB.")
 @click.option(
+    "--engine",
+    type=click.Choice(["slurm", "ray"]),
+    help="Run SCRIPT on one GPU of each type of a cluster, started by its engine.",
+)
+@click.option(
+    "--gres",
+    multiple=True,
+    help="With --engine slurm, a GPU type: gpu:a100:1. Give one or more (default: all).",
+)
+@click.option(
+    "--slurm-options", default="", help="More options of sbatch and srun: '--partition gpu -c 8'."
+)
+@click.option(
+    "--time-limit",
+    type=SECONDS,
+    help="With --engine, cancel a probe after this long, the wait for a node included "
+    "(default: 1h).",
+)
+@click.option(
     "--nproc-per-node",
     type=SIZE,
     help="Start SCRIPT as this many ranks on this host, as torchrun does. They run in lock-step.",
@@ -104,6 +123,7 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     A script without a DataLoader is started once for each size: write {batch_size} where its
     arguments take the size.
     """
+    from ..session.engines.cluster import check_without_engine
     from ..session.setup.options_handed_over import handed_over
     from ..session.workers import ranks
 
@@ -118,6 +138,9 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     def run_options() -> RunOptions:
         return _options_of(script, arguments, as_json=as_json, options=options)
 
+    if options["engine"] is not None:
+        sys.exit(_on_a_cluster(run_options(), options))
+    check_without_engine(options["gres"], options["slurm_options"], options["time_limit"])
     if options["gpus"] is not None or "," in options["device"]:
         sys.exit(_on_several_devices(run_options()))
     rank = ranks.own_rank()
@@ -178,6 +201,27 @@ def _on_several_devices(options: RunOptions) -> int:
     outcome = several.run(options, display)
     width, color = terminal()
     click.echo(several.answer(outcome, width=width, color=color, as_json=options.as_json))
+    if outcome.record.state == "interrupted":
+        return INTERRUPTED
+    return 0 if outcome.recommends else 1
+
+
+def _on_a_cluster(options: RunOptions, typed: dict[str, Any]) -> int:
+    from ..reports.terminal.progress import NullDisplay, ProgressDisplay
+    from ..session.engines import cluster
+
+    where = cluster.Cluster(
+        engine=typed["engine"],
+        gres=typed["gres"],
+        slurm_options=typed["slurm_options"],
+        time_limit_s=typed["time_limit"],
+    )
+    limit_s = where.time_limit_s or cluster.TIME_LIMIT_S
+    display: Any = NullDisplay() if options.quiet else ProgressDisplay(limit_s)
+    outcome = cluster.run(options, where, display)
+    width, color = terminal()
+    said = cluster.cluster_answer(outcome, width=width, color=color, as_json=options.as_json)
+    click.echo(said)
     if outcome.record.state == "interrupted":
         return INTERRUPTED
     return 0 if outcome.recommends else 1

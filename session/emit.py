@@ -17,9 +17,8 @@ from .engines.kubernetes import (
     Probes,
     checked,
     manifests,
-    name_from,
-    slugs,
 )
+from .engines.names import name_from, slugs
 from .recording.store import write_whole
 
 Steps = Callable[[str], list[str]]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+PROGRAMS = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+"""Where programs are looked for; daemons are in folders that a user's path may lack."""
 BENCH = Path(__file__).parents[1] / "bench"
 
 
@@ -25,6 +27,17 @@ def framework(name):
         if os.environ.get("BATCHADVISOR_REQUIRE_FRAMEWORKS"):
             pytest.fail(reason)
         pytest.skip(reason, allow_module_level=True)
+
+
+def programs(*names, package):
+    """Skips the calling module where one of these programs is missing; under CI=true it fails."""
+    missing = [name for name in names if shutil.which(name, path=PROGRAMS) is None]
+    if not missing:
+        return
+    reason = f"no {', '.join(missing)} (apt install {package})"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason, allow_module_level=True)
 
 
 def bench(name):

@@ -43,6 +43,18 @@ def texts() -> dict[str, str]:
     return {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in paths()}
 
 
+def is_on_a_cluster(command: str) -> bool:
+    """Whether it needs a cluster, and is run by the tests of its engine."""
+    return command.startswith("batchadvisor run --engine ")
+
+
+def on_a_cluster(engine: str) -> list[str]:
+    """The commands of the pages that an engine runs, without comments."""
+    lines = [line for block in all_blocks() for line in block.text.splitlines()]
+    mine = [line for line in lines if line.startswith(f"batchadvisor run --engine {engine} ")]
+    return [line.partition("  #")[0].strip() for line in mine]
+
+
 def all_blocks() -> list[Block]:
     return [block for page, text in texts().items() for block in blocks_of(text, page)]
 

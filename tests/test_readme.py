@@ -88,6 +88,9 @@ def test_every_option_of_the_pages_exists() -> None:
         "--batch",
         "--gpus",
         "--workdir",
+        "--partition",
+        "--exact",
+        "--wait",
     }  # of scripts and other tools; --batch_size too
     missing = {option for option in options - foreign if option not in help_text}
     assert not missing
@@ -122,12 +125,14 @@ def _commands() -> list[str]:
 
 FIRST = "batchadvisor run model.py"
 """The run that others look at."""
+ON_A_CLUSTER = [command for command in _commands() if pages.is_on_a_cluster(command)]
+"""tests/engines runs these, where there is a cluster."""
 RUNS = [
     command
     for command in _commands()
-    if command.startswith("batchadvisor run ") and command != FIRST
+    if command.startswith("batchadvisor run ") and command not in (FIRST, *ON_A_CLUSTER)
 ]
-LOOKS = [command for command in _commands() if command not in RUNS and command != FIRST]
+LOOKS = [command for command in _commands() if command not in (FIRST, *RUNS, *ON_A_CLUSTER)]
 SHORT = ("--budget", "5s", "--goal", "memory", "--sizes", "8,16")
 """That they run is what is asked here; searches are tested elsewhere."""
 SERVERS = {

@@ -17,13 +17,14 @@ def render(
     width: int,
     color: bool,
     encoding: str = "utf-8",
-    resume: Sequence[str] = (),
+    then: Sequence[str] = (),
 ) -> str:
     """A row a device, what the twins showed, where the whole answers are.
 
     Args:
         folder: of the run.
-        resume: commands that go on with the runs that were interrupted.
+        then: commands that come next, such as those that go on with what was interrupted; without
+            any, the first device's answer is named.
     """
     page = Page(width, encoding)
     page.entry(text.headline, style="bold green" if text.good else "bold red", indent=0)
@@ -48,9 +49,9 @@ def render(
             page.entry(line)
     page.blank()
     page.whole(folder, label="Wrote ", indent=0)
-    for number, command in enumerate(resume):
+    for number, command in enumerate(then):
         page.whole(command, label="  or  " if number else "Next: ", indent=0)
-    if text.first_folder is not None and not resume:
+    if text.first_folder is not None and not then:
         command = f"batchadvisor advise {shlex.quote(f'{folder}/{text.first_folder}')}"
         page.whole(command, label="Next: ", indent=0)
     return page.render(color=color)

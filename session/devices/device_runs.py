@@ -21,22 +21,21 @@ from typing import BinaryIO
 
 import msgspec
 
-from ...advisor.advise import advise
 from ...advisor.measured.measurements import Measurements
 from ...advisor.measured.trials import pooled
 from ...advisor.split.twins import representatives
-from ...errors import BatchAdvisorError, RunError, UsageError
+from ...errors import RunError, UsageError
 from ...probes.devices import host
 from ...probes.process.interrupts import held_back, signal_of
 from ...probes.worker.run_script import die_with_parent
 from ...records import Advice, DeviceRun, DevicesRecord, RunRecord, Spread
 from ..display import Display
-from ..recording.store import DEVICES, RECORD, RunStore, read_record, write_whole
+from ..recording.store import DEVICES, RECORD, RunStore, write_whole
 from ..setup.device_choice import Device
 from ..setup.options import RunOptions
 from ..setup.options_handed_over import hand_over
 from .device_options import device_options
-from .outcome import Outcome, twin_check
+from .outcome import Outcome, answer_of, last_error, twin_check
 
 END_S = 30.0
 """A run that was interrupted gets so long to save and leave."""
@@ -216,17 +215,10 @@ class _Run:
 
     def _errors(self, name: str) -> str:
         self._relays[name].join(RELAY_S)  # its last words may still be on their way to the log
-        with contextlib.suppress(OSError):
-            lines = (self._folder / f"{name}.log").read_text("utf-8", "replace").splitlines()
-            return next((line for line in reversed(lines) if line.startswith("Error: ")), "")
-        return ""
+        return last_error(self._folder / f"{name}.log")
 
     def _answer(self, name: str) -> tuple[RunRecord, Advice] | None:
-        try:
-            record = read_record(self._folder / name)
-        except BatchAdvisorError:
-            return None
-        return (record, advise(record)) if Measurements.of(record).ran else None
+        return answer_of(self._folder / name)
 
     def _speed(self, name: str, size: int) -> Spread | None:
         """Samples per second at a size, the intervals of all its trials taken together."""

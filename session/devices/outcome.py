@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from ...advisor.advise import advise
+from ...advisor.measured.measurements import Measurements
 from ...advisor.split.allocation import plan_split
 from ...advisor.split.twins import compare
 from ...errors import BatchAdvisorError, UsageError
@@ -77,6 +78,23 @@ def read_devices(folder: Path) -> Outcome | None:
             own = read_record(folder / device.folder)
             answers[device.device] = (own, advise(own))
     return Outcome(record=record, folder=folder, answers=answers)
+
+
+def answer_of(folder: Path) -> tuple[RunRecord, Advice] | None:
+    """Record and advice of a device's run, `None` where nothing was measured."""
+    try:
+        record = read_record(folder)
+    except BatchAdvisorError:
+        return None
+    return (record, advise(record)) if Measurements.of(record).ran else None
+
+
+def last_error(log: Path) -> str:
+    """The last error in what a run said; empty where there is none."""
+    with contextlib.suppress(OSError):
+        lines = log.read_text("utf-8", "replace").splitlines()
+        return next((line for line in reversed(lines) if line.startswith("Error: ")), "")
+    return ""
 
 
 def twin_check(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Sequence
 
 import msgspec
 
@@ -56,8 +57,14 @@ def run(options: RunOptions, display: Display) -> Outcome:
         display.close()
 
 
-def answer(outcome: Outcome, *, width: int, color: bool, as_json: bool) -> str:
-    """The table, or everything as JSON."""
+def answer(
+    outcome: Outcome, *, width: int, color: bool, as_json: bool, then: Sequence[str] = ()
+) -> str:
+    """The table, or everything as JSON.
+
+    Args:
+        then: the commands to name at the end, instead of those that look at one device.
+    """
     split = outcome.split
     if as_json:
         known = not isinstance(split, str)
@@ -81,7 +88,7 @@ def answer(outcome: Outcome, *, width: int, color: bool, as_json: bool) -> str:
         width=width,
         color=color,
         encoding=sys.stdout.encoding or "ascii",
-        resume=_to_resume(outcome),
+        then=then or _to_resume(outcome),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from ...errors import UsageError
+from .names import slugs
 
 Kind = Literal["k8s", "jobset", "trainjob"]
 RECORDS = "/records"
@@ -21,9 +22,6 @@ PRODUCT = "nvidia.com/gpu.product"
 """The node's label with the name of its GPU, from NVIDIA's GPU Feature Discovery."""
 GPU = "nvidia.com/gpu"
 NAME_LETTERS = 23
-TYPE_LETTERS = 24
-"""Of a job's name, which is `name`, a dash and a type's name. A pod's name has 63 at most, and what
-the trainer adds to it takes fifteen (`-node-0-0-xxxxx`)."""
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -96,12 +94,6 @@ def checked(probes: Probes) -> Probes:
     return probes
 
 
-def name_from(text: str) -> str:
-    """A name that Kubernetes takes: lower-case letters, digits and dashes."""
-    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    return name or "probe"
-
-
 def manifests(kind: Kind, probes: Probes) -> list[dict[str, Any]]:
     """The objects to apply, the volume first."""
     jobs = list(zip(slugs(probes.products), probes.products, strict=True))
@@ -110,22 +102,6 @@ def manifests(kind: Kind, probes: Probes) -> list[dict[str, Any]]:
         return [*objects, _job_set(probes, jobs)]
     of_type = _job if kind == "k8s" else _train_job
     return [*objects, *(of_type(probes, slug, product) for slug, product in jobs)]
-
-
-def slugs(products: tuple[str, ...]) -> list[str]:
-    """A name for each type, to use in the names of jobs and folders; no two are the same."""
-    names: list[str] = []
-    for product in products:
-        name, number = _cut(name_from(product), ""), 1
-        while name in names:
-            number += 1
-            name = _cut(name_from(product), f"-{number}")
-        names.append(name)
-    return names
-
-
-def _cut(name: str, ending: str) -> str:
-    return name[: TYPE_LETTERS - len(ending)].strip("-") + ending
 
 
 def _claim(probes: Probes) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ...errors import UsageError
 from .options import RunOptions
 
 VARIABLE = "BATCHADVISOR_OPTIONS"
@@ -32,9 +33,18 @@ def handed_over(environment: MutableMapping[str, str]) -> RunOptions | None:
     """The options that this process was started with, `None` if it was given none.
 
     The variable leaves the environment: what this process starts is another command.
+
+    Raises:
+        UsageError: the file cannot be read.
     """
     path = environment.pop(VARIABLE, None)
-    return None if path is None else _decoder.decode(Path(path).read_bytes())
+    if path is None:
+        return None
+    try:
+        return _decoder.decode(Path(path).read_bytes())
+    except OSError as error:  # started on another machine
+        msg = f"cannot read the options of this run from {path}: {error.strerror or error}."
+        raise UsageError(msg, "Start it in a folder that all machines share.") from error
 
 
 def _plain(value: Any) -> str:

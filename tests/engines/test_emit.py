@@ -4,7 +4,8 @@ import json
 
 import pytest
 import yaml
-from batchadvisor.session.engines.kubernetes import Probes, manifests, slugs
+from batchadvisor.session.engines.kubernetes import Probes, manifests
+from batchadvisor.session.engines.names import slugs
 from click.testing import CliRunner
 
 from .emitted import IMAGE, TYPES, emit, objects

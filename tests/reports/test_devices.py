@@ -77,7 +77,7 @@ def test_an_interrupted_device_did_not_fail(answer):
         folder="out",
         width=100,
         color=False,
-        resume=resume,
+        then=resume,
     )
     endings = {
         line.split()[0]: line.split("  ")[-1] for line in text.splitlines() if "  cuda-" in line

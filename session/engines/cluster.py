@@ -1,0 +1,137 @@
+"""`run --engine`: checks, the engine, the options of each probe, the answer."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from pathlib import Path
+from typing import Literal, get_args
+
+import msgspec
+
+from ...errors import UsageError
+from ...probes.distributed.ranks import detect_rank
+from ..devices.outcome import Outcome
+from ..devices.several import FOR_ONE_RUN, answer
+from ..display import Display
+from ..setup.options import RunOptions, check_goal, check_script, run_folder
+from ..setup.options_as_typed import options_as_typed
+from .engine import Engine, GpuType
+from .probes import run_probes
+
+EngineName = Literal["slurm", "ray"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+OF_ALL = ("--engine", "--gres", "--slurm-options", "--time-limit", "--output", "--json", "--quiet")
+"""What was typed for all probes, and is otherwise for each."""
+TIME_LIMIT_S = 3600.0
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the probes shall run.
+
+    Attributes:
+        gres: types as Slurm names them; empty for all.
+        slurm_options: further ones of `sbatch` and `srun`.
+        time_limit_s: of each probe, the wait for a node included; `None` if none was given.
+    """
+
+    engine: EngineName
+    gres: tuple[str, ...] = ()
+    slurm_options: str = ""
+    time_limit_s: float | None = None
+
+
+def check_without_engine(gres: tuple[str, ...], slurm_options: str, limit_s: float | None) -> None:
+    """Fails on options of an engine where none was named.
+
+    Raises:
+        UsageError: there is one.
+    """
+    given = {"--gres": gres, "--slurm-options": slurm_options, "--time-limit": limit_s}
+    for option, value in given.items():
+        if value:
+            raise UsageError(f"{option} needs --engine.", "Name the engine, or leave it out.")
+
+
+def run(options: RunOptions, cluster: Cluster, display: Display) -> Outcome:
+    """Probes the script on a GPU of each type.
+
+    Raises:
+        UsageError: the options contradict each other, or the engine or its GPUs are not here.
+        RunError: nothing was measured.
+    """
+    _check(options, cluster)
+    engine = _engine(cluster)
+    display.start()
+    try:
+        types = engine.types()
+        folder = options.output or run_folder(options.script, time.strftime("%Y%m%d-%H%M%S"))
+        display.note(f"probes for {', '.join(kind.request for kind in types)} by {cluster.engine}")
+        return run_probes(
+            engine,
+            types,
+            {kind.name: probe_options(options, kind, folder) for kind in types},
+            folder,
+            display,
+            command=options.command,
+            time_limit_s=cluster.time_limit_s or TIME_LIMIT_S,
+        )
+    finally:
+        display.close()
+        engine.close()
+
+
+def probe_options(options: RunOptions, kind: GpuType, folder: Path) -> RunOptions:
+    """The options of one probe, with a command that would start it on its node.
+
+    >>> options = RunOptions(
+    ...     script="a.py",
+    ...     command=("batchadvisor", "run", "--engine", "ray", "--budget", "9s", "a.py"),
+    ... )
+    >>> probe = probe_options(options, GpuType(name="t4", request="T4"), Path("out"))
+    >>> " ".join(probe.command)
+    'batchadvisor run --budget 9s --json -o out/t4 a.py'
+    """
+    words = options.script_words
+    output = folder / kind.name
+    typed = options_as_typed(options.command, len(words), leave_out=OF_ALL)
+    return msgspec.structs.replace(
+        options,
+        output=output,
+        as_json=True,
+        quiet=False,
+        command=("batchadvisor", "run", *typed, "--json", "-o", str(output), *words),
+    )
+
+
+def cluster_answer(outcome: Outcome, *, width: int, color: bool, as_json: bool) -> str:
+    """The table, or everything as JSON; then the command that puts the records together."""
+    then = [shlex.join(["batchadvisor", "report", str(outcome.folder)])]
+    return answer(outcome, width=width, color=color, as_json=as_json, then=then)
+
+
+def _check(options: RunOptions, cluster: Cluster) -> None:
+    for option, field in {**FOR_ONE_RUN, "--gpus": "gpus"}.items():
+        if getattr(options, field):
+            msg = f"{option} is for this machine, and --engine runs the script on others."
+            raise UsageError(msg, f"Leave {option} or --engine out.")
+    if "," in options.device or options.device.partition(":")[2]:
+        msg = f"--device {options.device} names a device of this machine."
+        raise UsageError(msg, "With --engine a probe takes the GPU that it is given: leave it out.")
+    if cluster.engine != "slurm" and (cluster.gres or cluster.slurm_options):
+        option = "--gres" if cluster.gres else "--slurm-options"
+        raise UsageError(f"{option} is Slurm's.", "Leave it out, or use --engine slurm.")
+    rank = detect_rank(os.environ)
+    if rank is not None and rank.world_size > 1:
+        msg = f"--engine starts the probes itself, and {rank.launcher} started this command "
+        raise UsageError(f"{msg}{rank.world_size} times.", "Start it once.")
+    check_goal(options.goal)
+    if not options.module:
+        check_script(options.script_path)
+
+
+def _engine(cluster: Cluster) -> Engine:
+    from .slurm import SlurmEngine
+
+    return SlurmEngine(cluster.gres, cluster.slurm_options)
