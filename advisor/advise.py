@@ -83,7 +83,11 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
     unchanged = decision.standing == "asked for"
     advice = Advice(
         goal=measurements.goal,
-        headline=headline(recommended, None if record.observed is not None else decision),
+        headline=headline(
+            recommended,
+            None if record.observed is not None else decision,
+            None if discovery is None else discovery.primary,
+        ),
         reason=reason(measurements, decision, recommended, native),
         sureness=_sureness(measurements, decision),
         recommended=recommended,
@@ -109,6 +113,8 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         ),
         scaling=scaling,
         loss_check=loss_check,
+        axis="samples" if discovery is None else discovery.axis,
+        size_name="batch_size" if discovery is None else discovery.primary.size_name,
         unavailable=unavailable,
     )
     return with_observed(measurements, advice)
@@ -175,7 +181,10 @@ def _epoch(measurements: Measurements, rate: Spread | None, trial: Trial) -> Spr
     slow = 1.0
     if trial.quality is not None and trial.step_s is not None and trial.quality.num_steps:
         slow += trial.quality.slow_s / (trial.step_s.median * trial.quality.num_steps)
-    return inverse(rate, num_samples * trial.arrived_share * slow)
+    discovery = measurements.record.discovery
+    by_budget = discovery is not None and discovery.axis != "samples"
+    share = 1.0 if by_budget else trial.arrived_share
+    return inverse(rate, num_samples * share * slow)
 
 
 def _time_law(measurements: Measurements, unavailable: dict[str, str]) -> TimeLaw | None:

@@ -76,6 +76,7 @@ from .script import (
     NormLayers,
     OptimizerInfo,
     ScriptInfo,
+    SizeAxis,
     SourceLine,
 )
 from .snapshot import (
@@ -214,6 +215,7 @@ __all__ = [
     "ScriptInfo",
     "Setup",
     "Severity",
+    "SizeAxis",
     "SizeSeen",
     "SnapshotDevice",
     "SourceLine",

@@ -9,6 +9,7 @@ from .base import SCHEMA_VERSION, Record, Spread
 from .checks import LossCheck, TailCheck
 from .distribution import Scaling
 from .goal import Goal
+from .script import SizeAxis
 
 Helps = Literal["helps", "does not help", "unknown"]
 Limit = Literal[
@@ -152,12 +153,13 @@ class Training(Record, frozen=True, kw_only=True):
     """What the recommended size does to the training.
 
     Attributes:
-        effective_before, effective_after: samples per optimizer step.
+        effective_before, effective_after: samples per optimizer step, or what else the sizes count.
         steps_before, steps_after: optimizer steps per epoch.
         micro_batches: accumulation that the recommendation uses.
         keep_accumulation: accumulation that would keep the old effective batch, if any does.
         steps_per_batch: optimizer steps on each batch, one after the other; above 1 each may see
             a part of its samples or of their length, and the effective batch is that of the fetch.
+        axis: what the sizes count.
         learning_rates: of the optimizers that step, each kind and rate once.
     """
 
@@ -169,6 +171,7 @@ class Training(Record, frozen=True, kw_only=True):
     keep_accumulation: int | None
     learning_rates: tuple[LearningRate, ...]
     steps_per_batch: int = 1
+    axis: SizeAxis = "samples"
 
 
 class MemoryLaw(Record, frozen=True, kw_only=True):
@@ -240,6 +243,7 @@ class Advice(Record, frozen=True, kw_only=True):
         sizes: every size that ran, smallest first, with the times that the advice rests on: of
             the comparison in rounds where there was one, else of the trial that speaks for it.
         loss_check: of the run's record, where the end of the epoch depends on it.
+        axis, size_name: what all sizes count, and what the script calls them.
     """
 
     schema_version: str = SCHEMA_VERSION
@@ -265,4 +269,6 @@ class Advice(Record, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     scaling: Scaling | None = None
     loss_check: LossCheck | None = None
+    axis: SizeAxis = "samples"
+    size_name: str = "batch_size"
     unavailable: dict[str, str] = {}

@@ -7,6 +7,9 @@ from typing import Literal
 from .base import Count, Record
 from .doors import Door, DoorTraits, traits_of
 
+SizeAxis = Literal["samples", "tokens", "frames", "seconds"]
+"""What a size counts: the samples of a batch, or what its sequences may hold together."""
+
 
 class SourceLine(Record, frozen=True, kw_only=True):
     """A place in the user's code."""
@@ -49,6 +52,12 @@ class LoaderInfo(Record, frozen=True, kw_only=True):
             without Accelerate.
         steered: `exact` (sizes are ours), `approximate` (a batch sampler's grouping is lost),
             `no: reason`; behind another door how the size gets in.
+        axis: what the sizes of this loader count: samples, or a budget that bounds the sequences
+            of a batch. All sizes of a record are on the axis of its steered loader.
+        parameter: what the script calls that budget; empty where only its rule is known.
+        num_units: of the axis, in all samples together; `None` if unknown, or where samples are
+            counted.
+        longest: sample, in units of the axis; `None` as above.
     """
 
     ordinal: int
@@ -67,6 +76,23 @@ class LoaderInfo(Record, frozen=True, kw_only=True):
     even_batches: bool | None = None
     split_batches: bool | None = None
     dispatch_batches: bool | None = None
+    axis: SizeAxis = "samples"
+    parameter: str = ""
+    num_units: int | None = None
+    longest: int | None = None
+
+    @property
+    def size_name(self) -> str:
+        """What the size is called in the script, as far as that is known."""
+        if self.axis == "samples":
+            return "batch_size"
+        return self.parameter or f"{self.axis} per batch"
+
+    def named(self, size: int | str) -> str:
+        """A size as people say it: `batch 32`, `max_tokens=512`, `512 tokens per batch`."""
+        if self.axis == "samples":
+            return f"batch {size}"
+        return f"{self.parameter}={size}" if self.parameter else f"{size} {self.axis} per batch"
 
 
 class OptimizerInfo(Record, frozen=True, kw_only=True):
@@ -105,7 +131,8 @@ class Discovery(Record, frozen=True, kw_only=True):
 
     Attributes:
         primary_loader: ordinal of the loader whose size is steered; others keep their ratio.
-        native_batch_size: samples per micro-batch as the script is written.
+        native_batch_size: size of a micro-batch as the script is written: samples, or the budget
+            of a loader with another axis.
         micro_batches: batches per optimizer step (gradient accumulation).
         steps_per_batch: optimizer steps per batch, where each batch is stepped on more than once;
             `micro_batches` is 1 then.
@@ -159,6 +186,11 @@ class Discovery(Record, frozen=True, kw_only=True):
     def primary(self) -> LoaderInfo:
         """The loader whose size is steered."""
         return next(loader for loader in self.loaders if loader.ordinal == self.primary_loader)
+
+    @property
+    def axis(self) -> SizeAxis:
+        """What the sizes count."""
+        return self.primary.axis
 
     @property
     def why_steps_unknown(self) -> str:

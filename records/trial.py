@@ -69,8 +69,10 @@ class Trial(Record, frozen=True, kw_only=True):
         ordinal: position in the record, from 0; `samples.jsonl` refers to it.
         worker: which worker process ran it, from 0.
         arrived_batch_size: the size that really reached the training loop.
+        batch_size: that was asked for, on the axis of the loader: samples, or a budget.
         mean_arrived: where the collate function leaves samples out, how many of a batch reached
-            the training loop on average; `arrived_batch_size` is then what was drawn for it.
+            the training loop on average; `arrived_batch_size` is then what was drawn for it. The
+            same where the size is a budget, by which the batches that arrived were cut.
         size_proof: `shape` (a tensor axis has that length), `indices` (so many samples were
             fetched from the dataset), `asked` (the script was started with it and nothing shows
             it), `` (nothing arrived).
@@ -137,7 +139,7 @@ class Trial(Record, frozen=True, kw_only=True):
 
     @property
     def arrived_share(self) -> float:
-        """Samples that reached the training loop over those that were drawn."""
+        """Samples that reached the training loop over those that were drawn, or over the budget."""
         return 1.0 if self.mean_arrived is None else self.mean_arrived / self.batch_size
 
     @property

@@ -46,6 +46,39 @@ def _approximate(measurements: Measurements) -> list[Finding]:
     ]
 
 
+def _by_budget(measurements: Measurements) -> list[Finding]:
+    """Sizes are a budget: what that means, and whether the longest sequence has room in it."""
+    discovery = measurements.record.discovery
+    if discovery is None or discovery.axis == "samples":
+        return []
+    loader = discovery.primary
+    findings = [
+        Finding(
+            rule="size.budget",
+            severity="info",
+            message=f"sizes are {loader.axis} of a batch ({loader.size_name}), as {loader.sampler} "
+            "cuts them; its grouping is kept",
+            remedy=""
+            if loader.parameter
+            else f"the script's own was told from its batches: at least {loader.batch_size}; its "
+            "line was not found.",
+        )
+    ]
+    own, longest = loader.batch_size, loader.longest
+    if own is not None and longest is not None and longest > own:
+        findings.append(
+            Finding(
+                rule="budget.too_short",
+                severity="warning",
+                message=f"the longest sample has {longest} {loader.axis}, more than the script's "
+                f"own {loader.named(own)}: it has a batch of its own or is left out",
+                evidence=(Evidence(metric=f"longest sample, {loader.axis}", value=longest),),
+                remedy=f"cut such samples, or take at least {loader.named(longest)}.",
+            )
+        )
+    return findings
+
+
 def _by_index(measurements: Measurements) -> list[Finding]:
     alone = [
         trial for trial in measurements.ran if trial.kind != "turns" and trial.mean_arrived is None
@@ -65,8 +98,11 @@ def _by_index(measurements: Measurements) -> list[Finding]:
 def _samples_left_out(measurements: Measurements) -> list[Finding]:
     """Batches reach the training loop smaller than they were drawn."""
     worst = min(measurements.ran, key=lambda trial: trial.arrived_share, default=None)
+    discovery = measurements.record.discovery
     if worst is None or worst.mean_arrived is None:
         return []
+    if discovery is not None and discovery.axis != "samples":
+        return []  # batches hold as many as the budget has room for
     return [
         Finding(
             rule="samples.left_out",
@@ -151,6 +187,7 @@ def _worst_case_not_kept(why: str) -> list[Finding]:
 
 RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (
     _approximate,
+    _by_budget,
     _mixed,
     _varying_inputs,
     _by_index,

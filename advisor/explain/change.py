@@ -23,7 +23,7 @@ def change(record: RunRecord, size: int | None, micro_batches: int | None) -> st
         text = f"the script's argument {{batch_size}} → {size}"
     elif source is None:
         where = f"{loader.place}  " if loader.place is not None else ""
-        text = f"{where}batch_size={native} → {size}"
+        text = f"{where}{loader.size_name}={native} → {size}"
     elif not source.template:
         text = f"{source.place}  {source.before}  ({native} → {size})"
     else:

@@ -74,7 +74,7 @@ def _disagreement(measurements: Measurements, batch_size: int) -> list[Finding]:
             rule="confirm.differs",
             severity="warning",
             message=f"the fresh process gave x{ratio:.2f} the samples per second that the search "
-            f"saw at batch {batch_size}",
+            f"saw at {measurements.named(batch_size)}",
             evidence=(Evidence(metric="ratio", value=round(ratio, 3), threshold=DISAGREEMENT),),
             remedy="something changed in between: run again, on a quieter machine.",
         )
@@ -125,7 +125,7 @@ def _nothing_fits(measurements: Measurements) -> list[Finding]:
         Finding(
             rule="memory.nothing_fits",
             severity="error",
-            message=f"not even batch {smallest} fits",
+            message=f"not even {measurements.named(smallest)} fits",
             evidence=(Evidence(metric="batch size", value=smallest),),
             remedy=nothing_fits(limited=limited)
             if smallest == 1
@@ -158,8 +158,8 @@ def _ended(measurements: Measurements) -> list[Finding]:
         Finding(
             rule="trial.script_ended",
             severity="warning",
-            message=f"{failure.detail}, before the window at batch {failure.batch_size} was "
-            "complete",
+            message=f"{failure.detail}, before the window at "
+            f"{measurements.named(failure.batch_size)} was complete",
             evidence=(Evidence(metric="batch size", value=failure.batch_size),),
             remedy="let it train longer for this run: more epochs, or a larger step limit.",
         )
@@ -186,7 +186,8 @@ def _broken(measurements: Measurements) -> list[Finding]:
             Finding(
                 rule=f"trial.{failure.outcome}",
                 severity="warning",
-                message=f"batch {failure.batch_size} did not run: {failure.detail}{because}",
+                message=f"{measurements.named(failure.batch_size)} did not run: "
+                f"{failure.detail}{because}",
                 evidence=(Evidence(metric="batch size", value=failure.batch_size),),
                 remedy=f"{log}{left_out}. {known.remedy if known is not None else ''}".strip(),
             )
@@ -246,7 +247,7 @@ def _falling(measurements: Measurements) -> list[Finding]:
         Finding(
             rule="time.falls",
             severity="warning",
-            message=f"a step at batch {listed} took longer than one at a larger size",
+            message=f"a step at {measurements.named(listed)} took longer than one at a larger size",
             evidence=tuple(Evidence(metric="batch size", value=size) for size in slower),
             remedy="something else used the machine, or the kernels changed; do not compare with "
             "these rows.",
@@ -264,8 +265,8 @@ def _not_compared(measurements: Measurements) -> list[Finding]:
         Finding(
             rule="turns.left_out",
             severity="info",
-            message=f"batch {listed} read faster than {fastest(measurements)} but did not take "
-            "turns with it: the machine may have been faster at that moment",
+            message=f"{measurements.named(listed)} read faster than {fastest(measurements)} but "
+            "did not take turns with it: the machine may have been faster at that moment",
             evidence=tuple(Evidence(metric="batch size", value=size) for size in sizes),
             remedy="run again with a larger --budget, which lets longer steps take turns.",
         )
@@ -283,7 +284,7 @@ def _damaged(measurements: Measurements) -> list[Finding]:
         Finding(
             rule="trace.damaged",
             severity="warning",
-            message=f"at batch {size} {text}",
+            message=f"at {measurements.named(size)} {text}",
             evidence=(Evidence(metric="batch size", value=size),),
             remedy="the shares of the time at this size are those of what could be read.",
         )

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from ...records import Choice, Spread
+from ...records import Choice, LoaderInfo, Spread
 from ...units import format_bytes, format_measured
 from ..choose.decision import Decision
 from ..measured.trials import says_nothing
 
 
-def headline(choice: Choice | None, decision: Decision | None = None) -> str:
-    """The verdict in one line."""
+def headline(
+    choice: Choice | None, decision: Decision | None = None, loader: LoaderInfo | None = None
+) -> str:
+    """The verdict in one line.
+
+    Args:
+        loader: whose size it is, where that is no number of samples.
+    """
     if choice is None:
         return "No batch size can be recommended."
     standing = "better" if decision is None else decision.standing
     kept = standing in ("own", "worse", "no gain", "too noisy") and decision is not None
-    words = [f"{'Keep' if kept else 'Use'} batch size {choice.batch_size}"]
+    named = f"batch size {choice.batch_size}"
+    if loader is not None and loader.axis != "samples":
+        named = loader.named(choice.batch_size)
+    words = [f"{'Keep' if kept else 'Use'} {named}"]
     if standing == "asked for":
-        words = [f"Of the sizes asked for, {choice.batch_size}"]
+        words = [f"Of the sizes asked for, {named.removeprefix('batch size ')}"]
     if standing == "too noisy" and decision is not None:
         other = "another" if decision.considered is None else str(decision.considered)
         words.append(f"too noisy to tell whether {other} is better")

@@ -302,8 +302,8 @@ def _nothing(
             return f"{why[:1].upper()}{why[1:]}. --goal throughput needs none."
         case TooLarge(smallest, peak_bytes):
             return (
-                f"Every size that ran takes more than {_limit(measurements)}: batch {smallest} "
-                f"took {format_bytes(peak_bytes)}."
+                f"Every size that ran takes more than {_limit(measurements)}: "
+                f"{measurements.named(smallest)} took {format_bytes(peak_bytes)}."
             )
         case NeverDelivered(num_samples, smallest):
             return (
@@ -318,7 +318,7 @@ def _nothing(
         case OutOfMemory(smallest):
             device = measurements.record.device
             limit = f" within {format_bytes(device.capacity_bytes)}" if device else ""
-            return f"Nothing fits{limit}: batch {smallest} ran out of memory."
+            return f"Nothing fits{limit}: {measurements.named(smallest)} ran out of memory."
         case Failed(smallest, detail):
             return f"Batch {smallest} failed: {detail}"
         case NothingRan(why):

@@ -22,7 +22,7 @@ def padding(measurements: Measurements, batch_size: int) -> list[Finding]:
         Finding(
             rule="tokens.padding",
             severity="info",
-            message=f"{share:.0%} of the positions at batch {batch_size} are padding "
+            message=f"{share:.0%} of the positions at {measurements.named(batch_size)} are padding "
             f"({tokens.evidence}): for each real token a batch holds {1 / (1 - share):.2g} "
             "positions, and a model computes them all unless it leaves padding out",
             evidence=(

@@ -108,6 +108,11 @@ _KERAS: dict[str, Setup] = {
 def unknown_reason(discovery: Discovery, batch_size: int) -> str:
     """Why the end of the epoch is unknown, and how to plan it; empty where it is known."""
     loader = discovery.primary
+    if loader.axis != "samples":
+        return (
+            f"batches are cut by {loader.size_name}: how many samples the last one has depends on "
+            "the lengths"
+        )
     if loader.num_samples is None:
         plan = plan_command(discovery, batch_size)
         unseen = not discovery.traits.sees_data and loader.place is None

@@ -66,6 +66,11 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
         """What this process draws in an epoch, training steps only; `None` where unknown."""
         return self.script.epoch_samples()
 
+    def named(self, size: int | str) -> str:
+        """A size as people say it: `batch 32`, `max_tokens=512`."""
+        discovery = self.record.discovery
+        return f"batch {size}" if discovery is None else discovery.primary.named(size)
+
     @property
     def own_size(self) -> int | None:
         """The script's own batch size."""

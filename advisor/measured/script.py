@@ -13,7 +13,10 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         own_size: its own batch size; `None` where it is unknown.
-        num_samples: what the steered loader draws in an epoch; `None` without a length.
+        num_samples: what the steered loader draws in an epoch; `None` without a length, and where
+            sizes do not count samples.
+        num_units: what the sizes count, in all samples of an epoch; `None` if unknown.
+        longest: sample, in the same units; 1 where sizes count samples.
         micro_batches: batches of an optimizer step.
         steps_per_batch: optimizer steps on each batch.
         pool: optimizer steps of a cycle, between which sizes do not change.
@@ -28,6 +31,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
 
     own_size: int | None = None
     num_samples: int | None = None
+    num_units: int | None = None
+    longest: int = 1
     micro_batches: int = 1
     steps_per_batch: int = 1
     pool: int = 1
@@ -89,11 +94,13 @@ def script_of(discovery: Discovery | None) -> Script:
     """The facts, as far as they are known."""
     if discovery is None:
         return NOT_FOUND
-    layers = discovery.norm_layers
+    layers, counts = discovery.norm_layers, discovery.axis == "samples"
     return FoundScript(
         discovery=discovery,
         own_size=discovery.native_batch_size,
-        num_samples=discovery.primary.num_samples,
+        num_samples=discovery.primary.num_samples if counts else None,
+        num_units=discovery.primary.num_samples if counts else discovery.primary.num_units,
+        longest=discovery.primary.longest or 1,
         micro_batches=discovery.micro_batches,
         steps_per_batch=discovery.steps_per_batch,
         pool=discovery.pool,

@@ -28,13 +28,13 @@ def effective_batch(measurements: Measurements) -> int:
 @once
 def largest_allowed(measurements: Measurements) -> int:
     """The upper bound that the goal and the data set, whatever the memory says."""
-    goal, num_samples = measurements.goal, measurements.script.num_samples
+    goal, num_units = measurements.goal, measurements.script.num_units
     bounds = [1 << 24]
     if goal.max_batch is not None:
         bounds.append(goal.max_batch)
-    if num_samples is not None:
+    if num_units is not None:
         # A larger batch than the data would make no step under drop_last, one otherwise.
-        bounds.append(max(1, num_samples))
+        bounds.append(max(1, num_units))
     if goal.keep_effective_batch and measurements.own_size is not None:
         bounds.append(effective_batch(measurements))
     steps_bound = bound_by_steps(measurements)
@@ -53,10 +53,12 @@ def bound_by_steps(measurements: Measurements) -> int | None:
     goal, script, own = measurements.goal, measurements.script, measurements.own_size
     if own is None or goal.kind == "memory" or goal.max_batch is not None:
         return None
-    num_samples = measurements.epoch_samples
-    if num_samples is None:
+    discovery = measurements.record.discovery
+    by_samples = discovery is None or discovery.axis == "samples"
+    num_units = measurements.epoch_samples if by_samples else script.num_units
+    if num_units is None:
         return None
-    steps = num_samples * script.steps_per_batch
+    steps = num_units * script.steps_per_batch
     # A script that steps after so many samples needs fewer batches for it, the larger they are.
     trials = measurements.record.trials
     seen = [trial.micro_batches for trial in trials if trial.ran and trial.kind == "timed"]
@@ -66,8 +68,13 @@ def bound_by_steps(measurements: Measurements) -> int | None:
 
 
 def smallest_allowed(measurements: Measurements) -> int:
-    """The lower bound: BatchNorm cannot train on one value per channel."""
-    return 2 if measurements.script.has_batch_norm else 1
+    """The lower bound: BatchNorm cannot train on one value per channel, and a budget below the
+    longest sequence would leave it out, unless the script's own is.
+    """
+    script = measurements.script
+    if script.longest > 1:
+        return min(script.longest, measurements.own_size or script.longest)
+    return 2 if script.has_batch_norm else 1
 
 
 def smallest_sound(measurements: Measurements) -> int:

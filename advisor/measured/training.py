@@ -105,6 +105,7 @@ def training_of(
         keep_accumulation=exact,
         learning_rates=tuple(dict.fromkeys(rates)),
         steps_per_batch=discovery.steps_per_batch,
+        axis=discovery.axis,
     )
 
 

@@ -249,7 +249,7 @@ class LoaderDoor:
         for handle in self.watch.handles:
             handle.note_training(trains=handle.ordinal in training)
             if handle.trains:
-                handle.try_size()
+                self.watch.try_size(handle)
         primary = primary_of(self.watch.handles, list(training), self._wanted_loader)
         if isinstance(primary, Refusal):
             self._listener.cannot_steer(
@@ -273,7 +273,7 @@ class LoaderDoor:
     ) -> Discovery:
         rhythm = self._rhythm or Rhythm(self._batches_a_cycle)
         unordered = primary.why_unordered if self._worst_case else ""
-        norms, unseen = self.watch.norm_layers(primary.native or primary.batch_size or 1)
+        norms, unseen = self.watch.norm_layers(primary.num_seen or primary.batch_size or 1)
         unsteady = "" if self._rhythm else UNSTEADY
         reasons = {"worst_case": unordered, "norm_values": unseen, "optimizer_steps": unsteady}
         return Discovery(

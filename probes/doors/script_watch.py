@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 
-from ...records import LoaderInfo, NormLayers, OptimizerInfo
+from ...records import LoaderInfo, NormLayers, OptimizerInfo, SourceLine
 from ..loader.batch_sampler import SteeredBatchSampler
 from ..loader.loader_handle import LoaderHandle
 from ..loader.norm_inputs import NormInputs
+from ..loader.remade_samplers import BUDGET_NAME
 from ..source.batch_size_source import find_batch_size_source
 from ..source.call_site import user_call_sites
+from ..source.setting_source import find_setting_source
 from .optimizers import Optimizers
 from .training_cycle import CycleFinder
 
@@ -47,6 +49,7 @@ class ScriptWatch:
         self._batch_cap = batch_cap
         self._worst_case = worst_case
         self._by_loader: dict[int, LoaderHandle] = {}
+        self._made_at: dict[int, tuple[SourceLine, ...]] = {}
         self._optimizers = Optimizers()
         self._norm_inputs = NormInputs()
         self._stepping_thread: int | None = None
@@ -98,10 +101,33 @@ class ScriptWatch:
             self._batch_cap,
             worst_case=self._worst_case,
         )
+        self._made_at[handle.ordinal] = (*([place] if place is not None else []), *callers)
         self.handles.append(handle)
         # By identity, not by call site: one line may make several loaders. The handle keeps no
         # reference, so a dead loader's number may come again and is overwritten here.
         self._by_loader[id(loader)] = handle
+
+    def try_size(self, handle: LoaderHandle) -> None:
+        """Finds out how a loader takes a size, and where a budget is written."""
+        handle.try_size()
+        budget = handle.budget
+        if budget is None:
+            return
+        names = (budget.parameter, BUDGET_NAME) if budget.parameter else (BUDGET_NAME,)
+        written = None
+        for name in names:
+            written = written or find_setting_source(
+                name,
+                (budget.own, budget.at_most),
+                self._made_at.get(handle.ordinal, ()),
+                self._arguments,
+                handle.sampler_name,
+            )
+        if written is None:
+            handle.source = None  # a line that sets a number of samples is not the one to change
+        else:
+            handle.source, parameter, own = written
+            handle.name_budget(parameter, own)
 
     def made_optimizer(self, optimizer: Any) -> None:
         """An optimizer was constructed."""

@@ -12,7 +12,9 @@ from typing import Any, Protocol
 
 from torch.utils.data import BatchSampler
 
+from .budgets import Budget
 from .remade_samplers import follows, remade
+from .sample_lengths import SampleLengths
 
 _MAX_SKIPPED = 1000
 """Batches of another size that a resized batch sampler may yield in a row."""
@@ -36,6 +38,14 @@ class Demand(Protocol):
     @property
     def remakes(self) -> bool:
         """Whether the script's own batch sampler is made anew for each size."""
+
+    @property
+    def budget(self) -> Budget | None:
+        """How the script's own batch sampler takes a budget, where sizes are budgets."""
+
+    @property
+    def sample_lengths(self) -> SampleLengths:
+        """How long the samples are."""
 
     def note_flattened(self) -> None:
         """From now on they are: the batch sampler does not follow its own size."""
@@ -129,7 +139,7 @@ class Issues(Iterator[list[Any]]):
         # Started here, as the loader would: it may draw from the random generator.
         self._native_pass = iter(native)
         self._stream: Iterator[Any] | None = None
-        self._resized: tuple[int, Any, Iterator[list[Any]]] | None = None
+        self._resized: tuple[int, Any, Iterator[Any]] | None = None
         self._remade: dict[int, Any] = {}
         self.issued: deque[tuple[int | None, int]] = deque()
 
@@ -139,12 +149,26 @@ class Issues(Iterator[list[Any]]):
             batch: list[Any] = next(self._native_pass)
             if self._handle.cap is not None:
                 batch = batch[: self._handle.cap]
+        elif self._handle.budget is not None:
+            batch = self._by_budget(self._handle.budget, asked)
         elif type(self._native) is BatchSampler or self._handle.approximate:
             batch = self._handle.longest_batch(asked, self._indices) or self._chunk(asked)
         else:
             batch = self._resize(asked)
-        self.issued.append((asked, len(batch)))
+        self.issued.append((asked, num_in(batch)))
         return batch
+
+    def _by_budget(self, budget: Budget, size: int) -> Any:
+        """The next batch of the script's own batch sampler under another budget, for ever."""
+        if self._resized is None or self._resized[0] != size:
+            source: Any = budget.batches(self._native, size, self._handle.sample_lengths)
+            self._resized = (size, source, iter(source))
+        for _ in range(2):
+            for batch in self._resized[2]:
+                if num_in(batch):
+                    return batch
+            self._resized = (size, self._resized[1], iter(self._resized[1]))
+        raise StopIteration
 
     def _chunk(self, size: int) -> list[Any]:
         """The next `size` indices of the script's sampler, which is started again for ever."""
@@ -211,6 +235,14 @@ class Issues(Iterator[list[Any]]):
     def _flatten(self, size: int) -> list[Any]:
         self._handle.note_flattened()
         return self._chunk(size)
+
+
+def num_in(batch: Any) -> int:
+    """Samples of a batch of indices; 1 of a batch of the script's own kind that does not say."""
+    try:
+        return len(batch)
+    except TypeError:
+        return 1
 
 
 def follows_own_size(batch_sampler: Any, size: int) -> bool:

@@ -20,6 +20,12 @@ DRAWN = "drawn"
 """Proof of a batch that is somewhat smaller than what was fetched from the dataset for it."""
 
 
+BY_BUDGET = "budget"
+"""Proof of a batch that was cut by the budget that was asked for, whatever samples it holds."""
+DRAWN_OTHERWISE = (DRAWN, BY_BUDGET)
+"""Proofs of batches whose samples are counted one by one, beside the size that was asked for."""
+
+
 class BatchSizeReader:
     """Learns where a batch carries its size, then reads it."""
 

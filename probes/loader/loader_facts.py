@@ -7,6 +7,8 @@ from typing import Any
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from .batch_sampler import SteeredBatchSampler
+from .budgets import Budget
+from .sample_lengths import SampleLengths
 from .sharing import length_of
 
 
@@ -14,6 +16,19 @@ def attribute_size(batch_sampler: Any) -> int | None:
     """The size that a batch sampler names; `None` where it names none."""
     size = getattr(batch_sampler, "batch_size", None)
     return size if isinstance(size, int) else None
+
+
+def budget_facts(budget: Budget | None, lengths: SampleLengths | None) -> dict[str, Any]:
+    """Fields of the loader's record where its sizes are budgets."""
+    if budget is None or lengths is None:
+        return {}
+    known = lengths.by_index.values() if lengths.declared else ()
+    return {
+        "axis": budget.axis,
+        "parameter": budget.parameter,
+        "num_units": sum(known) or None,
+        "longest": max(known, default=None),
+    }
 
 
 def samples_of(loader: DataLoader[Any]) -> int | None:

@@ -10,28 +10,20 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from ...records import BatchSizeSource, LoaderInfo, SourceLine
-from .batch_sampler import (
-    Issues,
-    SteeredBatchSampler,
-    follows_own_argument,
-    follows_own_size,
-    names_size,
-    steered,
-)
-from .batch_size_reader import DRAWN, BatchSizeReader, falls_short
+from .batch_sampler import Issues, SteeredBatchSampler, names_size, steered
+from .batch_size_reader import BY_BUDGET, DRAWN, BatchSizeReader, falls_short
+from .budgets import Budget
 from .cycled_dataset import CycledDataset
 from .lengths import FIRST_BATCHES, Lengths, LongestFirst
-from .loader_facts import attribute_size, drops_last, sampler_name, samples_of
+from .loader_facts import attribute_size, budget_facts, drops_last, sampler_name, samples_of
+from .sample_lengths import SampleLengths
 from .sharing import sharing_of, why_dispatched
-
-LARGE = 4
-"""How many times its own size a batch sampler is tried with, where the data suffice."""
-LARGEST_SHARE = 16
-"""Batches of that size that the data must hold: groups of samples have their own short ends."""
+from .taken_sizes import batches_of_a_sampler, how_taken
 
 
 class LoaderHandle:
@@ -41,6 +33,8 @@ class LoaderHandle:
         asked: samples per batch, `None` for the script's own.
         cap: upper bound on the script's own batches.
         native: samples per batch as the script is written, once seen.
+        num_seen: samples of the script's own batches, the most of one.
+        budget: how its batch sampler takes a budget, where sizes are budgets.
         taken_ahead: batches of the present iterator, and the training cycles before its first.
     """
 
@@ -81,11 +75,16 @@ class LoaderHandle:
             native = native.native  # a framework made this loader from another one
         self.batch_size = loader.batch_size or attribute_size(native)
         self.remakes = False
+        self.budget: Budget | None = None
+        self.num_seen: int | None = None
+        self._sample_lengths: SampleLengths | None = None
         self.approximate = native is not None and not names_size(native)
         if native is not None:
             # The attribute is guarded by DataLoader.__setattr__, so that nobody changes it by
             # accident; we do it on purpose.
             loader.__dict__["batch_sampler"] = steered(native, self)
+        elif not self.iterable and batches_of_a_sampler(loader):
+            loader.__dict__["sampler"] = steered(loader.sampler, self)
 
     def ask(self, batch_size: int) -> None:
         """From the next fetch on, batches have this size."""
@@ -98,21 +97,54 @@ class LoaderHandle:
     def try_size(self) -> None:
         """Finds out how a batch sampler of the script's own takes a size; the loop waits.
 
-        By its attribute, by being made anew, or not at all: then its batches are flattened.
+        By its attribute, by being made anew, by a budget of tokens, or not at all: then its batches
+        are flattened.
         """
+        loader, native = self._loader(), self._native
+        if loader is None or native is None or self.iterable:
+            return
+        taken = how_taken(
+            native,
+            self.batch_size or self.native or 1,
+            samples_of(loader) or 0,
+            self.sample_lengths if self._in_order else None,
+            is_list=loader.batch_sampler is not None,
+        )
+        self.remakes, self.budget, self.approximate = taken
+        if self.budget is not None:
+            self.cannot_steer = ""
+            self.native = self.batch_size = self.budget.own
+
+    def name_budget(self, parameter: str, own: int) -> None:
+        """What the script calls its budget, and how large it is there."""
+        assert self.budget is not None
+        own_name = self.budget.parameter or parameter
+        self.budget = msgspec.structs.replace(self.budget, parameter=own_name, own=own)
+        self.native = self.batch_size = own
+
+    @property
+    def sampler_name(self) -> str:
+        """The class of the script's own batch sampler."""
+        return type(self._native).__name__
+
+    @property
+    def _native(self) -> Any:
+        """What the stand-in stands for, `None` without one."""
         loader = self._loader()
-        native = None if loader is None else getattr(loader.batch_sampler, "native", None)
-        if native is None or type(native) is BatchSampler or self.iterable:
-            return
-        size = self.batch_size or self.native or 1
-        # Another size than its own, or one that ignores it would seem to follow.
-        sizes = [size + 1]
-        if loader is not None and (samples_of(loader) or 0) >= size * LARGE * LARGEST_SHARE:
-            sizes.append(size * LARGE)  # a budget of tokens may bind beside the size
-        if names_size(native) and all(follows_own_size(native, each) for each in sizes):
-            return
-        self.remakes = all(follows_own_argument(native, each) for each in sizes)
-        self.approximate = not self.remakes
+        if loader is None:
+            return None
+        stand_in = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+        return getattr(stand_in, "native", None)
+
+    @property
+    def sample_lengths(self) -> SampleLengths:
+        """How long the samples are, as far as that was looked at."""
+        if self._sample_lengths is None:
+            loader = self._loader()
+            assert loader is not None
+            inner = getattr(self._native, "sampler", None)
+            self._sample_lengths = SampleLengths(loader.dataset, (self._native, inner))
+        return self._sample_lengths
 
     def is_of(self, loader: Any) -> bool:
         """Whether this is the loader's, and not that of a dead one with the same number."""
@@ -139,6 +171,8 @@ class LoaderHandle:
         self.native, self.reader = other.native, other.reader
         self.approximate, self.lengths = other.approximate, other.lengths
         self.remakes = other.remakes
+        self.budget, self._sample_lengths = other.budget, other._sample_lengths
+        self.batch_size = other.batch_size if other.budget is not None else self.batch_size
         self._worst_left, self._longest = other._worst_left, other._longest
         other.note_training(trains=False)
         return True
@@ -161,6 +195,7 @@ class LoaderHandle:
             steered=steered,
             trains=self.trains,
             source=self.source,
+            **budget_facts(self.budget, self.sample_lengths if self.budget else None),
             **({} if loader is None else sharing_of(loader)),
         )
 
@@ -172,8 +207,7 @@ class LoaderHandle:
     @property
     def why_unordered(self) -> str:
         """Why a trial cannot begin with the longest samples; empty if it can."""
-        loader = self._loader()
-        native = None if loader is None else getattr(loader.batch_sampler, "native", None)
+        native = self._native
         if self.iterable:
             return "the dataset is iterable and hands out its samples in its own order"
         if native is not None and type(native) is not BatchSampler:
@@ -237,7 +271,7 @@ class LoaderHandle:
 
     def _is_current(self, batch: Any, issue: tuple[int | None, int] | None) -> bool:
         if issue is not None and self._in_order and not self.iterable:
-            return issue[0] == self.asked
+            return issue[0] == self.asked  # the only way where sizes are budgets
         size = self.reader.read(batch)
         if size is None and issue is not None and self._in_order:
             return issue[0] == self.asked
@@ -267,11 +301,14 @@ class LoaderHandle:
         self.proof = "shape" if size is not None else "indices" if by_index is not None else ""
         if size is not None and by_index == self._wanted and self._falls_short(size):
             self.proof = DRAWN
+        if self.budget is not None and self.asked is not None:
+            self.proof = BY_BUDGET
         self.arrived = size if size is not None else by_index
         self.lengths.note(batch, None if self.reader.undecided else self.arrived)
         if self.asked is None and self.arrived is not None:
             # The largest one seen: the last batch of an epoch may be short.
-            self.native = max(self.native or 0, self.arrived)
+            self.num_seen = max(self.num_seen or 0, self.arrived)
+            self.native = self.num_seen if self.budget is None else self.budget.own
 
     @property
     def _wanted(self) -> int | None:
@@ -280,7 +317,9 @@ class LoaderHandle:
 
     def _falls_short(self, size: int) -> bool:
         """Whether a collate function may have left some of the samples out."""
-        return self._wanted is not None and falls_short(size, self._wanted)
+        if self.budget is not None or self._wanted is None:
+            return False
+        return falls_short(size, self._wanted)
 
     def _restart(self, iterator: Any, inner: Any) -> Any:
         """A fresh inner iterator behind the one that the script holds."""

@@ -51,12 +51,22 @@ def _finder(
     batch_size: int | None,
     arguments: tuple[str, ...],
     callers: tuple[SourceLine, ...],
-) -> _Finder | None:
+) -> Finder | None:
     script = ScriptText.of(place)
-    return None if script is None else _Finder(script, place, batch_size, arguments, callers)
+    return None if script is None else Finder(script, place, batch_size, arguments, callers)
 
 
-class _Finder:
+class Finder:
+    """Looks for a number in one file of the script, from the line on which a loader is made.
+
+    Args:
+        script: the text of that file.
+        place: the line.
+        batch_size: the number.
+        arguments, callers: as `find_batch_size_source` takes them.
+        setting: what the number is called.
+    """
+
     def __init__(
         self,
         script: ScriptText,
@@ -64,7 +74,10 @@ class _Finder:
         batch_size: int | None,
         arguments: tuple[str, ...],
         callers: tuple[SourceLine, ...] = (),
+        *,
+        setting: str = "batch_size",
     ) -> None:
+        self._setting = setting
         self._script = script
         self._tree = script.tree
         self._place = place
@@ -82,7 +95,7 @@ class _Finder:
             )
         holder = next((keyword for keyword in call.keywords if keyword.value is argument), None)
         name = "batch_size" if holder is None else holder.arg
-        return self._behind(argument, holder or call) or self._named(name, argument)
+        return self.behind(argument, holder or call) or self._named(name, argument)
 
     def _named(self, name: str | None, argument: ast.expr) -> BatchSizeSource:
         """An argument that cannot be followed."""
@@ -90,7 +103,7 @@ class _Finder:
             place=self._at(argument), before=f"{name}={self._script.segment(argument)}"
         )
 
-    def _behind(self, argument: ast.expr, holder: ast.AST) -> BatchSizeSource | None:
+    def behind(self, argument: ast.expr, holder: ast.AST) -> BatchSizeSource | None:
         """The place of the number that an argument stands for."""
         if self._is_size(argument):
             return self._numbered(argument, holder)
@@ -122,13 +135,13 @@ class _Finder:
             if given is None:
                 source = finder._unpacked() or finder._passed_on()
             else:
-                source = finder._behind(*given) or finder._named(name, given[0])
+                source = finder.behind(*given) or finder._named(name, given[0])
             if source is not None and source.template:
                 return source
             unclear = unclear or source
         return unclear
 
-    def _calls_of(self, inside: Around, name: str) -> Iterator[tuple[_Finder, ast.Call]]:
+    def _calls_of(self, inside: Around, name: str) -> Iterator[tuple[Finder, ast.Call]]:
         """Calls of a function, each with what looks on from there."""
         for number, place in enumerate(self._callers):
             finder = _finder(place, self._size, self._arguments, self._callers[number + 1 :])
@@ -140,7 +153,7 @@ class _Finder:
             return
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Call) and target_name(node.func) in inside.names:
-                finder = _Finder(self._script, self._at(node), self._size, self._arguments)
+                finder = Finder(self._script, self._at(node), self._size, self._arguments)
                 finder._depth = self._depth + 1
                 yield finder, node
 
@@ -171,7 +184,7 @@ class _Finder:
                 name = name_of(keyword.value) if keyword.arg is None else None
                 for value, _ in self._script.bindings(name) if name is not None else ():
                     entry = batch_size_entry(value)
-                    source = self._behind(*entry) if entry is not None else None
+                    source = self.behind(*entry) if entry is not None else None
                     if source is not None:
                         return source
         return None
@@ -229,7 +242,7 @@ class _Finder:
 
     def _by_name(self, name: str) -> BatchSizeSource | None:
         """The one place that gives `name` this value; several are ambiguous, the first counts."""
-        option = self._option(name)
+        option = self.option(name)
         if option is not None:
             return option
         for node, holder in self._script.bindings(name):
@@ -246,7 +259,7 @@ class _Finder:
         inner = batch_size_argument(call)
         return self._numbered(inner, call) if inner and self._is_size(inner) else None
 
-    def _option(self, name: str) -> BatchSizeSource | None:
+    def option(self, name: str) -> BatchSizeSource | None:
         """The `add_argument` or click option behind `args.NAME`."""
         for declared in declared_options(self._tree):
             if not declared.fills(name):
@@ -264,7 +277,7 @@ class _Finder:
     def _numbered(
         self, number: ast.expr, holder: ast.AST, option: str | None = None
     ) -> BatchSizeSource:
-        before, template = self._script.marked(number, holder)
+        before, template = self._script.marked(number, holder, self._setting)
         return BatchSizeSource(
             place=self._at(number), before=before, template=template, option=option
         )

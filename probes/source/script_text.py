@@ -62,10 +62,13 @@ class ScriptText(NamedTuple):
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 yield from _defaults(node.args, name)
 
-    def marked(self, number: ast.expr, holder: ast.AST) -> tuple[str, str]:
+    def marked(
+        self, number: ast.expr, holder: ast.AST, setting: str = "batch_size"
+    ) -> tuple[str, str]:
         """The text of `holder`, up to the number at least, and the same with `{}` for the number.
 
-        Where that is no short text on one line: a plain `batch_size=NUMBER`.
+        Where that is no short text on one line: a plain `batch_size=NUMBER`, or what the setting is
+        called.
         """
         whole = self.segment(holder)
         # As the syntax tree counts: lines end at \n alone, columns are bytes.
@@ -76,7 +79,7 @@ class ScriptText(NamedTuple):
             whole = line[column : max(ends)].decode()
         part = self.segment(number)
         if first != number.lineno or "\n" in whole or len(whole) > LONGEST_TEXT:
-            return f"batch_size={part}", "batch_size={}"
+            return f"{setting}={part}", f"{setting}={{}}"
         offset = len(line[column : number.col_offset].decode())
         template = (
             whole[:offset].replace("{", "{{").replace("}", "}}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..loader.batch_size_reader import DRAWN
+from ..loader.batch_size_reader import DRAWN_OTHERWISE
 
 
 class Arrivals:
@@ -15,7 +15,7 @@ class Arrivals:
 
     Attributes:
         wait_s, num_samples, num_batches: of the present step so far.
-        left_out: the script's collate function leaves samples out.
+        left_out: the script's collate function leaves samples out, or batches are cut by a budget.
     """
 
     def __init__(self, batch_size: int) -> None:
@@ -36,7 +36,7 @@ class Arrivals:
         if not primary:
             return
         samples = num_samples if num_samples is not None else self._asked
-        if proof == DRAWN:
+        if proof in DRAWN_OTHERWISE:
             self.left_out = True
             self._sizes[self._asked, "indices"] += 1
         else:

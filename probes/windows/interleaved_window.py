@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ...records import Trial, TrialRequest, Turns, TurnsPlan, trial_of
 from ..devices.device_probe import WindowDevice
-from ..loader.batch_size_reader import DRAWN
+from ..loader.batch_size_reader import DRAWN_OTHERWISE
 from ..process.messages import Phase, StepSample
 from . import clean_steps
 from .step_evidence import EvidenceReader, Reading, between
@@ -112,10 +112,10 @@ class TurnsWindow:
         """A batch went to the script after `wait_s` seconds."""
         self._wait_s += wait_s
         if primary:
-            self._proof = "indices" if proof == DRAWN else proof
+            self._proof = "indices" if proof in DRAWN_OTHERWISE else proof
             self._samples += num_samples if num_samples is not None else self.size
             self._micro += 1
-            if num_samples != self.size and proof != DRAWN:
+            if num_samples != self.size and proof not in DRAWN_OTHERWISE:
                 self._wrong[self.size, num_samples] += 1
 
     def resume(self) -> None:

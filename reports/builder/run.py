@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from ...records import Advice, Profile, RunRecord
+from ...records import Advice, LoaderInfo, Profile, RunRecord
+from ..chart import BATCH, Chart
 from ..report import DeviceSection, Fact, Finding, LimitText, Report, Size, Table, TailSection
 from ..sizes import SizeRow
 from ..words.outcomes import spoken
@@ -77,7 +78,10 @@ def build_report(
         sureness=sureness(record, advice) if advice.recommended is not None else "",
         change=clean(advice.change),
         circumstances=_facts(
-            [*circumstances(record, advice.goal), *token_facts(size_rows(record, advice))]
+            [
+                *circumstances(record, advice.goal),
+                *token_facts(size_rows(record, advice), _loader(record)),
+            ]
         ),
         devices=tuple(parts),
         overview=(*rank_charts(record, advice), *(_overview(parts) if len(parts) > 1 else ())),
@@ -114,6 +118,10 @@ def build_report(
     )
 
 
+def _loader(record: RunRecord) -> LoaderInfo | None:
+    return None if record.discovery is None else record.discovery.primary
+
+
 def _without_choice(advice: Advice) -> Advice:
     """The advice on a watched training: its size was seen, not chosen among others."""
     return msgspec.structs.replace(advice, recommended=None, fastest=None, largest=None)
@@ -148,13 +156,21 @@ def _device(
         headline=clean(advice.headline),
         sizes=tuple(_size(row, record) for row in rows),
         table=plain_table(sizes_table(record, rows), rows),
-        charts=sweep_charts(record, advice, rows),
+        charts=tuple(_on_axis(chart, record) for chart in sweep_charts(record, advice, rows)),
         timelines=timelines(
             samples, num_devices, {trial.ordinal: trial.batch_size for trial in record.trials}
         ),
         hot=hot,
         hot_size=hot_size,
     )
+
+
+def _on_axis(chart: Chart, record: RunRecord) -> Chart:
+    """A chart over sizes that may count something else than samples."""
+    loader = _loader(record)
+    if loader is None or loader.axis == "samples" or chart.x_label != BATCH:
+        return chart
+    return msgspec.structs.replace(chart, x_label=loader.size_name)
 
 
 def _size(row: SizeRow, record: RunRecord) -> Size:

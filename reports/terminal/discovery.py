@@ -35,10 +35,11 @@ def render(
     lines += [_optimizer(optimizer) for optimizer in discovery.optimizers]
     ranks = discovery.num_ranks
     samples = discovery.native_batch_size * discovery.micro_batches * ranks
+    axis = discovery.axis if discovery.axis == "samples" else f"{discovery.axis} at most"
     each = f"{ranks} ranks x " if ranks > 1 else ""
-    step = f"{each}{discovery.micro_batches} x {discovery.native_batch_size} = {samples} samples"
+    step = f"{each}{discovery.micro_batches} x {discovery.native_batch_size} = {samples} {axis}"
     if discovery.steps_per_batch > 1:
-        step = f"{discovery.steps_per_batch} optimizer steps for each {samples} samples"
+        step = f"{discovery.steps_per_batch} optimizer steps for each {samples} {axis}"
     if discovery.why_steps_unknown:
         step = f"not known of how many samples: {discovery.why_steps_unknown}"
     lines.append(
@@ -82,7 +83,7 @@ def _loader(loader: LoaderInfo, discovery: Discovery) -> str:
         else "left alone"
     )
     text = (
-        f"Loader {loader.ordinal} ({role}): {loader.place}  batch_size={size}, {samples}, "
+        f"Loader {loader.ordinal} ({role}): {loader.place}  {loader.size_name}={size}, {samples}, "
         f"{loader.sampler}, num_workers={loader.num_workers}, drop_last={loader.drop_last}"
     )
     return text + _source_line(loader)

@@ -8,6 +8,8 @@ from .driver import run_preloaded as run
 pytestmark = pytest.mark.slow
 
 OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "5,50")
+BUDGETS = (*OPTIONS[:-1], "100,1000")
+SIZES = {"cut_when_made": [5, 50], "token_budget": [100, 1000]}
 NAMES = ("cut_when_made", "token_budget")
 
 
@@ -15,8 +17,8 @@ NAMES = ("cut_when_made", "token_budget")
 def done(tmp_path_factory):
     """Both scripts, run once each."""
     return {
-        name: run("run", *OPTIONS, SCRIPTS / f"{name}.py", folder=tmp_path_factory.mktemp(name))
-        for name in NAMES
+        name: run("run", *options, SCRIPTS / f"{name}.py", folder=tmp_path_factory.mktemp(name))
+        for name, options in zip(NAMES, (OPTIONS, BUDGETS), strict=True)
     }
 
 
@@ -26,7 +28,7 @@ def test_sizes_arrived(done, name):
     assert result.code == 0, result
     assert result.left == []
     searched = [trial for trial in result.record.trials if trial.purpose == "search"]
-    assert [trial.batch_size for trial in searched] == [5, 50]
+    assert [trial.batch_size for trial in searched] == SIZES[name]
     for trial in searched:
         assert (trial.outcome, trial.arrived_batch_size) == ("ok", trial.batch_size)
 
@@ -57,11 +59,19 @@ def test_the_line_to_change_is_where_the_batch_sampler_is_made(done):
     assert source.template.format(50) == "LengthBatches(texts.lengths, batch_size=50)"
 
 
-def test_a_budget_that_bounds_the_batches_is_said_to_be_lost(done):
+def test_a_budget_is_steered_by_itself(done):
     result = done["token_budget"]
-    assert result.record.discovery.primary.steered == "approximate"
-    (said,) = (
-        finding for finding in result.advice.findings if finding.rule == "steering.approximate"
-    )
-    assert "TokenBatches follows no batch_size" in said.message
-    assert "budget of tokens" in said.remedy
+    loader = result.record.discovery.primary
+    assert (loader.steered, loader.axis, loader.parameter) == ("exact", "tokens", "max_tokens")
+    assert (loader.batch_size, loader.longest) == (300, 60)
+    text = (SCRIPTS / "token_budget.py").read_text().splitlines()
+    assert "max_tokens=300" in text[loader.source.place.line - 1]
+    assert loader.source.template.format(600) == "max_tokens=600"
+    assert " max_tokens=1000: " in result.advice.headline
+    rules = [finding.rule for finding in result.advice.findings]
+    assert "size.budget" in rules
+    assert "steering.approximate" not in rules
+    assert "samples.left_out" not in rules
+    for trial in result.record.trials:
+        if trial.kind != "turns" and trial.mean_arrived is not None:
+            assert trial.mean_arrived * 5 <= trial.batch_size  # no text is shorter than 5

@@ -77,7 +77,7 @@ def _loader(loader: LoaderInfo, primary: int) -> str:
     role = ", steered" if loader.ordinal == primary else ""
     place = f"{loader.place}: " if loader.place is not None else ""
     return (
-        f"{place}batch_size={loader.batch_size}, {samples}, {loader.sampler}, "
+        f"{place}{loader.size_name}={loader.batch_size}, {samples}, {loader.sampler}, "
         f"{loader.num_workers} workers, drop_last={loader.drop_last}{role}"
     )
 

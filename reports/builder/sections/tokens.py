@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....records import Tokens, Trial
+from ....records import LoaderInfo, Tokens, Trial
 from ...sizes import SizeRow
 from ...words.wording import percent
 
@@ -16,15 +16,19 @@ REASONS = {
 """Field of the tokens' record to the report's field of a size."""
 
 
-def token_facts(rows: Sequence[SizeRow]) -> list[tuple[str, str]]:
-    """A line about the tokens at the recommended size, else at the largest that has some."""
+def token_facts(rows: Sequence[SizeRow], loader: LoaderInfo | None = None) -> list[tuple[str, str]]:
+    """A line about the tokens at the recommended size, else at the largest that has some.
+
+    Args:
+        loader: whose sizes these are.
+    """
     counted = [row for row in rows if row.tokens is not None and row.trial.ran]
     if not counted:
         return []
     row = next((row for row in counted if "recommended" in row.marks), counted[-1])
     assert row.tokens is not None
     label = "Tokens" if row.tokens.unit == "tokens" else "Time steps"
-    return [(label, _text(row.tokens, row.trial))]
+    return [(label, _text(row.tokens, row.trial, loader))]
 
 
 def token_reasons(tokens: Tokens | None) -> dict[str, str]:
@@ -33,11 +37,12 @@ def token_reasons(tokens: Tokens | None) -> dict[str, str]:
     return {REASONS[field]: reason for field, reason in reasons.items() if field in REASONS}
 
 
-def _text(tokens: Tokens, trial: Trial) -> str:
+def _text(tokens: Tokens, trial: Trial, loader: LoaderInfo | None) -> str:
     samples = trial.batch_size * (trial.micro_batches or 1) * trial.arrived_share
     whole = tokens.positions_per_step
     per_sample = (tokens.per_step or 0.0) / samples if whole is None else whole / samples
-    parts = [f"{_few_digits(per_sample)} {tokens.unit} a sample at batch {trial.batch_size}"]
+    at = f"batch {trial.batch_size}" if loader is None else loader.named(trial.batch_size)
+    parts = [f"{_few_digits(per_sample)} {tokens.unit} a sample at {at}"]
     if tokens.padding_share is None:
         reason = tokens.unavailable.get("padding_share", "nothing tells it")
         parts.append(f"; padding not known: {reason}")

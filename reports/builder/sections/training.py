@@ -25,16 +25,19 @@ def training_rows(advice: Advice, training: Training) -> list[tuple[str, str]]:
 def _effective(training: Training) -> str:
     before, after = training.effective_before, training.effective_after
     each = training.steps_per_batch
+    axis = training.axis if training.axis == "samples" else f"{training.axis} at most"
     # Each of several steps may see a part of the samples: what it sees nobody can tell.
     per, rest = ("batch", f"; {each} optimizer steps on each") if each > 1 else (STEP, "")
     if before == after:
-        return f"{before} samples per {per}, unchanged{rest}"
-    return f"{before} → {after} samples per {per}{rest}"
+        return f"{before} {axis} per {per}, unchanged{rest}"
+    return f"{before} → {after} {axis} per {per}{rest}"
 
 
 def _steps(training: Training) -> str:
     before, after = training.steps_before, training.steps_after
     if before is None or after is None:
+        if training.axis != "samples":
+            return "not known: the lengths of the samples decide how many batches there are"
         return "not known: nothing says how long an epoch is"
     told = format_count(before)
     return f"{told}, unchanged" if before == after else f"{told} → {format_count(after)}"

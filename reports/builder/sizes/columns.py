@@ -84,7 +84,9 @@ def _legend(record: RunRecord) -> dict[str, str]:
 def _columns(record: RunRecord, rows: Sequence[SizeRow]) -> tuple[SizeColumn, ...]:
     """The columns that have something to say; a `±` column goes with the one before it."""
     columns = [
-        SizeColumn(key="batch", title="batch", cells=tuple(str(row.batch_size) for row in rows)),
+        SizeColumn(
+            key="batch", title=_size_title(record), cells=tuple(str(row.batch_size) for row in rows)
+        ),
         *_spreads("step", "step", [row.step_s for row in rows]),
         *_spreads("samples", "samples", [row.samples_per_s for row in rows]),
         *_tokens(rows),
@@ -111,6 +113,13 @@ def _columns(record: RunRecord, rows: Sequence[SizeRow]) -> tuple[SizeColumn, ..
         for column in columns
         if column.key in ("batch", "outcome") or any(cell.strip(" -") for cell in column.cells)
     )
+
+
+def _size_title(record: RunRecord) -> str:
+    discovery = record.discovery
+    if discovery is None or discovery.axis == "samples":
+        return "batch"
+    return discovery.primary.parameter or discovery.axis
 
 
 def _spreads(key: str, title: str, spreads: Sequence[Spread | None]) -> list[SizeColumn]:

@@ -1,0 +1,152 @@
+"""How long the samples of a data set are: by a list that the script keeps, or by loading them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+
+SCAN_SAMPLES = 20_000
+SCAN_S = 20.0
+"""Samples are loaded for their lengths up to so many, for at most so long."""
+CHECKED = 16
+"""Samples that are loaded to see whether a list of lengths is one."""
+NAMES = ("lengths", "seq_lengths", "sequence_lengths", "seq_lens", "sizes", "durations", "lens")
+"""Attributes under which batch samplers and data sets keep the lengths of their samples."""
+NO_LENGTH = "a sample has no length before the collate function ran"
+STOPPED = "loading the samples for their lengths took too long"
+
+
+class SampleLengths:
+    """Lengths of samples by index, in the unit of the script: tokens, frames or the like.
+
+    Attributes:
+        by_index: what is known so far.
+        why: why a length that was asked for is unknown; empty while all are known.
+        declared: they come from a list that the script keeps.
+    """
+
+    def __init__(self, dataset: Any, samplers: Sequence[Any] = ()) -> None:
+        self._dataset = dataset
+        self.by_index: dict[Any, int] = {}
+        self.why = ""
+        self._end_s: float | None = None
+        declared = _declared(dataset, samplers)
+        self.declared = declared is not None
+        if declared is not None:
+            self.by_index = dict(enumerate(declared))
+
+    def of(self, indices: Iterable[Any]) -> list[int] | None:
+        """Lengths of these samples, `None` where one is unknown; see `why`."""
+        lengths = [self._one(index) for index in indices]
+        known = [length for length in lengths if length is not None]
+        return known if len(known) == len(lengths) else None
+
+    def load(self, indices: Iterable[Any]) -> None:
+        """Loads samples, within limits; those that do not fit into these stay unknown."""
+        for index in islice(indices, SCAN_SAMPLES):
+            if self._one(index) is None:
+                return
+
+    def _one(self, index: Any) -> int | None:
+        try:
+            known = self.by_index.get(index)
+        except TypeError:  # an index of the script's own kind
+            self.why = "samples are fetched by something else than a number"
+            return None
+        if known is not None or self.why:
+            return known
+        if self._end_s is None:
+            self._end_s = time.monotonic() + SCAN_S
+        if time.monotonic() > self._end_s or len(self.by_index) >= SCAN_SAMPLES:
+            self.why = STOPPED
+            return None
+        length = length_of(fetch(self._dataset, index))
+        if length is None:
+            self.why = NO_LENGTH
+            return None
+        self.by_index[index] = length
+        return length
+
+
+def fetch(dataset: Any, index: Any) -> Any:
+    """One sample, fetched as torch's DataLoader does it."""
+    many = getattr(dataset, "__getitems__", None)
+    return many([index])[0] if many else dataset[index]
+
+
+def length_of(sample: Any) -> int | None:
+    """The length of a sample: of its longest sequence of ids or of features.
+
+    `None` where nothing in it is a sequence: a text that a collate function splits later, an image.
+
+    >>> length_of({"input_ids": [5, 6, 7], "label": 1}), length_of("three words here")
+    (3, None)
+    """
+    lengths = [length for part in _parts(sample) if (length := _of_part(part)) is not None]
+    return max(lengths, default=None)
+
+
+def _parts(sample: Any) -> Iterable[Any]:
+    if isinstance(sample, Mapping):
+        return sample.values()
+    if isinstance(sample, tuple):
+        return sample
+    if hasattr(sample, "shape") or isinstance(sample, (str, bytes, list)):
+        return (sample,)
+    return vars(sample).values() if hasattr(sample, "__dict__") else ()
+
+
+def _of_part(part: Any) -> int | None:
+    shape = getattr(part, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) in (1, 2) else None
+    if isinstance(part, list):
+        return len(part) if not part or not isinstance(part[0], (str, Mapping)) else None
+    return None
+
+
+def _declared(dataset: Any, samplers: Sequence[Any]) -> list[int] | None:
+    """A list of lengths, one for each sample, of the samplers or the data set.
+
+    Some samples are loaded: a list of other numbers does not grow with them.
+    """
+    num = _num(dataset)
+    if not num:
+        return None
+    for owner in (*samplers, dataset):
+        for name in NAMES:
+            numbers = _whole(getattr(owner, name, None), num)
+            if numbers is not None and _are_lengths(dataset, numbers):
+                return numbers
+    return None
+
+
+def _num(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except TypeError:
+        return None
+
+
+def _whole(values: Any, num: int) -> list[int] | None:
+    if isinstance(values, torch.Tensor) or hasattr(values, "tolist"):
+        values = values.tolist()
+    if not isinstance(values, (list, tuple)) or len(values) != num:
+        return None
+    return list(values) if all(type(value) is int for value in values) else None
+
+
+def _are_lengths(dataset: Any, numbers: Sequence[int]) -> bool:
+    """Whether samples are as long as the numbers say, up to marks at their ends."""
+    step = max(1, len(numbers) // CHECKED)
+    over = set()
+    for index in range(0, len(numbers), step):
+        length = length_of(fetch(dataset, index))
+        if length is None:
+            return True  # nothing contradicts, and the script counts by them
+        over.add(length - numbers[index])
+    return max(over) - min(over) <= 2
