@@ -19,7 +19,7 @@ from .driver import SCRIPTS, run, start
 pytestmark = pytest.mark.slow
 
 OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory")
-SIZES = ("--sizes", "8,64,1024")
+SIZES = ("--sizes", "8,16,1024")
 ROOM = 900 * MIB
 """What a script may map beside what torch itself maps; 1024 samples need over 2 GiB."""
 KILLED_ABOVE = 800 * MIB
