@@ -21,21 +21,32 @@ class SourceLine(Record, frozen=True, kw_only=True):
         return f"{self.file}:{self.line}"
 
 
+class OtherPlace(Record, frozen=True, kw_only=True):
+    """A place that sets the same setting to a number, which may be another one."""
+
+    place: SourceLine
+    number: int
+
+
 class BatchSizeSource(Record, frozen=True, kw_only=True):
     """Where the batch size is written down, so that the advice can name the line to change.
 
     Attributes:
-        place: the line.
+        place: the line; `None` where a framework alone reads what was typed on the command line.
         before: the text that sets the size, `batch_size=16`.
         template: the same with `{}` in place of the number; empty if the place is only known
             roughly.
-        option: the command-line option that sets it, `--batch-size`, if there is one.
+        option: the command-line option that sets it, `--batch-size`, if there is one; it ends in
+            `=` where the value follows at once, `train.batch_size=`.
+        others: further places of the same setting, in files that the script merges; with the same
+            number any of them may be the one in use.
     """
 
-    place: SourceLine
+    place: SourceLine | None
     before: str
     template: str = ""
     option: str | None = None
+    others: tuple[OtherPlace, ...] = ()
 
 
 class LoaderInfo(Record, frozen=True, kw_only=True):

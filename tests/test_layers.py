@@ -84,7 +84,7 @@ RULES = {
     "probes/loader": ({"msgspec", "torch"}, {*SHARED, "probes/loader"}),
     "probes/devices": ({"msgspec", "torch"}, {*SHARED, "probes/devices", "probes/nvml"}),
     "probes/nvml": ({"msgspec", "pynvml"}, {*SHARED, "probes/nvml"}),
-    "probes/source": ({"msgspec"}, {*SHARED, "probes/source"}),
+    "probes/source": ({"msgspec", "yaml"}, {*SHARED, "probes/source"}),
     "probes/trace": ({"msgspec", "numpy"}, {*SHARED, "probes/trace"}),
     "probes/fake_step": (
         {"torch"},

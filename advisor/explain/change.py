@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...records import RunRecord
+from ...records import BatchSizeSource, RunRecord
 
 
 def change(record: RunRecord, size: int | None, micro_batches: int | None) -> str:
@@ -27,9 +27,26 @@ def change(record: RunRecord, size: int | None, micro_batches: int | None) -> st
     elif not source.template:
         text = f"{source.place}  {source.before}  ({native} → {size})"
     else:
-        text = f"{source.place}  {source.before} → {source.template.format(size)}"
-        if source.option is not None and not source.before.startswith("-"):
-            text += f"   (or on the command line: {source.option} {size})"
+        where = "on the command line: " if source.place is None else f"{source.place}  "
+        text = f"{where}{source.before} → {source.template.format(size)}"
+        typed = source.before.startswith(("-", source.option or "-"))
+        if source.option is not None and not typed:
+            space = "" if source.option.endswith("=") else " "
+            text += f"   (or on the command line: {source.option}{space}{size})"
+    if source is not None:
+        text += _others(source, native)
     if not same:
         text += f"; accumulate over {micro_batches} micro-batches"
+    return text
+
+
+def _others(source: BatchSizeSource, native: int) -> str:
+    """What is said of further places that set the same setting."""
+    same = [str(each.place) for each in source.others if each.number == native]
+    different = [f"{each.place} ({each.number})" for each in source.others if each.number != native]
+    text = ""
+    if same:
+        text += f"; or {', '.join(same)}: the same number, and the one that is read last counts"
+    if different:
+        text += f"; also set at {', '.join(different)}, not to the size in use"
     return text

@@ -24,7 +24,6 @@ import torch
 from ...records import Discovery, InputSize, LoaderInfo, SourceLine
 from ..devices.device_probe import DeviceProbe
 from ..process.messages import WorkOrder
-from ..source.batch_size_source import find_batch_size_source
 from ..source.call_site import user_call_site
 from .keras_data import NotSizedError, fit_data
 from .keras_fit import FitCall, FitRun
@@ -154,7 +153,7 @@ class KerasDoor:
     def _discovery(self, call: FitCall, device: str, steps_a_call: int, step_s: float) -> Discovery:
         data, source = call.data, None
         if call.place is not None:
-            source = find_batch_size_source(call.place, call.batch_size, self._order.arguments)
+            source = self._watch.source_of(call.place, call.batch_size)
         loader = LoaderInfo(
             ordinal=0,
             place=call.place,

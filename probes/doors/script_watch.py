@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from ...records import LoaderInfo, NormLayers, OptimizerInfo, SourceLine
+from ...records import BatchSizeSource, LoaderInfo, NormLayers, OptimizerInfo, SourceLine
 from ..loader.batch_sampler import SteeredBatchSampler
 from ..loader.loader_handle import LoaderHandle
 from ..loader.norm_inputs import NormInputs
 from ..loader.remade_samplers import BUDGET_NAME
 from ..source.batch_size_source import find_batch_size_source
-from ..source.call_site import user_call_sites
+from ..source.call_site import user_call_sites, user_files
 from ..source.setting_source import find_setting_source
 from .optimizers import Optimizers
 from .training_cycle import CycleFinder
@@ -36,6 +38,7 @@ class ScriptWatch:
         cycles: of fetches and steps.
         native_step_s: seconds of the last cycle of the script's own size.
         empty: a loader whose first fetch for training gave no batch.
+        settings: gives the settings files that the script has read so far.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class ScriptWatch:
         self.cycles = CycleFinder()
         self.native_step_s = 0.0
         self.empty: LoaderInfo | None = None
+        self.settings: Callable[[], tuple[tuple[Path, str], ...]] = tuple
 
     @property
     def num_steps(self) -> int:
@@ -85,9 +89,7 @@ class ScriptWatch:
         """A DataLoader was constructed."""
         place, *callers = user_call_sites() or (None,)
         size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
-        source = None
-        if place is not None:
-            source = find_batch_size_source(place, size, self._arguments, callers)
+        source = self.source_of(place, size, callers)
         if isinstance(loader.batch_sampler, SteeredBatchSampler):
             # A framework wraps a loader of the script's: its line is the one to change.
             original = loader.batch_sampler.handle
@@ -128,6 +130,19 @@ class ScriptWatch:
         else:
             handle.source, parameter, own = written
             handle.name_budget(parameter, own)
+
+    def source_of(
+        self, place: SourceLine | None, size: int | None, callers: Sequence[SourceLine] = ()
+    ) -> BatchSizeSource | None:
+        """Where the size of what was made at a place is written."""
+        return find_batch_size_source(
+            place,
+            size,
+            self._arguments,
+            callers,
+            settings=self.settings(),
+            files=user_files(),
+        )
 
     def made_optimizer(self, optimizer: Any) -> None:
         """An optimizer was constructed."""

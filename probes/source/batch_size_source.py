@@ -1,294 +1,57 @@
-"""Finds the line of the script that sets the batch size, from its syntax tree.
+"""Finds the line that sets the batch size.
 
-The number may stand in the call itself, in a constant, in a default of an option, a parameter or
-a dataclass field, in a dictionary, or at a caller of the function that makes the loader. What
-cannot be followed is named by the call alone.
+The script's text is followed to the number (finder.py). Where the script reads it from what it was
+given, settings files and the command line are looked through (outside.py), and then its defaults.
 """
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
 from ...records import BatchSizeSource, SourceLine
-from .callers import Around, around
-from .script_options import declared_options, typed_option
-from .script_text import (
-    ScriptText,
-    batch_size_argument,
-    batch_size_entry,
-    name_of,
-    target_name,
-)
-
-DEEPEST = 5
-"""Functions that are followed outwards where only their text tells who calls them."""
-_SETTINGS = ("per_device_train_batch_size", "train_batch_size", "batch_size")
-"""What trainers that make the loader themselves call the size."""
+from .defaults import default_in_files, option_of_parser
+from .finder import finder_at
+from .outside import TRAINER_NAMES, Outside, source_outside
 
 
 def find_batch_size_source(
-    place: SourceLine,
+    place: SourceLine | None,
     batch_size: int | None,
     arguments: tuple[str, ...] = (),
     callers: Sequence[SourceLine] = (),
+    *,
+    settings: Sequence[tuple[Path, str]] = (),
+    files: Sequence[str] = (),
 ) -> BatchSizeSource | None:
     """Where the size of the loader made at `place` is written.
 
     Args:
-        place: the line on which the loader is made.
+        place: the line on which the loader is made; `None` where none of the user's led there.
         batch_size: the size that it was made with.
         arguments: the script's command line, where an option may set it.
         callers: the lines from which that one was reached, the nearest first; without them the
             calls in its file are looked through.
+        settings: the settings files that the script has opened, see outside.py.
+        files: further files of the user's code, where a setting may have its default.
     """
-    finder = _finder(place, batch_size, arguments, tuple(callers))
-    return finder.find() if finder is not None else None
+    outside = Outside(arguments, tuple(settings))
+    finder = None if place is None else finder_at(place, batch_size, arguments, tuple(callers))
+    if finder is None:
+        return source_outside(outside, TRAINER_NAMES, batch_size, place, None)
+    source = finder.find()
+    if source is not None and source.before.startswith("-") and _holds(source, batch_size):
+        return source  # typed on the command line: the last word
+    chains = tuple(dict.fromkeys(finder.chains))
+    source = source_outside(outside, chains, batch_size, place, source)
+    if source is None or not source.template:
+        trainers = TRAINER_NAMES[0] in chains
+        named = TRAINER_NAMES[:-1] if trainers else chains  # the last one is anybody's
+        fallback = option_of_parser(place) if place is not None and trainers else None
+        return default_in_files(files, named, batch_size) or source or fallback
+    return source
 
 
-def _finder(
-    place: SourceLine,
-    batch_size: int | None,
-    arguments: tuple[str, ...],
-    callers: tuple[SourceLine, ...],
-) -> Finder | None:
-    script = ScriptText.of(place)
-    return None if script is None else Finder(script, place, batch_size, arguments, callers)
-
-
-class Finder:
-    """Looks for a number in one file of the script, from the line on which a loader is made.
-
-    Args:
-        script: the text of that file.
-        place: the line.
-        batch_size: the number.
-        arguments, callers: as `find_batch_size_source` takes them.
-        setting: what the number is called.
-    """
-
-    def __init__(
-        self,
-        script: ScriptText,
-        place: SourceLine,
-        batch_size: int | None,
-        arguments: tuple[str, ...],
-        callers: tuple[SourceLine, ...] = (),
-        *,
-        setting: str = "batch_size",
-    ) -> None:
-        self._setting = setting
-        self._script = script
-        self._tree = script.tree
-        self._place = place
-        self._size = batch_size
-        self._arguments = arguments
-        self._callers = callers
-        self._depth = 0
-
-    def find(self) -> BatchSizeSource | None:
-        call = self._call()
-        argument = batch_size_argument(call) if call is not None else None
-        if call is None or argument is None:
-            return (
-                self._unpacked() or self._passed_on() or self._of_a_framework() or self._settings()
-            )
-        holder = next((keyword for keyword in call.keywords if keyword.value is argument), None)
-        name = "batch_size" if holder is None else holder.arg
-        return self.behind(argument, holder or call) or self._named(name, argument)
-
-    def _named(self, name: str | None, argument: ast.expr) -> BatchSizeSource:
-        """An argument that cannot be followed."""
-        return BatchSizeSource(
-            place=self._at(argument), before=f"{name}={self._script.segment(argument)}"
-        )
-
-    def behind(self, argument: ast.expr, holder: ast.AST) -> BatchSizeSource | None:
-        """The place of the number that an argument stands for."""
-        if self._is_size(argument):
-            return self._numbered(argument, holder)
-        if isinstance(argument, ast.Call):
-            return self._in_call(argument)
-        name = name_of(argument)
-        if name is None:
-            return None
-        caller = self._from_callers(name) if isinstance(argument, ast.Name) else None
-        if caller is not None and caller.template:
-            return caller
-        return self._by_name(name) or self._in_other_files(name) or self._typed(name) or caller
-
-    def _passed_on(self) -> BatchSizeSource | None:
-        """The size among the `**kwargs` of the function that makes the loader: its callers'."""
-        inside = around(self._tree, self._place.line)
-        if inside is None or not any(inside.unpacks(call) for call in self._calls()):
-            return None
-        return self._from_callers("batch_size")
-
-    def _from_callers(self, name: str) -> BatchSizeSource | None:
-        """What callers give to the parameter `name` of the function around the line."""
-        inside = around(self._tree, self._place.line)
-        if inside is None or not inside.takes(name):
-            return None
-        unclear = None
-        for finder, call in self._calls_of(inside, name):
-            given = inside.given(call, name)
-            if given is None:
-                source = finder._unpacked() or finder._passed_on()
-            else:
-                source = finder.behind(*given) or finder._named(name, given[0])
-            if source is not None and source.template:
-                return source
-            unclear = unclear or source
-        return unclear
-
-    def _calls_of(self, inside: Around, name: str) -> Iterator[tuple[Finder, ast.Call]]:
-        """Calls of a function, each with what looks on from there."""
-        for number, place in enumerate(self._callers):
-            finder = _finder(place, self._size, self._arguments, self._callers[number + 1 :])
-            for call in finder._calls() if finder is not None else ():
-                named = any(keyword.arg == name for keyword in call.keywords)
-                if finder is not None and (named or target_name(call.func) in inside.names):
-                    yield finder, call
-        if self._callers or self._depth >= DEEPEST:
-            return
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.Call) and target_name(node.func) in inside.names:
-                finder = Finder(self._script, self._at(node), self._size, self._arguments)
-                finder._depth = self._depth + 1
-                yield finder, node
-
-    def _in_other_files(self, name: str) -> BatchSizeSource | None:
-        """A name that is bound in the file of a caller: the script's, with its options."""
-        outer = {caller.file: caller for caller in self._callers if caller.file != self._place.file}
-        for place in outer.values():
-            finder = _finder(place, self._size, self._arguments, ())
-            source = finder._by_name(name) if finder is not None else None
-            if source is not None:
-                return source
-        return None
-
-    def _typed(self, name: str) -> BatchSizeSource | None:
-        """An option of that name on the command line, with this very size, wherever it is read."""
-        for flag in dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}")):
-            typed = typed_option(self._arguments, [flag])
-            if typed is not None and typed[1].format(self._size) == typed[0]:
-                return BatchSizeSource(
-                    place=self._place, before=typed[0], template=typed[1], option=flag
-                )
-        return None
-
-    def _unpacked(self) -> BatchSizeSource | None:
-        """The size in a dictionary that the loader is made with: `DataLoader(ds, **settings)`."""
-        for call in self._calls():
-            for keyword in call.keywords:
-                name = name_of(keyword.value) if keyword.arg is None else None
-                for value, _ in self._script.bindings(name) if name is not None else ():
-                    entry = batch_size_entry(value)
-                    source = self.behind(*entry) if entry is not None else None
-                    if source is not None:
-                        return source
-        return None
-
-    def _settings(self) -> BatchSizeSource | None:
-        """What the loader's call unpacks, where nothing shows the size in it: a file's content.
-
-        A function's own `**kwargs` are no place where anything could be written.
-        """
-        inside = around(self._tree, self._place.line)
-        for call in self._calls():
-            if inside is not None and inside.unpacks(call):
-                continue
-            for keyword in call.keywords:
-                if keyword.arg is None and (target_name(call.func) or "").endswith("Loader"):
-                    return BatchSizeSource(
-                        place=self._at(keyword.value),
-                        before=f"**{self._script.segment(keyword.value)}",
-                    )
-        return None
-
-    def _of_a_framework(self) -> BatchSizeSource | None:
-        """The setting of a trainer that makes the loader elsewhere, where one alone fits."""
-        for name in _SETTINGS:
-            given = typed_option(self._arguments, [f"--{name}"])
-            if given is not None:
-                return BatchSizeSource(
-                    place=self._place, before=given[0], template=given[1], option=f"--{name}"
-                )
-            calls = [
-                (value, holder)
-                for value, holder in self._script.bindings(name)
-                if isinstance(holder, ast.keyword) and self._is_size(value)
-            ]
-            if len(calls) == 1:
-                return self._numbered(*calls[0])
-        return None
-
-    def _call(self) -> ast.Call | None:
-        """The innermost call on the line that takes a batch size, not one of another number."""
-        return min(
-            (call for call in self._calls() if batch_size_argument(call) is not None),
-            key=lambda call: (self._has_another(call), (call.end_lineno or 0) - call.lineno),
-            default=None,
-        )
-
-    def _calls(self) -> Iterator[ast.Call]:
-        """The calls on the line."""
-        return self._script.calls(self._place.line)
-
-    def _has_another(self, call: ast.Call) -> bool:
-        """Whether the call makes batches of another size: two loaders may be made on one line."""
-        argument = batch_size_argument(call)
-        return isinstance(argument, ast.Constant) and not self._is_size(argument)
-
-    def _by_name(self, name: str) -> BatchSizeSource | None:
-        """The one place that gives `name` this value; several are ambiguous, the first counts."""
-        option = self.option(name)
-        if option is not None:
-            return option
-        for node, holder in self._script.bindings(name):
-            if self._is_size(node):
-                return self._numbered(node, holder)
-            if isinstance(node, ast.Call):  # a batch sampler that is made before the loader
-                source = self._in_call(node)
-                if source is not None:
-                    return source
-        return None
-
-    def _in_call(self, call: ast.Call) -> BatchSizeSource | None:
-        """The size as an argument of another call than the loader's."""
-        inner = batch_size_argument(call)
-        return self._numbered(inner, call) if inner and self._is_size(inner) else None
-
-    def option(self, name: str) -> BatchSizeSource | None:
-        """The `add_argument` or click option behind `args.NAME`."""
-        for declared in declared_options(self._tree):
-            if not declared.fills(name):
-                continue
-            place, flag = self._at(declared.call), max(declared.flags, key=len)
-            given = typed_option(self._arguments, declared.flags)
-            if given is not None:
-                return BatchSizeSource(place=place, before=given[0], template=given[1], option=flag)
-            default = declared.default
-            if default is not None and self._is_size(default.value):
-                return self._numbered(default.value, default, option=flag)
-            return BatchSizeSource(place=place, before=flag, template=f"{flag} {{}}", option=flag)
-        return None
-
-    def _numbered(
-        self, number: ast.expr, holder: ast.AST, option: str | None = None
-    ) -> BatchSizeSource:
-        before, template = self._script.marked(number, holder, self._setting)
-        return BatchSizeSource(
-            place=self._at(number), before=before, template=template, option=option
-        )
-
-    def _is_size(self, node: ast.expr) -> bool:
-        return (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, int)
-            and not isinstance(node.value, bool)
-            and (self._size is None or node.value == self._size)
-        )
-
-    def _at(self, node: ast.AST) -> SourceLine:
-        return SourceLine(file=self._place.file, line=getattr(node, "lineno", self._place.line))
+def _holds(source: BatchSizeSource, size: int | None) -> bool:
+    """Whether the text of the place has this very number."""
+    return bool(source.template) and source.template.format(size) == source.before

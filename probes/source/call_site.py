@@ -16,6 +16,8 @@ from ...records import SourceLine
 
 DEEPEST = 12
 """Lines of the user's code that are looked at outwards from one."""
+MOST_FILES = 60
+"""Files of the user's code that are looked through."""
 _OWN = str(Path(__file__).parents[2])
 _OWN_CODE = tuple(
     f"{_OWN}{os.sep}{part}"
@@ -74,6 +76,16 @@ def user_call_site() -> SourceLine | None:
 def user_call_sites() -> tuple[SourceLine, ...]:
     """The same, and the lines of the user's code from which it was reached, the nearest first."""
     return tuple(islice(_user_lines(), DEEPEST))
+
+
+def user_files() -> tuple[str, ...]:
+    """The files of the user's code that were imported so far, as a person would type them."""
+    files = (getattr(module, "__file__", None) for module in tuple(sys.modules.values()))
+    return tuple(
+        shown_path(file)
+        for file in dict.fromkeys(files)
+        if isinstance(file, str) and file.endswith(".py") and is_users(file)
+    )[:MOST_FILES]
 
 
 def _user_lines() -> Iterator[SourceLine]:

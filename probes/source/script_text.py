@@ -50,7 +50,7 @@ class ScriptText(NamedTuple):
                         yield value, node
             elif isinstance(node, ast.AnnAssign) and node.value is not None:
                 if target_name(node.target) == name:
-                    yield node.value, node
+                    yield _default_of_field(node.value), node
             elif isinstance(node, ast.Dict):
                 for key, value in zip(node.keys, node.values, strict=True):
                     if isinstance(key, ast.Constant) and key.value == name:
@@ -140,6 +140,58 @@ def batch_size_entry(value: ast.expr) -> tuple[ast.expr, ast.AST] | None:
             if keyword.arg == "batch_size":
                 return keyword.value, keyword
     return None
+
+
+def chains_in(node: ast.expr) -> list[tuple[str, ...]]:
+    """The settings that an expression reads, each without its root.
+
+    `cfg.train.batch_size` is train, batch_size; so are `cfg["train"]["batch_size"]`,
+    `int(cfg["train"].get("batch_size", 8))` and the first of `cfg.train.batch_size // ranks`.
+    """
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+        chain = _chain(node)
+        return [chain] if chain else []
+    parts: list[ast.expr] = []
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop") and node.args:
+            key, owner = node.args[0], _chain(node.func.value)
+            if isinstance(key, ast.Constant) and owner:
+                rooted = owner[1:] if isinstance(node.func.value, ast.Name) else owner
+                return [(*rooted, str(key.value))]
+        if target_name(node.func) in ("int", "min", "max"):
+            parts = node.args
+    elif isinstance(node, ast.BoolOp):
+        parts = node.values
+    elif isinstance(node, ast.BinOp):
+        parts = [node.left, node.right]
+    elif isinstance(node, ast.IfExp):
+        parts = [node.body, node.orelse]
+    return [chain for part in parts for chain in chains_in(part)]
+
+
+def _chain(node: ast.expr) -> tuple[str, ...]:
+    """The names of a dotted expression; without the root where there are more."""
+    names: list[str] = []
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        name = name_of(node)
+        if name is None:
+            return ()
+        names.append(name)
+        node = node.value
+    if isinstance(node, ast.Name) and not names:
+        return (node.id,)
+    return tuple(reversed(names))
+
+
+def _default_of_field(value: ast.expr) -> ast.expr:
+    """The number in `field(default=16)` of a dataclass, or in pydantic's `Field(16)`."""
+    if isinstance(value, ast.Call) and target_name(value.func) in ("field", "Field"):
+        for keyword in value.keywords:
+            if keyword.arg == "default":
+                return keyword.value
+        if value.args:
+            return value.args[0]
+    return value
 
 
 def name_of(node: ast.expr) -> str | None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ...records import BatchSizeSource, SourceLine
-from .batch_size_source import Finder
+from .finder import Finder
 from .script_options import declared_options
 from .script_text import ScriptText, target_name
 

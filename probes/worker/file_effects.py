@@ -1,4 +1,4 @@
-"""What the script itself did to files, as Python's audit events tell it.
+"""What the script itself did to files, and which settings it read, by Python's audit events.
 
 Seen: open() for writing, pathlib, numpy, shutil, mkdir, rename, remove. Not seen: writers in C
 (databases, subprocesses); process/folder_snapshot.py finds what they left in the working folder.
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ...records import FileTouched
-from ..source.call_site import shown_path
+from ..source.call_site import is_users, shown_path
+from ..source.settings_files import is_settings_file
 
 MAX_FILES = 200
 _TORCH_CACHE = f"{os.sep}torchinductor_"
@@ -31,6 +32,7 @@ class FileWatch:
     def __init__(self, ignore: tuple[str, ...]) -> None:
         self._ignore = ("/dev/", "/proc/", "/sys/", *ignore)
         self._seen: dict[tuple[str, str], None] = {}
+        self._settings: dict[str, str] = {}
         self._reported = 0
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -54,6 +56,11 @@ class FileWatch:
             for path, action in pairs
         )
 
+    def settings(self) -> tuple[tuple[Path, str], ...]:
+        """The settings files that were read so far, in that order, and how a person types them."""
+        with self._lock:
+            return tuple((Path(path), shown) for path, shown in self._settings.items())
+
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "open":
             path, mode, flags = args
@@ -64,12 +71,24 @@ class FileWatch:
             # A folder is opened for writing to make a file without a name in it (O_TMPFILE).
             if writes and not os.path.isdir(path):  # noqa: PTH112  bytes too
                 self._note(path, "write")
+            elif not writes and isinstance(path, str) and is_settings_file(path):
+                self._note_settings(path)
         elif event == "os.mkdir":
             self._note(args[0], "mkdir", args[2])
         elif event == "os.rename":
             self._note(args[1], "rename", args[3])
         elif event in ("os.remove", "os.rmdir"):
             self._note(args[0], "remove", args[1])
+
+    def _note_settings(self, path: str) -> None:
+        """A file that is read again counts from then on; those of packages are not the user's."""
+        full = os.path.abspath(path)  # noqa: PTH100  no link is followed
+        if os.getpid() != self._pid or full.startswith(self._ignore) or not is_users(full):
+            return
+        with self._lock:
+            shown = self._settings.pop(full, None)
+            if len(self._settings) < MAX_FILES:
+                self._settings[full] = shown or shown_path(full)
 
     def _note(self, path: Any, action: str, folder: int = -1) -> None:
         if os.getpid() != self._pid or not isinstance(path, (str, bytes, os.PathLike)):

@@ -59,6 +59,7 @@ def steer(
     no_ranks = bool if look_for_ranks is None else look_for_ranks(runner)
     if keras is not None:
         keras.install()
+    door.watch.settings = files.settings
     files.install()
 
     message: Raised | Ended | CannotSteer

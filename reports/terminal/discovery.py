@@ -67,7 +67,9 @@ def _batches(loader: LoaderInfo) -> str:
 def _source_line(loader: LoaderInfo) -> str:
     if not loader.trains or loader.source is None:
         return ""
-    return f"\n    its size is set at {loader.source.place}: {loader.source.before}"
+    source = loader.source
+    where = "on the command line" if source.place is None else f"at {source.place}"
+    return f"\n    its size is set {where}: {source.before}"
 
 
 def _loader(loader: LoaderInfo, discovery: Discovery) -> str:

@@ -13,6 +13,7 @@ from batchadvisor.records import (
     Fault,
     Goal,
     NormLayers,
+    OtherPlace,
     SourceLine,
     TailCheck,
     Trial,
@@ -109,6 +110,22 @@ class TestChange:
         assert text == "conf.py:3  --bs 8 → --bs 32"
         text = self.with_source(before="-b 8", template="-b {}", option="--bs")
         assert text == "conf.py:3  -b 8 → -b 32"
+        text = self.with_source(before="a.bs=8", template="a.bs={}", option="a.bs=", place=None)
+        assert text == "on the command line: a.bs=8 → a.bs=32"
+        text = self.with_source(before="bs: 8", template="bs: {}", option="a.bs=")
+        assert text == "conf.py:3  bs: 8 → bs: 32   (or on the command line: a.bs=32)"
+
+    def test_further_places(self):
+        base, other = SourceLine(file="base.yaml", line=3), SourceLine(file="b.yaml", line=1)
+        others = (OtherPlace(place=base, number=8), OtherPlace(place=other, number=4))
+        text = self.with_source(before="bs: 8", template="bs: {}", others=others)
+        assert text == (
+            "conf.py:3  bs: 8 → bs: 32; or base.yaml:3: the same number, and the one that is read "
+            "last counts; also set at b.yaml:1 (4), not to the size in use"
+        )
+        assert self.with_source(others=others[1:]).endswith(
+            "; also set at b.yaml:1 (4), not to the size in use"
+        )
 
     def test_accumulation(self):
         trials = [
