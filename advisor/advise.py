@@ -38,6 +38,7 @@ from .explain.headline import headline
 from .explain.loss import loss_of, matters
 from .explain.reasons import reason
 from .explain.verdict import verdict_at
+from .fit.flop_rate import flop_rate
 from .measured.distribution import num_ranks, scaling_of
 from .measured.energy import samples_per_joule
 from .measured.epoch_end import tail_of
@@ -45,6 +46,7 @@ from .measured.laws import fit_memory, fit_time
 from .measured.measurements import Measurements
 from .measured.scaling import steady
 from .measured.sizes import largest_allowed
+from .measured.token_pace import real_rate
 from .measured.training import training_of, with_steps_seen
 from .measured.trials import pooled, undisturbed
 
@@ -149,14 +151,20 @@ def _choice(measurements: Measurements, size: int) -> Choice:
     compared = measurements.best_timed.get(size) if measurements.took_turns(size) else None
     speaks = trials if compared is None else [compared]
     samples_per_s = pooled(speaks, "samples_per_s")
+    step_s = pooled(speaks, "step_s")
+    every = [trial for trial in measurements.timed if trial.batch_size == size]
+    flops = flop_rate(every, step_s, measurements.record.device)
     return Choice(
         batch_size=size,
         trial=trials[-1].ordinal,
         samples_per_s=samples_per_s,
-        step_s=pooled(speaks, "step_s"),
+        step_s=step_s,
         peak_bytes=None if memory is None else memory.peak_bytes,
         epoch_s=_epoch(measurements, samples_per_s, trials[-1]),
         samples_per_joule=_per_joule(trials),
+        real_tokens_per_s=real_rate(samples_per_s, measurements.tokens_a_sample),
+        flops=None if isinstance(flops, str) else flops,
+        unavailable={"flops": flops} if isinstance(flops, str) else {},
     )
 
 

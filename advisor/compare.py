@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import msgspec
+
 from ..records import Advice, Change, Choice, Comparison, Difference, RunRecord, Spread, shared_size
 from ..spread import ratio_of
 from .measured.measurements import Measurements
@@ -32,6 +34,7 @@ def compare(
         (ratio for ratio in map(_moved, (first, second)) if ratio is not None), default=None
     )
     rates_before, rates_after = _rates(first, advice_before), _rates(second, advice_after)
+    tokens_before, tokens_after = _real_tokens(advice_before), _real_tokens(advice_after)
     peaks_before = {size: memory.peak_bytes for size, memory in first.trusted_memory.items()}
     peaks_after = {size: memory.peak_bytes for size, memory in second.trusted_memory.items()}
     every_before = rates_before.keys() | peaks_before.keys()
@@ -40,6 +43,8 @@ def compare(
     for size in sorted(every_before & every_after):
         if size in rates_before and size in rates_after:
             sizes.append(_rate((size, size), rates_before[size], rates_after[size], moved))
+        if size in tokens_before and size in tokens_after:
+            sizes.append(_tokens((size, size), tokens_before[size], tokens_after[size], moved))
         if size in peaks_before and size in peaks_after:
             sizes.append(_peak(size, peaks_before[size], peaks_after[size]))
     recommended = _recommended(advice_before.recommended, advice_after.recommended, moved)
@@ -53,7 +58,37 @@ def compare(
         same_device=_device(before) == _device(after),
         same_script=before.script.path == after.script.path,
         moved=moved,
+        tokens=_recommended_tokens(recommended, tokens_before, tokens_after, moved),
     )
+
+
+def _real_tokens(advice: Advice) -> dict[int, Spread]:
+    """Real tokens per second by size, as the advice has them."""
+    return {
+        choice.batch_size: choice.real_tokens_per_s
+        for choice in advice.sizes
+        if choice.real_tokens_per_s is not None
+    }
+
+
+def _recommended_tokens(
+    recommended: Difference | None,
+    before: dict[int, Spread],
+    after: dict[int, Spread],
+    moved: float | None,
+) -> Difference | None:
+    if recommended is None:
+        return None
+    sizes = (recommended.batch_before, recommended.batch_after)
+    if sizes[0] not in before or sizes[1] not in after:
+        return None
+    return _tokens(sizes, before[sizes[0]], after[sizes[1]], moved)
+
+
+def _tokens(
+    sizes: tuple[int, int], before: Spread, after: Spread, moved: float | None
+) -> Difference:
+    return msgspec.structs.replace(_rate(sizes, before, after, moved), quantity="real_tokens_per_s")
 
 
 def _moved(measurements: Measurements) -> float | None:

@@ -12,6 +12,7 @@ from .advice import (
     CleanSize,
     Evidence,
     Finding,
+    FlopRate,
     Helps,
     LearningRate,
     Limit,
@@ -54,6 +55,7 @@ from .estimate import (
     Variant,
 )
 from .explained import ExplainedSize, MemoryExplained, WhyExplained
+from .flops import StepFlops
 from .goal import Goal, GoalKind
 from .memory import DeviceMemory, Memory
 from .profile import (
@@ -112,12 +114,13 @@ from .tails import (
     TailFinding,
     TailReport,
 )
-from .tokens import TokenEvidence, TokenLengths, Tokens
+from .tokens import INFERRED, TokenEvidence, TokenLengths, Tokens, TokenStep
 from .trial import InputSize, RankTrial, Trial, Turns, trial_of
 
 __all__ = [
     "GPU_LIMITS",
     "GPU_SETTINGS",
+    "INFERRED",
     "SCHEMA_VERSION",
     "Advice",
     "Analysis",
@@ -160,6 +163,7 @@ __all__ = [
     "Finding",
     "FittedGpu",
     "Fix",
+    "FlopRate",
     "Forecast",
     "Goal",
     "GoalKind",
@@ -228,6 +232,7 @@ __all__ = [
     "Spread",
     "Stage",
     "Standing",
+    "StepFlops",
     "StepMethod",
     "StepQuality",
     "StepTimeline",
@@ -241,6 +246,7 @@ __all__ = [
     "TimeLaw",
     "TokenEvidence",
     "TokenLengths",
+    "TokenStep",
     "Tokens",
     "TraceReport",
     "Training",

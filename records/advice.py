@@ -68,8 +68,38 @@ def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: severities.index(finding.severity)))
 
 
+class FlopRate(Record, frozen=True, kw_only=True):
+    """Floating point operations of the model at one size.
+
+    Attributes:
+        per_step: of the model, without what checkpointing makes again.
+        scaled: whether `per_step` is an estimate for the mean batch, by the counted batch's own
+            length: batches differ.
+        recomputed: over `per_step`, what is computed once more.
+        dtype: that most of them multiply.
+        tflops_per_s: achieved.
+        peak_tflops_per_s: dense peak of the device for these types, `None` where it is not known.
+        mfu_pct: the share of the peak, in percent.
+    """
+
+    per_step: float
+    scaled: bool = False
+    recomputed: float = 0.0
+    dtype: str
+    tflops_per_s: Spread
+    peak_tflops_per_s: float | None = None
+    peak_source: str = ""
+    mfu_pct: float | None = None
+    unavailable: dict[str, str] = {}
+
+
 class Choice(Record, frozen=True, kw_only=True):
-    """A size that ran, with what was measured at it."""
+    """A size that ran, with what was measured at it.
+
+    Attributes:
+        real_tokens_per_s: at this rate of samples, each with the mean number of tokens.
+        flops: what a step of it computes, and how fast.
+    """
 
     batch_size: int
     trial: int
@@ -78,6 +108,9 @@ class Choice(Record, frozen=True, kw_only=True):
     peak_bytes: int | None
     epoch_s: Spread | None = None
     samples_per_joule: float | None = None
+    real_tokens_per_s: Spread | None = None
+    flops: FlopRate | None = None
+    unavailable: dict[str, str] = {}
 
 
 class CleanSize(Record, frozen=True, kw_only=True):

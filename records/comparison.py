@@ -14,7 +14,7 @@ class Difference(Record, frozen=True, kw_only=True):
     """One quantity in both runs.
 
     Attributes:
-        quantity: `samples_per_s` or `peak_bytes`.
+        quantity: what is compared; `real_tokens_per_s` where both runs know them.
         batch_before, batch_after: the sizes compared; the same but for the recommended ones.
         before, after: in base units; throughput with its interval, memory as a plain number.
         ratio: after over before.
@@ -22,7 +22,7 @@ class Difference(Record, frozen=True, kw_only=True):
         change: `more` or `less` only where the intervals do not overlap.
     """
 
-    quantity: Literal["samples_per_s", "peak_bytes"]
+    quantity: Literal["samples_per_s", "real_tokens_per_s", "peak_bytes"]
     batch_before: int
     batch_after: int
     before: Spread | float | None
@@ -48,6 +48,8 @@ class Comparison(Record, frozen=True, kw_only=True):
         moved: the largest ratio between two readings of one size within either run, at least 1; a
             ratio of throughputs must go beyond it to count as a change. `None` where no size was
             read twice.
+        tokens: real tokens per second at the recommended size of each run; `None` where one of them
+            does not know them.
     """
 
     recommended: Difference | None
@@ -59,6 +61,7 @@ class Comparison(Record, frozen=True, kw_only=True):
     same_device: bool = True
     same_script: bool = True
     moved: float | None = None
+    tokens: Difference | None = None
 
 
 def shared_size(wanted: Sequence[int], timed: Sequence[Iterable[int]]) -> int | None:

@@ -26,12 +26,32 @@ INFERRED: frozenset[TokenEvidence] = frozenset({"run of one id"})
 
 
 class TokenLengths(Record, frozen=True, kw_only=True):
-    """Real tokens of a sequence: the shortest, the one in the middle, the longest."""
+    """Real tokens of a sequence: the shortest, the one in the middle, the longest.
+
+    Attributes:
+        ordered: some of them, evenly spaced in their order; all where they are few.
+    """
 
     num_sequences: int
     shortest: int
     median: float
     longest: int
+    ordered: tuple[int, ...] = ()
+
+
+class TokenStep(Record, frozen=True, kw_only=True):
+    """One timed step and what it held, over all of its micro-batches.
+
+    Attributes:
+        rows, squares: sequences, and the sum of rows x length² over the batches, padding included;
+            `None` where rows hold no sequence each.
+    """
+
+    step_s: float
+    positions: int | None = None
+    real: int | None = None
+    rows: int | None = None
+    squares: int | None = None
 
 
 class Tokens(Record, frozen=True, kw_only=True):
@@ -50,6 +70,7 @@ class Tokens(Record, frozen=True, kw_only=True):
         trained_per_step: positions whose label is not -100, which losses leave out; these may be
             fewer than the real tokens (prompts), or counted beside unknown padding.
         lengths: real tokens of the counted sequences.
+        steps: some of those that the step time is made of, each with its time.
         real_per_s, positions_per_s: from the same steps as the trial's samples per second.
     """
 
@@ -61,6 +82,7 @@ class Tokens(Record, frozen=True, kw_only=True):
     padding_share: float | None = None
     trained_per_step: float | None = None
     lengths: TokenLengths | None = None
+    steps: tuple[TokenStep, ...] = ()
     real_per_s: Spread | None = None
     positions_per_s: Spread | None = None
     unavailable: dict[str, str] = {}

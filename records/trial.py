@@ -7,6 +7,7 @@ from typing import Any, Literal
 from .base import Count, Record, Spread
 from .checks import Outcome, TailCheck
 from .counters import Counters
+from .flops import StepFlops
 from .memory import Memory
 from .profile import Profile
 from .quality import Cause, StepQuality
@@ -34,14 +35,16 @@ class Turns(Record, frozen=True, kw_only=True):
             `None` where a turn was not of the usual kind (a step that a scaler skipped).
         lost_s: seconds of these that the steps waited for a core, by the kernel's count; empty
             where that was not read. What a turn would have taken alone lies between.
+        real: real tokens of a step, mean of the same steps; empty where they are not surely known.
     """
 
     sizes: tuple[Count, ...]
     step_s: tuple[tuple[float | None, ...], ...]
     lost_s: tuple[tuple[float, ...], ...] = ()
+    real: tuple[tuple[float | None, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        if any(len(row) != len(self.sizes) for row in (*self.step_s, *self.lost_s)):
+        if any(len(row) != len(self.sizes) for row in (*self.step_s, *self.lost_s, *self.real)):
             msg = f"a round of {len(self.sizes)} sizes that took turns has another number of times"
             raise ValueError(msg)
 
@@ -94,6 +97,7 @@ class Trial(Record, frozen=True, kw_only=True):
         tool_cpu_pct: CPU time of batchadvisor's own process during the trial, in percent of the
             trial's time on one core.
         tokens: of the timed steps, where batches are sequences.
+        flops: of one step beside the timed ones.
         ranks: what each rank measured, where several ran the trial in lock-step; the trial's own
             times are those of the slowest rank, its memory that of the fullest.
     """
@@ -122,6 +126,7 @@ class Trial(Record, frozen=True, kw_only=True):
     tail: TailCheck | None = None
     inputs: InputSize | None = None
     tokens: Tokens | None = None
+    flops: StepFlops | None = None
     turns: Turns | None = None
     elapsed_s: float = 0.0
     ended_s: float | None = None

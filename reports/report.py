@@ -69,6 +69,9 @@ class Size(Record, frozen=True, kw_only=True):
             sequences.
         padding_pct: share of the positions of a batch that hold padding.
         token_evidence: what tells padding from tokens.
+        flops_per_step: floating point operations that the model needs for a step.
+        tflops_per_s: what it achieves, in 10^12 operations per second.
+        mfu_pct: the share of the device's dense peak for the types that are multiplied.
         unavailable: why a field is `None`.
     """
 
@@ -83,6 +86,9 @@ class Size(Record, frozen=True, kw_only=True):
     positions_per_s: Spread | None = None
     padding_pct: float | None = None
     token_evidence: str = ""
+    flops_per_step: float | None = None
+    tflops_per_s: Spread | None = None
+    mfu_pct: float | None = None
     peak_bytes: int | None = None
     used_pct: float | None = None
     busy_pct: float | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..records import Counters, Profile, Spread, Tokens, Trial
+from ..records import Counters, FlopRate, Profile, Spread, Tokens, Trial
 from .words.outcomes import OUTCOMES
 
 
@@ -23,7 +23,9 @@ class SizeRow:
         peak_bytes, step_s, samples_per_s: as the advice uses them, else of the trials.
         tokens: of the trial that speaks for it, else of the latest that has them; `None` where
             batches are no sequences.
+        padding_share: of all positions that were counted at this size, 0..1.
         real_tokens_per_s, positions_per_s: at the pace of `samples_per_s`.
+        flops: as the advice has it.
     """
 
     trial: Trial
@@ -38,14 +40,25 @@ class SizeRow:
     marks: tuple[str, ...]
     unavailable: dict[str, str]
     tokens: Tokens | None = None
+    padding_share: float | None = None
     real_tokens_per_s: Spread | None = None
     positions_per_s: Spread | None = None
+    flops: FlopRate | None = None
 
     @property
     def padding_pct(self) -> float | None:
         """Share of the positions that hold padding."""
-        share = None if self.tokens is None else self.tokens.padding_share
-        return None if share is None else 100 * share
+        return None if self.padding_share is None else 100 * self.padding_share
+
+    @property
+    def tflops_per_s(self) -> Spread | None:
+        """Achieved by the model, 10^12 floating point operations per second."""
+        return None if self.flops is None else self.flops.tflops_per_s
+
+    @property
+    def mfu_pct(self) -> float | None:
+        """The share of the device's dense peak."""
+        return None if self.flops is None else self.flops.mfu_pct
 
     @property
     def batch_size(self) -> int:

@@ -30,19 +30,26 @@ def headline(
         other = "another" if decision.considered is None else str(decision.considered)
         words.append(f"too noisy to tell whether {other} is better")
     elif choice.samples_per_s is not None and not says_nothing(choice.samples_per_s):
-        words.append(f"{format_rate(choice.samples_per_s)}")
+        words.append(_rate_of(choice, choice.samples_per_s))
     if choice.peak_bytes is not None:
         words.append(f"peak {format_bytes(choice.peak_bytes)}")
     return ": ".join([words[0], ", ".join(words[1:])]) if words[1:] else words[0]
 
 
-def format_rate(rate: Spread) -> str:
+def _rate_of(choice: Choice, samples_per_s: Spread) -> str:
+    """Of sequences the real tokens, which are what a job with lengths is about."""
+    if choice.real_tokens_per_s is not None:
+        return format_rate(choice.real_tokens_per_s, "real tokens/s")
+    return format_rate(samples_per_s)
+
+
+def format_rate(rate: Spread, unit: str = "samples/s") -> str:
     """Samples per second with the interval: plus or minus, or low to high where it is skewed."""
     half = rate.relative_half_width if rate.is_interval else 1.0
     if rate.is_skewed:
         low, high = (format_measured(value, half) for value in (rate.low, rate.high))
-        return f"{low}–{high} samples/s"  # noqa: RUF001  a range
-    text = f"{format_measured(rate.median, half)} samples/s"
+        return f"{low}–{high} {unit}"  # noqa: RUF001  a range
+    text = f"{format_measured(rate.median, half)} {unit}"
     if rate.is_interval:
         text += f" ±{half:.0%}" if half >= 0.095 else f" ±{half:.1%}"
     return text

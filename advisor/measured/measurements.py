@@ -11,6 +11,7 @@ import msgspec
 from ...records import Goal, Memory, RunRecord, Trial, Turns
 from .graph_pools import captures_graphs, overruled
 from .script import Script, script_of
+from .token_pace import at_token_pace, rated_by_tokens, tokens_a_sample
 from .trials import compared, latest_confirmation, peaks_of
 
 MAX_WIDENING = 1.5
@@ -24,7 +25,8 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
     so nobody changes them.
 
     Attributes:
-        record: what was measured, with the goal that is asked for.
+        record: what was measured, with the goal that is asked for. Where real tokens per second
+            decide, the rates of its trials are put on their scale; see token_pace.py.
         measured_for: the goal that it was measured for.
     """
 
@@ -38,7 +40,8 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
         Args:
             goal: asks another question of the same record.
         """
-        return cls(record, record.goal).under(record.goal if goal is None else goal)
+        at_pace = at_token_pace(record)
+        return cls(at_pace, record.goal).under(record.goal if goal is None else goal)
 
     def under(self, goal: Goal) -> Measurements:
         """The facts of the same record under another goal; these where it is the same."""
@@ -60,6 +63,16 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
     def script(self) -> Script:
         """What is known of the script."""
         return script_of(self.record.discovery)
+
+    @cached_property
+    def rated_by_tokens(self) -> bool:
+        """Whether real tokens per second decide; the trials' rates are then theirs."""
+        return rated_by_tokens(self.record)
+
+    @cached_property
+    def tokens_a_sample(self) -> float | None:
+        """Real tokens of a sample over all trials; `None` where they are not surely known."""
+        return tokens_a_sample(self.record.trials)
 
     @cached_property
     def epoch_samples(self) -> int | None:

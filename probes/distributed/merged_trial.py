@@ -66,7 +66,16 @@ def _slowest_turns(parts: Sequence[Turns]) -> Turns:
     return Turns(
         sizes=parts[0].sizes,
         step_s=tuple(tuple(map(slowest, zip(*row, strict=True))) for row in rows),
+        real=_mean_real(parts),
     )
+
+
+def _mean_real(parts: Sequence[Turns]) -> tuple[tuple[float | None, ...], ...]:
+    """Real tokens of a rank's step on average; empty unless all ranks count them."""
+    if not all(part.real for part in parts):
+        return ()
+    rows = zip(*(part.real for part in parts), strict=False)
+    return tuple(tuple(_mean(cells) for cells in zip(*row, strict=True)) for row in rows)
 
 
 def _tokens_of_ranks(parts: Sequence[Tokens | None], step_s: Spread | None) -> Tokens | None:
@@ -95,17 +104,19 @@ def _tokens_of_ranks(parts: Sequence[Tokens | None], step_s: Spread | None) -> T
         real_per_step=real,
         padding_share=share,
         trained_per_step=_mean([part.trained_per_step for part in known]),
+        steps=known[0].steps,
         lengths=TokenLengths(
             num_sequences=sum(part.num_sequences for part in lengths),
             shortest=min(part.shortest for part in lengths),
             # Near that of all sequences: ranks share them out at random.
             median=median(part.median for part in lengths),
             longest=max(part.longest for part in lengths),
+            ordered=lengths[0].ordered,
         )
         if len(lengths) == len(known)
         else None,
-        real_per_s=_rate(step_s, real),
-        positions_per_s=_rate(step_s, positions),
+        real_per_s=_rate(step_s, real, [part.real_per_s for part in known]),
+        positions_per_s=_rate(step_s, positions, [part.positions_per_s for part in known]),
         unavailable=reasons,
     )
 
@@ -115,10 +126,16 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
-def _rate(step_s: Spread | None, per_step: float | None) -> Spread | None:
+def _rate(
+    step_s: Spread | None, per_step: float | None, own: Sequence[Spread | None]
+) -> Spread | None:
+    """The mean of the ranks at the pace of the slowest; as wide as the widest of their own."""
     if step_s is None or per_step is None or step_s.low <= 0:
         return None
-    return inverse(step_s, per_step)
+    rate = inverse(step_s, per_step)
+    half = max((rate.median * spread.relative_half_width for spread in own if spread), default=0.0)
+    low, high = max(0.0, rate.median - half), rate.median + half
+    return msgspec.structs.replace(rate, low=min(low, rate.low), high=max(high, rate.high))
 
 
 def rank_trial(rank: int, part: Trial) -> RankTrial:

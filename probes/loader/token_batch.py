@@ -34,6 +34,7 @@ class BatchTokens(NamedTuple):
         lengths: real tokens of each sequence; `None` where unknown.
         why: why `real` or `positions` is unknown.
         pad_id: the id that stands for padding, where a run of it was the sign.
+        width: places of each row, where rows are padded to one length.
         tentative: the batch alone does not show that it holds tokens.
     """
 
@@ -45,6 +46,7 @@ class BatchTokens(NamedTuple):
     unit: Literal["tokens", "time steps"] = "tokens"
     why: str = ""
     pad_id: int | None = None
+    width: int | None = None
     tentative: bool = False
 
 

@@ -17,16 +17,36 @@ from .token_parts import Part, parts_of
 MIXED = "batches differ in what tells their padding"
 MIN_WIDTHS = 3
 """So many widths of batches, each that of the longest sequence, are no chance."""
+PADDED: frozenset[TokenEvidence] = frozenset(
+    {
+        "attention mask",
+        "padding mask",
+        "mask beside the tokens",
+        "lengths",
+        "lengths beside the sequences",
+        "run of one id",
+    }
+)
+"""Evidence of batches whose rows hold a sequence each, and padding."""
+MAX_SHOWN = 200
+"""Of the lengths that were counted so many are kept, evenly spaced in their order."""
 MAX_FAILURES = 3
 """After so many batches whose parts could not be read, nothing is tried any more."""
 
 
 class StepTokens(NamedTuple):
-    """Sums over the batches of one step; `None` where one of them is unknown."""
+    """Sums over the batches of one step; `None` where one of them is unknown.
+
+    Attributes:
+        squares: rows x length² of batches whose rows are padded to one length.
+        rows: of these.
+    """
 
     positions: int | None
     real: int | None
     trained: int | None
+    squares: int | None = None
+    rows: int | None = None
 
 
 class TokenMeter:
@@ -71,6 +91,8 @@ class TokenMeter:
             _sum([batch.positions for batch in batches]),
             _sum([batch.real for batch in batches]),
             _sum([batch.trained for batch in batches]),
+            _sum([_squares(batch) for batch in batches]),
+            _sum([_rows(batch) for batch in batches]),
         )
 
     # what they say together ------------------------------------------------------------------
@@ -132,7 +154,21 @@ class TokenMeter:
             shortest=ordered[0],
             median=(self._at((num - 1) // 2) + self._at(num // 2)) / 2,
             longest=ordered[-1],
+            ordered=self._evenly(min(num, MAX_SHOWN)),
         )
+
+    def _evenly(self, count: int) -> tuple[int, ...]:
+        """So many of the lengths, evenly spaced in their order, the longest among them."""
+        num = sum(self._lengths.values())
+        wanted = [((2 * place + 1) * num) // (2 * count) for place in range(count)]
+        wanted[-1] = num - 1
+        shown: list[int] = []
+        below = 0
+        for length in sorted(self._lengths):
+            below += self._lengths[length]
+            while len(shown) < count and wanted[len(shown)] < below:
+                shown.append(length)
+        return tuple(shown)
 
     def _at(self, rank: int) -> int:
         """The length at a place in the order, from 0."""
@@ -154,9 +190,27 @@ class TokenMeter:
         if counted.lengths is not None:
             self._lengths.update(counted.lengths)
             self._widths.add(max(counted.lengths, default=0))
-            counted = counted._replace(lengths=())
+            counted = counted._replace(lengths=(), width=_width(counted))
         self._batches.append(counted)
         return counted
+
+
+def _width(batch: BatchTokens) -> int | None:
+    """Places of each row, where a batch holds one sequence a row; `None` where nothing tells."""
+    if batch.evidence not in PADDED or not batch.lengths or batch.positions is None:
+        return None
+    width, rest = divmod(batch.positions, len(batch.lengths))
+    return None if rest or width < max(batch.lengths) else width
+
+
+def _rows(batch: BatchTokens) -> int | None:
+    if not batch.width or batch.positions is None:
+        return None
+    return batch.positions // batch.width
+
+
+def _squares(batch: BatchTokens) -> int | None:
+    return None if not batch.width or batch.positions is None else batch.positions * batch.width
 
 
 def _sum(values: list[int | None]) -> int | None:

@@ -25,7 +25,9 @@ from ...records import (
 )
 from ..devices.gpu_in_use import GpuInUse
 
-Phase = Literal["starting", "discovering", "warming up", "timing", "profiling", "fitting"]
+Phase = Literal[
+    "starting", "discovering", "warming up", "timing", "counting", "profiling", "fitting"
+]
 
 
 class Message(msgspec.Struct, frozen=True, tag=True):

@@ -13,15 +13,18 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...records import Trial, TrialRequest, Turns, TurnsPlan, trial_of
+from ...records import INFERRED, Trial, TrialRequest, Turns, TurnsPlan, trial_of
 from ..devices.device_probe import WindowDevice
 from ..loader.batch_size_reader import DRAWN_OTHERWISE
 from ..process.messages import Phase, StepSample
 from . import clean_steps
 from .step_evidence import EvidenceReader, Reading, between
 from .timed_step import Step, sampled
+
+if TYPE_CHECKING:
+    from ..loader.token_meter import TokenMeter
 
 PATIENCE = 3
 """Where rounds were disturbed, up to so many times those that were asked for are made."""
@@ -50,6 +53,7 @@ class TurnsWindow:
         evidence: reads what the kernel counts about this process; `None` leaves steps unjudged.
         asynchronous: the device goes on while the host waits.
         num_ahead: steps after a change that the script still makes with batches of the size before.
+        meter: counts the tokens of steps that count; `None` where batches do not pass.
         agree: where ranks keep in step: waits for all and returns what the leading one decided.
         clock: monotonic seconds.
     """
@@ -65,6 +69,7 @@ class TurnsWindow:
         evidence: EvidenceReader | None = None,
         asynchronous: bool = False,
         num_ahead: int = 0,
+        meter: TokenMeter | None = None,
         agree: Callable[[bool], bool] = bool,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -75,6 +80,9 @@ class TurnsWindow:
         self._plan = request.turns
         self._device = device
         self._agree = agree
+        self._meter = meter
+        if meter is not None:
+            meter.begin()
         self._time_limit_s = time_limit_s
         self._deadline_s = deadline_s
         self._evidence = evidence
@@ -121,6 +129,8 @@ class TurnsWindow:
     def resume(self) -> None:
         """The script goes on: the next step starts now."""
         self._wait_s, self._samples, self._micro = 0.0, 0, 0
+        if self._meter is not None and self._place.counts:
+            self._meter.begin_step()
         if self._evidence is not None and self._place.counts:
             self._reading = self._evidence.read()
         self._step_started = self._device.mark()
@@ -145,6 +155,7 @@ class TurnsWindow:
                 self._micro,
                 parts=parts,
                 evidence=evidence,
+                tokens=None if self._meter is None else self._meter.end_step(),
             )
             self._steps.append((self._place, step))
         enough = self._late() or (self._place.ends_round and self._enough(self._place.round + 1))
@@ -224,11 +235,11 @@ class TurnsWindow:
         num_rounds = 1 + max((number for number, _ in turns), default=-1)
         columns = range(len(self._plan.sizes))
         # Steps of one size are judged together: what is usual differs between sizes.
-        cells: dict[tuple[int, int], tuple[float | None, float]] = {}
+        cells: dict[tuple[int, int], _Cell] = {}
         for column in columns:
             mine = [(at, steps) for at, steps in turns.items() if at[1] == column]
             cells |= self._judged(mine, usual)
-        nothing = (None, 0.0)
+        nothing = _Cell(None, 0.0, None)
         rows = [
             [cells.get((number, column), nothing) for column in columns]
             for number in range(num_rounds)
@@ -236,50 +247,77 @@ class TurnsWindow:
         read = self._evidence is not None
         return Turns(
             sizes=self._plan.sizes,
-            step_s=tuple(tuple(seconds for seconds, _ in row) for row in rows),
-            lost_s=tuple(tuple(lost for _, lost in row) for row in rows) if read else (),
+            step_s=tuple(tuple(cell.step_s for cell in row) for row in rows),
+            lost_s=tuple(tuple(cell.lost_s for cell in row) for row in rows) if read else (),
+            real=tuple(tuple(cell.real for cell in row) for row in rows) if self._counted else (),
         )
 
     def _judged(
         self, turns: list[tuple[tuple[int, int], list[Step]]], usual: int
-    ) -> dict[tuple[int, int], tuple[float | None, float]]:
-        """Mean seconds and mean lost seconds of each turn of one size.
+    ) -> dict[tuple[int, int], _Cell]:
+        """Mean seconds, lost seconds and real tokens of each turn of one size.
 
         A slow step of the script's own that comes now and then would decide a whole round: it is
         left out, and a turn of nothing else has no time.
         """
         timed = [
             [
-                clean_steps.TimedStep(seconds, step.evidence)
+                (clean_steps.TimedStep(seconds, step.evidence), _real(step))
                 for step in steps
                 if step.micro_batches == usual and (seconds := self._elapsed_s(step)) is not None
             ]
             for _, steps in turns
         ]
         judged = clean_steps.judged(
-            [step for steps in timed for step in steps], asynchronous=self._asynchronous
+            [step for steps in timed for step, _ in steps], asynchronous=self._asynchronous
         )
         slow = clean_steps.rarely_slow(judged)
         pairs = iter(zip(judged.seconds, judged.lost_s, slow, strict=True))
-        cells: dict[tuple[int, int], tuple[float | None, float]] = {}
+        cells: dict[tuple[int, int], _Cell] = {}
         for (at, steps), known in zip(turns, timed, strict=True):
+            judged_steps = itertools.islice(pairs, len(known))
             mine = [
-                (seconds, lost)
-                for seconds, lost, is_slow in itertools.islice(pairs, len(known))
+                (seconds, lost, real)
+                for (seconds, lost, is_slow), (_, real) in zip(judged_steps, known, strict=True)
                 if not is_slow
             ]
-            mine = [pair for pair in mine if not pair[1]] or mine
+            mine = [step for step in mine if not step[1]] or mine
             if len(known) < len(steps) or not mine:
-                cells[at] = (None, 0.0)
+                cells[at] = _Cell(None, 0.0, None)
                 continue
-            cells[at] = (
-                sum(seconds for seconds, _ in mine) / len(mine),
-                sum(lost for _, lost in mine) / len(mine),
+            counts = [real for _, _, real in mine if real is not None]
+            cells[at] = _Cell(
+                sum(seconds for seconds, _, _ in mine) / len(mine),
+                sum(lost for _, lost, _ in mine) / len(mine),
+                sum(counts) / len(counts) if len(counts) == len(mine) else None,
             )
         return cells
 
+    @property
+    def _counted(self) -> bool:
+        """Whether each batch told its real tokens, by the same sign that is a proof."""
+        meter = self._meter
+        if meter is None or meter.evidence is None or meter.evidence in INFERRED:
+            return False
+        return not meter.why_no_real
+
     def _elapsed_s(self, step: Step) -> float | None:
         return step.elapsed_s_on(self._device)
+
+
+class _Cell(NamedTuple):
+    """One turn: seconds, lost seconds and real tokens of a step; `None` where unknown."""
+
+    step_s: float | None
+    lost_s: float
+    real: float | None
+
+
+def _real(step: Step) -> float | None:
+    """Real tokens of each of the steps that were timed together."""
+    if step.tokens is None or step.tokens.real is None:
+        return None
+    return step.tokens.real / step.parts
 
 
 def _schedule(plan: TurnsPlan, seed: int, num_warmup_steps: int) -> Iterator[_Place]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...records import Spread, Tokens
-from ...spread import inverse
+from ...records import Spread, Tokens, TokenStep
+from ...spread import rate_of_sums
 from .timed_step import Step
 
 if TYPE_CHECKING:
     from ..loader.token_meter import TokenMeter
+
+
+MAX_STEPS = 48
+"""Of one trial so many steps are kept with what they held."""
 
 
 class StepMeans(NamedTuple):
@@ -19,13 +23,17 @@ class StepMeans(NamedTuple):
     positions: float | None
     real: float | None
     trained: float | None
+    squares: float | None = None
+    rows: float | None = None
+    step_s: float = 0.0
 
 
 def means_of(step: Step) -> StepMeans | None:
     """Tokens of each of the equal steps that were timed together."""
     if step.tokens is None:
         return None
-    return StepMeans(*(None if total is None else total / step.parts for total in step.tokens))
+    means = (None if total is None else total / step.parts for total in step.tokens)
+    return StepMeans(*means, step_s=step.elapsed_s or 0.0)
 
 
 def tokens_of(
@@ -67,10 +75,31 @@ def tokens_of(
         padding_share=share,
         trained_per_step=_mean([step.trained for step in known]),
         lengths=lengths,
-        real_per_s=_rate(step_s, real),
-        positions_per_s=_rate(step_s, positions),
+        steps=_shown(known),
+        real_per_s=None if real is None else _rate([step.real for step in known], known),
+        positions_per_s=_rate([step.positions for step in known], known),
         unavailable=reasons,
     )
+
+
+def _shown(steps: Sequence[StepMeans]) -> tuple[TokenStep, ...]:
+    """Some of the steps with their times, evenly spaced where they are many."""
+    stride = -(-len(steps) // MAX_STEPS) or 1
+    return tuple(
+        TokenStep(
+            step_s=step.step_s,
+            positions=_whole(step.positions),
+            real=_whole(step.real),
+            rows=_whole(step.rows),
+            squares=_whole(step.squares),
+        )
+        for step in steps[::stride]
+        if step.step_s > 0
+    )
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -78,5 +107,9 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
-def _rate(step_s: Spread, per_step: float | None) -> Spread | None:
-    return inverse(step_s, per_step) if per_step is not None and step_s.low > 0 else None
+def _rate(counts: Sequence[float | None], steps: Sequence[StepMeans]) -> Spread | None:
+    """Counts per second over all of the steps; the interval has what they differ by in both."""
+    known = [count for count in counts if count is not None]
+    if len(known) < len(counts):
+        return None
+    return rate_of_sums(known, [step.step_s for step in steps])

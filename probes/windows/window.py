@@ -4,7 +4,8 @@ A window is told of every step boundary and says what it wants next. It holds no
 and the profiler are handed in, so it can be driven by a fake clock.
 
     fit:    warm-up (2 steps) ── memory
-    timed:  warm-up until settled ── timed until the interval is narrow ── memory ── profiled
+    timed:  warm-up until settled ── timed until the interval is narrow ── memory ── counted
+            ── profiled
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ...spread import inverse
 from ..devices.device_probe import WindowDevice
 from ..process.messages import Phase, StepSample
 from .arrivals import Arrivals
+from .counted_step import CountedStep, FlopCounter
 from .profiled_phase import LATE, NO_ROOM, ProfiledPhase
 from .protocols import WindowProfiler
 from .step_evidence import EvidenceReader, Reading, between
@@ -52,6 +54,7 @@ class Window:
         shrinks: the window before ran a larger size, whose last batch is still alive.
         num_ahead: steps that the script still makes with batches of the window before.
         meter: counts the tokens of timed steps; `None` where batches do not pass.
+        flops: counts the operations of a step; `None` leaves that step out.
         agree: where ranks keep in step: waits for all and returns what the leading one decided.
         clock: monotonic seconds.
     """
@@ -74,6 +77,7 @@ class Window:
         shrinks: bool = False,
         num_ahead: int = 0,
         meter: TokenMeter | None = None,
+        flops: Callable[[], FlopCounter] | None = None,
         agree: Callable[[bool], bool] = bool,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -81,6 +85,7 @@ class Window:
         self.phase: Phase = "fitting" if request.kind == "fit" else "warming up"
         self._device = device
         self._profiled = ProfiledPhase(profiler, profile_below_bytes)
+        self._counted = CountedStep(flops)
         self._arrivals = Arrivals(request.batch_size)
         self._warm_up = WarmUp(
             min_steps=request.min_warmup_steps,
@@ -130,6 +135,8 @@ class Window:
 
     def arrived(self, num_samples: int | None, proof: str, wait_s: float, *, primary: bool) -> None:
         """A batch went to the script after `wait_s` seconds."""
+        if primary and self.phase == "counting" and wait_s and not self._arrivals.num_batches:
+            self._counted.arrived()
         self._arrivals.add(num_samples, proof, wait_s, primary=primary)
 
     def resume(self) -> None:
@@ -137,8 +144,10 @@ class Window:
         if self._is_warming_up:
             self._device.synchronize()
         self._arrivals.begin_step()
-        if self.phase == "timing" and self._meter is not None:
+        if self.phase in ("timing", "counting") and self._meter is not None:
             self._meter.begin_step()
+        if self.phase == "counting":
+            self._counted.begin()
         if self.phase == "timing" and self._evidence is not None:
             self._reading = self._evidence.read()
         self._step_started = self._device.mark()
@@ -155,6 +164,10 @@ class Window:
         late = self._agree(self._is_late())
         if self.phase == "profiling":
             return self._profiled.boundary(late=late)
+        if self.phase == "counting":
+            self._counted.end(parts, None if self._meter is None else self._meter.end_step())
+            self._device.synchronize()
+            return self._after_counted(late=late)
         if self.phase == "timing":
             if not late and self._timed.skip_run_up():
                 return False
@@ -163,7 +176,8 @@ class Window:
         return self._after_warm_up(end, late=late)
 
     def abandon(self) -> None:
-        """Stops a running profiler; the trial is over some other way."""
+        """Stops a running profiler or counter; the trial is over some other way."""
+        self._counted.abandon()
         self._profiled.abandon()
 
     def samples(self) -> tuple[StepSample, ...]:
@@ -194,6 +208,8 @@ class Window:
         elif step_s is None:
             reason = "the time of the trial was over before a step was timed"
             unavailable = dict.fromkeys(("step_s", "samples_per_s", "input_wait_s"), reason)
+        if self._counted.why_not:
+            unavailable["flops"] = self._counted.why_not
         wrong = arrivals.why_wrong
         return trial_of(
             request,
@@ -210,6 +226,7 @@ class Window:
             samples_per_s=inverse(step_s, per_step) if step_s and step_s.low > 0 else None,
             input_wait_s=self._timed.wait_time(micro_batches, method),
             tokens=tokens,
+            flops=self._counted.flops,
             memory=self._memory,
             profile=self._profiled.profile,
             elapsed_s=self._clock() - self._started_s,
@@ -278,6 +295,16 @@ class Window:
             return False
         self._device.synchronize()
         self._memory = self._device.read_memory()
+        if self._counted.is_wanted and not late:
+            self.phase = "counting"
+            return False
+        if self._counted.is_wanted:
+            self._counted.leave_out()
+        return self._after_counted(late=late)
+
+    def _after_counted(self, *, late: bool) -> bool:
+        """Whether the trial ends here, without a profile."""
+        assert self._memory is not None
         if not self._profiled.is_wanted:
             return True
         if late:

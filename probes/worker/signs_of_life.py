@@ -16,7 +16,7 @@ QUIET_PERIOD_S = 5.0
 """The same while steps are timed or profiled."""
 SILENCE_SHARE = 0.1
 """Of the longest silence that is allowed: no period is longer than that."""
-QUIET: frozenset[Phase] = frozenset({"timing", "profiling"})
+QUIET: frozenset[Phase] = frozenset({"timing", "counting", "profiling"})
 """Phases whose steps are measured."""
 
 

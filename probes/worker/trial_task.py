@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,7 @@ from ..doors.caught_errors import CaughtErrors
 from ..doors.training_cycle import usual_steps
 from ..loader.norms import RunningStatistics
 from ..process.messages import Progress, Result, RunTrial, StepSample, WorkOrder
+from ..windows.counted_step import FlopCounter
 from ..windows.interleaved_window import TurnsWindow
 from ..windows.profiling import TraceProfiler, trace_path
 from ..windows.protocols import TrialWindow, WindowProfiler
@@ -143,8 +145,23 @@ class TrialTask:
             shrinks=self._shrinks,
             num_ahead=context.loop.num_ahead,
             meter=context.door.meter,
+            flops=self._flop_counter() if self._counts_flops else None,
             agree=context.agree,
         )
+
+    @property
+    def _counts_flops(self) -> bool:
+        """Whether a step more is made for its floating point operations: once for each size."""
+        request = self._request
+        searched = request.kind == "timed" and request.purpose == "search"
+        return searched and not self._order.brief and not self._context.loop.no_profile
+
+    def _flop_counter(self) -> Callable[[], FlopCounter]:
+        from ..windows.step_flops import COMPILED, Refused, StepFlopCounter
+
+        if self._context.loop.discovery.compiled:
+            return lambda: Refused(COMPILED)
+        return StepFlopCounter
 
     def _sizes_in_turn(self) -> TrialWindow:
         order, context = self._order, self._context
@@ -157,6 +174,7 @@ class TrialTask:
             evidence=self._evidence,
             asynchronous=context.is_asynchronous,
             num_ahead=context.loop.num_ahead,
+            meter=context.door.meter,
             agree=context.agree,
         )
 

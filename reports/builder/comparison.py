@@ -13,6 +13,7 @@ from .charts.timelines import overlay
 
 WORDS = {
     "samples_per_s": {"more": "faster", "less": "slower"},
+    "real_tokens_per_s": {"more": "faster", "less": "slower"},
     "peak_bytes": {"more": "more", "less": "less"},
 }
 DRIFT = (
@@ -73,9 +74,13 @@ def _headline(comparison: Comparison, before: Report, after: Report) -> str:
         start, each = "Ranks, {} before, {} after".format(*ranks), " for each rank"
     else:
         start, each = _judged(difference).capitalize(), ""
-    return (
-        f"{start}: {_ratio(difference)} samples per second{each} ({at}){_like_for_like(comparison)}"
-    )
+    # A sample may have become longer: of sequences the tokens tell.
+    tokens = comparison.tokens
+    unit = "samples per second" if tokens is None else "real tokens per second"
+    if tokens is not None and start == _judged(difference).capitalize():
+        start = _judged(tokens).capitalize()
+    ratio = _ratio(difference if tokens is None else tokens)
+    return f"{start}: {ratio} {unit}{each} ({at}){_like_for_like(comparison)}"
 
 
 def _judged(difference: Difference) -> str:
@@ -159,11 +164,16 @@ def _table(comparison: Comparison, after: Report, names: tuple[str, str]) -> Tab
         size.batch_before: size for size in comparison.sizes if size.quantity == "samples_per_s"
     }
     peaks = {size.batch_before: size for size in comparison.sizes if size.quantity == "peak_bytes"}
+    tokens = {
+        size.batch_before: size for size in comparison.sizes if size.quantity == "real_tokens_per_s"
+    }
     recommended = after.advice.recommended
     rows = []
     for size in sorted(rates.keys() | peaks.keys()):
         marks = ("recommended",) if recommended and recommended.batch_size == size else ()
         cells = (str(size), *_cells(rates.get(size), judged), *_cells(peaks.get(size), judged))
+        if tokens:
+            cells = (*cells, *_cells(tokens.get(size), judged)[:3])
         rows.append(Row(cells=cells, marks=marks))
     columns = (
         Column(title="batch"),
@@ -176,6 +186,13 @@ def _table(comparison: Comparison, after: Report, names: tuple[str, str]) -> Tab
         Column(title="ratio"),
         Column(title="memory", left=True),
     )
+    if tokens:
+        columns = (
+            *columns,
+            Column(title="real tokens/s", unit="before"),
+            Column(title="real tokens/s", unit="after"),
+            Column(title="ratio", unit="interval"),
+        )
     notes = [f"before: {names[0]}; after: {names[1]}."]
     if not rows:
         notes.append("No size ran in both.")

@@ -21,6 +21,7 @@ from .ranks import rank_charts, rank_table
 from .sections.circumstances import circumstances, sureness
 from .sections.distribution import distribution_rows
 from .sections.estimates import estimate_rows
+from .sections.flops import flop_facts, flop_reasons
 from .sections.identity import device_name, identity
 from .sections.limit import limit_text
 from .sections.memory import memory_sections
@@ -81,6 +82,7 @@ def build_report(
             [
                 *circumstances(record, advice.goal),
                 *token_facts(size_rows(record, advice), _loader(record)),
+                *flop_facts(size_rows(record, advice)),
             ]
         ),
         devices=tuple(parts),
@@ -191,6 +193,9 @@ def _size(row: SizeRow, record: RunRecord) -> Size:
         positions_per_s=row.positions_per_s,
         padding_pct=row.padding_pct,
         token_evidence="" if row.tokens is None else row.tokens.evidence,
+        flops_per_step=None if row.flops is None else row.flops.per_step,
+        tflops_per_s=row.tflops_per_s,
+        mfu_pct=row.mfu_pct,
         peak_bytes=row.peak_bytes,
         used_pct=used,
         busy_pct=profile.busy_pct,
@@ -204,7 +209,11 @@ def _size(row: SizeRow, record: RunRecord) -> Size:
         breakdown_pct=breakdown(row) or {},
         unavailable={
             key: clean(text)
-            for key, text in {**row.unavailable, **token_reasons(row.tokens)}.items()
+            for key, text in {
+                **row.unavailable,
+                **token_reasons(row.tokens),
+                **flop_reasons(row),
+            }.items()
         },
     )
 

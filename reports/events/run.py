@@ -28,6 +28,8 @@ _METRICS: dict[str, Callable[[SizeRow, float | None], float | None]] = {
     "sweep/tokens per second": lambda row, _: _median(row.real_tokens_per_s),
     "sweep/tokens per second, padding included": lambda row, _: _median(row.positions_per_s),
     "sweep/padding (%)": lambda row, _: row.padding_pct,
+    "sweep/model TFLOP per second": lambda row, _: _median(row.tflops_per_s),
+    "sweep/MFU (%)": lambda row, _: row.mfu_pct,
     "sweep/step time (ms)": lambda row, _: _over(_median(row.step_s), 1e-3),
     "sweep/peak memory (GiB)": lambda row, _: _over(row.peak_bytes, GIB),
     "sweep/memory used (%)": lambda row, capacity: _over(row.peak_bytes, (capacity or 0) / 100),

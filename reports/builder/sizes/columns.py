@@ -21,6 +21,8 @@ LEGEND = {
     "sm_efficiency_pct": "SM: share of the multiprocessors with work, an upper bound",
     "occupancy_pct": "occup.: achieved occupancy, estimated",
     "tensor_core_pct": "tensor: kernel time surely on tensor cores",
+    "tflops": "TFLOP/s: of the model, 10^12 operations a second",
+    "mfu_pct": "MFU: share of the GPU's dense peak",
     "watts": "power: mean of the GPU",
     "per_joule": "/J: samples per joule",
     "operators_pct": "ops: share of the time inside CPU operators",
@@ -90,6 +92,7 @@ def _columns(record: RunRecord, rows: Sequence[SizeRow]) -> tuple[SizeColumn, ..
         *_spreads("step", "step", [row.step_s for row in rows]),
         *_spreads("samples", "samples", [row.samples_per_s for row in rows]),
         *_tokens(rows),
+        *([] if on_cpu(record) else _flops(rows)),
         *_memory(record, rows),
         *_shares(rows),
         *_energy(rows),
@@ -145,6 +148,21 @@ def _tokens(rows: Sequence[SizeRow]) -> list[SizeColumn]:
     return [
         SizeColumn(key="tokens", title=unit, unit="/s", cells=cells, align="decimal"),
         _percents("padding", "padding", [row.padding_pct for row in rows]),
+    ]
+
+
+def on_cpu(record: RunRecord) -> bool:
+    """Whether a CPU was measured: what it computes a second stands beside the table."""
+    return record.device is None or record.device.kind == "cpu"
+
+
+def _flops(rows: Sequence[SizeRow]) -> list[SizeColumn]:
+    """What the model computes a second, and the share of the peak where that is known."""
+    rates = [row.tflops_per_s for row in rows]
+    cells = tuple(UNKNOWN if rate is None else pad_digits(rate.median, 0.01) for rate in rates)
+    return [
+        SizeColumn(key="tflops", title="model", unit="TFLOP/s", cells=cells, align="decimal"),
+        _percents("mfu_pct", "MFU", [row.mfu_pct for row in rows]),
     ]
 
 

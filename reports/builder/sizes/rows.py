@@ -51,13 +51,29 @@ def _row(trials: list[Trial], advice: Advice) -> SizeRow:
         step_s=(choice and choice.step_s) or best.step_s,
         samples_per_s=samples_per_s,
         marks=_marks(best.batch_size, advice),
-        unavailable=_reasons(best, good),
+        unavailable=_reasons(best, good, choice),
         tokens=tokens,
-        real_tokens_per_s=_at_pace(samples_per_s, counted, tokens.real_per_s if tokens else None),
+        padding_share=_padding(good),
+        real_tokens_per_s=(choice and choice.real_tokens_per_s)
+        or _at_pace(samples_per_s, counted, tokens.real_per_s if tokens else None),
         positions_per_s=_at_pace(
             samples_per_s, counted, tokens.positions_per_s if tokens else None
         ),
+        flops=choice.flops if choice is not None else None,
     )
+
+
+def _padding(trials: list[Trial]) -> float | None:
+    """The share of all positions that were counted; a short trial alone has few batches."""
+    padded = positions = 0.0
+    for trial in trials:
+        tokens = trial.tokens
+        if tokens is None or tokens.padding_share is None or not tokens.positions_per_step:
+            continue
+        counted = tokens.num_batches * tokens.positions_per_step / (trial.micro_batches or 1)
+        padded += tokens.padding_share * counted
+        positions += counted
+    return padded / positions if positions else None
 
 
 def _with_tokens(trial: Trial) -> Trial | None:
@@ -118,8 +134,8 @@ def _marks(size: int, advice: Advice) -> tuple[str, ...]:
     return tuple(mark for mark, choice in marks.items() if choice and choice.batch_size == size)
 
 
-def _reasons(best: Trial, good: list[Trial]) -> dict[str, str]:
-    reasons: dict[str, str] = {}
+def _reasons(best: Trial, good: list[Trial], choice: Choice | None) -> dict[str, str]:
+    reasons: dict[str, str] = {} if choice is None else dict(choice.unavailable)
     for trial in [*good, best]:
         reasons |= trial.unavailable
         if trial.memory is not None:

@@ -1,0 +1,260 @@
+"""Floating point operations of one running step, by torch's own flop counter.
+
+The counter sees what torch dispatches in the thread of the loop and in its backward pass. What
+calls kernels past the dispatcher (compiled code, extensions) it does not see, and of operations
+without a formula it knows nothing: then nothing is said, rather than too little.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import warnings
+from collections import Counter
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils import flop_counter
+from torch.utils.flop_counter import FlopCounterMode
+
+from ...records import StepFlops
+
+CPU_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
+PRODUCTS = ("attention", "bmm")
+"""Parts of the names of operations that multiply activations with each other."""
+WITHOUT_FORMULA = frozenset(
+    {
+        "mkldnn_rnn_layer",
+        "mkldnn_rnn_layer_backward",
+        "_cudnn_rnn",
+        "_cudnn_rnn_backward",
+        "miopen_rnn",
+        "miopen_rnn_backward",
+        "_grouped_mm",
+        "_scaled_grouped_mm",
+        "_int_mm",
+        "_weight_int8pack_mm",
+        "_weight_int4pack_mm",
+        "_sparse_mm",
+        "_sparse_semi_structured_linear",
+        "_transformer_encoder_layer_fwd",
+        "_native_multi_head_attention",
+        "_scaled_dot_product_fused_attention_overrideable",
+        "_scaled_dot_product_attention_math_for_mps",
+        "_trilinear",
+        "_cdist_forward",
+        "mkldnn_linear",
+        "linear",
+        "matmul",
+    }
+)
+"""Operations of torch's that multiply matrices and have no formula; some are seen undecomposed."""
+CHECKPOINTING = "checkpoint"
+"""In the names of the files of torch, DeepSpeed and others that make a forward pass again."""
+NO_OPERATION = "no operation that torch's flop counter knows ran in the thread of the training loop"
+COMPILED = "the script compiles its model, and compiled code runs past torch's flop counter"
+
+
+class StepFlopCounter:
+    """Counts from `start` to `finish`; neither ever raises for the script's own operations."""
+
+    def __init__(self) -> None:
+        self._mode: _PhaseCounter | None = None
+        self._hooks: list[Any] = []
+
+    def start(self) -> None:
+        """The step begins."""
+        mode = _PhaseCounter()
+        self._mode = mode
+        # What an optimizer multiplies (Muon) is no part of the model.
+        self._hooks = [
+            register_optimizer_step_pre_hook(lambda *_: mode.pause(paused=True)),
+            register_optimizer_step_post_hook(lambda *_: mode.pause(paused=False)),
+        ]
+        mode.__enter__()
+
+    def forget(self) -> None:
+        """What was counted so far was work of the loader's."""
+        if self._mode is not None:
+            self._mode.clear()
+
+    def finish(self) -> StepFlops | str:
+        """The step is over; why it was not counted where it could not be."""
+        mode, self._mode = self._mode, None
+        if mode is None:
+            return NO_OPERATION
+        self._let_go(mode)
+        if mode.problem:
+            return mode.problem
+        if not mode.forward + mode.backward:
+            return NO_OPERATION
+        return StepFlops(
+            forward=mode.forward,
+            backward=mode.backward,
+            recomputed=mode.recomputed,
+            products=mode.products,
+            by_dtype=dict(mode.by_dtype),
+        )
+
+    def abandon(self) -> None:
+        """The step ends some other way."""
+        mode, self._mode = self._mode, None
+        if mode is not None:
+            self._let_go(mode)
+
+    def _let_go(self, mode: _PhaseCounter) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        mode.__exit__(None, None, None)
+
+
+class Refused:
+    """Counts nothing, for one and the same reason."""
+
+    def __init__(self, why_not: str) -> None:
+        self._why_not = why_not
+
+    def start(self) -> None:
+        """Nothing."""
+
+    def forget(self) -> None:
+        """Nothing."""
+
+    def finish(self) -> StepFlops | str:
+        """Why nothing is counted."""
+        return self._why_not
+
+    def abandon(self) -> None:
+        """Nothing."""
+
+
+class _NoModules:
+    """In place of the tracker of modules, which hooks into all of them: the whole is asked for."""
+
+    parents = ("Global",)
+
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+class _PhaseCounter(FlopCounterMode):  # type: ignore[misc,unused-ignore]
+    """torch's flop counter, the forward pass apart from the backward one."""
+
+    def __init__(self) -> None:
+        super().__init__(display=False, custom_mapping=_own_formulas())
+        self.mod_tracker: Any = _NoModules()
+        self.problem = ""
+        self._paused = False
+        self.clear()
+
+    def clear(self) -> None:
+        self.forward = self.backward = self.recomputed = self.products = 0
+        self.by_dtype: Counter[str] = Counter()
+
+    def pause(self, *, paused: bool) -> None:
+        self._paused = paused
+
+    def _count_flops(self, func_packet: Any, out: Any, args: Any, kwargs: Any) -> Any:
+        if not self._paused and not self.problem:
+            try:
+                self._note(func_packet, out, args, kwargs)
+            except Exception as error:  # noqa: BLE001  a formula that fails must not end the script
+                name = getattr(func_packet, "__name__", str(func_packet))
+                self.problem = f"torch's flop counter fails at {name}: {type(error).__name__}"
+        return out
+
+    def _note(self, packet: Any, out: Any, args: Any, kwargs: Any) -> None:
+        name = str(getattr(packet, "__name__", packet))
+        if packet not in self.flop_registry:
+            self._note_unknown(packet, name)
+            return
+        if any(type(arg).__name__ == "DTensor" for arg in args):
+            self.problem = f"{name} multiplies tensors that are spread over devices"
+            return
+        flops = int(self.flop_registry[packet](*args, **kwargs, out_val=out))
+        in_backward = torch._C._current_graph_task_id() != -1
+        if in_backward and torch.is_grad_enabled() and _is_made_again():
+            self.recomputed += flops
+            return
+        if in_backward:
+            self.backward += flops
+        else:
+            self.forward += flops
+        self.products += flops if any(part in name for part in PRODUCTS) else 0
+        self.by_dtype[_dtype_of(name, args)] += flops
+
+    def _note_unknown(self, packet: Any, name: str) -> None:
+        namespace = str(packet).partition(".")[0]
+        if namespace == "aten":
+            if name in WITHOUT_FORMULA:
+                self.problem = f"torch's flop counter has no formula for {name}"
+        elif namespace not in OWN_NAMESPACES:
+            self.problem = f"torch's flop counter has no formula for {packet}"
+
+
+OWN_NAMESPACES = frozenset({"prim", "prims", "profiler", "c10d", "_c10d_functional", "inductor"})
+"""Namespaces of torch's without operations that multiply matrices."""
+
+
+def _is_made_again() -> bool:
+    """Whether checkpointing runs a part of the forward pass again.
+
+    A gradient of gradients keeps gradients on in the backward pass too: the callers tell.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        if CHECKPOINTING in frame.f_code.co_filename.rpartition(os.sep)[2]:
+            return True
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return False
+
+
+def _dtype_of(name: str, args: Any) -> str:
+    """The type that an operation multiplies."""
+    tensor = next((arg for arg in args if isinstance(arg, torch.Tensor)), None)
+    if tensor is None:
+        return "unknown"
+    if tensor.dtype == torch.float32 and tensor.device.type == "cuda" and _rounds(name):
+        return "tfloat32"
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _rounds(name: str) -> bool:
+    """Whether a GPU may round float32 to tfloat32 in an operation."""
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if "conv" in name:
+            return bool(torch.backends.cudnn.allow_tf32)
+        return bool(torch.backends.cuda.matmul.allow_tf32)
+    return False
+
+
+def _own_formulas() -> dict[Any, Any]:
+    """Formulas that torch's counter lacks: attention on a CPU, which takes the shapes of others."""
+    aten = torch.ops.aten
+    formulas: dict[Any, Any] = {}
+    for suffix, function in (
+        ("", flop_counter.sdpa_flop_count),
+        ("_backward", flop_counter.sdpa_backward_flop_count),
+    ):
+        packet = getattr(aten, CPU_ATTENTION + suffix, None)
+        if packet is not None and packet not in flop_counter.flop_registry:
+            formulas[packet] = _of_shapes(function, 4 if suffix else 3)
+    return formulas
+
+
+def _of_shapes(function: Any, num: int) -> Any:
+    """A formula of the first shapes that an operation takes."""
+
+    def formula(*args: Any, out_shape: Any = None, **_: Any) -> int:  # noqa: ARG001
+        return int(function(*args[:num]))
+
+    return formula
