@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, exp, fsum, lgamma, log, log1p, pi, tan
+from math import ceil, exp, fsum, lgamma, log, log1p, pi, sqrt, tan
 from statistics import NormalDist
 
 import msgspec
@@ -138,7 +138,7 @@ def rate_of_sums(
         squares = fsum(
             (amount - rate * second) ** 2 for amount, second in zip(amounts, seconds, strict=True)
         )
-        error = (squares / (num - 1) / num) ** 0.5 / (total_s / num)
+        error = sqrt(squares / (num - 1) / num) / (total_s / num)
         half = student(num - 1, confidence) * error
     return Spread(
         median=rate,
@@ -162,7 +162,7 @@ def student(num_free: int, confidence: float = CONFIDENCE) -> float:
     if num_free == 1:
         return tan(pi * (share - 0.5))
     if num_free == 2:
-        return (2 * share - 1) * (2 / (4 * share * (1 - share))) ** 0.5
+        return (2 * share - 1) / sqrt(2 * share * (1 - share))
     z = NormalDist().inv_cdf(share)
     terms = (
         (z**3 + z) / 4,

@@ -12,6 +12,7 @@ import os
 import sys
 import warnings
 from collections import Counter
+from types import FrameType
 from typing import Any
 
 import torch
@@ -56,6 +57,8 @@ WITHOUT_FORMULA = frozenset(
 """Operations of torch's that multiply matrices and have no formula; some are seen undecomposed."""
 CHECKPOINTING = "checkpoint"
 """In the names of the files of torch, DeepSpeed and others that make a forward pass again."""
+BACKWARD = "_engine_run_backward"
+"""What of torch's starts the backward pass; who calls that is the script."""
 NO_OPERATION = "no operation that torch's flop counter knows ran in the thread of the training loop"
 COMPILED = "the script compiles its model, and compiled code runs past torch's flop counter"
 
@@ -76,7 +79,7 @@ class StepFlopCounter:
             register_optimizer_step_pre_hook(lambda *_: mode.pause(paused=True)),
             register_optimizer_step_post_hook(lambda *_: mode.pause(paused=False)),
         ]
-        mode.__enter__()
+        mode.__enter__()  # type: ignore[no-untyped-call]
 
     def forget(self) -> None:
         """What was counted so far was work of the loader's."""
@@ -111,7 +114,7 @@ class StepFlopCounter:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-        mode.__exit__(None, None, None)
+        mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
 class Refused:
@@ -207,12 +210,10 @@ def _is_made_again() -> bool:
 
     A gradient of gradients keeps gradients on in the backward pass too: the callers tell.
     """
-    frame = sys._getframe(1)
-    while frame is not None:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != BACKWARD:
         if CHECKPOINTING in frame.f_code.co_filename.rpartition(os.sep)[2]:
             return True
-        if frame.f_back is None:
-            return False
         frame = frame.f_back
     return False
 

@@ -32,8 +32,10 @@ def means_of(step: Step) -> StepMeans | None:
     """Tokens of each of the equal steps that were timed together."""
     if step.tokens is None:
         return None
-    means = (None if total is None else total / step.parts for total in step.tokens)
-    return StepMeans(*means, step_s=step.elapsed_s or 0.0)
+    positions, real, trained, squares, rows = (
+        None if total is None else total / step.parts for total in step.tokens
+    )
+    return StepMeans(positions, real, trained, squares, rows, step.elapsed_s or 0.0)
 
 
 def tokens_of(

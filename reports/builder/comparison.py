@@ -168,14 +168,18 @@ def _table(comparison: Comparison, after: Report, names: tuple[str, str]) -> Tab
         size.batch_before: size for size in comparison.sizes if size.quantity == "real_tokens_per_s"
     }
     recommended = after.advice.recommended
-    rows = []
+    rows: list[Row] = []
     for size in sorted(rates.keys() | peaks.keys()):
         marks = ("recommended",) if recommended and recommended.batch_size == size else ()
-        cells = (str(size), *_cells(rates.get(size), judged), *_cells(peaks.get(size), judged))
+        cells: tuple[str, ...] = (
+            str(size),
+            *_cells(rates.get(size), judged),
+            *_cells(peaks.get(size), judged),
+        )
         if tokens:
             cells = (*cells, *_cells(tokens.get(size), judged)[:3])
         rows.append(Row(cells=cells, marks=marks))
-    columns = (
+    columns: tuple[Column, ...] = (
         Column(title="batch"),
         Column(title="samples/s", unit="before"),
         Column(title="samples/s", unit="after"),
