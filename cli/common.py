@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import UsageError
 from .types import SHARE
 
 if TYPE_CHECKING:
@@ -107,6 +108,17 @@ def print_answer(record: RunRecord, advice: Advice, folder: Path, *, as_json: bo
         return
     width, color = terminal()
     click.echo(answer_text(record, advice, folder, width=width, color=color), color=color)
+
+
+def check_output_and_json(output: Path, *, as_json: bool, force: bool) -> None:
+    """Refuses a file that cannot be written, or one beside `--json`, before any work."""
+    from ..session.report import check_output
+
+    if as_json:
+        raise UsageError(
+            "--json prints the report, --output writes it to a file.", "Use one of them."
+        )
+    check_output(output, force=force)
 
 
 def terminal() -> tuple[int, bool]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from .common import ScriptLast, debug_option, terminal
+from .common import ScriptLast, check_output_and_json, debug_option, terminal
+from .types import PLACE
 
 
 @click.command(cls=ScriptLast, short_help="Foretell the batch that fits on GPUs not in reach.")
@@ -17,13 +18,20 @@ from .common import ScriptLast, debug_option, terminal
     default="all",
     help="GPUs by name, or memory: H100,A100-40GB,22GiB (default: all of the table).",
 )
+@click.option(
+    "-o",
+    "--output",
+    type=PLACE,
+    help="Write the report to this file; its suffix sets the format: .html, .md or .json.",
+)
+@click.option("--force", is_flag=True, help="Overwrite a file that this command did not write.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 @debug_option
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- SCRIPT'S ARGUMENTS]...")
 def estimate(
-    script: str, arguments: tuple[str, ...], gpus: str, as_json: bool, quiet: bool
+    script: str, arguments: tuple[str, ...], gpus: str, as_json: bool, quiet: bool, **given: Any
 ) -> None:
     """Foretell the largest batch that fits on GPUs that are not in reach.
 
@@ -36,6 +44,9 @@ def estimate(
     from ..session import estimate as session
     from ..session.setup.checked_options import COMMAND_LINE, checked_options
 
+    output = given["output"]
+    if output is not None:
+        check_output_and_json(output, as_json=as_json, force=given["force"])
     wanted = session.gpus_of(gpus)
     options = checked_options(
         COMMAND_LINE, script=script, arguments=arguments, goal=Goal(profile=False), device="cpu"
@@ -45,6 +56,10 @@ def estimate(
     if as_json:
         click.echo(session.estimate_json(answer))
         return
-    width, color = terminal()
     next_command = shlex.join(["batchadvisor", "run", script, *arguments])
+    if output is not None:
+        session.write_estimate(answer, next_command, output)
+        click.echo(f"Wrote report  {output} ({output.stat().st_size / 1000:.0f} kB)")
+        return
+    width, color = terminal()
     click.echo(session.estimate_text(answer, next_command, width=width, color=color), color=color)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..errors import UsageError
-from .common import debug_option, terminal
+from .common import check_output_and_json, debug_option, terminal
 from .types import PATH, PLACE
 
 
@@ -31,14 +30,9 @@ def memory(snapshot: Path, output: Path | None, force: bool, whole: bool, as_jso
     the file. Needs no torch.
     """
     from ..session import memory as session
-    from ..session.report import check_output
 
-    if as_json and output is not None:
-        raise UsageError(
-            "--json prints the report, --output writes it to a file.", "Use one of them."
-        )
     if output is not None:
-        check_output(output, force=force)
+        check_output_and_json(output, as_json=as_json, force=force)
     analysis = session.analyze_memory(snapshot)
     if as_json:
         click.echo(session.memory_json(analysis))

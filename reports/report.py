@@ -289,13 +289,15 @@ class ComparisonReport(Record, frozen=True, kw_only=True, tag_field="kind", tag=
 
 
 class MemoryReport(Record, frozen=True, kw_only=True):
-    """A snapshot of the memory, as people read it; its JSON is `records.MemoryAnalysis`.
+    """A snapshot of the memory, an estimate, or where a run's memory goes, as people read it.
+
+    Their JSON is that of the records.
 
     Attributes:
         kind: what the page is.
         headline: what filled the memory, or what failed.
         findings: what to cut; none of it was tried.
-        identity: the file and the allocator's settings.
+        identity: what was looked at: the file and the allocator's settings, or the script.
     """
 
     kind: str = "snapshot of the memory"
@@ -304,4 +306,5 @@ class MemoryReport(Record, frozen=True, kw_only=True):
     notices: tuple[str, ...] = ()
     devices: tuple[MemorySection, ...]
     findings: tuple[Finding, ...] = ()
+    identity_title: str = "This snapshot"
     identity: tuple[Fact, ...] = ()

@@ -12,7 +12,7 @@ import msgspec
 from ..advisor.advise import advise
 from ..probes.distributed.ranks import MPIRUN, SELF_STARTED, SRUN
 from ..records import Advice, DeviceInfo, Discovery, FileTouched, GoalKind, RunRecord
-from .recording.store import LOG, RECORD, SAMPLES, TRACES
+from .recording.store import LOG, MEMORY_PAGE, RECORD, SAMPLES, TRACES
 from .setup.options_as_typed import options_as_typed
 from .workers.launcher import OPTION
 
@@ -31,6 +31,8 @@ def answer_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, 
         files.append(("every step", str(folder / SAMPLES)))
     if (folder / LOG).exists():
         files.append(("script's output", str(folder / LOG)))
+    if (folder / MEMORY_PAGE).exists():
+        files.append(("where memory goes", str(folder / MEMORY_PAGE)))
     if traces.exists():
         files.append(("traces", str(traces)))
     return render(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -16,6 +17,7 @@ from ..records import Discovery, Estimate, FakeTrial, Forecast, Variant
 from ..units import parse_bytes
 from .display import Display
 from .fake_failures import why_not_faked
+from .memory import write_memory_report
 from .run import Run
 from .setup.options import RunOptions
 
@@ -160,6 +162,18 @@ def _failed(gone: WorkerGone) -> RunError:
 def estimate_json(answer: Estimate) -> str:
     """What `--json` prints."""
     return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
+
+
+def write_estimate(answer: Estimate, next_command: str, path: Path) -> None:
+    """Writes the report whole or not at all; the suffix chooses the format.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    from ..reports.builder.estimate import build_estimate
+
+    data = estimate_json(answer)
+    write_memory_report(lambda: build_estimate(answer, next_command), data, path)
 
 
 def estimate_text(answer: Estimate, next_command: str, *, width: int, color: bool) -> str:

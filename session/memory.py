@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from ..probes.memory.analysis import devices_of, notes_of
 from ..probes.memory.snapshot import read_snapshot
 from ..records import MemoryAnalysis
 from ..reports.builder.memory import build_memory_report
+from ..reports.report import MemoryReport
 from .recording.store import write_whole
 
 
@@ -63,17 +65,30 @@ def write_memory(analysis: MemoryAnalysis, path: Path) -> None:
     Raises:
         RunError: it cannot be written.
     """
+    write_memory_report(lambda: build_memory_report(analysis), memory_json(analysis), path)
+
+
+def write_memory_report(report: Callable[[], MemoryReport], data: str, path: Path) -> None:
+    """Writes a report whole or not at all; the suffix chooses the format.
+
+    Args:
+        report: makes it, for people.
+        data: the same as JSON.
+
+    Raises:
+        RunError: it cannot be written.
+    """
     suffix = path.suffix.lower()
     if suffix == ".json":
-        text = memory_json(analysis) + "\n"
+        text = data + "\n"
     elif suffix == ".md":
         from ..reports.markdown.memory import render as markdown
 
-        text = markdown(build_memory_report(analysis))
+        text = markdown(report())
     else:
         from ..reports.html.memory import render as html
 
-        text = html(build_memory_report(analysis))
+        text = html(report())
     try:
         write_whole(path, text.encode())
     except OSError as error:

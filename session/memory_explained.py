@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..advisor.advise import advise
@@ -13,8 +14,10 @@ from ..probes.process.endings import WorkerGone
 from ..probes.process.worker_like import FakesSteps
 from ..probes.process.worker_listener import TimeOver
 from ..records import ExplainedSize, MemoryExplained, RunRecord, Variant, WhyExplained
+from .display import Display
 from .fake_failures import why_not_faked
 from .recording.record_writer import RecordWriter
+from .recording.store import MEMORY_PAGE, write_whole
 
 if TYPE_CHECKING:
     from .workers.worker_pool import WorkerPool
@@ -29,15 +32,17 @@ NO_LOADER = "only batches of a DataLoader can be made of tensors without content
 SEVERAL = "a script that runs as several ranks makes no steps on fake tensors"
 
 
-def explain_memory(workers: WorkerPool, writer: RecordWriter) -> None:
+def explain_memory(workers: WorkerPool, writer: RecordWriter, display: Display) -> None:
     """Steps on fake tensors in the process that lives, into the record; its last steps.
 
     At the recommended size; where memory was refused, also at the largest size that ran and at the
-    smallest that was refused. Nothing that was measured before changes, and no failure here is one
-    of the run.
+    smallest that was refused, and a page of it in the run's folder. Nothing that was measured
+    before changes, and no failure here is one of the run.
     """
     sizes = sizes_to_explain(writer.record)
-    if not sizes or writer.record.explained is not None:
+    before = writer.record.explained
+    known = [(each.batch_size, each.why) for each in before.sizes] if before is not None else []
+    if not sizes or sizes == known:
         return
     began_s = time.monotonic()
     explained, reason = _explained(workers, writer, sizes)
@@ -46,6 +51,23 @@ def explain_memory(workers: WorkerPool, writer: RecordWriter) -> None:
             sizes=explained, elapsed_s=time.monotonic() - began_s, reason=reason
         )
     )
+    _leave_page(writer.record, writer.store.folder, display)
+
+
+def _leave_page(record: RunRecord, folder: Path, display: Display) -> None:
+    """A page in the run's folder, where memory was refused."""
+    if refused_size(record) is None:
+        return
+    from ..reports.builder.sections.memory import memory_page
+    from ..reports.html.memory import render
+
+    path = folder / MEMORY_PAGE
+    try:
+        write_whole(path, render(memory_page(record)).encode())
+    except OSError as error:
+        display.note(f"{path} could not be written: {error.strerror or error}")
+        return
+    display.note(f"where the memory goes: {path}")
 
 
 def sizes_to_explain(record: RunRecord) -> list[tuple[int, WhyExplained]]:

@@ -194,7 +194,7 @@ class Run:
                 self._one(step)
             measure_communication(self.workers, self.writer, self._display)
             measure_loss(self.workers, self.writer)
-            explain_memory(self.workers, self.writer)
+            explain_memory(self.workers, self.writer, self._display)
             self.workers.end()  # its last words belong to the record that is returned
             writer.change(state="finished", stop_reason=step.reason)
         except KeyboardInterrupt as pressed:

@@ -16,7 +16,8 @@ def render(report: MemoryReport) -> str:
     ]
     lines += [""] if report.findings else []
     for device in report.devices:
-        lines += [f"#### {escape(device.name)}", "", *facts_lines(device.facts), ""]
+        lines += [f"#### {escape(device.name)}", ""] if device.name else []
+        lines += [*facts_lines(device.facts), ""] if device.facts else []
         for table in device.tables:
             lines += [f"##### {escape(table.title)}", "", *table_lines(table)]
     lines += [part for notice in report.notices for part in (f"> {escape(notice)}", "")]

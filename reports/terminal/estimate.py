@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from ...records import Estimate, FakeTrial, FittedGpu, Forecast
+from ...records import Estimate, FakeTrial, Forecast
 from ...units import format_bytes, format_count
+from ..words.fits import fitting_sizes
 from ..words.wording import bytes_per_sample
 from .page import Page
 
@@ -58,7 +59,7 @@ def _sizes(page: Page, answer: Estimate) -> None:
     ]
     for forecast in answer.forecasts:
         smallest = forecast.trials[0].batch_size
-        sizes = [_size(gpu, answer.num_samples, smallest) for gpu in forecast.gpus]
+        sizes = [fitting_sizes(gpu, answer.num_samples, smallest) for gpu in forecast.gpus]
         columns.append((forecast.variant.name, sizes))
     if _width(columns) > page.width:
         del columns[1]
@@ -114,19 +115,6 @@ def _places(page: Page, trial: FakeTrial) -> None:
         ("", ["" if place.role == "activations" else place.role for place in trial.places]),
     ]
     _table(page, columns, num_right=2)
-
-
-def _size(gpu: FittedGpu, num_samples: int | None, smallest: int) -> str:
-    """What should fit on a GPU, as a range."""
-    if not gpu.high:
-        return f"below {smallest}" if smallest > 1 else "not even 1"
-    if num_samples is not None and (gpu.low or 0) >= num_samples:
-        return f"all {num_samples}"
-    if not gpu.is_bounded:
-        return f"{gpu.low or gpu.high} or more"
-    if not gpu.low:
-        return f"at most {gpu.high}"
-    return str(gpu.high) if gpu.low == gpu.high else f"{gpu.low} to {gpu.high}"
 
 
 Columns = Sequence[tuple[str, Sequence[str]]]

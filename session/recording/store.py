@@ -20,6 +20,7 @@ from ...records.plausible import implausible
 RECORD = "record.json"
 SAMPLES = "samples.jsonl"
 LOG = "script.log"
+MEMORY_PAGE = "memory.html"
 DEVICES = "devices.json"
 """In the folder of a run on several devices, each of which has a run's folder below."""
 TRACES = "traces"
@@ -57,7 +58,7 @@ class RunStore:
                 remedy = "Make it writable: a run continues in its own folder."
             raise UsageError(msg, remedy) from error
         self._close = weakref.finalize(self, _unlock, self._alone())
-        paths = [folder / name for name in (RECORD, SAMPLES, LOG)]
+        paths = [folder / name for name in (RECORD, SAMPLES, LOG, MEMORY_PAGE)]
         self._new = [path for path in paths if not path.exists()]  # the folder may be the user's
 
     @property

@@ -82,6 +82,7 @@ def memory_page(record: RunRecord) -> MemoryReport:
         title=clean(record.script.path),
         headline=clean(headline),
         devices=memory_sections(record),
+        identity_title="This run",
         identity=tuple(Fact(label=label, text=clean(text)) for label, text in identity),
     )
 

@@ -204,6 +204,8 @@ var BatchAdvisorMarks = (function () {
       c.beginPath();
       c.rect(box.left, box.top, box.width, box.height);
       c.clip();
+      if (chart.areas) phases(u, chart);
+      c.setLineDash([]);
       chart.series.forEach(function (series, number) {
         if (!series.low || !series.low.length || !seriesOf(u, chart, number).show) return;
         c.strokeStyle = color("c" + series.color);

@@ -1,0 +1,119 @@
+"""The report object of an estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...records import Estimate, FakeTrial, Forecast
+from ...units import format_bytes, format_count
+from ..report import Column, Fact, MemoryReport, MemorySection, Row, Table
+from ..words.fits import fitting_sizes
+from ..words.wording import bytes_per_sample, clean
+from .sections.step_memory import step_section
+
+LABEL = "an estimate that was never compared with a GPU"
+BOUNDS = (
+    "Up to the smaller size of a range, what torch's allocator would ask for fits beside 650 MiB "
+    "for CUDA itself. Beyond the larger one the tensors alone do not fit."
+)
+NOT_COUNTED = (
+    "Workspaces of convolutions are not counted. Counted on one batch of the script, made longer: "
+    "longer samples take more."
+)
+
+
+def build_estimate(answer: Estimate, next_command: str = "") -> MemoryReport:
+    """Everything that HTML and Markdown show of an estimate.
+
+    Args:
+        next_command: what to type on a machine with the GPU.
+    """
+    written = own_trial(answer.forecasts[0], answer)
+    own = f"batch size {answer.batch_size}"
+    if answer.micro_batches > 1:
+        own += f", {answer.micro_batches} batches to a step of the optimizer"
+    identity = [
+        ("script", " ".join((answer.script, *answer.arguments))),
+        ("its own", own),
+        ("trains", f"{format_count(answer.num_parameters)} parameters"),
+    ]
+    if next_command:
+        identity.append(("on the GPU", next_command))
+    return MemoryReport(
+        kind="an estimate of what fits",
+        title=clean(answer.script),
+        headline=f"What should fit: {LABEL}",
+        notices=(BOUNDS, NOT_COUNTED),
+        devices=(
+            _fitting(answer),
+            step_section(
+                written,
+                name=f"batch {written.batch_size}, as written",
+                key="step_memory",
+                facts=[("tensors at the peak", format_bytes(written.peak_bytes))],
+            ),
+        ),
+        identity_title="This script",
+        identity=tuple(Fact(label=label, text=clean(text)) for label, text in identity),
+    )
+
+
+def own_trial(forecast: Forecast, answer: Estimate) -> FakeTrial:
+    """Of the script's own batch size, or the next larger one that was looked at."""
+    return next(trial for trial in forecast.trials if trial.batch_size >= answer.batch_size)
+
+
+def _fitting(answer: Estimate) -> MemorySection:
+    notes = []
+    if any(forecast.variant.bf16 for forecast in answer.forecasts):
+        notes.append("bf16: under torch.autocast to bfloat16.")
+    if any(forecast.variant.checkpointed for forecast in answer.forecasts):
+        notes.append(
+            f"checkpointed: torch.utils.checkpoint around each of {answer.blocks}; they compute "
+            "their activations again, which takes time."
+        )
+    notes += [f"{name}: unavailable, {reason}." for name, reason in answer.unavailable.items()]
+    tables = [_sizes("Largest batch", answer.forecasts, answer, notes), _peaks(answer)]
+    return MemorySection(name="", facts=(), tables=tuple(tables))
+
+
+def _sizes(
+    title: str, forecasts: Sequence[Forecast], answer: Estimate, notes: Sequence[str]
+) -> Table:
+    rows = []
+    for at, gpu in enumerate(forecasts[0].gpus):
+        sizes = [
+            fitting_sizes(each.gpus[at], answer.num_samples, each.trials[0].batch_size)
+            for each in forecasts
+        ]
+        rows.append(Row(cells=(clean(gpu.name), format_bytes(gpu.memory_bytes), *sizes)))
+    return Table(
+        title=title,
+        columns=(
+            Column(title="GPU", left=True),
+            Column(title="memory"),
+            *(Column(title=clean(each.variant.name)) for each in forecasts),
+        ),
+        rows=tuple(rows),
+        notes=tuple(clean(note, limit=400) for note in notes),
+    )
+
+
+def _peaks(answer: Estimate) -> Table:
+    rows = []
+    for forecast in answer.forecasts:
+        trial = own_trial(forecast, answer)
+        fixed, sample = forecast.fixed_bytes, forecast.sample_bytes
+        law = f"{format_bytes(fixed)} + {bytes_per_sample(sample)} x batch"
+        cells = (forecast.variant.name, format_bytes(trial.peak_bytes), law)
+        rows.append(Row(cells=tuple(map(clean, cells))))
+    size = own_trial(answer.forecasts[0], answer).batch_size
+    return Table(
+        title="Peak memory",
+        columns=(
+            Column(title="variant", left=True),
+            Column(title=f"batch {size}"),
+            Column(title="large batches"),
+        ),
+        rows=tuple(rows),
+    )

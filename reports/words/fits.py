@@ -1,0 +1,23 @@
+"""What should fit on a GPU, in words."""
+
+from __future__ import annotations
+
+from ...records import FittedGpu
+
+
+def fitting_sizes(gpu: FittedGpu, num_samples: int | None, smallest: int) -> str:
+    """The range of the largest batch.
+
+    Args:
+        num_samples: of the epoch; no batch is larger.
+        smallest: batch that was looked at.
+    """
+    if not gpu.high:
+        return f"below {smallest}" if smallest > 1 else "not even 1"
+    if num_samples is not None and (gpu.low or 0) >= num_samples:
+        return f"all {num_samples}"
+    if not gpu.is_bounded:
+        return f"{gpu.low or gpu.high} or more"
+    if not gpu.low:
+        return f"at most {gpu.high}"
+    return str(gpu.high) if gpu.low == gpu.high else f"{gpu.low} to {gpu.high}"

@@ -1,0 +1,155 @@
+"""Where the memory goes, in every format."""
+
+import itertools
+
+import msgspec
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.records import ExplainedSize, MemoryExplained
+from batchadvisor.reports.builder.estimate import build_estimate
+from batchadvisor.reports.builder.run import build_report
+from batchadvisor.reports.builder.sections.memory import memory_page
+from batchadvisor.reports.builder.text import build_text
+from batchadvisor.reports.html.memory import render as memory_html
+from batchadvisor.reports.html.page import chart_data, charts_of
+from batchadvisor.reports.html.page import render as html
+from batchadvisor.reports.html.svg import shapes
+from batchadvisor.reports.markdown.memory import render as memory_markdown
+from batchadvisor.reports.markdown.page import render as markdown
+from batchadvisor.reports.terminal.answer import render as terminal
+
+from . import samples
+from .explained_samples import HOSTILE, estimate, explained
+
+
+@pytest.fixture
+def run():
+    record, advice = samples.cpu()[:2]
+    size = advice.recommended.batch_size
+    return explained(record, (size, "recommended"), (2 * size, "out of memory")), advice, size
+
+
+def shown(record, advice):
+    text = build_text(record, advice)
+    return terminal(text, files=(), next_command="", width=100, color=False)
+
+
+class TestARun:
+    def test_each_size_has_its_tables_and_a_timeline(self, run):
+        record, advice, size = run
+        first, refused = build_report(record, advice).memory
+        assert first.name == f"batch {size}, recommended"
+        assert refused.name == f"batch {2 * size}, out of memory"
+        categories, modules, lines = first.tables
+        assert [row.cells[0] for row in categories.rows] == [
+            "activations",
+            "parameters",
+            "gradients",
+            "together",
+        ]
+        assert modules.rows[0].cells[3] == "Block > Linear"
+        assert modules.rows[-1].cells[3] == "(all others)"
+        assert lines.rows[-1].cells[3] == "(lived as the step began)"
+        (chart,) = first.charts
+        assert chart.areas
+        assert [mark.label for mark in chart.marks] == ["forward", "backward", "optimizer"]
+        assert [series.key for series in chart.series] == ["parameters", "gradients", "activations"]
+        measured = {fact.label: fact.text for fact in first.facts}["measured"]
+        assert measured.startswith("521 MiB")
+
+    def test_areas_lie_on_each_other(self, run):
+        record, advice, _ = run
+        chart = build_report(record, advice).memory[0].charts[0]
+        areas = [shape for shape in shapes(chart) if shape.title]
+        assert [area.title for area in areas] == [series.label for series in chart.series]
+
+        def corners(area):
+            pairs = area.attributes["d"].strip("MZ").split("L")
+            return [tuple(map(float, pair.split())) for pair in pairs]
+
+        num = len(chart.x)
+        for below, above in itertools.pairwise(areas):
+            assert corners(below)[:num] == corners(above)[num:][::-1]
+
+    def test_the_terminal_is_short(self, run):
+        record, advice, size = run
+        text = shown(record, advice)
+        part = text.partition("Where the memory goes\n")[2].partition("\n\n")[0]
+        assert f"At batch {size} tensors take" in part
+        assert "activations 768 MiB (79%)" in part
+        assert "model.py:41  activations" in part
+        assert len(part.splitlines()) <= 4
+
+    def test_every_chart_has_its_data(self, run):
+        record, advice, size = run
+        report = build_report(record, advice)
+        page = html(report)
+        names = [name for name in charts_of(report) if name.startswith("mem-")]
+        assert names == [f"mem-step_memory_{size}", f"mem-step_memory_{2 * size}"]
+        for name in names:
+            assert f'data-chart="{name}"' in page
+        assert '"kind":"area"' in chart_data(charts_of(report))
+        assert "Where the memory goes" in markdown(report)
+
+    def test_a_script_that_cannot_be_traced(self, run):
+        record, advice, _ = run
+        why = "a shape depends on values"
+        unknown = msgspec.structs.replace(record, explained=MemoryExplained(reason=why))
+        assert f"unavailable: {why}" in shown(unknown, advice)
+        assert why in html(build_report(unknown, advice))
+        assert why in markdown(build_report(unknown, advice))
+
+    def test_one_size_may_be_unknown(self, run):
+        record, advice, _ = run
+        (known, refused) = record.explained.sizes
+        gone = ExplainedSize(batch_size=refused.batch_size, why=refused.why, reason="no time")
+        some = msgspec.structs.replace(record, explained=MemoryExplained(sizes=(known, gone)))
+        first, second = build_report(some, advice).memory
+        assert first.tables
+        assert [fact.text for fact in second.facts] == ["no time"]
+
+    def test_nobody_looked(self):
+        record, advice = samples.cpu()[:2]
+        assert build_report(record, advice).memory == ()
+        assert "Where the memory goes" not in shown(record, advice)
+
+
+class TestHostileNames:
+    def test_of_modules_and_lines(self):
+        record, advice = samples.cpu()[:2]
+        named = explained(record, (64, "recommended"), name=HOSTILE, line=HOSTILE)
+        report = build_report(named, advice)
+        for page in (html(report), memory_html(memory_page(named))):
+            assert "<script>alert" not in page
+            assert "&lt;script&gt;alert(1)" in page
+        for page in (markdown(report), memory_markdown(memory_page(named))):
+            assert "<script>alert" not in page
+            assert "\\<script\\>alert" in page
+        for text in (shown(named, advice), html(report), markdown(report)):
+            assert "\x1b" not in text
+
+    def test_of_gpus(self):
+        report = build_estimate(estimate(), "batchadvisor run 'a&b.py'")
+        page = memory_html(report)
+        assert "<script>alert" not in page
+        assert "a&amp;b.py" in page
+        assert "<script>alert" not in memory_markdown(report)
+
+
+class TestPagesOfTheirOwn:
+    def test_an_estimate(self):
+        report = build_estimate(estimate())
+        page = memory_html(report)
+        for text in ("Largest batch", "165 to 186", "By module", "model.py:41", "never compared"):
+            assert text in page
+        assert 'data-chart="m-step_memory"' in page
+
+    def test_a_run_out_of_memory(self):
+        record, advice = samples.nothing_fits()[:2]
+        size = min(trial.batch_size for trial in record.trials if trial.outcome == "out_of_memory")
+        report = memory_page(explained(record, (size, "out of memory")))
+        assert report.headline.startswith(f"Batch {size} ran out of memory: the script can have")
+        assert advise(record).recommended is advice.recommended is None
+        (section,) = report.devices
+        assert section.charts
+        assert report.kind == "where the memory goes"
