@@ -103,8 +103,31 @@ class TestAnswers:
         assert last.startswith("On the GPU: batchadvisor run ")
         assert listing(tmp_path) == {}
 
+    @pytest.mark.slow
+    def test_a_file(self, tmp_path):
+        """Everything of the page, with every table whole and the step's timeline."""
+        script = str(SCRIPTS / "tiny_gpt.py")
+        result = estimate(tmp_path, script, "--gpu", "T4", "-q", "-o", "fits.html")
+        assert result.code == 0
+        assert result.stdout.startswith("Wrote report  fits.html")
+        page = (tmp_path / "fits.html").read_text()
+        for text in ("Largest batch", "all 3125", "By module", "Allocated over a step"):
+            assert text in page
+        assert set(listing(tmp_path)) == {"fits.html"}
+
 
 class TestRefusals:
+    def test_files_are_refused_before_the_script_runs(self, tmp_path):
+        for arguments, words in (
+            (("-o", "x.txt"), "the suffix sets the format"),
+            (("-o", "x.html", "--json"), "Use one of them"),
+            (("-o", "no/x.html"), "there is no folder"),
+        ):
+            result = estimate(tmp_path, str(SCRIPTS / "plain.py"), *arguments)
+            assert result.code == 2
+            assert words in result.stderr
+        assert listing(tmp_path) == {}
+
     def test_an_unknown_gpu(self, tmp_path):
         result = estimate(tmp_path, str(SCRIPTS / "plain.py"), "--gpu", "A100-41GB")
         assert result.code == 2

@@ -12,7 +12,7 @@ from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.measured.thresholds import BUDGET_SPENT
 from batchadvisor.records import Advice, RunRecord
 
-from .driver import KEPT, SCRIPTS
+from .driver import KEPT, SCRIPTS, line_of
 from .driver import run_preloaded as run
 
 pytestmark = pytest.mark.slow
@@ -160,6 +160,19 @@ class TestMemory:
         (found,) = (finding for finding in done.advice.findings if "at 200" in finding.message)
         assert "out of memory" in found.message
         assert done.left == []
+        # Where the memory goes is said of both, by steps on tensors without contents.
+        explained = done.record.explained
+        assert [(each.batch_size, each.why) for each in explained.sizes] == [
+            (8, "recommended"),
+            (200, "out of memory"),
+        ]
+        small, large = (each.trial for each in explained.sizes)
+        assert large.peak_bytes > 20 * small.peak_bytes
+        line = line_of(script, "x = self.layers(")
+        assert large.lines[0].name == f"scripts/memory_hungry.py:{line}"
+        page = (done.run_folder / "memory.html").read_text()
+        assert "Batch 200 ran out of memory" in page
+        assert "batch 200, out of memory" in page
 
 
 BLOCKED = """

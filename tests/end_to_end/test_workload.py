@@ -33,6 +33,7 @@ def test_it_runs(tmp_path, name):
     assert done.advice.recommended.batch_size == 64
     assert done.advice.sureness == "confirmed"
     assert done.advice.change.startswith("bench.py:")
+    assert "batches of a DataLoader" in done.record.explained.reason
 
 
 def test_it_runs_as_a_module(tmp_path):
