@@ -25,13 +25,26 @@ from .types import PLACE
     help="Write the report to this file; its suffix sets the format: .html, .md or .json.",
 )
 @click.option("--force", is_flag=True, help="Overwrite a file that this command did not write.")
+@click.option(
+    "--lora",
+    default="",
+    metavar="NAMES",
+    help="Linear layers for LoRA, by name: q_proj,v_proj (default: those of repeated blocks).",
+)
+@click.option("--lora-rank", type=click.IntRange(1), default=16, show_default=True)
+@click.option(
+    "--shard",
+    type=click.IntRange(2),
+    metavar="RANKS",
+    help="What fits on each of so many ranks that share the model (FSDP2).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 @debug_option
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- SCRIPT'S ARGUMENTS]...")
 def estimate(
-    script: str, arguments: tuple[str, ...], gpus: str, as_json: bool, quiet: bool, **given: Any
+    script: str, arguments: tuple[str, ...], as_json: bool, quiet: bool, **given: Any
 ) -> None:
     """Foretell the largest batch that fits on GPUs that are not in reach.
 
@@ -47,12 +60,13 @@ def estimate(
     output = given["output"]
     if output is not None:
         check_output_and_json(output, as_json=as_json, force=given["force"])
-    wanted = session.gpus_of(gpus)
+    on = session.gpus_of(given["gpus"])
+    wanted = session.wanted(given["lora"], given["lora_rank"], given["shard"])
     options = checked_options(
         COMMAND_LINE, script=script, arguments=arguments, goal=Goal(profile=False), device="cpu"
     )
     display: Any = NullDisplay() if quiet else ProgressDisplay(options.goal.budget_s)
-    answer = session.estimate(options, wanted, display)
+    answer = session.estimate(options, on, wanted, display)
     if as_json:
         click.echo(session.estimate_json(answer))
         return

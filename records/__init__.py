@@ -48,11 +48,13 @@ from .estimate import (
     FakeTrial,
     FittedGpu,
     Forecast,
+    OptimizerKind,
     PeakPlace,
     PeakRole,
     PeakSource,
     StepTimeline,
     Variant,
+    WhatIf,
 )
 from .explained import ExplainedSize, MemoryExplained, WhyExplained
 from .flops import StepFlops
@@ -197,6 +199,7 @@ __all__ = [
     "Observed",
     "OperatorTime",
     "OptimizerInfo",
+    "OptimizerKind",
     "OtherPlace",
     "OutOfMemory",
     "Outcome",
@@ -259,6 +262,7 @@ __all__ = [
     "Variant",
     "Verdict",
     "Versions",
+    "WhatIf",
     "WhyExplained",
     "shared_size",
     "traits_of",

@@ -103,23 +103,82 @@ class FakeTrial(Record, frozen=True, kw_only=True):
     timeline: StepTimeline | None = None
 
 
+OptimizerKind = Literal[
+    "",
+    "AdamW",
+    "AdamW, fused",
+    "AdamW, one by one",
+    "AdamW, 8-bit state",
+    "Adafactor",
+    "SGD with momentum",
+    "SGD",
+]
+"""An optimizer in place of the script's own; none: its own."""
+
+
 class Variant(Record, frozen=True, kw_only=True):
     """What is changed of the script's steps; nothing: as they are written.
 
     Attributes:
         bf16: they run under autocast to bfloat16.
         checkpointed: each repeated block keeps only its inputs for the backward pass.
+        optimizer: that updates the parameters.
+        accumulates: gradients of the batches before are there from the start, as in the later
+            micro-batches of a step.
+        lora_rank: of small layers beside linear ones, which alone are trained; 0: there are none.
+        lora: names of the linear layers; empty: those of the repeated blocks.
+        ranks: that share parameters, gradients and the optimizer's state (FSDP2); the batch is
+            that of each of them.
+        length: of the samples; 0: the script's own.
     """
 
     bf16: bool = False
     checkpointed: bool = False
+    optimizer: OptimizerKind = ""
+    accumulates: bool = False
+    lora_rank: int = 0
+    lora: tuple[str, ...] = ()
+    ranks: Count = 1
+    length: int = 0
 
     @property
     def name(self) -> str:
         """Short."""
         if self.bf16 and self.checkpointed:
-            return "both"
-        return "bf16" if self.bf16 else "checkpointed" if self.checkpointed else "as written"
+            parts = ["both"]
+        else:
+            parts = ["bf16"] * self.bf16 + ["checkpointed"] * self.checkpointed
+        if self.optimizer:
+            parts.append(self.optimizer)
+        if self.accumulates:
+            parts.append("accumulated gradients")
+        if self.lora_rank:
+            parts.append(f"LoRA of rank {self.lora_rank}")
+        if self.ranks > 1:
+            parts.append(f"{self.ranks} ranks")
+        if self.length:
+            parts.append(f"length {self.length}")
+        return ", ".join(parts) or "as written"
+
+
+class WhatIf(Record, frozen=True, kw_only=True):
+    """A change of the script, and the memory that it saves at its own batch size.
+
+    Attributes:
+        variant: what is changed.
+        change: in words.
+        batch_size: of each step on the device: the script's own, or that of a micro-batch.
+        peak_bytes: the most that lives at once on a device then; `None` if unknown.
+        saved_bytes: less than as written; below 0 it takes more.
+        reason: why it is unknown.
+    """
+
+    variant: Variant
+    change: str
+    batch_size: Count
+    peak_bytes: int | None = None
+    saved_bytes: int | None = None
+    reason: str = ""
 
 
 class FittedGpu(Record, frozen=True, kw_only=True):
@@ -171,6 +230,8 @@ class Estimate(Record, frozen=True, kw_only=True):
         forecasts: the script as it is written first; only variants that change something.
         blocks: that are checkpointed, `12 GPT2Block`; empty if the model repeats none.
         unavailable: variants that could not be looked at, each with the reason.
+        what_ifs: other changes, each by itself.
+        sharded: the script on each of several ranks that share its model, if that was asked for.
     """
 
     script: str
@@ -182,3 +243,5 @@ class Estimate(Record, frozen=True, kw_only=True):
     forecasts: tuple[Forecast, ...]
     blocks: str = ""
     unavailable: dict[str, str] = {}
+    what_ifs: tuple[WhatIf, ...] = ()
+    sharded: tuple[Forecast, ...] = ()

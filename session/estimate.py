@@ -5,21 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from ..advisor.fit.forecast import SMALLEST, forecast, next_size
+from ..advisor.fit.forecast import forecast, next_size
 from ..advisor.fit.gpus import MEMORY_GIB, gpu_named, nearest
-from ..errors import RunError, ScriptError, UsageError
-from ..probes.process.endings import WorkerGone
-from ..probes.process.worker_like import FakesSteps
-from ..records import Discovery, Estimate, FakeTrial, Forecast, Variant
+from ..errors import RunError, UsageError
+from ..records import Estimate, FakeTrial, Forecast, Variant
 from ..units import parse_bytes
 from .display import Display
-from .fake_failures import why_not_faked
+from .fake_loop import WHY_NOT, CannotFakeError, FakeLoop
 from .memory import write_memory_report
 from .run import Run
 from .setup.options import RunOptions
+from .what_ifs import Wanted, looked_at
 
 VARIANTS = (
     Variant(),
@@ -28,7 +28,6 @@ VARIANTS = (
     Variant(bf16=True, checkpointed=True),
 )
 NO_BLOCKS = "no module stands several times in a ModuleList or Sequential"
-WHY_NOT = "`batchadvisor run` measures what it takes, on the GPU itself."
 
 
 def gpus_of(text: str) -> list[tuple[str, int]]:
@@ -61,26 +60,26 @@ def _gpu(text: str) -> tuple[str, int]:
     )
 
 
-def estimate(options: RunOptions, gpus: Sequence[tuple[str, int]], display: Display) -> Estimate:
+def wanted(lora: str, lora_rank: int, ranks: int | None) -> Wanted:
+    """What `--lora`, `--lora-rank` and `--shard` ask for."""
+    names = tuple(name.strip() for name in lora.split(",") if name.strip())
+    return Wanted(lora=names, lora_rank=lora_rank, ranks=ranks or 0)
+
+
+def estimate(
+    options: RunOptions, gpus: Sequence[tuple[str, int]], asked: Wanted, display: Display
+) -> Estimate:
     """Runs the script up to its training loop, then steps of it on fake tensors.
 
     Raises:
         BatchAdvisorError: the loop was not found, or its steps do not run on fake tensors.
     """
     with Run(options, display, keep=False) as current:
-        current.workers.cut_batches(SMALLEST)  # real steps of a large model are slow on a CPU
-        try:
-            current.workers.start()
-        except ScriptError:
-            display.note(f"the script fails with batches of {SMALLEST}; starting it with its own")
-            current.workers.cut_batches(None)
-            current.workers.start()
-        discovery = current.writer.record.discovery
-        worker = current.workers.current
-        assert discovery is not None
-        if not isinstance(worker, FakesSteps):
-            raise RunError("a script that runs as several ranks is not estimated.", WHY_NOT)
-        loop = _Loop(worker, discovery, gpus, display)
+        loop = FakeLoop(current, display)
+        discovery = loop.start()
+        own = discovery.native_batch_size
+        num_samples = discovery.primary.num_samples
+        sizes = Sizes(own, num_samples, gpus)
         forecasts, unavailable = [], {}
         try:
             for variant in VARIANTS:
@@ -88,75 +87,85 @@ def estimate(options: RunOptions, gpus: Sequence[tuple[str, int]], display: Disp
                     unavailable[variant.name] = NO_BLOCKS
                     break
                 try:
-                    forecasts.append(loop.forecast(variant))
-                except WorkerGone as gone:
+                    forecasts.append(_forecast(loop, sizes, variant))
+                except CannotFakeError as error:
                     if not forecasts:
-                        raise _failed(gone) from None
-                    unavailable[variant.name] = why_not_faked(gone)
-                    break  # the process is gone
+                        raise RunError(
+                            f"the script's steps cannot be foretold: {error}.", WHY_NOT
+                        ) from None
+                    unavailable[variant.name] = str(error)
+            what_ifs = looked_at(loop, own, forecasts, asked)
+            sharded = _sharded(loop, sizes, asked.ranks, unavailable) if asked.ranks else []
         finally:
             current.workers.end()
     written, *others = forecasts
     return Estimate(
         script=options.script,
         arguments=options.arguments,
-        batch_size=discovery.native_batch_size,
+        batch_size=own,
         micro_batches=discovery.micro_batches,
         num_parameters=discovery.num_parameters or 0,
-        num_samples=discovery.primary.num_samples,
+        num_samples=num_samples,
         forecasts=(written, *(other for other in others if not _same(written, other))),
         blocks=loop.blocks,
         unavailable=unavailable,
+        what_ifs=what_ifs,
+        sharded=tuple(sharded),
     )
 
 
-class _Loop:
-    """The script's loop, whose steps are made on fake tensors."""
+class Sizes(NamedTuple):
+    """What is looked at.
 
-    def __init__(
-        self,
-        worker: FakesSteps,
-        discovery: Discovery,
-        gpus: Sequence[tuple[str, int]],
-        display: Display,
-    ) -> None:
-        self._worker = worker
-        self._own = discovery.native_batch_size
-        self._num_samples = discovery.primary.num_samples
-        self._gpus = gpus
-        self._display = display
-        self.blocks = ""
+    Attributes:
+        own: batch size of the script.
+        num_samples: of an epoch, if known.
+        gpus: names and memory in bytes.
+    """
 
-    def forecast(self, variant: Variant) -> Forecast:
-        """Steps of one size after the other, until the largest GPU is full.
+    own: int
+    num_samples: int | None
+    gpus: Sequence[tuple[str, int]]
 
-        Raises:
-            RunError: no step can be made.
-            WorkerGone: a step failed.
-        """
-        trials: list[FakeTrial] = []
-        requests: list[tuple[int, ...]] = []
-        most_bytes = max(memory for _, memory in self._gpus)
-        while (size := next_size(trials, self._own, most_bytes, self._num_samples)) is not None:
-            self._display.note(f"a step on fake tensors at batch {size}, {variant.name}")
-            result = self._worker.run_fake(size, variant)
-            if result.trial is None:
-                raise RunError(f"the script's steps cannot be foretold: {result.reason}.", WHY_NOT)
-            trials.append(result.trial)
-            requests.append(result.requests)
-            self.blocks = result.blocks
-        return forecast(variant, trials, requests, self._gpus)
+
+def _forecast(loop: FakeLoop, sizes: Sizes, variant: Variant) -> Forecast:
+    """Steps of one size after the other, until the largest GPU is full.
+
+    Raises:
+        CannotFakeError: a step could not be made.
+    """
+    trials: list[FakeTrial] = []
+    requests: list[tuple[int, ...]] = []
+    most_bytes = max(memory for _, memory in sizes.gpus)
+    while True:
+        size = next_size(trials, sizes.own, most_bytes, sizes.num_samples)
+        if size is None:
+            return forecast(variant, trials, requests, sizes.gpus)
+        result = loop.step(size, variant)
+        trials.append(result.made)
+        requests.append(result.requests)
+
+
+def _sharded(
+    loop: FakeLoop, sizes: Sizes, num_ranks: int, unavailable: dict[str, str]
+) -> list[Forecast]:
+    """What each of several ranks can do; what cannot be looked at is added to `unavailable`."""
+    forecasts = []
+    for variant in VARIANTS:
+        if variant.checkpointed and not loop.blocks:
+            break
+        shared = msgspec.structs.replace(variant, ranks=num_ranks)
+        try:
+            forecasts.append(_forecast(loop, sizes, shared))
+        except CannotFakeError as error:
+            unavailable[shared.name] = str(error)
+    return forecasts
 
 
 def _same(written: Forecast, other: Forecast) -> bool:
     """Whether a variant changes nothing: the script is written so already."""
     pairs = zip(written.trials, other.trials, strict=False)
     return all(first.peak_bytes == second.peak_bytes for first, second in pairs)
-
-
-def _failed(gone: WorkerGone) -> RunError:
-    """A step of the script as it is written raised, or ended the process."""
-    return RunError(f"the script's steps cannot be foretold: {why_not_faked(gone)}.", WHY_NOT)
 
 
 def estimate_json(answer: Estimate) -> str:

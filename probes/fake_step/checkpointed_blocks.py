@@ -24,19 +24,20 @@ class CheckpointedBlocks:
     Attributes:
         on: whether blocks keep only their inputs for the backward pass, as
             `torch.utils.checkpoint.checkpoint` does.
+        members: the blocks.
     """
 
     def __init__(self, trained: Iterable[torch.Tensor]) -> None:
         self.on = False
-        self._blocks = _repeated({id(tensor) for tensor in trained})
-        for block in self._blocks:
+        self.members = _repeated({id(tensor) for tensor in trained})
+        self._kinds = Counter(type(block).__name__ for block in self.members)
+        for block in self.members:
             block.forward = self._forward_of(block)
 
     @property
     def names(self) -> str:
         """`12 GPT2Block`; empty if there are none."""
-        kinds = Counter(type(block).__name__ for block in self._blocks)
-        return ", ".join(f"{num} {kind}" for kind, num in kinds.items())
+        return ", ".join(f"{num} {kind}" for kind, num in self._kinds.items())
 
     def _forward_of(self, block: nn.Module) -> Callable[..., Any]:
         native = block.forward

@@ -8,9 +8,11 @@ steps from then on.
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import msgspec
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import Optimizer
@@ -21,13 +23,15 @@ from torch.optim.optimizer import (
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ...records import FakeTrial, PeakRole, Variant
+from .changes import Changes
 from .checkpointed_blocks import CheckpointedBlocks
 from .fake_values import FakeValues
+from .model_tree import local_part
 from .origins import Origin, origin_here
 from .owners import owners_of
 from .peak_parts import peak_parts
 from .step_timeline import step_timeline
-from .storage_count import StorageCount
+from .storage_count import StorageCount, is_shared
 
 UNKNOWN_MEMORY = ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")
 """Operations whose fake form leaves out the workspace that the real one returns."""
@@ -42,8 +46,12 @@ class FakeSteps:
 
     def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
         self._parameters = list({id(tensor): tensor for tensor in parameters}.values())
+        self._own = self._parameters
         self._count = _FakedCount(self._origin)
         self._checkpointed = CheckpointedBlocks(self._parameters)
+        self._changes = Changes(self._parameters, self._checkpointed.members)
+        self._variant = Variant()
+        self._settled = False
         self._autocast: Any = None
         self._entered: contextlib.ExitStack | None = None
         self._optimizers: dict[int, Optimizer] = {}
@@ -60,15 +68,26 @@ class FakeSteps:
             tensor.grad = None
         self._count.hold(self._parameters)
 
-    def begin(self, variant: Variant) -> None:
+    def begin(self, variant: Variant) -> bool:
         """Steps of another size begin.
 
         Args:
             variant: autocast goes for the whole step, whatever the script asks for.
+
+        Returns:
+            Whether the optimizer's state is there already: the first step is as all that follow.
+
+        Raises:
+            ValueError: the variant cannot be made of this script.
         """
         self._autocast = torch.autocast("cpu", torch.bfloat16) if variant.bf16 else None
         self._checkpointed.on = variant.checkpointed
+        settled = self._settled and _changed(variant) == _changed(self._variant)
+        if _changed(variant) != _changed(self._variant):
+            self._change(variant)
+        self._variant, self._settled = variant, False
         self.next_step()
+        return settled
 
     def next_step(self) -> None:
         """What is counted from here on is of one step."""
@@ -83,6 +102,11 @@ class FakeSteps:
     def blocks(self) -> str:
         """That can be checkpointed; see `CheckpointedBlocks.names`."""
         return self._checkpointed.names
+
+    @property
+    def change(self) -> str:
+        """What was changed for these steps, `24 Linear`; see `Changes.text`."""
+        return self._changes.text
 
     @property
     def requests(self) -> tuple[int, ...]:
@@ -120,6 +144,7 @@ class FakeSteps:
 
     def trial(self, batch_size: int) -> FakeTrial:
         """What the last step took."""
+        self._settled = True
         states = self._note_states()
         for parameter in self._parameters:
             self._note([parameter], "parameters", owner=parameter)
@@ -161,13 +186,38 @@ class FakeSteps:
             self._roles.setdefault(logits, "loss and logits")
         return origin
 
-    def _before_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+    def _change(self, variant: Variant) -> None:
+        """What the steps of the variant before held goes, what this one holds comes."""
+        before = [*self._parameters, *_counted_states(self._states())]
+        gone = self._changes.gone
+        with self._count.fakes, self._count:
+            self._changes.begin(variant, self._optimizers.values())
+        gc.collect()  # graphs and sharded modules refer to themselves
+        self._parameters = list(self._changes.trained)
+        self._count.forget([*before, *self._changes.gone])
+        self._count.hold(gone)
+        if not self._changes.gone:  # layers that no longer train are there all the same
+            self._count.hold(self._own)
+        self._count.hold([*self._parameters, *_counted_states(self._states())])
+
+    def _states(self) -> list[Any]:
+        other = self._changes.other
+        if other is not None:
+            return other.states
+        return [optimizer.state for optimizer in self._optimizers.values()]
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         """A step() that calls that of the class above it comes here twice."""
         self._depth += 1
         self._optimizers[id(optimizer)] = optimizer
+        if self._depth == 1 and self._changes.other is not None:
+            return self._changes.other.before(optimizer, args, kwargs)
+        return None
 
     def _after_step(self, _optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         self._depth -= 1
+        if self._depth == 0 and self._changes.other is not None:
+            self._changes.other.after()
         self._gradients = _bytes_of(self._note_gradients())
 
     def _note_gradients(self) -> list[torch.Tensor]:
@@ -182,8 +232,8 @@ class FakeSteps:
     def _note_states(self) -> list[torch.Tensor]:
         """Of the optimizers that stepped; most keep one of each parameter."""
         states = []
-        for optimizer in self._optimizers.values():
-            for key, state in optimizer.state.items():
+        for each in self._states():
+            for key, state in each.items():
                 tensors = _tensors(state)
                 self._note(tensors, "optimizer's state", owner=key)
                 states += tensors
@@ -222,6 +272,8 @@ class _FakedCount(StorageCount):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if is_shared(types):
+            return NotImplemented
         if _is_of_values(args, kwargs):
             with torch.utils._python_dispatch._disable_current_modes():
                 out = func(*args, **kwargs)
@@ -253,6 +305,16 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
+def _counted_states(states: Iterable[Any]) -> list[torch.Tensor]:
+    """Without the numbers of steps, which optimizers keep on the host."""
+    return [each for each in _tensors([list(s.values()) for s in states]) if each.dim()]
+
+
+def _changed(variant: Variant) -> Variant:
+    """What is changed of the model or of the optimizers."""
+    return msgspec.structs.replace(variant, bf16=False, checkpointed=False, length=0)
+
+
 def _bytes_of(tensors: Iterable[torch.Tensor | None]) -> int:
-    storages = [tensor.untyped_storage() for tensor in tensors if tensor is not None]
+    storages = [local_part(each).untyped_storage() for each in tensors if each is not None]
     return sum({id(storage): storage.nbytes() for storage in storages}.values())

@@ -10,6 +10,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from .model_tree import local_part
+
 BLOCK_BYTES = 512
 """torch's allocator rounds requests up to this (kMinBlockSize of c10/cuda/CUDACachingAllocator)."""
 
@@ -18,7 +20,8 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Bytes of live storages: now, and at most so far, each rounded up to 512 bytes.
 
     Storages that operations make are counted until they are freed; `hold` counts some that were
-    there before. What one operation allocates and frees inside itself is not seen.
+    there before. What one operation allocates and frees inside itself is not seen. Of a tensor that
+    several ranks share, what this one holds is counted.
 
     Attributes:
         live_bytes: what lives now.
@@ -41,6 +44,7 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._origin = origin
         self._numbers: dict[int, int] = {}
         self._known: dict[int, tuple[int, Callable[[], Any]]] = {}
+        self._resizes: list[Any] = []
 
     def hold(self, tensors: Iterable[torch.Tensor]) -> None:
         """Counts these as alive."""
@@ -50,9 +54,14 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def ignore(self, tensors: Iterable[torch.Tensor]) -> None:
         """Never counts the storages of these: they stand for some that are counted already."""
         for tensor in tensors:
-            storage = tensor.untyped_storage()
+            storage = local_part(tensor).untyped_storage()
             if id(storage) not in self._known:
                 self._remember(storage, 0)
+
+    def forget(self, tensors: Iterable[torch.Tensor]) -> None:
+        """No longer counts these, though they live on: the step would not hold them."""
+        for tensor in tensors:
+            self._end(id(local_part(tensor).untyped_storage()))
 
     def reset_peak(self) -> None:
         """The peak starts anew from what lives now."""
@@ -68,7 +77,7 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
         """Of its storage in `requests`; `None` if it takes nothing."""
-        return self._numbers.get(id(tensor.untyped_storage()))
+        return self._numbers.get(id(local_part(tensor).untyped_storage()))
 
     def number_of_key(self, key: int) -> int | None:
         """The same by the `id` of the storage."""
@@ -78,23 +87,29 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if tensor.layout is not torch.strided:
             msg = f"a tensor of layout {tensor.layout} has no single storage to count"
             raise NotImplementedError(msg)
-        storage = tensor.untyped_storage()
+        storage = local_part(tensor).untyped_storage()
         if id(storage) not in self._known:
-            self._remember(storage, -(-storage.nbytes() // BLOCK_BYTES) * BLOCK_BYTES)
+            self._remember(storage, _block(storage.nbytes()))
 
     def _remember(self, storage: torch.UntypedStorage, size: int) -> None:
         key = id(storage)
-
-        def freed(_: Any) -> None:
-            del self._known[key]
-            self.live_bytes -= size
-            if size:
-                self.requests.append(-self._numbers.pop(key))
-
-        self._known[key] = (size, weakref.ref(storage, freed))
+        self._known[key] = (size, weakref.ref(storage, lambda _: self._end(key)))
         self.live_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
         self._request(key, size, self._origin)
+
+    def _end(self, key: int) -> None:
+        size, _ = self._known.pop(key, (0, None))
+        self.live_bytes -= size
+        if size:
+            self.requests.append(-self._numbers.pop(key))
+
+    def _resized(self, storage: torch.UntypedStorage) -> None:
+        """Sharded models give storages back, and take them again, without an operation."""
+        key = id(storage)
+        if key in self._known:
+            self._end(key)
+            self._remember(storage, _block(storage.nbytes()))
 
     def _request(self, key: int, size: int, origin: Callable[[], Any] | None) -> None:
         if size:
@@ -102,10 +117,39 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._numbers[key] = len(self.origins)
             self.requests.append(size)
 
+    def __enter__(self) -> Any:
+        """Counts from here on, resizes of storages too."""
+        native = torch.UntypedStorage.resize_
+        self._resizes.append(native)
+
+        def resize_(storage: torch.UntypedStorage, size: int) -> Any:
+            out = native(storage, size)
+            self._resized(storage)
+            return out
+
+        torch.UntypedStorage.resize_ = resize_  # type: ignore[assignment, method-assign]
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *why: object) -> None:
+        """Counts no longer."""
+        torch.UntypedStorage.resize_ = self._resizes.pop()  # type: ignore[method-assign]
+        super().__exit__(*why)  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs the operation and counts what it returns."""
+        if is_shared(types):
+            return NotImplemented
         out = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(out):
             if isinstance(leaf, torch.Tensor):
                 self._count(leaf)
         return out
+
+
+def is_shared(types: Iterable[type]) -> bool:
+    """Whether an operation is on tensors of several ranks: it comes again, for this one's parts."""
+    return any(hasattr(kind, "_local_tensor") for kind in types)
+
+
+def _block(num_bytes: int) -> int:
+    return -(-num_bytes // BLOCK_BYTES) * BLOCK_BYTES

@@ -215,11 +215,13 @@ class FakeResult(Message, frozen=True, kw_only=True):
         requests: of memory, in the last step: bytes for a tensor that began to live, those that
             lived before first; -n for the end of the n-th of them, counted from 1.
         blocks: see `Estimate`.
+        change: what the variant changed, `24 Linear`; empty if there is nothing to say.
     """
 
     trial: FakeTrial | None = None
     requests: tuple[int, ...] = ()
     blocks: str = ""
+    change: str = ""
     reason: str = ""
 
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ..fake_step.fake_steps import FakeSteps
 
 NUM_STEPS = 2
-"""The first makes gradients and the optimizer's state; the second is as all that follow."""
+"""The first makes gradients and the optimizer's state; the second is as all that follow. Where they
+are there one step does."""
 MAX_STRAYS = 4
 """Steps with batches of another size that are let pass before it is given up."""
 Kept = tuple[Any, dict[Path, int]]
@@ -46,6 +47,7 @@ class FakeTask:
         self._kept = kept
         self._reason = ""
         self._num_steps = self._strays = 0
+        self._enough = NUM_STEPS
 
     def begin(self) -> bool:
         """Asks for the size; the script's next batch begins its first step."""
@@ -54,9 +56,13 @@ class FakeTask:
             return self._cannot(AHEAD)
         if not context.door.replace_batches(self._given, self._steps.aside):
             return self._cannot(NO_BATCHES)
+        try:
+            if self._steps.begin(self._order.variant):
+                self._enough = 1
+        except ValueError as error:
+            return self._cannot(str(error))
         context.door.ask(self._own)
         context.line.begin_task()
-        self._steps.begin(self._order.variant)
         return True
 
     def arrived(self, num_samples: int | None, proof: str, wait_s: float, *, primary: bool) -> None:
@@ -75,9 +81,12 @@ class FakeTask:
         if self._reason:
             self._cannot(self._reason)
             return True
-        if self._num_steps == NUM_STEPS:
+        if self._num_steps >= self._enough:
             result = FakeResult(
-                trial=steps.trial(size), requests=steps.requests, blocks=steps.blocks
+                trial=steps.trial(size),
+                requests=steps.requests,
+                blocks=steps.blocks,
+                change=steps.change,
             )
             self._context.line.send(result)
             return True

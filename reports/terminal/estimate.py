@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from rich.cells import cell_len
 from rich.text import Text
 
-from ...records import Estimate, FakeTrial, Forecast
+from ...records import Estimate, FakeTrial, Forecast, Variant
 from ...units import format_bytes, format_count
 from ..words.fits import fitting_sizes
 from ..words.wording import bytes_per_sample
@@ -35,8 +36,13 @@ def render(
     page.entry(
         f"{answer.script} has {own} and trains {format_count(answer.num_parameters)} parameters."
     )
-    _sizes(page, answer)
+    _sizes(page, "Largest batch", answer.forecasts, answer)
+    _remarks(page, answer)
+    if answer.sharded:
+        ranks = answer.sharded[0].variant.ranks
+        _sizes(page, f"Largest batch of each of {ranks} ranks (FSDP2)", answer.sharded, answer)
     _peaks(page, answer)
+    _what_ifs(page, answer)
     _places(page, _own_trial(answer.forecasts[0], answer))
     page.blank()
     page.entry(
@@ -51,19 +57,27 @@ def render(
     return page.render(color=color)
 
 
-def _sizes(page: Page, answer: Estimate) -> None:
-    page.heading("Largest batch")
+def _sizes(page: Page, title: str, forecasts: Sequence[Forecast], answer: Estimate) -> None:
+    page.heading(title)
     columns = [
-        ("GPU", [page.safe(gpu.name) for gpu in answer.forecasts[0].gpus]),
-        ("memory", [format_bytes(gpu.memory_bytes) for gpu in answer.forecasts[0].gpus]),
+        ("GPU", [page.safe(gpu.name) for gpu in forecasts[0].gpus]),
+        ("memory", [format_bytes(gpu.memory_bytes) for gpu in forecasts[0].gpus]),
     ]
-    for forecast in answer.forecasts:
+    for forecast in forecasts:
         smallest = forecast.trials[0].batch_size
         sizes = [fitting_sizes(gpu, answer.num_samples, smallest) for gpu in forecast.gpus]
-        columns.append((forecast.variant.name, sizes))
+        columns.append((_column(forecast.variant), sizes))
     if _width(columns) > page.width:
         del columns[1]
     _table(page, columns, num_left=1)
+
+
+def _column(variant: Variant) -> str:
+    """Its name, but for what all columns share."""
+    return msgspec.structs.replace(variant, ranks=1).name
+
+
+def _remarks(page: Page, answer: Estimate) -> None:
     names = [forecast.variant.name for forecast in answer.forecasts]
     page.blank()
     if "bf16" in names:
@@ -76,6 +90,31 @@ def _sizes(page: Page, answer: Estimate) -> None:
         )
     for name, reason in answer.unavailable.items():
         page.entry(f"{name}: unavailable, {page.safe(reason)}.", style="dim")
+
+
+def _what_ifs(page: Page, answer: Estimate) -> None:
+    if not answer.what_ifs:
+        return
+    written = _own_trial(answer.forecasts[0], answer)
+    page.heading(f"What would change the peak of batch {written.batch_size}")
+    known = sorted(
+        (line for line in answer.what_ifs if line.saved_bytes is not None),
+        key=lambda line: -(line.saved_bytes or 0),
+    )
+    columns = [
+        ("saves", [_saving(line.saved_bytes or 0, written.peak_bytes) for line in known]),
+        ("peak", [format_bytes(line.peak_bytes or 0) for line in known]),
+        ("change", [page.safe(line.change) for line in known]),
+    ]
+    _table(page, columns, num_right=2)
+    for line in answer.what_ifs:
+        if line.saved_bytes is None:
+            page.entry(f"{page.safe(line.change)}: unavailable, {page.safe(line.reason)}.")
+
+
+def _saving(saved: int, peak: int) -> str:
+    share = f"{round(100 * abs(saved) / peak)}%"
+    return f"{format_bytes(saved)} ({share})" if saved > 0 else f"{format_bytes(-saved)} more"
 
 
 def _peaks(page: Page, answer: Estimate) -> None:

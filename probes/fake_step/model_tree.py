@@ -1,0 +1,41 @@
+"""The modules of the script that hold what is trained."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank holds of a tensor that several ranks share; any other tensor itself."""
+    held: torch.Tensor = getattr(tensor, "_local_tensor", tensor)  # a DTensor's
+    return held
+
+
+def roots_of(trained: Iterable[torch.Tensor]) -> list[nn.Module]:
+    """Modules that hold some of these parameters and stand in no other module.
+
+    What only wraps another module, as `torch.compile` does, is left out.
+    """
+    wanted = {id(tensor) for tensor in trained}
+    holders = [
+        module
+        for module in gc.get_objects()
+        if _is_module(module) and any(id(p) in wanted for p in module.parameters())
+    ]
+    inner = {id(child) for module in holders for child in module.children()}
+    return [_unwrapped(module) for module in holders if id(module) not in inner]
+
+
+def _is_module(thing: Any) -> bool:
+    # Proxies of lazy objects answer isinstance by importing what they stand for.
+    return issubclass(type(thing), nn.Module) and "_parameters" in vars(thing)
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    inner = module._modules.get("_orig_mod")
+    return module if inner is None else inner

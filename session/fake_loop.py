@@ -1,0 +1,103 @@
+"""The script's loop in a worker, whose steps are made on fake tensors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..advisor.fit.forecast import SMALLEST
+from ..errors import RunError, ScriptError
+from ..probes.process.endings import WorkerGone
+from ..probes.process.messages import FakeResult
+from ..probes.process.worker_like import FakesSteps
+from ..records import Discovery, FakeTrial, Variant
+from .display import Display
+from .fake_failures import why_not_faked
+from .run import Run
+
+WHY_NOT = "`batchadvisor run` measures what it takes, on the GPU itself."
+MOST_STARTS = 4
+"""Of the script: steps that raise end its process."""
+
+
+class CannotFakeError(Exception):
+    """A step that could not be made; its text says why."""
+
+
+class Made(NamedTuple):
+    """A step that was made; see `FakeResult`."""
+
+    made: FakeTrial
+    requests: tuple[int, ...]
+    change: str
+
+
+class FakeLoop:
+    """Makes steps of one size after the other.
+
+    Args:
+        run: whose workers run the script.
+        display: told of each.
+
+    Attributes:
+        blocks: see `Estimate`.
+    """
+
+    def __init__(self, run: Run, display: Display) -> None:
+        self._workers = run.workers
+        self._writer = run.writer
+        self._display = display
+        self._worker: FakesSteps | None = None
+        self._num_starts = 0
+        self.blocks = ""
+
+    def start(self) -> Discovery:
+        """Runs the script up to its training loop.
+
+        Raises:
+            BatchAdvisorError: the loop was not found, or cannot be estimated.
+        """
+        self._num_starts += 1
+        if self._num_starts == 1:
+            # Real steps of a large model are slow on a CPU.
+            self._workers.cut_batches(SMALLEST)
+        try:
+            self._workers.start()
+        except ScriptError:
+            self._display.note(
+                f"the script fails with batches of {SMALLEST}; starting it with its own"
+            )
+            self._workers.cut_batches(None)
+            self._workers.start()
+        worker = self._workers.current
+        if not isinstance(worker, FakesSteps):
+            raise RunError("a script that runs as several ranks is not estimated.", WHY_NOT)
+        self._worker = worker
+        discovery = self._writer.record.discovery
+        assert discovery is not None
+        return discovery
+
+    def step(self, size: int, variant: Variant) -> Made:
+        """A step of a size, the second of two.
+
+        Raises:
+            CannotFakeError: it could not be made.
+        """
+        if self._worker is None:
+            if self._num_starts == MOST_STARTS:
+                raise CannotFakeError("the script was started too often for that")
+            self._display.note("a step failed; starting the script again")
+            self.start()
+            assert self._worker is not None
+        self._display.note(f"a step on fake tensors at batch {size}, {variant.name}")
+        try:
+            result = self._worker.run_fake(size, variant)
+        except WorkerGone as gone:
+            self._worker = None
+            raise CannotFakeError(why_not_faked(gone)) from None
+        return self._made(result)
+
+    def _made(self, result: FakeResult) -> Made:
+        if result.trial is None:
+            raise CannotFakeError(result.reason)
+        self.blocks = result.blocks
+        return Made(result.trial, result.requests, result.change)

@@ -1,0 +1,117 @@
+"""What would change the memory of a step: one change at a time, each with its saving."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ..advisor.fit.forecast import SMALLEST
+from ..records import FakeTrial, Forecast, OptimizerKind, Variant, WhatIf
+from .fake_loop import CannotFakeError, FakeLoop
+
+LORA_RANK = 16
+RANKS = 8
+"""That share the model where nothing else was asked for."""
+PARTS = (2, 4)
+"""Micro-batches that a batch is divided into."""
+OPTIMIZERS: tuple[OptimizerKind, ...] = (
+    "AdamW",
+    "AdamW, fused",
+    "AdamW, 8-bit state",
+    "Adafactor",
+    "SGD with momentum",
+    "SGD",
+)
+LEAST_SHARE = 0.001
+"""Of the peak; a smaller difference is none."""
+
+
+class Wanted(NamedTuple):
+    """What the user asked for beside the script as it is written.
+
+    Attributes:
+        lora: names of layers; empty: those of the repeated blocks.
+        lora_rank: of the layers beside them.
+        ranks: that share the model; 0: nobody asked.
+    """
+
+    lora: tuple[str, ...] = ()
+    lora_rank: int = LORA_RANK
+    ranks: int = 0
+
+
+class _Change(NamedTuple):
+    words: str
+    size: int
+    variant: Variant
+
+
+def looked_at(
+    loop: FakeLoop, own: int, forecasts: Sequence[Forecast], wanted: Wanted
+) -> tuple[WhatIf, ...]:
+    """Each change at the script's own batch size; those that change nothing are left out.
+
+    Args:
+        own: the script's batch size.
+        forecasts: the script as it is written first, then its variants.
+    """
+    peaks = {each.variant.name: _at(each, own).peak_bytes for each in forecasts}
+    written = peaks["as written"]
+    lines = [
+        _line(_Change(_column_words(each.variant, loop.blocks), own, each.variant), peak, written)
+        for each, peak in zip(forecasts[1:], list(peaks.values())[1:], strict=True)
+    ]
+    for change in _changes(loop, own, wanted):
+        try:
+            made = loop.step(change.size, change.variant)
+        except CannotFakeError as error:
+            lines.append(_unknown(change, str(error)))
+            continue
+        words = f"{change.words} ({made.change})" if made.change else change.words
+        lines.append(_line(change._replace(words=words), made.made.peak_bytes, written))
+    return tuple(
+        line
+        for line in lines
+        if line.saved_bytes is None or abs(line.saved_bytes) > LEAST_SHARE * written
+    )
+
+
+def _changes(loop: FakeLoop, own: int, wanted: Wanted) -> Iterator[_Change]:
+    for parts in PARTS:
+        if own % parts == 0 and own // parts >= SMALLEST:
+            words = f"{parts} micro-batches of {own // parts}, gradients accumulated"
+            yield _Change(words, own // parts, Variant(accumulates=True))
+    for kind in OPTIMIZERS:
+        yield _Change(f"optimizer: {kind}", own, Variant(optimizer=kind))
+    if wanted.lora or loop.blocks:
+        rank, names = wanted.lora_rank, wanted.lora
+        where = "on " + ", ".join(names) if names else "on the linear layers of the blocks"
+        yield _Change(f"LoRA of rank {rank} {where}", own, Variant(lora_rank=rank, lora=names))
+    ranks = wanted.ranks or RANKS
+    yield _Change(f"FSDP2 over {ranks} ranks, each with this batch", own, Variant(ranks=ranks))
+
+
+def _column_words(variant: Variant, blocks: str) -> str:
+    words = ["bf16 autocast"] * variant.bf16
+    words += [f"activation checkpointing of {blocks}"] * variant.checkpointed
+    return " and ".join(words)
+
+
+def _line(change: _Change, peak: int, written: int) -> WhatIf:
+    return WhatIf(
+        variant=change.variant,
+        change=change.words,
+        batch_size=change.size,
+        peak_bytes=peak,
+        saved_bytes=written - peak,
+    )
+
+
+def _unknown(change: _Change, reason: str) -> WhatIf:
+    return WhatIf(
+        variant=change.variant, change=change.words, batch_size=change.size, reason=reason
+    )
+
+
+def _at(forecast: Forecast, own: int) -> FakeTrial:
+    return next(trial for trial in forecast.trials if trial.batch_size >= own)
