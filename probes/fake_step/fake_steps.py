@@ -12,7 +12,6 @@ import gc
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import msgspec
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import Optimizer
@@ -310,9 +309,10 @@ def _counted_states(states: Iterable[Any]) -> list[torch.Tensor]:
     return [each for each in _tensors([list(s.values()) for s in states]) if each.dim()]
 
 
-def _changed(variant: Variant) -> Variant:
+def _changed(variant: Variant) -> tuple[object, ...]:
     """What is changed of the model or of the optimizers."""
-    return msgspec.structs.replace(variant, bf16=False, checkpointed=False, length=0)
+    layers = variant.lora_rank, variant.lora
+    return variant.optimizer, variant.accumulates, *layers, variant.ranks
 
 
 def _bytes_of(tensors: Iterable[torch.Tensor | None]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 from rich.cells import cell_len
 from rich.text import Text
 
@@ -74,7 +73,7 @@ def _sizes(page: Page, title: str, forecasts: Sequence[Forecast], answer: Estima
 
 def _column(variant: Variant) -> str:
     """Its name, but for what all columns share."""
-    return msgspec.structs.replace(variant, ranks=1).name
+    return Variant(bf16=variant.bf16, checkpointed=variant.checkpointed).name
 
 
 def _remarks(page: Page, answer: Estimate) -> None:
