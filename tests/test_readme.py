@@ -88,6 +88,7 @@ def test_every_option_of_the_pages_exists() -> None:
         "--batch",
         "--gpus",
         "--workdir",
+        "--working-dir",
         "--partition",
         "--exact",
         "--wait",

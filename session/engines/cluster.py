@@ -132,6 +132,10 @@ def _check(options: RunOptions, cluster: Cluster) -> None:
 
 
 def _engine(cluster: Cluster) -> Engine:
+    if cluster.engine == "ray":
+        from .ray_cluster import RayEngine
+
+        return RayEngine()
     from .slurm import SlurmEngine
 
     return SlurmEngine(cluster.gres, cluster.slurm_options)

@@ -1,0 +1,88 @@
+"""`run --engine ray` on a local cluster of several nodes, with accelerator types that are none."""
+
+import shlex
+
+import msgspec
+import pytest
+from batchadvisor.records import DevicesRecord
+from batchadvisor.session.recording.store import DEVICES, read_record
+
+from tests import pages
+from tests.end_to_end.driver import SCRIPTS, run, start
+
+from .ray_nodes import nodes
+
+pytestmark = pytest.mark.frameworks
+
+SHORT = ("--budget", "5s", "--goal", "memory", "--sizes", "8,16", "--no-profile")
+WORDS = ("run", "--engine", "ray", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def ray():
+    with nodes("A100", "V100") as variables:
+        yield variables
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "model.py").write_text((SCRIPTS / "plain.py").read_text())
+    return tmp_path
+
+
+def test_a_probe_for_each_type_of_the_cluster(ray, folder):
+    [line] = pages.on_a_cluster("ray")
+    _, verb, *words = shlex.split(line)
+    added = ("--device", "cpu", "-o", "out", *SHORT)
+    done = run(verb, *added, *words, folder=folder, variables=ray)
+    assert done.code == 0, done
+    record = msgspec.json.decode((folder / "out" / DEVICES).read_bytes(), type=DevicesRecord)
+    assert [(each.device, each.model, each.error) for each in record.devices] == [
+        ("a100", "A100", ""), ("v100", "V100", ""),
+    ]  # fmt: skip
+    for name in ("a100", "v100"):
+        sizes = [trial.batch_size for trial in read_record(folder / "out" / name).trials]
+        assert sizes == [8, 16]
+        assert f"{name}: running, on " in done.stderr
+        assert f"{name}: batch 16" in done.stderr
+    assert done.left == []
+
+
+def test_ctrl_c_brings_home_what_was_measured(ray, folder):
+    command = start(
+        *WORDS, "--budget", "200s", "--no-profile", "-o", "out", "model.py",
+        folder=folder, variables=ray,
+    )  # fmt: skip
+    log = folder / "out/a100.log"
+    command.wait_for(lambda: "batch 16 " in log.read_text(), "a trial")
+    command.press_ctrl_c()
+    done = command.finish()
+    assert done.code == 130, done
+    assert read_record(folder / "out/a100").state == "interrupted"
+    assert read_record(folder / "out/a100").trials
+    assert done.left == []
+
+
+def test_a_type_whose_gpu_stays_taken(ray, folder):
+    from batchadvisor.session.engines.ray_cluster import types_of
+
+    assert types_of([{"GPU": 0.0, "accelerator_type:T4": 1.0}]) == []
+    done = run(*WORDS, "--time-limit", "1s", "-o", "out", "model.py", folder=folder, variables=ray)
+    assert done.code == 1
+    assert "within --time-limit 1.0 s" in done.error
+    assert done.left == []
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "", "no address"])
+def test_no_cluster_answers(folder, address):
+    variables = {"RAY_ADDRESS": address, "RAY_TMPDIR": str(folder)}
+    done = run(*WORDS, "model.py", folder=folder, variables=variables)
+    done.assert_refused()
+    assert "no Ray cluster answers" in done.error
+
+
+def test_a_cluster_without_gpus(folder):
+    with nodes() as variables:
+        done = run(*WORDS, "model.py", folder=folder, variables=variables)
+    done.assert_refused()
+    assert "has no GPUs" in done.error
