@@ -18,6 +18,7 @@ from .doctor import doctor
 from .emit import emit
 from .estimate import estimate
 from .memory import memory
+from .plan import plan
 from .report import report
 from .run import run
 from .tails import tails
@@ -27,7 +28,7 @@ __all__ = ["cli", "main"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Why standard output may take no more."""
-VERBS = (run, advise, analyze, memory, estimate, report, tails, emit, view, doctor)
+VERBS = (run, advise, analyze, memory, estimate, plan, report, tails, emit, view, doctor)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

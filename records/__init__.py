@@ -30,6 +30,15 @@ from .callback_observations import NoiseScale, Observed, SizeSeen, StretchesSeen
 from .checks import Loss, LossCheck, Outcome, TailCheck
 from .checkup import Check, CheckState, Checkup
 from .clocks import GPU_LIMITS, GPU_SETTINGS
+from .cluster_plan import (
+    ClusterPlan,
+    Link,
+    PlanCard,
+    PlanKind,
+    PlanOption,
+    PlanShare,
+    RankPoint,
+)
 from .comparison import Change, Comparison, Difference, shared_size
 from .counters import Counters
 from .devices import DeviceRun, DevicesRecord, TwinCheck
@@ -140,6 +149,7 @@ __all__ = [
     "Checkup",
     "Choice",
     "CleanSize",
+    "ClusterPlan",
     "Collectives",
     "Communication",
     "Comparison",
@@ -176,6 +186,7 @@ __all__ = [
     "Layout",
     "LearningRate",
     "Limit",
+    "Link",
     "LoaderInfo",
     "LongestGap",
     "Loss",
@@ -208,11 +219,16 @@ __all__ = [
     "PeakRole",
     "PeakSource",
     "Pipeline",
+    "PlanCard",
+    "PlanKind",
+    "PlanOption",
+    "PlanShare",
     "Profile",
     "Proof",
     "Purpose",
     "RankInfo",
     "RankPairs",
+    "RankPoint",
     "RankTimes",
     "RankTrial",
     "Record",

@@ -53,12 +53,15 @@ class RankPairs(Record, frozen=True, kw_only=True):
         step_s: seconds of the ordinary steps, each right after the one of `compute_s`.
         exposed_s: communication that no backward computation covered, per ordinary step, from
             DDP's own clock; empty where it keeps none.
+        alone_s: seconds of steps under `no_sync` while the other ranks of the job waited, without
+            DistributedDataParallel's own forward where it can be left out; in turn with the others.
     """
 
     rank: int
     compute_s: tuple[float, ...]
     step_s: tuple[float, ...]
     exposed_s: tuple[float, ...] = ()
+    alone_s: tuple[float, ...] = ()
     outcome: Outcome = "ok"
     detail: str = ""
     unavailable: dict[str, str] = {}
@@ -116,7 +119,9 @@ class Scaling(Record, frozen=True, kw_only=True):
 
     Attributes:
         world_size: ranks that measured it.
-        compute_s: Tcomp, seconds a step without synchronisation, on the slowest rank.
+        compute_s: Tcomp, seconds a step without synchronisation, on the slowest rank, while all
+            ranks compute.
+        alone_s: Tcomp of one process, while the other ranks wait; of the median rank.
         step_s: seconds an ordinary step, on the slowest rank.
         sync_s: Tsync, what synchronisation adds to a step, from paired steps.
         wire_s: the part that the transfer itself takes, the least over the ranks by DDP's clock.
@@ -131,6 +136,7 @@ class Scaling(Record, frozen=True, kw_only=True):
     compute_s: Spread
     step_s: Spread
     sync_s: Spread
+    alone_s: Spread | None = None
     wire_s: Spread | None = None
     waits_s: tuple[float, ...] = ()
     straggler: int | None = None

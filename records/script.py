@@ -159,6 +159,8 @@ class Discovery(Record, frozen=True, kw_only=True):
         compiled: whether a module of this process went through torch.compile.
         door: how the sizes reach the script; behind all but `loader` there is one LoaderInfo, of
             what yields the batches, and `native_batch_size` is the size of the first process.
+        precision: of the parameters and of autocast, as torch names them: `float32`, or
+            `float32, autocast bfloat16`; empty where nobody looked.
         unavailable: why something is not known, `norm_values` for example; under `worst_case`, why
             trials could not begin with the longest samples; under `optimizer_steps`, why nobody
             can tell how many there are for a batch; `micro_batches` are those that the script
@@ -181,6 +183,7 @@ class Discovery(Record, frozen=True, kw_only=True):
     compiled: bool = False
     steps_per_batch: Count = 1
     pool: Count = 1
+    precision: str = ""
     unavailable: dict[str, str] = {}
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ from batchadvisor.reports.terminal.answer import render
 from batchadvisor.session.recording.store import read_record
 from batchadvisor.session.tails import catalogue
 
-from . import pages
+from . import pages, plans
 from .memory.allocator import Allocator, train
 from .pages import README, ROOT, Block
 from .served import serve, with_our_commands
@@ -63,6 +63,7 @@ def test_the_output_of_tails_is_that_of_the_command() -> None:
 
 VERBS = (
     *("run", "advise", "analyze", "doctor", "emit", "estimate", "memory", "report", "tails"),
+    "plan",
     "view",
 )
 
@@ -226,7 +227,15 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     device = Allocator()  # a machine without a GPU makes no snapshot
     train(device, 8, leak=5000)
     (folder / "snapshot.pickle").write_bytes(pickle.dumps(device.snapshot()))
+    _fill_records(folder / "records")
     return folder
+
+
+def _fill_records(folder: Path) -> None:
+    """Types of GPU, on paper, and a job of two ranks."""
+    for name in ("a100", "t4"):
+        plans.write(folder / name, plans.type_record(name))
+    plans.write(folder / "two-ranks", plans.job_record("a100", 64, 0.05, 0.01))
 
 
 @pytest.mark.slow

@@ -2,7 +2,9 @@
 
 Synchronous data-parallel training on R devices with B samples each takes per epoch of N samples
 `N / (R B) * (Tcomp + Tsync)`, on one device `N / B * Tcomp`; it pays if and only if
-`Tsync < (R - 1) Tcomp`. Tsync is the exposed part: what synchronisation adds to a step.
+`Tsync < (R - 1) Tcomp`. Tsync is the exposed part: what synchronisation adds to a step. Ranks on
+one host share its memory and caches, so that Tcomp is longer while all of them compute: where one
+process was measured by itself too, its Tcomp is that of one device.
 """
 
 from __future__ import annotations
@@ -103,7 +105,12 @@ def epoch_samples(discovery: Discovery, world_size: int) -> tuple[int | None, st
 
 
 def verdict_of(sync: Spread, compute: Spread, world_size: int) -> tuple[str, str]:
-    """Whether R devices are faster than one, as far as the intervals tell."""
+    """Whether R devices are faster than one, as far as the intervals tell.
+
+    Args:
+        sync: what a step of R devices takes longer than one of a single device.
+        compute: a step on a single device.
+    """
     others = world_size - 1
     have = f"Tsync {_ms(sync)}, {others} x Tcomp {_ms(scaled(compute, others))}"
     if sync.high < others * compute.low:
@@ -111,6 +118,15 @@ def verdict_of(sync: Spread, compute: Spread, world_size: int) -> tuple[str, str
     if sync.low > others * compute.high:
         return "does not pay", f"{have}: synchronisation costs more than the other ranks save"
     return "cannot tell", f"{have}: the intervals overlap"
+
+
+def ring_share(num_ranks: int) -> float:
+    """What each of R ranks sends in a ring all-reduce, of twice its bytes: (R - 1) / R.
+
+    >>> ring_share(2), ring_share(4)
+    (0.5, 0.75)
+    """
+    return (num_ranks - 1) / num_ranks
 
 
 def law(
@@ -121,7 +137,7 @@ def law(
     Tsync grows with (R - 1) / R, as the bytes that each rank sends in a ring all-reduce do
     (Patarasuk and Yuan 2009, JPDC 69); latency and slower links between hosts come on top.
     """
-    ring = ((world_size - 1) / world_size) / ((measured - 1) / measured)
+    ring = ring_share(world_size) / ring_share(measured)
     return (
         compute.median + ring * max(0.0, sync.median),
         compute.low + ring * max(0.0, sync.low),
@@ -133,9 +149,29 @@ def law(
 
 
 class _Pairs(msgspec.Struct, frozen=True):
+    """Tcomp with all ranks at work, whole steps, their difference; Tcomp of one process.
+
+    Attributes:
+        cost: what a step of several ranks takes longer than one of one process: Tsync, and what
+            the ranks' sharing of a host takes from each.
+        rounds: seconds alone, of Tcomp and of the whole step, measured one after the other.
+    """
+
     compute: Spread
     step: Spread
     sync: Spread
+    alone: Spread | None = None
+    cost_alone: Spread | None = None
+    rounds: tuple[tuple[float, float, float], ...] = ()
+
+    @property
+    def single(self) -> Spread:
+        """A step on one device: measured by itself, else with all ranks at work."""
+        return self.alone or self.compute
+
+    @property
+    def cost(self) -> Spread:
+        return self.cost_alone or self.sync
 
 
 def _scaling(
@@ -147,7 +183,7 @@ def _scaling(
     pairs = _pairs(chosen)
     assert pairs is not None
     unavailable: dict[str, str] = {}
-    verdict, message = verdict_of(pairs.sync, pairs.compute, world_size)
+    verdict, message = verdict_of(pairs.cost, pairs.single, world_size)
     num_samples, why = (None, "no discovery")
     if discovery is not None:
         num_samples, why = epoch_samples(discovery, world_size)
@@ -157,17 +193,20 @@ def _scaling(
     if wire is None:
         unavailable["wire_s"] = "DDP's own clock was not read on every rank"
     straggler, waits = _straggler(chosen.ranks)
-    even = _break_even(pairs.sync, usable, world_size)
+    even = _break_even(pairs.cost, usable, world_size)
     if isinstance(even, str):
         unavailable["break_even_batch"] = even
     at, low, high = (None, None, None) if isinstance(even, str) else even
     per_step = chosen.batch_size * chosen.micro_batches
+    if pairs.alone is None:
+        unavailable["alone_s"] = _why_not_alone(chosen.ranks)
     return Scaling(
         batch_size=chosen.batch_size,
         world_size=world_size,
         compute_s=pairs.compute,
         step_s=pairs.step,
         sync_s=pairs.sync,
+        alone_s=pairs.alone,
         wire_s=wire,
         waits_s=waits,
         straggler=straggler,
@@ -196,7 +235,26 @@ def _pairs(communication: Communication) -> _Pairs | None:
     spreads = spread_of(compute[:num]), spread_of(step[:num]), spread_of(sync)
     if num < MIN_PAIRS or any(spread is None for spread in spreads):
         return None
-    return _Pairs(*spreads)  # type: ignore[arg-type]
+    rounds = tuple(zip(_alone(good), compute, step, strict=False))
+    if len(rounds) < MIN_PAIRS:
+        return _Pairs(*spreads)  # type: ignore[arg-type]
+    return _Pairs(
+        *spreads,  # type: ignore[arg-type]
+        spread_of([alone for alone, _, _ in rounds]),
+        spread_of([whole - alone for alone, _, whole in rounds]),
+        rounds,
+    )
+
+
+def _alone(ranks: Sequence[RankPairs]) -> list[float]:
+    """Of the median rank: ranks on equal devices differ by noise, and none waits for another."""
+    steps = zip(*(rank.alone_s for rank in ranks), strict=False)
+    return [median(values) for values in steps]
+
+
+def _why_not_alone(ranks: Sequence[RankPairs]) -> str:
+    reasons = (rank.unavailable.get("alone_s") for rank in ranks)
+    return next((reason for reason in reasons if reason), "not measured by this version")
 
 
 def _wire(ranks: Sequence[RankPairs]) -> Spread | None:
@@ -230,7 +288,7 @@ def _break_even(
 ) -> tuple[int, int, int] | str:
     """The size from which on Tsync < (R - 1) (a + c B), with Tcomp = a + c B."""
     points = sorted(
-        (communication.batch_size, pairs.compute.median)
+        (communication.batch_size, pairs.single.median)
         for communication in usable
         if (pairs := _pairs(communication)) is not None
     )
@@ -254,10 +312,10 @@ def _break_even(
 def _point(
     pairs: _Pairs, measured: int, world_size: int, num_samples: int | None, per_step: int
 ) -> ScalingPoint:
-    compute = pairs.compute
+    compute = pairs.single if world_size == 1 else pairs.compute
     # By the law for every number of devices, the measured one among them: its step is
     # Tcomp + Tsync there, so that the epochs and the speed-ups of all rows fit together.
-    step, low, high = law(pairs.compute, pairs.sync, measured, world_size)
+    step, low, high = law(compute, pairs.sync, measured, world_size)
     shape = {"num_samples": compute.num_samples, "confidence": compute.confidence}
     epoch = None
     fewer = float(world_size)
@@ -266,7 +324,6 @@ def _point(
         steps = ceil(num_samples / (world_size * per_step))
         fewer = ceil(num_samples / per_step) / steps
         epoch = Spread(median=steps * step, low=steps * low, high=steps * high, **shape)  # type: ignore[arg-type]
-    # Both steps hold the same Tcomp: the speed-up's interval is Tsync's, at the median Tcomp.
     return ScalingPoint(
         world_size=world_size,
         epoch_s=epoch,
@@ -276,13 +333,25 @@ def _point(
 
 
 def _speedup(pairs: _Pairs, measured: int, world_size: int, fewer: float) -> Spread:
-    """One device's epoch over theirs, which has `fewer` times less steps."""
-    ring = ((world_size - 1) / world_size) / ((measured - 1) / measured)
+    """One device's epoch over theirs, which has `fewer` times less steps.
+
+    From rounds in which one process was measured beside all of them, where there are any. Else
+    both steps hold the same Tcomp: the interval is Tsync's, at the median Tcomp.
+    """
+    ring = ring_share(world_size) / ring_share(measured)
+    if pairs.rounds and world_size > 1:
+        ratios = [
+            fewer * alone / max(compute + ring * (whole - compute), alone * 1e-3)
+            for alone, compute, whole in pairs.rounds
+        ]
+        spread = spread_of(ratios)
+        assert spread is not None
+        return spread
 
     def of(compute: float, sync: float) -> float:
         return fewer * compute / (compute + ring * max(0.0, sync))
 
-    compute, sync = pairs.compute, pairs.sync
+    compute, sync = pairs.single, pairs.sync
     return Spread(
         median=of(compute.median, sync.median),
         low=of(compute.median, sync.high),

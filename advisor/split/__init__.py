@@ -1,4 +1,4 @@
-"""One global batch over unlike devices.
+"""One global batch over unlike devices: of a run on several, or of types on any hosts.
 
 May import: advisor/measured.
 """

@@ -76,8 +76,8 @@ def _run(report: Report) -> list[str]:
     lines += _explained(report)
     for device in report.devices:
         if device.hot is not None:
-            lines += _folded(device.hot.title, table_lines(device.hot))
-    lines += _folded("This run", facts_lines(report.identity))
+            lines += folded(device.hot.title, table_lines(device.hot))
+    lines += folded("This run", facts_lines(report.identity))
     return lines
 
 
@@ -89,7 +89,7 @@ def _split(section: SplitSection) -> list[str]:
     if section.snippet:
         # No line of it begins with backticks: names stand in comments.
         code = ["```python", *section.snippet.rstrip().splitlines(), "```"]
-        lines += _folded("Sampler and loss weight to paste", code)
+        lines += folded("Sampler and loss weight to paste", code)
     return lines
 
 
@@ -177,6 +177,6 @@ def table_lines(table: Table) -> list[str]:
     return lines
 
 
-def _folded(title: str, lines: Sequence[str]) -> list[str]:
+def folded(title: str, lines: Sequence[str]) -> list[str]:
     shown = html.escape(title)  # inside HTML, where backslashes would be seen
     return [f"<details><summary>{shown}</summary>", "", *lines, "", "</details>", ""]

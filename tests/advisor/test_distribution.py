@@ -28,7 +28,7 @@ def discovery(sampler="DistributedSampler", num_samples=10_000):
     return discovery_of(64, loader=loader_of(num_samples, batch_size=64, sampler=sampler))
 
 
-def pairs(rank, compute_s, sync_s, *, seed=0, noise=0.01, exposed_s=None, num=20):
+def pairs(rank, compute_s, sync_s, *, seed=0, noise=0.01, exposed_s=None, alone_s=None, num=20):
     rng = random.Random(seed)
     ours = [compute_s * (1 + noise * rng.uniform(-1, 1)) for _ in range(num)]
     return RankPairs(
@@ -36,6 +36,7 @@ def pairs(rank, compute_s, sync_s, *, seed=0, noise=0.01, exposed_s=None, num=20
         compute_s=tuple(ours),
         step_s=tuple(own_s + sync_s * (1 + noise * rng.uniform(-1, 1)) for own_s in ours),
         exposed_s=() if exposed_s is None else (exposed_s,) * num,
+        alone_s=() if alone_s is None else (alone_s,) * num,
     )
 
 

@@ -1,0 +1,246 @@
+"""`batchadvisor plan`: records from any hosts, put together into one plan."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from ..advisor.advise import advise
+from ..advisor.split.cluster import NoPlanError, Probed, plan_cluster
+from ..advisor.split.interconnects import Interconnect
+from ..advisor.split.links import FARTHEST_ESTIMATE, estimated_link, measured_link
+from ..errors import BatchAdvisorError, RunError, UsageError
+from ..records import ClusterPlan, Link, RunRecord
+from .devices.outcome import read_devices
+from .plan_names import Candidate, matched, named
+from .recording.store import DEVICES, RECORD, read_record, write_whole
+
+
+def plan(
+    records: Sequence[Path],
+    *,
+    counts: Sequence[tuple[str, int]],
+    prices: Sequence[tuple[str, float]],
+    global_batch: int | None,
+    interconnect: tuple[str, Interconnect] | None,
+    up_to: int | None,
+) -> ClusterPlan:
+    """Reads the records and plans.
+
+    Args:
+        counts, prices: by the name of a type, as typed.
+        interconnect: as typed, and what it is.
+        up_to: GPUs of the forecast.
+
+    Raises:
+        UsageError: no record can be read, a name is not known, or the numbers cannot work.
+    """
+    candidates, broken = _candidates(records)
+    singles, jobs = _apart(candidates)
+    count_of = matched("--count", counts, singles, broken)
+    price_of = matched("--price", prices, singles, broken)
+    typed = {place: name for name, place in _typed(counts, singles, broken)}
+    names = named(singles, typed)
+    probed = [
+        Probed(
+            name=name,
+            folder=candidate.folder,
+            record=candidate.record,
+            advice=advise(candidate.record),
+            count=count_of.get(place, 0),
+            price=price_of.get(place),
+        )
+        for place, (name, candidate) in enumerate(zip(names, singles, strict=True))
+    ]
+    link = _link(jobs, probed, interconnect)
+    if up_to is not None and up_to > FARTHEST_ESTIMATE and (link is None or link.sync_s is None):
+        raise UsageError(
+            f"--up-to {up_to}: beyond {FARTHEST_ESTIMATE} GPUs only a measured Tsync is taken "
+            "further.",
+            "Give the record of a job of several ranks (run --nproc-per-node), or a smaller one.",
+        )
+    try:
+        return plan_cluster(
+            probed,
+            global_batch=global_batch,
+            link=link,
+            up_to=up_to or FARTHEST_ESTIMATE,
+            left_out=broken,
+        )
+    except NoPlanError as error:
+        text = str(error)
+        raise UsageError(f"{text[0].upper()}{text[1:]}.", _remedy(text)) from error
+
+
+def _remedy(text: str) -> str:
+    if "different jobs" in text:
+        return "Plan the records of one script, with one model and one setting, together."
+    if "fewer samples than there are GPUs" in text:
+        return "Give a larger --global-batch, or count fewer GPUs."
+    if "of the data set" in text:
+        return "Give a smaller --global-batch, or count fewer GPUs."
+    return "Probe again: batchadvisor run SCRIPT, with a budget for three sizes or more."
+
+
+def _candidates(records: Sequence[Path]) -> tuple[list[Candidate], dict[str, str]]:
+    """What can be read, and why the rest cannot.
+
+    Raises:
+        UsageError: a place without a record, or no record at all that can be read.
+    """
+    candidates: list[Candidate] = []
+    broken: dict[str, str] = {}
+    first: BatchAdvisorError | None = None
+    for path in records:
+        several = read_devices(path) if path.is_dir() and (path / DEVICES).is_file() else None
+        if several is not None:
+            for run in several.record.devices:
+                if run.device in several.answers and run.twin_of is None:
+                    own = several.answers[run.device][0]
+                    folder = os.fspath(path / run.folder)
+                    candidates.append(Candidate(label=run.device, folder=folder, record=own))
+            continue
+        shown = os.fspath(path)
+        file = path / RECORD if path.is_dir() else path
+        try:
+            record = read_record(path)
+        except UsageError as error:
+            if not file.is_file():
+                raise
+            first = first or error
+            broken[shown] = error.what.rstrip(".")
+            continue
+        label = (path if path.is_dir() else path.parent).resolve().name
+        candidates.append(Candidate(label=label, folder=shown, record=record))
+    if not candidates:
+        if first is not None:
+            raise first
+        raise UsageError("no device in these records was measured.", "Name other records.")
+    return candidates, broken
+
+
+def _apart(candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
+    """Records of types, and records of jobs of several ranks that only tell what Tsync is.
+
+    A job whose type has no record of one process stands for the type as well.
+    """
+    jobs = [candidate for candidate in candidates if _ranks(candidate.record) > 1]
+    singles = [candidate for candidate in candidates if candidate not in jobs]
+    known = {candidate.device for candidate in singles}
+    for job in jobs:
+        if job.device not in known:
+            singles.append(job)
+            known.add(job.device)
+    return singles, jobs
+
+
+def _ranks(record: RunRecord) -> int:
+    job = record.distribution
+    return 1 if job is None else job.world_size
+
+
+def _typed(
+    counts: Sequence[tuple[str, int]], singles: Sequence[Candidate], broken: dict[str, str]
+) -> list[tuple[str, int]]:
+    return [
+        (name, next(iter(matched("--count", [(name, number)], singles, broken))))
+        for name, number in counts
+    ]
+
+
+def _link(
+    jobs: Sequence[Candidate],
+    probed: Sequence[Probed],
+    interconnect: tuple[str, Interconnect] | None,
+) -> Link | None:
+    """Where Tsync comes from: what was typed, else the record with the most ranks."""
+    links = []
+    for job in sorted(jobs, key=lambda job: -_ranks(job.record)):
+        choice = advise(job.record).recommended
+        size = None if choice is None else choice.batch_size
+        with contextlib.suppress(ValueError):
+            link = measured_link(job.folder, job.record, size)
+            if link is not None:
+                links.append(link)
+    if interconnect is None:
+        return links[0] if links else None
+    text, line = interconnect
+    discovery = probed[0].record.discovery
+    width = 2 if discovery is not None and discovery.precision.startswith(HALF) else 4
+    num_parameters = None if discovery is None else discovery.num_parameters
+    estimate = estimated_link(line, text, num_parameters, width)
+    if not links:
+        return estimate
+    return msgspec.structs.replace(
+        estimate, busy_factor=links[0].busy_factor, unavailable=links[0].unavailable
+    )
+
+
+HALF = ("bfloat16", "float16")
+"""Precisions of parameters whose gradients take two bytes."""
+
+
+def plan_json(answer: ClusterPlan) -> str:
+    """What `--json` prints."""
+    return msgspec.json.format(msgspec.json.encode(answer), indent=1).decode()
+
+
+def plan_text(answer: ClusterPlan, next_command: str, *, width: int, color: bool) -> str:
+    """What the command prints."""
+    from ..reports.builder.plan import build_plan_report
+    from ..reports.terminal.plan import render
+
+    return render(
+        build_plan_report(answer),
+        next_command=next_command,
+        width=width,
+        color=color,
+        encoding=sys.stdout.encoding or "ascii",
+    ).rstrip("\n")
+
+
+def next_command(answer: ClusterPlan, typed: Sequence[str]) -> str:
+    """The command that a user is likely to want now.
+
+    Args:
+        typed: the records and options of this one.
+    """
+    words = ["batchadvisor", "plan", *typed]
+    if not answer.options and not answer.link:
+        names = [card.name for card in answer.cards]
+        for name in names:
+            words += ["--count", f"{name}=2"]
+        return shlex.join(words)
+    return shlex.join([*words, "-o", "plan.html"])
+
+
+def write_plan(answer: ClusterPlan, path: Path) -> None:
+    """Writes the plan whole or not at all; the suffix chooses the format.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    from ..reports.builder.plan import build_plan_report
+
+    suffix = path.suffix.lower()
+    if suffix == ".json":
+        text = plan_json(answer) + "\n"
+    elif suffix == ".md":
+        from ..reports.markdown.plan import render as markdown
+
+        text = markdown(build_plan_report(answer))
+    else:
+        from ..reports.html.plan import render as html
+
+        text = html(build_plan_report(answer))
+    try:
+        write_whole(path, text.encode())
+    except OSError as error:
+        msg = f"cannot write {path}: {error.strerror or error}."
+        raise RunError(msg, "Name another file with -o.") from error

@@ -1,0 +1,264 @@
+"""Records of several types put together: what is predicted, what is said, what is refused."""
+
+import msgspec
+import pytest
+from batchadvisor.advisor.split.cluster import NoPlanError
+from batchadvisor.advisor.split.interconnects import INTERCONNECTS, interconnect
+from batchadvisor.advisor.split.links import estimated_link, measured_link, sync_at
+from batchadvisor.records import ClusterPlan, ScriptInfo, Versions
+
+from ..on_paper import discovery_of, trial_of
+from ..plans import TYPES, VERSIONS, gpu_record, plan_of, probed, type_record
+from .test_distribution import at, record
+
+
+def rules(plan):
+    return [finding.rule for finding in plan.findings]
+
+
+class TestPlan:
+    def test_numbers(self):
+        plan = plan_of(probed("a100", 4), probed("t4", 8), global_batch=512)
+        best = plan.options[0]
+        sizes = {share.name: (share.num_gpus, share.batch_size) for share in best.shares}
+        assert sizes == {"a100": (4, 104), "t4": (8, 12)}
+        assert best.compute_s == pytest.approx(0.012 + 0.0005 * 104)
+        assert best.samples_per_s == pytest.approx(512 / best.step_s)
+        alone = 4 * 256 / (0.012 + 0.0005 * 256) + 8 * 64 / (0.018 + 0.0034 * 64)
+        assert best.efficiency == pytest.approx(best.samples_per_s / alone, rel=1e-6)
+        weights = [share.gradient_weight * share.num_gpus for share in best.shares]
+        assert sum(weights) == pytest.approx(12)
+        assert [share.first_rank for share in best.shares] == [0, 4]
+        assert best.epoch_s == pytest.approx(31 * best.step_s)
+        assert "synchronisation" in plan.unavailable
+
+    def test_beside_equal_and_proportional_shares(self):
+        plan = plan_of(probed("a100", 4), probed("v100", 2), probed("t4", 8), global_batch=512)
+        by_kind = {option.kind: option for option in plan.options}
+        best, equal = by_kind["plan"], by_kind["equal shares"]
+        assert equal.compute_s == pytest.approx(0.018 + 0.0034 * 37)
+        assert best.step_s < by_kind["in proportion to speed"].step_s < equal.step_s
+        assert [option.name for option in plan.options if option.kind == "one type"] == [
+            "a100 only", "v100 only", "t4 only",
+        ]  # fmt: skip
+        assert all(option.global_batch == 512 for option in plan.options)
+
+    def test_the_sum_of_the_recommended_sizes(self):
+        plan = plan_of(probed("a100", 2, recommend=128), probed("t4", 1, recommend=64))
+        assert (plan.global_batch, plan.global_batch_source) == (
+            320,
+            "the sum of the recommended sizes",
+        )
+
+    def test_above_what_fits_it_accumulates(self):
+        small = gpu_record("Tesla T4", 0.01, 0.001, sizes=(8, 16, 32, 64), fails=(65,))
+        plan = plan_of(probed("t4", 1, record=small), global_batch=200)
+        (share,) = plan.options[0].shares
+        assert (share.batch_size, share.micro_batches) == (200, 4)
+        assert share.predicted_step_s == pytest.approx(4 * (0.01 + 0.001 * 50))
+        assert "plan-accumulates" in rules(plan)
+
+    def test_a_slow_type_is_dropped_where_that_is_quicker(self):
+        crawl = gpu_record("Tesla K80", 2.0, 0.01)
+        plan = plan_of(probed("a100", 2), probed("k80", 1, record=crawl), global_batch=128)
+        assert {share.name for share in plan.options[0].shares} == {"a100"}
+        assert plan.options[1].kind == "all types"
+        (drops,) = [finding for finding in plan.findings if finding.rule == "plan-drops"]
+        assert "leaves k80 out" in drops.message
+        assert plan.options[1].step_s > plan.options[0].step_s
+
+    def test_energy_price_and_tokens(self):
+        plan = plan_of(probed("a100", 1, price=2.0), probed("t4", 2, price=0.5), global_batch=256)
+        best = plan.options[0]
+        assert best.samples_per_joule == pytest.approx(best.samples_per_s / (300 + 2 * 70))
+        assert best.samples_per_price == pytest.approx(best.samples_per_s * 3600 / 3.0)
+        assert (best.tokens_per_joule, best.tokens_per_price) == (None, None)
+        assert "tokens_per_s" in best.unavailable
+        partly = plan_of(probed("a100", 1, price=2.0), probed("t4", 2), global_batch=256)
+        assert partly.options[0].samples_per_price is None
+        assert "plan-price-missing" in rules(partly)
+
+    def test_it_can_be_stored(self):
+        plan = plan_of(probed("a100", 4), probed("t4", 8))
+        assert msgspec.json.decode(msgspec.json.encode(plan), type=ClusterPlan) == plan
+
+
+class TestOneGpu:
+    def test_which_of_these_cards(self):
+        plan = plan_of(probed("t4", price=0.5), probed("a100", price=2.0))
+        assert plan.options == ()
+        (quickest,) = [finding for finding in plan.findings if finding.rule == "plan-quickest"]
+        assert quickest.message.startswith("one a100 alone does x")
+        (cheapest,) = [
+            finding for finding in plan.findings if finding.rule == "plan-samples-per-price"
+        ]
+        assert cheapest.message.startswith("a100 alone gives the most samples per unit of price")
+
+    def test_noise_is_no_verdict(self):
+        twin = gpu_record("Tesla T4", 0.0122, 0.0005, watts=300.0)
+        plan = plan_of(probed("a100"), probed("t4", record=twin))
+        (quickest,) = [finding for finding in plan.findings if finding.rule == "plan-quickest"]
+        assert quickest.message.startswith("cannot tell whether")
+
+    def test_at_a_global_batch(self):
+        plan = plan_of(probed("t4"), probed("a100"), global_batch=640)
+        assert [option.name for option in plan.options] == ["one a100", "one t4"]
+        assert {option.global_batch for option in plan.options} == {640}
+
+
+class TestOneJob:
+    @pytest.mark.parametrize(
+        ("changes", "reason"),
+        [
+            (
+                {"script": ScriptInfo(path="other.py", digest="fedcba9876543210")},
+                "a100 is of train.py, t4 of other.py",
+            ),
+            (
+                {"discovery": discovery_of(num_parameters=5)},
+                "a100 has 1000 parameters, t4 has 5",
+            ),
+            (
+                {"discovery": discovery_of(steps_per_batch=2)},
+                "a100 has 1 optimizer steps on a batch, t4 has 2",
+            ),
+        ],
+        ids=["script", "model", "steps"],
+    )
+    def test_other_jobs_are_refused(self, changes, reason):
+        with pytest.raises(NoPlanError, match=reason):
+            plan_of(probed("a100", 1), probed("t4", 1, **changes))
+
+    @pytest.mark.parametrize(
+        ("changes", "rule", "words"),
+        [
+            ({"script": ScriptInfo(path="train.py", digest="fedc")}, "plan-script", "a100; t4"),
+            (
+                {"script": ScriptInfo(path="train.py", digest="0123456789abcdef")},
+                "plan-arguments",
+                "t4: none",
+            ),
+            (
+                {"versions": msgspec.structs.replace(VERSIONS, torch="2.12.0")},
+                "plan-torch",
+                "a100: 2.13.0; t4: 2.12.0",
+            ),
+            (
+                {"discovery": discovery_of(precision="float16")},
+                "plan-precision",
+                "a100: float32; t4: float16",
+            ),
+            ({"state": "interrupted"}, "plan-unfinished", "was interrupted"),
+        ],
+        ids=["text", "arguments", "torch", "precision", "half"],
+    )
+    def test_differences_are_findings(self, changes, rule, words):
+        first = type_record("a100", discovery=discovery_of(precision="float32"))
+        plan = plan_of(probed("a100", 1, record=first), probed("t4", 1, **changes))
+        (finding,) = [finding for finding in plan.findings if finding.rule == rule]
+        assert words in finding.message
+
+    def test_the_same_job_has_no_such_finding(self):
+        plan = plan_of(probed("a100", 1), probed("v100", 1), probed("t4", 1))
+        assert not {"plan-script", "plan-arguments", "plan-torch"} & set(rules(plan))
+        assert isinstance(VERSIONS, Versions)
+
+
+class TestRefusals:
+    def test_fewer_samples_than_gpus(self):
+        with pytest.raises(NoPlanError, match=r"4 is fewer samples than there are GPUs \(12\)"):
+            plan_of(probed("a100", 4), probed("t4", 8), global_batch=4)
+
+    def test_more_than_the_data_set(self):
+        with pytest.raises(NoPlanError, match="more than the 15625 of the data set"):
+            plan_of(probed("a100", 4), global_batch=20_000)
+
+    def test_half_a_record(self):
+        """One size only: enough for nothing, and said of a type that is counted."""
+        half = type_record("t4", sizes=(8,), state="running")
+        with pytest.raises(NoPlanError, match=r"t4 .* fewer than two timed sizes"):
+            plan_of(probed("a100", 1), probed("t4", 1, record=half))
+        plan = plan_of(probed("a100", 1), probed("t4", record=half))
+        assert "fewer than two timed sizes" in plan.left_out["t4"]
+
+
+class TestForecast:
+    def test_weak_and_strong_scaling_by_hand(self):
+        link = estimated_link(interconnect("1GB/s,1ms"), "1GB/s,1ms", 10_000_000, 4)
+        plan = plan_of(probed("a100", recommend=128), link=link)
+        weak = {point.num_gpus: point for point in plan.forecast if point.scaling == "weak"}
+        strong = {point.num_gpus: point for point in plan.forecast if point.scaling == "strong"}
+        assert sorted(weak) == sorted(strong) == [1, 2, 4, 8, 16, 32, 64]
+        one, eight = weak[1], weak[8]
+        assert one.step_s == pytest.approx(0.076)
+        sync = 2 * 7 / 8 * 0.04 + 2 * 7 * 0.001
+        assert eight.sync_s == pytest.approx(sync)
+        assert eight.step_s == pytest.approx(0.076 + sync)
+        assert eight.global_batch == 1024
+        assert eight.speedup == pytest.approx(8 * 0.076 / (0.076 + sync))
+        assert eight.efficiency == pytest.approx(eight.speedup / 8)
+        assert eight.epoch_s == pytest.approx(16 * eight.step_s)
+        assert strong[8].batch_sizes == (16,)
+        assert strong[8].step_s == pytest.approx(0.012 + 0.0005 * 16 + sync)
+        assert {point.confidence for point in plan.forecast} == {"estimate"}
+
+    def test_fewer_samples_than_gpus_has_no_point(self):
+        link = estimated_link(interconnect("pcie4"), "pcie4", 1000, 4)
+        plan = plan_of(probed("a100", recommend=32), link=link)
+        (last,) = [p for p in plan.forecast if p.num_gpus == 64 and p.scaling == "strong"]
+        assert last.step_s is None
+        assert "fewer" in last.unavailable["step_s"]
+
+    def test_mixed(self):
+        link = estimated_link(interconnect("100GbE"), "100GbE", 1000, 4)
+        plan = plan_of(probed("a100", 2), probed("t4", 4), link=link)
+        mixed = [p for p in plan.forecast if len(p.cards) == 2 and p.scaling == "weak"]
+        assert [point.num_gpus for point in mixed] == [3, 6, 12, 24, 48]
+        assert mixed[1].cards == ("2 x a100", "4 x t4")
+        assert all(0 < point.efficiency <= 1.01 for point in mixed)
+
+    def test_without_a_tsync_there_is_none(self):
+        assert plan_of(probed("a100", 2)).forecast == ()
+
+    def test_measured(self):
+        """Tsync of two ranks goes further by the ring's share; the factor is that of Tcomp."""
+        job = record(at(64, 0.022, 0.010, alone_s=0.020))
+        link = measured_link("job", job, 64)
+        assert link.measured_ranks == 2
+        assert link.busy_factor == pytest.approx(1.1, rel=0.02)
+        two, eight = sync_at(link, 2)[0], sync_at(link, 1000)[0]
+        assert two == pytest.approx(0.010, rel=0.05)
+        assert eight == pytest.approx(2 * two * 0.999)
+        assert sync_at(link, 1)[0] == 0
+
+    def test_an_estimate_ends_at_64(self):
+        link = estimated_link(interconnect("pcie4"), "pcie4", 1000, 4)
+        assert sync_at(link, 64)[0] is not None
+        seconds, reason = sync_at(link, 65)
+        assert seconds is None
+        assert "only a measured Tsync" in reason
+
+
+class TestInterconnects:
+    def test_every_rate_names_its_source(self):
+        assert all(link.source for link in INTERCONNECTS.values())
+        assert interconnect("100gbe").bytes_per_s == 12.5e9
+        assert interconnect("nvlink3").bytes_per_s == 300e9
+        assert interconnect("PCIE3").bytes_per_s == pytest.approx(15.75e9, rel=1e-3)
+
+    def test_bandwidth_and_latency(self):
+        link = interconnect("100Gbit/s, 10us")
+        assert (link.bytes_per_s, link.latency_s) == (12.5e9, pytest.approx(1e-5))
+
+    @pytest.mark.parametrize("text", ["", "fast", "12", "12.5GB/s,5", "-1GB/s,1s", "1.2.3GB/s"])
+    def test_anything_else_is_refused(self, text):
+        with pytest.raises(ValueError, match="is no link: write nvlink"):
+            interconnect(text)
+
+
+def test_trials_of_a_script_that_accumulates_are_refused():
+    trials = tuple(trial_of(size, 0.01 * size, micro_batches=2) for size in (8, 16, 32))
+    doubled = gpu_record(TYPES["t4"][0], 0.1, 0.1)
+    doubled = msgspec.structs.replace(doubled, trials=trials)
+    with pytest.raises(NoPlanError, match="accumulate"):
+        plan_of(probed("t4", 1, record=doubled))
