@@ -141,7 +141,7 @@ def memory_lines(parts: Sequence[MemorySection]) -> list[str]:
         first, *others = part.tables or (None,)
         lines += table_lines(first) if first is not None else []
         for table in others:
-            lines += _folded(table.title, table_lines(table))
+            lines += folded(table.title, table_lines(table))
     return lines
 
 
