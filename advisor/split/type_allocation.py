@@ -47,7 +47,7 @@ def allocate_types(
 
     >>> allocate_types(27, [DeviceType(count=2, step_s=lambda b: 1 + b, cap=99),
     ...                     DeviceType(count=1, step_s=lambda b: 2 + 3 * b, cap=99)])
-    (((12, 1), (11, 1)), ((4, 1),))
+    (((12, 2),), ((3, 1),))
     """
     if total % granularity or smallest % granularity:
         msg = f"{total} and {smallest} must be multiples of {granularity}"
