@@ -16,6 +16,7 @@ from ..records import (
     Goal,
     LossCheck,
     MemoryLaw,
+    PriorLaw,
     RunRecord,
     Spread,
     Tail,
@@ -44,6 +45,7 @@ from .measured.energy import samples_per_joule
 from .measured.epoch_end import tail_of
 from .measured.laws import fit_memory, fit_time
 from .measured.measurements import Measurements
+from .measured.memory_prior import stated
 from .measured.scaling import steady
 from .measured.sizes import largest_allowed
 from .measured.token_pace import real_rate
@@ -107,6 +109,7 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         tail_check=check,
         memory_law=memory_law,
         time_law=time_law,
+        prior_law=_prior_law(measurements, unavailable),
         findings=worst_first(
             [
                 *findings_of(measurements, chosen, tail, check),
@@ -217,6 +220,14 @@ def _memory_law(measurements: Measurements, unavailable: dict[str, str]) -> Memo
     law = fit_memory(peaks, target)
     if isinstance(law, str):
         unavailable["memory_law"] = law
+        return None
+    return law
+
+
+def _prior_law(measurements: Measurements, unavailable: dict[str, str]) -> PriorLaw | None:
+    law = stated(measurements)
+    if isinstance(law, str):
+        unavailable["prior_law"] = law
         return None
     return law
 

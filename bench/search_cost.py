@@ -5,7 +5,8 @@
 
 One script for all (search_workload.py): its step raises torch.OutOfMemoryError above N samples.
 `visible`: the device can be read, its peak is fixed + slope x size and reaches the capacity at N;
-`blind`: the step only raises. Ours is the whole real `batchadvisor run --goal memory`: every worker
+`blind`: the step only raises. Steps on fake tensors see its tensors, and see them wrong (--seen).
+Ours is the whole real `batchadvisor run --goal memory`: every worker
 process, the discovery of the loop in each, and the confirmation in a fresh process are counted.
 The others run in one process as their documentation shows them (search_peers.py), in an environment
 that holds them: `pip install lightning accelerate batchtune batch-finder` into one of its own.
@@ -36,9 +37,11 @@ PEERS = ("lightning-power", "lightning-binsearch", "accelerate", "batchtune", "b
 READS = (OURS, "batchtune")
 """The finders that look at the device's memory; the others see no difference."""
 LIMIT_S = 600
+SEEN = 0.88
+"""Of what a sample takes, what steps on fake tensors see."""
 TRIALS, STEPS, REFUSALS = "trials", "steps", "out_of_memory"
 GOALS = {
-    "visible": {TRIALS: 5, STEPS: 20, REFUSALS: 0},
+    "visible": {TRIALS: 4, STEPS: 14, REFUSALS: 0},
     "blind": {TRIALS: 9, STEPS: 24, REFUSALS: 3},
 }
 """Ours at GOAL_LIMIT."""
@@ -46,7 +49,9 @@ GOAL_LIMIT = 700
 GOAL_SHARE = 0.92
 
 
-def run_one(finder: str, limit: int, fixed: float | None, python: str) -> dict[str, Any]:
+def run_one(
+    finder: str, limit: int, fixed: float | None, seen: float, python: str
+) -> dict[str, Any]:
     """One finder on one machine, as plain data."""
     with tempfile.TemporaryDirectory(prefix="search-cost-") as name:
         folder = Path(name)
@@ -55,6 +60,7 @@ def run_one(finder: str, limit: int, fixed: float | None, python: str) -> dict[s
         environment = {
             **os.environ,
             "SEARCH_LIMIT": str(limit),
+            "SEARCH_SEEN": str(seen),
             "SEARCH_FIXED": "" if fixed is None else str(fixed),
             "SEARCH_LOG": str(log),
             "CUDA_VISIBLE_DEVICES": "",
@@ -64,7 +70,8 @@ def run_one(finder: str, limit: int, fixed: float | None, python: str) -> dict[s
             _ours(folder, environment) if finder == OURS else _peer(finder, python, environment)
         )
         wall_s = time.monotonic() - start
-        steps = [line.split() for line in log.read_text().splitlines()]
+        started = [line.split() for line in log.read_text().splitlines()]
+    steps = [step for step in started if step[2] != "fake"]
     groups = [(key, len(list(some))) for key, some in groupby(steps, key=lambda step: step[:2])]
     fits = limit if fixed is None else int(limit * (1 - MARGIN - fixed) / (1 - fixed))
     ran = {int(size) for _, size, outcome in steps if outcome == "ok"}
@@ -76,8 +83,10 @@ def run_one(finder: str, limit: int, fixed: float | None, python: str) -> dict[s
         TRIALS: len(groups),
         STEPS: len(steps),
         REFUSALS: sum(outcome == "oom" for _, _, outcome in steps),
+        "fake": len(started) - len(steps),
         "samples": sum(int(size) for _, size, _ in steps),
-        "processes": len({process for process, _, _ in steps}),
+        "seen": seen,
+        "processes": len({process for process, _, _ in started}),
         "fits": fits,
         "share": None if answer is None else answer / fits,
         "ran": None if answer is None else answer in ran,
@@ -163,7 +172,10 @@ def _table(rows: list[dict[str, Any]]) -> str:
         cells.append(
             (
                 row["finder"],
-                *(row[column] for column in (TRIALS, STEPS, REFUSALS, "samples", "processes")),
+                *(
+                    row[column]
+                    for column in (TRIALS, STEPS, REFUSALS, "fake", "samples", "processes")
+                ),
                 "-" if row["answer"] is None else row["answer"],
                 share,
                 ran,
@@ -171,7 +183,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
                 *ratios,
             )
         )
-    counts = ("trials", "steps", "refused", "samples", "processes")
+    counts = ("trials", "steps", "refused", "fake", "samples", "processes")
     last = ("answer", "of largest", "ran", "wall s", "steps x", "samples x")
     return table(("finder", *counts, *last), cells)
 
@@ -189,6 +201,7 @@ def main() -> None:
     )
     parser.add_argument("--limits", type=int, nargs="+", default=LIMITS, help="(%(default)s)")
     parser.add_argument("--fixed", type=float, nargs="*", default=FIXED, help="(%(default)s)")
+    parser.add_argument("--seen", type=float, default=SEEN, help="(%(default)s)")
     parser.add_argument("--finders", nargs="+", default=(OURS, *PEERS), choices=(OURS, *PEERS))
     parser.add_argument(
         "--peer-python", default=sys.executable, help="interpreter that has the other finders"
@@ -205,7 +218,7 @@ def main() -> None:
             for fixed in (None, *options.fixed):
                 for finder in options.finders:
                     if finder in READS or fixed is None:
-                        row = run_one(finder, limit, fixed, options.peer_python)
+                        row = run_one(finder, limit, fixed, options.seen, options.peer_python)
                         blind.setdefault(finder, row)
                     else:  # it does not look; the same run, compared with what fits here
                         row = _seen_from(blind[finder], fixed)

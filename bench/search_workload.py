@@ -4,6 +4,9 @@ The limit is SEARCH_LIMIT samples. With SEARCH_FIXED the device can be read as w
 fixed + slope x size that reaches the capacity at the limit, the fixed part a share of the capacity.
 It is on paper, so that sizes up to 20,000 cost nothing and every finder sees the same machine. Each
 step that is started is noted in SEARCH_LOG: process, size, whether it ran.
+
+Steps on fake tensors see the tensors of that paper, and see them wrong: half of what is fixed, and
+SEARCH_SEEN of what a sample takes.
 """
 
 from __future__ import annotations
@@ -14,12 +17,17 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.data import DataLoader, Dataset
 
 LIMIT = int(os.environ.get("SEARCH_LIMIT", "700"))
 FIXED = float(os.environ["SEARCH_FIXED"]) if os.environ.get("SEARCH_FIXED") else None
 LOG = os.environ.get("SEARCH_LOG", os.devnull)
+SEEN = float(os.environ.get("SEARCH_SEEN", "0.88"))
 CAPACITY = 80 * 2**30
+FIXED_SEEN = 0.5
+BLIND_FIXED = 0.1
+"""Share of the capacity that is fixed where the device cannot be read."""
 NUM_SAMPLES = 1_000_000
 NUM_FEATURES = 16
 
@@ -68,17 +76,31 @@ class Model(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(NUM_FEATURES, 1)
+        self.on_paper: list[torch.Tensor] = []
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        fake = isinstance(x, FakeTensor)
         fits = len(x) <= LIMIT
         with open(LOG, "a") as log:  # noqa: PTH123  one short write, appended
-            log.write(f"{os.getpid()} {len(x)} {'ok' if fits else 'oom'}\n")
-        if not fits:
+            log.write(f"{os.getpid()} {len(x)} {'fake' if fake else 'ok' if fits else 'oom'}\n")
+        if fake:
+            self.on_paper.clear()
+            self.on_paper += tensors_on_paper(x)
+        elif not fits:
             message = f"CUDA out of memory. Tried to allocate {len(x)} KiB. (on paper)"
             raise torch.OutOfMemoryError(message)
-        METER.largest = max(METER.largest, len(x))
+        if not fake:
+            METER.largest = max(METER.largest, len(x))
         y: torch.Tensor = self.layer(x)
         return y
+
+
+def tensors_on_paper(x: torch.Tensor) -> list[torch.Tensor]:
+    """What a step on fake tensors takes of the device on paper, without contents."""
+    fixed = BLIND_FIXED if FIXED is None else FIXED
+    sample_bytes = SEEN * CAPACITY * (1 - fixed) / LIMIT
+    sizes = (FIXED_SEEN * fixed * CAPACITY, sample_bytes * len(x))
+    return [x.new_empty(int(size), dtype=torch.uint8) for size in sizes]
 
 
 def loader_of(batch_size: int) -> DataLoader[tuple[torch.Tensor, torch.Tensor]]:

@@ -17,6 +17,7 @@ from .advice import (
     LearningRate,
     Limit,
     MemoryLaw,
+    PriorLaw,
     Standing,
     Tail,
     TimeLaw,
@@ -69,6 +70,7 @@ from .explained import ExplainedSize, MemoryExplained, WhyExplained
 from .flops import StepFlops
 from .goal import Goal, GoalKind
 from .memory import DeviceMemory, Memory
+from .prior import MemoryPrior, PriorKind
 from .profile import (
     CallTime,
     DeviceShare,
@@ -202,6 +204,7 @@ __all__ = [
     "MemoryLine",
     "MemoryPeak",
     "MemoryPool",
+    "MemoryPrior",
     "MemoryShare",
     "MemoryTimeline",
     "ModelFacts",
@@ -223,6 +226,8 @@ __all__ = [
     "PlanKind",
     "PlanOption",
     "PlanShare",
+    "PriorKind",
+    "PriorLaw",
     "Profile",
     "Proof",
     "Purpose",

@@ -9,6 +9,7 @@ from .base import SCHEMA_VERSION, Record, Spread
 from .checks import LossCheck, TailCheck
 from .distribution import Scaling
 from .goal import Goal
+from .prior import PriorKind
 from .script import SizeAxis
 
 Helps = Literal["helps", "does not help", "unknown"]
@@ -222,6 +223,31 @@ class MemoryLaw(Record, frozen=True, kw_only=True):
     largest_estimate: int
 
 
+class PriorLaw(Record, frozen=True, kw_only=True):
+    """Peak memory by steps on fake tensors, and what real peaks made of it.
+
+    The law is max(floor, fixed + sample x batch); a peak is offset + ratio x law.
+
+    Attributes:
+        kind: what was counted on fake tensors.
+        sizes: whose steps were made on fake tensors.
+        offset_bytes, ratio: by the real peaks of `corrected_by`; 0 and 1 without any.
+        residual: largest relative miss of a real peak, `None` with fewer than three.
+        largest_estimate: the largest size that the corrected law says fits; never advised.
+    """
+
+    kind: PriorKind
+    floor_bytes: float
+    fixed_bytes: float
+    sample_bytes: float
+    sizes: tuple[int, ...]
+    offset_bytes: float = 0.0
+    ratio: float = 1.0
+    corrected_by: tuple[int, ...] = ()
+    residual: float | None = None
+    largest_estimate: int
+
+
 class TimeLaw(Record, frozen=True, kw_only=True):
     """Step time = fixed + slope x batch size, fitted to trials."""
 
@@ -299,6 +325,7 @@ class Advice(Record, frozen=True, kw_only=True):
     tail_check: TailCheck | None
     memory_law: MemoryLaw | None
     time_law: TimeLaw | None
+    prior_law: PriorLaw | None = None
     findings: tuple[Finding, ...] = ()
     scaling: Scaling | None = None
     loss_check: LossCheck | None = None

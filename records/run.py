@@ -10,6 +10,7 @@ from .checks import LossCheck, Outcome
 from .distribution import Distribution
 from .explained import MemoryExplained
 from .goal import Goal
+from .prior import MemoryPrior
 from .script import Discovery, FileTouched, ScriptInfo
 from .trial import Trial
 
@@ -69,6 +70,7 @@ class RunRecord(Record, frozen=True, kw_only=True):
         distribution: the ranks, where the script was started as a job of several.
         loss: how the loss reduces a batch; `None` where nothing depends on it, or nobody looked.
         explained: where the memory goes; `None` where nobody looked.
+        prior: the memory of steps on fake tensors; `None` where memory is not what is searched for.
     """
 
     schema_version: str = SCHEMA_VERSION
@@ -92,6 +94,7 @@ class RunRecord(Record, frozen=True, kw_only=True):
     distribution: Distribution | None = None
     loss: LossCheck | None = None
     explained: MemoryExplained | None = None
+    prior: MemoryPrior | None = None
 
     @property
     def usual_trial(self) -> Trial | None:

@@ -89,6 +89,8 @@ class Trial(Record, frozen=True, kw_only=True):
         samples_per_s: from the same steps; of samples that reached the training loop.
         input_wait_s: seconds per step spent waiting for the loader.
         samples_per_joule: samples over the energy that the device took for them.
+        predicted_bytes: the peak that was expected before it ran, by steps on fake tensors and the
+            peaks measured by then; `None` where there were no such steps.
         elapsed_s: wall time of the whole trial, warm-up and profile included.
         ended_s: when it was over, in seconds since the search began.
         doubts: what may have disturbed the times.
@@ -121,6 +123,7 @@ class Trial(Record, frozen=True, kw_only=True):
     input_wait_s: Spread | None = None
     samples_per_joule: float | None = None
     memory: Memory | None = None
+    predicted_bytes: int | None = None
     profile: Profile | None = None
     counters: Counters | None = None
     tail: TailCheck | None = None

@@ -11,6 +11,7 @@ import msgspec
 
 from ..advisor.advise import advise
 from ..advisor.measured.measurements import Measurements
+from ..advisor.measured.memory_prior import predicted_bytes
 from ..advisor.search.cost import end_s
 from ..advisor.search.next_trial import Done, next_trial
 from ..errors import BatchAdvisorError, RunError, UsageError
@@ -37,6 +38,7 @@ from .display import Display
 from .loss import measure_loss
 from .memory_explained import explain_memory
 from .plan import plan_of
+from .prior import foretell
 from .recording.event_files import EventStore
 from .recording.record_writer import RecordWriter
 from .recording.store import read_record
@@ -190,6 +192,7 @@ class Run:
                 self.workers.start()
             writer.search_begins()
             self._display.note(plan_of(writer.record))
+            foretell(self.workers, writer, self._display)
             while not isinstance(step := next_trial(writer.record), Done):
                 self._one(step)
             measure_communication(self.workers, self.writer, self._display)
@@ -303,6 +306,10 @@ class Run:
         )
 
     def _add(self, trial: Trial) -> None:
+        if trial.kind != "turns" and trial.purpose != "tail":
+            measurements = Measurements.of(self.writer.record)
+            expected = predicted_bytes(measurements, trial.batch_size)
+            trial = msgspec.structs.replace(trial, predicted_bytes=expected)
         self.writer.add_trial(trial)
         self._display.trial_done(trial)
 

@@ -7,6 +7,7 @@ their segments, and whole segments given back only when memory is short.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from typing import Final
@@ -36,17 +37,22 @@ def fits(requests: Iterable[int], capacity: int) -> bool:
             from 1.
         capacity: bytes that the device has for them.
     """
-    allocator, number = CachingAllocator(capacity), 0
     try:
-        for request in requests:
-            if request > 0:
-                number += 1
-                allocator.allocate(number, rounded(request))
-            else:
-                allocator.free(-request)
+        CachingAllocator(capacity).serve(requests)
     except NoMemoryError:
         return False
     return True
+
+
+def reserved_bytes(requests: Iterable[int]) -> int:
+    """What it reserves for them where there is room for all.
+
+    Args:
+        requests: as in `fits`.
+    """
+    allocator = CachingAllocator(sys.maxsize)
+    allocator.serve(requests)
+    return allocator.reserved_bytes
 
 
 def rounded(num_bytes: int) -> int:
@@ -82,6 +88,20 @@ class CachingAllocator:
         self._taken: dict[int, _Block] = {}
         self._free: dict[bool, list[tuple[int, int, _Block]]] = {True: [], False: []}
         self._end = 0
+
+    def serve(self, requests: Iterable[int]) -> None:
+        """Serves requests in order; see `fits`.
+
+        Raises:
+            NoMemoryError: one does not fit.
+        """
+        number = 0
+        for request in requests:
+            if request > 0:
+                number += 1
+                self.allocate(number, rounded(request))
+            else:
+                self.free(-request)
 
     def allocate(self, key: int, size: int) -> None:
         """Serves a request of `size` bytes, a multiple of 512; `key` names it for `free`.

@@ -2,6 +2,7 @@
 
     readings show a slope      secant on the upper bound of the slope, towards the target
     readings do not (yet)      in proportion to the peak, which no fixed part makes too far
+    one reading and a law      as far as the law of steps on fake tensors allows; see `Prior`
     readings say nothing       with n trials and k refusals left, sum over i <= k of C(n, i) cells
                                can be told apart; the next size is put so that either answer leaves
                                a part that the rest can tell apart
@@ -17,6 +18,7 @@ from math import comb, log, sqrt
 import msgspec
 
 from ..measured.laws import FLOOR_GROWTH, SLOPE_AGREEMENT
+from ..measured.memory_prior import Prior
 
 BRACKET = 1.085
 """A size that ran and one that did not, no further apart than this, end the search."""
@@ -24,6 +26,10 @@ CELL = 1.08
 """How close they are meant to come; sizes are rounded."""
 FULL = 0.95
 """A size of this share of what the last slope says fits ends the search as well."""
+FULL_BY_LAW = 0.93
+"""The same where the law of steps on fake tensors says that nothing larger is to be expected."""
+HALFWAY = 0.6
+"""After two readings above the target the next size goes no closer to the lower one of them."""
 AIM = 0.97
 """The share of what is expected to fit that is tried: a little less is no loss, more is one."""
 BEND = 1.15
@@ -54,6 +60,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         target_bytes: what a size may take.
         uncertainty: of one reading: a share of it, and bytes on top.
         num_refusals: so far.
+        prior: the law of steps on fake tensors, where there is one.
     """
 
     peaks: Mapping[int, int]
@@ -62,6 +69,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     target_bytes: int
     uncertainty: tuple[float, int] = (0.0, 0)
     num_refusals: int = 0
+    prior: Prior | None = None
 
 
 def next_fit(seen: Seen) -> int | str:
@@ -74,9 +82,13 @@ def next_fit(seen: Seen) -> int | str:
         return "nothing fits" if ceiling in (None, 1) else _below(ceiling or 2)
     points = _points(seen, last)
     slope = _slope(seen, points)
+    if seen.prior is not None and not _stands(seen, seen.prior, last, slope):
+        seen = msgspec.structs.replace(seen, prior=None)
+        slope = _slope(seen, points)
     if slope is not None and slope.clear:
         fitting = last + (seen.target_bytes - seen.peaks[last]) / slope.middle
-        if last >= FULL * fitting or fitting - last < 1:
+        full = FULL if seen.prior is None else FULL_BY_LAW
+        if last >= full * fitting or fitting - last < 1:
             return "the memory is used up to the margin"
     share = seen.uncertainty[0]
     if last in seen.peaks and seen.target_bytes - seen.peaks[last] < share * seen.peaks[last]:
@@ -86,8 +98,17 @@ def next_fit(seen: Seen) -> int | str:
     if _cannot_be_told(seen, last, ceiling):
         return "the largest size is bracketed as closely as the readings allow"
     wanted = _wanted(seen, last, ceiling, points, slope)
+    if seen.prior is not None and last in seen.peaks:
+        wanted = min(wanted, seen.prior.most(last, seen.peaks[last], seen.target_bytes))
     size = max(last + 1, _gently(wanted))
     return size if ceiling is None else min(size, ceiling - 1)
+
+
+def _stands(seen: Seen, prior: Prior, last: int, slope: _Slope | None) -> bool:
+    """Whether the readings leave room for the law."""
+    if slope is not None and slope.clear and not prior.agrees(slope.middle):
+        return False
+    return last not in seen.peaks or prior.stands(last, seen.peaks[last], seen.target_bytes)
 
 
 def _below(ceiling: int) -> int:
@@ -113,14 +134,20 @@ def _wanted(
     read = seen.peaks.get(ceiling) if ceiling is not None else None
     if ceiling is not None and read is not None and last in seen.peaks:
         between = AIM * (seen.target_bytes - seen.peaks[last]) / (read - seen.peaks[last])
-        return last + (ceiling - last) * min(max(between, 0.1), 0.9)
+        over = sum(peak > seen.target_bytes for peak in seen.peaks.values())
+        most = HALFWAY if seen.prior is not None and over > 1 else 0.9
+        return last + (ceiling - last) * min(max(between, 0.1), most)
     if slope is not None and slope.informative:
         safe = _jump(seen, points, slope)
         # Where the slope has failed once it would go on failing, one step below the ceiling.
         if ceiling is None or safe < ceiling / BRACKET:
             return safe
-    if ceiling is None and len(points) == 1:
-        return last * min(MAX_GROWTH, _in_proportion(seen, points[-1][1]))
+    if len(points) == 1 and slope is None:
+        by_law = _by_law(seen, last)
+        if by_law is not None:
+            return by_law
+        if ceiling is None:
+            return last * min(MAX_GROWTH, _in_proportion(seen, points[-1][1]))
     return _told_apart(seen, last, ceiling)
 
 
@@ -163,7 +190,8 @@ def _slope(seen: Seen, points: list[tuple[int, int]]) -> _Slope | None:
     steps = size - base[0]
     middle = (peak - base[1]) / steps
     upper = (max(peak - base[1], 0) + doubt) / steps
-    agrees = any(
+    straight = bool(clear) and seen.prior is not None and seen.prior.agrees(middle)
+    agrees = straight or any(
         abs((base[1] - point[1]) / (base[0] - point[0]) - middle) <= SLOPE_AGREEMENT * middle
         for point in [point for point in earlier if point[0] < base[0]][:1]
         if base[1] - point[1] >= CLEAR * doubt
@@ -184,6 +212,17 @@ def _jump(seen: Seen, points: list[tuple[int, int]], slope: _Slope) -> float:
         # Between what is safe under any fixed part and what so small a difference promises.
         growth = max(sqrt(max(growth, 1.0) * least), min(room, LEAST_GROWTH))
     return float(size * max(1.0, min(growth, MAX_JUMP)) * (AIM if slope.clear else 1.0))
+
+
+def _by_law(seen: Seen, last: int) -> float | None:
+    """The size after a single reading by the law of steps on fake tensors."""
+    prior, peak = seen.prior, seen.peaks.get(last)
+    if prior is None or peak is None or seen.num_refusals > 1:
+        return None
+    wanted = prior.next_size(last, peak, seen.target_bytes, seen.refused)
+    if prior.explains(last, peak):
+        return wanted
+    return min(wanted, last * min(MAX_GROWTH, _in_proportion(seen, peak)))
 
 
 def _in_proportion(seen: Seen, peak: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...records import TrialRequest
 from ..measured.measurements import Measurements
+from ..measured.memory_prior import prior_of
 from ..measured.sizes import effective_batch, largest_allowed
 from ..measured.thresholds import BUDGET_SPENT
 from .cost import Budget
@@ -60,6 +61,7 @@ def seen_so_far(measurements: Measurements) -> Seen | None:
         target_bytes=target,
         uncertainty=(CPU_UNCERTAINTY, 0) if cpu else (0.0, SEGMENT_BYTES),
         num_refusals=sum(trial.outcome == "out_of_memory" for trial in searches),
+        prior=prior_of(measurements),
     )
 
 

@@ -16,6 +16,7 @@ from ...records import RunRecord, TrialRequest
 from ..measured.energy import energy_measured, why_not
 from ..measured.graph_pools import may_be_tried_alone, others_bytes
 from ..measured.measurements import Measurements
+from ..measured.memory_prior import prior_of
 from ..measured.sizes import allowed, largest_allowed, smallest_allowed
 from ..measured.thresholds import BUDGET_SPENT
 from . import confirmation, knee_search, largest_size
@@ -199,7 +200,7 @@ def _first(measurements: Measurements) -> TrialRequest | None:
         if failures[-1].outcome != "out_of_memory" and bad != native:
             why = f"the script's own size: {bad} failed otherwise"
             return timed_request(measurements, native, why)
-        smaller = allowed(measurements, max(1, bad // 4))
+        smaller = allowed(measurements, _below(measurements, bad))
         return timed_request(measurements, smaller, f"below {bad}, which failed")
     timed = {trial.batch_size for trial in measurements.searched_trials}
     seen = {*timed, *(failure.batch_size for failure in failures)}
@@ -227,6 +228,13 @@ def _first(measurements: Measurements) -> TrialRequest | None:
                 return fit_request(size, reason)
             return timed_request(measurements, size, reason)
     return None
+
+
+def _below(measurements: Measurements, bad: int) -> int:
+    """A size that should fit where this one failed and none ran."""
+    prior, target = prior_of(measurements), measurements.target_bytes
+    foretold = None if prior is None or target is None else prior.first_size(target)
+    return foretold if foretold is not None and foretold < bad else max(1, bad // 4)
 
 
 def _bounded(measurements: Measurements, size: int) -> int:

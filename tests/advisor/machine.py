@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 import msgspec
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.search.next_trial import Done, next_trial
-from batchadvisor.records import Advice, Discovery, RunRecord, TailCheck, TrialRequest
+from batchadvisor.records import (
+    Advice,
+    Discovery,
+    MemoryPrior,
+    RunRecord,
+    TailCheck,
+    TrialRequest,
+)
 from batchadvisor.spread import inverse, spread_of
 
 from ..on_paper import GIB, discovery_of, exactly, failure_of, record_of, trial_of
@@ -61,6 +68,7 @@ class Machine:
         noise: relative standard deviation of a step and of the drift between trials.
         memory_noise: the same of a peak.
         blind: every peak reads the same.
+        prior: what steps on fake tensors said.
         outcome: overrules a trial's outcome, given its request and the worker's number.
     """
 
@@ -75,6 +83,7 @@ class Machine:
     blind: bool = False
     setup_s: float = 4.0
     discovery: Discovery = field(default_factory=discovery_of)
+    prior: MemoryPrior | None = None
     outcome: Callable[[TrialRequest, int], str | None] = lambda request, worker: None
 
     def search(self, goal=None, stop_after=MAX_TRIALS):
@@ -87,6 +96,7 @@ class Machine:
                 self.discovery, setup_s=self.setup_s, native_step_s=self.time_s(8)
             ),
             state="running",
+            prior=self.prior,
         )
         device = msgspec.structs.replace(record.device, kind=self.kind)
         record = msgspec.structs.replace(record, device=device)

@@ -12,7 +12,11 @@ FIXED_SHARE = 0.02
 
 def estimate_rows(advice: Advice) -> list[tuple[str, str]]:
     """Label and text of each law."""
-    rows = [("largest that fits", _memory_law(advice)), ("step time", _time_law(advice))]
+    rows = [
+        ("largest that fits", _memory_law(advice)),
+        ("memory foretold", _prior_law(advice)),
+        ("step time", _time_law(advice)),
+    ]
     return [(label, text) for label, text in rows if text]
 
 
@@ -24,8 +28,43 @@ def _memory_law(advice: Advice) -> str:
             f"{format_bytes(law.fixed_bytes)} + {bytes_per_sample(law.slope_bytes)} x batch, "
             f"{_fit(law.sizes, law.residual)}"
         )
+    if advice.prior_law is not None:
+        return ""
     reason = advice.unavailable.get("memory_law")
     return f"no estimate: {reason}" if reason and advice.recommended is not None else ""
+
+
+def _prior_law(advice: Advice) -> str:
+    """The law of steps on fake tensors, and what real peaks made of it."""
+    law = advice.prior_law
+    if law is None:
+        reason = advice.unavailable.get("prior_law")
+        return f"not: {reason}; the search went by measured peaks alone" if reason else ""
+    line = f"{_signed(law.fixed_bytes)} + {bytes_per_sample(law.sample_bytes)} x batch"
+    text = (
+        f"about {law.largest_estimate} fit (estimate); {_COUNTED[law.kind]} = "
+        f"max({format_bytes(law.floor_bytes)}, {line}), by steps that computed nothing at "
+        f"{plural(len(law.sizes), 'size')} from {law.sizes[0]} to {law.sizes[-1]}"
+    )
+    if not law.corrected_by:
+        return f"{text}; no measured peak corrects it"
+    sizes = " and ".join(str(size) for size in law.corrected_by)
+    text += f"; the peaks measured at {sizes} are x{law.ratio:.2f} and {_beside(law.offset_bytes)}"
+    if law.residual is not None:
+        text += f", no measured peak is off by more than {law.residual:.1%}"
+    return text
+
+
+_COUNTED = {"tensors": "tensors", "segments": "what torch's allocator reserves"}
+
+
+def _signed(num_bytes: float) -> str:
+    return format_bytes(num_bytes) if num_bytes >= 0 else f"-{format_bytes(-num_bytes)}"
+
+
+def _beside(num_bytes: float) -> str:
+    more = num_bytes >= 0
+    return f"{format_bytes(abs(num_bytes))} {'more' if more else 'less'}"
 
 
 def _time_law(advice: Advice) -> str:

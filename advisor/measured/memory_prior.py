@@ -1,0 +1,225 @@
+"""What steps on fake tensors say of memory, and how the first real peaks correct it.
+
+Tensors are not all that a process takes. What a reading has beyond them is there at any size, or it
+grows with them: readings = offset + ratio x law, and two of them tell both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from ...records import PriorLaw
+from .measurements import Measurements, once
+from .step_law import StepLaw, fit_step_law
+
+DOUBT = 0.10
+"""Memory may grow faster than the law says by this share, beyond what the first reading shows."""
+AIM = 0.97
+"""Share of what is left up to the target that the first step by the law shall fill."""
+REFUSED = 0.7
+"""The same of what lies between the first reading and a size that failed."""
+CARE = 0.75
+"""The same where no size was tried."""
+EXPLAINED = 1 / 3
+"""With a smaller share of tensors in what the first reading has beyond the usual, the law sets no
+pace, only a bound."""
+LEAST_RATIO, LARGEST_RATIO = 0.5, 2.0
+"""Bytes a sample that were read, over those of the law; outside, the law is not of this step."""
+UNREAD = 0.1
+"""A reading below this share of the least that the law allows is none of the step's memory."""
+APART = 0.1
+"""Two readings correct the slope if the law differs between them by this share of the larger."""
+
+
+class Kind(NamedTuple):
+    """What readings of a kind of device have beside tensors.
+
+    Attributes:
+        least_ratio, most_ratio: bytes that a reading is taken to grow for a byte of tensors.
+        beside_bytes: as much is there at any size.
+    """
+
+    least_ratio: float
+    most_ratio: float
+    beside_bytes: int
+
+
+CPU = Kind(1.4, 2.0, 600 << 20)
+"""Resident memory: the heap of the C library keeps pieces, and torch's own code is in it."""
+DEVICE = Kind(1.0, 1.5, 64 << 20)
+"""Reserved memory: pieces that lie between tensors, and workspaces of libraries."""
+
+
+class Prior(msgspec.Struct, frozen=True):
+    """The law, and how readings are taken to follow it."""
+
+    law: StepLaw
+    kind: Kind = DEVICE
+
+    def agrees(self, slope: float) -> bool:
+        """Whether a slope that was read is one that the law can stand for."""
+        return LEAST_RATIO <= slope / self.law.sample_bytes <= LARGEST_RATIO
+
+    def stands(self, size: int, peak: int, target_bytes: int) -> bool:
+        """Whether a size may have run, and have been read so, if the law holds."""
+        least = LEAST_RATIO * self.law.peak_bytes(size)
+        return least <= target_bytes and (peak >= least or peak < UNREAD * least)
+
+    def next_size(
+        self, size: int, peak: int, target_bytes: int, refused: int | None = None
+    ) -> float:
+        """The size after the first reading.
+
+        Args:
+            size, peak: that was read.
+            target_bytes: what a size may take.
+            refused: a larger size that failed: memory grows faster than the law says.
+        """
+        before = self.law.peak_bytes(size)
+        peak = self._credible(size, peak)
+        kind = self.kind
+        seen = (peak - kind.beside_bytes) / before
+        ratio = min(max(kind.least_ratio, seen), kind.most_ratio) * (1 + DOUBT)
+        room = AIM * (target_bytes - peak) / ratio
+        if refused is not None:
+            room = min(room, REFUSED * (self.law.peak_bytes(refused) - before))
+        return float(self.law.largest_batch(before + room))
+
+    def most(self, size: int, peak: int, target_bytes: int) -> float:
+        """A size beyond which memory ends even if it grows as slowly as it may; see `agrees`."""
+        room = (target_bytes - self._credible(size, peak)) / LEAST_RATIO
+        return float(self.law.largest_batch(self.law.peak_bytes(size) + room))
+
+    def explains(self, size: int, peak: int) -> bool:
+        """Whether enough of a reading are tensors."""
+        return self.law.peak_bytes(size) >= EXPLAINED * (peak - self.kind.beside_bytes)
+
+    def first_size(self, target_bytes: int) -> int:
+        """A size that should fit where nothing was read yet, at least 1."""
+        room = (target_bytes - self.kind.beside_bytes) / self.kind.least_ratio
+        return max(1, self.law.largest_batch(CARE * room / (1 + DOUBT)))
+
+    def _credible(self, size: int, peak: int) -> int:
+        """A reading; the law's where far less was read than tensors take, as nothing was then."""
+        least = self.law.peak_bytes(size)
+        return peak if peak >= LEAST_RATIO * least else int(least)
+
+
+class Correction(msgspec.Struct, frozen=True):
+    """What real peaks say of the law: they are offset_bytes + ratio x law.
+
+    Attributes:
+        sizes: whose peaks it follows from; with one, the ratio is 1.
+        residual: the largest relative miss of a real peak; `None` with fewer than three.
+    """
+
+    law: StepLaw
+    offset_bytes: float = 0.0
+    ratio: float = 1.0
+    sizes: tuple[int, ...] = ()
+    residual: float | None = None
+
+    def peak_bytes(self, batch: int) -> int:
+        """The corrected peak of a size."""
+        return max(0, int(self.offset_bytes + self.ratio * self.law.peak_bytes(batch)))
+
+    def largest_batch(self, capacity_bytes: float) -> int:
+        """The most samples whose corrected peak fits; 0 if not even 1 does."""
+        return self.law.largest_batch((capacity_bytes - self.offset_bytes) / self.ratio)
+
+
+def law_of(peaks: Mapping[int, int], floor_bytes: float = 0.0) -> StepLaw | str:
+    """The law of steps on fake tensors, or why there is none.
+
+    Args:
+        peaks: by size; the smallest one's is the least that any size takes.
+        floor_bytes: what is known to be taken at any size.
+    """
+    least = peaks[min(peaks)] if peaks else 0
+    return fit_step_law(peaks, floor_bytes=max(least, floor_bytes))
+
+
+def corrected(law: StepLaw, peaks: Mapping[int, int]) -> Correction:
+    """The law as real peaks correct it.
+
+    Args:
+        peaks: that were read, by size.
+    """
+    if not peaks:
+        return Correction(law)
+    last = max(peaks)
+    apart = [
+        size
+        for size in sorted(peaks)
+        if law.peak_bytes(last) - law.peak_bytes(size) >= APART * law.peak_bytes(last)
+    ]
+    ratio = 1.0
+    if apart:
+        growth = law.peak_bytes(last) - law.peak_bytes(apart[0])
+        slope = (peaks[last] - peaks[apart[0]]) / growth
+        ratio = slope if LEAST_RATIO <= slope <= LARGEST_RATIO else 1.0
+    offset = peaks[last] - ratio * law.peak_bytes(last)
+    answer = Correction(law, offset, ratio, tuple(dict.fromkeys([*apart[:1], last])))
+    if len(peaks) < 3:
+        return answer
+    misses = [abs(answer.peak_bytes(size) - peak) / peak for size, peak in peaks.items()]
+    return msgspec.structs.replace(answer, residual=max(misses))
+
+
+@once
+def prior_law(measurements: Measurements) -> StepLaw | str:
+    """The law of the record's steps on fake tensors, or why there is none."""
+    prior = measurements.record.prior
+    if prior is None:
+        return "no steps were made on fake tensors"
+    return prior.reason or law_of(prior.peaks, prior.floor_bytes)
+
+
+@once
+def prior_of(measurements: Measurements) -> Prior | None:
+    """The law for the search; `None` where there is none."""
+    law, device = prior_law(measurements), measurements.record.device
+    if isinstance(law, str) or device is None:
+        return None
+    return Prior(law, CPU if device.kind == "cpu" else DEVICE)
+
+
+@once
+def correction_of(measurements: Measurements) -> Correction | None:
+    """The law with all real peaks of the record; `None` where there is no law."""
+    law = prior_law(measurements)
+    if isinstance(law, str):
+        return None
+    memory = measurements.trusted_memory
+    return corrected(law, {size: reading.peak_bytes for size, reading in memory.items()})
+
+
+def predicted_bytes(measurements: Measurements, size: int) -> int | None:
+    """The peak that a size is expected to have, by all that the record says so far."""
+    correction = correction_of(measurements)
+    return None if correction is None else correction.peak_bytes(size)
+
+
+def stated(measurements: Measurements) -> PriorLaw | str | None:
+    """The corrected law for the answer, or why there is none; `None` where nobody asked for one."""
+    prior, target = measurements.record.prior, measurements.target_bytes
+    if prior is None or target is None:
+        return None
+    law, correction = prior_law(measurements), correction_of(measurements)
+    if isinstance(law, str) or correction is None:
+        return str(law)
+    return PriorLaw(
+        kind=prior.kind,
+        floor_bytes=law.floor_bytes,
+        fixed_bytes=law.fixed_bytes,
+        sample_bytes=law.sample_bytes,
+        sizes=tuple(sorted(prior.peaks)),
+        offset_bytes=correction.offset_bytes,
+        ratio=correction.ratio,
+        corrected_by=correction.sizes,
+        residual=correction.residual,
+        largest_estimate=correction.largest_batch(target),
+    )

@@ -1,0 +1,48 @@
+"""Which sizes steps on fake tensors are made of, before any size is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..measured.memory_prior import law_of
+from ..measured.step_law import ON_THE_FLOOR
+
+SMALLEST = 2
+"""A batch norm in training refuses a batch of 1."""
+GROWTH = 4
+LINE_SIZES = 3
+"""Sizes above the floor that a line is drawn through."""
+MAX_SIZES = 14
+NEAR = 0.02
+"""So near to a size that was looked at there is nothing to learn."""
+
+
+def next_fake_size(peaks: Mapping[int, int], own: int, target_bytes: int, top: int) -> int | None:
+    """The size whose steps on fake tensors are made next; `None` when the law is known.
+
+    The smallest shows the floor, the script's own what real steps will show, the larger ones the
+    line, and the last lies where the line meets the target.
+
+    Args:
+        peaks: so far, by size.
+        own: the script's size.
+        target_bytes: what a size may take.
+        top: no larger size is going to be tried.
+    """
+    if not peaks:
+        return min(own, SMALLEST)
+    last = max(peaks)
+    if last < own:
+        return own
+    if len(peaks) >= MAX_SIZES:
+        return None
+    floor = peaks[min(peaks)]
+    num_above = sum(peak > floor * (1 + ON_THE_FLOOR) for peak in peaks.values())
+    if num_above < LINE_SIZES or (peaks[last] < target_bytes and last < top):
+        return last * GROWTH
+    law = law_of(peaks)
+    if isinstance(law, str):
+        return None
+    meets = min(law.largest_batch(target_bytes), top)
+    known = any(abs(size - meets) <= NEAR * meets for size in peaks)
+    return None if known or meets < own else meets

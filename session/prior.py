@@ -1,0 +1,97 @@
+"""Before a search for memory: steps of the script on fake tensors, in a process of their own.
+
+They leave gradients and optimizer states without contents behind, so that no real step can follow
+in their process. It is ended before the first trial; no timed step is made beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from math import ceil
+
+import msgspec
+
+from ..advisor.fit.caching_allocator import reserved_bytes
+from ..advisor.measured.measurements import Measurements
+from ..advisor.measured.sizes import largest_allowed
+from ..advisor.search.prior_plan import next_fake_size
+from ..probes.process.endings import WorkerGone
+from ..probes.process.worker_like import FakesSteps
+from ..probes.process.worker_listener import TimeOver
+from ..records import MemoryPrior, PriorKind, RunRecord, Variant
+from ..units import format_seconds
+from .display import Display
+from .fake_failures import why_not_faked
+from .recording.record_writer import RecordWriter
+from .workers.worker_pool import WorkerPool
+
+SHARE = 1 / 8
+"""Of the budget: starting the script once more may cost so much, and so may the steps."""
+
+
+def foretell(workers: WorkerPool, writer: RecordWriter, display: Display) -> None:
+    """Puts the peaks of steps on fake tensors into the record, or why there are none.
+
+    Does nothing where memory is not what is searched for. Nothing that happens here is a failure
+    of the run: without these peaks the search goes by real ones.
+    """
+    if not is_wanted(writer.record):
+        return
+    reason = _why_not(workers, writer.record)
+    if reason:
+        prior = MemoryPrior(reason=reason)
+    else:
+        since_s = time.monotonic()
+        prior = _by_fake_steps(workers, writer.record, display)
+        workers.end()
+        prior = msgspec.structs.replace(prior, elapsed_s=time.monotonic() - since_s)
+    writer.change(prior=prior)
+    if prior.reason:
+        display.note(f"memory is not foretold: {prior.reason}")
+
+
+def is_wanted(record: RunRecord) -> bool:
+    """Whether the largest size is searched for, and nothing is known of it yet."""
+    goal = record.goal
+    return goal.kind == "memory" and not goal.sizes and not record.trials and record.prior is None
+
+
+def _why_not(workers: WorkerPool, record: RunRecord) -> str:
+    """What speaks against such steps before one was made; or empty."""
+    assert record.discovery is not None
+    setup_s, budget_s = record.discovery.setup_s, record.goal.budget_s
+    if not isinstance(workers.current, FakesSteps):
+        return "only the steps of a single process can be made on fake tensors"
+    if setup_s > SHARE * budget_s:
+        return (
+            f"the script takes {format_seconds(setup_s)} to its loop and would have to start once "
+            f"more; --budget {ceil(setup_s / SHARE)}s leaves time for it"
+        )
+    return ""
+
+
+def _by_fake_steps(workers: WorkerPool, record: RunRecord, display: Display) -> MemoryPrior:
+    worker, discovery, device = workers.current, record.discovery, record.device
+    assert isinstance(worker, FakesSteps)
+    assert discovery is not None
+    assert device is not None
+    measurements = Measurements.of(record)
+    own, target = discovery.native_batch_size, measurements.target_bytes or 0
+    top = largest_allowed(measurements)
+    kind: PriorKind = "segments" if device.kind == "cuda" else "tensors"
+    peaks: dict[int, int] = {}
+    floor_bytes, until_s = 0, time.monotonic() + SHARE * record.goal.budget_s
+    while (size := next_fake_size(peaks, own, target, top)) is not None:
+        display.note(f"a step on fake tensors at batch {size}")
+        try:
+            result = worker.run_fake(size, Variant(), until_s)
+        except TimeOver:
+            return MemoryPrior(reason=f"steps on fake tensors took over {SHARE:.0%} of the budget")
+        except WorkerGone as gone:
+            return MemoryPrior(reason=why_not_faked(gone))
+        if result.trial is None:
+            return MemoryPrior(reason=result.reason)
+        trial = result.trial
+        peaks[size] = trial.peak_bytes if kind == "tensors" else reserved_bytes(result.requests)
+        floor_bytes = trial.parameter_bytes + trial.gradient_bytes + trial.optimizer_bytes
+    return MemoryPrior(peaks=peaks, floor_bytes=floor_bytes, kind=kind)

@@ -1,0 +1,204 @@
+"""Steps on fake tensors before the search for memory: what they cost, and what they save."""
+
+import msgspec
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.measured.memory_prior import (
+    CPU,
+    Prior,
+    corrected,
+    law_of,
+    predicted_bytes,
+    prior_of,
+)
+from batchadvisor.advisor.measured.step_law import StepLaw
+from batchadvisor.advisor.search.next_trial import next_trial
+from batchadvisor.advisor.search.prior_plan import MAX_SIZES, next_fake_size
+from batchadvisor.records import Goal, MemoryPrior
+
+from ..on_paper import GIB, discovery_of, failure_of, numbered, record_of, trial_of
+from .memory_laws import MARGIN, MemoryLaws
+from .random_machines import laws_hold
+
+NUM_LAWS = 500
+MEMORY = Goal(kind="memory", budget_s=1e9, margin=MARGIN)
+
+
+def straight(size):
+    return GIB + size * GIB // 100
+
+
+PEAKS = {size: straight(size) for size in (2, 8, 32, 128, 512, 2048, 8192)}
+PRIOR = MemoryPrior(peaks=PEAKS)
+LAW = law_of(PEAKS)
+
+
+class TestSearches:
+    def test_random_laws(self):
+        """What is promised: at most 0.1 refusals and 3.5 trials of the search on average."""
+        trials = refused = 0
+        for seed in range(NUM_LAWS):
+            laws = MemoryLaws(seed)
+            result = laws.machine(prior=True).search(MEMORY)
+            assert result.finished
+            trials += len(result.tried)
+            refused += result.num_refused
+            if result.size is not None:
+                assert laws.memory(result.size) <= (1 - MARGIN) * laws.capacity
+        assert trials / NUM_LAWS <= 3.5
+        assert refused / NUM_LAWS <= 0.1
+
+    def test_it_is_the_prior_that_saves_them(self):
+        laws = [MemoryLaws(seed) for seed in range(40)]
+        with_it, without = (
+            [each.machine(prior=prior).search(MEMORY) for each in laws] for prior in (True, False)
+        )
+        trials = [sum(len(result.tried) for result in some) for some in (with_it, without)]
+        refused = [sum(result.num_refused for result in some) for some in (with_it, without)]
+        assert trials[0] < 0.65 * trials[1]
+        assert refused[0] < refused[1]
+
+    @pytest.mark.parametrize("factor", [0.0001, 0.3, 3.0, 1000.0])
+    def test_a_law_that_is_wrong_by_far_does_no_great_harm(self, factor):
+        """It says nothing of this device; readings and refusals decide, as they would alone."""
+        for seed in range(30):
+            laws = MemoryLaws(seed)
+            laws.bias = factor
+            machine = laws.machine(prior=True)
+            result = machine.search(MEMORY)
+            laws_hold(machine, result)
+            assert len(result.tried) <= 14
+            if result.size is not None:
+                assert laws.memory(result.size) <= (1 - MARGIN) * laws.capacity
+
+    def test_below_a_refusal_it_knows_where(self):
+        record = record_of(
+            numbered(failure_of(1000)),
+            capacity=8 * GIB,
+            discovery=discovery_of(native=1000),
+            goal=MEMORY,
+            prior=PRIOR,
+        )
+        assert 300 < next_trial(record).batch_size < 700
+
+    def test_the_same_record_gives_the_same_answer_after_it_was_stored(self):
+        record = record_of(
+            numbered(trial_of(32, peak=2 * GIB)), goal=MEMORY, prior=PRIOR, capacity=16 * GIB
+        )
+        stored = msgspec.json.decode(msgspec.json.encode(record), type=type(record))
+        assert stored == record
+        assert next_trial(stored) == next_trial(record)
+
+    def test_the_prior_is_not_asked_for_another_goal(self):
+        """Growth by at most x4 is guarded by what was measured; the law has no say in it."""
+        record = record_of(discovery=discovery_of(native=32), goal=Goal(), prior=PRIOR)
+        assert next_trial(record) == next_trial(msgspec.structs.replace(record, prior=None))
+
+
+class TestPlan:
+    def sizes(self, memory, own=32, target=40 * GIB, top=10**6):
+        peaks = {}
+        while (size := next_fake_size(peaks, own, target, top)) is not None:
+            assert size not in peaks
+            peaks[size] = int(memory(size))
+        return list(peaks)
+
+    def test_from_the_floor_to_where_the_target_is_met(self):
+        sizes = self.sizes(straight)
+        assert sizes[:2] == [2, 32]
+        assert straight(max(sizes)) >= 40 * GIB
+        assert any(abs(straight(size) - 40 * GIB) < 0.02 * 40 * GIB for size in sizes)
+        assert len(sizes) <= 8
+
+    def test_past_a_floor_until_a_line_is_seen(self):
+        def floored(size):
+            return max(39 * GIB, straight(size))
+
+        law = law_of({size: int(floored(size)) for size in self.sizes(floored)})
+        assert isinstance(law, StepLaw)
+        assert law.peak_bytes(1) == 39 * GIB
+        assert law.largest_batch(40 * GIB) == pytest.approx(3900, rel=0.01)
+
+    def test_memory_that_never_grows_ends_it(self):
+        assert len(self.sizes(lambda _: GIB)) == MAX_SIZES
+
+
+class TestCorrection:
+    def test_one_reading_tells_what_is_beside_tensors(self):
+        answer = corrected(LAW, {32: straight(32) + GIB})
+        assert answer.offset_bytes == pytest.approx(GIB)
+        assert answer.ratio == 1.0
+        assert answer.peak_bytes(64) == pytest.approx(straight(64) + GIB)
+
+    def test_two_tell_the_slope_too(self):
+        answer = corrected(LAW, {32: 1.2 * straight(32) + GIB, 512: 1.2 * straight(512) + GIB})
+        assert answer.ratio == pytest.approx(1.2)
+        assert answer.offset_bytes == pytest.approx(GIB)
+        assert answer.residual is None
+
+    def test_two_that_lie_close_together_tell_no_slope(self):
+        assert corrected(LAW, {32: 2 * GIB, 33: 3 * GIB}).ratio == 1.0
+
+    def test_a_third_tells_how_far_off_it_is(self):
+        peaks = {size: straight(size) for size in (32, 256, 512)}
+        assert corrected(LAW, peaks).residual == pytest.approx(0, abs=1e-6)
+        peaks[256] = int(1.05 * peaks[256])
+        assert corrected(LAW, peaks).residual == pytest.approx(0.05 / 1.05, rel=0.01)
+
+    def test_each_prediction_is_of_what_was_known_by_then(self):
+        record = record_of(goal=MEMORY, prior=PRIOR)
+        assert predicted_bytes(Measurements.of(record), 512) == straight(512)
+        read = numbered(trial_of(32, peak=straight(32) + GIB))
+        record = msgspec.structs.replace(record, trials=read)
+        assert predicted_bytes(Measurements.of(record), 512) == straight(512) + GIB
+        without = msgspec.structs.replace(record, prior=None)
+        assert predicted_bytes(Measurements.of(without), 512) is None
+
+
+class TestCare:
+    def test_resident_memory_may_grow_faster_than_tensors(self):
+        device, cpu = (
+            prior.next_size(32, straight(32), 8 * GIB) for prior in (Prior(LAW), Prior(LAW, CPU))
+        )
+        assert cpu < device < LAW.largest_batch(8 * GIB)
+
+    def test_a_first_reading_that_tensors_do_not_explain_sets_the_old_pace(self):
+        """Most of it may grow with the batch for all that is known."""
+        trials = numbered(trial_of(8, peak=20 * GIB))
+        record = record_of(trials, goal=MEMORY, prior=PRIOR)
+        assert next_trial(record).batch_size <= 8 * 8
+
+    def test_a_law_that_readings_contradict_is_dropped(self):
+        trials = numbered(trial_of(8, peak=2 * GIB), trial_of(64, peak=20 * GIB))
+        record = record_of(trials, goal=MEMORY, prior=PRIOR)
+        without = msgspec.structs.replace(record, prior=None)
+        assert next_trial(record) == next_trial(without)
+
+    @pytest.mark.parametrize(
+        ("prior", "why"),
+        [
+            (MemoryPrior(reason="a shape depends on values"), "a shape depends on values"),
+            (MemoryPrior(peaks={2: GIB, 8: GIB}), "fewer than two sizes"),
+        ],
+    )
+    def test_without_a_law_it_is_said_and_the_search_is_as_before(self, prior, why):
+        trials = numbered(trial_of(8, peak=2 * GIB))
+        record = record_of(trials, goal=MEMORY, prior=prior)
+        assert prior_of(Measurements.of(record)) is None
+        advice = advise(record)
+        assert advice.prior_law is None
+        assert why in advice.unavailable["prior_law"]
+        assert next_trial(record) == next_trial(msgspec.structs.replace(record, prior=None))
+
+
+def test_the_answer_states_the_law_its_corrections_and_the_limit():
+    trials = numbered(*(trial_of(size, peak=straight(size) + GIB) for size in (32, 512)))
+    advice = advise(record_of(trials, goal=MEMORY, prior=PRIOR, capacity=10 * GIB))
+    law = advice.prior_law
+    assert law.sizes == tuple(PEAKS)
+    assert law.corrected_by == (32, 512)
+    assert law.offset_bytes == pytest.approx(GIB, rel=1e-6)
+    largest = law.largest_estimate
+    assert straight(largest) + GIB <= 9.5 * GIB < straight(largest + 2) + GIB
+    assert advise(record_of(trials)).prior_law is None

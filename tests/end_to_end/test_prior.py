@@ -1,0 +1,47 @@
+"""Steps on fake tensors before a search for memory, in the real command."""
+
+import msgspec
+import pytest
+
+from .driver import ON_CPU, SCRIPTS, run_preloaded
+
+pytestmark = pytest.mark.slow
+OPTIONS = ("--no-profile", "-o", "out", "--goal", "memory", "--max-batch", "256", *ON_CPU)
+
+
+def test_the_search_begins_with_what_they_foretell(tmp_path):
+    script = str(SCRIPTS / "tiny_gpt.py")
+    result = run_preloaded("run", *OPTIONS, script, folder=tmp_path)
+    assert result.code == 0, result
+    assert result.left == []
+    prior, trials = result.record.prior, result.record.trials
+    assert prior.reason == ""
+    assert min(prior.peaks) == 2
+    assert 16 in prior.peaks
+    assert prior.floor_bytes > 4 * 3 * result.record.discovery.num_parameters
+    # They were made in a process of their own, which ended before the first real step.
+    assert {trial.worker for trial in trials if trial.purpose == "search"} == {1}
+    assert all(trial.predicted_bytes for trial in trials if trial.purpose == "search")
+    assert trials[-1].batch_size == 256
+    assert "memory foretold" in result.stdout
+    assert "by steps that computed nothing" in " ".join(result.stdout.split())
+    assert "a step on fake tensors at batch 2" in result.stderr
+    # Resumed, nothing of it is made again.
+    again = run_preloaded("run", "--resume", "out", script, folder=tmp_path)
+    assert again.code == 0, again
+    assert "fake tensors" not in again.stderr
+    assert msgspec.structs.replace(again.record.prior) == prior
+
+
+def test_a_script_that_cannot_be_traced_is_searched_as_before(tmp_path):
+    script = tmp_path / "picks.py"
+    text = (SCRIPTS / "tiny_gpt.py").read_text()
+    script.write_text(text.replace("loss.backward()", "logits[logits > 0].mean().backward()"))
+    result = run_preloaded("run", *OPTIONS, "picks.py", folder=tmp_path)
+    assert result.code == 0, result
+    assert "a shape depends on values" in result.record.prior.reason
+    assert result.record.prior.peaks == {}
+    assert all(trial.predicted_bytes is None for trial in result.record.trials)
+    assert result.record.trials[-1].batch_size == 256
+    assert "memory is not foretold: a shape depends on values" in result.stderr
+    assert "the search went by measured peaks alone" in " ".join(result.stdout.split())
