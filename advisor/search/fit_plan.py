@@ -99,7 +99,8 @@ def next_fit(seen: Seen) -> int | str:
         return "the largest size is bracketed as closely as the readings allow"
     wanted = _wanted(seen, last, ceiling, points, slope)
     if seen.prior is not None and last in seen.peaks:
-        wanted = min(wanted, seen.prior.most(last, seen.peaks[last], seen.target_bytes))
+        most = seen.prior.most(last, seen.peaks[last], seen.target_bytes)
+        wanted = min(wanted, max(most, last * LEAST_GROWTH))
     size = max(last + 1, _gently(wanted))
     return size if ceiling is None else min(size, ceiling - 1)
 

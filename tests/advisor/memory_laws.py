@@ -39,6 +39,8 @@ class MemoryLaws:
         self.bend = draw.uniform(0.05, 0.3) if draw.random() < 0.1 else 0.0
         self.bias = math.exp(draw.gauss(0, BIAS))
         self.native = draw.choice([1, 4, 8, 16, 32, 64])
+        while self.native > 1 and self.memory(self.native) > self.capacity:
+            self.native //= 2  # the search begins where the script's own steps ran
 
     def line(self, size):
         """What tensors take."""
