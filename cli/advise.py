@@ -21,17 +21,23 @@ from .types import PLACE
     help="For a run on several devices: samples per step to split over them (default: the sum of "
     "the recommended sizes).",
 )
+@click.option("--line", "as_line", is_flag=True, help="Print one line, for the end of a job's log.")
 @click.argument("record", type=PLACE)
-def advise(record: Path, as_json: bool, global_batch: int | None, **options: Any) -> None:
+def advise(
+    record: Path, as_json: bool, as_line: bool, global_batch: int | None, **options: Any
+) -> None:
     """Recompute the advice from RECORD, a run's folder or its record.json. Needs no torch.
 
     For a run on several devices, prints a row for each device.
     """
     from ..advisor.advise import advise as advise_on
     from ..session.devices.outcome import read_devices
+    from ..session.line import answer_line
     from ..session.recording.store import read_record
     from ..session.setup.options import check_energy
 
+    if as_line and as_json:
+        raise UsageError("--line and --json contradict each other.", "Leave one of them out.")
     several = read_devices(record) if record.is_dir() else None
     if several is not None:
         from ..session.devices.several import answer
@@ -39,6 +45,10 @@ def advise(record: Path, as_json: bool, global_batch: int | None, **options: Any
         for device_run, _ in several.answers.values():
             check_energy(device_run, goal_of(options, device_run.goal))
         several = several.under(lambda goal: goal_of(options, goal), global_batch=global_batch)
+        if as_line:
+            for name, own in several.answers.items():
+                click.echo(f"{name}: {answer_line(*own)}")
+            sys.exit(0 if several.recommends else 1)
         width, color = terminal()
         click.echo(answer(several, width=width, color=color, as_json=as_json))
         sys.exit(0 if several.recommends else 1)
@@ -50,6 +60,9 @@ def advise(record: Path, as_json: bool, global_batch: int | None, **options: Any
     goal = goal_of(options, run.goal)
     check_energy(run, goal)
     advice = advise_on(run, goal)
-    print_answer(run, advice, folder, as_json=as_json)
+    if as_line:
+        click.echo(answer_line(run, advice))
+    else:
+        print_answer(run, advice, folder, as_json=as_json)
     if advice.recommended is None:
         sys.exit(1)

@@ -21,6 +21,7 @@ from ..nvml.gpus import NvmlDevice, devices, nvml_unavailable
 from ..nvml.processes import ProcessTable
 from ..nvml.windows import gpm_refused
 from . import host
+from .slurm_check import slurm_checks
 from .visible_gpus import visible
 
 OLDEST_TORCH = (2, 6)
@@ -37,7 +38,7 @@ def checks(folder: Path) -> tuple[Check, ...]:
         folder: where runs would be written.
     """
     gpus = devices()
-    results = [_python(), *_torch(gpus), *_nvidia(gpus), *_memory()]
+    results = [_python(), *_torch(gpus), *_nvidia(gpus), *_memory(), *slurm_checks(os.environ)]
     results += [_writable("working folder", folder, needed=True)]
     results += [_temporary()]
     results += [_shared_memory(), _compiler(), *_packages()]

@@ -1,9 +1,12 @@
 """`run --engine slurm` on a real cluster of Slurm, on this host, with GPUs that are none."""
 
 import os
+import re
 import shlex
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,10 +18,12 @@ from tests.end_to_end.driver import SCRIPTS, run, start
 from tests.needs import programs
 
 from .slurm_cluster import NEEDED, cluster
+from .test_probes import RECORD
 
 programs(*NEEDED, package="slurm-wlm munge")
 pytestmark = pytest.mark.slow
 
+BIN = Path(sys.executable).parent
 SHORT = ("--budget", "5s", "--goal", "memory", "--sizes", "8,16", "--no-profile")
 WORDS = ("run", "--engine", "slurm", "--device", "cpu")
 
@@ -135,3 +140,47 @@ def test_a_cluster_without_gpus(folder):
         done = run(*WORDS, "model.py", folder=folder, variables=running.variables)
     done.assert_refused()
     assert "no GPUs" in done.error
+
+
+def test_one_line_at_the_end_of_a_job(slurm, folder):
+    """The line of the page, in a job's script."""
+    line = "batchadvisor advise --line batchadvisor-runs/model"
+    assert line in pages.texts()["docs/cluster.md"]
+    (folder / "batchadvisor-runs/model").mkdir(parents=True)
+    shutil.copy(RECORD, folder / "batchadvisor-runs/model/record.json")
+    (folder / "job.sh").write_text(f"#!/bin/sh\nexport PATH='{BIN}':$PATH\n{line}\n")
+    output = str(folder / "job.out")
+    slurm.ask("sbatch", "--wait", "-D", str(folder), "-o", output, str(folder / "job.sh"))
+    text = (folder / "job.out").read_text()
+    assert text.startswith("batchadvisor: Use batch size 40")
+    assert text.count("\n") == 1
+
+
+def test_doctor_knows_what_slurm_gave(slurm):
+    code = (
+        "import os; from batchadvisor.probes.devices.slurm_check import slurm_checks; "
+        "[check] = slurm_checks(os.environ); print(check.state, check.detail)"
+    )
+    step = ("srun", "--ntasks", "1", "-c", "2")
+    slice_of = ("--gres", "gpu:1g.20gb:1")
+    said = slurm.ask(*step, *slice_of, sys.executable, "-c", code)
+    assert re.fullmatch(
+        r"ok job \d+, step 0 on n1; GPUs 1 of its node \(SLURM_STEP_GPUS\); 2 cores", said
+    )
+    assert "; no GPU; " in slurm.ask(*step, sys.executable, "-c", code)
+    script = ("sbatch", "--wait", "--quiet", "-o", f"{slurm.folder}/gpus", *slice_of, "--wrap")
+    slurm.ask(*script, shlex.join([sys.executable, "-c", code]))
+    assert "(SLURM_JOB_GPUS)" in (slurm.folder / "gpus").read_text()
+
+
+def test_the_tasks_of_a_step_are_ranks(slurm, folder):
+    shutil.copy(SCRIPTS / "train_ddp.py", folder)
+    done = run(
+        *("run", "-q", "--json", "--device", "cpu", *SHORT, "-o", "out", "train_ddp.py"),
+        folder=folder, variables=slurm.variables, launcher=("srun", "-n", "2", sys.executable),
+    )  # fmt: skip
+    assert done.code == 0, done
+    distribution = done.record.distribution
+    assert (distribution.launcher, distribution.world_size) == ("srun", 2)
+    assert [trial.batch_size for trial in done.record.trials if trial.ran] == [8, 16]
+    assert done.left == []

@@ -1,0 +1,164 @@
+"""What is made of probes that never come, end early, or leave half a record; no cluster needed."""
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+from batchadvisor.errors import RunError, UsageError
+from batchadvisor.records import DevicesRecord
+from batchadvisor.reports.terminal.progress import NullDisplay
+from batchadvisor.session.engines import probes as module
+from batchadvisor.session.engines.cluster import cluster_answer
+from batchadvisor.session.engines.engine import GpuType, Standing
+from batchadvisor.session.engines.probes import run_probes
+from batchadvisor.session.recording.store import DEVICES
+from batchadvisor.session.setup.options import RunOptions
+
+RECORD = Path(__file__).parents[1] / "data/records/char_gpt_cpu.json"
+
+
+class Scripted:
+    """An engine whose probes do what their type is called.
+
+    good: leaves a whole record; half: half of one; nothing: none, and says an error; endless: has a
+    record and never ends; never: waits for ever; refused: cannot be started.
+    """
+
+    def __init__(self):
+        self.started = {}
+        self.cancelled = []
+        self.closed = False
+
+    def types(self):
+        raise NotImplementedError
+
+    def start(self, probe):
+        if probe.name == "refused":
+            raise RunError("the queue refuses it.", "Ask for less.")
+        self.started[probe.name] = probe
+        kind = probe.name.partition("-")[0]
+        if kind in ("good", "half", "endless"):
+            probe.output.mkdir()
+            data = RECORD.read_bytes()
+            half = data[: len(data) // 2] if kind == "half" else data
+            (probe.output / "record.json").write_bytes(half)
+        if kind == "nothing":
+            probe.log.write_text("batchadvisor: starting\nError: no module torch. Install it.\n")
+
+    def look(self):
+        return {name: self._standing(name) for name in self.started}
+
+    def _standing(self, name):
+        kind = name.partition("-")[0]
+        if kind == "never" and name not in self.cancelled:
+            return Standing(state="waiting", detail="job 7, Resources")
+        if kind == "endless" and name not in self.cancelled:
+            return Standing(state="running", detail="job 8 on n1")
+        return Standing(state="ended", exit_code={"good": 0}.get(kind, 1))
+
+    def cancel(self, names):
+        self.cancelled += names
+
+    def close(self):
+        self.closed = True
+
+
+class Told(NullDisplay):
+    def __init__(self):
+        self.lines = []
+
+    def note(self, text):
+        self.lines.append(text)
+
+
+@pytest.fixture
+def probed(tmp_path):
+    def run(*names, limit_s=0.3, engine=None, display=None, device="cpu"):
+        folder = tmp_path / "out"
+        types = [GpuType(name=name, request=f"gpu:{name}:1") for name in names]
+        options = {
+            name: RunOptions(script="a.py", device=device, output=folder / name) for name in names
+        }
+        return run_probes(
+            engine or Scripted(), types, options, folder, display or Told(),
+            command=("batchadvisor", "run", "a.py"), time_limit_s=limit_s,
+        )  # fmt: skip
+
+    return run
+
+
+def errors(outcome):
+    return {run.device: run.error for run in outcome.record.devices}
+
+
+def test_what_never_comes_is_left_out_and_the_others_stay(probed):
+    engine = Scripted()
+    outcome = probed("good", "never", "refused", "half", "nothing", engine=engine)
+    assert list(outcome.answers) == ["good"]
+    said = errors(outcome)
+    assert said["good"] == ""
+    assert said["never"] == "no node came within --time-limit 300 ms (job 7, Resources)"
+    assert said["refused"] == "the queue refuses it. Ask for less."
+    assert "is not a record: Input data was truncated" in said["half"]
+    assert said["nothing"] == "Error: no module torch. Install it."
+    assert engine.cancelled == ["never"]
+    assert engine.closed
+    text = cluster_answer(outcome, width=200, color=False, as_json=False)
+    for name in ("never", "refused", "half", "nothing"):
+        assert f"error: {name}: " in text
+    stored = msgspec.json.decode((outcome.folder / DEVICES).read_bytes(), type=DevicesRecord)
+    assert stored == outcome.record
+    assert stored.state == "finished"
+
+
+def test_what_does_not_end_keeps_what_it_measured(probed):
+    outcome = probed("good", "endless")
+    assert list(outcome.answers) == ["good", "endless"]
+    assert "what was measured is kept" in errors(outcome)["endless"]
+
+
+def test_nothing_at_all_is_one_error(probed):
+    with pytest.raises(RunError) as failed:
+        probed("never", "half")
+    text = str(failed.value)
+    assert text.startswith("nothing was measured on any GPU type. never: no node came within")
+    assert "half: " in text
+    assert "\n" not in text
+
+
+def test_an_interrupt_cancels_all_that_is_open(probed, monkeypatch):
+    engine = Scripted()
+    naps = iter([KeyboardInterrupt()])
+
+    def press(seconds):
+        for error in naps:
+            raise error
+
+    monkeypatch.setattr(module.time, "sleep", press)
+    outcome = probed("endless", "never", engine=engine, limit_s=60)
+    assert engine.cancelled == ["endless", "never"]
+    assert engine.closed
+    assert outcome.record.state == "interrupted"
+    assert list(outcome.answers) == ["endless"]
+
+
+def test_progress_says_why_a_probe_waits_and_what_it_says(probed, monkeypatch):
+    monkeypatch.setattr(module, "STILL_WAITING_S", 0.0)
+    display = Told()
+    probed("good", "never", "nothing", display=display)
+    assert "never: waiting, job 7, Resources" in display.lines
+    assert "nothing: starting" in display.lines
+    assert any(line.startswith("never: waiting for a node; cancelled in") for line in display.lines)
+
+
+def test_the_folder_of_another_run_is_left_alone(probed, tmp_path):
+    (tmp_path / "out").mkdir()
+    shutil.copy(RECORD, tmp_path / "out/record.json")
+    with pytest.raises(UsageError, match="holds a run already"):
+        probed("good")
+
+
+def test_a_probe_that_found_no_gpu_is_an_error(probed):
+    """The stored record is one of a CPU."""
+    assert "ran on the CPU" in errors(probed("good", device="auto"))["good"]
