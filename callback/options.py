@@ -34,6 +34,8 @@ class Options:
         noise_scale: estimate the gradient noise scale; costs norms of the gradients in one step of
             `noise_every`.
         noise_every: see there.
+        memory_history: have torch record every allocation on a CUDA device, and leave the last
+            100,000 as `snapshot.pickle`; costs some microseconds for each.
         batch_size: samples in a full micro-batch, where the loop does not tell.
         margin: share of the memory to leave free in what is advised, 0..1.
         quiet: print nothing.
@@ -49,6 +51,7 @@ class Options:
     scalars: bool = True
     noise_scale: bool = False
     noise_every: int = 10
+    memory_history: bool = False
     batch_size: int | None = None
     margin: float = 0.05
     quiet: bool = False

@@ -25,6 +25,7 @@ from .device_times import Pacer
 from .devices import MemoryProbe
 from .event_buffer import EventBuffer
 from .loop_info import Facts, versions
+from .memory_look import MemoryLook
 from .noise_scale import noise_scale_of
 from .options import Options, folder_of, keep_earlier, script
 from .saver import News, Saver
@@ -75,6 +76,7 @@ class Recorder:
         self.windows: Windows | None = None
         self.no_windows = "no step was made"
         self.noise: Any = None
+        self.memory = MemoryLook(self.folder, history=options.memory_history, say=say)
         self.doubts: list[str] = []
         self._say = say
         self._on_first_step = on_first_step
@@ -126,12 +128,16 @@ class Recorder:
                 windows.skip("left out: the memory is too nearly full for the profiler's own")
             windows.boundary(core.num_ended, core.step_size)
             core.timing = not windows.active
+        if core.num_ended >= self.memory.next_step and core.timing:
+            self.memory.boundary(core.num_ended)
         if now_ns >= core.due_ns:
             core.due_ns = now_ns + int(1e9 * self.save())
         core.due_step = self._next_step()
 
     def _next_step(self) -> int:
-        due = NEVER if self.windows is None else self.windows.next_step
+        due = self.memory.next_step
+        if self.windows is not None:
+            due = min(due, self.windows.next_step)
         return due if self.noise is None else min(due, self.noise.next_step)
 
     def save(self) -> float:
@@ -223,6 +229,7 @@ class Recorder:
             if pacer.problem:
                 why = pacer.problem
                 self._doubt(f"steps were timed only until the device's clock failed: {why}")
+        self.memory.finish()
         self.readings.read(self.core.sizes)
         self.readings.stop()
         self._saver.wait()  # it reads what is packed now
@@ -291,6 +298,7 @@ class Recorder:
             device=self.readings.device,
             discovery=trials_from_counts.discovery_of(core, self.facts, self._setup_s),
             distribution=trials_from_counts.distribution_of(self.facts),
+            explained=self.memory.explained(),
             trials=trials_from_counts.trials_of(
                 core,
                 peaks=self.readings.peaks,

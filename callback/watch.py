@@ -11,7 +11,7 @@ from ..advisor.advise import advise
 from ..advisor.explain.callback_advice import tail_cases
 from ..errors import UsageError
 from ..records import Advice, Pipeline, RunRecord
-from ..session.recording.store import RECORD
+from ..session.recording.store import MEMORY_PAGE, RECORD
 from . import trials_from_counts
 from .devices import MemoryProbe, refuses_memory, started_device
 from .display import Cell, in_notebook, say, terminal
@@ -110,13 +110,25 @@ class Watch:
             buffer.on_run_end()
             if error is not None and refuses_memory(error):
                 buffer.on_oom(error)
+                recorder.memory.refused(recorder.core.num_ended, error)
             self.record = _finished(recorder, error)
             self.advice = advise(self.record)
+            if recorder.core.refused is not None:
+                self._leave_memory_page(recorder)
             if not self.options.quiet and self.facts.rank == 0:
                 self._speak()
         except Exception as own:  # noqa: BLE001  our own failure must not hide the user's result
             self.say(f"the record could not be finished: {type(own).__name__}: {own}")
             self.record = self.record or recorder.record("failed", "the record was not finished")
+
+    def _leave_memory_page(self, recorder: Recorder) -> None:
+        """What filled the memory, beside the record."""
+        from ..session.memory_page import write_memory_page
+
+        assert self.record is not None
+        problem = write_memory_page(self.record, recorder.folder, recorder.memory.snapshot)
+        if problem:
+            self.say(problem)
 
     def say(self, text: str) -> None:
         """A line for the user, from the first rank only."""
@@ -154,6 +166,8 @@ class Watch:
         assert self.recorder is not None
         folder, root = self.recorder.folder, self.recorder.root
         files = [("record", str(folder / RECORD))]
+        if (folder / MEMORY_PAGE).exists():
+            files.append(("where memory goes", str(folder / MEMORY_PAGE)))
         if (root / "traces").exists():
             files.append(("traces", str(root / "traces")))
         return files
@@ -175,6 +189,7 @@ class Watch:
         if self._complete is not None:
             self._complete(facts)
         facts.device = facts.device or started_device()
+        recorder.memory.begin(facts.device, self._parameters)
         if not self._profile:
             recorder.no_windows = (
                 "profile=False" if not options.profile else "torch's profiler does not see it"

@@ -66,7 +66,14 @@ from .estimate import (
     Variant,
     WhatIf,
 )
-from .explained import ExplainedSize, MemoryExplained, WhyExplained
+from .explained import (
+    ExplainedSize,
+    HeldRole,
+    HeldSource,
+    HeldTensors,
+    MemoryExplained,
+    WhyExplained,
+)
 from .flops import StepFlops
 from .goal import Goal, GoalKind
 from .memory import DeviceMemory, Memory
@@ -181,6 +188,9 @@ __all__ = [
     "Forecast",
     "Goal",
     "GoalKind",
+    "HeldRole",
+    "HeldSource",
+    "HeldTensors",
     "Helps",
     "IdleShares",
     "InputSize",

@@ -17,7 +17,7 @@ from ..records import ExplainedSize, MemoryExplained, RunRecord, Variant, WhyExp
 from .display import Display
 from .fake_failures import why_not_faked
 from .recording.record_writer import RecordWriter
-from .recording.store import MEMORY_PAGE, write_whole
+from .recording.store import MEMORY_PAGE
 
 if TYPE_CHECKING:
     from .workers.worker_pool import WorkerPool
@@ -58,16 +58,10 @@ def _leave_page(record: RunRecord, folder: Path, display: Display) -> None:
     """A page in the run's folder, where memory was refused."""
     if refused_size(record) is None:
         return
-    from ..reports.builder.sections.memory import memory_page
-    from ..reports.html.memory import render
+    from .memory_page import write_memory_page
 
-    path = folder / MEMORY_PAGE
-    try:
-        write_whole(path, render(memory_page(record)).encode())
-    except OSError as error:
-        display.note(f"{path} could not be written: {error.strerror or error}")
-        return
-    display.note(f"where the memory goes: {path}")
+    problem = write_memory_page(record, folder)
+    display.note(problem or f"where the memory goes: {folder / MEMORY_PAGE}")
 
 
 def sizes_to_explain(record: RunRecord) -> list[tuple[int, WhyExplained]]:

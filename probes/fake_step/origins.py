@@ -63,7 +63,7 @@ def origin_here(*, in_optimizer: bool) -> Origin:
             loss_input = _storage_of(frame.f_locals.get("input"))
         elif code.co_name == "_engine_run_backward" and not modules and not line:
             phase = "backward"
-        elif not line and _is_of_user(code.co_filename):
+        elif not line and is_of_user(code.co_filename):
             line = f"{short_place(code.co_filename)}:{frame.f_lineno}"
         frame = frame.f_back
     return Origin(phase, name_of(modules[::-1]), line, loss_input)
@@ -84,5 +84,6 @@ def _storage_of(tensor: Any) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _is_of_user(filename: str) -> bool:
+def is_of_user(filename: str) -> bool:
+    """Whether a file of code is neither ours nor a library's."""
     return not (filename.startswith((_OURS, "<")) or is_library(filename) or "/torch/" in filename)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import nn
@@ -11,13 +11,18 @@ from torch import nn
 from .origins import name_of
 
 
-def owners_of(parameters: Iterable[torch.Tensor]) -> dict[int, str]:
+def owners_of(
+    parameters: Iterable[torch.Tensor], modules: Sequence[nn.Module] | None = None
+) -> dict[int, str]:
     """Classes of the modules that hold each, as origins name them, by the tensor's `id`.
 
-    Modules are found among the objects of the process; a parameter that none holds has no owner.
+    Args:
+        modules: all that there are; found among the objects of the process if not given. A
+            parameter that none holds has no owner.
     """
     wanted = {id(tensor) for tensor in parameters}
-    modules = [each for each in gc.get_objects() if issubclass(type(each), nn.Module)]
+    if modules is None:
+        modules = [each for each in gc.get_objects() if issubclass(type(each), nn.Module)]
     inner = {id(child) for module in modules for child in module.children()}
     owners: dict[int, str] = {}
     paths: list[tuple[nn.Module, tuple[nn.Module, ...]]] = [

@@ -6,6 +6,7 @@ from ...records import Advice, Finding, Observed, Profile, RunRecord, Trial
 from ...units import format_bytes, format_seconds
 from ..text import WatchedText
 from ..words.wording import measured, measured_seconds, percent, plural
+from .sections.held_memory import held_sentence
 
 SHOWN_SEVERITIES = ("error", "warning")
 CALLBACK = "callback."
@@ -40,6 +41,7 @@ def rows(record: RunRecord, advice: Advice) -> list[tuple[str, str]]:
         ("utilisation", _utilisation(trial)),
         ("limit", _limit(advice)),
         ("memory", _memory(record, trial, said.get("callback.headroom"))),
+        ("kept", _kept(record)),
         ("last batch", _tail(advice)),
         ("to try", _labelled(said.get("callback.try"))),
         ("noise scale", _noise(observed, said.get("callback.noise_scale"))),
@@ -165,6 +167,12 @@ def _memory(record: RunRecord, trial: Trial | None, room: Finding | None) -> str
         return ""
     text = f"peak {format_bytes(memory.peak_bytes)} of {format_bytes(record.device.capacity_bytes)}"
     return f"{text}; {_labelled(room)}" if room is not None else text
+
+
+def _kept(record: RunRecord) -> str:
+    """Which tensors the training holds between two steps, or held as memory was refused."""
+    explained = record.explained
+    return held_sentence(explained.held[-1]).rstrip(".") if explained and explained.held else ""
 
 
 def _tail(advice: Advice) -> str:

@@ -58,6 +58,13 @@ class TestEndings:
         text = capfd.readouterr().err
         assert text.startswith("Batch size 8 ran out of memory; until then ")
         assert record.trials[0].step_s is not None
+        before, refused = record.explained.held
+        assert (before.step, before.refused, before.line) == (3, False, "")
+        assert refused.refused
+        assert refused.line.startswith("callback/test_endings.py:")
+        page = (tmp_path / "memory.html").read_text()
+        assert "Tensors as memory was refused" in page
+        assert str(tmp_path / "memory.html") in text
         assert "by the host's clock" in text
 
     @pytest.mark.slow
@@ -100,6 +107,9 @@ class TestEndings:
         assert record.device.capacity_source == "RLIMIT_DATA of the process"
         assert large.memory.peak_bytes < record.device.capacity_bytes < 2**30
         assert advise(record).recommended.batch_size in (64, 4096)
+        refused = record.explained.held[-1]
+        assert refused.line.endswith("refused.py:10")
+        assert "Tensors as memory was refused" in (tmp_path / "log/memory.html").read_text()
 
     def test_a_short_batch_that_fails(self, tmp_path):
         """One sample into BatchNorm in training mode raises; the advice names the cause."""

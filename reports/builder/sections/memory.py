@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from ....records import ExplainedSize, RunRecord, WhyExplained
+from ....records import ExplainedSize, MemoryAnalysis, RunRecord, WhyExplained
 from ....units import format_bytes
 from ...report import Fact, MemoryReport, MemorySection
 from ...text import MemoryLines
 from ...words.wording import clean
+from ..memory import build_memory_report
+from .held_memory import held_section, held_sentence
 from .step_memory import by_category, category, share, step_section
 
 ESTIMATE = "an estimate: a step on tensors without contents; no tensor was measured"
@@ -24,9 +26,12 @@ def memory_sections(record: RunRecord) -> tuple[MemorySection, ...]:
     explained = record.explained
     if explained is None:
         return ()
-    if not explained.sizes:
+    if not explained.sizes and not explained.held:
         return (_unknown("", explained.reason),)
-    return tuple(_section(each, record) for each in explained.sizes)
+    return (
+        *(_section(each, record) for each in explained.sizes),
+        *(held_section(each, record) for each in reversed(explained.held)),
+    )
 
 
 def memory_lines(record: RunRecord) -> MemoryLines | None:
@@ -34,6 +39,8 @@ def memory_lines(record: RunRecord) -> MemoryLines | None:
     explained = record.explained
     if explained is None:
         return None
+    if explained.held:
+        return MemoryLines(categories=clean(held_sentence(explained.held[-1]), limit=400))
     known = [each for each in explained.sizes if each.trial is not None]
     if not known:
         reason = explained.reason or next((each.reason for each in explained.sizes), "")
@@ -62,8 +69,13 @@ def memory_lines(record: RunRecord) -> MemoryLines | None:
     )
 
 
-def memory_page(record: RunRecord) -> MemoryReport:
-    """A page of its own, for a run that met an out-of-memory error."""
+def memory_page(record: RunRecord, snapshot: MemoryAnalysis | None = None) -> MemoryReport:
+    """A page of its own, for a run that met an out-of-memory error.
+
+    Args:
+        snapshot: what torch's recorder says of it.
+    """
+    recorded = build_memory_report(snapshot) if snapshot is not None else None
     refused = [trial for trial in record.trials if trial.outcome == "out_of_memory"]
     smallest = min(refused, key=lambda trial: trial.batch_size, default=None)
     headline = "Where the memory goes."
@@ -81,7 +93,9 @@ def memory_page(record: RunRecord) -> MemoryReport:
         kind="where the memory goes",
         title=clean(record.script.path),
         headline=clean(headline),
-        devices=memory_sections(record),
+        devices=(*memory_sections(record), *(recorded.devices if recorded else ())),
+        findings=recorded.findings if recorded else (),
+        notices=recorded.notices if recorded else (),
         identity_title="This run",
         identity=tuple(Fact(label=label, text=clean(text)) for label, text in identity),
     )

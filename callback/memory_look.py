@@ -1,0 +1,145 @@
+"""Where the memory of a watched training goes: a look between two steps, no step of ours.
+
+A look counts the tensors among the objects of the process. It runs nothing of the user's, moves
+nothing and keeps nothing alive. On CUDA torch's own recorder is asked as well, where the user wants
+it, and at an out-of-memory error. The lines for CUDA never ran on hardware.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from ..records import HeldTensors, MemoryExplained
+from .step_counter import NEVER
+
+LOOK_STEP = 3
+"""Gradients and the optimizer's state are there by then."""
+MAX_ENTRIES = 100_000
+"""Events that torch's recorder keeps; the oldest go first."""
+SNAPSHOT = "snapshot.pickle"
+NOT_TORCH = "the training's tensors are not torch's"
+TOO_EARLY = f"the training was over before its step {LOOK_STEP}"
+
+
+class MemoryLook:
+    """Looks once in a training, and once more where memory is refused.
+
+    Args:
+        folder: for the recorder's snapshot.
+        history: whether torch's recorder is on during the training.
+        say: tells the user something.
+
+    Attributes:
+        next_step: steps after which the look is due.
+    """
+
+    def __init__(self, folder: Path, *, history: bool, say: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._history = history
+        self._say = say
+        self._device: str | None = None
+        self._parameters: Callable[[], Iterable[Any]] | None = None
+        self._held: list[HeldTensors] = []
+        self._reason = TOO_EARLY
+        self._snapshot = ""
+        self._recording = False
+        self.next_step = LOOK_STEP
+
+    def begin(
+        self, device: str | None, parameters: Callable[[], Iterable[Any]] | None = None
+    ) -> None:
+        """The loop is known.
+
+        Args:
+            device: as `str(torch.device)`; `None` where no torch trains.
+            parameters: that train.
+        """
+        self._device, self._parameters = device, parameters
+        if device is None:
+            self._give_up(NOT_TORCH)
+        if not self._history:
+            return
+        if device is None or not device.startswith("cuda"):
+            self._say("memory_history: torch records the memory of CUDA devices only")
+            return
+        self._record_history()
+
+    def boundary(self, num_steps: int) -> None:
+        """Between two steps, when the look is due."""
+        self.next_step = NEVER
+        self._look(num_steps, None)
+
+    def refused(self, num_steps: int, error: BaseException) -> None:
+        """Memory was refused; the exception still holds what lived then."""
+        self._look(num_steps, error)
+        self._dump()
+
+    def finish(self) -> None:
+        """The training is over."""
+        if self._recording:
+            if not self._snapshot:
+                self._dump()
+            self._stop_history()
+
+    @property
+    def snapshot(self) -> Path | None:
+        """What torch's recorder wrote."""
+        return self._folder / self._snapshot if self._snapshot else None
+
+    def explained(self) -> MemoryExplained:
+        """What is known by now."""
+        reason = "" if self._held else self._reason
+        return MemoryExplained(held=tuple(self._held), snapshot=self._snapshot, reason=reason)
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _look(self, num_steps: int, refused: BaseException | None) -> None:
+        if self._device is None:
+            return
+        try:
+            from ..probes.fake_step.live_tensors import live_tensors
+
+            parameters = () if self._parameters is None else self._parameters()
+            self._held.append(
+                live_tensors(self._device, parameters, step=num_steps, refused=refused)
+            )
+        except Exception as error:  # noqa: BLE001  a look less ends no training
+            self._give_up(f"the look failed: {type(error).__name__}: {error}")
+
+    def _give_up(self, reason: str) -> None:
+        self.next_step = NEVER
+        self._reason = reason
+
+    # torch's recorder, on CUDA; never run on hardware --------------------------------------------
+
+    def _record_history(self) -> None:
+        import torch
+
+        enabled: Any = getattr(torch._C, "_cuda_isHistoryEnabled", None)
+        if enabled is not None and enabled():
+            self._say("memory_history: the training records its memory itself")
+            return
+        torch.cuda.memory._record_memory_history(max_entries=MAX_ENTRIES, stacks="python")
+        self._recording = True
+
+    def _stop_history(self) -> None:
+        import torch
+
+        self._recording = False
+        with contextlib.suppress(Exception):
+            torch.cuda.memory._record_memory_history(enabled=None)
+
+    def _dump(self) -> None:
+        """What torch's allocator holds, with its history if that was recorded."""
+        if self._device is None or not self._device.startswith("cuda"):
+            return
+        import torch
+
+        try:
+            torch.cuda.memory._dump_snapshot(str(self._folder / SNAPSHOT))
+            self._snapshot = SNAPSHOT
+        except Exception as error:  # noqa: BLE001
+            self._say(f"torch's snapshot was not written: {type(error).__name__}: {error}")

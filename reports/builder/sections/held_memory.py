@@ -1,0 +1,105 @@
+"""Which tensors a watched training holds, as a callback saw them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....records import HeldSource, HeldTensors, RunRecord
+from ....units import format_bytes, format_seconds
+from ...report import Column, Fact, MemorySection, Row, Table
+from ...words.wording import clean, plural
+from .step_memory import category, category_table, share
+
+NO_STEP = (
+    "unavailable: a callback makes no step of its own inside a training. `batchadvisor run` shows "
+    "where a step's memory goes by line; on a CUDA device memory_history=True records it"
+)
+UNSEEN = "only autograd or torch itself"
+OTHERS_NOTE = (
+    "Tensors that Python can still name: batches, activations and losses that variables hold, and "
+    "what data sets keep."
+)
+
+
+def held_section(held: HeldTensors, record: RunRecord) -> MemorySection:
+    """What lived between two steps, or as memory was refused."""
+    when = "as memory was refused" if held.refused else "between two steps"
+    sizes = _sizes(held)
+    facts = [("measured", f"{when}, after {plural(held.step, 'optimizer step')}")]
+    if held.line:
+        facts.append(("refused at", held.line))
+    if held.allocated_bytes is not None:
+        text = f"{format_bytes(held.allocated_bytes)} by the count of torch's allocator"
+        facts.append(("allocated", text))
+    texts = set(held.unavailable.values())
+    facts += [("not seen", text) for text in sorted(texts)]
+    peak = _peak(record)
+    if peak and not held.refused:
+        facts.append(("peak of the training", peak))
+    facts.append(("by line, over a step", NO_STEP))
+    facts.append(("the look took", format_seconds(held.elapsed_s)))
+    tables = [
+        category_table(sizes, sum(size for _, size in sizes), "memory"),
+        _sources("By module", "module", held.modules, held, ()),
+        _sources("All other tensors", "kind", held.others, held, (OTHERS_NOTE,)),
+    ]
+    return MemorySection(
+        name=f"Tensors {when}",
+        facts=tuple(Fact(label=label, text=clean(text)) for label, text in facts),
+        tables=tuple(table for table in tables if table.rows),
+    )
+
+
+def held_sentence(held: HeldTensors) -> str:
+    """The same in one sentence."""
+    when = "As memory was refused" if held.refused else f"Between two steps (after {held.step})"
+    sizes = _sizes(held)
+    parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in sizes) or "nothing"
+    return f"{when} tensors held {format_bytes(sum(size for _, size in sizes))}: {parts}."
+
+
+def _sizes(held: HeldTensors) -> list[tuple[str, int]]:
+    """By category, with what the allocator counts beyond the tensors that were seen."""
+    sizes = [(category(role), size) for role, size in held.held.items()]
+    beyond = (held.allocated_bytes or 0) - held.num_bytes
+    if beyond > 0:
+        sizes.append((f"held by {UNSEEN}", beyond))
+    return sorted(sizes, key=lambda pair: -pair[1])
+
+
+def _peak(record: RunRecord) -> str:
+    trial = record.usual_trial
+    if trial is None or trial.memory is None:
+        return ""
+    return f"{format_bytes(trial.memory.peak_bytes)}, {trial.memory.peak_source}"
+
+
+def _sources(
+    title: str, what: str, sources: Sequence[HeldSource], held: HeldTensors, notes: Sequence[str]
+) -> Table:
+    rows = [
+        Row(
+            cells=(
+                format_bytes(source.num_bytes),
+                share(source.num_bytes, held.num_bytes),
+                str(source.num_tensors),
+                clean(source.name) or "(of no module)",
+                ", ".join(f"{category(role)} {format_bytes(n)}" for role, n in source.roles.items())
+                if len(source.roles) > 1
+                else category(next(iter(source.roles))),
+            )
+        )
+        for source in sources
+    ]
+    return Table(
+        title=title,
+        columns=(
+            Column(title="memory"),
+            Column(title="share"),
+            Column(title="tensors"),
+            Column(title=what, left=True),
+            Column(title="what for", left=True),
+        ),
+        rows=tuple(rows),
+        notes=tuple(notes) if rows else (),
+    )
