@@ -108,7 +108,7 @@ class TestEndings:
         assert large.memory.peak_bytes < record.device.capacity_bytes < 2**30
         assert advise(record).recommended.batch_size in (64, 4096)
         refused = record.explained.held[-1]
-        assert refused.line.endswith("refused.py:10")
+        assert refused.line.endswith("refused.py:11")
         assert "Tensors as memory was refused" in (tmp_path / "log/memory.html").read_text()
 
     def test_a_short_batch_that_fails(self, tmp_path):
