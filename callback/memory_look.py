@@ -138,8 +138,9 @@ class MemoryLook:
             return
         import torch
 
+        dump: Any = torch.cuda.memory._dump_snapshot
         try:
-            torch.cuda.memory._dump_snapshot(str(self._folder / SNAPSHOT))
+            dump(str(self._folder / SNAPSHOT))
             self._snapshot = SNAPSHOT
         except Exception as error:  # noqa: BLE001
             self._say(f"torch's snapshot was not written: {type(error).__name__}: {error}")

@@ -100,9 +100,9 @@ class _Look:
         if not isinstance(tensor, torch.Tensor):
             return
         try:
-            if tensor.device.type != self.device.type or (
-                self.device.index is not None and tensor.device.index != self.device.index
-            ):
+            if tensor.device.type != self.device.type:
+                return
+            if tensor.device.index not in (None, self.device.index or 0):
                 return
             storage = tensor.untyped_storage()
             key, size = storage.data_ptr(), storage.nbytes()
