@@ -38,6 +38,7 @@ from .explain.findings import findings_of
 from .explain.headline import headline
 from .explain.loss import loss_of, matters
 from .explain.reasons import reason
+from .explain.token_findings import estimates_at
 from .explain.verdict import verdict_at
 from .fit.flop_rate import flop_rate
 from .measured.distribution import num_ranks, scaling_of
@@ -118,6 +119,7 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         ),
         scaling=scaling,
         loss_check=loss_check,
+        orders=None if chosen is None else estimates_at(measurements, chosen),
         axis="samples" if discovery is None else discovery.axis,
         size_name="batch_size" if discovery is None else discovery.primary.size_name,
         unavailable=unavailable,

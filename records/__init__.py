@@ -78,6 +78,7 @@ from .flops import StepFlops
 from .goal import Goal, GoalKind
 from .memory import DeviceMemory, Memory
 from .prior import MemoryPrior, PriorKind
+from .orders import BatchOrder, OrderEstimate, OrderEstimates, OrderTrial
 from .profile import (
     CallTime,
     DeviceShare,
@@ -145,6 +146,7 @@ __all__ = [
     "Advice",
     "Analysis",
     "BatchIs",
+    "BatchOrder",
     "BatchSizeSource",
     "Breakdown",
     "CallTime",
@@ -224,6 +226,9 @@ __all__ = [
     "OperatorTime",
     "OptimizerInfo",
     "OptimizerKind",
+    "OrderEstimate",
+    "OrderEstimates",
+    "OrderTrial",
     "OtherPlace",
     "OutOfMemory",
     "Outcome",

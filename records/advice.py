@@ -10,6 +10,7 @@ from .checks import LossCheck, TailCheck
 from .distribution import Scaling
 from .goal import Goal
 from .prior import PriorKind
+from .orders import OrderEstimates
 from .script import SizeAxis
 
 Helps = Literal["helps", "does not help", "unknown"]
@@ -53,13 +54,18 @@ class Evidence(Record, frozen=True, kw_only=True):
 
 
 class Finding(Record, frozen=True, kw_only=True):
-    """Something the user should know, with its evidence and what to do about it."""
+    """Something the user should know, with its evidence and what to do about it.
+
+    Attributes:
+        code: lines to paste, where the remedy has some.
+    """
 
     rule: str
     severity: Literal["error", "warning", "info"]
     message: str
     evidence: tuple[Evidence, ...] = ()
     remedy: str = ""
+    code: tuple[str, ...] = ()
     confidence: Literal["measured", "estimate"] = "measured"
 
 
@@ -301,6 +307,7 @@ class Advice(Record, frozen=True, kw_only=True):
         against_own: throughput of the chosen size over that of the script's own.
         sizes: every size that ran, smallest first, with the times that the advice rests on: of
             the comparison in rounds where there was one, else of the trial that speaks for it.
+        orders: what other orders of the same samples would reach at the recommended size.
         loss_check: of the run's record, where the end of the epoch depends on it.
         axis, size_name: what all sizes count, and what the script calls them.
     """
@@ -329,6 +336,7 @@ class Advice(Record, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     scaling: Scaling | None = None
     loss_check: LossCheck | None = None
+    orders: OrderEstimates | None = None
     axis: SizeAxis = "samples"
     size_name: str = "batch_size"
     unavailable: dict[str, str] = {}

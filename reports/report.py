@@ -125,12 +125,17 @@ class DeviceSection(Record, frozen=True, kw_only=True):
 
 
 class Finding(Record, frozen=True, kw_only=True):
-    """Something the user should know; `evidence` and `remedy` may be empty."""
+    """Something the user should know; `evidence` and `remedy` may be empty.
+
+    Attributes:
+        code: lines to paste.
+    """
 
     severity: Literal["error", "warning", "info"]
     message: str
     evidence: str = ""
     remedy: str = ""
+    code: tuple[str, ...] = ()
     estimate: bool = False
 
 

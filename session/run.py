@@ -37,6 +37,7 @@ from .communication import measure_communication
 from .display import Display
 from .loss import measure_loss
 from .memory_explained import explain_memory
+from .orders import try_orders
 from .plan import plan_of
 from .prior import foretell
 from .recording.event_files import EventStore
@@ -196,6 +197,7 @@ class Run:
             while not isinstance(step := next_trial(writer.record), Done):
                 self._one(step)
             measure_communication(self.workers, self.writer, self._display)
+            try_orders(self.workers, self.writer, self._display)
             measure_loss(self.workers, self.writer)
             explain_memory(self.workers, self.writer, self._display)
             self.workers.end()  # its last words belong to the record that is returned

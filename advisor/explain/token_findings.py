@@ -1,37 +1,187 @@
-"""Findings about the tokens of batches that are sequences."""
+"""Findings about the tokens of batches that are sequences, and what other batches would gain."""
 
 from __future__ import annotations
 
-from ...records import Evidence, Finding, Tokens
+from ...records import (
+    BatchOrder,
+    Evidence,
+    Finding,
+    OrderEstimate,
+    OrderEstimates,
+    OrderTrial,
+    RunRecord,
+    Tokens,
+)
+from ..measured.batch_orders import order_estimates
 from ..measured.measurements import Measurements
+from ..measured.token_pace import draws_at_random
 from ..measured.trials import undisturbed
 
 HIGH_PADDING = 0.20
 """Share of padding from which on it is worth a word: a quarter more positions than tokens."""
+PAYS = 1.05
+"""A predicted gain below this is not worth a change."""
+WHAT: dict[BatchOrder, str] = {
+    "random": "samples drawn at random",
+    "grouped": "samples of like length in a batch",
+    "token budget": "as many samples of like length as fill a budget of positions",
+    "packed": "samples packed end to end",
+}
+GROUPED_CODE = """\
+class GroupedByLength(torch.utils.data.Sampler):
+    def __init__(self, lengths, batch_size):
+        self.lengths, self.batch_size = lengths, batch_size
+    def __len__(self):
+        return -(-len(self.lengths) // self.batch_size)
+    def __iter__(self):
+        order = torch.randperm(len(self.lengths)).tolist()
+        group = 50 * self.batch_size
+        groups = [order[i:i + group] for i in range(0, len(order), group)]
+        order = [i for each in groups for i in sorted(each, key=self.lengths.__getitem__)]
+        size = self.batch_size
+        batches = [order[i:i + size] for i in range(0, len(order), size)]
+        yield from (batches[i] for i in torch.randperm(len(batches)).tolist())
+# in place of batch_size= and shuffle=, with the length of each sample:
+# DataLoader(dataset, batch_sampler=GroupedByLength(lengths, {size}), ...)"""
+"""For a loop of the user's own; a test applies it."""
+
+
+def estimates_at(measurements: Measurements, batch_size: int) -> OrderEstimates | None:
+    """What other orders would reach, where padding is high and a law of the steps tells."""
+    tokens = _tokens(measurements, batch_size)
+    if tokens is None or not _is_high(tokens):
+        return None
+    estimates = order_estimates(measurements, batch_size)
+    return None if isinstance(estimates, str) else estimates
 
 
 def padding(measurements: Measurements, batch_size: int) -> list[Finding]:
     """A large share of the positions holds padding, by a sign that proves it."""
     tokens = _tokens(measurements, batch_size)
-    if tokens is None or tokens.inferred or tokens.padding_share is None:
+    if tokens is None or not _is_high(tokens):
         return []
     share = tokens.padding_share
-    if not HIGH_PADDING <= share < 1:
-        return []
+    assert share is not None
+    estimates = estimates_at(measurements, batch_size)
+    tried = measurements.record.orders
+    if tried is not None and tried.batch_size != batch_size:
+        tried = None
+    facts = [
+        (
+            f"{share:.0%} of the positions at {measurements.named(batch_size)} are padding "
+            f"({tokens.evidence}): for each real token a batch holds {1 / (1 - share):.2g} "
+            "positions, and a model computes them all unless it leaves padding out"
+        ),
+        *_tried(tried),
+        *_predicted(estimates),
+    ]
+    remedy = _remedy(tried, estimates)
     return [
         Finding(
             rule="tokens.padding",
             severity="info",
-            message=f"{share:.0%} of the positions at {measurements.named(batch_size)} are padding "
-            f"({tokens.evidence}): for each real token a batch holds {1 / (1 - share):.2g} "
-            "positions, and a model computes them all unless it leaves padding out",
+            message="; ".join(facts),
             evidence=(
                 Evidence(metric="share of padding", value=round(share, 3), threshold=HIGH_PADDING),
             ),
-            remedy="usual remedy, not tried here: put samples of like length into a batch (a batch "
-            "sampler with buckets; in Hugging Face's Trainer, grouping by length), or pack them.",
+            remedy=remedy,
+            code=_code(remedy, batch_size),
         )
     ]
+
+
+def worth_trying(record: RunRecord, batch_size: int) -> bool:
+    """Whether samples of like length in a batch are to be tried: padding is high, and they may be
+    laid so.
+    """
+    measurements = Measurements.of(record)
+    tokens = _tokens(measurements, batch_size)
+    discovery = record.discovery
+    if tokens is None or not _is_high(tokens) or discovery is None:
+        return False
+    return draws_at_random(discovery.primary)
+
+
+def _is_high(tokens: Tokens) -> bool:
+    share = tokens.padding_share
+    return not tokens.inferred and share is not None and HIGH_PADDING <= share < 1
+
+
+def _tried(tried: OrderTrial | None) -> list[str]:
+    if tried is None:
+        return []
+    if tried.gain is None or tried.grouped_padding is None:
+        return [f"samples of like length in a batch were not tried: {tried.reason}"]
+    text = (
+        f"{WHAT['grouped']}, tried with the same samples in turn over {tried.num_batches} batches "
+        f"each: x{tried.gain.median:.2f} the real tokens per second (x{tried.gain.low:.2f} to "
+        f"x{tried.gain.high:.2f}), {tried.grouped_padding:.0%} padding"
+    )
+    if tried.gain.low <= 1 <= tried.gain.high:
+        text += ", too noisy to tell whether that is a gain"
+    return [text]
+
+
+def _predicted(estimates: OrderEstimates | None) -> list[str]:
+    """What the law of the steps says of each order that it knows, as an estimate."""
+    if estimates is None:
+        return []
+    said = [
+        f"{WHAT[each.order]} x{estimates.gain(each):.2f} ({each.padding_share:.0%} padding)"
+        for each in estimates.orders[1:]
+    ]
+    return [
+        (
+            f"estimates by the law of {estimates.num_steps} timed steps, with as many positions "
+            f"in a batch: {', '.join(said)}"
+        )
+    ]
+
+
+def _remedy(tried: OrderTrial | None, estimates: OrderEstimates | None) -> str:
+    """What was tried and gained, else what is predicted to; nothing where neither pays."""
+    if tried is not None and tried.gain is not None:
+        if tried.gain.high < 1:
+            return ""
+        if tried.gain.low > 1:
+            return f"tried: {_how(tried, 'grouped')}"
+    best = _best(estimates)
+    if best is None:
+        return ""
+    return f"predicted, not tried: {_how(tried, best.order)}"
+
+
+def _best(estimates: OrderEstimates | None) -> OrderEstimate | None:
+    """The order that is predicted to pay the most."""
+    if estimates is None:
+        return None
+    best = max(estimates.orders[1:], key=estimates.gain)
+    return best if estimates.gain(best) >= PAYS else None
+
+
+def _how(tried: OrderTrial | None, order: BatchOrder) -> str:
+    """The lines to change, by what the script was seen to use."""
+    options = dict(tried.options) if tried is not None else {}
+    if order in options:
+        return f"{WHAT[order]}: {options[order]}"
+    if order == "grouped":
+        return f"{WHAT[order]}, by a batch sampler"
+    if order == "packed":
+        return (
+            f"{WHAT[order]}, by a collate function that keeps sequences apart by their position "
+            "ids (DataCollatorWithFlattening of transformers; packing=True of TRL's SFTConfig)"
+        )
+    return (
+        f"{WHAT[order]}, by a batch sampler that cuts where rows x the longest would pass the "
+        "budget (docs/budgets.md)"
+    )
+
+
+def _code(remedy: str, batch_size: int) -> tuple[str, ...]:
+    """The lines of the batch sampler, where the remedy is one for a loop of the user's own."""
+    if not remedy.endswith(f"{WHAT['grouped']}, by a batch sampler"):
+        return ()
+    return tuple(GROUPED_CODE.replace("{size}", str(batch_size)).splitlines())
 
 
 def _tokens(measurements: Measurements, batch_size: int) -> Tokens | None:

@@ -16,6 +16,7 @@ import torch
 
 from ...records import Discovery, InputSize
 from ..loader.loader_handle import LoaderHandle, is_training_fetch
+from ..loader.loader_samples import LoaderSamples
 from ..loader.norms import is_compiled
 from ..loader.token_meter import TokenMeter
 from .caught_errors import CaughtErrors
@@ -159,6 +160,11 @@ class LoaderDoor:
         """The script gets what `substitute` makes of a batch of the primary loader."""
         self._substitute, self._aside = substitute, aside
         return True
+
+    def samples(self) -> LoaderSamples | str:
+        """See `Door`."""
+        assert self._primary is not None
+        return self._primary.samples()
 
     # inside ----------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import torch
 
 from ...records import Discovery, InputSize, LoaderInfo
 from ..loader.loader_handle import LoaderHandle, is_training_fetch
+from ..loader.loader_samples import NO_LOADER, LoaderSamples
 from ..loader.model_inputs import AS_ASKED, ModelInputs
 from ..process.messages import WorkOrder
 from ..source.placeholder import command, source_of, without_placeholder
@@ -118,6 +119,10 @@ class TemplateDoor:
     def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:  # noqa: ARG002
         """Batches that do not come from a loader cannot be replaced."""
         return False
+
+    def samples(self) -> LoaderSamples | str:
+        """See `Door`."""
+        return NO_LOADER
 
     # inside ----------------------------------------------------------------------------------
 

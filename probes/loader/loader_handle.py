@@ -21,6 +21,7 @@ from .budgets import Budget
 from .cycled_dataset import CycledDataset
 from .lengths import FIRST_BATCHES, Lengths, LongestFirst
 from .loader_facts import attribute_size, budget_facts, drops_last, sampler_name, samples_of
+from .loader_samples import LoaderSamples
 from .sample_lengths import SampleLengths
 from .sharing import sharing_of, why_dispatched
 from .taken_sizes import batches_of_a_sampler, how_taken
@@ -213,6 +214,15 @@ class LoaderHandle:
         if native is not None and type(native) is not BatchSampler:
             return f"the loader has a batch sampler of its own ({type(native).__name__})"
         return ""
+
+    def samples(self) -> LoaderSamples | str:
+        """What its sampler draws, to be laid into batches anew; why that cannot be."""
+        loader, native = self._loader(), self._native
+        if self.why_unordered:
+            return self.why_unordered
+        if loader is None or native is None or self.cannot_steer:
+            return "the loader's batches are not ours to lay"
+        return LoaderSamples(loader.dataset, loader.collate_fn, native.sampler)
 
     def begin_trial(self) -> None:
         """With the next batch a trial begins."""

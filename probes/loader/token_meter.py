@@ -158,10 +158,9 @@ class TokenMeter:
         )
 
     def _evenly(self, count: int) -> tuple[int, ...]:
-        """So many of the lengths, evenly spaced in their order, the longest among them."""
+        """So many of the lengths, evenly spaced in their order; each stands for as many."""
         num = sum(self._lengths.values())
         wanted = [((2 * place + 1) * num) // (2 * count) for place in range(count)]
-        wanted[-1] = num - 1
         shown: list[int] = []
         below = 0
         for length in sorted(self._lengths):

@@ -15,6 +15,7 @@ from ...records import (
     FileTouched,
     LoaderInfo,
     LossCheck,
+    OrderTrial,
     Parallelism,
     RankPairs,
     Trial,
@@ -138,6 +139,20 @@ class RunPairs(Message, frozen=True, kw_only=True):
     time_limit_s: float
 
 
+class RunOrders(Message, frozen=True, kw_only=True):
+    """Make steps on the same samples as they are drawn and in batches of like length, in turn.
+
+    Attributes:
+        batch_size: of each batch.
+        num_batches: of each order, at most.
+        time_limit_s: no further step after this long.
+    """
+
+    batch_size: int
+    num_batches: int
+    time_limit_s: float
+
+
 class RunLoss(Message, frozen=True, kw_only=True):
     """Make the steps that show how the loss reduces a batch; only `RunFake` can follow.
 
@@ -223,6 +238,12 @@ class FakeResult(Message, frozen=True, kw_only=True):
     blocks: str = ""
     change: str = ""
     reason: str = ""
+
+
+class OrdersResult(Message, frozen=True, kw_only=True):
+    """The steps in both orders are made, or cannot be."""
+
+    orders: OrderTrial
 
 
 class LossResult(Message, frozen=True, kw_only=True):
@@ -340,13 +361,14 @@ FromWorker = (
     | Result
     | PairsResult
     | LossResult
+    | OrdersResult
     | FakeResult
     | Raised
     | Ended
     | CannotSteer
     | Touched
 )
-ToWorker = WorkOrder | RunTrial | RunPairs | RunLoss | RunFake | GoOn
+ToWorker = WorkOrder | RunTrial | RunPairs | RunLoss | RunOrders | RunFake | GoOn
 
 
 _from_worker: msgspec.json.Decoder[FromWorker] = msgspec.json.Decoder(FromWorker)

@@ -17,6 +17,7 @@ from ...records import (
     Distribution,
     FileTouched,
     LossCheck,
+    OrderTrial,
     Parallelism,
     RankPairs,
     Trial,
@@ -37,12 +38,14 @@ from .messages import (
     Found,
     LossResult,
     Message,
+    OrdersResult,
     PairsResult,
     Progress,
     Raised,
     Result,
     RunFake,
     RunLoss,
+    RunOrders,
     RunPairs,
     RunTrial,
     Spawning,
@@ -176,6 +179,19 @@ class Worker:
         """
         self.send(RunPairs(batch_size=batch_size, time_limit_s=time_limit_s))
         return self._await((PairsResult,), self._silence_s).pairs
+
+    def run_orders(self, batch_size: int, num_batches: int, time_limit_s: float) -> OrderTrial:
+        """Makes steps on the same samples in two orders, in turn.
+
+        Raises:
+            TimeOver: they took longer than they may.
+            WorkerGone: the process is over.
+        """
+        until_s = time.monotonic() + 2 * time_limit_s
+        self.send(
+            RunOrders(batch_size=batch_size, num_batches=num_batches, time_limit_s=time_limit_s)
+        )
+        return self._await((OrdersResult,), self._silence_s, until_s).orders
 
     def run_loss(self, batch_size: int, time_limit_s: float) -> LossCheck:
         """Makes the steps that show how the loss reduces a batch.

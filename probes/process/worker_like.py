@@ -10,6 +10,7 @@ from ...records import (
     Distribution,
     FileTouched,
     LossCheck,
+    OrderTrial,
     RankPairs,
     Trial,
     Variant,
@@ -78,6 +79,19 @@ class ChecksLoss(WorkerLike, Protocol):
 
     def run_loss(self, batch_size: int, time_limit_s: float) -> LossCheck:
         """Makes the steps that show it.
+
+        Raises:
+            TimeOver: they took longer than they may.
+            WorkerGone: it is over.
+        """
+
+
+@runtime_checkable
+class TriesOrders(WorkerLike, Protocol):
+    """A worker that can give the script the same samples in another order."""
+
+    def run_orders(self, batch_size: int, num_batches: int, time_limit_s: float) -> OrderTrial:
+        """Makes steps in both orders, in turn.
 
         Raises:
             TimeOver: they took longer than they may.

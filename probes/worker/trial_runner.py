@@ -25,12 +25,14 @@ from ..process.messages import (
     Progress,
     RunFake,
     RunLoss,
+    RunOrders,
     RunPairs,
     RunTrial,
     WorkOrder,
 )
 from .fake_task import FakeTask, Kept
 from .loss_task import LossTask
+from .orders_task import OrdersTask
 from .pair_task import PairTask
 from .parallelism import recognise
 from .supervisor_line import SupervisorLine, wait_for_the_end
@@ -152,12 +154,14 @@ class TrialRunner:
 
     # inside ----------------------------------------------------------------------------------
 
-    def _task_for(self, message: RunTrial | RunPairs | RunLoss | RunFake) -> Task:
+    def _task_for(self, message: RunTrial | RunPairs | RunLoss | RunOrders | RunFake) -> Task:
         context = self._context()
         if isinstance(message, RunPairs):
             return PairTask(message, context)
         if isinstance(message, RunLoss):
             return LossTask(message, context)
+        if isinstance(message, RunOrders):
+            return OrdersTask(message, context)
         if isinstance(message, RunFake):
             return FakeTask(message, context, self._fakes(), self._kept)
         assert isinstance(message, RunTrial)

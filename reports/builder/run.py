@@ -101,6 +101,7 @@ def build_report(
                 message=clean(finding.message),
                 evidence=clean(evidence_text(finding.evidence, finding.message)),
                 remedy=clean(finding.remedy),
+                code=tuple(map(clean, finding.code)),
                 estimate=finding.confidence == "estimate",
             )
             for finding in advice.findings

@@ -122,6 +122,8 @@ def _explained(report: Report) -> list[str]:
         extra = "".join(f"<br>{escape(text)}" for text in (finding.evidence,) if text)
         remedy = f"<br>→ {escape(finding.remedy)}" if finding.remedy else ""
         lines.append(f"- **{finding.severity}**: {escape(finding.message)}{guess}{extra}{remedy}")
+        if finding.code:
+            lines += ["", *(f"  {line}".rstrip() for line in ("```python", *finding.code, "```"))]
     lines += [""] if report.findings else []
     for title, facts in (
         ("Failures outside the trials", report.faults),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.text import Text
+
 from ...records import FileTouched
 from ..report import Fact, Report
 from ..text import MemoryLines, TextReport
@@ -100,6 +102,8 @@ def add_findings(page: Page, report: Report) -> None:
             page.entry(finding.evidence, style="dim", indent=inner)
         if finding.remedy:
             page.entry(finding.remedy, label="→ ", indent=inner)
+        for line in finding.code:  # as it is, to be pasted
+            page.line(Text(" " * (inner + 2) + page.safe(line)))
     if report.faults:
         page.heading("Failures outside the trials")
     for fault in report.faults:
