@@ -3,6 +3,8 @@
 import random
 
 import pytest
+from batchadvisor.advisor.explain.token_findings import GROUPED_CODE
+from batchadvisor.advisor.measured.measurements import Measurements
 
 from ..scripts.padded_texts import length_of
 from .driver import SCRIPTS
@@ -102,6 +104,42 @@ class TestPaddedTexts:
             assert trial.flops.forward == forward
             assert trial.flops.backward == 2 * forward
             assert trial.flops.positions <= 64 * samples
+
+    def test_batches_of_like_length_were_tried(self, padded):
+        if padded.advice.recommended is None:
+            pytest.skip("no size was recommended")
+        orders = padded.record.orders
+        assert orders.batch_size == padded.advice.recommended.batch_size
+        if orders.gain is None:
+            assert "budget" in orders.reason or "time" in orders.reason
+            pytest.skip(orders.reason)
+        assert orders.grouped_padding < 0.1 < orders.drawn_padding
+        (finding,) = [f for f in padded.advice.findings if f.rule == "tokens.padding"]
+        assert "tried with the same samples in turn" in finding.message
+
+    def test_the_printed_lines_take_the_finding_away(self, tmp_path):
+        lines = GROUPED_CODE.replace("{size}", "16").splitlines()
+        text = (SCRIPTS / "padded_texts.py").read_text()
+        code = [line for line in lines if not line.startswith("#")]
+        plain = "Texts(), batch_size=8, shuffle=not IN_TURN, collate_fn=collate, drop_last=True"
+        assert plain in text
+        asked = lines[-1].removeprefix("# ").replace("dataset", "Texts()")
+        text = text.replace(f"DataLoader(\n        {plain}\n    )", "DataLoader(PLAIN)")
+        text = text.replace("DataLoader(PLAIN)", asked.replace("...", "collate_fn=collate"))
+        text = text.replace("class Classifier", "\n".join(code) + "\n\n\nclass Classifier")
+        seed = "torch.manual_seed(1)"
+        text = text.replace(seed, f"{seed}\n    lengths = [length_of(i) for i in range(4000)]", 1)
+        script = tmp_path / "grouped_texts.py"
+        script.write_text(text)
+        result = run("run", *QUICK, "--sizes", "16,32", script, folder=tmp_path)
+        assert result.code == 0, result
+        assert not any(each.rule == "tokens.padding" for each in result.advice.findings)
+        for trial in timed_of(result):
+            assert trial.tokens.padding_share < 0.1
+        # Batches of a few steps are not those of an epoch: tokens decide.
+        assert result.record.discovery.primary.sampler == "GroupedByLength"
+        measurements = Measurements.of(result.record)
+        assert measurements.rated_by_tokens
 
     def test_every_format_shows_them(self, padded):
         rules = [finding.rule for finding in padded.advice.findings]
