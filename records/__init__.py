@@ -77,8 +77,8 @@ from .explained import (
 from .flops import StepFlops
 from .goal import Goal, GoalKind
 from .memory import DeviceMemory, Memory
-from .prior import MemoryPrior, PriorKind
 from .orders import BatchOrder, OrderEstimate, OrderEstimates, OrderTrial
+from .prior import MemoryPrior, PriorKind
 from .profile import (
     CallTime,
     DeviceShare,

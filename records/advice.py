@@ -9,8 +9,8 @@ from .base import SCHEMA_VERSION, Record, Spread
 from .checks import LossCheck, TailCheck
 from .distribution import Scaling
 from .goal import Goal
-from .prior import PriorKind
 from .orders import OrderEstimates
+from .prior import PriorKind
 from .script import SizeAxis
 
 Helps = Literal["helps", "does not help", "unknown"]

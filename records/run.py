@@ -10,8 +10,8 @@ from .checks import LossCheck, Outcome
 from .distribution import Distribution
 from .explained import MemoryExplained
 from .goal import Goal
-from .prior import MemoryPrior
 from .orders import OrderTrial
+from .prior import MemoryPrior
 from .script import Discovery, FileTouched, ScriptInfo
 from .trial import Trial
 
