@@ -1,21 +1,22 @@
 """The epoch law against real training: predicted from paired steps, measured by the script itself.
 
-    python bench/scaling_law.py --sizes 16,64,256
+    python bench/scaling_law.py --ranks 2,4 --sizes 16,64,256
 
-Two ranks on gloo measure Tcomp and Tsync at each size (`batchadvisor run --nproc-per-node 2`), and
-the law says from them what an epoch takes on one process and on two, each with its 90 % interval.
+So many ranks on gloo measure Tcomp and Tsync at each size (`batchadvisor run --nproc-per-node`),
+Tcomp inside DistributedDataParallel with all ranks at work, and of one process while the others
+wait. The law says from them what an epoch takes on one process and on all, each with its 90 %
+interval.
 
 The same training then runs under torch's own launcher and without any of our code, and times its
 steps from fetch to fetch, as the law counts them. Blocks of three kinds take turns, so that what
-else the machine does meets all of them alike: one process alone while the other sleeps, both
-processes without synchronisation, both with DistributedDataParallel. The second kind is what the
-law calls one device: it takes Tcomp with all ranks busy, since they share the host's caches and
-memory. The first shows what that sharing costs, which is no part of the law. Both processes have
-one thread.
+else the machine does meets all of them alike: one process alone without DistributedDataParallel
+while the others sleep, all processes without synchronisation, all with DistributedDataParallel.
+The speed-up is that over one process alone. All processes have one thread.
 
 Prediction and measurement are launches of their own, between which a machine that others share
 changes its speed by more than either's interval. So they are repeated in turn, and the result is
-the median over the repetitions with its 90 % interval; the times of all steps are kept.
+the median over the repetitions with its 90 % interval; the times of all steps are kept. What other
+work took of the machine's time meanwhile is kept too.
 """
 
 from __future__ import annotations
@@ -114,29 +115,56 @@ if rank == 0:
 def main() -> None:
     options = _options()
     rows = []
+    begun = _Busy()
     with tempfile.TemporaryDirectory(prefix="scaling-") as name:
         folder = Path(name)
         script = folder / "train.py"
         script.write_text(SCRIPT.replace("NUM_SAMPLES", str(NUM_SAMPLES)))
-        by_size: dict[int, list[Repetition]] = {size: [] for size in options.sizes}
+        cases = [(ranks, size) for ranks in options.ranks for size in options.sizes]
+        by_case: dict[tuple[int, int], list[Repetition]] = {case: [] for case in cases}
         for number in range(options.repeats):
-            for size in options.sizes:
+            for case in cases:
                 predicted = _predicted(
-                    script, folder / f"run-{size}-{number}", size, options.budget
+                    script, folder / f"run-{case[0]}-{case[1]}-{number}", case, options.budget
                 )
-                by_size[size].append((predicted, _times(script, folder, size, options)))
+                by_case[case].append((predicted, _times(script, folder, case, options)))
             print(f"repetition {number + 1} of {options.repeats}", file=sys.stderr, flush=True)
-        for size, repetitions in by_size.items():
-            rows.append(_row(size, repetitions))
+        for case, repetitions in by_case.items():
+            rows.append(_row(case, repetitions))
             print(_line(rows[-1]), flush=True)
-    _save(rows)
+    _save(rows, begun)
+
+
+class _Busy:
+    """What other work took of the cores' time since it was made, by the kernel's counts."""
+
+    def __init__(self) -> None:
+        self._start = self._read()
+
+    def others_pct(self) -> float | None:
+        """Percent of all cores' time that neither these processes nor idling took."""
+        if self._start is None or (end := self._read()) is None:
+            return None
+        busy, total, ours = (now - then for now, then in zip(end, self._start, strict=True))
+        return 100 * max(0.0, busy - ours) / total if total else None
+
+    @staticmethod
+    def _read() -> tuple[float, float, float] | None:
+        try:
+            words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+        except OSError:
+            return None
+        ticks = [float(word) / os.sysconf("SC_CLK_TCK") for word in words]
+        total, idle = sum(ticks), ticks[3] + ticks[4]
+        own = os.times()
+        return total - idle, total, sum(own[:4])
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--sizes", type=lambda text: [int(part) for part in text.split(",")], default=[16, 64, 256]
-    )
+    numbers = {"type": lambda text: [int(part) for part in text.split(",")]}
+    parser.add_argument("--ranks", **numbers, default=[2, 4])
+    parser.add_argument("--sizes", **numbers, default=[16, 64, 256])
     parser.add_argument("--repeats", type=int, default=5, help="of prediction and measurement")
     parser.add_argument("--blocks", type=int, default=6, help="blocks of each kind, in turn")
     parser.add_argument("--steps", type=int, default=10, help="timed steps of each block")
@@ -144,10 +172,11 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _predicted(script: Path, out: Path, size: int, budget: str) -> dict[str, float]:
-    """Seconds an epoch on one and on two, and the speed-up, by the law."""
+def _predicted(script: Path, out: Path, case: tuple[int, int], budget: str) -> dict[str, float]:
+    """Seconds an epoch on one and on all, and the speed-up, by the law."""
+    ranks, size = case
     command = [
-        *(sys.executable, "-m", "batchadvisor", "run", "--nproc-per-node", "2"),
+        *(sys.executable, "-m", "batchadvisor", "run", "--nproc-per-node", str(ranks)),
         *("--device", "cpu", "-q", "--no-profile", "--sizes", str(size), "--budget", budget),
         *("-o", str(out), str(script), str(size), "0", "0", "-"),
     ]
@@ -155,21 +184,26 @@ def _predicted(script: Path, out: Path, size: int, budget: str) -> dict[str, flo
     scaling = scaling_of(read_record(out), size)
     assert scaling is not None, f"no pairs at {size}"
     points = {point.world_size: point for point in scaling.points}
-    one, two, speedup = points[1].epoch_s, points[2].epoch_s, points[2].speedup
+    one, all_ranks = points[1].epoch_s, points[ranks].epoch_s
+    assert scaling.alone_s is not None, scaling.unavailable
     assert one is not None
-    assert two is not None
-    assert speedup is not None
-    return {"one": one.median, "two": two.median, "speedup": speedup.median}
+    assert all_ranks is not None
+    return {
+        "one": one.median,
+        "all": all_ranks.median,
+        "speedup": points[ranks].speedup.median,
+        "shared": scaling.compute_s.median / scaling.alone_s.median,
+    }
 
 
 def _times(
-    script: Path, folder: Path, size: int, options: argparse.Namespace
+    script: Path, folder: Path, case: tuple[int, int], options: argparse.Namespace
 ) -> dict[str, list[list[float]]]:
     """Seconds of each step of rank 0, by kind and block."""
     out = folder / "times.json"
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *("--nproc-per-node=2", f"--log-dir={folder}", str(script), str(size)),
+        *(f"--nproc-per-node={case[0]}", f"--log-dir={folder}", str(script), str(case[1])),
         *(str(options.blocks), str(options.steps), str(out)),
     ]
     subprocess.run(command, check=True, env=_environment(), stderr=subprocess.DEVNULL)
@@ -181,31 +215,37 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def _measured(size: int, times: dict[str, list[list[float]]]) -> dict[str, float]:
+def _measured(case: tuple[int, int], times: dict[str, list[list[float]]]) -> dict[str, float]:
     """The same from the steps of one launch: medians over its blocks, and of the blocks' ratios."""
+    ranks, size = case
     step_s = {kind: [median(block) for block in blocks] for kind, blocks in times.items()}
-    one, two = -(-NUM_SAMPLES // size), -(-NUM_SAMPLES // (2 * size))
-    ratios = {
-        kind: median(
-            one * single / (two * both)
-            for single, both in zip(step_s[kind], step_s["together"], strict=True)
-        )
-        for kind in ("busy", "alone")
-    }
+    one, every = -(-NUM_SAMPLES // size), -(-NUM_SAMPLES // (ranks * size))
+    together = step_s["together"]
     return {
-        "one": one * median(step_s["busy"]),
-        "one_alone": one * median(step_s["alone"]),
-        "two": two * median(step_s["together"]),
-        "speedup": ratios["busy"],
-        "speedup_over_alone": ratios["alone"],
+        "one": one * median(step_s["alone"]),
+        "all": every * median(together),
+        "speedup": median(
+            one * single / (every * all_ranks)
+            for single, all_ranks in zip(step_s["alone"], together, strict=True)
+        ),
+        "shared": median(
+            busy / single for busy, single in zip(step_s["busy"], step_s["alone"], strict=True)
+        ),
     }
 
 
-def _row(size: int, repetitions: list[Repetition]) -> dict[str, Any]:
+def _row(case: tuple[int, int], repetitions: list[Repetition]) -> dict[str, Any]:
     said = _spreads([predicted for predicted, _ in repetitions])
-    measured = _spreads([_measured(size, times) for _, times in repetitions])
+    results = [_measured(case, times) for _, times in repetitions]
+    measured = _spreads(results)
+    ratios = [
+        predicted["speedup"] / result["speedup"]
+        for (predicted, _), result in zip(repetitions, results, strict=True)
+    ]
     return {
-        "batch_size": size,
+        "num_ranks": case[0],
+        "batch_size": case[1],
+        "predicted_over_measured_speedup": _plain(spread_of(ratios)),
         "predicted": said,
         "measured": measured,
         "intervals_meet": {
@@ -240,25 +280,28 @@ def _line(row: dict[str, Any]) -> str:
         spread = row[kind][name]
         return f"{spread['median']:.3f}{unit} ({spread['low']:.3f} to {spread['high']:.3f})"
 
-    lines = [f"batch {row['batch_size']} a rank, seconds an epoch, 90 % intervals"]
+    ratio = row["predicted_over_measured_speedup"]
+    title = f"{row['num_ranks']} ranks, batch {row['batch_size']} a rank"
+    lines = [f"{title}, seconds an epoch, 90 % intervals"]
     for name, label, unit in (
-        ("one", "one process, both cores busy", " s"),
-        ("two", "two processes", " s"),
+        ("one", "one process alone", " s"),
+        ("all", f"{row['num_ranks']} processes", " s"),
         ("speedup", "speed-up", "x"),
+        ("shared", "Tcomp with all at work over alone", "x"),
     ):
         meet = "meet" if row["intervals_meet"][name] else "do not meet"
         lines.append(
-            f"  {label:<28}  predicted {text('predicted', name, unit)}  "
+            f"  {label:<33}  predicted {text('predicted', name, unit)}  "
             f"measured {text('measured', name, unit)}  intervals {meet}"
         )
     lines.append(
-        f"  {'one process alone':<28}  measured {text('measured', 'one_alone', ' s')}; "
-        f"two are {text('measured', 'speedup_over_alone', 'x')} as fast as it"
+        f"  predicted over measured speed-up, of the repetitions: {ratio['median']:.3f} "
+        f"({ratio['low']:.3f} to {ratio['high']:.3f})"
     )
     return "\n".join(lines)
 
 
-def _save(rows: list[dict[str, Any]]) -> None:
+def _save(rows: list[dict[str, Any]], begun: _Busy) -> None:
     RESULTS.mkdir(exist_ok=True)
     data = {
         "command": ["python", "bench/scaling_law.py", *sys.argv[1:]],
@@ -266,12 +309,16 @@ def _save(rows: list[dict[str, Any]]) -> None:
         "cpu": host.cpu_name(),
         "num_cores": host.num_cores(),
         "load": os.getloadavg()[0],
+        "other_work_pct": begun.others_pct(),
         "num_samples": NUM_SAMPLES,
         "rows": rows,
     }
     path = RESULTS / "scaling_law.json"
     path.write_text(json.dumps(data) + "\n")
-    (RESULTS / "scaling_law.txt").write_text("\n".join(map(_line, rows)) + "\n", encoding="utf-8")
+    others = data["other_work_pct"]
+    noise = "" if others is None else f"Other work took {others:.0f} % of the cores' time.\n"
+    text = "\n".join(map(_line, rows)) + "\n" + noise
+    (RESULTS / "scaling_law.txt").write_text(text, encoding="utf-8")
     print(f"Wrote {path}")
 
 

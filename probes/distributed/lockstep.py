@@ -6,6 +6,7 @@ a measured step begins on all of them together; the wait is outside the measured
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from ...records import Profile
@@ -45,9 +46,27 @@ class Agreement:
 
         Where another rank is gone this never returns: the supervisors end this process.
         """
-        try:
+        self.arrive(decision)
+        answer = self.met(None)
+        assert answer is not None
+        return answer
+
+    def arrive(self, decision: bool = False) -> None:
+        """Says that this rank is there, without a wait; `met` waits for the others."""
+        with contextlib.suppress(OSError):  # `met` finds out
             self._connection.sendall(b"1" if decision and self._leads else b"0")
+
+    def met(self, time_limit_s: float | None) -> bool | None:
+        """What rank 0 decided, once all ranks have arrived; `None` where they did not in time.
+
+        Args:
+            time_limit_s: `None` waits for as long as it takes.
+        """
+        try:
+            self._connection.settimeout(time_limit_s)
             answer = self._connection.recv(1)
+        except TimeoutError:
+            return None
         except OSError:
             answer = b""
         if not answer:

@@ -2,8 +2,9 @@
 
 The flag that `DistributedDataParallel.no_sync` sets is set for a whole step, forward included,
 and taken back for the next one. Single steps drift with the machine; the difference within a pair
-does not. The ranks' weights drift apart meanwhile, so nothing is measured after this that would
-need them; they are thrown away with the process.
+does not. After each pair every rank may make steps while the others wait (alone_turns.py), then
+all of them one that only warms the caches again. The ranks' weights drift apart meanwhile, so
+nothing is measured after this that would need them; they are thrown away with the process.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from ...records import RankPairs
 from ...spread import spread_of
 from ..devices.device_probe import WindowDevice
+from .alone_turns import AloneTurns
 
 WARMUP_PAIRS = 2
 MIN_PAIRS = 8
 MAX_PAIRS = 40
 PRECISE = 0.05
 """Half-width of the difference's interval, as a share of the step, at which the pairs suffice."""
+
+Kind = Literal["compute", "whole", "alone", "settle"]
+"""A step of all ranks without synchronisation; with it; of one rank alone; with it, uncounted."""
 
 
 class PairWindow:
@@ -34,6 +39,7 @@ class PairWindow:
         agree: see lockstep.Agreement.
         time_limit_s: no further pair after this long.
         clock: monotonic seconds.
+        turns: steps of each rank while the others wait; without them there are only pairs.
     """
 
     def __init__(
@@ -45,6 +51,7 @@ class PairWindow:
         agree: Callable[[bool], bool],
         time_limit_s: float,
         clock: Callable[[], float] = time.perf_counter,
+        turns: AloneTurns | None = None,
     ) -> None:
         self._rank = rank
         self._ddp = ddp
@@ -52,10 +59,14 @@ class PairWindow:
         self._agree = agree
         self._end_s = clock() + time_limit_s
         self._clock = clock
+        self._turns = turns
+        self._kind: Kind = "compute"
         self._step = 0
+        self._pairs = 0
         self._start: Any = None
         self._compute: list[tuple[Any, Any, int]] = []
         self._whole: list[tuple[Any, Any, int]] = []
+        self._alone: list[tuple[Any, Any, int]] = []
         self._exposed: list[float] = []
         self._iterations = [-1] * len(ddp)
         self._overridden = False
@@ -83,19 +94,36 @@ class PairWindow:
         """
         end = self._device.mark()
         self._device.synchronize()
-        synced = self._syncs
-        if any(model.require_backward_grad_sync is not synced for model in self._ddp):
+        if any(model.require_backward_grad_sync is not self._syncs for model in self._ddp):
             self._overridden = True
-        warm = self._step >= 2 * WARMUP_PAIRS
-        if warm:
-            (self._whole if synced else self._compute).append((self._start, end, parts))
-        if synced:
-            self._read_log(keep=warm)
         self._step += 1
-        done = self._agree(synced and self._enough())
-        if done:
+        step = (self._start, end, parts)
+        warm = self._pairs >= WARMUP_PAIRS
+        if self._kind == "alone":
+            assert self._turns is not None
+            if warm and self._turns.counts:
+                self._alone.append(step)
+            if not self._turns.made():
+                self._kind = "settle"
+            return False
+        if self._kind != "whole":
+            if warm and self._kind == "compute":
+                self._compute.append(step)
+            self._kind = "whole" if self._kind == "compute" else "compute"
+            self._agree(False)
+            return False
+        if warm:
+            self._whole.append(step)
+        self._read_log(keep=warm)
+        self._pairs += 1
+        if self._agree(self._enough()):
             self.abandon()
-        return done
+            return True
+        self._kind = "compute"
+        if self._turns is not None:
+            step_s = (self._device.elapsed_s(self._start, end) or 0.0) / parts
+            self._kind = "alone" if self._turns.begin(step_s) else "settle"
+        return False
 
     def abandon(self) -> None:
         """Puts the flag back."""
@@ -114,11 +142,15 @@ class PairWindow:
             return RankPairs(
                 rank=self._rank, compute_s=(), step_s=(), unavailable={"compute_s": reason}
             )
+        if not self._alone:
+            why = self._turns.unavailable if self._turns is not None else ""
+            unavailable["alone_s"] = why or "no rank was measured by itself"
         return RankPairs(
             rank=self._rank,
             compute_s=self._seconds(self._compute),
             step_s=self._seconds(self._whole),
             exposed_s=exposed,
+            alone_s=self._seconds(self._alone),
             unavailable=unavailable,
         )
 
@@ -126,7 +158,7 @@ class PairWindow:
 
     @property
     def _syncs(self) -> bool:
-        return self._step % 2 == 1
+        return self._kind in ("whole", "settle")
 
     def _seconds(self, marks: list[tuple[Any, Any, int]]) -> tuple[float, ...]:
         return tuple(

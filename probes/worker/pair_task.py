@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..doors.caught_errors import CaughtErrors
+from ..loader.norm_inputs import compiles
 from ..process.messages import PairsResult, RunPairs
 from .parallelism import ddp_modules
 from .supervisor_line import wait_for_the_end
@@ -29,17 +30,29 @@ class PairTask:
 
     def begin(self) -> bool:
         """Asks for the size and starts the first pair."""
+        from ..distributed.alone_turns import AloneTurns
         from ..distributed.sync_pairs import PairWindow
 
         context = self._context
         assert context.order.lockstep is not None
         context.door.ask(self._order.batch_size)
+        lockstep, modules = context.order.lockstep, ddp_modules()
+        turns = None
+        if context.meeting is not None:
+            turns = AloneTurns(
+                lockstep.rank,
+                lockstep.world_size,
+                modules,
+                context.meeting,
+                bare=not compiles(),
+            )
         self._pairs = PairWindow(
-            context.order.lockstep.rank,
-            ddp_modules(),
+            lockstep.rank,
+            modules,
             context.device,
             agree=context.agree,
             time_limit_s=self._order.time_limit_s,
+            turns=turns,
         )
         self._pairs.resume()
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..devices.device_probe import DeviceProbe
 from ..doors.caught_errors import CaughtErrors
@@ -12,6 +12,9 @@ from ..doors.protocols import Door, FoundLoop
 from ..doors.training_cycle import parts_of
 from ..process.messages import WorkOrder
 from .supervisor_line import SupervisorLine
+
+if TYPE_CHECKING:
+    from ..distributed.lockstep import Agreement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +28,7 @@ class TaskContext:
         device: reads the time and memory of the device that the script trains on.
         line: to the supervisor.
         agree: where ranks keep in step: waits for all and returns what the leading one decided.
+        meeting: the same in two parts; `None` for one rank.
     """
 
     order: WorkOrder
@@ -33,6 +37,7 @@ class TaskContext:
     device: DeviceProbe
     line: SupervisorLine
     agree: Callable[[bool], bool] = bool
+    meeting: Agreement | None = None
 
     @property
     def is_asynchronous(self) -> bool:

@@ -192,6 +192,7 @@ class TrialRunner:
             device=self._device,
             line=self._line,
             agree=bool if self._agreement is None else self._agreement.agree,
+            meeting=self._agreement,
         )
 
     def _fits_the_job(self, parallelism: Parallelism) -> bool:

@@ -24,6 +24,8 @@ def charts_of(key: str, points: Sequence[RankPoint]) -> tuple[Chart, ...]:
             x_label="GPUs",
             x_scale="log",
             x=numbers,
+            x_ticks=numbers,
+            x_names=tuple(f"{number:.0f}" for number in numbers),
             y_label=title.split(" ", maxsplit=1)[0].lower(),
             unit=unit,
             series=tuple(

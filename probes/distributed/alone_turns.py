@@ -1,0 +1,136 @@
+"""Steps of each rank while the others wait: what one process does that shares its host with none.
+
+Every rank makes as many steps as the others, one rank after the other. A script whose ranks talk
+to each other in the step itself would wait for ever: a rank that waits too long makes its own
+steps then, which sets the other free, and no further turns are taken.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+STEPS = 2
+"""Of a turn; the first finds the caches as another rank left them, and is not counted."""
+MOST_RANKS = 8
+"""Of more ranks the turns take too long."""
+PATIENCE = 20
+"""So many ordinary steps, and this long at least, a rank waits for the turn of another."""
+LEAST_PATIENCE_S = 2.0
+TALKS = "the ranks wait for each other in the step itself: none can make one alone"
+
+
+class Meets(Protocol):
+    """See lockstep.Agreement."""
+
+    def arrive(self, decision: bool = False) -> None:
+        """Says that this rank is there, without a wait."""
+
+    def met(self, time_limit_s: float | None) -> bool | None:
+        """What rank 0 decided, once all ranks have arrived; `None` where they did not in time."""
+
+
+class AloneTurns:
+    """The turns of one rank.
+
+    Args:
+        ddp: its DistributedDataParallel modules.
+        bare: whether their own forward may be left out.
+        clock: monotonic seconds.
+
+    Attributes:
+        unavailable: why there are none, or no more of them; empty where there are.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        world_size: int,
+        ddp: Sequence[Any],
+        meeting: Meets,
+        *,
+        bare: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._rank = rank
+        self._world_size = world_size
+        self._meeting = meeting
+        self._bare = [model for model in ddp if bare and _only_calls(model)]
+        self._clock = clock
+        self._turn = 0
+        self._left = 0
+        self._pending = False
+        self._limit_s = LEAST_PATIENCE_S
+        self._started_s = 0.0
+        many = f"it is measured for {MOST_RANKS} ranks at most"
+        self.unavailable = many if world_size > MOST_RANKS else ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the step that was just made is one of this rank alone, with warm caches."""
+        waited = self._clock() - self._started_s > self._limit_s
+        return self._left == 1 and not self.unavailable and not waited
+
+    def begin(self, step_s: float) -> bool:
+        """Whether this rank is to make a step of its turn now; else the pairs go on.
+
+        Args:
+            step_s: of an ordinary step.
+        """
+        if self._world_size > MOST_RANKS:
+            return False
+        self._meeting.arrive(not self.unavailable)
+        if not self._meeting.met(None):
+            self.unavailable = self.unavailable or TALKS
+            return False
+        self._turn, self._left = 0, STEPS
+        self._limit_s = max(LEAST_PATIENCE_S, PATIENCE * step_s)
+        return self._go_on()
+
+    def made(self) -> bool:
+        """A step was made; whether another one is to be made now."""
+        if self._clock() - self._started_s > self._limit_s:
+            self.unavailable = TALKS  # it was waited for
+        self._left -= 1
+        if self._left:
+            self._started_s = self._clock()
+            return True
+        self._wear()
+        return self._go_on()
+
+    def _go_on(self) -> bool:
+        """Waits for the turns of others until this rank's own has come."""
+        while self._turn < self._world_size:
+            if self._turn == self._rank and self._left:
+                return self._start()
+            if not self._pending:
+                self._meeting.arrive()
+            self._pending = True
+            if self._meeting.met(self._limit_s if self._left else None) is None:
+                self.unavailable = TALKS
+                return self._start()
+            self._pending = False
+            self._turn += 1
+        return False
+
+    def _start(self) -> bool:
+        for model in self._bare:
+            model.forward = model.module.__call__
+        self._started_s = self._clock()
+        return True
+
+    def _wear(self) -> None:
+        """Puts the wrappers' own forward back."""
+        for model in self._bare:
+            model.__dict__.pop("forward", None)
+
+
+def _only_calls(model: Any) -> bool:
+    """Whether the wrapper's forward does nothing but call the module when it does not synchronise.
+
+    Else it moves the inputs to the device, or casts them.
+    """
+    return not getattr(model, "device_ids", True) and (
+        getattr(model, "mixed_precision", None) is None
+    )
