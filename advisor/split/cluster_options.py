@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import combinations
 from math import ceil
 
@@ -30,12 +31,13 @@ def device_types(cards: Sequence[Card], total: int, factor: float) -> list[Devic
         factor: on a step of one process, for one of several ranks.
     """
 
-    def type_of(card: Card) -> DeviceType:
-        return DeviceType(
-            count=card.count, step_s=lambda size: factor * card.steps.step_s(size), cap=total
-        )
+    return [_device_type(card, total, factor) for card in cards]
 
-    return [type_of(card) for card in cards]
+
+def _device_type(card: Card, total: int, factor: float) -> DeviceType:
+    """Step times are asked for again and again: each is computed once."""
+    step_s = card.steps.step_s
+    return DeviceType(count=card.count, step_s=cache(lambda size: factor * step_s(size)), cap=total)
 
 
 def best_types(
@@ -48,12 +50,15 @@ def best_types(
     """
     best: tuple[tuple[Card, ...], tuple[Sizes, ...]] | None = None
     best_s = float("inf")
+    known = {card.name: _device_type(card, total, factor) for card in cards}
     for chosen in _choices(cards):
         num_gpus = sum(card.count for card in chosen)
         if num_gpus * portion > total:
             continue
         sync_s = sync(num_gpus)[0] or 0.0
-        types = device_types(chosen, total, _factor(num_gpus, factor))
+        types = [known[card.name] for card in chosen]
+        if num_gpus == 1:
+            types = device_types(chosen, total, 1.0)
         room_s = best_s - sync_s
         if best is not None and not _quicker(types, total, portion, room_s):
             continue

@@ -113,30 +113,33 @@ def slowest_s(types: Sequence[DeviceType], sizes: Sequence[Sizes]) -> float:
 
 def _level(total: int, types: Sequence[DeviceType], granularity: int, smallest: int) -> list[int]:
     """Sizes up to a level of time below which no share is left to give, `total` at most."""
-    sizes = [smallest] * len(types)
+    lowest = [smallest] * len(types)
 
-    def at(level_s: float) -> list[int]:
-        return [
-            within(kind, level_s, granularity=granularity, smallest=smallest, most=total)
-            for kind in types
-        ]
+    def held(sizes: Sequence[int]) -> int:
+        return sum(kind.count * size for kind, size in zip(types, sizes, strict=True))
 
-    def held(these: Sequence[int]) -> int:
-        return sum(kind.count * size for kind, size in zip(types, these, strict=True))
-
-    if not any(kind.count for kind in types) or held(sizes) >= total:
-        return sizes
-    low, high = 0.0, max(kind.step_s(max(min(kind.cap, total), smallest)) for kind in types)
+    if not any(kind.count for kind in types) or held(lowest) >= total:
+        return lowest
+    # Between two levels of time lie sizes within these bounds: few are left to look at soon.
+    highest = [max(min(kind.cap, total), smallest) for kind in types]
+    low_s, high_s = 0.0, max(map(_step_s, types, highest))
     for _ in range(LEVELS):
-        middle = (low + high) / 2
-        these = at(middle)
-        if held(these) <= total:
-            low, sizes = middle, these
-            if held(these) == total:
-                break
+        if all(high - low < granularity for low, high in zip(lowest, highest, strict=True)):
+            break
+        middle_s = (low_s + high_s) / 2
+        sizes = [
+            within(kind, middle_s, granularity=granularity, smallest=low, most=high)
+            for kind, low, high in zip(types, lowest, highest, strict=True)
+        ]
+        if held(sizes) <= total:
+            low_s, lowest = middle_s, sizes
         else:
-            high = middle
-    return sizes
+            high_s, highest = middle_s, sizes
+    return lowest
+
+
+def _step_s(kind: DeviceType, size: int) -> float:
+    return kind.step_s(size)
 
 
 def _pairs(count: int, size: int, extra: int, granularity: int) -> Sizes:

@@ -33,6 +33,11 @@ def distribution_rows(record: RunRecord, advice: Advice) -> list[tuple[str, str]
 def _costs(scaling: Scaling) -> list[tuple[str, str]]:
     rows = [
         ("Tcomp", f"{_ms(scaling.compute_s)} a step at batch {scaling.batch_size}, all ranks busy"),
+        *(
+            [("Tcomp of one", f"{_ms(scaling.alone_s)} a step, the other ranks waiting")]
+            if scaling.alone_s is not None
+            else []
+        ),
         ("Tsync", f"{_ms(scaling.sync_s)}, what synchronisation adds (paired steps)"),
     ]
     if scaling.wire_s is not None:
