@@ -94,6 +94,7 @@ def test_every_option_of_the_pages_exists() -> None:
         "--nnodes",
         "--node-rank",
         "--master-addr",
+        "--master-port",
         "--partition",
         "--exact",
         "--wait",
@@ -146,8 +147,8 @@ SERVERS = {
     "tensorboard --logdir": ("data/plugin/pytorch_profiler/runs", "batch_size=0016"),
 }
 """How commands begin that serve until they are ended; an address, and what it answers with."""
-PYTHON = ("# bench.py", "import batchadvisor", "# in your loop")
-"""How the blocks of Python begin that are executed below."""
+PYTHON = ("# bench.py", "import batchadvisor", "# in your loop", "# in a worker of Ray")
+"""How the blocks of Python begin that are executed below, or by tests/frameworks/test_ray.py."""
 MARKS = ("answer", "rest", "tails", "error", "callback", "rooms", "trial")
 """The outputs and drawings that are compared below with the code."""
 UNTESTED = "no test compares or runs this block: give it one"
@@ -284,7 +285,7 @@ def test_the_notebook_runs(folder: Path) -> None:
 
 
 def test_the_callback_runs(folder: Path) -> None:
-    (folder / "train.py").write_text(_python("# in your loop"))
+    (folder / "train.py").write_text(_python("# in your loop", "# in a worker of Ray"))
     done = _run([sys.executable, "train.py"], folder)
     assert done.returncode == 0, done.stderr
     assert "157 optimizer steps, 5000 samples" in done.stderr

@@ -107,7 +107,8 @@ def probe_options(options: RunOptions, kind: GpuType, folder: Path) -> RunOption
 
 def cluster_answer(outcome: Outcome, *, width: int, color: bool, as_json: bool) -> str:
     """The table, or everything as JSON; then the command that puts the records together."""
-    then = [shlex.join(["batchadvisor", "report", str(outcome.folder)])]
+    folders = [str(outcome.folder / name) for name in outcome.answers]
+    then = [shlex.join(["batchadvisor", "plan", *folders])] if folders else []
     return answer(outcome, width=width, color=color, as_json=as_json, then=then)
 
 

@@ -1,10 +1,12 @@
 """What is made of probes that never come, end early, or leave half a record; no cluster needed."""
 
+import shlex
 import shutil
 from pathlib import Path
 
 import msgspec
 import pytest
+from batchadvisor.cli import cli
 from batchadvisor.errors import RunError, UsageError
 from batchadvisor.records import DevicesRecord
 from batchadvisor.reports.terminal.progress import NullDisplay
@@ -14,6 +16,7 @@ from batchadvisor.session.engines.engine import GpuType, Standing
 from batchadvisor.session.engines.probes import run_probes
 from batchadvisor.session.recording.store import DEVICES
 from batchadvisor.session.setup.options import RunOptions
+from click.testing import CliRunner
 
 RECORD = Path(__file__).parents[1] / "data/records/char_gpt_cpu.json"
 
@@ -110,6 +113,17 @@ def test_what_never_comes_is_left_out_and_the_others_stay(probed):
     stored = msgspec.json.decode((outcome.folder / DEVICES).read_bytes(), type=DevicesRecord)
     assert stored == outcome.record
     assert stored.state == "finished"
+
+
+def test_the_next_command_puts_the_records_together(probed):
+    outcome = probed("good-a100", "good-t4", "never")
+    text = cluster_answer(outcome, width=400, color=False, as_json=False)
+    [line] = [line for line in text.splitlines() if line.startswith("Next: ")]
+    _, *words = shlex.split(line.removeprefix("Next: "))
+    assert words == ["plan", *(str(outcome.folder / name) for name in ("good-a100", "good-t4"))]
+    answer = CliRunner().invoke(cli, words)
+    assert answer.exit_code == 0, answer
+    assert "good-a100" in answer.output
 
 
 def test_what_does_not_end_keeps_what_it_measured(probed):

@@ -15,7 +15,11 @@ framework("ray")
 def nodes(*types):
     """A head without GPUs and a node with one GPU for each type; the variables that lead there."""
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # a socket's name must stay short
-    variables = {"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0"}
+    variables = {
+        "RAY_TMPDIR": folder,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "disabled",  # a token would be left in the user's home
+    }
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

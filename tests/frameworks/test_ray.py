@@ -1,6 +1,9 @@
 """`run --engine ray` on a local cluster of several nodes, with accelerator types that are none."""
 
+import os
 import shlex
+import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -61,6 +64,21 @@ def test_ctrl_c_brings_home_what_was_measured(ray, folder):
     assert read_record(folder / "out/a100").state == "interrupted"
     assert read_record(folder / "out/a100").trials
     assert done.left == []
+
+
+def test_the_callback_in_a_worker(ray, folder):
+    """The code of the page, on a node of the cluster."""
+    [block] = [
+        block for block in pages.all_blocks() if block.text.startswith("# in a worker of Ray")
+    ]
+    (folder / "job.py").write_text(block.text.replace("runs/a100", str(folder / "runs/a100")))
+    done = subprocess.run(
+        [sys.executable, "job.py"], cwd=folder, env={**os.environ, **ray},
+        capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done
+    record = read_record(folder / "runs/a100")
+    assert (record.state, record.trials[0].batch_size) == ("finished", 32)
 
 
 def test_a_type_whose_gpu_stays_taken(ray, folder):
