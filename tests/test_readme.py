@@ -89,6 +89,7 @@ def test_every_option_of_the_pages_exists() -> None:
         "--batch",
         "--gpus",
         "--workdir",
+        "--seen",
         "--working-dir",
         "--task-epilog",
         "--nnodes",

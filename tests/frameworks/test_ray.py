@@ -13,7 +13,7 @@ from batchadvisor.session.recording.store import DEVICES, read_record
 from tests import pages
 from tests.end_to_end.driver import SCRIPTS, run, start
 
-from .ray_nodes import nodes
+from .ray_nodes import add_gpu, head
 
 pytestmark = pytest.mark.frameworks
 
@@ -22,15 +22,31 @@ WORDS = ("run", "--engine", "ray", "--device", "cpu")
 
 
 @pytest.fixture(scope="module")
-def ray():
-    with nodes("A100", "V100") as variables:
-        yield variables
+def bare():
+    with head() as (cluster, variables):
+        yield cluster, variables
+
+
+@pytest.fixture(scope="module")
+def ray(bare):
+    cluster, variables = bare
+    for kind in ("A100", "V100"):
+        add_gpu(cluster, kind)
+    return variables
 
 
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "model.py").write_text((SCRIPTS / "plain.py").read_text())
     return tmp_path
+
+
+def test_a_cluster_without_gpus(bare, folder):
+    """The first test: nodes are added below."""
+    _, variables = bare
+    done = run(*WORDS, "model.py", folder=folder, variables=variables)
+    done.assert_refused()
+    assert "has no GPUs" in done.error
 
 
 def test_a_probe_for_each_type_of_the_cluster(ray, folder):
@@ -97,10 +113,3 @@ def test_no_cluster_answers(folder, address):
     done = run(*WORDS, "model.py", folder=folder, variables=variables)
     done.assert_refused()
     assert "no Ray cluster answers" in done.error
-
-
-def test_a_cluster_without_gpus(folder):
-    with nodes() as variables:
-        done = run(*WORDS, "model.py", folder=folder, variables=variables)
-    done.assert_refused()
-    assert "has no GPUs" in done.error
