@@ -16,6 +16,7 @@ from ..records import (
     Goal,
     LossCheck,
     MemoryLaw,
+    MemoryRisk,
     PriorLaw,
     RunRecord,
     Spread,
@@ -45,6 +46,7 @@ from .measured.distribution import num_ranks, scaling_of
 from .measured.energy import samples_per_joule
 from .measured.epoch_end import tail_of
 from .measured.laws import fit_memory, fit_time
+from .measured.length_risk import risk_record
 from .measured.measurements import Measurements
 from .measured.memory_prior import stated
 from .measured.scaling import steady
@@ -120,6 +122,7 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         scaling=scaling,
         loss_check=loss_check,
         orders=None if chosen is None else estimates_at(measurements, chosen),
+        memory_risk=_memory_risk(measurements, unavailable),
         axis="samples" if discovery is None else discovery.axis,
         size_name="batch_size" if discovery is None else discovery.primary.size_name,
         unavailable=unavailable,
@@ -176,6 +179,17 @@ def _choice(measurements: Measurements, size: int) -> Choice:
 def _per_joule(trials: Sequence[Trial]) -> float | None:
     values = [value for value in map(samples_per_joule, trials) if value is not None]
     return sum(values) / len(values) if values else None
+
+
+def _memory_risk(measurements: Measurements, unavailable: dict[str, str]) -> MemoryRisk | None:
+    """The chance that an epoch runs out of memory, by size, where lengths were looked at."""
+    risk = measurements.length_risk
+    if isinstance(risk, str):
+        if risk:
+            unavailable["memory_risk"] = risk
+        return None
+    refused = {trial.batch_size for trial in measurements.failed}
+    return risk_record(risk, [*(measurements.sizes_that_ran | refused)])
 
 
 def _optional(measurements: Measurements, size: int | None) -> Choice | None:

@@ -76,6 +76,7 @@ from .explained import (
 )
 from .flops import StepFlops
 from .goal import Goal, GoalKind
+from .length_risk import EpochRisk, LengthLaw, MemoryRisk
 from .memory import DeviceMemory, Memory
 from .orders import BatchOrder, OrderEstimate, OrderEstimates, OrderTrial
 from .prior import MemoryPrior, PriorKind
@@ -135,7 +136,16 @@ from .tails import (
     TailFinding,
     TailReport,
 )
-from .tokens import INFERRED, TokenEvidence, TokenLengths, Tokens, TokenStep
+from .tokens import (
+    INFERRED,
+    ChosenBatch,
+    LengthCensus,
+    LengthChoice,
+    TokenEvidence,
+    TokenLengths,
+    Tokens,
+    TokenStep,
+)
 from .trial import InputSize, RankTrial, Trial, Turns, trial_of
 
 __all__ = [
@@ -159,6 +169,7 @@ __all__ = [
     "CheckState",
     "Checkup",
     "Choice",
+    "ChosenBatch",
     "CleanSize",
     "ClusterPlan",
     "Collectives",
@@ -176,6 +187,7 @@ __all__ = [
     "Distribution",
     "Door",
     "DoorTraits",
+    "EpochRisk",
     "Estimate",
     "Evidence",
     "Explained",
@@ -199,6 +211,9 @@ __all__ = [
     "KernelTime",
     "Layout",
     "LearningRate",
+    "LengthCensus",
+    "LengthChoice",
+    "LengthLaw",
     "Limit",
     "Link",
     "LoaderInfo",
@@ -217,6 +232,7 @@ __all__ = [
     "MemoryPeak",
     "MemoryPool",
     "MemoryPrior",
+    "MemoryRisk",
     "MemoryShare",
     "MemoryTimeline",
     "ModelFacts",

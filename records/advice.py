@@ -9,6 +9,7 @@ from .base import SCHEMA_VERSION, Record, Spread
 from .checks import LossCheck, TailCheck
 from .distribution import Scaling
 from .goal import Goal
+from .length_risk import MemoryRisk
 from .orders import OrderEstimates
 from .prior import PriorKind
 from .script import SizeAxis
@@ -309,6 +310,7 @@ class Advice(Record, frozen=True, kw_only=True):
             the comparison in rounds where there was one, else of the trial that speaks for it.
         orders: what other orders of the same samples would reach at the recommended size.
         loss_check: of the run's record, where the end of the epoch depends on it.
+        memory_risk: of one epoch, where samples differ in length and that was measured.
         axis, size_name: what all sizes count, and what the script calls them.
     """
 
@@ -337,6 +339,7 @@ class Advice(Record, frozen=True, kw_only=True):
     scaling: Scaling | None = None
     loss_check: LossCheck | None = None
     orders: OrderEstimates | None = None
+    memory_risk: MemoryRisk | None = None
     axis: SizeAxis = "samples"
     size_name: str = "batch_size"
     unavailable: dict[str, str] = {}

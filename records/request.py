@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from .base import Record
+from .tokens import LengthChoice
 
 TrialKind = Literal["fit", "timed", "turns"]
 
-Purpose = Literal["search", "confirm", "tail"]
+Purpose = Literal["search", "confirm", "tail", "lengths"]
 
 
 class TurnsPlan(Record, frozen=True, kw_only=True):
@@ -33,12 +34,14 @@ class TrialRequest(Record, frozen=True, kw_only=True):
     Attributes:
         batch_size: samples per micro-batch of the primary loader; the largest of several.
         kind: `fit` (two optimizer steps, memory only), `timed`, or `turns`.
-        purpose: why it runs; only `confirm` trials decide the recommendation.
+        purpose: why it runs; only `confirm` trials decide the recommendation; those for `lengths`
+            and the `tail` say nothing of their size.
         fresh_process: start a new worker for it.
         profile: whether a profiled window follows the timed one.
         min_warmup_steps, min_timed_steps: of a timed trial; fewer where steps are long against
             the budget.
         turns: the sizes and their turns, where the kind says so.
+        length: the samples that the trial begins with, if any are to be chosen.
         reason: one line for people.
     """
 
@@ -50,4 +53,5 @@ class TrialRequest(Record, frozen=True, kw_only=True):
     min_warmup_steps: int = 3
     min_timed_steps: int = 6
     turns: TurnsPlan | None = None
+    length: LengthChoice = ""
     reason: str = ""

@@ -101,3 +101,42 @@ class Tokens(Record, frozen=True, kw_only=True):
     def inferred(self) -> bool:
         """Whether padding was told by a sign that is no proof."""
         return self.evidence in INFERRED
+
+
+LengthChoice = Literal["", "shortest", "median", "longest"]
+"""The samples that a trial begins with; as they come where it is empty."""
+
+
+class ChosenBatch(Record, frozen=True, kw_only=True):
+    """The batch that a trial began with, where its samples were chosen by their length.
+
+    Attributes:
+        length: which ones.
+        longest, total: of its samples, in the unit in which the script or the data set counts.
+    """
+
+    length: LengthChoice
+    num_samples: int
+    longest: int
+    total: int
+
+
+class LengthCensus(Record, frozen=True, kw_only=True):
+    """How many samples there are of each length.
+
+    Attributes:
+        lengths: ascending; some stand for shorter ones too, never for longer.
+        counts: samples of each.
+        complete: these are all samples of an epoch; else the first that were looked at.
+        declared: they come from a list that the script keeps; else samples were loaded.
+    """
+
+    lengths: tuple[int, ...]
+    counts: tuple[int, ...]
+    complete: bool
+    declared: bool = False
+
+    @property
+    def num_samples(self) -> int:
+        """Samples whose length is known."""
+        return sum(self.counts)

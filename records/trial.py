@@ -12,18 +12,24 @@ from .memory import Memory
 from .profile import Profile
 from .quality import Cause, StepQuality
 from .request import Purpose, TrialKind, TrialRequest
-from .tokens import Tokens
+from .tokens import ChosenBatch, LengthCensus, Tokens
 
 
 class InputSize(Record, frozen=True, kw_only=True):
     """How large the batches of a trial were: elements of their tensors over their samples.
 
     Padding is included. Only kept where it is not the same for all batches.
+
+    Attributes:
+        chosen: the batch that the trial began with, where its samples were chosen by length.
+        census: of the samples that it was chosen from.
     """
 
     num_batches: int
     smallest: float
     largest: float
+    chosen: ChosenBatch | None = None
+    census: LengthCensus | None = None
 
 
 class Turns(Record, frozen=True, kw_only=True):
@@ -144,6 +150,11 @@ class Trial(Record, frozen=True, kw_only=True):
     def ran(self) -> bool:
         """Whether the asked size arrived and an optimizer step was made with it."""
         return self.outcome == "ok" and self.arrived_batch_size == self.batch_size
+
+    @property
+    def says_of_size(self) -> bool:
+        """Whether it was made for its size, not for an epoch's end or for lengths."""
+        return self.purpose not in ("tail", "lengths")
 
     @property
     def arrived_share(self) -> float:

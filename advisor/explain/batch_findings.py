@@ -1,4 +1,4 @@
-"""Findings about the batches that reached the training loop: sizes, lengths, whose they were."""
+"""Findings about the batches that reached the training loop: sizes, whose they were."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ...records import Evidence, Finding
 from ..measured.measurements import Measurements
+from . import length_findings
 
 MIXED = 0.05
 """Steps of other tasks in a step from which on they count; rarer ones do not move its median."""
@@ -128,68 +129,11 @@ def _as_asked(measurements: Measurements) -> list[Finding]:
     ]
 
 
-def _varying_inputs(measurements: Measurements) -> list[Finding]:
-    """The peak depends on the longest batch; a short window may not have seen it."""
-    seen = [trial.inputs for trial in measurements.ran if trial.inputs is not None]
-    unordered = measurements.why_unordered
-    if not seen:
-        return _worst_case_not_kept(unordered)
-    low, high = min(inputs.smallest for inputs in seen), max(inputs.largest for inputs in seen)
-    words = f"batches varied from {low:.0f} to {high:.0f} elements a sample, padding included"
-    if measurements.goal.worst_case and not unordered:
-        words += "; every trial began with the longest samples"
-        return [Finding(rule="inputs.vary", severity="info", message=words)]
-    widening = measurements.input_widening
-    message = f"{words}; the longest batch of an epoch may need more memory than any trial saw"
-    if widening > 1:
-        message += f", so {1 - 1 / widening:.0%} more of the memory is left free"
-    return [
-        *_worst_case_not_kept(unordered),
-        Finding(
-            rule="inputs.vary",
-            severity="warning",
-            message=message,
-            evidence=(Evidence(metric="longest batch over a usual one", value=round(widening, 3)),)
-            if widening > 1
-            else (),
-            remedy="keep some memory free, or cut the longest samples."
-            if unordered or not _can_be_ordered(measurements)
-            else "run with --worst-case, which begins every trial with the longest samples.",
-        ),
-    ]
-
-
-def _can_be_ordered(measurements: Measurements) -> bool:
-    """Whether `--worst-case` could choose the samples of the loader that trains."""
-    discovery = measurements.record.discovery
-    return (
-        discovery is not None
-        and discovery.traits.reorders_samples
-        and not discovery.primary.iterable
-    )
-
-
-def _worst_case_not_kept(why: str) -> list[Finding]:
-    """`--worst-case` was asked for, and the samples came as they do."""
-    if not why:
-        return []
-    return [
-        Finding(
-            rule="inputs.unordered",
-            severity="warning",
-            message=f"--worst-case had no effect: {why}; trials did not begin with the longest "
-            "samples",
-            remedy="leave memory free for them (--memory-margin), or sort the data by length, "
-            "the longest first, for this run.",
-        )
-    ]
-
-
 RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (
     _approximate,
     _by_budget,
     _mixed,
-    _varying_inputs,
+    *length_findings.RULES,
     _by_index,
     _samples_left_out,
     _as_asked,

@@ -42,6 +42,7 @@ from ..measured.measurements import Measurements
 from ..measured.thresholds import DRIFT
 from ..measured.trials import says_nothing
 from . import disturbances
+from .length_findings import risk_words
 
 OF_THE_SMALLEST: tuple[KneeRule, ...] = (
     "smallest within the tolerance",
@@ -70,6 +71,7 @@ def reason(
             parts.append("This is the size the script has already.")
         if decision.against is not None:
             parts.append(_open(measurements, decision.against))
+    parts.append(risk_words(measurements, choice.batch_size))
     parts.append(_left_out(measurements, native))
     return " ".join(part for part in parts if part)
 
@@ -146,10 +148,19 @@ def _left_out(measurements: Measurements, native: Choice | None) -> str:
     over = {size for size in measurements.sizes_that_ran if measurements.over_target(size)}
     if measurements.goal.kind == "memory":
         over &= {own}
-    if not over:
-        return ""
-    names = [f"the script's own {size}" if size == own else str(size) for size in sorted(over)]
-    return f"Left out, for taking more than {_limit(measurements)}: {', '.join(names)}."
+
+    def names(sizes: set[int]) -> str:
+        return ", ".join(
+            f"the script's own {size}" if size == own else str(size) for size in sorted(sizes)
+        )
+
+    risky = {size for size in over if measurements.too_risky(size)}
+    parts = []
+    if over - risky:
+        parts.append(f"for taking more than {_limit(measurements)}: {names(over - risky)}")
+    if risky:
+        parts.append(f"as the longest batches of an epoch would not fit: {names(risky)}")
+    return f"Left out, {'; '.join(parts)}." if parts else ""
 
 
 def _instead_of(

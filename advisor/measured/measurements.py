@@ -10,6 +10,7 @@ import msgspec
 
 from ...records import Goal, Memory, RunRecord, Trial, Turns
 from .graph_pools import captures_graphs, overruled
+from .length_risk import MAX_CHANCE, LengthRisk, risk_of
 from .script import Script, script_of
 from .token_pace import at_token_pace, rated_by_tokens, tokens_a_sample
 from .trials import compared, latest_confirmation, peaks_of
@@ -97,7 +98,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
     @cached_property
     def ran(self) -> tuple[Trial, ...]:
         """Trials in which the asked size arrived and the optimizer stepped; tails left out."""
-        return tuple(trial for trial in self.record.trials if trial.ran and trial.purpose != "tail")
+        return tuple(trial for trial in self.record.trials if trial.ran and trial.says_of_size)
 
     @cached_property
     def sizes_that_ran(self) -> frozenset[int]:
@@ -123,7 +124,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
             trial
             for trial in trials
             if not trial.ran
-            and trial.purpose != "tail"
+            and trial.says_of_size
             and trial.outcome != "interrupted"
             and not trial.cut_short
             and not (self.captures_graphs and overruled(trials, trial))
@@ -164,7 +165,31 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
     def over_target(self, size: int) -> bool:
         """Whether a size is known to take more memory than a recommended one may."""
         target, memory = self.target_bytes, self.trusted_memory.get(size)
-        return target is not None and memory is not None and memory.peak_bytes > target
+        measured = target is not None and memory is not None and memory.peak_bytes > target
+        return measured or self.too_risky(size)
+
+    def too_risky(self, size: int) -> bool:
+        """Whether the lengths of an epoch make a size run out of memory too often."""
+        if size not in self._too_risky:
+            refused = any(
+                trial.purpose == "lengths"
+                and trial.outcome == "out_of_memory"
+                and trial.batch_size <= size
+                for trial in self.record.trials
+            )
+            risk = self.length_risk
+            often = isinstance(risk, LengthRisk) and risk.chance(size) > MAX_CHANCE
+            self._too_risky[size] = refused or often
+        return self._too_risky[size]
+
+    @cached_property
+    def length_risk(self) -> LengthRisk | str:
+        """What the lengths of an epoch mean for memory, or why that is not known; or empty."""
+        return risk_of(self.record)
+
+    @cached_property
+    def _too_risky(self) -> dict[int, bool]:
+        return {}
 
     def ruled_out(self, size: int) -> bool:
         """Whether a size can be neither recommended nor tried again."""
@@ -292,6 +317,8 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
         """
         if self.goal.worst_case and not self.why_unordered:
             return 1.0
+        if isinstance(self.length_risk, LengthRisk):
+            return 1.0  # the law says what longer batches take
         seen = sorted(trial.inputs.largest for trial in self.ran if trial.inputs is not None)
         if not seen:
             return 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..tails.conditions import SMALL_BATCH_NORM
+from .length_risk import MAX_CHANCE
 from .measurements import Measurements, once
 
 MIN_STEPS_AN_EPOCH = 10
@@ -37,6 +38,9 @@ def largest_allowed(measurements: Measurements) -> int:
         bounds.append(max(1, num_units))
     if goal.keep_effective_batch and measurements.own_size is not None:
         bounds.append(effective_batch(measurements))
+    lengths_bound = bound_by_lengths(measurements)
+    if lengths_bound is not None:
+        bounds.append(lengths_bound)
     steps_bound = bound_by_steps(measurements)
     if steps_bound is not None:
         bounds.append(steps_bound)
@@ -65,6 +69,24 @@ def bound_by_steps(measurements: Measurements) -> int | None:
     fewest = min([script.micro_batches, *filter(None, seen)])
     most = steps // (MIN_STEPS_AN_EPOCH * fewest)
     return max(most, own)
+
+
+@once
+def bound_by_lengths(measurements: Measurements) -> int | None:
+    """The largest size whose epochs have room by the lengths; `None` where these tell nothing."""
+    risk = measurements.length_risk
+    if isinstance(risk, str):
+        return None
+    fitting, failing = 1, 1 << 24
+    while failing - fitting > max(1, fitting // 64):
+        between = (fitting * failing) ** 0.5 if failing > 2 * fitting else (fitting + failing) / 2
+        middle = int(between)
+        middle = min(failing - 1, max(fitting + 1, middle))
+        if risk.chance(middle) > MAX_CHANCE:
+            failing = middle
+        else:
+            fitting = middle
+    return fitting
 
 
 def smallest_allowed(measurements: Measurements) -> int:

@@ -33,7 +33,7 @@ def with_steps_seen(record: RunRecord) -> RunRecord:
     discovery = record.discovery
     if discovery is None or discovery.why_steps_unknown:
         return record
-    timed = [trial for trial in record.trials if trial.ran and trial.purpose != "tail"]
+    timed = [trial for trial in record.trials if trial.ran and trial.says_of_size]
     why = _other_parts(discovery, timed) or _other_steps(discovery, timed)
     if not why:
         return record

@@ -110,7 +110,7 @@ def peaks_of(trials: Iterable[Trial]) -> dict[int, Memory]:
     for trial in trials:
         before = largest.get(trial.worker, 0)
         largest[trial.worker] = max(before, trial.batch_size)
-        if not trial.ran or trial.memory is None or trial.purpose == "tail":
+        if not trial.ran or trial.memory is None or not trial.says_of_size:
             continue
         if trial.memory.peak_bytes <= 0:
             continue

@@ -4,6 +4,7 @@ The same record gives the same answer, which is what lets a run be resumed and s
 agree. Time is no exception: what was spent stands in the record.
 
     knee, throughput:  native/8, native, then growth up to x4 ── refine the knee ── confirm ── tail
+    (lengths differ:   windows at chosen lengths before the growth, which they bound)
     memory:            native, then a guarded secant on peak memory ── confirm ── tail
     --sizes:           these ── confirm ── tail
 """
@@ -19,7 +20,7 @@ from ..measured.measurements import Measurements
 from ..measured.memory_prior import prior_of
 from ..measured.sizes import allowed, largest_allowed, smallest_allowed
 from ..measured.thresholds import BUDGET_SPENT
-from . import confirmation, knee_search, largest_size
+from . import confirmation, knee_search, largest_size, length_windows
 from .cost import (
     OVERRUN,
     RESERVE_TRIALS,
@@ -136,10 +137,15 @@ def _search(measurements: Measurements, budget: Budget) -> TrialRequest | str:
     if alone is not None and budget.allows(alone):
         return alone
     if measurements.goal.sizes:
-        return _listed(measurements)
+        listed = _listed(measurements)
+        window = length_windows.next_window(measurements, budget)
+        return window if window is not None and isinstance(listed, str) else listed
     first = _first(measurements)
     if first is not None:
         return first
+    window = length_windows.next_window(measurements, budget)
+    if window is not None:
+        return window
     if measurements.goal.kind == "memory":
         answer = largest_size.next_size(measurements, budget)
     else:

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from ...records import Discovery, InputSize, LoaderInfo, SourceLine
+from ...records import Discovery, InputSize, LengthChoice, LoaderInfo, SourceLine
 from ..devices.device_probe import DeviceProbe
 from ..loader.loader_samples import NO_LOADER, LoaderSamples
 from ..process.messages import WorkOrder
@@ -65,7 +65,7 @@ class KerasDoor:
         """See `Door`."""
         self._listener = listener
 
-    def ask(self, batch_size: int) -> None:
+    def ask(self, batch_size: int, length: LengthChoice = "") -> None:  # noqa: ARG002
         """The next call of `fit` has this size."""
         assert self._run is not None
         self._run.ask(batch_size)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ...records import Discovery, InputSize
+from ...records import Discovery, InputSize, LengthChoice
 from ..loader.loader_handle import LoaderHandle, is_training_fetch
 from ..loader.loader_samples import LoaderSamples
 from ..loader.norms import is_compiled
@@ -130,10 +130,10 @@ class LoaderDoor:
         """See `Door`."""
         self._listener = listener
 
-    def ask(self, batch_size: int) -> None:
+    def ask(self, batch_size: int, length: LengthChoice = "") -> None:
         """A trial of this size begins; see `resize`."""
         assert self._primary is not None
-        self._primary.begin_trial()
+        self._primary.begin_trial(length)
         self.resize(batch_size)
 
     def resize(self, batch_size: int) -> None:
@@ -150,7 +150,7 @@ class LoaderDoor:
 
     def inputs(self) -> InputSize | None:
         """How the batches of the trial that ends now varied."""
-        return None if self._primary is None else self._primary.lengths.take()
+        return None if self._primary is None else self._primary.inputs()
 
     def parameters(self) -> list[torch.Tensor]:
         """The parameters of the optimizers that step."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ...records import InputSize
+from ...records import InputSize, LengthChoice
 from ..loader.loader_handle import LoaderHandle
 from ..loader.loader_samples import LoaderSamples
 from ..loader.token_meter import TokenMeter
@@ -57,9 +57,9 @@ class LoaderOrKerasDoor:
         self._loader.report_to(listener)
         self._keras.report_to(listener)
 
-    def ask(self, batch_size: int) -> None:
+    def ask(self, batch_size: int, length: LengthChoice = "") -> None:
         """A trial of this size begins."""
-        self._present.ask(batch_size)
+        self._present.ask(batch_size, length)
 
     def resize(self, batch_size: int) -> None:
         """The next step has this size."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ...records import Discovery, InputSize
+from ...records import Discovery, InputSize, LengthChoice
 from ...records import Door as DoorName
 from ..devices.device_probe import DeviceProbe
 from ..loader.batch_size_reader import BatchSizeReader
@@ -51,8 +51,12 @@ class Door(Protocol):
     def report_to(self, listener: StepListener) -> None:
         """From now on this listener hears what the script does; called once, before it runs."""
 
-    def ask(self, batch_size: int) -> None:
-        """A trial of this size begins: the next step that starts has it."""
+    def ask(self, batch_size: int, length: LengthChoice = "") -> None:
+        """A trial of this size begins: the next step that starts has it.
+
+        Args:
+            length: the samples to begin with, of doors that choose samples.
+        """
 
     def resize(self, batch_size: int) -> None:
         """The same inside a trial whose sizes take turns."""

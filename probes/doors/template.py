@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...records import Discovery, InputSize, LoaderInfo
+from ...records import Discovery, InputSize, LengthChoice, LoaderInfo
 from ..loader.loader_handle import LoaderHandle, is_training_fetch
 from ..loader.loader_samples import NO_LOADER, LoaderSamples
 from ..loader.model_inputs import AS_ASKED, ModelInputs
@@ -95,7 +95,7 @@ class TemplateDoor:
         """See `Door`."""
         self._listener = listener
 
-    def ask(self, batch_size: int) -> None:
+    def ask(self, batch_size: int, length: LengthChoice = "") -> None:  # noqa: ARG002
         """The size was chosen when the process was started."""
         assert batch_size == self._size
 

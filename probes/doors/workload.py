@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ...records import Discovery, Door, InputSize, LoaderInfo, NormLayers
+from ...records import Discovery, Door, InputSize, LengthChoice, LoaderInfo, NormLayers
 from ..loader.loader_handle import LoaderHandle
 from ..loader.loader_samples import NO_LOADER, LoaderSamples
 from ..loader.model_inputs import AS_ASKED, ModelInputs
@@ -81,7 +81,7 @@ class WorkloadDoor:
         """See `Door`."""
         self._listener = listener
 
-    def ask(self, batch_size: int) -> None:
+    def ask(self, batch_size: int, length: LengthChoice = "") -> None:  # noqa: ARG002
         """The next steps have this size; what the last size held is let go first."""
         assert self._workload is not None
         if self._step is None or batch_size != self._size:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from itertools import islice
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from torch.utils.data import BatchSampler
 
 from .budgets import Budget
+from .chosen_batches import ChosenBatches
 from .remade_samplers import follows, remade
 from .sample_lengths import SampleLengths
 
@@ -21,7 +22,13 @@ _MAX_SKIPPED = 1000
 
 
 class Demand(Protocol):
-    """What is asked of a loader at the moment."""
+    """What is asked of a loader at the moment.
+
+    Attributes:
+        iterable: its samples come as a stream, whatever indices are drawn.
+    """
+
+    iterable: bool
 
     @property
     def asked(self) -> int | None:
@@ -50,12 +57,9 @@ class Demand(Protocol):
     def note_flattened(self) -> None:
         """From now on they are: the batch sampler does not follow its own size."""
 
-    def longest_batch(self, size: int, indices: Callable[[], Iterator[Any]]) -> list[Any]:
-        """Indices of the longest samples while a trial begins with them, else none.
-
-        Args:
-            indices: one pass over the indices of the script's own sampler.
-        """
+    @property
+    def chosen(self) -> ChosenBatches:
+        """The batches of chosen lengths that a trial begins with."""
 
 
 class SteeredBatchSampler(BatchSampler):
@@ -149,14 +153,36 @@ class Issues(Iterator[list[Any]]):
             batch: list[Any] = next(self._native_pass)
             if self._handle.cap is not None:
                 batch = batch[: self._handle.cap]
-        elif self._handle.budget is not None:
-            batch = self._by_budget(self._handle.budget, asked)
-        elif type(self._native) is BatchSampler or self._handle.approximate:
-            batch = self._handle.longest_batch(asked, self._indices) or self._chunk(asked)
         else:
-            batch = self._resize(asked)
+            batch = self._chosen(asked) or self._usual(asked)
         self.issued.append((asked, num_in(batch)))
         return batch
+
+    def _chosen(self, size: int) -> Any:
+        """A batch that a trial begins with; empty where it begins as the script would."""
+        chosen, budget = self._handle.chosen, self._handle.budget
+        if not chosen.wanted or self._handle.iterable:
+            return []
+        own: Any = None
+        if budget is not None:
+            own = budget.batches(self._native, size, self._handle.sample_lengths)
+        elif type(self._native) is not BatchSampler and not self._handle.approximate:
+            own = (batch for batch in self._of_size(size) if len(batch) == size)
+        return chosen.batch(
+            size,
+            self._handle.sample_lengths,
+            self._indices(),
+            own,
+            is_budget=budget is not None,
+        )
+
+    def _usual(self, size: int) -> Any:
+        """A batch as the script's own sampler would make it of this size."""
+        if self._handle.budget is not None:
+            return self._by_budget(self._handle.budget, size)
+        if type(self._native) is BatchSampler or self._handle.approximate:
+            return self._chunk(size)
+        return self._resize(size)
 
     def _by_budget(self, budget: Budget, size: int) -> Any:
         """The next batch of the script's own batch sampler under another budget, for ever."""
@@ -300,3 +326,9 @@ def names_size(batch_sampler: Any) -> bool:
             return True
         batch_sampler = getattr(batch_sampler, "batch_sampler", None)
     return False
+
+
+def pop_issue(iterator: Any) -> tuple[int | None, int] | None:
+    """What the batch that an iterator yielded last was asked to be, and its samples."""
+    issues = getattr(iterator, "_sampler_iter", None)
+    return issues.issued.popleft() if isinstance(issues, Issues) and issues.issued else None

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch.utils.data import IterableDataset
 
 
 class CycledDataset(IterableDataset[Any]):
-    """An iterable dataset that starts again when it ends; everything else is the script's."""
+    """An iterable dataset that starts again when it ends; everything else is the script's.
 
-    def __init__(self, dataset: Any) -> None:
+    Args:
+        first: samples that come before its own.
+    """
+
+    def __init__(self, dataset: Any, first: Sequence[Any] = ()) -> None:
         self.__dict__["_dataset"] = dataset
+        self.__dict__["_first"] = first
+
+    @property
+    def dataset(self) -> Any:
+        """The script's own."""
+        return self._dataset
+
+    def starting_with(self, first: Sequence[Any]) -> CycledDataset:
+        """The same with other samples before its own."""
+        return CycledDataset(self._dataset, first)
 
     def __iter__(self) -> Iterator[Any]:
+        yield from self._first
         while True:
             empty = True
             for sample in self._dataset:
@@ -27,7 +42,7 @@ class CycledDataset(IterableDataset[Any]):
         return len(self._dataset)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_dataset" or (name.startswith("__") and name.endswith("__")):
+        if name in ("_dataset", "_first") or (name.startswith("__") and name.endswith("__")):
             raise AttributeError(name)  # while being unpickled in a spawned worker
         return getattr(self._dataset, name)
 

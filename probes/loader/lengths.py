@@ -1,14 +1,10 @@
-"""Inputs of varying length: how large the batches of a trial were, and the longest samples first.
+"""Inputs of varying length: how large the batches of a trial were.
 
-Where samples differ in length, the peak of memory is set by the longest batch, which a short
-window seldom sees. The elements of a batch over its samples tell how long it was, padding included.
+The elements of a batch over its samples tell how long it was, padding included.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from itertools import islice
 from math import prod
 from typing import Any
 
@@ -17,11 +13,6 @@ from .batch_size_reader import leaves
 
 EQUAL_BATCHES = 100
 """After so many batches of one length, inputs are taken to be of one length."""
-SCAN_SAMPLES = 20_000
-SCAN_S = 20.0
-"""The longest samples are looked for among so many, for at most so long."""
-FIRST_BATCHES = 4
-"""Batches of the longest samples at the beginning of a trial; its warm-up takes them."""
 
 
 class Lengths:
@@ -53,9 +44,13 @@ class Lengths:
         self._smallest, self._largest = min(self._smallest, value), max(self._largest, value)
         self._num_batches += 1
 
-    def take(self) -> InputSize | None:
-        """What the trial's batches were like; `None` where they have no tensors or do not vary."""
-        if not self._num_batches or not self._vary:
+    def take(self, *, chosen: bool = False) -> InputSize | None:
+        """What the trial's batches were like; `None` where they have no tensors or do not vary.
+
+        Args:
+            chosen: its samples were chosen by length, so that it may not see them vary.
+        """
+        if not self._num_batches or not (self._vary or chosen):
             return None
         return InputSize(
             num_batches=self._num_batches, smallest=self._smallest, largest=self._largest
@@ -69,38 +64,3 @@ def elements(value: Any) -> int:
         shape = getattr(leaf, "shape", None)
         total += len(leaf) if shape is None else prod(int(length) for length in shape)
     return total
-
-
-class LongestFirst:
-    """Indices of the longest samples, in descending order, for ever.
-
-    Args:
-        dataset: of a map style; each sample is loaded once, within limits.
-        indices: those that the script's own sampler draws.
-    """
-
-    def __init__(self, dataset: Any, indices: Iterator[Any]) -> None:
-        self.indices = self._scan(dataset, indices)
-
-    def _scan(self, dataset: Any, indices: Iterator[Any]) -> list[Any]:
-        end_s = time.monotonic() + SCAN_S
-        longest: list[tuple[int, Any]] = []
-        for index in islice(indices, SCAN_SAMPLES):
-            longest.append((elements(_sample(dataset, index)), index))
-            if time.monotonic() > end_s:
-                break
-        longest.sort(key=lambda entry: -entry[0])
-        return [index for _, index in longest]
-
-    def batch(self, size: int) -> list[Any]:
-        """The `size` longest, repeated where there are fewer."""
-        repeated: Sequence[Any] = self.indices
-        if not repeated:
-            return []
-        return [repeated[position % len(repeated)] for position in range(size)]
-
-
-def _sample(dataset: Any, index: Any) -> Any:
-    """One sample, fetched as torch's DataLoader does it."""
-    many = getattr(dataset, "__getitems__", None)
-    return many([index])[0] if many else dataset[index]

@@ -7,21 +7,22 @@ loader yields batches of any size, for ever: its sampler is started again when i
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
-from ...records import BatchSizeSource, LoaderInfo, SourceLine
-from .batch_sampler import Issues, SteeredBatchSampler, names_size, steered
+from ...records import BatchSizeSource, InputSize, LengthChoice, LoaderInfo, SourceLine
+from .batch_sampler import SteeredBatchSampler, names_size, pop_issue, steered
 from .batch_size_reader import BY_BUDGET, DRAWN, BatchSizeReader, falls_short
 from .budgets import Budget
+from .chosen_batches import ChosenBatches, census_of, why_unknown
 from .cycled_dataset import CycledDataset
-from .lengths import FIRST_BATCHES, Lengths, LongestFirst
+from .lengths import Lengths
 from .loader_facts import attribute_size, budget_facts, drops_last, sampler_name, samples_of
-from .loader_samples import LoaderSamples
+from .loader_samples import LoaderSamples, drawn_by
 from .sample_lengths import SampleLengths
 from .sharing import sharing_of, why_dispatched
 from .taken_sizes import batches_of_a_sampler, how_taken
@@ -63,8 +64,7 @@ class LoaderHandle:
         self._looked_at: int | None = None
         self.lengths = Lengths()
         self._worst_case = worst_case
-        self._worst_left = 0
-        self._longest: LongestFirst | None = None
+        self.chosen = ChosenBatches()
         self.iterable = isinstance(loader.dataset, IterableDataset)
         self.taken_ahead = (0, 0)
         self._iterator: weakref.ref[Any] | None = None
@@ -141,10 +141,9 @@ class LoaderHandle:
     def sample_lengths(self) -> SampleLengths:
         """How long the samples are, as far as that was looked at."""
         if self._sample_lengths is None:
-            loader = self._loader()
-            assert loader is not None
-            inner = getattr(self._native, "sampler", None)
-            self._sample_lengths = SampleLengths(loader.dataset, (self._native, inner))
+            loader, native = self._loader(), self._native
+            dataset = () if loader is None else loader.dataset
+            self._sample_lengths = SampleLengths(dataset, (native, getattr(native, "sampler", 0)))
         return self._sample_lengths
 
     def is_of(self, loader: Any) -> bool:
@@ -174,7 +173,7 @@ class LoaderHandle:
         self.remakes = other.remakes
         self.budget, self._sample_lengths = other.budget, other._sample_lengths
         self.batch_size = other.batch_size if other.budget is not None else self.batch_size
-        self._worst_left, self._longest = other._worst_left, other._longest
+        self.chosen = other.chosen
         other.note_training(trains=False)
         return True
 
@@ -207,37 +206,30 @@ class LoaderHandle:
 
     @property
     def why_unordered(self) -> str:
-        """Why a trial cannot begin with the longest samples; empty if it can."""
-        native = self._native
-        if self.iterable:
-            return "the dataset is iterable and hands out its samples in its own order"
-        if native is not None and type(native) is not BatchSampler:
-            return f"the loader has a batch sampler of its own ({type(native).__name__})"
-        return ""
+        """Why a trial cannot begin with samples of a chosen length; empty if it can."""
+        return why_unknown(self._loader(), self.sample_lengths)
 
     def samples(self) -> LoaderSamples | str:
         """What its sampler draws, to be laid into batches anew; why that cannot be."""
-        loader, native = self._loader(), self._native
-        if self.why_unordered:
-            return self.why_unordered
-        if loader is None or native is None or self.cannot_steer:
-            return "the loader's batches are not ours to lay"
-        return LoaderSamples(loader.dataset, loader.collate_fn, native.sampler)
+        return drawn_by(self._loader(), self._native, can_steer=not self.cannot_steer)
 
-    def begin_trial(self) -> None:
-        """With the next batch a trial begins."""
+    def begin_trial(self, length: LengthChoice = "") -> None:
+        """With the next batch a trial begins.
+
+        Args:
+            length: the samples to begin with, where `--worst-case` does not say it.
+        """
         self.lengths.begin()
-        self._worst_left = FIRST_BATCHES if self._worst_case and not self.why_unordered else 0
+        self.chosen.begin(length or ("longest" if self._worst_case else ""))
 
-    def longest_batch(self, size: int, indices: Callable[[], Iterator[Any]]) -> list[Any]:
-        """Indices of the longest samples in the first batches of a trial, else none."""
-        if self._worst_left <= 0:
-            return []
-        self._worst_left -= 1
-        loader = self._loader()
-        if self._longest is None and loader is not None:
-            self._longest = LongestFirst(loader.dataset, indices())
-        return [] if self._longest is None else self._longest.batch(size)
+    def inputs(self) -> InputSize | None:
+        """What the batches of the trial were like that ends now."""
+        used, loader = self.chosen.used, self._loader()
+        inputs = self.lengths.take(chosen=used is not None)
+        if used is None or inputs is None or loader is None:
+            return inputs
+        census = census_of(self.sample_lengths, samples_of(loader))
+        return msgspec.structs.replace(inputs, chosen=used, census=census)
 
     def note_flattened(self) -> None:
         """The script's batch sampler does not follow its size: its batches are cut again."""
@@ -255,13 +247,13 @@ class LoaderHandle:
         inner = iterator.__dict__.get("_batchadvisor_inner", iterator)
         if self.asked is None:
             batch = native_next(inner)
-            self._note(batch, _pop_issue(inner))
+            self._note(batch, pop_issue(inner))
             return batch
         restarts = 0
         batch = None
         if self.iterable:
-            if not isinstance(inner._dataset, CycledDataset):
-                inner = self._restart(iterator, inner)
+            if self.chosen.wanted or not isinstance(inner._dataset, CycledDataset):
+                inner = self._begin_stream(iterator, inner)
             # The length that an iterable dataset promised does not hold for an endless one.
             inner._IterableDataset_len_called = None
         for _ in range(self._max_stale):
@@ -273,11 +265,19 @@ class LoaderHandle:
                     raise
                 inner = self._restart(iterator, inner)
                 continue
-            issue = _pop_issue(inner)
+            issue = pop_issue(inner)
             if self._is_current(batch, issue):
                 break
         self._note(batch, issue)
         return batch
+
+    def _begin_stream(self, iterator: Any, inner: Any) -> Any:
+        """A stream from its beginning, behind the longest of its samples if a trial wants these."""
+        loader = self._loader()
+        if loader is not None:
+            stream = self.chosen.stream(loader, self.asked or 1, self.sample_lengths)
+            loader.__dict__["dataset"] = stream
+        return self._restart(iterator, inner)
 
     def _is_current(self, batch: Any, issue: tuple[int | None, int] | None) -> bool:
         if issue is not None and self._in_order and not self.iterable:
@@ -340,8 +340,6 @@ class LoaderHandle:
             inner._shutdown_workers()
         if loader._iterator is inner:
             loader._iterator = None  # persistent workers: it would be used again
-        if self.iterable and not isinstance(loader.dataset, CycledDataset):
-            loader.__dict__["dataset"] = CycledDataset(loader.dataset)
         fresh = type(iterator)(loader)
         iterator.__dict__["_batchadvisor_inner"] = fresh
         return fresh
@@ -350,8 +348,3 @@ class LoaderHandle:
 def is_training_fetch() -> bool:
     """Whether a batch fetched now can be meant for a backward pass."""
     return torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-
-
-def _pop_issue(iterator: Any) -> tuple[int | None, int] | None:
-    issues = getattr(iterator, "_sampler_iter", None)
-    return issues.issued.popleft() if isinstance(issues, Issues) and issues.issued else None

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from torch.utils.data import BatchSampler, IterableDataset
+
 from .token_batch import BatchTokens
 from .token_counts import count_tokens
 
@@ -84,6 +86,21 @@ class LoaderSamples(NamedTuple):
         """One sample, fetched as torch's DataLoader does it."""
         many = getattr(self.dataset, "__getitems__", None)
         return many([index])[0] if many else self.dataset[index]
+
+
+def drawn_by(loader: Any, native: Any, *, can_steer: bool) -> LoaderSamples | str:
+    """What the sampler of a loader draws, to be laid into batches anew; why that cannot be.
+
+    Args:
+        native: its batch sampler as the script has it.
+    """
+    if loader is None or native is None or not can_steer:
+        return "the loader's batches are not ours to lay"
+    if isinstance(loader.dataset, IterableDataset):
+        return "the dataset is iterable and hands out its samples in its own order"
+    if type(native) is not BatchSampler:
+        return f"the loader has a batch sampler of its own ({type(native).__name__})"
+    return LoaderSamples(loader.dataset, loader.collate_fn, native.sampler)
 
 
 def _real(batches: list[LaidBatch]) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import heapq
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import torch
+
+from .lengths import elements
 
 SCAN_SAMPLES = 20_000
 SCAN_S = 20.0
@@ -45,6 +48,30 @@ class SampleLengths:
         known = [length for length in lengths if length is not None]
         return known if len(known) == len(lengths) else None
 
+    def longest_of(
+        self, stream: Iterator[Any], most: int, *, looked_at: int = SCAN_SAMPLES
+    ) -> list[Any]:
+        """The longest samples of a stream, the longest first; their lengths are kept by order.
+
+        Args:
+            most: that are returned.
+            looked_at: samples, at most.
+        """
+        end_s = time.monotonic() + SCAN_S
+        kept: list[tuple[int, int, Any]] = []
+        for number, sample in enumerate(islice(stream, looked_at)):
+            length = measure(sample)
+            if length is None:
+                self.why = NO_LENGTH
+                return []
+            self.by_index[number] = length
+            # The number breaks ties: samples have no order.
+            push = heapq.heappush if len(kept) < most else heapq.heappushpop
+            push(kept, (length, -number, sample))
+            if time.monotonic() > end_s:
+                break
+        return [sample for _, _, sample in sorted(kept, key=lambda entry: entry[:2], reverse=True)]
+
     def load(self, indices: Iterable[Any]) -> None:
         """Loads samples, within limits; those that do not fit into these stay unknown."""
         for index in islice(indices, SCAN_SAMPLES):
@@ -64,12 +91,18 @@ class SampleLengths:
         if time.monotonic() > self._end_s or len(self.by_index) >= SCAN_SAMPLES:
             self.why = STOPPED
             return None
-        length = length_of(fetch(self._dataset, index))
+        length = measure(fetch(self._dataset, index))
         if length is None:
             self.why = NO_LENGTH
             return None
         self.by_index[index] = length
         return length
+
+
+def measure(sample: Any) -> int | None:
+    """The length of a sample; of one without sequences, such as an image, its elements."""
+    length = length_of(sample)
+    return elements(sample) or None if length is None else length
 
 
 def fetch(dataset: Any, index: Any) -> Any:

@@ -61,7 +61,11 @@ class TrialTask:
         """Asks for the size and opens the window."""
         request, context = self._request, self._context
         if request.turns is None:
-            context.door.ask(request.batch_size)  # before peaks are reset: it may prepare data
+            # Before peaks are reset: it may prepare data.
+            if request.length:
+                context.door.ask(request.batch_size, request.length)
+            else:
+                context.door.ask(request.batch_size)
         if request.kind != "fit":
             files = host.throttle_files()
             self._evidence = EvidenceReader(throttled=files, paced=context.order.paced)

@@ -98,7 +98,7 @@ def _last_trials(record: RunRecord) -> dict[int, Trial]:
     return {
         trial.batch_size: trial
         for trial in record.trials
-        if len(trial.ranks) > 1 and trial.purpose != "tail"
+        if len(trial.ranks) > 1 and trial.says_of_size
     }
 
 

@@ -28,6 +28,7 @@ WORDS: dict[Purpose, str] = {
     "search": "batch",
     "confirm": "again batch",
     "tail": "the epoch's last batch of",
+    "lengths": "other lengths, batch",
 }
 
 
@@ -274,7 +275,7 @@ def trial_line(trial: Trial) -> str:
     if trial.memory is not None:
         parts.append(f"peak {format_bytes(trial.memory.peak_bytes)}")
     if trial.ran:
-        parts.append("fits" if trial.kind == "fit" and trial.purpose != "tail" else "ok")
+        parts.append("fits" if trial.kind == "fit" and trial.says_of_size else "ok")
     else:
         words = OUTCOMES[trial.outcome][0] if trial.outcome != "ok" else "wrong size"
         parts.append(f"{words}: {trial.detail}" if trial.detail else words)

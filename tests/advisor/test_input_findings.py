@@ -60,10 +60,8 @@ class TestVaryingInputs:
     def test_an_order_that_nobody_can_choose_is_not_recommended(self):
         record = self.record(10.0, 10.0, 1000.0)
         remedies = []
-        for iterable in (False, True):
-            discovery = record.discovery
-            loader = msgspec.structs.replace(discovery.primary, iterable=iterable)
-            discovery = msgspec.structs.replace(discovery, loaders=(loader,), primary_loader=0)
+        for door in ("loader", "template"):
+            discovery = msgspec.structs.replace(record.discovery, door=door)
             changed = msgspec.structs.replace(record, discovery=discovery)
             remedies += [
                 finding.remedy

@@ -51,17 +51,34 @@ def test_it_is_said(worst):
 
 
 @pytest.mark.parametrize(
-    ("script", "why"),
-    [("batch_sampler", "a batch sampler of its own (LengthBuckets)"),
-     ("iterable_workers", "the dataset is iterable")],
-)  # fmt: skip
-def test_what_cannot_be_ordered_is_said(script, why, tmp_path):
-    options = ("-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "5")
+    ("script", "size", "longest"),
+    [("batch_sampler", 50, 60), ("token_budget", 600, 60), ("iterable_texts", 5, 64)],
+)
+def test_all_kinds_of_loaders(script, size, longest, tmp_path):
+    """A batch sampler of the script's own, a budget of tokens, a stream."""
+    options = ("-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", str(size))
     done = run("run", *options, "--worst-case", SCRIPTS / f"{script}.py", folder=tmp_path)
     assert done.code == 0, done
+    assert "--worst-case had no effect" not in done.stdout
+    assert "worst_case" not in done.record.discovery.unavailable
+    trial = next(trial for trial in done.record.trials if trial.batch_size == size)
+    chosen = trial.inputs.chosen
+    assert chosen.length == "longest"
+    if script == "token_budget":
+        assert size * 0.9 < chosen.num_samples * chosen.longest <= size
+    else:
+        assert (chosen.num_samples, chosen.longest) == (size, longest)
+
+
+def test_lengths_that_only_the_collate_function_knows_are_said(tmp_path):
+    options = ("-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "5")
+    script = SCRIPTS / "words_in_collate.py"
+    done = run("run", *options, "--worst-case", script, folder=tmp_path)
+    assert done.code == 0, done
     said = " ".join(done.stdout.split())
-    assert "--worst-case had no effect" in said
+    why = "a sample has no length before the collate function ran"
     assert said.count(why) == 1
+    assert f"--worst-case had no effect: {why}" in said
     assert why in done.record.discovery.unavailable["worst_case"]
 
 

@@ -1,7 +1,7 @@
-"""How long the inputs of a batch are, and which samples are the longest."""
+"""How long the inputs of a batch are."""
 
 import torch
-from batchadvisor.probes.loader.lengths import EQUAL_BATCHES, Lengths, LongestFirst, elements
+from batchadvisor.probes.loader.lengths import EQUAL_BATCHES, Lengths, elements
 
 
 def text(*shape):
@@ -42,29 +42,3 @@ class TestLengths:
         assert elements(text(4, 9)) == 40
         assert elements([torch.zeros(3, 5), [1, 2, 3]]) == 18
         assert elements("words") == 0
-
-
-DATASET = tuple(torch.zeros(length) for length in (3, 50, 7, 50, 20))
-
-
-class TestLongestFirst:
-    def test_order(self):
-        longest = LongestFirst(DATASET, iter(range(5)))
-        assert longest.batch(3) == [1, 3, 4]
-        assert longest.batch(5) == [1, 3, 4, 2, 0]
-
-    def test_more_than_there_are(self):
-        longest = LongestFirst(DATASET, iter(range(2)))
-        assert longest.batch(5) == [1, 0, 1, 0, 1]
-
-    def test_nothing(self):
-        assert LongestFirst([], iter(())).batch(4) == []
-
-    def test_a_dataset_that_fetches_several_at_once(self):
-        """torch's DataLoader asks such a one for nothing else."""
-
-        class Many:
-            def __getitems__(self, indices):
-                return [DATASET[index] for index in indices]
-
-        assert LongestFirst(Many(), iter(range(5))).batch(3) == [1, 3, 4]

@@ -228,33 +228,3 @@ class TestTrainingFetch:
             assert not is_training_fetch()
         with torch.inference_mode():
             assert not is_training_fetch()
-
-
-class TestWorstCase:
-    def test_the_longest_come_first(self):
-        loader = DataLoader([torch.zeros(n) for n in (3, 9, 5, 7)], batch_size=1)
-        handle = steered(loader, worst_case=True)
-        assert handle.why_unordered == ""
-        handle.begin_trial()
-        handle.ask(1)
-        batches = Pass(loader, handle)
-        assert [next(batches).numel() for _ in range(6)] == [9, 9, 9, 9, 3, 9]
-
-    def test_a_stream_is_left_as_it_is(self):
-        loader = DataLoader(Stream(), batch_size=4)
-        handle = steered(loader, worst_case=True)
-        handle.begin_trial()
-        handle.ask(5)
-        assert "iterable" in handle.why_unordered
-        assert Pass(loader, handle).sizes(2) == [5, 5]
-
-    def test_a_batch_sampler_of_its_own_is_left_as_it_is(self):
-        class Own(BatchSampler):
-            pass
-
-        loader = DataLoader(numbers(), batch_sampler=Own(SequentialSampler(range(100)), 4, False))
-        handle = steered(loader, worst_case=True)
-        handle.begin_trial()
-        handle.ask(5)
-        assert "(Own)" in handle.why_unordered
-        assert next(Pass(loader, handle))[0].tolist() == [0, 1, 2, 3, 4]

@@ -90,7 +90,7 @@ def _goal(goal: Goal) -> str:
 
 
 def _run(record: RunRecord) -> str:
-    sizes = {trial.batch_size for trial in record.trials if trial.purpose != "tail"}
+    sizes = {trial.batch_size for trial in record.trials if trial.says_of_size}
     text = (
         f"{plural(len(record.trials), 'trial')} of {plural(len(sizes), 'size')} "
         f"in {format_seconds(record.elapsed_s)}"

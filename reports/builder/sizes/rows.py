@@ -16,7 +16,7 @@ def size_rows(record: RunRecord, advice: Advice) -> list[SizeRow]:
     """One row for each size that was tried, smallest first. Tails have no row."""
     by_size: dict[int, list[Trial]] = {}
     for trial in record.trials:
-        if trial.purpose != "tail" and not trial.cut_short:
+        if trial.says_of_size and not trial.cut_short:
             by_size.setdefault(trial.batch_size, []).append(trial)
     return [_row(by_size[size], advice) for size in sorted(by_size)]
 

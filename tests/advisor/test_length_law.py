@@ -1,0 +1,167 @@
+"""The memory law in batch x length, and what a search makes of it."""
+
+import msgspec
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.measured.length_law import MAX_RESIDUAL, Point, fit_lengths
+from batchadvisor.advisor.measured.length_risk import risk_of
+from batchadvisor.records import ChosenBatch, Goal, InputSize, LengthCensus
+
+from ..on_paper import GIB, record_of, trial_of
+from .machine import Machine
+
+MIB = 2**20
+SHORT, MEDIAN, LONG = 16, 64, 1024
+
+
+def peak(num, length, square=40.0, noise=1.0):
+    return int(noise * (300 * MIB + 3e4 * num * length + square * num * length**2))
+
+
+WINDOWS = [(8, SHORT), (8, MEDIAN), (16, MEDIAN), (8, LONG), (16, LONG)]
+
+
+class TestLaw:
+    def test_all_three_numbers(self):
+        law = fit_lengths([Point(*window, peak(*window)) for window in WINDOWS])
+        assert law.fixed_bytes == pytest.approx(300 * MIB, rel=1e-3)
+        assert law.per_token_bytes == pytest.approx(3e4, rel=0.02)
+        assert law.per_square_bytes == pytest.approx(40, rel=0.02)
+        assert law.residual < 1e-3
+
+    def test_without_attention_there_is_no_square(self):
+        law = fit_lengths([Point(*window, peak(*window, square=0)) for window in WINDOWS])
+        assert law.per_square_bytes == 0
+        assert law.per_token_bytes == pytest.approx(3e4, rel=0.02)
+
+    def test_noise_shows_in_the_spread(self):
+        noise = (1.03, 0.97, 1.02, 0.98, 1.01)
+        points = [
+            Point(*window, peak(*window, noise=factor))
+            for window, factor in zip(WINDOWS, noise, strict=True)
+        ]
+        law = fit_lengths(points)
+        assert 0.01 < law.spread < 0.06
+
+    @pytest.mark.parametrize(
+        ("points", "why"),
+        [
+            ([Point(8, SHORT, 300 * MIB)] * 5, "three windows"),
+            ([Point(*window, 300 * MIB) for window in WINDOWS], "does not grow"),
+            (
+                [
+                    Point(*window, mib * MIB)
+                    for window, mib in zip(WINDOWS, (300, 900, 320, 1000, 1900), strict=True)
+                ],
+                "misses a window",
+            ),
+        ],
+    )
+    def test_what_is_refused(self, points, why):
+        answer = fit_lengths(points)
+        assert isinstance(answer, str)
+        assert why in answer
+
+    def test_a_floor_is_left_out(self):
+        points = [Point(8, SHORT, 400 * MIB)] + [
+            Point(*window, 200 * MIB + int(1e5 * window[0] * window[1])) for window in WINDOWS[1:]
+        ]
+        law = fit_lengths(points)
+        assert law.residual <= MAX_RESIDUAL
+        assert (8, SHORT, 400 * MIB) not in law.windows
+
+
+CENSUS = LengthCensus(
+    lengths=(SHORT, MEDIAN, 256, LONG), counts=(8000, 7000, 600, 25), complete=True
+)
+USUAL = 256
+"""The longest sample of a usual window."""
+
+
+class Lengths(Machine):
+    """A machine whose batches are as long as the request says; else as usual ones are."""
+
+    def _run(self, request, worker, ordinal, rng):
+        length = {"shortest": SHORT, "median": MEDIAN, "longest": LONG}.get(request.length, USUAL)
+        self.memory = lambda size: peak(size, length)
+        trial = super()._run(request, worker, ordinal, rng)
+        if not trial.ran:
+            return trial
+        num = request.batch_size
+        chosen = ChosenBatch(
+            length=request.length, num_samples=num, longest=length, total=num * length
+        )
+        inputs = InputSize(num_batches=4, smallest=length / 4, largest=length)
+        if request.length:
+            inputs = msgspec.structs.replace(inputs, chosen=chosen, census=CENSUS)
+        return msgspec.structs.replace(trial, inputs=inputs)
+
+
+def searched(capacity, **changes):
+    return Lengths(capacity=capacity, time_s=lambda size: 0.1 + 1e-4 * size, **changes).search(
+        Goal(kind="throughput", budget_s=600)
+    )
+
+
+class TestSearch:
+    def test_it_grows_to_what_an_epoch_fits(self):
+        result = searched(3 * GIB)
+        assert result.finished
+        assert result.num_refused == 0
+        windows = [request for request in result.requests if request.purpose == "lengths"]
+        assert [(window.batch_size, window.length) for window in windows] == [
+            (8, "shortest"), (8, "median"), (16, "median"), (8, "longest"), (16, "longest")
+        ]  # fmt: skip
+        assert [window.fresh_process for window in windows] == [True, *[False] * 4]
+        # By usual windows alone three times as much would seem to fit.
+        assert peak(result.size, LONG) < 3 * GIB < peak(2 * result.size, LONG)
+        assert max(result.tried) == result.size
+        risk = result.advice.memory_risk
+        assert risk.at(result.size).chance <= 0.01
+        assert risk.confidence == "measured"
+        assert "Chance of running out of memory in an epoch" in result.advice.reason
+        assert "memory.lengths" in [finding.rule for finding in result.advice.findings]
+
+    def test_a_larger_size_is_said_with_its_chance(self):
+        result = searched(3 * GIB)
+        advice = advise(result.record)
+        risky = 2 * result.size
+        more = trial_of(risky, 0.1, peak=peak(risky, USUAL), ordinal=len(result.record.trials))
+        record = msgspec.structs.replace(result.record, trials=(*result.record.trials, more))
+        again = advise(record)
+        assert again.recommended.batch_size == advice.recommended.batch_size
+        assert f"{risky}: above 99.9%" in again.reason
+        assert "as the longest batches of an epoch would not fit" in again.reason
+
+    def test_plenty_of_memory_asks_nothing_of_the_lengths(self):
+        result = Lengths(capacity=800 * GIB, time_s=lambda size: 0.1).search(
+            Goal(budget_s=600, max_batch=64)
+        )
+        assert not [request for request in result.requests if request.purpose == "lengths"]
+        assert result.advice.memory_risk is None
+
+    def test_the_longest_batch_of_the_own_size_runs_out_of_memory(self):
+        capacity = int(peak(8, LONG) * 0.8)
+        result = searched(capacity)
+        assert result.finished
+        assert result.size is not None
+        assert result.size < 8
+        assert peak(result.size, LONG) < capacity
+
+    def test_windows_that_could_not_be_chosen_leave_the_chance_unknown(self):
+        class Unknown(Lengths):
+            def _run(self, request, worker, ordinal, rng):
+                trial = super()._run(request, worker, ordinal, rng)
+                if request.length:
+                    inputs = msgspec.structs.replace(trial.inputs, chosen=None, census=None)
+                    trial = msgspec.structs.replace(trial, inputs=inputs)
+                return trial
+
+        result = Unknown(capacity=8 * GIB).search(Goal(kind="memory", budget_s=600))
+        assert [request.length for request in result.requests].count("shortest") == 1
+        assert result.advice.memory_risk is None
+        assert "three windows" in result.advice.unavailable["memory_risk"]
+
+
+def test_a_record_without_such_windows_says_nothing():
+    assert risk_of(record_of([trial_of(8, 0.1, peak=GIB)])) == ""

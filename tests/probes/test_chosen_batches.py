@@ -1,0 +1,194 @@
+"""A trial begins with the longest samples, of whatever loader; or with others of one length."""
+
+import pytest
+import torch
+from batchadvisor.probes.loader.chosen_batches import FIRST_BATCHES, census_of, worst_of
+from batchadvisor.probes.loader.sample_lengths import NO_LENGTH, SampleLengths
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler
+
+from .loading import Pass, steered
+
+LENGTHS = [3, 9, 5, 7, 9, 4, 2, 8]
+
+
+class Rows(Dataset):
+    def __init__(self, lengths=LENGTHS):
+        self.rows = lengths
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return torch.zeros(self.rows[index]), index
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return ((torch.zeros(length), index) for index, length in enumerate(LENGTHS))
+
+
+class Pairs(BatchSampler):
+    """Batches of the script's own, whose size it follows: neighbours of like length."""
+
+    def __init__(self, batch_size):
+        self.batch_size = batch_size
+
+    def __iter__(self):
+        order = sorted(range(len(LENGTHS)), key=LENGTHS.__getitem__)
+        size = self.batch_size
+        return iter([order[at : at + size] for at in range(0, len(order), size)])
+
+    def __len__(self):
+        return (len(LENGTHS) + self.batch_size - 1) // self.batch_size
+
+
+class Filled(Sampler):
+    def __init__(self, max_tokens):
+        self.max_tokens = max_tokens
+
+    def __iter__(self):
+        batch = []
+        for index in [*range(len(LENGTHS))] * 8:
+            longest = max(LENGTHS[each] for each in [*batch, index])
+            if batch and longest * (len(batch) + 1) > self.max_tokens:
+                yield batch
+                batch = []
+            batch.append(index)
+        yield batch
+
+
+def rows(batch):
+    return [index for _, index in batch]
+
+
+def begun(loader, size, length="", *, worst_case=True):
+    handle = steered(loader, worst_case=worst_case)
+    handle.begin_trial(length)
+    handle.ask(size)
+    script = Pass(loader, handle)
+    script.loader = loader  # a script keeps it, or its iterator does
+    return handle, script
+
+
+def lengths_of(script):
+    return [[LENGTHS[index] for index in rows(next(script))] for _ in range(FIRST_BATCHES + 2)]
+
+
+class TestWorstCase:
+    def test_samples_drawn_one_by_one(self):
+        handle, script = begun(DataLoader(Rows(), batch_size=1, collate_fn=list), 2)
+        assert handle.why_unordered == ""
+        seen = lengths_of(script)
+        assert seen[:FIRST_BATCHES] == [[9, 9]] * FIRST_BATCHES
+        assert seen[FIRST_BATCHES:] == [[3, 9], [5, 7]]
+        chosen = handle.inputs().chosen
+        assert (chosen.num_samples, chosen.longest, chosen.total) == (2, 9, 18)
+
+    def test_more_than_there_are(self):
+        _, script = begun(DataLoader(Rows([3, 9]), batch_size=1, collate_fn=list), 5)
+        assert rows(next(script)) == [1, 0, 1, 0, 1]
+
+    @pytest.mark.parametrize("num_workers", [0, 2])
+    def test_a_stream(self, num_workers):
+        loader = DataLoader(Stream(), batch_size=1, collate_fn=list, num_workers=num_workers)
+        handle, script = begun(loader, 3)
+        assert handle.why_unordered == ""
+        seen = lengths_of(script)
+        assert seen[:FIRST_BATCHES] == [[9, 9, 8]] * FIRST_BATCHES
+        assert seen[FIRST_BATCHES] == [3, 9, 5]
+        handle.begin_trial()
+        handle.ask(2)
+        assert lengths_of(script)[0] == [9, 9]
+        assert handle.chosen.used.longest == 9
+
+    def test_a_batch_sampler_of_its_own(self):
+        loader = DataLoader(Rows(), batch_sampler=Pairs(2), collate_fn=list)
+        _, script = begun(loader, 3)
+        # Of its own groups that are whole: two samples of 9 are left over.
+        assert lengths_of(script)[:2] == [[5, 7, 8]] * 2
+
+    def test_a_budget(self):
+        loader = DataLoader(Rows(), batch_sampler=Filled(18), collate_fn=list)
+        handle = steered(loader, worst_case=True)
+        handle.native = 2
+        handle.try_size()
+        assert handle.info().axis == "tokens"
+        handle.begin_trial()
+        handle.ask(27)
+        script = Pass(loader, handle)
+        worst = lengths_of(script)[0]
+        passes = [[LENGTHS[index] for index in batch] for batch in Filled(27)]
+        assert len(worst) * max(worst) == max(len(batch) * max(batch) for batch in passes)
+
+    def test_texts_that_a_collate_function_splits(self):
+        data = ["two words", "three more words"] * 4
+        handle, script = begun(DataLoader(data, batch_size=2), 3)
+        assert handle.why_unordered == NO_LENGTH
+        assert len(next(script)) == 3
+        assert handle.inputs() is None
+
+    def test_a_stream_of_texts(self):
+        class Texts(IterableDataset):
+            def __iter__(self):
+                return iter(["two words", "three more words"])
+
+        handle, script = begun(DataLoader(Texts(), batch_size=2), 3)
+        assert handle.why_unordered == NO_LENGTH
+        assert len(next(script)) == 3
+
+
+class TestChosenLengths:
+    @pytest.mark.parametrize(
+        ("length", "expected"), [("shortest", [2, 2]), ("median", [7, 7]), ("longest", [9, 9])]
+    )
+    def test_of_samples(self, length, expected):
+        loader = DataLoader(Rows(), batch_size=1, collate_fn=list)
+        handle, script = begun(loader, 2, length, worst_case=False)
+        assert sorted(lengths_of(script)[0], reverse=True) == expected
+        inputs = handle.inputs()
+        assert inputs.chosen.length == length
+        assert inputs.census.num_samples == len(LENGTHS)
+        assert inputs.census.complete
+
+    def test_of_a_budget(self):
+        loader = DataLoader(Rows(), batch_sampler=Filled(18), collate_fn=list)
+        handle = steered(loader)
+        handle.native = 2
+        handle.try_size()
+        handle.begin_trial("shortest")
+        handle.ask(20)
+        batch = lengths_of(Pass(loader, handle))[0]
+        assert batch == [2] * 10
+
+
+class TestCensus:
+    def test_counts(self):
+        lengths = SampleLengths(Rows())
+        lengths.load(range(len(LENGTHS)))
+        census = census_of(lengths, len(LENGTHS))
+        assert dict(zip(census.lengths, census.counts, strict=True))[9] == 2
+        assert census.complete
+        assert not census_of(lengths, 10**6).complete
+        assert census_of(SampleLengths(Rows()), 8) is None
+
+    def test_many_lengths_are_joined_upwards(self):
+        values = list(range(1, 5001))
+        lengths = SampleLengths(Rows(values))
+        lengths.by_index = dict(enumerate(values))
+        census = census_of(lengths, 5000)
+        assert census.num_samples == 5000
+        assert len(census.lengths) <= 500
+        assert census.lengths[-100:] == tuple(range(4901, 5001))
+        for limit in (100, 2500, 4800, 4950):
+            above = sum(
+                count
+                for length, count in zip(census.lengths, census.counts, strict=True)
+                if length > limit
+            )
+            assert above >= 5000 - limit
+
+
+def test_the_worst_of_equal_ones_is_the_longest():
+    lengths = SampleLengths(Rows([4, 4, 8]))
+    assert worst_of([[0, 1], [2]], lengths) == [2]
+    assert worst_of([], lengths) == []
