@@ -14,6 +14,7 @@ from .. import __version__
 from ..probes.distributed.ranks import MPIRUN, SELF_STARTED, SRUN, TORCHRUN, detect_rank
 from ..probes.doors.optimizers import optimizer_info
 from ..records import LoaderInfo, NormLayers, OptimizerInfo, Pipeline, SourceLine, Versions
+from .token_count import TokenCount
 
 STEERED = "no: a callback only watches"
 
@@ -29,6 +30,7 @@ class Facts:
         device: of the parameters, as `str(torch.device)`; `None` while it is not known.
         pipeline: how samples become batches, over all ranks, for the rules on the epoch's end.
         reasons: why something is not known, by the field of the discovery.
+        tokens: what the batches hold, where they are sequences.
     """
 
     framework: str
@@ -43,6 +45,7 @@ class Facts:
     world_size: int = 1
     pipeline: Pipeline | None = None
     reasons: dict[str, str] = field(default_factory=dict)
+    tokens: TokenCount = field(default_factory=TokenCount)
 
     @property
     def local_world_size(self) -> int:

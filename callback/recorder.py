@@ -309,6 +309,7 @@ class Recorder:
                 no_wait=self.facts.reasons.get("input_wait_s", ""),
                 tail_error=faults[0].detail if faults else "",
                 tail_size=tail_size,
+                tokens=self.facts.tokens,
             ),
             faults=faults,
             doubts=tuple(self.doubts),

@@ -27,6 +27,7 @@ from .device_times import Pacer
 from .loop_info import Facts, launcher, unknown_loader
 from .step_counter import Core
 from .step_kinds import StepKind
+from .token_count import TokenCount
 
 SLOW = 2.0
 """A profiled step that takes so many times an ordinary one tells little of it."""
@@ -76,6 +77,7 @@ def trials_of(
     window_step_s: Mapping[int, float] | None = None,
     tail_error: str = "",
     tail_size: int | None = None,
+    tokens: TokenCount | None = None,
 ) -> tuple[Trial, ...]:
     """The trials: one for each size that ran, and the one that ran out of memory.
 
@@ -87,6 +89,7 @@ def trials_of(
         window_step_s: seconds of a step in the profiled window, by size.
         no_wait: why the wait for data is not known; empty if it is.
         tail_error: how the last short batch failed; empty if it did not.
+        tokens: of the batches, by size.
         tail_size: the usual size of the epoch at whose end it failed.
     """
     kinds = regular_kinds(core)
@@ -122,6 +125,9 @@ def trials_of(
             "profile": profiles.get(size),
             "counters": counters if size == usual else None,
             "tail": tail,
+            "tokens": None
+            if tokens is None
+            else tokens.of_size(size, kind.micro_batches, trial.samples_per_s),
             "doubts": tuple(doubts),
             "unavailable": unavailable,
         }

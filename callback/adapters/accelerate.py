@@ -131,7 +131,7 @@ class AccelerateCallback(AroundLoop):
         facts.loader = _loader_of_rank(facts, loader, self._accelerator)
         size = facts.loader.batch_size if facts.loader is not None else None
         facts.pipeline = _pipeline(facts, loader, self._accelerator)
-        self._reader = BatchReader(self._watch.options.batch_size or size)
+        self._reader = BatchReader(self._watch.options.batch_size or size, facts.tokens)
         self._undo.append(observe(loader, self))
 
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:

@@ -115,7 +115,7 @@ class HuggingFaceCallback(Adapter, TrainerCallback):
         if optimizer is not None:
             facts.add_optimizer(getattr(optimizer, "optimizer", optimizer))
         facts.pipeline = _pipeline(facts, loader, args)
-        self._reader = BatchReader(self._watch.options.batch_size or self._batch_size)
+        self._reader = BatchReader(self._watch.options.batch_size or self._batch_size, facts.tokens)
         self._watch.begin(
             facts,
             complete=lambda known: None if model is None else known.add_model(model),

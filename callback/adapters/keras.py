@@ -18,6 +18,7 @@ from ...records import LoaderInfo, OptimizerInfo, Pipeline
 from ..devices import AllocatorProbe, HostProbe, MemoryProbe
 from ..loop_info import Facts, unknown_loader, version_of
 from ..options import Options
+from ..token_count import TokenCount
 from .base import AroundLoop, local_above
 from .watched_loaders import BatchReader
 
@@ -101,6 +102,7 @@ class KerasCallback(AroundLoop, keras.callbacks.Callback):
         batches = local_above("epoch_iterator", lambda iterator: hasattr(iterator, "data_adapter"))
         data = _Data(batches, self._watch.options.batch_size, backend)
         facts.loader = data.loader()
+        facts.tokens = data.tokens
         facts.pipeline = _pipeline(facts, backend)
         if not data.sees_batches:
             facts.reasons["input_wait_s"] = f"Keras on {backend} fetches inside its step"
@@ -190,7 +192,8 @@ class _Data:
         self.partial = _number(self._adapter, "partial_batch_size")
         # TensorFlow iterates inside its compiled step, where no Python of ours may stand.
         self.sees_batches = iterator is not None and backend in ("torch", "jax")
-        self._reader = BatchReader(self.batch_size)
+        self.tokens = TokenCount()
+        self._reader = BatchReader(self.batch_size, self.tokens)
         self._fetched: deque[tuple[int | None, int]] = deque()
         self._num_taken = 0
 

@@ -94,7 +94,7 @@ class LightningCallback(Adapter, Callback):
             facts.add_optimizer(getattr(optimizer, "optimizer", optimizer))
         facts.pipeline = _pipeline(facts, loader)
         size = facts.loader.batch_size if facts.loader is not None else None
-        self._reader = BatchReader(self._watch.options.batch_size or size)
+        self._reader = BatchReader(self._watch.options.batch_size or size, facts.tokens)
         self._global_step = trainer.global_step
         self._watch.begin(facts, parameters=lambda: list(pl_module.parameters()))
         self._hear_fetches(trainer)

@@ -16,6 +16,7 @@ from ...records import LoaderInfo, Pipeline, SourceLine
 from ..event_buffer import MAX_MICRO_BATCHES, STEPPED, UNKNOWN_SIZE
 from ..loop_info import Facts, loader_info, rank_and_world, unknown_loader
 from ..options import Options
+from ..token_count import TokenCount
 from .base import AroundLoop
 
 if TYPE_CHECKING:
@@ -131,7 +132,8 @@ class ProfilingCallback(AroundLoop):
             from ...probes.loader.batch_size_reader import BatchSizeReader
 
             self._reader = BatchSizeReader()
-        return Watched(loader, self._watch.buffer, self._reader, declared)
+        tokens = TokenCount() if facts is None else facts.tokens
+        return Watched(loader, self._watch.buffer, self._reader, declared, tokens)
 
     def step(self, stepped: bool = True, num_tokens: int | None = None) -> None:
         """The optimizer stepped: once per step, not per micro-batch.
@@ -221,6 +223,7 @@ class Watched(Iterable[T]):
         buffer: to be told.
         reader: reads how many samples a batch holds.
         batch_size: of a full batch, where it is known.
+        tokens: counts the batches that it is told of.
     """
 
     def __init__(
@@ -229,7 +232,9 @@ class Watched(Iterable[T]):
         buffer: EventBuffer,
         reader: BatchSizeReader,
         batch_size: int | None,
+        tokens: TokenCount,
     ) -> None:
+        self._tokens = tokens
         self._loader = loader
         self._buffer = buffer
         self._batch_size = batch_size
@@ -242,7 +247,7 @@ class Watched(Iterable[T]):
     def _fetches(self, iterator: Iterator[T]) -> Iterator[T]:
         # Names of this frame: what runs once a step finds the caches full of the training.
         buffer, clock, read = self._buffer, self._buffer.now_ns, self._reader.read
-        mark = buffer.marks.append
+        mark, tokens = buffer.marks.append, self._tokens
         learnt = self._batch_size is None or buffer.core.num_micro_batches > 0
         try:
             while True:
@@ -262,6 +267,8 @@ class Watched(Iterable[T]):
                         size = UNKNOWN_SIZE
                     elif size > buffer.largest:
                         buffer.grow(size)
+                    if start >= tokens.due_ns:
+                        tokens.note(batch, None if size == UNKNOWN_SIZE else size, start)
                     mark(start)
                     mark(waited)
                     mark(size)

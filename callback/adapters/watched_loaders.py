@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from ..token_count import TokenCount
+
 
 class FetchListener(Protocol):
     """Told of each fetch of a watched loader."""
@@ -73,17 +75,21 @@ class BatchReader:
 
     Args:
         batch_size: of a full batch, where it is known.
+        tokens: is told of each batch.
     """
 
-    def __init__(self, batch_size: int | None) -> None:
+    def __init__(self, batch_size: int | None, tokens: TokenCount) -> None:
         from ...probes.loader.batch_size_reader import BatchSizeReader
 
         self._reader = BatchSizeReader()
         self._batch_size = batch_size
+        self._tokens = tokens
 
     def read(self, batch: Any) -> int | None:
         """Samples in the batch, `None` where it does not tell."""
         if self._batch_size is not None:
             self._reader.learn(batch, self._batch_size)
             self._batch_size = None
-        return self._reader.read(batch)
+        size = self._reader.read(batch)
+        self._tokens.note(batch, size)
+        return size

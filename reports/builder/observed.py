@@ -38,6 +38,7 @@ def rows(record: RunRecord, advice: Advice) -> list[tuple[str, str]]:
         ("sizes", _sizes(record)),
         ("ended", record.stop_reason if record.state != "finished" else ""),
         ("step", _step(record, trial)),
+        ("tokens", _tokens(trial)),
         ("utilisation", _utilisation(trial)),
         ("limit", _limit(advice)),
         ("memory", _memory(record, trial, said.get("callback.headroom"))),
@@ -120,6 +121,29 @@ def _clock(observed: Observed | None, batch_size: int) -> str:
             many = plural(stretch.num_stretches, "stretch", "stretches")
             return f"{stretch.clock}, in {many} of {plural(stretch.num_steps, 'step')}"
     return "the host's clock"
+
+
+def _tokens(trial: Trial | None) -> str:
+    """What the batches hold that were counted, and what of it is no padding."""
+    tokens = trial.tokens if trial is not None else None
+    if trial is None or tokens is None:
+        return ""
+    rate, unit = tokens.per_s, tokens.unit
+    kind = f"real {unit}" if tokens.real_per_s is not None else unit
+    parts = [] if rate is None else [f"{' '.join(measured(rate)).rstrip()} {kind}/s"]
+    if tokens.padding_share is not None:
+        parts.append(f"{percent(100 * tokens.padding_share)}% padding ({tokens.evidence})")
+    else:
+        why = tokens.unavailable.get("padding_share", "nothing tells it")
+        parts.append(f"padding not known: {why}")
+    lengths = tokens.lengths
+    if lengths is not None:
+        parts.append(
+            f"sequences of {lengths.shortest} to {lengths.longest}, half of them above "
+            f"{lengths.median:.4g}"
+        )
+    counted = plural(tokens.num_batches, "batch", "batches")
+    return f"{', '.join(parts)}; counted in {counted} of {trial.batch_size}"
 
 
 def _utilisation(trial: Trial | None) -> str:
