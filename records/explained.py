@@ -6,6 +6,7 @@ from typing import Literal
 
 from .base import Count, Record
 from .estimate import FakeTrial
+from .snapshot import MemoryAnalysis
 
 WhyExplained = Literal["recommended", "largest that ran", "out of memory"]
 """Why a size is explained."""
@@ -86,6 +87,7 @@ class MemoryExplained(Record, frozen=True, kw_only=True):
         sizes: that were explained, the recommended one first.
         held: by a training that a callback watched, one look after the other.
         snapshot: name of the file of torch's recorder beside the record; empty if there is none.
+        recorded: what it says of one real step at the recommended size, on CUDA.
         elapsed_s: wall time that it took, after the search.
         reason: why nothing is known.
     """
@@ -93,5 +95,6 @@ class MemoryExplained(Record, frozen=True, kw_only=True):
     sizes: tuple[ExplainedSize, ...] = ()
     held: tuple[HeldTensors, ...] = ()
     snapshot: str = ""
+    recorded: MemoryAnalysis | None = None
     elapsed_s: float = 0.0
     reason: str = ""

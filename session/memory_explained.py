@@ -11,9 +11,16 @@ from ..advisor.measured.measurements import Measurements
 from ..advisor.search.cost import end_s
 from ..errors import BatchAdvisorError
 from ..probes.process.endings import WorkerGone
-from ..probes.process.worker_like import FakesSteps
+from ..probes.process.worker_like import FakesSteps, RecordsMemory
 from ..probes.process.worker_listener import TimeOver
-from ..records import ExplainedSize, MemoryExplained, RunRecord, Variant, WhyExplained
+from ..records import (
+    ExplainedSize,
+    MemoryAnalysis,
+    MemoryExplained,
+    RunRecord,
+    Variant,
+    WhyExplained,
+)
 from .display import Display
 from .fake_failures import why_not_faked
 from .recording.record_writer import RecordWriter
@@ -26,18 +33,56 @@ MAX_S, MIN_S = 20.0, 2.0
 """It takes at most so long, and is not begun where less is left of the budget."""
 START_FACTOR = 1.5
 """A process that is started for it may take so much longer than the first."""
+SNAPSHOT = "snapshot.pickle"
+REFUSED = "refused-*.pickle"
+"""What a process on CUDA leaves as memory is refused."""
 NO_TIME = "the budget was spent before a step on fake tensors could be made"
 ENDED = "the script's process had ended by then"
 NO_LOADER = "only batches of a DataLoader can be made of tensors without contents"
 SEVERAL = "a script that runs as several ranks makes no steps on fake tensors"
 
 
-def explain_memory(workers: WorkerPool, writer: RecordWriter, display: Display) -> None:
+def record_step(workers: WorkerPool, writer: RecordWriter) -> MemoryAnalysis | None:
+    """What torch's own recorder says of one real step at the recommended size, on CUDA.
+
+    In the process that lives, before its batches are replaced. A failure is none of the run.
+    Never run on hardware.
+    """
+    record, worker = writer.record, workers.current
+    recommended = advise(record).recommended
+    device = record.device
+    if recommended is None or device is None or device.kind != "cuda":
+        return None
+    left_s = end_s(record.goal.budget_s) - writer.search_s
+    if not isinstance(worker, RecordsMemory) or left_s < MIN_S:
+        return None
+    path = writer.store.folder.resolve() / SNAPSHOT
+    try:
+        until_s = time.monotonic() + min(MAX_S, left_s)
+        if worker.run_recorded(recommended.batch_size, path, until_s):
+            return None
+        from .memory import analyze_memory
+
+        return analyze_memory(path)
+    except (TimeOver, WorkerGone, BatchAdvisorError):
+        workers.end()
+        return None
+
+
+def explain_memory(
+    workers: WorkerPool,
+    writer: RecordWriter,
+    display: Display,
+    recorded: MemoryAnalysis | None = None,
+) -> None:
     """Steps on fake tensors in the process that lives, into the record; its last steps.
 
     At the recommended size; where memory was refused, also at the largest size that ran and at the
     smallest that was refused, and a page of it in the run's folder. Nothing that was measured
     before changes, and no failure here is one of the run.
+
+    Args:
+        recorded: see `record_step`.
     """
     sizes = sizes_to_explain(writer.record)
     before = writer.record.explained
@@ -48,7 +93,11 @@ def explain_memory(workers: WorkerPool, writer: RecordWriter, display: Display) 
     explained, reason = _explained(workers, writer, sizes)
     writer.change(
         explained=MemoryExplained(
-            sizes=explained, elapsed_s=time.monotonic() - began_s, reason=reason
+            sizes=explained,
+            elapsed_s=time.monotonic() - began_s,
+            reason=reason,
+            snapshot=SNAPSHOT if recorded is not None else "",
+            recorded=recorded,
         )
     )
     _leave_page(writer.record, writer.store.folder, display)
@@ -60,7 +109,8 @@ def _leave_page(record: RunRecord, folder: Path, display: Display) -> None:
         return
     from .memory_page import write_memory_page
 
-    problem = write_memory_page(record, folder)
+    dumped = max(folder.glob(REFUSED), key=lambda path: path.stat().st_mtime, default=None)
+    problem = write_memory_page(record, folder, dumped)
     display.note(problem or f"where the memory goes: {folder / MEMORY_PAGE}")
 
 

@@ -36,7 +36,7 @@ from ..records import (
 from .communication import measure_communication
 from .display import Display
 from .loss import measure_loss
-from .memory_explained import explain_memory
+from .memory_explained import explain_memory, record_step
 from .orders import try_orders
 from .plan import plan_of
 from .prior import foretell
@@ -198,8 +198,9 @@ class Run:
                 self._one(step)
             measure_communication(self.workers, self.writer, self._display)
             try_orders(self.workers, self.writer, self._display)
+            recorded = record_step(self.workers, self.writer)
             measure_loss(self.workers, self.writer)
-            explain_memory(self.workers, self.writer, self._display)
+            explain_memory(self.workers, self.writer, self._display, recorded)
             self.workers.end()  # its last words belong to the record that is returned
             writer.change(state="finished", stop_reason=step.reason)
         except KeyboardInterrupt as pressed:

@@ -165,6 +165,17 @@ class RunLoss(Message, frozen=True, kw_only=True):
     time_limit_s: float
 
 
+class RunRecorded(Message, frozen=True, kw_only=True):
+    """Make some steps and have torch record the memory of the last, on CUDA.
+
+    Attributes:
+        path: of the snapshot that it leaves.
+    """
+
+    batch_size: int
+    path: str
+
+
 class RunFake(Message, frozen=True, kw_only=True):
     """Make steps on fake tensors; only such orders can follow.
 
@@ -244,6 +255,12 @@ class OrdersResult(Message, frozen=True, kw_only=True):
     """The steps in both orders are made, or cannot be."""
 
     orders: OrderTrial
+
+
+class RecordedResult(Message, frozen=True, kw_only=True):
+    """A step was recorded, or was not for this reason."""
+
+    reason: str = ""
 
 
 class LossResult(Message, frozen=True, kw_only=True):
@@ -363,12 +380,13 @@ FromWorker = (
     | LossResult
     | OrdersResult
     | FakeResult
+    | RecordedResult
     | Raised
     | Ended
     | CannotSteer
     | Touched
 )
-ToWorker = WorkOrder | RunTrial | RunPairs | RunLoss | RunOrders | RunFake | GoOn
+ToWorker = WorkOrder | RunTrial | RunPairs | RunLoss | RunOrders | RunRecorded | RunFake | GoOn
 
 
 _from_worker: msgspec.json.Decoder[FromWorker] = msgspec.json.Decoder(FromWorker)

@@ -42,11 +42,13 @@ from .messages import (
     PairsResult,
     Progress,
     Raised,
+    RecordedResult,
     Result,
     RunFake,
     RunLoss,
     RunOrders,
     RunPairs,
+    RunRecorded,
     RunTrial,
     Spawning,
     StepSample,
@@ -203,6 +205,19 @@ class Worker:
         until_s = time.monotonic() + time_limit_s
         self.send(RunLoss(batch_size=batch_size, time_limit_s=time_limit_s))
         return self._await((LossResult,), self._silence_s, until_s).check
+
+    def run_recorded(self, batch_size: int, path: Path, until_s: float) -> str:
+        """Has torch record the memory of a real step into a file, on CUDA.
+
+        Returns:
+            Why it did not; empty if it did.
+
+        Raises:
+            TimeOver: it took longer than up to `until_s`, by `time.monotonic`.
+            WorkerGone: the process is over.
+        """
+        self.send(RunRecorded(batch_size=batch_size, path=str(path)))
+        return self._await((RecordedResult,), self._silence_s, until_s).reason
 
     def run_fake(
         self, batch_size: int, variant: Variant, until_s: float | None = None

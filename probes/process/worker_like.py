@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ...records import (
@@ -95,6 +96,19 @@ class TriesOrders(WorkerLike, Protocol):
 
         Raises:
             TimeOver: they took longer than they may.
+            WorkerGone: it is over.
+        """
+
+
+@runtime_checkable
+class RecordsMemory(WorkerLike, Protocol):
+    """A worker in which torch can record the memory of a step."""
+
+    def run_recorded(self, batch_size: int, path: Path, until_s: float) -> str:
+        """Has it recorded into a file; returns why not, if not.
+
+        Raises:
+            TimeOver: it took longer than up to `until_s`, by `time.monotonic`.
             WorkerGone: it is over.
         """
 

@@ -74,6 +74,10 @@ def steer(
     except BaseException as error:  # noqa: BLE001
         lift_process_memory_limit()
         message = _raised(error, door.watch)
+        if message.out_of_memory:
+            from .record_task import dump_at_refusal
+
+            dump_at_refusal(order.run_folder, order.worker)
     if is_idle(message) and not may_go_on:
         message = _without_fit() if keras is not None and keras.imported else message
         message = _without_ranks() if no_ranks() else message

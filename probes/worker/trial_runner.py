@@ -27,6 +27,7 @@ from ..process.messages import (
     RunLoss,
     RunOrders,
     RunPairs,
+    RunRecorded,
     RunTrial,
     WorkOrder,
 )
@@ -35,6 +36,7 @@ from .loss_task import LossTask
 from .orders_task import OrdersTask
 from .pair_task import PairTask
 from .parallelism import recognise
+from .record_task import RecordTask
 from .supervisor_line import SupervisorLine, wait_for_the_end
 from .task import Boundary, Task, TaskContext
 from .trial_task import TrialTask
@@ -154,7 +156,9 @@ class TrialRunner:
 
     # inside ----------------------------------------------------------------------------------
 
-    def _task_for(self, message: RunTrial | RunPairs | RunLoss | RunOrders | RunFake) -> Task:
+    def _task_for(
+        self, message: RunTrial | RunPairs | RunLoss | RunOrders | RunRecorded | RunFake
+    ) -> Task:
         context = self._context()
         if isinstance(message, RunPairs):
             return PairTask(message, context)
@@ -162,6 +166,8 @@ class TrialRunner:
             return LossTask(message, context)
         if isinstance(message, RunOrders):
             return OrdersTask(message, context)
+        if isinstance(message, RunRecorded):
+            return RecordTask(message, context)
         if isinstance(message, RunFake):
             return FakeTask(message, context, self._fakes(), self._kept)
         assert isinstance(message, RunTrial)

@@ -17,10 +17,12 @@ from batchadvisor.probes.process.messages import (
     Progress,
     Raised,
     Ready,
+    RecordedResult,
     Result,
     RunFake,
     RunLoss,
     RunPairs,
+    RunRecorded,
     RunTrial,
     Spawning,
     StepSample,
@@ -96,6 +98,7 @@ FROM_WORKER = [
     Spawning(world_size=2),
     LossResult(check=LossCheck(reduction="sum", num_samples=58, ratio=2.0, apart=1e-7, noise=0.0)),
     FakeResult(trial=FAKE, requests=(512, 1024, -2), blocks="12 Block"),
+    RecordedResult(reason="not CUDA"),
     PairsResult(pairs=RankPairs(rank=1, compute_s=(0.1,), step_s=(0.2,), outcome="ok")),
     Progress(phase="timing", batch_size=16, num_steps=4, step_s=0.5),
     Result(trial=TRIAL, steps=(StepSample(step_s=0.1, input_wait_s=0.0, num_samples=16),)),
@@ -107,6 +110,7 @@ FROM_WORKER = [
 TO_WORKER = [
     GoOn(),
     RunFake(batch_size=64, variant=Variant(bf16=True)),
+    RunRecorded(batch_size=64, path="/run/snapshot.pickle"),
     RunLoss(batch_size=58, time_limit_s=2.5),
     RunPairs(batch_size=16, time_limit_s=2.5),
     RunTrial(

@@ -8,12 +8,17 @@ from batchadvisor.probes.doors.protocols import FoundLoop
 from batchadvisor.probes.process.messages import (
     Found,
     LossResult,
+    RecordedResult,
     Result,
     RunLoss,
+    RunRecorded,
     RunTrial,
     WorkOrder,
 )
 from batchadvisor.probes.worker import trial_runner, trial_task
+from batchadvisor.probes.worker.record_task import RecordTask
+from batchadvisor.probes.worker.supervisor_line import SupervisorLine
+from batchadvisor.probes.worker.task import Boundary, TaskContext
 from batchadvisor.probes.worker.trial_runner import TrialRunner
 from batchadvisor.records import InputSize, TrialRequest
 
@@ -201,3 +206,53 @@ class TestNoStep:
         (trial,) = trials(line)
         assert trial.outcome == "no_step"
         assert "65 batches of 16 samples" in trial.detail
+
+
+class TestARecordedStep:
+    """The recorder itself needs a CUDA device; what is asked of it, and when, does not."""
+
+    ORDER = RunRecorded(batch_size=8, path="/run/snapshot.pickle")
+
+    def test_elsewhere_than_on_cuda(self):
+        """The order after it is carried out."""
+        door = Door()
+        line, _ = runner_of(self.ORDER, fit(16), door=door)
+        door.found()
+        (result,) = line.all_of(RecordedResult)
+        assert result.reason == "torch records the memory of CUDA devices only"
+        assert door.asked == [16]
+
+    @pytest.mark.parametrize("fails", [False, True])
+    def test_what_the_recorder_is_asked(self, monkeypatch, fails):
+        calls = []
+
+        def history(**options):
+            calls.append(("history", options))
+
+        def dump(path):
+            calls.append(("dump", path))
+            if fails:
+                raise OSError("the disk is full")
+
+        monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", history)
+        monkeypatch.setattr(torch.cuda.memory, "_dump_snapshot", dump)
+        line = Line([])
+        door = Door()
+        context = TaskContext(
+            order=ORDER,
+            door=door,
+            loop=FoundLoop(discovery=discovery_of(), device=torch.device("cuda", 0)),
+            device=None,
+            line=SupervisorLine(line, 60.0, tuple),
+        )
+        task = RecordTask(self.ORDER, context)
+        assert task.begin()
+        assert door.asked == [8]
+        ended = [task.boundary(Boundary(1, 1)) for _ in range(3)]
+        assert ended == [False, False, True]
+        (result,) = line.all_of(RecordedResult)
+        assert ("the disk is full" in result.reason) == fails
+        begun, dumped, over = calls
+        assert begun == ("history", {"max_entries": 100_000, "stacks": "python"})
+        assert dumped == ("dump", "/run/snapshot.pickle")
+        assert over == ("history", {"enabled": None})

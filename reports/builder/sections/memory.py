@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from ....records import ExplainedSize, MemoryAnalysis, RunRecord, WhyExplained
+import msgspec
+
+from ....records import (
+    ExplainedSize,
+    MemoryAnalysis,
+    MemoryExplained,
+    RunRecord,
+    WhyExplained,
+)
 from ....units import format_bytes
 from ...report import Fact, MemoryReport, MemorySection
 from ...text import MemoryLines
@@ -31,6 +39,7 @@ def memory_sections(record: RunRecord) -> tuple[MemorySection, ...]:
     return (
         *(_section(each, record) for each in explained.sizes),
         *(held_section(each, record) for each in reversed(explained.held)),
+        *_recorded(explained),
     )
 
 
@@ -130,6 +139,16 @@ def _measured(each: ExplainedSize, record: RunRecord) -> list[tuple[str, str]]:
         if trial.outcome == "out_of_memory":
             return [("measured", f"nothing: memory was refused ({trial.detail})")]
     return []
+
+
+def _recorded(explained: MemoryExplained) -> tuple[MemorySection, ...]:
+    """What torch's recorder measured over a step, a section for each device."""
+    if explained.recorded is None:
+        return ()
+    return tuple(
+        msgspec.structs.replace(section, name=f"{section.name}, one step recorded by torch")
+        for section in build_memory_report(explained.recorded).devices
+    )
 
 
 def _unknown(name: str, reason: str) -> MemorySection:
