@@ -9,7 +9,7 @@ from ...units import format_bytes, format_count
 from ..report import Column, Fact, MemoryReport, MemorySection, Row, Table
 from ..words.fits import fitting_sizes
 from ..words.wording import bytes_per_sample, clean
-from .sections.step_memory import step_section
+from .sections.step_memory import share, step_section
 
 LABEL = "an estimate that was never compared with a GPU"
 BOUNDS = (
@@ -73,8 +73,40 @@ def _fitting(answer: Estimate) -> MemorySection:
             "their activations again, which takes time."
         )
     notes += [f"{name}: unavailable, {reason}." for name, reason in answer.unavailable.items()]
-    tables = [_sizes("Largest batch", answer.forecasts, answer, notes), _peaks(answer)]
+    tables = [_sizes("Largest batch", answer.forecasts, answer, notes)]
+    if answer.sharded:
+        ranks = answer.sharded[0].variant.ranks
+        title = f"Largest batch of each of {ranks} ranks (FSDP2)"
+        tables.append(_sizes(title, answer.sharded, answer, ()))
+    tables.append(_peaks(answer))
+    if answer.what_ifs:
+        tables.append(_what_ifs(answer))
     return MemorySection(name="", facts=(), tables=tuple(tables))
+
+
+def _what_ifs(answer: Estimate) -> Table:
+    written = own_trial(answer.forecasts[0], answer)
+    known = [line for line in answer.what_ifs if line.saved_bytes is not None]
+    rows = []
+    for line in sorted(known, key=lambda line: -(line.saved_bytes or 0)):
+        saved, peak = line.saved_bytes or 0, written.peak_bytes
+        text = f"{format_bytes(saved)} ({share(saved, peak)})"
+        cells = (
+            text if saved > 0 else f"{format_bytes(-saved)} more",
+            format_bytes(line.peak_bytes or 0),
+            clean(line.change),
+        )
+        rows.append(Row(cells=cells))
+    return Table(
+        title=f"What would change the peak of batch {written.batch_size}",
+        columns=(Column(title="saves"), Column(title="peak"), Column(title="change", left=True)),
+        rows=tuple(rows),
+        notes=tuple(
+            clean(f"{line.change}: unavailable, {line.reason}.", limit=400)
+            for line in answer.what_ifs
+            if line.saved_bytes is None
+        ),
+    )
 
 
 def _sizes(
