@@ -172,7 +172,7 @@ class TestMemory:
         assert large.lines[0].name == f"scripts/memory_hungry.py:{line}"
         page = (done.run_folder / "memory.html").read_text()
         assert "Batch 200 ran out of memory" in page
-        assert "batch 200, out of memory" in page
+        assert "Batch 200, out of memory" in page
 
 
 BLOCKED = """
