@@ -51,7 +51,11 @@ def test_a_page(chromium, folder, name, scheme):
         figure.scroll_into_view_if_needed()
         figure.locator(".uplot canvas").wait_for()
         visit.hover(figure, 2)
-        visit.wait_until(lambda: visit.legend(figure)["activations"] != "–")
+
+        def hovered():
+            return visit.legend(figure)["activations"][0].isdigit()
+
+        visit.wait_until(hovered)
         legend = visit.legend(figure)
         assert legend["parameters"] in ("100", "0.0977")  # MiB or GiB
         assert legend["gradients"] == legend["parameters"]
