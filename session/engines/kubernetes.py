@@ -21,6 +21,8 @@ RECORDS = "/records"
 PRODUCT = "nvidia.com/gpu.product"
 """The node's label with the name of its GPU, from NVIDIA's GPU Feature Discovery."""
 GPU = "nvidia.com/gpu"
+TAINT = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
+"""Nodes with GPUs often keep other pods away by this taint."""
 NAME_LETTERS = 23
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
@@ -143,6 +145,7 @@ def _train_job(probes: Probes, slug: str, product: str) -> dict[str, Any]:
     """The runtime brings the container `node` of its replicated job `node`; a patch places it."""
     pod = {
         "nodeSelector": {PRODUCT: product},
+        "tolerations": [TAINT],
         "volumes": _volumes(probes),
         "containers": [{"name": "node", "volumeMounts": _mounts()}],
     }
@@ -183,6 +186,7 @@ def _job_spec(probes: Probes, slug: str, product: str) -> dict[str, Any]:
             "spec": {
                 "restartPolicy": "Never",
                 "nodeSelector": {PRODUCT: product},
+                "tolerations": [TAINT],
                 "containers": [container],
                 "volumes": _volumes(probes),
             },

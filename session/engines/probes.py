@@ -61,10 +61,15 @@ def run_probes(
         )
         for kind in types
     ]
-    with contextlib.closing(RunStore(folder)):
-        return _Run(
-            engine, probes, folder, display, command=command, time_limit_s=time_limit_s
-        ).all()
+    with contextlib.closing(RunStore(folder)) as store:
+        current = _Run(engine, probes, folder, display, command=command, time_limit_s=time_limit_s)
+        try:
+            return current.all()
+        except RunError:
+            if current.nothing_started:
+                (folder / DEVICES).unlink(missing_ok=True)
+                store.discard()
+            raise
 
 
 class _Run:
@@ -89,6 +94,7 @@ class _Run:
         }
         self._open: dict[str, Standing] = {}
         self._late: set[str] = set()
+        self._started = False
         self._read: dict[str, int] = {}
         self._said_s = time.monotonic()
         self._started_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -132,12 +138,20 @@ class _Run:
         self._save(state)
         return outcome
 
+    @property
+    def nothing_started(self) -> bool:
+        """Whether the engine refused all of them."""
+        return not self._started
+
     def _nothing(self) -> RunError:
         said = {run.device: run.error.removeprefix("Error: ") for run in self._runs.values()}
         what = "; ".join(f"{name}: {text.rstrip('.')}" for name, text in said.items() if text)
-        return RunError(
-            f"nothing was measured on any GPU type. {what}.", f"See the logs in {self._folder}."
-        )
+        remedy = ""
+        if self._late:
+            remedy = "Wait longer with --time-limit, or name another type."
+        if any(probe.log.exists() for probe in self._probes.values()):
+            remedy = f"See the logs in {self._folder}."
+        return RunError(f"nothing was measured on any GPU type. {what}.", remedy)
 
     def _start(self, probe: Probe) -> None:
         try:
@@ -146,6 +160,7 @@ class _Run:
             self._display.note(f"{probe.name}: {error.what}")
             self._note(probe.name, error=str(error))
             return
+        self._started = True
         self._open[probe.name] = Standing(state="waiting")
 
     def _wait(self, limit_s: float) -> None:

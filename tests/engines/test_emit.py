@@ -37,6 +37,7 @@ def test_a_pod_for_each_type(kind):
         [container] = pod["containers"]
         assert container["image"] == IMAGE
         assert container["resources"]["limits"] == {"nvidia.com/gpu": 1}
+        assert [each["key"] for each in pod["tolerations"]] == ["nvidia.com/gpu"]
         program, verb, option, folder, *rest = container["command"]
         assert (program, verb, option) == ("batchadvisor", "run", "-o")
         assert rest == ["--budget", "10m", "/job/train.py", "--epochs", "2"]

@@ -141,6 +141,12 @@ def test_nothing_at_all_is_one_error(probed):
     assert "\n" not in text
 
 
+def test_what_was_never_started_leaves_no_folder(probed, tmp_path):
+    with pytest.raises(RunError, match=r"the queue refuses it\. Ask for less\.$"):
+        probed("refused")
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_interrupt_cancels_all_that_is_open(probed, monkeypatch):
     engine = Scripted()
     naps = iter([KeyboardInterrupt()])
