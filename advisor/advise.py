@@ -121,6 +121,7 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         ),
         scaling=scaling,
         loss_check=loss_check,
+        by_tokens=measurements.rated_by_tokens,
         orders=None if chosen is None else estimates_at(measurements, chosen),
         memory_risk=_memory_risk(measurements, unavailable),
         axis="samples" if discovery is None else discovery.axis,

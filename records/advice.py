@@ -308,6 +308,8 @@ class Advice(Record, frozen=True, kw_only=True):
         against_own: throughput of the chosen size over that of the script's own.
         sizes: every size that ran, smallest first, with the times that the advice rests on: of
             the comparison in rounds where there was one, else of the trial that speaks for it.
+        by_tokens: whether sizes were compared by real tokens per second; the rates are then those
+            of samples with the mean number of tokens.
         orders: what other orders of the same samples would reach at the recommended size.
         loss_check: of the run's record, where the end of the epoch depends on it.
         memory_risk: of one epoch, where samples differ in length and that was measured.
@@ -339,6 +341,7 @@ class Advice(Record, frozen=True, kw_only=True):
     scaling: Scaling | None = None
     loss_check: LossCheck | None = None
     orders: OrderEstimates | None = None
+    by_tokens: bool = False
     memory_risk: MemoryRisk | None = None
     axis: SizeAxis = "samples"
     size_name: str = "batch_size"

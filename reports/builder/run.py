@@ -81,7 +81,9 @@ def build_report(
         circumstances=_facts(
             [
                 *circumstances(record, advice.goal),
-                *token_facts(size_rows(record, advice), _loader(record)),
+                *token_facts(
+                    size_rows(record, advice), _loader(record), by_tokens=advice.by_tokens
+                ),
                 *flop_facts(size_rows(record, advice)),
             ]
         ),

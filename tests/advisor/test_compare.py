@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.compare import MEMORY_NOISE, compare
-from batchadvisor.records import DeviceInfo, ScriptInfo, Turns, Versions
+from batchadvisor.records import DeviceInfo, ScriptInfo, Tokens, Turns, Versions
 
-from ..on_paper import exactly, numbered, record_of, trial_of
+from ..on_paper import discovery_of, exactly, numbered, record_of, trial_of
 
 
 def record(rates, *, relative=0.01, num_samples=30, peak=1000, name="A", torch="2.9"):
@@ -143,3 +143,34 @@ def test_sizes_of_one_run_are_listed_and_nothing_is_made_up():
     empty = record({})
     assert held(empty, record({8: 1.0})).recommended is None
     assert held(empty, empty).sizes == ()
+
+
+def with_tokens(rate, each):
+    """A record whose samples have so many real tokens."""
+    tokens = Tokens(
+        num_batches=9,
+        evidence="attention mask",
+        real_per_step=8.0 * each,
+        real_per_s=exactly(rate * each, 0.01, 30),
+    )
+    plain = record({8: rate})
+    (trial,) = plain.trials
+    return msgspec.structs.replace(
+        plain, trials=(msgspec.structs.replace(trial, tokens=tokens),), discovery=discovery_of()
+    )
+
+
+def test_real_tokens_are_compared_beside_samples():
+    """Samples that became half as long come twice as fast, and no token is faster."""
+    comparison = held(with_tokens(100.0, 40), with_tokens(200.0, 20))
+    assert comparison.recommended.change == "more"
+    assert comparison.tokens.quantity == "real_tokens_per_s"
+    assert comparison.tokens.ratio == pytest.approx(1.0)
+    assert comparison.tokens.change == "cannot tell"
+    (size,) = [each for each in comparison.sizes if each.quantity == "real_tokens_per_s"]
+    assert size.before.median == pytest.approx(4000)
+
+
+def test_tokens_that_one_run_does_not_know_are_not_compared():
+    comparison = held(with_tokens(100.0, 40), record({8: 200.0}))
+    assert comparison.tokens is None

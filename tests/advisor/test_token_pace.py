@@ -59,6 +59,18 @@ def test_where_batches_are_grouped_tokens_decide():
     assert rates[32] * mean == pytest.approx(10_000)
 
 
+def test_that_tokens_decide_is_said():
+    from batchadvisor.reports.builder.sections.tokens import token_facts
+    from batchadvisor.reports.builder.sizes.rows import size_rows
+
+    record = grouped(*LUCKY)
+    advice = advise(record)
+    assert advice.by_tokens
+    ((_, text),) = token_facts(size_rows(record, advice), by_tokens=advice.by_tokens)
+    assert "Real tokens per second decide" in text
+    assert "real tokens/s" in advice.headline
+
+
 def test_where_samples_are_drawn_at_random_their_number_decides():
     record = grouped(*LUCKY, sampler="RandomSampler")
     assert not rated_by_tokens(record)

@@ -8,6 +8,10 @@ from ....records import LoaderInfo, Tokens, Trial
 from ...sizes import SizeRow
 from ...words.wording import percent
 
+DECIDE = (
+    "Real {unit} per second decide, as batches are not drawn at random; times and samples are "
+    "those of the mean sample."
+)
 REASONS = {
     "real_per_s": "real_tokens_per_s",
     "positions_per_s": "positions_per_s",
@@ -16,11 +20,14 @@ REASONS = {
 """Field of the tokens' record to the report's field of a size."""
 
 
-def token_facts(rows: Sequence[SizeRow], loader: LoaderInfo | None = None) -> list[tuple[str, str]]:
+def token_facts(
+    rows: Sequence[SizeRow], loader: LoaderInfo | None = None, *, by_tokens: bool = False
+) -> list[tuple[str, str]]:
     """A line about the tokens at the recommended size, else at the largest that has some.
 
     Args:
         loader: whose sizes these are.
+        by_tokens: sizes were compared by real tokens per second.
     """
     counted = [row for row in rows if row.tokens is not None and row.trial.ran]
     if not counted:
@@ -28,7 +35,8 @@ def token_facts(rows: Sequence[SizeRow], loader: LoaderInfo | None = None) -> li
     row = next((row for row in counted if "recommended" in row.marks), counted[-1])
     assert row.tokens is not None
     label = "Tokens" if row.tokens.unit == "tokens" else "Time steps"
-    return [(label, _text(row.tokens, row.trial, loader))]
+    text = _text(row.tokens, row.trial, loader)
+    return [(label, f"{text} {DECIDE.format(unit=row.tokens.unit)}" if by_tokens else text)]
 
 
 def token_reasons(tokens: Tokens | None) -> dict[str, str]:
