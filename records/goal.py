@@ -20,6 +20,8 @@ class Goal(Record, frozen=True, kw_only=True):
         budget_s: wall time for all trials.
         sizes: try exactly these.
         worst_case: every trial begins with the longest samples, so that its peak holds for them.
+        seq_lens: lengths of sequences that the script's argument may have; it was started with the
+            middle one, under `worst_case` with the longest.
     """
 
     kind: GoalKind = "knee"
@@ -32,3 +34,4 @@ class Goal(Record, frozen=True, kw_only=True):
     profile: bool = True
     keep_effective_batch: bool = False
     worst_case: bool = False
+    seq_lens: tuple[int, ...] = ()

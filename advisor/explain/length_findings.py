@@ -134,4 +134,25 @@ def _worst_case_not_kept(why: str) -> list[Finding]:
     ]
 
 
-RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (_varying_inputs,)
+def _argument(measurements: Measurements) -> list[Finding]:
+    """The length was an argument of the script."""
+    goal = measurements.goal
+    if not goal.seq_lens:
+        return []
+    taken = goal.seq_lens[-1 if goal.worst_case else (len(goal.seq_lens) - 1) // 2]
+    others = [length for length in goal.seq_lens if length > taken]
+    return [
+        Finding(
+            rule="inputs.seq_len",
+            severity="warning" if others else "info",
+            message=f"the script ran with sequences of {taken}, of the lengths "
+            f"{', '.join(map(str, goal.seq_lens))} that were named"
+            + ("; longer ones need more memory than any trial saw" if others else ""),
+            remedy="run with --worst-case, which starts the script with the longest."
+            if others
+            else "",
+        )
+    ]
+
+
+RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (_varying_inputs, _argument)

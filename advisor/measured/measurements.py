@@ -306,6 +306,8 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
     @cached_property
     def why_unordered(self) -> str:
         """Why trials did not begin with the longest samples, as `--worst-case` asked; or empty."""
+        if self.goal.seq_lens:
+            return ""  # the script was started with the longest
         return self.script.why_unordered() if self.goal.worst_case else ""
 
     @cached_property

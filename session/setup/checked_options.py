@@ -14,6 +14,7 @@ from ...errors import UsageError
 from ...probes.source.placeholder import PLACEHOLDER, has_placeholder, proposal
 from ...records import Goal
 from .options import DEFAULT_SCHEDULE, RunOptions, is_schedule
+from .sequence_lengths import with_sequence_lengths
 
 _NEARLY = re.compile(r"\{\s*(batch|bs|bsz|b|size|batch[-_ ]?sizes?)\s*\}", re.IGNORECASE)
 
@@ -93,7 +94,7 @@ def checked_options(
         resume=None if resume is None else Path(resume),
         **others,
     )
-    return _with_door(options, forced=template)
+    return _with_door(with_sequence_lengths(options), forced=template)
 
 
 def _schedule(spelling: Spelling, steps: Sequence[int] | None) -> tuple[int, int, int]:

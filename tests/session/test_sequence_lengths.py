@@ -1,0 +1,55 @@
+"""`{seq_len:...}` in a script's arguments."""
+
+import msgspec
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.errors import UsageError
+from batchadvisor.records import Goal
+from batchadvisor.session.setup.checked_options import COMMAND_LINE, checked_options
+
+from ..on_paper import discovery_of, record_of, trial_of
+
+
+def options_of(*arguments, **goal):
+    return checked_options(COMMAND_LINE, script="train.py", arguments=arguments, goal=Goal(**goal))
+
+
+@pytest.mark.parametrize(("worst_case", "length"), [(False, "512"), (True, "2048")])
+def test_a_length_is_filled_in(worst_case, length):
+    options = options_of("--len", "{seq_len:2048/128/512}", worst_case=worst_case)
+    assert options.arguments == ("--len", length)
+    assert options.goal.seq_lens == (128, 512, 2048)
+
+
+def test_beside_a_size():
+    options = options_of("--bs={batch_size}", "--len={seq_len:64/256}", worst_case=True)
+    assert options.arguments == ("--bs={batch_size}", "--len=256")
+    assert options.traits.size_is_argument
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["{seq_len}"], "names no lengths"),
+        (["{seq_len:}"], "names no lengths"),
+        (["{seq_len:12/x}"], "names no lengths"),
+        (["{seq_len:0}"], "names no lengths"),
+        (["{seqlen:12}"], "is not the placeholder for the length"),
+        (["{seq_len:12}", "{seq_len:13}"], "name other lengths"),
+    ],
+)
+def test_what_is_refused(arguments, what):
+    with pytest.raises(UsageError, match=what):
+        options_of(*arguments)
+
+
+@pytest.mark.parametrize("worst_case", [True, False])
+def test_the_answer_says_which(worst_case):
+    goal = Goal(worst_case=worst_case, seq_lens=(64, 256))
+    discovery = msgspec.structs.replace(discovery_of(), door="template")
+    record = record_of([trial_of(8, 0.1, peak=10**9)], goal=goal, discovery=discovery)
+    findings = {finding.rule: finding for finding in advise(record).findings}
+    assert "inputs.unordered" not in findings
+    said = findings["inputs.seq_len"]
+    assert (said.severity == "info") == worst_case
+    assert f"sequences of {256 if worst_case else 64}," in said.message
