@@ -91,9 +91,10 @@ def main():
             row["epoch_under_the_limit"] = replayed
         rows.append(row)
         share = row.get("share_of_best")
+        shown = "-" if share is None else f"{share:.1%}"
         print(
-            f"{kind:8} {option} {chosen}: {share if share is None else f'{share:.1%}'} of the best of "
-            f"the sweep; an epoch under {args.limit_mib} MiB: {row.get('epoch_under_the_limit')}; "
+            f"{kind:8} {option} {chosen}: {shown} of the best of the sweep; "
+            f"an epoch under {args.limit_mib} MiB: {row.get('epoch_under_the_limit')}; "
             f"load {row['load']:.1f}; {row['headline'] or row['error']}",
             flush=True,
         )

@@ -48,7 +48,7 @@ class Grouped(Sampler):
         return iter(batches)
 
     def __len__(self):
-        return -(-len(self.lengths) // self.batch_size)
+        return (len(self.lengths) + self.batch_size - 1) // self.batch_size
 
 
 class Budget(Sampler):
