@@ -58,15 +58,8 @@ class FakeLoop:
         """
         self._num_starts += 1
         if self._num_starts == 1:
-            # Real steps of a large model are slow on a CPU.
-            self._workers.cut_batches(SMALLEST)
-        try:
-            self._workers.start()
-        except ScriptError:
-            self._display.note(
-                f"the script fails with batches of {SMALLEST}; starting it with its own"
-            )
-            self._workers.cut_batches(None)
+            self._first_start()
+        else:
             self._workers.start()
         worker = self._workers.current
         if not isinstance(worker, FakesSteps):
@@ -75,6 +68,24 @@ class FakeLoop:
         discovery = self._writer.record.discovery
         assert discovery is not None
         return discovery
+
+    def _first_start(self) -> None:
+        """Real steps of a large model are slow on a CPU, and not every script can do without."""
+        self._workers.cut_batches(SMALLEST)
+        self._workers.fake_large_models(wanted=True)
+        ways = (
+            ("on real parameters", lambda: self._workers.fake_large_models(wanted=False)),
+            ("with its own batches", lambda: self._workers.cut_batches(None)),
+        )
+        for words, change in ways:
+            try:
+                self._workers.start()
+            except ScriptError:
+                self._display.note(f"the script fails; starting it again {words}")
+                change()
+            else:
+                return
+        self._workers.start()
 
     def step(self, size: int, variant: Variant) -> Made:
         """A step of a size, the second of two.

@@ -9,31 +9,27 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 
 from ...records import FakeTrial, PeakRole, Variant
 from .changes import Changes
 from .checkpointed_blocks import CheckpointedBlocks
-from .fake_values import FakeValues
+from .faked_count import FakedCount
+from .large_parameters import LargeParameters
 from .model_tree import local_part
 from .origins import Origin, origin_here
 from .owners import owners_of
 from .peak_parts import peak_parts
 from .step_timeline import step_timeline
-from .storage_count import StorageCount, is_shared
-
-UNKNOWN_MEMORY = ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")
-"""Operations whose fake form leaves out the workspace that the real one returns."""
 
 
 class FakeSteps:
@@ -46,7 +42,7 @@ class FakeSteps:
     def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
         self._parameters = list({id(tensor): tensor for tensor in parameters}.values())
         self._own = self._parameters
-        self._count = _FakedCount(self._origin)
+        self._count = FakedCount(self._origin)
         self._checkpointed = CheckpointedBlocks(self._parameters)
         self._changes = Changes(self._parameters, self._checkpointed.members)
         self._variant = Variant()
@@ -172,6 +168,9 @@ class FakeSteps:
 
     def _enter(self) -> None:
         self._entered = contextlib.ExitStack()
+        large = LargeParameters.current
+        if large is not None and large.pause():
+            self._entered.callback(large.go_on)
         self._entered.enter_context(self._count.fakes)
         self._entered.enter_context(self._count)
         if self._autocast is not None:
@@ -250,54 +249,6 @@ class FakeSteps:
                 self._roles[number] = role
                 if id(owner) in self._owner_of:
                     self._owners[number] = self._owner_of[id(owner)]
-
-
-class _FakedCount(StorageCount):  # type: ignore[no-untyped-call]
-    """Counts, with every real tensor faked."""
-
-    def __init__(self, origin: Callable[[], Origin]) -> None:
-        super().__init__(origin)
-        self.fakes = FakeTensorMode(allow_non_fake_inputs=True)
-        self._values = FakeValues()
-
-    def _faked(self, tensor: torch.Tensor) -> torch.Tensor:
-        # Operations on real parameters would be computed, and change them.
-        if isinstance(tensor, FakeTensor):
-            return tensor
-        self._count(tensor)
-        fake = self.fakes.from_tensor(tensor)
-        self.ignore([fake])
-        return fake
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if is_shared(types):
-            return NotImplemented
-        if _is_of_values(args, kwargs):
-            with torch.utils._python_dispatch._disable_current_modes():
-                out = func(*args, **kwargs)
-            self.hold(_tensors(out))
-            return out
-        name = func.name().removeprefix("aten::").split(".")[0]
-        if name == "_local_scalar_dense":
-            return self._values.read(args[0])
-        if name in UNKNOWN_MEMORY:
-            msg = f"nothing says how much memory {name} takes"
-            raise NotImplementedError(msg)
-        args, kwargs = tree_map_only(torch.Tensor, self._faked, (args, kwargs))
-        out = super().__torch_dispatch__(func, types, args, kwargs)
-        self._values.note(out, name, args)
-        return out
-
-
-def _is_of_values(args: Any, kwargs: Any) -> bool:
-    """Whether it works on real whole numbers alone, as lengths and masks of a batch are: computed
-    as they are, shapes that follow from them are the real ones."""
-    tensors = _tensors((args, kwargs))
-    return bool(tensors) and not any(
-        isinstance(tensor, FakeTensor) or tensor.is_floating_point() or tensor.is_complex()
-        for tensor in tensors
-    )
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:

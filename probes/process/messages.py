@@ -72,6 +72,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
         cores: the cores that it may use; empty for all.
         paced: it is stopped and continued, for a share of the time.
         silence_s: after so long without a sign of life it is taken for hung.
+        large_fake: parameters of a large model are fake, and so is all that is done with them.
         ahead: only a preparation: import what every worker imports, say so, and await the order
             that counts.
     """
@@ -98,6 +99,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     cores: tuple[int, ...] = ()
     paced: bool = False
     silence_s: float = 60.0
+    large_fake: bool = False
     ahead: bool = False
 
     @property

@@ -40,6 +40,10 @@ def main(read_fd: int, write_fd: int) -> None:
     from .versions import versions
 
     channel.send(Hello(versions=versions()))
+    if order.large_fake:
+        from ..fake_step.large_parameters import LargeParameters
+
+        LargeParameters().start()
     steer(
         order,
         channel,

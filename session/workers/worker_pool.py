@@ -73,6 +73,7 @@ class WorkerPool:
         self._display = display
         self._scratch = Scratch()
         self._batch_cap: int | None = None
+        self._large_fake = False
         self._restarts = 0
         self.current: WorkerLike | None = None
         self.watch: GpuWatch | None = None
@@ -92,6 +93,10 @@ class WorkerPool:
     def cut_batches(self, size: int | None) -> None:
         """The script's own batches are cut to this size until its loop is found."""
         self._batch_cap = size
+
+    def fake_large_models(self, *, wanted: bool) -> None:
+        """Whether the parameters of a large model have no contents."""
+        self._large_fake = wanted
 
     def start(self) -> WorkerLike:
         """A fresh process of the script, brought to its training loop.
@@ -263,7 +268,8 @@ class WorkerPool:
             scratch_folder=self._scratch.path,
             batch_cap=self._batch_cap,
         )
-        return msgspec.structs.replace(order, **self._order_changes())
+        changes = self._order_changes()
+        return msgspec.structs.replace(order, large_fake=self._large_fake, **changes)
 
     def _order_changes(self) -> dict[str, Any]:
         """What another door orders otherwise."""

@@ -1,0 +1,85 @@
+"""Counts storages of operations that are not computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from .fake_values import FakeValues
+from .large_parameters import FakeMode, LargeParameters
+from .origins import Origin
+from .storage_count import StorageCount, is_shared
+
+DEVICE = torch.ops.prim.device.default
+UNKNOWN_MEMORY = ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")
+"""Operations whose fake form leaves out the workspace that the real one returns."""
+
+
+class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
+    """Counts, with every real tensor faked."""
+
+    def __init__(self, origin: Callable[[], Origin]) -> None:
+        super().__init__(origin)
+        large = LargeParameters.current
+        self.fakes = FakeMode() if large is None else large.fakes
+        self._values = FakeValues()
+
+    def _faked(self, tensor: torch.Tensor) -> torch.Tensor:
+        # Operations on real parameters would be computed, and change them.
+        self._count(tensor)
+        if isinstance(tensor, FakeTensor):
+            return tensor
+        fake = self.fakes.from_tensor(tensor)
+        self.ignore([fake])
+        return fake
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Runs the operation without contents, and counts what it returns."""
+        kwargs = kwargs or {}
+        if func is DEVICE:  # asked most of all
+            return torch.device("cpu")
+        if is_shared(types):
+            return NotImplemented
+        tensors = _tensors((*args, *kwargs.values()))
+        if _are_values(tensors):
+            with torch.utils._python_dispatch._disable_current_modes():
+                out = func(*args, **kwargs)
+            self.hold(leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor))
+            return out
+        name = func.name().removeprefix("aten::").split(".")[0]
+        if name == "_local_scalar_dense":
+            return self._values.read(args[0])
+        if name in UNKNOWN_MEMORY:
+            msg = f"nothing says how much memory {name} takes"
+            raise NotImplementedError(msg)
+        if any(not isinstance(tensor, FakeTensor) for tensor in tensors):
+            args, kwargs = tree_map_only(torch.Tensor, self._faked, (args, kwargs))
+        else:
+            self.hold(tensors)  # parameters that were fake before
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        self._values.note(out, name, args)
+        return out
+
+
+def _are_values(tensors: list[torch.Tensor]) -> bool:
+    """Whether all are real whole numbers, as lengths and masks of a batch are: what follows from
+    them is computed, and shapes that come of it are the real ones."""
+    return bool(tensors) and not any(
+        isinstance(tensor, FakeTensor) or tensor.is_floating_point() or tensor.is_complex()
+        for tensor in tensors
+    )
+
+
+def _tensors(arguments: Iterable[Any]) -> list[torch.Tensor]:
+    """Those of an operation; they stand alone or in a list."""
+    found: list[torch.Tensor] = []
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor):
+            found.append(argument)
+        elif isinstance(argument, (list, tuple)):
+            found += [each for each in argument if isinstance(each, torch.Tensor)]
+    return found

@@ -1,0 +1,149 @@
+"""Parameters of large models without contents, from the moment that the script makes them.
+
+A model that no machine at hand can hold is estimated all the same: once the modules of the script
+have asked for some memory, what they ask for beyond it are fake tensors. The script fills them,
+trains on them and reads its loss, and nothing is computed.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from math import prod
+from types import FrameType
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils._pytree import tree_leaves
+
+from .fake_values import FakeValues
+from .storage_count import is_shared
+
+REAL_BYTES = 64 << 20
+"""Of parameters and buffers that are real: small models are left alone."""
+LEAST_NUMBERS = 1 << 16
+"""Smaller tensors are always real."""
+MOST_FRAMES = 12
+"""Between a module's constructor and torch's function that makes a tensor."""
+ITEM, CONVERSIONS = "_local_scalar_dense", ("_to_copy", "detach")
+
+
+class FakeMode(FakeTensorMode):
+    """Takes real tensors too, and stays the same one in a copy of a fake tensor."""
+
+    def __init__(self) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+
+    def __deepcopy__(self, _memo: Any) -> FakeMode:
+        return self
+
+
+def _copied(tensor: FakeTensor, memo: dict[int, Any]) -> Any:
+    if id(tensor) not in memo:
+        twin: torch.Tensor = tensor.detach().clone()
+        is_parameter = isinstance(tensor, nn.Parameter)
+        twin = nn.Parameter(twin, tensor.requires_grad) if is_parameter else twin
+        memo[id(tensor)] = twin
+    return memo[id(tensor)]
+
+
+class LargeParameters(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While it is on, large models have fake parameters, and operations on them are fake.
+
+    Args:
+        real_bytes: that modules may ask for before theirs are fake.
+
+    Attributes:
+        current: the one of this process.
+        fakes: to which all fake tensors of the process belong.
+    """
+
+    current: ClassVar[LargeParameters | None] = None
+
+    def __init__(self, real_bytes: int = REAL_BYTES) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.fakes = FakeMode()
+        self._values = FakeValues()
+        self._left_bytes = real_bytes
+
+    def start(self) -> None:
+        """On for the rest of the process, in this thread, but for pauses."""
+        LargeParameters.current = self
+        # Fake tensors are made of tensors inside a step, whose gradients nobody wants.
+        warnings.filterwarnings("ignore", message=r"The \.grad attribute of a Tensor that is not")
+        FakeTensor.__deepcopy__ = _copied  # torch's own asks for the address of its contents
+        self.__enter__()  # type: ignore[no-untyped-call]
+
+    def pause(self) -> bool:
+        """Off until `go_on`; False where another mode came after it."""
+        if _get_current_dispatch_mode() is not self:
+            return False
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        return True
+
+    def go_on(self) -> None:
+        """On again."""
+        self.__enter__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Fakes what works on a fake tensor, and what a large module asks for."""
+        kwargs = kwargs or {}
+        if is_shared(types):
+            return NotImplemented
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if any(isinstance(tensor, FakeTensor) for tensor in tensors):
+            name = func.name().removeprefix("aten::").split(".")[0]
+            if name == ITEM:
+                return self._values.read(args[0])
+            with self.fakes:
+                out = func(*args, **kwargs)
+            self._values.note(out, name, args)
+            if name in CONVERSIONS and _asked_by("_apply"):
+                self._forget(out)
+                self._forget(args[0])
+            return out
+        if not tensors and _is_large(args) and self._beyond(args, kwargs):
+            with self.fakes:
+                return func(*args, **kwargs)
+        return func(*args, **kwargs)
+
+    def _forget(self, tensor: torch.Tensor) -> None:
+        """A module that is converted takes only a tensor that nothing else refers to."""
+        memo = self.fakes.fake_tensor_converter.tensor_memo
+        for key in [key for key, known in memo.items() if known is tensor]:
+            del memo[key]
+
+    def _beyond(self, args: Any, kwargs: Any) -> bool:
+        """Whether a module asks, and for more than is left."""
+        if not _asked_by("__init__"):
+            return False
+        dtype = kwargs.get("dtype") or torch.get_default_dtype()
+        size = prod(args[0]) * dtype.itemsize
+        if size > self._left_bytes:
+            return True
+        self._left_bytes -= size
+        return False
+
+
+def _is_large(args: Any) -> bool:
+    return (
+        bool(args)
+        and isinstance(args[0], (list, tuple))
+        and all(isinstance(length, int) for length in args[0])
+        and prod(args[0]) >= LEAST_NUMBERS
+    )
+
+
+def _asked_by(function: str) -> bool:
+    """Whether a method of a module of this name is what asks."""
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(MOST_FRAMES):
+        if frame is None:
+            return False
+        if frame.f_code.co_name == function and isinstance(frame.f_locals.get("self"), nn.Module):
+            return True
+        frame = frame.f_back
+    return False
