@@ -38,6 +38,11 @@ from .types import PLACE
     metavar="RANKS",
     help="What fits on each of so many ranks that share the model (FSDP2).",
 )
+@click.option(
+    "--expandable-segments",
+    is_flag=True,
+    help="As with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 @debug_option
@@ -61,7 +66,12 @@ def estimate(
     if output is not None:
         check_output_and_json(output, as_json=as_json, force=given["force"])
     on = session.gpus_of(given["gpus"])
-    wanted = session.wanted(given["lora"], given["lora_rank"], given["shard"])
+    wanted = session.wanted(
+        given["lora"],
+        given["lora_rank"],
+        given["shard"],
+        expandable=given["expandable_segments"],
+    )
     options = checked_options(
         COMMAND_LINE, script=script, arguments=arguments, goal=Goal(profile=False), device="cpu"
     )

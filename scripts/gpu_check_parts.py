@@ -53,7 +53,7 @@ PROBES = (
     _probe("live_or_fresh", 70.0),
 )
 """One question each; the most valuable first, in case the time is short."""
-PART_S = {0: 420.0, 1: 540.0, 2: 330.0, 3: 200.0, 4: 420.0}
+PART_S = {0: 420.0, 1: 540.0, 2: 330.0, 3: 330.0, 4: 420.0}
 """So long a part's steps take together at most."""
 PARTS: dict[int, tuple[Step, ...]] = {
     0: (
@@ -74,6 +74,7 @@ PARTS: dict[int, tuple[Step, ...]] = {
     3: (
         _run("char-gpt-memory", GPT, *GPU, *MEMORY, limit_s=70.0),
         _run("resnet18-memory", RESNET, *GPU, *MEMORY, limit_s=70.0),
+        _probe("fake_or_real", 130.0),
         _run(
             "refusal", HUNGRY, "--device", "cuda", "--goal", "memory", "--budget", "30s",
             "--sizes", "8,100000", limit_s=60.0,

@@ -60,10 +60,10 @@ def _gpu(text: str) -> tuple[str, int]:
     )
 
 
-def wanted(lora: str, lora_rank: int, ranks: int | None) -> Wanted:
-    """What `--lora`, `--lora-rank` and `--shard` ask for."""
+def wanted(lora: str, lora_rank: int, ranks: int | None, *, expandable: bool) -> Wanted:
+    """What `--lora`, `--lora-rank`, `--shard` and `--expandable-segments` ask for."""
     names = tuple(name.strip() for name in lora.split(",") if name.strip())
-    return Wanted(lora=names, lora_rank=lora_rank, ranks=ranks or 0)
+    return Wanted(lora=names, lora_rank=lora_rank, ranks=ranks or 0, expandable=expandable)
 
 
 def estimate(
@@ -79,7 +79,7 @@ def estimate(
         discovery = loop.start()
         own = discovery.native_batch_size
         num_samples = discovery.primary.num_samples
-        sizes = Sizes(own, num_samples, gpus)
+        sizes = Sizes(own, num_samples, gpus, asked.expandable)
         forecasts, unavailable = [], {}
         try:
             for variant in VARIANTS:
@@ -121,11 +121,13 @@ class Sizes(NamedTuple):
         own: batch size of the script.
         num_samples: of an epoch, if known.
         gpus: names and memory in bytes.
+        expandable: see `forecast`.
     """
 
     own: int
     num_samples: int | None
     gpus: Sequence[tuple[str, int]]
+    expandable: bool
 
 
 def _forecast(loop: FakeLoop, sizes: Sizes, variant: Variant) -> Forecast:
@@ -140,7 +142,7 @@ def _forecast(loop: FakeLoop, sizes: Sizes, variant: Variant) -> Forecast:
     while True:
         size = next_size(trials, sizes.own, most_bytes, sizes.num_samples)
         if size is None:
-            return forecast(variant, trials, requests, sizes.gpus)
+            return forecast(variant, trials, requests, sizes.gpus, expandable=sizes.expandable)
         result = loop.step(size, variant)
         trials.append(result.made)
         requests.append(result.requests)

@@ -33,11 +33,13 @@ class Wanted(NamedTuple):
         lora: names of layers; empty: those of the repeated blocks.
         lora_rank: of the layers beside them.
         ranks: that share the model; 0: nobody asked.
+        expandable: torch's allocator has expandable segments.
     """
 
     lora: tuple[str, ...] = ()
     lora_rank: int = LORA_RANK
     ranks: int = 0
+    expandable: bool = False
 
 
 class _Change(NamedTuple):

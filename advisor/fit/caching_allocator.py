@@ -1,8 +1,10 @@
 """How torch's allocator of CUDA memory would have served the requests of a step: what it reserves.
 
-The rules are those of c10/cuda/CUDACachingAllocator.cpp with its default settings, on one stream:
-small and large requests from pools of their own, the best fit first, blocks split and merged inside
-their segments, and whole segments given back only when memory is short.
+The rules are those of c10/cuda/CUDACachingAllocator.cpp, on one stream: small and large requests
+from pools of their own, the best fit first, blocks split and merged inside their segments, and
+whole segments given back only when memory is short. With expandable segments each pool has one
+segment that grows at its end, page by page. Its free pages are not given back here, so that it may
+say too soon that memory is short.
 """
 
 from __future__ import annotations
@@ -29,28 +31,29 @@ class NoMemoryError(Exception):
     """A request that does not fit, after all that can be given back was given back."""
 
 
-def fits(requests: Iterable[int], capacity: int) -> bool:
+def fits(requests: Iterable[int], capacity: int, *, expandable: bool = False) -> bool:
     """Whether all of them can be served.
 
     Args:
         requests: in order: bytes that are wanted, or -n to give back the n-th request, counted
             from 1.
         capacity: bytes that the device has for them.
+        expandable: with expandable segments.
     """
     try:
-        CachingAllocator(capacity).serve(requests)
+        CachingAllocator(capacity, expandable=expandable).serve(requests)
     except NoMemoryError:
         return False
     return True
 
 
-def reserved_bytes(requests: Iterable[int]) -> int:
+def reserved_bytes(requests: Iterable[int], *, expandable: bool = False) -> int:
     """What it reserves for them where there is room for all.
 
     Args:
-        requests: as in `fits`.
+        requests, expandable: as in `fits`.
     """
-    allocator = CachingAllocator(sys.maxsize)
+    allocator = CachingAllocator(sys.maxsize, expandable=expandable)
     allocator.serve(requests)
     return allocator.reserved_bytes
 
@@ -77,14 +80,17 @@ class CachingAllocator:
 
     Args:
         capacity: bytes that the device has.
+        expandable: with expandable segments.
 
     Attributes:
         reserved_bytes: of all segments.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, *, expandable: bool = False) -> None:
         self.reserved_bytes = 0
         self._capacity = capacity
+        self._expandable = expandable
+        self._last: dict[bool, _Block | None] = {True: None, False: None}
         self._taken: dict[int, _Block] = {}
         self._free: dict[bool, list[tuple[int, int, _Block]]] = {True: [], False: []}
         self._end = 0
@@ -110,9 +116,10 @@ class CachingAllocator:
             NoMemoryError: it does not fit.
         """
         small = size <= SMALL_BYTES
-        block = self._best_fit(size, small=small) or self._new_segment(size, small=small)
+        more = self._grown if self._expandable else self._new_segment
+        block = self._best_fit(size, small=small) or more(size, small=small)
         rest = block.size - size
-        if rest >= BLOCK_BYTES if small else rest > SMALL_BYTES:
+        if rest >= BLOCK_BYTES if small or self._expandable else rest > SMALL_BYTES:
             self._split(block, size)
         block.free = False
         self._taken[key] = block
@@ -141,14 +148,35 @@ class CachingAllocator:
             segment = LARGE_SEGMENT_BYTES
         else:
             segment = -(-size // LARGE_ROUND_BYTES) * LARGE_ROUND_BYTES
-        if self.reserved_bytes + segment > self._capacity:
-            self._release()
-        if self.reserved_bytes + segment > self._capacity:
-            raise NoMemoryError
+        self._reserve(segment)
         block = _Block(self._end, segment, small=small)
         self._end += segment
-        self.reserved_bytes += segment
         return block
+
+    def _grown(self, size: int, *, small: bool) -> _Block:
+        """The end of the pool's segment, larger by whole pages."""
+        page = SMALL_SEGMENT_BYTES if small else LARGE_SEGMENT_BYTES
+        last = self._last[small]
+        free = last.size if last is not None and last.free else 0
+        num_bytes = -(-(size - free) // page) * page
+        self._reserve(num_bytes)
+        if last is not None and last.free:
+            self._forget(last)
+            last.size += num_bytes
+            return last
+        block = _Block(0 if last is None else last.place + last.size, num_bytes, small=small)
+        block.before = last
+        if last is not None:
+            last.after = block
+        self._last[small] = block
+        return block
+
+    def _reserve(self, num_bytes: int) -> None:
+        if self.reserved_bytes + num_bytes > self._capacity and not self._expandable:
+            self._release()
+        if self.reserved_bytes + num_bytes > self._capacity:
+            raise NoMemoryError
+        self.reserved_bytes += num_bytes
 
     def _release(self) -> None:
         """Gives segments back of which nothing is in use, as torch does before it fails."""
@@ -163,11 +191,14 @@ class CachingAllocator:
         if rest.after is not None:
             rest.after.before = rest
         block.after, block.size = rest, size
+        if self._last[block.small] is block:
+            self._last[block.small] = rest
         self._keep(rest)
 
-    @staticmethod
-    def _merged(one: _Block, other: _Block) -> _Block:
+    def _merged(self, one: _Block, other: _Block) -> _Block:
         first, second = (one, other) if one.place < other.place else (other, one)
+        if self._last[first.small] is second:
+            self._last[first.small] = first
         first.size += second.size
         first.after = second.after
         if first.after is not None:

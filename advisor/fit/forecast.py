@@ -55,6 +55,8 @@ def forecast(
     trials: Sequence[FakeTrial],
     requests: Sequence[Requests],
     gpus: Sequence[tuple[str, int]],
+    *,
+    expandable: bool = False,
 ) -> Forecast:
     """What the trials say of these GPUs, by name and memory in bytes.
 
@@ -62,9 +64,10 @@ def forecast(
         variant: of the steps.
         trials: ascending, at least two.
         requests: of each trial, for memory; see `caching_allocator.fits`.
+        expandable: torch's allocator has expandable segments.
     """
     between = [
-        Between(*pair, *asked)
+        Between(*pair, *asked, expandable=expandable)
         for pair, asked in zip(pairwise(trials), pairwise(requests), strict=True)
     ]
     return Forecast(
@@ -101,9 +104,19 @@ class Between:
     Args:
         small, large: the trials at its ends.
         fewer, more: their requests.
+        expandable: see `forecast`.
     """
 
-    def __init__(self, small: FakeTrial, large: FakeTrial, fewer: Requests, more: Requests) -> None:
+    def __init__(
+        self,
+        small: FakeTrial,
+        large: FakeTrial,
+        fewer: Requests,
+        more: Requests,
+        *,
+        expandable: bool = False,
+    ) -> None:
+        self._expandable = expandable
         self.small, self.large = small, large
         self._fewer, self._more = fewer, more
         num = large.batch_size - small.batch_size
@@ -158,4 +171,5 @@ class Between:
                 for less, more in zip(self._fewer, self._more, strict=True)
             ),
             capacity,
+            expandable=self._expandable,
         )

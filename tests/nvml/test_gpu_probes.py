@@ -92,6 +92,23 @@ def test_without_cuda_a_probe_says_so(name):
 
 
 @NO_GPU
+def test_fake_steps_without_a_device_to_compare():
+    said = call(PROBES / "fake_or_real.py")
+    assert said["answer"] == "unavailable: no CUDA device"
+
+
+@pytest.mark.slow
+def test_the_fake_side_of_the_comparison():
+    """The side that needs no GPU: the replica reserves what lives, and a little more."""
+    script = PROBES / "fake_or_real.py"
+    for name in ("gpt checkpointed", "unet"):
+        said = call(script, "--device", "cpu", "--fake", name, "--sizes", "8", "32")
+        small, large = (said["numbers"]["rows"][size] for size in ("8", "32"))
+        assert 1 < large["allocated_bytes"] / small["allocated_bytes"] < 4
+        assert 1 <= large["reserved_bytes"] / large["allocated_bytes"] < 1.6
+
+
+@NO_GPU
 def test_cuda_that_is_not_there_is_an_answer():
     said = call(PROBES / "refusals.py", "--device", "cuda")
     assert said["answer"] == "unavailable: no CUDA device"
@@ -245,6 +262,21 @@ class TestJudgements:
         said = finding.data()
         assert said["assumptions"][0]["holds"] is holds
         assert said["answer"].endswith("The largest that fits is 100: -5.0 %.")
+
+    @pytest.mark.parametrize(("fake", "holds"), [(1040, True), (1100, False)])
+    def test_fake_steps_that_are_near_or_not(self, load, finding, fake, holds):
+        rows = [
+            {
+                "model": "gpt",
+                "batch_size": 64,
+                "real": {"allocated_bytes": 1000, "reserved_bytes": 2000},
+                "fake": {"allocated_bytes": fake, "reserved_bytes": 1900},
+            }
+        ]
+        load("fake_or_real").judge(finding, rows)
+        said = finding.data()
+        assert said["contradicts"] is not holds
+        assert "reserved by -5.0 % to -5.0 %" in said["answer"]
 
     def test_a_live_process_that_is_slower(self, load, finding):
         row = {"step_s": 1.0, "peak_reserved_bytes": 100}
