@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ..advisor.fit.forecast import SMALLEST
@@ -73,7 +74,7 @@ class FakeLoop:
         """Real steps of a large model are slow on a CPU, and not every script can do without."""
         self._workers.cut_batches(SMALLEST)
         self._workers.fake_large_models(wanted=True)
-        ways = (
+        ways: tuple[tuple[str, Callable[[], None]], ...] = (
             ("on real parameters", lambda: self._workers.fake_large_models(wanted=False)),
             ("with its own batches", lambda: self._workers.cut_batches(None)),
         )

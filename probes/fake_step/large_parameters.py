@@ -31,7 +31,7 @@ MOST_FRAMES = 12
 ITEM, CONVERSIONS = "_local_scalar_dense", ("_to_copy", "detach")
 
 
-class FakeMode(FakeTensorMode):
+class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """Takes real tensors too, and stays the same one in a copy of a fake tensor."""
 
     def __init__(self) -> None:
@@ -74,7 +74,8 @@ class LargeParameters(TorchDispatchMode):  # type: ignore[no-untyped-call]
         LargeParameters.current = self
         # Fake tensors are made of tensors inside a step, whose gradients nobody wants.
         warnings.filterwarnings("ignore", message=r"The \.grad attribute of a Tensor that is not")
-        FakeTensor.__deepcopy__ = _copied  # torch's own asks for the address of its contents
+        # torch's own asks for the address of its contents.
+        FakeTensor.__deepcopy__ = _copied  # type: ignore[assignment, method-assign]
         self.__enter__()  # type: ignore[no-untyped-call]
 
     def pause(self) -> bool:
