@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.records import ExplainedSize, MemoryExplained
+from batchadvisor.reports.board.pages import show_devices
 from batchadvisor.reports.builder.estimate import build_estimate
 from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.builder.sections.memory import memory_page
@@ -90,6 +91,13 @@ class TestARun:
             assert f'data-chart="{name}"' in page
         assert '"kind":"area"' in chart_data(charts_of(report))
         assert "Where the memory goes" in markdown(report)
+
+    def test_the_tab_has_it_too(self, run):
+        record, advice, size = run
+        page = show_devices(build_report(record, advice))
+        assert "Where the memory goes" in page
+        assert f'data-chart="mem-step_memory_{size}"' in page
+        assert f'"mem-step_memory_{size}":{{' in page
 
     def test_a_script_that_cannot_be_traced(self, run):
         record, advice, _ = run
