@@ -129,10 +129,9 @@ def main() -> None:
                 )
                 by_case[case].append((predicted, _times(script, folder, case, options)))
             print(f"repetition {number + 1} of {options.repeats}", file=sys.stderr, flush=True)
-        for case, repetitions in by_case.items():
-            rows.append(_row(case, repetitions))
-            print(_line(rows[-1]), flush=True)
-    _save(rows, begun)
+            rows = [_row(case, repetitions) for case, repetitions in by_case.items()]
+            _save(rows, begun)  # a bench that is ended early has what it measured
+    print("\n".join(map(_line, rows)))
 
 
 class _Busy:

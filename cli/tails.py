@@ -12,7 +12,7 @@ from .types import RANGE, SIZES
 SETUPS = (
     "dataloader", "distributed-sampler", "data-parallel", "ddp", "join", "accelerate", "lightning",
     "trainer", "keras-torch", "keras-tensorflow", "keras-jax", "mirrored", "multi-worker-mirrored",
-    "jax",
+    "jax", "tpu",
 )  # fmt: skip
 
 

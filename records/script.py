@@ -159,8 +159,8 @@ class Discovery(Record, frozen=True, kw_only=True):
         compiled: whether a module of this process went through torch.compile.
         door: how the sizes reach the script; behind all but `loader` there is one LoaderInfo, of
             what yields the batches, and `native_batch_size` is the size of the first process.
-        precision: of the parameters and of autocast, as torch names them: `float32`, or
-            `float32, autocast bfloat16`; empty where nobody looked.
+        precision: of the parameters, as torch names it: `float32`; empty where nobody looked.
+            Autocast is not seen.
         unavailable: why something is not known, `norm_values` for example; under `worst_case`, why
             trials could not begin with the longest samples; under `optimizer_steps`, why nobody
             can tell how many there are for a batch; `micro_batches` are those that the script

@@ -23,6 +23,7 @@ Setup = Literal[
     "mirrored",  # Keras 3 with tf.distribute.MirroredStrategy
     "multi-worker-mirrored",  # Keras 3 with tf.distribute.MultiWorkerMirroredStrategy
     "jax",  # Keras 3 on JAX with keras.distribution.DataParallel
+    "tpu",  # Keras 3 with tf.distribute.TPUStrategy
 ]
 Sampler = Literal[
     "distributed",  # torch's DistributedSampler: pads from the start, equal shares

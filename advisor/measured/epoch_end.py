@@ -61,7 +61,8 @@ def _shared(pipeline: Pipeline, discovery: Discovery) -> Pipeline:
     loader, ranks = discovery.primary, discovery.num_ranks
     whole = loader.dataset_samples
     if discovery.traits.trains_by_keras:
-        return msgspec.structs.replace(pipeline, setup=_KERAS.get(loader.sampler, "dataloader"))
+        setup = _KERAS.get(loader.sampler, "dataloader")
+        return msgspec.structs.replace(pipeline, setup=setup, num_ranks=discovery.num_replicas)
     if discovery.num_replicas > 1:
         return msgspec.structs.replace(
             pipeline, setup="data-parallel", num_ranks=discovery.num_replicas
@@ -101,6 +102,10 @@ _KERAS: dict[str, Setup] = {
     "Keras on torch": "keras-torch",
     "Keras on tensorflow": "keras-tensorflow",
     "Keras on jax": "keras-jax",
+    "Keras on jax, DataParallel": "jax",
+    "Keras on tensorflow, MirroredStrategy": "mirrored",
+    "Keras on tensorflow, MultiWorkerMirroredStrategy": "multi-worker-mirrored",
+    "Keras on tensorflow, TPUStrategy": "tpu",
 }
 """What stands in the place of a sampler behind the Keras door."""
 

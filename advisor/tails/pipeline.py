@@ -13,6 +13,7 @@ GLOBAL: tuple[Setup, ...] = (
     "mirrored",
     "multi-worker-mirrored",
     "jax",
+    "tpu",
 )
 """Setups whose own batch size counts the samples of all ranks."""
 DDP: tuple[Setup, ...] = ("ddp", "distributed-sampler", "join")
@@ -24,6 +25,7 @@ KERAS: tuple[Setup, ...] = (
     "mirrored",
     "multi-worker-mirrored",
     "jax",
+    "tpu",
 )
 SINGLE: tuple[Setup, ...] = ("dataloader", "keras-tensorflow", "keras-jax")
 """Setups of one device."""

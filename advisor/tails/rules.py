@@ -61,7 +61,7 @@ def _has_torch_norm(pipeline: Pipeline) -> bool:
 
 
 def _compiled(pipeline: Pipeline) -> bool:
-    return pipeline.model.compiled in ("default", "static")
+    return pipeline.model.compiled in ("default", "static") or pipeline.setup == "tpu"
 
 
 RULES: tuple[Rule, ...] = (

@@ -28,7 +28,13 @@ from ..process.messages import WorkOrder
 from ..source.call_site import user_call_site
 from .keras_data import NotSizedError, fit_data
 from .keras_fit import FitCall, FitRun
-from .keras_model import learning_rate_of, norm_layers_of, num_parameters_of, optimizer_of
+from .keras_model import (
+    learning_rate_of,
+    norm_layers_of,
+    num_parameters_of,
+    optimizer_of,
+    replicas_of,
+)
 from .protocols import Aside, BatchSubstitute, FoundLoop, StepListener
 from .script_watch import ScriptWatch
 
@@ -159,6 +165,7 @@ class KerasDoor:
         data, source = call.data, None
         if call.place is not None:
             source = self._watch.source_of(call.place, call.batch_size)
+        spread, num_replicas = replicas_of(call.keras, call.model)
         loader = LoaderInfo(
             ordinal=0,
             place=call.place,
@@ -166,7 +173,7 @@ class KerasDoor:
             num_samples=data.num_samples,
             drop_last=data.drop_last,
             num_workers=data.num_workers,
-            sampler=f"Keras on {call.backend}",
+            sampler=f"Keras on {call.backend}" + (f", {spread}" if spread else ""),
             iterable=False,
             steered="by the batch_size of Model.fit",
             trains=True,
@@ -179,6 +186,7 @@ class KerasDoor:
             primary_loader=0,
             native_batch_size=call.batch_size,
             micro_batches=steps_a_call,
+            num_replicas=num_replicas,
             parameter_device=device,
             num_parameters=num_parameters_of(call.model),
             norm_layers=norm_layers_of(call.model),

@@ -28,6 +28,27 @@ def optimizer_of(model: Any, learning_rate: float | None) -> OptimizerInfo:
     )
 
 
+def replicas_of(keras: Any, model: Any) -> tuple[str, int]:
+    """What spreads a batch over devices, and how many: `DataParallel` of JAX, a tf strategy.
+
+    Empty and 1 where one device trains, or where nobody knows.
+    """
+    backend = keras.backend.backend()
+    if backend == "jax":
+        spread = keras.distribution.distribution()
+        if type(spread).__name__ != "DataParallel":
+            return "", 1
+        return "DataParallel", int(spread.device_mesh.devices.size)
+    if backend == "tensorflow":
+        strategy = model.distribute_strategy
+        number = int(strategy.num_replicas_in_sync)
+        name = type(strategy).__name__
+        known = name.startswith(("MirroredStrategy", "MultiWorkerMirrored", "TPUStrategy"))
+        if known and (number > 1 or name.startswith("TPU")):
+            return name.removesuffix("V2"), number
+    return "", 1
+
+
 def num_parameters_of(model: Any) -> int:
     """Numbers that train."""
     total = 0

@@ -292,6 +292,9 @@ class LoaderDoor:
             pool=rhythm.pool,
             parameter_device=str(device),
             num_parameters=sum(parameter.numel() for parameter in parameters),
+            precision=", ".join(
+                sorted({str(parameter.dtype).removeprefix("torch.") for parameter in parameters})
+            ),
             norm_layers=norms,
             compiled=is_compiled(),
             setup_s=time.monotonic() - self._started_s,

@@ -114,7 +114,7 @@ class TrialRunner:
         discovery = msgspec.structs.replace(
             loop.discovery,
             num_ranks=parallelism.world_size or 1,
-            num_replicas=max(1, len(parallelism.replicas)),
+            num_replicas=max(loop.discovery.num_replicas, len(parallelism.replicas)),
         )
         info = self._device.info()
         self._line.send_files()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ..end_to_end.driver import run
+from ..end_to_end.driver import SCRIPTS, run
 from ..needs import framework
 from .runs import OPTIONS, SIZES, probed
 
@@ -44,6 +44,31 @@ def test_fit(tmp_path, backend):
     assert done.advice.change == "keras_mlp.py:22  batch_size=32 → batch_size=64"
     # The script's callbacks, and what follows fit, did not run.
     assert {path.name for path in tmp_path.iterdir()} == {"keras_mlp.py", "out"}
+
+
+def test_jax_on_several_devices(tmp_path, monkeypatch):
+    """Four devices of the CPU share each batch: a tail that they cannot share is an error."""
+    framework("jax")
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+    text = (SCRIPTS / "keras_mlp.py").read_text()
+    seed = "    keras.utils.set_random_seed(3)\n"
+    assert seed in text
+    spread = "    keras.distribution.set_distribution(keras.distribution.DataParallel())\n"
+    (tmp_path / "keras_mlp.py").write_text(text.replace(seed, seed + spread))
+    words = ("--sizes", "8,64,65", "--budget", "30s", "keras_mlp.py")
+    done = run("run", *OPTIONS, *words, folder=tmp_path)
+    assert done.code == 0, done
+    discovery = done.record.discovery
+    assert (discovery.primary.sampler, discovery.num_replicas) == ("Keras on jax, DataParallel", 4)
+    outcomes = {trial.batch_size: trial for trial in done.record.trials}
+    assert [outcomes[size].outcome for size in (8, 64, 65)] == ["ok", "ok", "exception"]
+    assert "IndivisibleError" in outcomes[65].detail
+    tail = done.advice.tail
+    assert (tail.num_ranks, tail.full, tail.last_batch, tail.harmful) == (4, (16,) * 4, 17, True)
+    assert all(size % 4 == 0 for size in tail.nearest_clean)
+    (finding,) = [found for found in done.advice.findings if "jax.indivisible" in found.remedy]
+    assert "cannot be sharded over 4 devices" in finding.message
 
 
 class TestOnTorch:

@@ -121,7 +121,8 @@ LOADER_CASES: tuple[Case, ...] = (
         "slow",
         "A short batch is a new shape to compile",
         "torch.compile recompiles once, then for dynamic shapes; with dynamic=False, JAX and "
-        "tf.function for every new tail. dynamic=True does not. CUDA graphs need fixed shapes.",
+        "tf.function for every new tail. dynamic=True does not. CUDA graphs need fixed shapes. "
+        "TPUStrategy pads a short batch, or takes static shapes only.",
         "Drop the short batch: it also saves the compilation.",
         "drop",
         "dynamic",

@@ -128,6 +128,13 @@ def _accumulation(pipeline: Pipeline, layout: Layout) -> Said:
 
 
 def _new_shape(pipeline: Pipeline, layout: Layout) -> Said:
+    if pipeline.setup == "tpu":
+        return say(
+            f"the last batch of {format_count(layout.last_samples)} is a new shape: TPUStrategy "
+            "pads it, or XLA compiles the step again (by TensorFlow's documentation; not run on "
+            "a TPU)",
+            Evidence(metric="samples of the last step", value=layout.last_samples),
+        )
     how = "once" if pipeline.model.compiled == "default" else "for each new size"
     return say(
         f"the last batch of {format_count(layout.last_samples)} is a new shape: "
