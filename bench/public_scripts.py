@@ -2,11 +2,13 @@
 
     python bench/public_scripts.py                        # all, a minute or two each
     python bench/public_scripts.py --only mnist,trl_sft --budget 20s
+    python bench/public_scripts.py --resume bench/results/public-scripts_....json
 
 The scripts are in bench/public/, one file a kind. Each is run as a user would type it, in a fresh
 copy of that folder, with no option but the budget. Where the answer is a command with a template
 to type, that command is run next. The packages that a script imports must be installed; a script
-whose package is missing is skipped and named.
+whose package is missing is skipped and named. `--resume` keeps what earlier files have answered
+and runs the rest; each row has its date.
 """
 
 from __future__ import annotations
@@ -82,7 +84,8 @@ KINDS = {
     "trl_dpo": Kind(
         "TRL dpo.py, DPOTrainer",
         "trl_dpo.py --output_dir dpo-out --per_device_train_batch_size 2 "
-        "--gradient_accumulation_steps 2 --max_length 128 --use_cpu --bf16 --report_to none",
+        "--gradient_accumulation_steps 2 --max_length 128 --use_cpu True --bf16 True "
+        "--report_to none",
         ("trl", "datasets"),
     ),
     "peft_lora": Kind("PEFT sequence classification", "peft_lora.py", ("peft", "transformers")),
@@ -109,13 +112,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="batchadvisor on scripts as people run them")
     parser.add_argument("--only", default=",".join(KINDS), help="names, separated by commas")
     parser.add_argument("--budget", default="60s", help="as of `batchadvisor run`")
+    parser.add_argument("--resume", type=Path, nargs="*", default=[], help="earlier raw results")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--logs", type=Path, help="keep each script's log in this folder")
     options = parser.parse_args()
     results = Results(options.results, "public-scripts")
     results.data["versions"] = _versions()
     rows = results.data["rows"] = []
+    earlier = {
+        row["name"]: row
+        for path in options.resume
+        for row in json.loads(path.read_text())["rows"]
+        if row["answer"] in ("yes", "template")
+    }
     for name in options.only.split(","):
+        if name in earlier:
+            rows.append(earlier[name])
+            continue
         say(name)
         rows.append(_row(name, KINDS[name], options))
         say(f"  {rows[-1]['answer']}  {rows[-1].get('headline') or rows[-1].get('error') or ''}")
@@ -126,6 +139,7 @@ def main() -> None:
 
 def _row(name: str, kind: Kind, options: argparse.Namespace) -> dict[str, Any]:
     row: dict[str, Any] = {"name": name, "style": kind.style, "real": kind.real}
+    row |= {"date": time.strftime("%Y-%m-%dT%H:%M", time.gmtime()), "budget": options.budget}
     missing = [each for each in kind.packages if not _is_there(each)]
     if missing:
         return {**row, "answer": "skipped", "error": f"not installed: {', '.join(missing)}"}
@@ -204,12 +218,14 @@ def report(data: dict[str, Any]) -> str:
             _of(row, "own"),
             _of(row, "recommended"),
             _of(row, "wall_s"),
-            (row.get("typed") or row).get("change") or "-",
+            _written(row),
         )
         for row in rows
     ]
     lines.append(
-        table(("script", "answers", "own", "advised", "seconds", "the line to change"), cells)
+        table(
+            ("script", "answers", "own", "advised", "seconds", "the own size is written at"), cells
+        )
     )
     lines += ["", f"{alone} of {len(run)} answered without an option."]
     for row in rows:
@@ -220,6 +236,18 @@ def report(data: dict[str, Any]) -> str:
         elif row["answer"] == "skipped":
             lines.append(f"{row['name']}: skipped, {row['error']}")
     return "\n".join(lines)
+
+
+def _written(row: dict[str, Any]) -> str:
+    """The place that a change would name."""
+    answered = row.get("typed") or row
+    source = answered.get("source")
+    if not source:
+        return "-"
+    place = source["place"]
+    where = "command line" if place is None else f"{place['file']}:{place['line']}"
+    more = f" and {len(source['others'])} more" if source.get("others") else ""
+    return f"{where}  {source['before']}{more}"
 
 
 def _of(row: dict[str, Any], name: str) -> str:

@@ -44,7 +44,7 @@ for _verb in VERBS:
 def main() -> NoReturn:
     """The entry point.
 
-    Where `run --nproc-per-node` started a launcher, the exit code goes to it through a file: the
+    Where `run` started a launcher, the exit code goes to it through a file: the
     launcher would make a report of its own of any other than 0.
     """
     _open_standard_streams()
@@ -54,7 +54,7 @@ def main() -> NoReturn:
     try:
         _main()
     except SystemExit as error:
-        if os.environ.get("RANK") == "0":
+        if os.environ.get("RANK", "0") == "0":
             with open(path, "w", encoding="ascii") as file:  # noqa: PTH123
                 file.write(str(error.code or 0))
     sys.exit(0)

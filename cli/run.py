@@ -121,10 +121,11 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     windows at growing batch sizes, and prints the size to use with the evidence.
 
     A script without a DataLoader is started once for each size: write {batch_size} where its
-    arguments take the size.
+    arguments take the size. SCRIPT may be wrapped: python, torchrun or accelerate launch.
     """
     from ..session.engines.cluster import check_without_engine
     from ..session.setup.options_handed_over import handed_over
+    from ..session.setup.wrapped import unwrapped
     from ..session.workers import ranks
 
     _end_like_ctrl_c()
@@ -135,8 +136,14 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
         _alone(lambda: given)
         return
 
+    launcher: tuple[str, ...] = ()
+    wrapped = None if options["module"] else unwrapped(script, arguments)
+    if wrapped is not None:
+        launcher, script, arguments, options["module"] = wrapped
+        _check_wrapped(launcher, options)
+
     def run_options() -> RunOptions:
-        return _options_of(script, arguments, as_json=as_json, options=options)
+        return _options_of(script, arguments, as_json=as_json, launcher=launcher, options=options)
 
     if options["engine"] is not None:
         sys.exit(_on_a_cluster(run_options(), options))
@@ -144,8 +151,9 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     if options["gpus"] is not None or "," in options["device"]:
         sys.exit(_on_several_devices(run_options()))
     rank = ranks.own_rank()
-    _check_door(arguments, options, ranks=rank is not None and rank.world_size > 1)
-    if options["nproc_per_node"] is not None:
+    several = bool(launcher) or (rank is not None and rank.world_size > 1)
+    _check_door(arguments, options, ranks=several)
+    if options["nproc_per_node"] is not None or launcher:
         from ..session.workers.launcher import launch
 
         sys.exit(launch(run_options()))
@@ -241,6 +249,14 @@ def _check_door(arguments: tuple[str, ...], options: dict[str, Any], *, ranks: b
         )
 
 
+def _check_wrapped(launcher: tuple[str, ...], options: dict[str, Any]) -> None:
+    """A launcher decides itself how many processes there are, and on which devices."""
+    for option in ("nproc_per_node", "gpus", "engine"):
+        if launcher and options[option] is not None:
+            msg = f"--{option.replace('_', '-')} and a launcher of your own contradict each other."
+            raise UsageError(msg, "Leave one of them out.")
+
+
 def _working_folder() -> str:
     try:
         return os.getcwd()  # noqa: PTH109
@@ -260,7 +276,12 @@ def _check_text(words: list[str]) -> None:
 
 
 def _options_of(
-    script: str, arguments: tuple[str, ...], *, as_json: bool, options: dict[str, Any]
+    script: str,
+    arguments: tuple[str, ...],
+    *,
+    as_json: bool,
+    launcher: tuple[str, ...],
+    options: dict[str, Any],
 ) -> RunOptions:
     from ..session.setup.checked_options import COMMAND_LINE, checked_options
 
@@ -273,6 +294,7 @@ def _options_of(
         device=options["device"],
         gpus=options["gpus"],
         num_ranks=options["nproc_per_node"],
+        launcher=launcher,
         memory_limit_bytes=options["memory_limit"],
         output=options["output"],
         resume=options["resume"],

@@ -156,6 +156,7 @@ class Discovery(Record, frozen=True, kw_only=True):
             cost (not settled); `None` if none was timed.
         num_ranks: ranks of the script's process group, 1 without one.
         num_replicas: devices that DataParallel scatters each batch to, 1 without it.
+        accumulation: where the micro-batches of a step are written, if a place holds that number.
         compiled: whether a module of this process went through torch.compile.
         door: how the sizes reach the script; behind all but `loader` there is one LoaderInfo, of
             what yields the batches, and `native_batch_size` is the size of the first process.
@@ -184,6 +185,7 @@ class Discovery(Record, frozen=True, kw_only=True):
     steps_per_batch: Count = 1
     pool: Count = 1
     precision: str = ""
+    accumulation: BatchSizeSource | None = None
     unavailable: dict[str, str] = {}
 
     def __post_init__(self) -> None:

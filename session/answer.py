@@ -14,6 +14,7 @@ from ..probes.distributed.ranks import MPIRUN, SELF_STARTED, SRUN
 from ..records import Advice, DeviceInfo, Discovery, FileTouched, GoalKind, RunRecord
 from .recording.store import LOG, MEMORY_PAGE, RECORD, SAMPLES, TRACES
 from .setup.options_as_typed import options_as_typed
+from .setup.wrapped import launcher_words
 from .workers.launcher import OPTION
 
 LAUNCHERS = {MPIRUN: ("mpirun", "-np"), SRUN: ("srun", "-n")}
@@ -65,7 +66,12 @@ def _resume_command(record: RunRecord, folder: Path) -> str:
     """The command as it was typed, with its goal and its door, going on in the folder."""
     script = (record.script.path, *record.script.arguments)
     again = ("--output", "--resume", "--json")
+    launcher = launcher_words(record.command, len(script))
+    if launcher:
+        script = (*launcher, *script)
     typed = options_as_typed(record.command, len(script), leave_out=again)
+    if launcher:
+        return shlex.join(["batchadvisor", "run", "--resume", str(folder), *typed, *script])
     return shlex.join([*_start(record, typed), "--resume", str(folder), *typed, *script])
 
 

@@ -27,16 +27,26 @@ def change(record: RunRecord, size: int | None, micro_batches: int | None) -> st
     elif not source.template:
         text = f"{source.place}  {source.before}  ({native} → {size})"
     else:
-        where = "on the command line: " if source.place is None else f"{source.place}  "
-        text = f"{where}{source.before} → {source.template.format(size)}"
-        typed = source.before.startswith(("-", source.option or "-"))
-        if source.option is not None and not typed:
-            space = "" if source.option.endswith("=") else " "
-            text += f"   (or on the command line: {source.option}{space}{size})"
+        text = _replaced(source, size)
     if source is not None:
         text += _others(source, native)
     if not same:
-        text += f"; accumulate over {micro_batches} micro-batches"
+        several = "" if micro_batches == 1 else "es"
+        text += f"; accumulate over {micro_batches} micro-batch{several}"
+        accumulation = record.discovery.accumulation
+        if accumulation is not None and micro_batches is not None:
+            text += f": {_replaced(accumulation, micro_batches)}"
+    return text
+
+
+def _replaced(source: BatchSizeSource, number: int) -> str:
+    """The place, its text, and the text with another number."""
+    where = "on the command line: " if source.place is None else f"{source.place}  "
+    text = f"{where}{source.before} → {source.template.format(number)}"
+    typed = source.before.startswith(("-", source.option or "-"))
+    if source.option is not None and not typed:
+        space = "" if source.option.endswith("=") else " "
+        text += f"   (or on the command line: {source.option}{space}{number})"
     return text
 
 

@@ -35,7 +35,7 @@ tokenizer.save(str(folder / "tokenizer.json"))
 )
 config = Config(
     name="tiny",
-    block_size=128,
+    block_size=256,
     vocab_size=300,
     padded_vocab_size=320,
     n_layer=2,

@@ -73,6 +73,7 @@ class Trainer:
     def __init__(self, config, model, train_dataset):
         self.config, self.train_dataset = config, train_dataset
         self.callbacks = defaultdict(list)
+        self.iter_dt = 0.0
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.model = model.to(self.device)
 

@@ -15,6 +15,7 @@ from ..loader.batch_sampler import SteeredBatchSampler
 from ..loader.loader_handle import LoaderHandle
 from ..loader.norm_inputs import NormInputs
 from ..loader.remade_samplers import BUDGET_NAME
+from ..source.accumulation_source import find_accumulation_source
 from ..source.batch_size_source import find_batch_size_source
 from ..source.call_site import user_call_sites, user_files
 from ..source.setting_source import find_setting_source
@@ -142,6 +143,12 @@ class ScriptWatch:
             callers,
             settings=self.settings(),
             files=user_files(),
+        )
+
+    def accumulation_source(self, micro_batches: int) -> BatchSizeSource | None:
+        """Where the micro-batches of an optimizer step are written."""
+        return find_accumulation_source(
+            micro_batches, self._arguments, self.settings(), user_files()
         )
 
     def made_optimizer(self, optimizer: Any) -> None:

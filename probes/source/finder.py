@@ -282,7 +282,16 @@ class Finder:
     def _in_call(self, call: ast.Call) -> BatchSizeSource | None:
         """The size as an argument of another call than the loader's."""
         inner = batch_size_argument(call)
-        return self._numbered(inner, call) if inner and self._is_size(inner) else None
+        if inner is not None and self._is_size(inner):
+            return self._numbered(inner, call)
+        name = name_of(inner) if inner is not None else None
+        if inner is None or name is None or name in self._followed:
+            return None
+        if not (target_name(call.func) or "").endswith("BatchSampler"):
+            return None
+        self._followed.add(name)
+        source = self.behind(inner, call)
+        return source if source is not None and source.template else None
 
     def option(self, name: str) -> BatchSizeSource | None:
         """The `add_argument` or click option behind `args.NAME`."""

@@ -122,9 +122,10 @@ def batch_size_argument(call: ast.Call) -> ast.expr | None:
     if name.endswith("Loader") and len(call.args) >= 2:
         return call.args[1]
     if name.endswith("BatchSampler"):
+        named = (arg for arg in call.args if "batch" in (name_of(arg) or "").lower())
         return next(
             (arg for arg in call.args if isinstance(arg, ast.Constant)),
-            call.args[1] if len(call.args) >= 2 else None,
+            next(named, call.args[1] if len(call.args) >= 2 else None),
         )
     return None
 

@@ -40,6 +40,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         forced: the template was insisted on.
         gpus: several GPUs, each for a run of its own, as `--gpus` names them.
         num_ranks: as so many ranks torch's launcher shall start the script.
+        launcher: the words of a launcher that shall start it, up to the script.
         command: what was typed, for the record.
         dry_run, as_json, quiet, debug: what is done with what was found, and what is shown.
         live: a function of this process instead of a script.
@@ -62,6 +63,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     forced: bool = False
     gpus: str | None = None
     num_ranks: int | None = None
+    launcher: tuple[str, ...] = ()
     dry_run: bool = False
     as_json: bool = False
     quiet: bool = False

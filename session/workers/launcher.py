@@ -1,4 +1,4 @@
-"""`batchadvisor run --nproc-per-node N`: torch's own elastic launcher starts the ranks."""
+"""A launcher starts the script: torch's own for `--nproc-per-node N`, or one that was typed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ END_S = 40.0
 
 
 def launch(options: RunOptions) -> int:
-    """Starts the same run on `options.num_ranks` ranks of this host and waits for them.
+    """Starts the same run on ranks of this host, or as the typed launcher does, and waits for it.
 
     Returns:
         The exit code of rank 0.
@@ -72,6 +72,8 @@ def of_a_rank(options: RunOptions) -> RunOptions:
     ... ).command
     ('batchadvisor', 'run', '--nproc-per-node', '2', '-q', 'a.py')
     """
+    if options.launcher:  # the command names it already
+        return msgspec.structs.replace(options, launcher=())
     words = options.script_words
     typed = options_as_typed(options.command, len(words), leave_out=(OPTION,))
     command = ("batchadvisor", "run", OPTION, str(options.num_ranks), *typed, *words)
@@ -107,15 +109,17 @@ def _kill(launcher: subprocess.Popen[bytes]) -> None:
 
 def _run(options: RunOptions, folder: Path, exit_code: Path) -> int:
     num_ranks = options.num_ranks or 1
-    whole = [
+    launcher = options.launcher or (
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
         *(f"--nproc-per-node={num_ranks}", f"--log-dir={folder}"),  # else it leaves one in TMPDIR
-        *("-m", "batchadvisor", "run", "--", *options.script_words),
-    ]
+    )
+    whole = [*launcher, "-m", "batchadvisor", "run", "--", *options.script_words]
     # Whatever ranks leave that have to be killed goes with our own folder.
     environment = {**os.environ, EXIT_CODE: str(exit_code), "TMPDIR": str(folder)}
     environment |= hand_over(of_a_rank(options), folder / "options.json")
-    environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // num_ranks)))
+    if not options.launcher:
+        num_threads = max(1, (os.cpu_count() or 1) // num_ranks)
+        environment.setdefault("OMP_NUM_THREADS", str(num_threads))
     process = None
     try:
         with held_back():

@@ -140,6 +140,11 @@ class TestChange:
         advice = advise(record)
         assert advice.change == "train.py:7  batch_size=8 → 4; accumulate over 4 micro-batches"
         assert advice.training.effective_after == 16
+        place = SourceLine(file="a.yaml", line=5)
+        written = BatchSizeSource(place=place, before="accum: 2", template="accum: {}")
+        found = msgspec.structs.replace(record.discovery, accumulation=written)
+        change = advise(msgspec.structs.replace(record, discovery=found)).change
+        assert change.endswith("; accumulate over 4 micro-batches: a.yaml:5  accum: 2 → accum: 4")
 
 
 class TestFacts:

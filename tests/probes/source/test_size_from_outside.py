@@ -66,6 +66,12 @@ class TestOptions:
         )
         assert shown(source) == (3, "default=16", "default=32")
 
+    def test_behind_a_batch_sampler_that_is_made_before(self, find):
+        text = PARSER.replace("loader = DataLoader(ds, batch_size=args.batch_size)  # here", "")
+        text += "batches = GroupedBatchSampler(sampler, groups, args.batch_size)\n"
+        text += "loader = DataLoader(ds, batch_sampler=batches)  # here\n"
+        assert shown(find(text)) == (4, "default=16", "default=32")
+
     def test_another_option_is_not_taken(self, find):
         text = PARSER + 'parser.add_argument("--test-batch-size", default=16)\n'
         assert find(text).option == "--batch-size"
