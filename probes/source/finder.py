@@ -255,7 +255,10 @@ class Finder:
         option = self.option(name)
         if option is not None:
             return option
-        bindings = list(self._script.bindings(name))
+        # A parameter's default last: whoever calls the function may give it another value.
+        bindings = sorted(
+            self._script.bindings(name), key=lambda binding: isinstance(binding[1], ast.arg)
+        )
         for node, holder in bindings:
             if self._is_size(node):
                 return self._numbered(node, holder)

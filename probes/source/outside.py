@@ -102,7 +102,8 @@ def _claimed(entry: Entry, entries: list[Entry], known: BatchSizeSource | None) 
         for other in entries
         if other.place != entry.place
     ]
-    if known is not None and known.template and known.place is not None:
+    holds = known is not None and known.template.format(entry.value) == known.before
+    if holds and known is not None and known.place is not None:
         others.append(OtherPlace(place=known.place, number=entry.value))
     return BatchSizeSource(
         place=entry.place,

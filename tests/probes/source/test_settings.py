@@ -161,6 +161,7 @@ class TestMerged:
         """
         source = find(script, a_yaml="batch_size: 16\n")
         assert (place(source), source.option) == ("a.yaml:1", "--batch-size")
+        assert source.others == ()
         source = find(script.replace("128", "16"), a_yaml="batch_size: 16\n")
         assert place(source) == "a.yaml:1"
         assert [each.place.line for each in source.others] == [2]

@@ -198,3 +198,20 @@ class TestCallers:
         place = SourceLine(file=str(module), line=2)
         source = find_batch_size_source(place, 16, (), [caller])
         assert (source.place.file, shown(source)) == (str(main), (1, "default=16", "default=32"))
+
+
+def test_a_parameters_default_is_not_what_its_caller_gave(find):
+    """As nlp_example.py of Accelerate does."""
+    source = find(
+        """
+        def get_dataloaders(accelerator, batch_size=16):
+            return DataLoader(ds, batch_size=batch_size)  # here
+
+        def training_function(config):
+            lr, batch_size = config["lr"], int(config["batch_size"])
+            return get_dataloaders(accelerator, batch_size)
+
+        training_function({"lr": 2e-5, "batch_size": 16})
+        """
+    )
+    assert shown(source) == (9, '"batch_size": 16', '"batch_size": 32')
