@@ -34,6 +34,7 @@ from .choose.finalists import agrees
 from .choose.knee import fastest
 from .explain.callback_advice import with_observed
 from .explain.change import change
+from .explain.creep_findings import why_unknown
 from .explain.distribution_findings import distribution_findings
 from .explain.findings import findings_of
 from .explain.headline import headline
@@ -84,6 +85,8 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         loss_check = _loss_check(measurements, discovery, chosen)
     if discovery is not None and discovery.why_steps_unknown:
         unavailable["training"] = discovery.why_steps_unknown
+    if why_unknown(measurements):
+        unavailable["memory_creep"] = why_unknown(measurements)
     check = _tail_check(measurements, tail)
     several = len(measurements.best_timed) > 1
     micro_batches = None if training is None else training.micro_batches

@@ -97,6 +97,8 @@ def run_one(
 
 def _ours(folder: Path, environment: dict[str, str]) -> dict[str, Any]:
     command = [sys.executable, "-m", "batchadvisor", "run", "--json", "-q", "-o", folder / "out"]
+    # Long enough that a busy machine, on which scripts start slowly, makes the same trials.
+    command += ["--budget", "400s"]
     command += ["--goal", "memory", "--device", "cpu", HERE / "search_workload.py"]
     done = _run([str(word) for word in command], environment)
     try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
+from ..probes.devices import host
 from ..records import Counters, DeviceInfo, Memory
 from .device_times import Timeline
 from .devices import HostProbe, MemoryProbe, TorchProbe, nvml_sampler, rank_share
@@ -74,6 +75,19 @@ class DeviceReadings:
         if self._probe is not None and sizes:
             with contextlib.suppress(Exception):  # a peak less ends no training
                 self.peaks[max(sizes)] = self._probe.read_memory()
+
+    def held(self) -> tuple[Callable[[], int | None], str] | None:
+        """How to read what is held between two steps, and what that is; `None` where nobody can.
+
+        Cheap enough for each step: torch's own count on CUDA, resident memory on a CPU.
+        """
+        if self._probe is None or self.device is None:
+            return None
+        if self._probe.held_bytes() is not None:
+            return self._probe.held_bytes, "what torch's allocator holds"
+        if self.device.kind == "cpu" and host.resident_bytes() is not None:
+            return host.resident_bytes, "resident memory"
+        return None
 
     def leaves_no_room(self) -> bool:
         """Whether the memory is too nearly full for the profiler's own."""

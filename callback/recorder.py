@@ -7,6 +7,7 @@ minute, so that a process that is killed leaves what was known a minute before.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -20,6 +21,7 @@ from ..records import Fault, Goal, Profile, RunRecord, RunState, ScriptInfo
 from ..session.recording.event_files import EventStore
 from ..session.recording.store import RunStore
 from . import trials_from_counts
+from .creep_watch import CreepWatch
 from .device_readings import DeviceReadings
 from .device_times import Pacer
 from .devices import MemoryProbe
@@ -29,7 +31,7 @@ from .memory_look import MemoryLook
 from .noise_scale import noise_scale_of
 from .options import Options, folder_of, keep_earlier, script
 from .saver import News, Saver
-from .step_counter import NEVER, Core
+from .step_counter import NEVER, WARMUP_STEPS, Core
 from .windows import Windows
 
 FIRST_SAVE_S = 1.0
@@ -77,6 +79,7 @@ class Recorder:
         self.no_windows = "no step was made"
         self.noise: Any = None
         self.memory = MemoryLook(self.folder, history=options.memory_history, say=say)
+        self.creep: CreepWatch | None = None
         self.doubts: list[str] = []
         self._say = say
         self._on_first_step = on_first_step
@@ -102,6 +105,10 @@ class Recorder:
         if timeline is not None:
             self.core.pacer = Pacer(timeline, self.core.book_piece)
         self.readings.start_counters()
+        held = self.readings.held()
+        if held is not None:
+            self.creep = CreepWatch(*held)
+            self.core.look_step = WARMUP_STEPS
 
     def boundary(self, core: Core, now_ns: int) -> None:
         """Whatever is due. A failure of ours ends the watching, never the training."""
@@ -112,6 +119,14 @@ class Recorder:
             core.timing = True
             self._doubt(f"the callback stopped measuring: {type(error).__name__}: {error}")
 
+    def look(self, core: Core) -> None:
+        """Memory that is held between two steps; a failure to read it ends no training."""
+        core.look_step = NEVER
+        if self.creep is not None:
+            with contextlib.suppress(OSError, RuntimeError, ValueError):
+                core.look_step = self.creep.step(core.num_ended)
+            core.due_step = min(core.due_step, self.creep.next_look)
+
     def growth(self, core: Core) -> None:
         """What the process has used so far belongs to the sizes so far."""
         self.readings.read_peak(core.sizes)
@@ -119,6 +134,8 @@ class Recorder:
     def _due(self, core: Core, now_ns: int) -> None:
         if core.num_ended == 1:
             self._first_step()
+        if self.creep is not None and core.num_ended >= self.creep.next_look:
+            core.look_step = self.creep.boundary(core.num_ended)
         if self.noise is not None:
             self.noise.boundary(core.num_ended, core.step_size, even=core.was_even)
         windows = self.windows
@@ -138,6 +155,8 @@ class Recorder:
         due = self.memory.next_step
         if self.windows is not None:
             due = min(due, self.windows.next_step)
+        if self.creep is not None:
+            due = min(due, self.creep.next_look)
         return due if self.noise is None else min(due, self.noise.next_step)
 
     def save(self) -> float:
@@ -321,6 +340,7 @@ class Recorder:
                 self.facts,
                 profiled=tuple(windows.began) if windows is not None else (),
                 held_bytes=self.readings.held_bytes,
+                creep=self.creep.creep if self.creep is not None else None,
                 noise=noise,
                 reasons=reasons,
             ),

@@ -37,6 +37,9 @@ class Listener(Protocol):
     def growth(self, core: Core) -> None:
         """A larger micro-batch than all before will run next."""
 
+    def look(self, core: Core) -> None:
+        """The step `look_step` ended; takes a few microseconds."""
+
 
 class Core:
     """Counts and times; every other measurement hangs on its boundaries.
@@ -54,6 +57,7 @@ class Core:
         sizes: micro-batches by size.
         num_other_sizes: micro-batches of sizes beyond `MAX_KINDS`.
         kinds: steps by (size, micro-batches), in the order of their first step.
+        look_step: the step at whose end the listener reads the memory that is held.
         due_ns, due_step: when the listener wants the next boundary; `timing` is false while it
             disturbs the times (a profiler runs).
         last: (step, wait, samples, batch size) of the last timed step; a mean of the last ones on
@@ -81,6 +85,7 @@ class Core:
         self.kinds: dict[tuple[int, int], StepKind] = {}
         self.due_ns = 0
         self.due_step = NEVER
+        self.look_step = NEVER
         self.timing = True
         self.began_ns = 0
         self.last: tuple[int, int, int, int] | None = None
@@ -279,6 +284,8 @@ class Core:
         self._even = True
         self._micro = self._samples = self._wait_ns = 0
         self._begin_ns = None
+        if self.num_ended >= self.look_step:
+            self._listener.look(self)
         due = now >= self.due_ns or self.num_ended >= self.due_step
         return self._boundary(now, due=due) if due or now >= self.mark_ns else now
 

@@ -13,6 +13,7 @@ from ..records import (
     Fault,
     LoaderInfo,
     Memory,
+    MemoryCreep,
     NoiseScale,
     Observed,
     Parallelism,
@@ -224,6 +225,7 @@ def observed_of(
     *,
     profiled: tuple[int, ...],
     held_bytes: int | None,
+    creep: MemoryCreep | None = None,
     noise: NoiseScale | None,
     reasons: Mapping[str, str],
 ) -> Observed:
@@ -252,6 +254,7 @@ def observed_of(
         stretches=_stretches(core),
         profiled_steps=profiled,
         held_bytes=held_bytes,
+        creep=creep,
         noise_scale=noise,
         pipeline=facts.pipeline,
         unavailable=unavailable,

@@ -42,6 +42,7 @@ from .cluster_plan import (
 )
 from .comparison import Change, Comparison, Difference, shared_size
 from .counters import Counters
+from .creep import KeptTensors, MemoryCreep
 from .devices import DeviceRun, DevicesRecord, TwinCheck
 from .distribution import (
     Communication,
@@ -208,6 +209,7 @@ __all__ = [
     "Helps",
     "IdleShares",
     "InputSize",
+    "KeptTensors",
     "KernelTime",
     "Layout",
     "LearningRate",
@@ -224,6 +226,7 @@ __all__ = [
     "MemoryAnalysis",
     "MemoryBlock",
     "MemoryCategory",
+    "MemoryCreep",
     "MemoryCut",
     "MemoryExplained",
     "MemoryGrowth",

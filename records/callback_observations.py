@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .base import Record
+from .creep import MemoryCreep
 from .tails import Pipeline
 
 
@@ -73,6 +74,7 @@ class Observed(Record, frozen=True, kw_only=True):
         profiled_steps: first step of each profiled window.
         held_bytes: memory that stays allocated between two steps (weights, optimizer, gradients).
         noise_scale: opt-in, see the struct.
+        creep: memory that rose with every block of steps; `None` where it did not.
         pipeline: how samples become batches, over all ranks.
     """
 
@@ -91,5 +93,6 @@ class Observed(Record, frozen=True, kw_only=True):
     profiled_steps: tuple[int, ...] = ()
     held_bytes: int | None = None
     noise_scale: NoiseScale | None = None
+    creep: MemoryCreep | None = None
     pipeline: Pipeline | None = None
     unavailable: dict[str, str] = {}

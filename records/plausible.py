@@ -12,8 +12,8 @@ LARGEST_COUNT = 10**15
 LARGEST_BYTES = 2**60
 LONGEST_S = 1e11
 """About 3000 years, in seconds."""
-_SIGNED = ("exposed_s",)
-"""Differences, which noise makes negative."""
+_SIGNED = ("exposed_s", "more_bytes")
+"""Differences, which may be negative."""
 _COUNTS = ("batch_size", "size", "sizes", "samples", "micro_batches", "steps_per_batch", "pool")
 
 
@@ -43,7 +43,7 @@ def _fits(value: float, path: str) -> bool:
     name = _unit_of(path)
     low, high = -LARGEST, LARGEST
     if name.endswith("_bytes"):
-        low, high = 0, LARGEST_BYTES
+        low, high = -LARGEST_BYTES if name in _SIGNED else 0, LARGEST_BYTES
     elif name.startswith("num_") or name.endswith(_COUNTS):
         low, high = 0, LARGEST_COUNT
     elif name.endswith("_per_s"):

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from .base import Count, Record, Spread
 from .checks import Outcome, TailCheck
 from .counters import Counters
+from .creep import KeptTensors
 from .flops import StepFlops
 from .memory import Memory
 from .profile import Profile
@@ -97,6 +98,7 @@ class Trial(Record, frozen=True, kw_only=True):
         samples_per_joule: samples over the energy that the device took for them.
         predicted_bytes: the peak that was expected before it ran, by steps on fake tensors and the
             peaks measured by then; `None` where there were no such steps.
+        kept: tensors that live more since the last look; `None` where none was taken.
         elapsed_s: wall time of the whole trial, warm-up and profile included.
         ended_s: when it was over, in seconds since the search began.
         doubts: what may have disturbed the times.
@@ -130,6 +132,7 @@ class Trial(Record, frozen=True, kw_only=True):
     samples_per_joule: float | None = None
     memory: Memory | None = None
     predicted_bytes: int | None = None
+    kept: KeptTensors | None = None
     profile: Profile | None = None
     counters: Counters | None = None
     tail: TailCheck | None = None

@@ -14,7 +14,7 @@ from ..measured.measurements import Measurements
 from ..measured.scaling import slower_than_larger
 from ..measured.sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
 from ..measured.thresholds import BUDGET_SPENT
-from . import batch_findings, device_findings, disturbances, token_findings
+from . import batch_findings, creep_findings, device_findings, disturbances, token_findings
 from .known_failures import known_failure
 from .remedies import nothing_fits
 from .tail_findings import tail_findings
@@ -39,7 +39,7 @@ def findings_of(
         findings += device_findings.retries(measurements, batch_size)
         findings += device_findings.scattered(measurements, batch_size)
         findings += device_findings.graph_pools(measurements, batch_size)
-    devices = (device_findings.settings, device_findings.unseen)
+    devices = (device_findings.settings, device_findings.unseen, creep_findings.creep)
     for rule in (*_RULES, *batch_findings.RULES, *disturbances.RULES, *devices):
         findings += rule(measurements)
     return worst_first(findings)

@@ -32,6 +32,7 @@ from ..process.messages import (
     WorkOrder,
 )
 from .fake_task import FakeTask, Kept
+from .kept_steps import KeptSteps
 from .loss_task import LossTask
 from .orders_task import OrdersTask
 from .pair_task import PairTask
@@ -76,6 +77,7 @@ class TrialRunner:
         self._task: Task | None = None
         self._fake_steps: FakeSteps | None = None
         self._kept: list[Kept] = []
+        self._kept_steps = KeptSteps()
         self._num_batches = 0
         self._largest_so_far = 0
         door.report_to(self)
@@ -173,7 +175,7 @@ class TrialRunner:
         assert isinstance(message, RunTrial)
         size, largest = message.request.batch_size, self._largest_so_far
         self._largest_so_far = max(largest, size)
-        return TrialTask(message, context, shrinks=size < largest)
+        return TrialTask(message, context, self._kept_steps, shrinks=size < largest)
 
     def _fakes(self) -> FakeSteps:
         if self._fake_steps is None:

@@ -24,6 +24,7 @@ from ..windows.profiling import TraceProfiler, trace_path
 from ..windows.protocols import TrialWindow, WindowProfiler
 from ..windows.step_evidence import EvidenceReader
 from ..windows.window import Window
+from .kept_steps import KeptSteps
 from .supervisor_line import wait_for_the_end
 from .task import Boundary, TaskContext
 from .trial_checks import check_tail, with_causes
@@ -40,13 +41,17 @@ class TrialTask:
     Args:
         order: what to run.
         context: where it runs.
+        kept: what the steps of this process keep.
         shrinks: a trial before ran a larger size.
     """
 
-    def __init__(self, order: RunTrial, context: TaskContext, *, shrinks: bool) -> None:
+    def __init__(
+        self, order: RunTrial, context: TaskContext, kept: KeptSteps, *, shrinks: bool
+    ) -> None:
         self._order = order
         self._request = order.request
         self._context = context
+        self._kept = kept
         self._shrinks = shrinks
         self._window: TrialWindow | None = None
         self._size = order.request.batch_size
@@ -80,6 +85,8 @@ class TrialTask:
             self._norms = RunningStatistics()
         if request.kind != "fit" and context.order.lockstep is None:  # other ranks are no strangers
             self._surroundings = Surroundings(torch.get_num_threads())
+        if self._looks:
+            self._kept.begin()
         context.line.begin_task()
         self._show(window)
         window.resume()
@@ -98,6 +105,7 @@ class TrialTask:
             self._steps_seen[boundary.num_steps // boundary.parts] += 1
         self._steps_a_cycle = boundary.num_steps
         self._num_steps += boundary.parts
+        self._kept.stepped(boundary.parts)
         if window.boundary(boundary.parts):
             self._send(self._completed(window), window.samples())
             return True
@@ -198,6 +206,16 @@ class TrialTask:
         context, order = self._context, self._order
         return trace_profiler(context.order, order.request, order.ordinal, context.loop.device.type)
 
+    @property
+    def _looks(self) -> bool:
+        """Whether it has steps enough to see what each keeps, and no rank waits meanwhile."""
+        request = self._request
+        return (
+            request.kind != "fit"
+            and request.purpose != "tail"
+            and self._context.order.lockstep is None
+        )
+
     # its result ------------------------------------------------------------------------------
 
     def _completed(self, window: TrialWindow) -> Trial:
@@ -211,6 +229,8 @@ class TrialTask:
             elsewhere = round(self._num_elsewhere / self._num_steps, 3)
             trial = msgspec.structs.replace(trial, steps_elsewhere=elsewhere)
         trial = msgspec.structs.replace(trial, steps_per_batch=usual_steps(self._steps_seen))
+        if self._looks:
+            trial = msgspec.structs.replace(trial, kept=self._kept.look())
         inputs = door.inputs()
         if inputs is not None:
             trial = msgspec.structs.replace(trial, inputs=inputs)

@@ -6,7 +6,10 @@ from batchadvisor.session.recording.store import read_record
 from .driver import ON_CPU, SCRIPTS, run_preloaded
 
 pytestmark = pytest.mark.slow
-OPTIONS = ("--no-profile", "-o", "out", "--goal", "memory", "--max-batch", "256", *ON_CPU)
+OPTIONS = (
+    *("--no-profile", "-o", "out", "--goal", "memory", "--max-batch", "256", "--budget", "400s"),
+    *ON_CPU,
+)
 
 
 def test_the_search_begins_with_what_they_foretell(tmp_path):

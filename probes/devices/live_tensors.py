@@ -1,0 +1,173 @@
+"""Which of Python's tensors live, and what holds those that are new.
+
+A look takes about a tenth of a second: the collector's list of all objects is walked. Never inside
+timed steps.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import Counter, deque
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+
+from ...records import KeptTensors
+
+MOST_NODES = 20_000
+"""Nodes of graphs that are counted at most."""
+FEW = 5
+"""So many new tensors are asked what holds them."""
+LONG = 8
+"""A container with fewer entries is not what keeps a tensor a step."""
+
+
+class Look(NamedTuple):
+    """What lives now: the ids of tensors, bytes of their storages, nodes of their graphs."""
+
+    ids: frozenset[int]
+    num_bytes: int
+    num_nodes: int
+
+
+class LiveTensors:
+    """Compares what lives now with what lived at the look before."""
+
+    def __init__(self) -> None:
+        self._before = _look(_live())
+
+    def since(self, num_steps: int) -> KeptTensors:
+        """What lives more after `num_steps` steps."""
+        tensors = _live()
+        before, now = self._before, _look(tensors)
+        self._before = now
+        new = [tensor for tensor in tensors if id(tensor) not in before.ids]
+        more, nodes = len(now.ids) - len(before.ids), now.num_nodes - before.num_nodes
+        kept = KeptTensors(
+            num_steps=num_steps,
+            more_tensors=more,
+            more_bytes=now.num_bytes - before.num_bytes,
+            more_nodes=nodes,
+        )
+        if max(2 * more, nodes) < num_steps:
+            return kept
+        if 2 * more < num_steps:
+            name = _name_of(_deepest(tensors))
+            return KeptTensors(
+                **{**_fields(kept), "with_graph": True, "holder": name, "holder_kind": "tensor"}
+            )
+        graphs = sum(tensor.grad_fn is not None for tensor in new)
+        holder = _holder(new, {id(tensors), id(new)})
+        return KeptTensors(
+            **{
+                **_fields(kept),
+                "with_graph": 2 * graphs > len(new),
+                "holder": "" if holder is None else _name_of(holder),
+                "holder_kind": "" if holder is None else type(holder).__name__,
+                "is_bounded": isinstance(holder, deque) and holder.maxlen is not None,
+            }
+        )
+
+
+def _fields(kept: KeptTensors) -> dict[str, Any]:
+    return {name: getattr(kept, name) for name in kept.__struct_fields__}
+
+
+def _live() -> list[torch.Tensor]:
+    gc.collect()
+    return [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
+
+
+def _look(tensors: list[torch.Tensor]) -> Look:
+    storages: dict[int, int] = {}
+    for tensor in tensors:
+        try:
+            storage = tensor.untyped_storage()
+            storages[storage._cdata] = storage.nbytes()
+        except (RuntimeError, NotImplementedError):
+            continue  # sparse, or without a storage of its own
+    return Look(frozenset(map(id, tensors)), sum(storages.values()), _num_nodes(tensors))
+
+
+def _num_nodes(tensors: list[torch.Tensor]) -> int:
+    """Nodes of the graphs behind these, each once."""
+    seen: set[Any] = set()
+    rest = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+    while rest and len(seen) < MOST_NODES:
+        node = rest.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        rest += [other for other, _ in node.next_functions if other is not None]
+    return len(seen)
+
+
+def _deepest(tensors: list[torch.Tensor]) -> torch.Tensor | None:
+    """The tensor with most of the graphs behind it."""
+    made = [tensor for tensor in tensors if tensor.grad_fn is not None]
+    return max(made, key=lambda tensor: _num_nodes([tensor]), default=None)
+
+
+def _holder(new: list[torch.Tensor], ours: set[int]) -> Any:
+    """The container that holds most of the new tensors, itself or in its entries.
+
+    Args:
+        ours: lists that we made.
+    """
+    found: Counter[int] = Counter()
+    holders: dict[int, Any] = {}
+    some = new[:: max(1, len(new) // FEW)][:FEW]
+    for tensor in some:
+        for holder in _containers(tensor, {*ours, id(some)}):
+            found[id(holder)] += 1
+            holders[id(holder)] = holder
+    return holders[found.most_common(1)[0][0]] if found else None
+
+
+def _containers(entry: Any, ours: set[int], depth: int = 2) -> list[Any]:
+    """Long lists, dicts, sets and deques that hold it, through short ones as well."""
+    answer = []
+    for holder in gc.get_referrers(entry):
+        if id(holder) in ours or not isinstance(holder, list | dict | set | tuple | deque):
+            continue
+        if len(holder) >= LONG and not _is_namespace(holder):
+            answer.append(holder)
+        elif depth > 1 and len(holder) < LONG and not _is_namespace(holder):
+            answer += _containers(holder, ours, depth - 1)
+    return answer
+
+
+def _is_namespace(holder: Any) -> bool:
+    return isinstance(holder, dict) and "__name__" in holder and "__builtins__" in holder
+
+
+def _name_of(wanted: Any) -> str:
+    """As the script calls it: a variable of one of its frames, or an attribute."""
+    if wanted is None:
+        return ""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if not str(frame.f_globals.get("__name__", "")).startswith("batchadvisor"):
+            for name, value in frame.f_locals.items():
+                if value is wanted:
+                    return str(name)
+                for attribute, inner in _attributes(value):
+                    if inner is wanted:
+                        return f"{name}.{attribute}"
+        frame = frame.f_back
+    main = sys.modules.get("__main__")
+    for name, value in list(vars(main).items()) if main is not None else []:
+        if value is wanted:
+            return str(name)
+        for attribute, inner in _attributes(value):
+            if inner is wanted:
+                return f"{name}.{attribute}"
+    return ""
+
+
+def _attributes(value: Any) -> list[tuple[str, Any]]:
+    """What an object of the script's holds in attributes of its own."""
+    space = getattr(value, "__dict__", None) if not isinstance(value, type) else None
+    return list(space.items()) if isinstance(space, dict) else []

@@ -1,0 +1,44 @@
+"""What the script's steps keep, by looks at the tensors that live before and after many of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...records import KeptTensors
+
+if TYPE_CHECKING:
+    from ..devices.live_tensors import LiveTensors
+
+ENOUGH_STEPS = 12
+MOST_LOOKS = 4
+"""Of one process: more show nothing new, and each takes about a tenth of a second."""
+
+
+class KeptSteps:
+    """Counts the steps of a process, and looks between trials. A trial's own steps are timed."""
+
+    def __init__(self) -> None:
+        self._tensors: LiveTensors | None = None
+        self._num_steps = self._num_looks = 0
+
+    def begin(self) -> None:
+        """A trial of many steps begins; the first of them is preceded by a look."""
+        if self._tensors is None:
+            from ..devices.live_tensors import LiveTensors
+
+            self._tensors = LiveTensors()
+            self._num_steps = 0
+
+    def stepped(self, num_steps: int) -> None:
+        """The optimizer stepped."""
+        self._num_steps += num_steps
+
+    def look(self) -> KeptTensors | None:
+        """What the steps since the last look kept; `None` while they are few."""
+        if self._tensors is None or self._num_looks == MOST_LOOKS:
+            return None
+        if self._num_steps < ENOUGH_STEPS:
+            return None
+        kept = self._tensors.since(self._num_steps)
+        self._num_steps, self._num_looks = 0, self._num_looks + 1
+        return kept
