@@ -39,6 +39,12 @@ from .types import PLACE
     help="What fits on each of so many ranks that share the model (FSDP2).",
 )
 @click.option(
+    "--seq-len",
+    default="",
+    metavar="LENGTHS",
+    help="What fits with samples of other lengths: 512,2048 tokens of a batch.",
+)
+@click.option(
     "--expandable-segments",
     is_flag=True,
     help="As with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
@@ -70,6 +76,7 @@ def estimate(
         given["lora"],
         given["lora_rank"],
         given["shard"],
+        lengths=given["seq_len"],
         expandable=given["expandable_segments"],
     )
     options = checked_options(

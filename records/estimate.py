@@ -232,6 +232,7 @@ class Estimate(Record, frozen=True, kw_only=True):
         unavailable: variants that could not be looked at, each with the reason.
         what_ifs: other changes, each by itself.
         sharded: the script on each of several ranks that share its model, if that was asked for.
+        lengths: the script with samples of other lengths, if that was asked for.
     """
 
     script: str
@@ -245,3 +246,4 @@ class Estimate(Record, frozen=True, kw_only=True):
     unavailable: dict[str, str] = {}
     what_ifs: tuple[WhatIf, ...] = ()
     sharded: tuple[Forecast, ...] = ()
+    lengths: tuple[Forecast, ...] = ()

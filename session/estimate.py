@@ -60,10 +60,26 @@ def _gpu(text: str) -> tuple[str, int]:
     )
 
 
-def wanted(lora: str, lora_rank: int, ranks: int | None, *, expandable: bool) -> Wanted:
-    """What `--lora`, `--lora-rank`, `--shard` and `--expandable-segments` ask for."""
+def wanted(
+    lora: str, lora_rank: int, ranks: int | None, *, lengths: str, expandable: bool
+) -> Wanted:
+    """What the options of these names ask for.
+
+    Raises:
+        UsageError: a length is no whole number above 1.
+    """
+    parts = [part.strip() for part in lengths.split(",") if part.strip()]
+    bad = next((part for part in parts if not part.isdecimal() or int(part) < 2), None)
+    if bad is not None:
+        raise UsageError(f"--seq-len: {bad!r} is no length.", "Write --seq-len 512,2048.")
     names = tuple(name.strip() for name in lora.split(",") if name.strip())
-    return Wanted(lora=names, lora_rank=lora_rank, ranks=ranks or 0, expandable=expandable)
+    return Wanted(
+        lora=names,
+        lora_rank=lora_rank,
+        ranks=ranks or 0,
+        expandable=expandable,
+        lengths=tuple(map(int, parts)),
+    )
 
 
 def estimate(
@@ -95,7 +111,13 @@ def estimate(
                         ) from None
                     unavailable[variant.name] = str(error)
             what_ifs = looked_at(loop, own, forecasts, asked)
-            sharded = _sharded(loop, sizes, asked.ranks, unavailable) if asked.ranks else []
+            changes = [Variant(length=length) for length in asked.lengths]
+            lengths = _looked_at(loop, sizes, changes, unavailable)
+            sharded = []
+            if asked.ranks:
+                known = VARIANTS if loop.blocks else VARIANTS[:2]
+                changes = [msgspec.structs.replace(each, ranks=asked.ranks) for each in known]
+                sharded = _looked_at(loop, sizes, changes, unavailable)
         finally:
             current.workers.end()
     written, *others = forecasts
@@ -111,6 +133,7 @@ def estimate(
         unavailable=unavailable,
         what_ifs=what_ifs,
         sharded=tuple(sharded),
+        lengths=tuple(lengths),
     )
 
 
@@ -148,19 +171,16 @@ def _forecast(loop: FakeLoop, sizes: Sizes, variant: Variant) -> Forecast:
         requests.append(result.requests)
 
 
-def _sharded(
-    loop: FakeLoop, sizes: Sizes, num_ranks: int, unavailable: dict[str, str]
+def _looked_at(
+    loop: FakeLoop, sizes: Sizes, variants: Sequence[Variant], unavailable: dict[str, str]
 ) -> list[Forecast]:
-    """What each of several ranks can do; what cannot be looked at is added to `unavailable`."""
+    """What each of them can do; what cannot be looked at is added to `unavailable`."""
     forecasts = []
-    for variant in VARIANTS:
-        if variant.checkpointed and not loop.blocks:
-            break
-        shared = msgspec.structs.replace(variant, ranks=num_ranks)
+    for variant in variants:
         try:
-            forecasts.append(_forecast(loop, sizes, shared))
+            forecasts.append(_forecast(loop, sizes, variant))
         except CannotFakeError as error:
-            unavailable[shared.name] = str(error)
+            unavailable[variant.name] = str(error)
     return forecasts
 
 

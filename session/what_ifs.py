@@ -34,12 +34,14 @@ class Wanted(NamedTuple):
         lora_rank: of the layers beside them.
         ranks: that share the model; 0: nobody asked.
         expandable: torch's allocator has expandable segments.
+        lengths: of samples, beside the script's own.
     """
 
     lora: tuple[str, ...] = ()
     lora_rank: int = LORA_RANK
     ranks: int = 0
     expandable: bool = False
+    lengths: tuple[int, ...] = ()
 
 
 class _Change(NamedTuple):

@@ -58,7 +58,7 @@ class Changes:
         if variant.lora_rank:
             self._adapt(variant, optimizers)
         if variant.ranks > 1:
-            self._shard(variant.ranks, optimizers)
+            self._shard(variant, optimizers)
         self._forget_gradients()
 
     # inside ----------------------------------------------------------------------------------
@@ -82,10 +82,10 @@ class Changes:
         first["params"] = [*first["params"], *layers.parameters]
         self.text, self.trained = layers.text, layers.parameters
 
-    def _shard(self, num_ranks: int, optimizers: list[Optimizer]) -> None:
+    def _shard(self, variant: Variant, optimizers: list[Optimizer]) -> None:
         from .sharded_model import ShardedModel
 
-        sharded = ShardedModel(self._found_roots(), self._blocks, num_ranks)
+        sharded = ShardedModel(self._found_roots(), self._blocks, variant.ranks, bf16=variant.bf16)
         self._undo.callback(sharded.remove)
         self._undo.enter_context(_without_state(optimizers))
         taken, self.gone = sharded.in_place_of, sharded.gone

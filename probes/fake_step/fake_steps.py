@@ -75,7 +75,9 @@ class FakeSteps:
         Raises:
             ValueError: the variant cannot be made of this script.
         """
-        self._autocast = torch.autocast("cpu", torch.bfloat16) if variant.bf16 else None
+        # Ranks convert what they gather; autocast would keep a converted copy of all of it.
+        autocast = variant.bf16 and variant.ranks == 1
+        self._autocast = torch.autocast("cpu", torch.bfloat16) if autocast else None
         self._checkpointed.on = variant.checkpointed
         settled = self._settled and _changed(variant) == _changed(self._variant)
         if _changed(variant) != _changed(self._variant):
@@ -263,7 +265,8 @@ def _counted_states(states: Iterable[Any]) -> list[torch.Tensor]:
 def _changed(variant: Variant) -> tuple[object, ...]:
     """What is changed of the model or of the optimizers."""
     layers = variant.lora_rank, variant.lora
-    return variant.optimizer, variant.accumulates, *layers, variant.ranks
+    ranks = variant.ranks, variant.ranks > 1 and variant.bf16
+    return variant.optimizer, variant.accumulates, *layers, *ranks
 
 
 def _bytes_of(tensors: Iterable[torch.Tensor | None]) -> int:

@@ -14,7 +14,7 @@ import torch
 from torch import distributed, nn
 from torch.distributed._composable_state import _module_state_mapping
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 
 class ShardedModel:
@@ -24,13 +24,19 @@ class ShardedModel:
         roots: modules of the script.
         blocks: the repeated ones among them, the outer ones only.
         num_ranks: of the fake group; this process stands for the first.
+        bf16: parameters are gathered, and the forward pass computes, in bfloat16.
 
     Raises:
         ValueError: the script has a process group of its own.
     """
 
     def __init__(
-        self, roots: Sequence[nn.Module], blocks: Sequence[nn.Module], num_ranks: int
+        self,
+        roots: Sequence[nn.Module],
+        blocks: Sequence[nn.Module],
+        num_ranks: int,
+        *,
+        bf16: bool = False,
     ) -> None:
         if distributed.is_initialized():
             msg = "the script has a process group of its own"
@@ -43,8 +49,10 @@ class ShardedModel:
         distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=num_ranks)
         with torch.utils._python_dispatch._disable_current_modes():
             mesh = init_device_mesh("cpu", (num_ranks,))
+        dtypes = (torch.bfloat16, torch.float32) if bf16 else (None, None)
+        policy = MixedPrecisionPolicy(*dtypes)
         for module in (*blocks, *roots):
-            fully_shard(module, mesh=mesh)
+            fully_shard(module, mesh=mesh, mp_policy=policy)
         after = dict(_named(self._modules))
         self.in_place_of: Mapping[int, torch.Tensor] = {
             id(parameter): after[place] for place, parameter in before.items()

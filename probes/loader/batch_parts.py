@@ -43,7 +43,7 @@ def part_of(batch: Any, carriers: Mapping[Path, int], start: int, stop: int) -> 
         part = value[wanted]
         return part.detach().clone() if isinstance(part, torch.Tensor) else copy.deepcopy(part)
 
-    return _changed(batch, carriers, cut)
+    return changed(batch, carriers, cut)
 
 
 def grown_to(num_samples: int, batch: Any, carriers: Mapping[Path, int], empty: Empty) -> Any:
@@ -71,10 +71,15 @@ def grown_to(num_samples: int, batch: Any, carriers: Mapping[Path, int], empty: 
             return value.take([at % value.shape[axis] for at in range(num_samples)], axis=axis)
         return type(value)(value[at % len(value)] for at in range(num_samples))
 
-    return _changed(batch, carriers, grow)
+    return changed(batch, carriers, grow)
 
 
-def _changed(batch: Any, carriers: Mapping[Path, int], change: Change) -> Any:
+def changed(batch: Any, carriers: Mapping[Path, int], change: Change) -> Any:
+    """A batch whose parts that carry samples are changed.
+
+    Raises:
+        CannotCutError: see `part_of`.
+    """
     if not carriers:
         raise CannotCutError(NO_CARRIER)
     return _part(batch, (), carriers, change)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..doors.caught_errors import CaughtErrors
+from ..loader.batch_lengths import lengthened
 from ..loader.batch_parts import CannotCutError, grown_to
 from ..loader.batch_size_reader import BatchSizeReader
 from ..loader.batch_structure import Path
@@ -117,6 +118,9 @@ class FakeTask:
         kept, carriers = self._kept[0]
         try:
             given = grown_to(self._order.batch_size, kept, carriers, self._steps.empty)
+            if self._order.variant.length:
+                length = self._order.variant.length
+                given = lengthened(given, carriers, length, self._steps.empty)
         except CannotCutError as error:
             self._reason = str(error)
             return batch

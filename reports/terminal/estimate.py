@@ -40,6 +40,8 @@ def render(
     if answer.sharded:
         ranks = answer.sharded[0].variant.ranks
         _sizes(page, f"Largest batch of each of {ranks} ranks (FSDP2)", answer.sharded, answer)
+    if answer.lengths:
+        _sizes(page, "Largest batch of samples of another length", answer.lengths, answer)
     _peaks(page, answer)
     _what_ifs(page, answer)
     _places(page, _own_trial(answer.forecasts[0], answer))
@@ -73,7 +75,8 @@ def _sizes(page: Page, title: str, forecasts: Sequence[Forecast], answer: Estima
 
 def _column(variant: Variant) -> str:
     """Its name, but for what all columns share."""
-    return Variant(bf16=variant.bf16, checkpointed=variant.checkpointed).name
+    alone = Variant(bf16=variant.bf16, checkpointed=variant.checkpointed, length=variant.length)
+    return alone.name
 
 
 def _remarks(page: Page, answer: Estimate) -> None:

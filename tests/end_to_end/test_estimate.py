@@ -95,6 +95,19 @@ class TestAnswers:
         peaks = [trial["peak_bytes"] for trial in answer["forecasts"][0]["trials"]]
         assert peaks == sorted(peaks)
 
+    @pytest.mark.slow
+    def test_samples_of_another_length(self, tmp_path):
+        """As the script says of itself where it is started with that length."""
+        gpu, words = ("--gpu", "T4"), ("--width", "32", "--tokens", "4000000")
+        foretold = answered(tmp_path, "tiny_gpt.py", *gpu, "--seq-len", "129", "--", *words)
+        true = answered(tmp_path, "tiny_gpt.py", *gpu, "--", *words, "--length", "128")
+        (longer,) = foretold["lengths"]
+        peaks = [
+            next(trial["peak_bytes"] for trial in each["trials"] if trial["batch_size"] == 256)
+            for each in (longer, true["forecasts"][0])
+        ]
+        assert peaks[0] == pytest.approx(peaks[1], rel=0.01)
+
     def test_the_page(self, tmp_path):
         result = estimate(tmp_path, str(SCRIPTS / "tiny_gpt.py"), "--gpu", "T4", "-q")
         assert result.code == 0

@@ -101,6 +101,7 @@ def test_more_ranks_hold_less_each_and_the_model_comes_back():
     assert few.parameter_bytes > 8 * many.parameter_bytes
     # What is gathered is padded to whole rows of each rank: more ranks may take more.
     assert before.peak_bytes > few.peak_bytes
+    assert script.at(ranks=4, bf16=True).peak_bytes < 0.7 * few.peak_bytes
     script.steps.begin(Variant())
     assert [type(module) for module in script.model.modules()] == kinds
     assert script.at() == before
