@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 import sys
-from collections import deque
 from math import hypot
+from statistics import correlation
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,6 +29,10 @@ WARM_UP = 2
 MIN_STEPS = 4
 """Of each order."""
 DRAWN, GROUPED = 0, 1
+MAX_AHEAD = 3
+"""Batches that a framework takes ahead of their steps, at most."""
+MIN_CORRELATION = 0.3
+"""Of a step's time with the positions of its batches; below that nothing tells whose time it is."""
 
 
 class _Timed(NamedTuple):
@@ -57,7 +61,6 @@ class OrdersTask:
         self._turns: list[int] = []
         self._present = DRAWN
         self._step: list[LaidBatch] = []
-        self._fetched: deque[tuple[int, list[LaidBatch]]] = deque()
         self._num_steps = 0
         self._started: Any = None
         self._timed: list[_Timed] = []
@@ -95,21 +98,16 @@ class OrdersTask:
         context = self._context
         end = context.device.mark()
         self._num_steps += 1
-        self._fetched.append((self._present, self._step))
-        self._step = []
-        # Where batches are taken ahead of their steps, this step was on an earlier one.
-        if len(self._fetched) > context.loop.num_ahead:
-            order, batches = self._fetched.popleft()
-            if self._num_steps > WARM_UP + context.loop.num_ahead and batches:
-                self._timed.append(
-                    _Timed(
-                        order,
-                        self._started,
-                        end,
-                        sum(laid.tokens.real or 0 for laid in batches) // boundary.parts,
-                        sum(laid.tokens.positions or 0 for laid in batches) // boundary.parts,
-                    )
-                )
+        batches, self._step = self._step, []
+        self._timed.append(
+            _Timed(
+                self._present,
+                self._started,
+                end,
+                sum(laid.tokens.real or 0 for laid in batches) // boundary.parts,
+                sum(laid.tokens.positions or 0 for laid in batches) // boundary.parts,
+            )
+        )
         context.device.synchronize()
         spent_s = context.device.elapsed_s(self._began, end) or 0.0
         if spent_s > self._order.time_limit_s or not self._choose_turn():
@@ -154,14 +152,18 @@ class OrdersTask:
         return laid.batch
 
     def _result(self) -> OrderTrial:
+        timed = self._steps_with_their_batches()
+        if isinstance(timed, str):
+            return OrderTrial(
+                batch_size=self._order.batch_size, reason=timed, options=framework_options()
+            )
         rates: list[Spread] = []
         padding: list[float] = []
         for order in (DRAWN, GROUPED):
             steps = [
                 (step, seconds)
-                for step in self._timed
-                if step.order == order
-                and (seconds := self._context.device.elapsed_s(step.start, step.end))
+                for step, seconds in timed
+                if step.order == order and step.positions and seconds
             ]
             rate = rate_of_sums([step.real for step, _ in steps], [took for _, took in steps])
             if rate is None or len(steps) < MIN_STEPS:
@@ -181,6 +183,27 @@ class OrdersTask:
             gain=_gain(rates[GROUPED], rates[DRAWN]),
             options=framework_options(),
         )
+
+    def _steps_with_their_batches(self) -> list[tuple[_Timed, float]] | str:
+        """Each fetched batch with the time of the step that was made on it.
+
+        A framework may take batches ahead of their steps (Accelerate takes one). By how many, the
+        times tell: they follow what their batches hold.
+        """
+        seconds = [
+            self._context.device.elapsed_s(step.start, step.end) or 0.0 for step in self._timed
+        ]
+        best: tuple[float, int] = (MIN_CORRELATION, -1)
+        for ahead in range(MAX_AHEAD + 1):
+            held = [step.positions for step in self._timed[WARM_UP : len(seconds) - ahead]]
+            took = seconds[WARM_UP + ahead :]
+            if len(held) >= 2 * MIN_STEPS and len(set(held)) > 1 and len(set(took)) > 1:
+                best = max(best, (correlation(held, took), ahead))
+        ahead = best[1]
+        if ahead < 0:
+            return "the times of the steps do not follow what their batches hold"
+        batches = self._timed[WARM_UP : len(seconds) - ahead]
+        return list(zip(batches, seconds[WARM_UP + ahead :], strict=True))
 
     def _give_up(self, reason: str) -> bool:
         self._context.line.send(
