@@ -234,7 +234,7 @@ class _Started:
 
 
 def types_of(nodes: Sequence[Mapping[str, float]]) -> list[str]:
-    """The accelerator types of nodes with GPUs, by their resources.
+    """The accelerator types of nodes with GPUs, by their resources; Ray lists nodes in any order.
 
     >>> types_of([{"CPU": 8.0}, {"GPU": 4.0, "accelerator_type:A100": 1.0}, {"GPU": 1.0}])
     ['A100', 'GPU']
@@ -244,7 +244,7 @@ def types_of(nodes: Sequence[Mapping[str, float]]) -> list[str]:
         if resources.get("GPU", 0) >= 1:
             own = [name.removeprefix(TYPE) for name in resources if name.startswith(TYPE)]
             names.update(dict.fromkeys(own or [ANY]))
-    return list(names)
+    return sorted(names)
 
 
 def _write(files: Mapping[str, bytes], folder: Path) -> None:

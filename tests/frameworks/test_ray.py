@@ -72,13 +72,20 @@ def test_ctrl_c_brings_home_what_was_measured(ray, folder):
         *WORDS, "--budget", "200s", "--no-profile", "-o", "out", "model.py",
         folder=folder, variables=ray,
     )  # fmt: skip
-    log = folder / "out/a100.log"
-    command.wait_for(lambda: "batch 16 " in log.read_text(), "a trial")
+    measured = []
+
+    def is_measured():
+        logs = [path for path in (folder / "out").glob("*.log") if "  ok" in path.read_text()]
+        measured[:] = [path.stem for path in logs]
+        return measured
+
+    command.wait_for(is_measured, "a trial")
     command.press_ctrl_c()
     done = command.finish()
     assert done.code == 130, done
-    assert read_record(folder / "out/a100").state == "interrupted"
-    assert read_record(folder / "out/a100").trials
+    for name in measured:
+        assert read_record(folder / "out" / name).state == "interrupted"
+        assert read_record(folder / "out" / name).trials
     assert done.left == []
 
 
