@@ -101,7 +101,10 @@ def _candidates(records: Sequence[Path]) -> tuple[list[Candidate], dict[str, str
         several = read_devices(path) if path.is_dir() and (path / DEVICES).is_file() else None
         if several is not None:
             for run in several.record.devices:
-                if run.device in several.answers and run.twin_of is None:
+                if run.twin_of is None and run.device not in several.answers:
+                    reason = run.error.removeprefix("Error: ").rstrip(".")
+                    broken[os.fspath(path / run.device)] = reason or "its run left no record"
+                elif run.twin_of is None:
                     own = several.answers[run.device][0]
                     folder = os.fspath(path / run.folder)
                     candidates.append(Candidate(label=run.device, folder=folder, record=own))
