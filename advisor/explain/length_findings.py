@@ -45,6 +45,8 @@ def _varying_inputs(measurements: Measurements) -> list[Finding]:
     if not seen:
         return _worst_case_not_kept(unordered)
     low, high = min(inputs.smallest for inputs in seen), max(inputs.largest for inputs in seen)
+    if low == high:  # of chosen batches it is kept all the same
+        return _worst_case_not_kept(unordered)
     words = f"batches varied from {low:.0f} to {high:.0f} elements a sample, padding included"
     if isinstance(measurements.length_risk, LengthRisk):
         return [*_worst_case_not_kept(unordered), _by_law(measurements, measurements.length_risk)]
