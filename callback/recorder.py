@@ -122,10 +122,10 @@ class Recorder:
     def look(self, core: Core) -> None:
         """Memory that is held between two steps; a failure to read it ends no training."""
         core.look_step = NEVER
-        if self.creep is not None:
-            with contextlib.suppress(OSError, RuntimeError, ValueError):
-                core.look_step = self.creep.step(core.num_ended)
-            core.due_step = min(core.due_step, self.creep.next_look)
+        assert self.creep is not None
+        with contextlib.suppress(OSError, RuntimeError, ValueError):
+            core.look_step = self.creep.step(core.num_ended)
+        core.due_step = min(core.due_step, self.creep.next_look)
 
     def growth(self, core: Core) -> None:
         """What the process has used so far belongs to the sizes so far."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..measured.memory_prior import law_of
 from ..measured.step_law import ON_THE_FLOOR
 
 SMALLEST = 2
@@ -13,15 +12,13 @@ GROWTH = 4
 LINE_SIZES = 3
 """Sizes above the floor that a line is drawn through."""
 MAX_SIZES = 14
-NEAR = 0.02
-"""So near to a size that was looked at there is nothing to learn."""
 
 
 def next_fake_size(peaks: Mapping[int, int], own: int, target_bytes: int, top: int) -> int | None:
     """The size whose steps on fake tensors are made next; `None` when the law is known.
 
     The smallest shows the floor, the script's own what real steps will show, the larger ones the
-    line, and the last lies where the line meets the target.
+    line. Sizes only grow: what a larger step left behind would count for a smaller one.
 
     Args:
         peaks: so far, by size.
@@ -40,9 +37,4 @@ def next_fake_size(peaks: Mapping[int, int], own: int, target_bytes: int, top: i
     num_above = sum(peak > floor * (1 + ON_THE_FLOOR) for peak in peaks.values())
     if num_above < LINE_SIZES or (peaks[last] < target_bytes and last < top):
         return last * GROWTH
-    law = law_of(peaks)
-    if isinstance(law, str):
-        return None
-    meets = min(law.largest_batch(target_bytes), top)
-    known = any(abs(size - meets) <= NEAR * meets for size in peaks)
-    return None if known or meets < own else meets
+    return None
