@@ -9,6 +9,8 @@ from __future__ import annotations
 import gc
 import sys
 from collections import Counter, deque
+from collections.abc import Mapping
+from inspect import CO_OPTIMIZED
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -150,21 +152,35 @@ def _name_of(wanted: Any) -> str:
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if not str(frame.f_globals.get("__name__", "")).startswith("batchadvisor"):
-            for name, value in frame.f_locals.items():
-                if value is wanted:
-                    return str(name)
-                for attribute, inner in _attributes(value):
-                    if inner is wanted:
-                        return f"{name}.{attribute}"
+            name = _name_among(frame.f_locals, wanted)
+            _forget_locals(frame)
+            if name:
+                return name
         frame = frame.f_back
     main = sys.modules.get("__main__")
-    for name, value in list(vars(main).items()) if main is not None else []:
+    return "" if main is None else _name_among(vars(main), wanted)
+
+
+def _name_among(variables: Mapping[str, Any], wanted: Any) -> str:
+    for name, value in list(variables.items()):
         if value is wanted:
             return str(name)
         for attribute, inner in _attributes(value):
             if inner is wanted:
                 return f"{name}.{attribute}"
     return ""
+
+
+def _forget_locals(frame: FrameType) -> None:
+    """Up to Python 3.12 a frame keeps the dict that it was asked for, and all tensors in it alive.
+
+    A dict that the script has by `locals()` is the same one, and stays as it is.
+    """
+    held = frame.f_locals
+    ours = 3  # the frame, this variable and the argument below
+    is_copy = frame.f_code.co_flags & CO_OPTIMIZED and isinstance(held, dict)
+    if is_copy and sys.getrefcount(held) <= ours:
+        held.clear()
 
 
 def _attributes(value: Any) -> list[tuple[str, Any]]:
