@@ -59,6 +59,8 @@ def is_wanted(record: RunRecord) -> bool:
 def _why_not(workers: WorkerPool, record: RunRecord) -> str:
     """What speaks against such steps before one was made; or empty."""
     assert record.discovery is not None
+    if record.discovery.axis != "samples":
+        return "sizes are a budget, and steps on fake tensors have so many samples"
     setup_s, budget_s = record.discovery.setup_s, record.goal.budget_s
     if not isinstance(workers.current, FakesSteps):
         return "only the steps of a single process can be made on fake tensors"

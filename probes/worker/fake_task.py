@@ -24,6 +24,7 @@ MAX_STRAYS = 4
 Kept = tuple[Any, dict[Path, int]]
 """A batch, and which parts of it carry its samples."""
 AHEAD = "the script takes its batches several steps ahead"
+BUDGET = "sizes are a budget, and no batch of so many samples can be made"
 NO_BATCHES = "batches of this script do not pass through a DataLoader"
 
 
@@ -55,6 +56,8 @@ class FakeTask:
         context = self._context
         if context.loop.num_ahead:
             return self._cannot(AHEAD)
+        if context.loop.discovery.axis != "samples":
+            return self._cannot(BUDGET)
         if not context.door.replace_batches(self._given, self._steps.aside):
             return self._cannot(NO_BATCHES)
         try:

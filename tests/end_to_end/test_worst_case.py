@@ -66,6 +66,7 @@ def test_all_kinds_of_loaders(script, size, longest, tmp_path):
     assert chosen.length == "longest"
     if script == "token_budget":
         assert size * 0.9 < chosen.num_samples * chosen.longest <= size
+        assert "sizes are a budget" in done.record.explained.reason
     else:
         assert (chosen.num_samples, chosen.longest) == (size, longest)
 
