@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from ...records import BatchSizeSource, InputSize, LengthChoice, LoaderInfo, SourceLine
 from .batch_sampler import SteeredBatchSampler, names_size, pop_issue, steered
@@ -102,7 +102,8 @@ class LoaderHandle:
         are flattened.
         """
         loader, native = self._loader(), self._native
-        if loader is None or native is None or self.iterable:
+        # torch's own takes any: nothing is asked of a data set that has no need of it.
+        if loader is None or type(native) in (type(None), BatchSampler) or self.iterable:
             return
         taken = how_taken(
             native,

@@ -161,6 +161,27 @@ class TestChosenLengths:
         assert batch == [2] * 10
 
 
+def test_a_data_set_that_has_no_need_of_it_is_not_asked_for_lengths():
+    class Asked(Rows):
+        asked = 0
+
+        @property
+        def lengths(self):
+            Asked.asked += 1
+            return self.rows
+
+        def __getitem__(self, index):
+            Asked.asked += 1
+            return super().__getitem__(index)
+
+    loader = DataLoader(Asked(), batch_size=2, collate_fn=list)
+    handle = steered(loader)
+    handle.native = 2
+    handle.try_size()
+    assert Asked.asked == 0
+    assert handle.info().steered == "exact"
+
+
 class TestCensus:
     def test_counts(self):
         lengths = SampleLengths(Rows())
