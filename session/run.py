@@ -286,7 +286,7 @@ class Run:
     def _left_s(self, request: TrialRequest) -> float:
         """Seconds that a trial may take: the budget's rest, a little more for the confirmation."""
         budget_s, spent_s = self.writer.record.goal.budget_s, self.writer.search_s
-        if request.purpose == "search":
+        if request.purpose in ("search", "lengths"):
             return max(0.0, budget_s - spent_s)
         return max(0.0, end_s(budget_s) - spent_s)
 
@@ -309,7 +309,7 @@ class Run:
         )
 
     def _add(self, trial: Trial) -> None:
-        if trial.kind != "turns" and trial.purpose != "tail":
+        if trial.kind != "turns" and trial.says_of_size:
             measurements = Measurements.of(self.writer.record)
             expected = predicted_bytes(measurements, trial.batch_size)
             trial = msgspec.structs.replace(trial, predicted_bytes=expected)

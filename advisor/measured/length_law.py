@@ -15,6 +15,9 @@ WORTH = 0.5
 """The square of the length is taken in where it halves what a law without it misses."""
 LEAST_SPREAD = 0.004
 """Peaks of equal batches differ by about so much of themselves, however well a law fits."""
+LEAST_GROWTH = 0.03
+"""Peaks that differ by a smaller share differ by little more than equal ones, and a law through
+them would be carried far beyond what it rests on."""
 MIN_POINTS = 3
 _TINY = 1e-12
 
@@ -66,6 +69,10 @@ def fit_lengths(points: Sequence[Point]) -> LengthLaw | str:
         return "peak memory does not grow with the lengths"
     if law.residual > MAX_RESIDUAL:
         return f"no law of batch and length fits: it misses a window by {law.residual:.0%}"
+    peaks = [point.peak_bytes for point in points]
+    growth = 1 - min(peaks) / max(peaks)
+    if growth < LEAST_GROWTH:
+        return f"the windows differ by {growth:.1%} of their peaks, too little for a law"
     return law
 
 

@@ -50,7 +50,8 @@ def next_window(measurements: Measurements, budget: Budget) -> TrialRequest | No
         length=window.length,
         fresh_process=not made,
     )
-    return request if budget.trial_s(request) <= budget.left_s else None
+    has_time = budget.allows(request) and budget.trial_s(request) <= budget.left_s
+    return request if has_time else None
 
 
 def _next(measurements: Measurements, made: list[Trial]) -> _Window | None:

@@ -51,6 +51,13 @@ class TestLaw:
             (
                 [
                     Point(*window, mib * MIB)
+                    for window, mib in zip(WINDOWS, (314, 315, 316, 318, 319), strict=True)
+                ],
+                "too little",
+            ),
+            (
+                [
+                    Point(*window, mib * MIB)
                     for window, mib in zip(WINDOWS, (300, 900, 320, 1000, 1900), strict=True)
                 ],
                 "misses a window",
@@ -147,6 +154,13 @@ class TestSearch:
         assert result.size is not None
         assert result.size < 8
         assert peak(result.size, LONG) < capacity
+
+    def test_windows_that_the_budget_has_no_time_for_end_no_search(self):
+        result = Lengths(capacity=3 * GIB, time_s=lambda size: 0.1 + 1e-4 * size).search(
+            Goal(kind="throughput", budget_s=8)
+        )
+        assert "lengths" not in {request.purpose for request in result.requests}
+        assert len(result.tried) > 1
 
     def test_windows_that_could_not_be_chosen_leave_the_chance_unknown(self):
         class Unknown(Lengths):
