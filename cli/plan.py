@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 else:
     ParamType = click.ParamType  # generic since click 8.2
 
-MOST_GPUS = 10_000_000
+MOST = 10_000_000
+LEAST_PRICE = 1e-6
 
 
 class Named(ParamType):
@@ -26,14 +27,16 @@ class Named(ParamType):
 
     Args:
         example: a value that is right.
-        convert: makes a number of the text, or raises `ValueError`.
+        number: makes a number of the text, or raises `ValueError`.
+        least: a smaller number is none.
     """
 
     name = "name=number"
 
-    def __init__(self, example: str, number: Callable[[str], float]) -> None:
+    def __init__(self, example: str, number: Callable[[str], float], least: float) -> None:
         self._example = example
         self._number = number
+        self._least = least
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
@@ -43,7 +46,7 @@ class Named(ParamType):
             number = self._number(text)
         except ValueError:
             number = 0
-        if not equals or not name.strip() or not 0 < number <= MOST_GPUS:
+        if not equals or not name.strip() or not self._least <= number <= MOST:
             self.fail(f"{value!r} is no name and number: write {self._example}", param, ctx)
         return name.strip(), number
 
@@ -69,7 +72,7 @@ class Link(ParamType):
     "--count",
     "counts",
     multiple=True,
-    type=Named("A100=4", int),
+    type=Named("A100=4", int, 1),
     help="How many GPUs of a type there are: A100=4. Give one for each type; without any, the "
     "cards are compared one by one.",
 )
@@ -82,7 +85,7 @@ class Link(ParamType):
     "--price",
     "prices",
     multiple=True,
-    type=Named("A100=2.1", float),
+    type=Named("A100=2.1", float, LEAST_PRICE),
     help="What one GPU of a type costs an hour, in any currency: A100=2.1.",
 )
 @click.option(

@@ -57,7 +57,8 @@ INTERCONNECTS: dict[str, Interconnect] = {
     "ndr": _infiniband("NDR", 400),
 }
 
-_RATE = re.compile(r"([0-9.]+) *([kMGT]?)(B|bit)(/s|ps)?", re.IGNORECASE)
+_RATE = re.compile(r"([0-9.]+) *([kKmMgGtT]?)(B|b|[bB]its?)(/s|ps)?")
+"""`B` are bytes, `b` are bits: links are sold by the bit, as in 100Gbps."""
 _TIME = re.compile(r"([0-9.]+) *(s|ms|us|µs|ns)")
 _POWERS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -82,8 +83,8 @@ def interconnect(text: str) -> Interconnect:
     if rate is None or (comma and time is None):
         raise ValueError(_unknown(text))
     try:
-        bits = 8 if rate[3].lower() == "bit" else 1
-        bytes_per_s = float(rate[1]) * _POWERS[rate[2].lower()] / bits
+        units_per_byte = 1 if rate[3] == "B" else 8
+        bytes_per_s = float(rate[1]) * _POWERS[rate[2].lower()] / units_per_byte
         latency_s = float(time[1]) * _SECONDS[time[2]] if time is not None else 0.0
     except ValueError:
         raise ValueError(_unknown(text)) from None

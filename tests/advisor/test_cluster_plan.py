@@ -250,6 +250,10 @@ class TestInterconnects:
         link = interconnect("100Gbit/s, 10us")
         assert (link.bytes_per_s, link.latency_s) == (12.5e9, pytest.approx(1e-5))
 
+    @pytest.mark.parametrize("text", ["100Gbps", "100Gb/s", "100 gbit/s", "12.5GB/s", "12.5GBps"])
+    def test_a_small_b_is_a_bit(self, text):
+        assert interconnect(text).bytes_per_s == 12.5e9
+
     @pytest.mark.parametrize("text", ["", "fast", "12", "12.5GB/s,5", "-1GB/s,1s", "1.2.3GB/s"])
     def test_anything_else_is_refused(self, text):
         with pytest.raises(ValueError, match="is no link: write nvlink"):

@@ -78,6 +78,10 @@ class TestNames:
     def test_no_number(self, folder, text):
         assert "is no name and number: write A100=4" in refused("a100", "--count", text)
 
+    @pytest.mark.parametrize("text", ["A100=0", "A100=-1", "A100=1e-300", "A100=nan", "A100=inf"])
+    def test_no_price(self, folder, text):
+        assert "is no name and number: write A100=2.1" in refused("a100", "--price", text)
+
 
 class TestRecords:
     def test_a_run_on_several_devices_has_several_records(self, folder):
