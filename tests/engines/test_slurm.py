@@ -77,7 +77,8 @@ def test_a_job_for_each_type_that_is_named(slurm, folder):
 
 
 def test_what_never_gets_a_node_is_cancelled(slurm, folder):
-    busy = slurm.ask("sbatch", "--parsable", "--gres", "gpu:v100:1", "--wrap", "exec sleep 600")
+    words = ("--parsable", "--gres", "gpu:v100:1", "-o", "/dev/null", "--wrap", "exec sleep 600")
+    busy = slurm.ask("sbatch", *words)
     try:
         gres = ("--gres", "gpu:v100:1", "--time-limit", "3s")
         done = run(*WORDS, *gres, "-o", "out", "model.py", folder=folder, variables=slurm.variables)
