@@ -54,6 +54,7 @@ class ScriptWatch:
         self._worst_case = worst_case
         self._by_loader: dict[int, LoaderHandle] = {}
         self._made_at: dict[int, tuple[SourceLine, ...]] = {}
+        self._sources: dict[object, BatchSizeSource | None] = {}
         self._optimizers = Optimizers()
         self._norm_inputs = NormInputs()
         self._stepping_thread: int | None = None
@@ -135,15 +136,17 @@ class ScriptWatch:
     def source_of(
         self, place: SourceLine | None, size: int | None, callers: Sequence[SourceLine] = ()
     ) -> BatchSizeSource | None:
-        """Where the size of what was made at a place is written."""
-        return find_batch_size_source(
-            place,
-            size,
-            self._arguments,
-            callers,
-            settings=self.settings(),
-            files=user_files(),
-        )
+        """Where the size of what was made at a place is written.
+
+        It is looked for once: a script may make a loader in every step, also in those timed.
+        """
+        settings = self.settings()
+        asked = place, size, tuple(callers), settings
+        if asked not in self._sources:
+            self._sources[asked] = find_batch_size_source(
+                place, size, self._arguments, callers, settings=settings, files=user_files()
+            )
+        return self._sources[asked]
 
     def accumulation_source(self, micro_batches: int) -> BatchSizeSource | None:
         """Where the micro-batches of an optimizer step are written."""
