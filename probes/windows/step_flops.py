@@ -60,6 +60,7 @@ CHECKPOINTING = "checkpoint"
 BACKWARD = "_engine_run_backward"
 """What of torch's starts the backward pass; who calls that is the script."""
 NO_OPERATION = "no operation that torch's flop counter knows ran in the thread of the training loop"
+CAPTURED = "the script replays captured CUDA graphs, which run past torch's flop counter"
 COMPILED = "the script compiles its model, and compiled code runs past torch's flop counter"
 
 
@@ -69,6 +70,7 @@ class StepFlopCounter:
     def __init__(self) -> None:
         self._mode: _PhaseCounter | None = None
         self._hooks: list[Any] = []
+        self._replay: Any = None
 
     def start(self) -> None:
         """The step begins."""
@@ -79,6 +81,14 @@ class StepFlopCounter:
             register_optimizer_step_pre_hook(lambda *_: mode.pause(paused=True)),
             register_optimizer_step_post_hook(lambda *_: mode.pause(paused=False)),
         ]
+        graphs: Any = torch.cuda.CUDAGraph
+        replay = self._replay = graphs.replay
+
+        def noted(graph: Any) -> Any:
+            mode.problem = mode.problem or CAPTURED
+            return replay(graph)
+
+        graphs.replay = noted
         mode.__enter__()  # type: ignore[no-untyped-call]
 
     def forget(self) -> None:
@@ -114,6 +124,8 @@ class StepFlopCounter:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+        graphs: Any = torch.cuda.CUDAGraph
+        graphs.replay = self._replay
         mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 

@@ -3,7 +3,13 @@
 import pytest
 import torch
 from batchadvisor.probes.windows.counted_step import CountedStep
-from batchadvisor.probes.windows.step_flops import COMPILED, NO_OPERATION, Refused, StepFlopCounter
+from batchadvisor.probes.windows.step_flops import (
+    CAPTURED,
+    COMPILED,
+    NO_OPERATION,
+    Refused,
+    StepFlopCounter,
+)
 from batchadvisor.records import StepFlops
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -205,3 +211,19 @@ class TestCountedStep:
         step.begin()
         step.end(1, None)
         assert step.why_not == COMPILED
+
+
+def test_what_captured_graphs_replay_is_not_left_out_of_a_number(monkeypatch):
+    def replay(_graph):
+        """No device here: the call alone is told from."""
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", replay)
+    linear, x = nn.Linear(4, 4), torch.zeros(2, 4)
+
+    def step():
+        torch.cuda.CUDAGraph.replay(None)  # the captured part of the model
+        linear(x).sum().backward()
+
+    assert counted(step) == CAPTURED
+    assert torch.cuda.CUDAGraph.replay is replay
+    assert isinstance(counted(lambda: linear(x).sum().backward()), StepFlops)
