@@ -19,7 +19,7 @@ from .fake_loop import WHY_NOT, CannotFakeError, FakeLoop
 from .memory import write_memory_report
 from .run import Run
 from .setup.options import RunOptions
-from .what_ifs import Wanted, looked_at
+from .what_ifs import Wanted, hopeless, looked_at
 
 VARIANTS = (
     Variant(),
@@ -28,6 +28,8 @@ VARIANTS = (
     Variant(bf16=True, checkpointed=True),
 )
 NO_BLOCKS = "no module stands several times in a ModuleList or Sequential"
+
+TOO_LARGE = "the smallest batch fits none of these GPUs, so only ranks were looked at"
 
 
 def gpus_of(text: str) -> list[tuple[str, int]]:
@@ -110,6 +112,8 @@ def estimate(
                             f"the script's steps cannot be foretold: {error}.", WHY_NOT
                         ) from None
                     unavailable[variant.name] = str(error)
+            if hopeless(forecasts, asked):
+                unavailable["other changes on a single GPU"] = TOO_LARGE
             what_ifs = looked_at(loop, own, forecasts, asked)
             changes = [Variant(length=length) for length in asked.lengths]
             lengths = _looked_at(loop, sizes, changes, unavailable)

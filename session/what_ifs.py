@@ -65,7 +65,7 @@ def looked_at(
         _line(_Change(_column_words(each.variant, loop.blocks), own, each.variant), peak, written)
         for each, peak in zip(forecasts[1:], list(peaks.values())[1:], strict=True)
     ]
-    for change in _changes(loop, own, wanted):
+    for change in _changes(loop, own, wanted, alone=not hopeless(forecasts, wanted)):
         try:
             made = loop.step(change.size, change.variant)
         except CannotFakeError as error:
@@ -80,7 +80,20 @@ def looked_at(
     )
 
 
-def _changes(loop: FakeLoop, own: int, wanted: Wanted) -> Iterator[_Change]:
+def hopeless(forecasts: Sequence[Forecast], wanted: Wanted) -> bool:
+    """Whether ranks are asked for, and no step without them fits a GPU that is asked for."""
+    return wanted.ranks > 0 and not any(gpu.high for each in forecasts for gpu in each.gpus)
+
+
+def _changes(loop: FakeLoop, own: int, wanted: Wanted, *, alone: bool) -> Iterator[_Change]:
+    if alone:
+        yield from _changes_alone(loop, own, wanted)
+    ranks = wanted.ranks or RANKS
+    yield _Change(f"FSDP2 over {ranks} ranks, each with this batch", own, Variant(ranks=ranks))
+
+
+def _changes_alone(loop: FakeLoop, own: int, wanted: Wanted) -> Iterator[_Change]:
+    """Those of a single GPU."""
     for parts in PARTS:
         if own % parts == 0 and own // parts >= SMALLEST:
             words = f"{parts} micro-batches of {own // parts}, gradients accumulated"
@@ -91,8 +104,6 @@ def _changes(loop: FakeLoop, own: int, wanted: Wanted) -> Iterator[_Change]:
         rank, names = wanted.lora_rank, wanted.lora
         where = "on " + ", ".join(names) if names else "on the linear layers of the blocks"
         yield _Change(f"LoRA of rank {rank} {where}", own, Variant(lora_rank=rank, lora=names))
-    ranks = wanted.ranks or RANKS
-    yield _Change(f"FSDP2 over {ranks} ranks, each with this batch", own, Variant(ranks=ranks))
 
 
 def _column_words(variant: Variant, blocks: str) -> str:

@@ -2,7 +2,8 @@
 
 The peak of a step is the largest of several lines in the batch size, one for each place in the step
 where it may lie. So it is convex: between two sizes that were looked at, the straight line between
-them is at most too high, and no size is foretold beyond the largest that was looked at.
+them is at most too high, and no size is foretold beyond the largest that was looked at. Once three
+sizes lie on one line, the next that is looked at is the last: the one that fills the largest GPU.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ MOST_CONTEXT_BYTES = 650 << 20
 """What CUDA's context, its libraries and their workspaces take beside torch's allocator."""
 PRECISION = 0.005
 """To this share the size is looked for whose segments fit."""
+STRAIGHT = 0.005
+"""Three sizes lie on one line if the middle one is off it by no larger share of its peak."""
+BEYOND = 1.02
+"""How much more than the largest GPU has a step should take that is to fill it."""
 
 Requests = Sequence[int]
 
@@ -47,7 +52,28 @@ def next_size(
         larger = min(larger, num_samples)
     if larger <= last.batch_size or last.peak_bytes >= most_bytes or len(trials) >= MAX_TRIALS:
         return None
+    if _is_straight(trials):
+        filling = max(larger, _filling(trials[-2], last, most_bytes))
+        return filling if num_samples is None else min(filling, num_samples)
     return larger
+
+
+def _is_straight(trials: Sequence[FakeTrial]) -> bool:
+    """Whether the last three lie on one line that rises."""
+    if len(trials) < 3:
+        return False
+    first, middle, last = trials[-3:]
+    share = (middle.batch_size - first.batch_size) / (last.batch_size - first.batch_size)
+    between = first.peak_bytes + share * (last.peak_bytes - first.peak_bytes)
+    off = abs(between - middle.peak_bytes)
+    return last.peak_bytes > middle.peak_bytes and off <= STRAIGHT * middle.peak_bytes
+
+
+def _filling(small: FakeTrial, large: FakeTrial, most_bytes: int) -> int:
+    """The size whose step takes a little more than the largest GPU has, by the line of both."""
+    sample = (large.peak_bytes - small.peak_bytes) / (large.batch_size - small.batch_size)
+    missing = BEYOND * most_bytes - large.peak_bytes
+    return large.batch_size + int(missing / sample) + 1
 
 
 def forecast(

@@ -47,6 +47,7 @@ class FakeSteps:
         self._changes = Changes(self._parameters, self._checkpointed.members)
         self._variant = Variant()
         self._settled = False
+        self._last_size = 0
         self._autocast: Any = None
         self._entered: contextlib.ExitStack | None = None
         self._optimizers: dict[int, Optimizer] = {}
@@ -63,10 +64,11 @@ class FakeSteps:
             tensor.grad = None
         self._count.hold(self._parameters)
 
-    def begin(self, variant: Variant) -> bool:
+    def begin(self, variant: Variant, batch_size: int = 0) -> bool:
         """Steps of another size begin.
 
         Args:
+            batch_size: of them; what a script keeps of a larger step before takes room in the next.
             variant: autocast goes for the whole step, whatever the script asks for.
 
         Returns:
@@ -82,6 +84,7 @@ class FakeSteps:
         settled = self._settled and _changed(variant) == _changed(self._variant)
         if _changed(variant) != _changed(self._variant):
             self._change(variant)
+        settled = settled and batch_size >= self._last_size
         self._variant, self._settled = variant, False
         self.next_step()
         return settled
@@ -141,7 +144,7 @@ class FakeSteps:
 
     def trial(self, batch_size: int) -> FakeTrial:
         """What the last step took."""
-        self._settled = True
+        self._settled, self._last_size = True, batch_size
         states = self._note_states()
         for parameter in self._parameters:
             self._note([parameter], "parameters", owner=parameter)

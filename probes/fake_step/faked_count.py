@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.weak import WeakIdKeyDictionary
 
 from .fake_values import FakeValues
 from .large_parameters import FakeMode, LargeParameters
@@ -27,15 +28,19 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         large = LargeParameters.current
         self.fakes = FakeMode() if large is None else large.fakes
         self._values = FakeValues()
+        self._faked_before: Any = WeakIdKeyDictionary()
 
     def _faked(self, tensor: torch.Tensor) -> torch.Tensor:
         # Operations on real parameters would be computed, and change them.
         self._count(tensor)
         if isinstance(tensor, FakeTensor):
             return tensor
-        fake = self.fakes.from_tensor(tensor)
-        self.ignore([fake])
-        return fake
+        fake = self._faked_before.get(tensor)
+        if fake is None or fake.size() != tensor.size() or fake.stride() != tensor.stride():
+            fake = self.fakes.from_tensor(tensor)
+            self.ignore([fake])
+            self._faked_before[tensor] = fake
+        return fake  # type: ignore[no-any-return]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs the operation without contents, and counts what it returns."""

@@ -61,7 +61,7 @@ class FakeTask:
         if not context.door.replace_batches(self._given, self._steps.aside):
             return self._cannot(NO_BATCHES)
         try:
-            if self._steps.begin(self._order.variant):
+            if self._steps.begin(self._order.variant, self._order.batch_size):
                 self._enough = 1
         except ValueError as error:
             return self._cannot(str(error))

@@ -78,6 +78,10 @@ def _fitting(answer: Estimate) -> MemorySection:
         ranks = answer.sharded[0].variant.ranks
         title = f"Largest batch of each of {ranks} ranks (FSDP2)"
         tables.append(_sizes(title, answer.sharded, answer, ()))
+    if answer.lengths:
+        tables.append(
+            _sizes("Largest batch of samples of another length", answer.lengths, answer, ())
+        )
     tables.append(_peaks(answer))
     if answer.what_ifs:
         tables.append(_what_ifs(answer))

@@ -58,6 +58,15 @@ class TestSizes:
             trials.append(trial(size, MIB))
         assert [each.batch_size for each in trials] == [2, 4, 32, 128, 150]
 
+    @pytest.mark.parametrize(("num_samples", "last"), [(None, 10220), (15625, 10220), (9000, 9000)])
+    def test_after_three_on_one_line_the_largest_gpu_is_filled_at_once(self, num_samples, last):
+        trials = []
+        while (size := next_size(trials, 32, 1000 * GIB, num_samples)) is not None:
+            trials.append(trial(size, max(9 * GIB, 2 * GIB + 102 * MIB * size)))
+        assert [each.batch_size for each in trials] == [2, 4, 32, 128, 512, 2048, last]
+        if last == 10220:
+            assert 1000 * GIB < trials[-1].peak_bytes < 1030 * GIB
+
     def test_an_end_is_put_to_what_takes_nothing(self):
         trials = []
         while (size := next_size(trials, 1, GIB, None)) is not None:
