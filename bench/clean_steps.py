@@ -25,7 +25,7 @@ from typing import Any
 
 import loads
 from batchadvisor.probes.process.endings import WorkerGone
-from batchadvisor.probes.process.messages import RunTrial
+from batchadvisor.probes.process.orders import RunTrial
 from batchadvisor.probes.process.supervisor import Worker
 from batchadvisor.records import Trial, TrialRequest
 from batchadvisor.spread import spread_of

@@ -23,7 +23,8 @@ import msgspec
 from batchadvisor.probes.devices import host
 from batchadvisor.probes.nvml.gpus import devices
 from batchadvisor.probes.process.endings import WorkerGone
-from batchadvisor.probes.process.messages import RunTrial, StepSample, WorkOrder
+from batchadvisor.probes.process.messages import StepSample
+from batchadvisor.probes.process.orders import RunTrial, WorkOrder
 from batchadvisor.probes.process.supervisor import Worker
 from batchadvisor.probes.process.worker_environment import Scratch, worker_environment
 from batchadvisor.records import Spread, Trial, TrialRequest, Turns, TurnsPlan

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from batchadvisor.probes.process.endings import WorkerGone
-from batchadvisor.probes.process.messages import RunTrial
+from batchadvisor.probes.process.orders import RunTrial
 from batchadvisor.probes.process.supervisor import Worker
 from batchadvisor.records import TrialRequest, TurnsPlan
 from common import HERE, Bench

@@ -30,7 +30,7 @@ from typing import Any
 
 import msgspec
 from batchadvisor.probes.process.endings import WorkerGone
-from batchadvisor.probes.process.messages import RunTrial
+from batchadvisor.probes.process.orders import RunTrial
 from batchadvisor.records import Spread, TrialRequest
 from batchadvisor.session.trial_order import MIN_SAMPLE_S
 from batchadvisor.spread import spread_of

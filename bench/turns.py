@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from batchadvisor.probes.process.endings import WorkerGone
-from batchadvisor.probes.process.messages import RunTrial
+from batchadvisor.probes.process.orders import RunTrial
 from batchadvisor.records import TrialRequest, Turns, TurnsPlan
 from common import RESULTS, Bench, Results, header, say, slug, table
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..advisor.measured.energy import SHORTEST_S
-from ..probes.process.messages import RunTrial
+from ..probes.process.orders import RunTrial
 from ..records import RunRecord, TrialRequest
 
 CPU_PRECISION = 0.05

@@ -67,6 +67,7 @@ RULES = {
             "probes/loader",
             "probes/devices/device_probe",
             "probes/process/messages",
+            "probes/process/orders",
         },
     ),
     "probes/doors": (
@@ -78,6 +79,7 @@ RULES = {
             "probes/source",
             "probes/devices",
             "probes/process/messages",
+            "probes/process/orders",
             "probes/process/faults",
         },
     ),

@@ -14,7 +14,8 @@ from ...errors import RunError
 from ...records import FileTouched
 from ..process.channel import Channel, ChannelClosedError
 from ..process.endings import WorkerGone
-from ..process.messages import Message, Progress, RunPairs, RunTrial
+from ..process.messages import Progress
+from ..process.orders import Message, RunPairs, RunTrial
 from ..process.supervisor import Worker
 from ..process.worker_environment import Scratch, worker_environment
 from .group_worker import rank_environment

@@ -9,7 +9,8 @@ import msgspec
 
 from ...errors import RunError
 from ...records import FileTouched, Versions
-from ..process.messages import Progress, WorkOrder
+from ..process.messages import Progress
+from ..process.orders import WorkOrder
 from ..process.supervisor import Worker
 from .messages import Spawn
 from .rank_channels import Link, LocalLink

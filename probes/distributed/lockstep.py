@@ -10,7 +10,7 @@ import contextlib
 import time
 
 from ...records import Profile
-from ..process.messages import Lockstep
+from ..process.orders import Lockstep
 from ..windows.protocols import WindowProfiler
 from .messages import Join, dial
 

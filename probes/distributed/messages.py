@@ -23,17 +23,8 @@ from ...records import (
     Versions,
 )
 from ..process.channel import Channel
-from ..process.messages import (
-    CannotSteer,
-    Ended,
-    Lockstep,
-    Message,
-    Progress,
-    Raised,
-    RunPairs,
-    RunTrial,
-    WorkOrder,
-)
+from ..process.messages import CannotSteer, Ended, Progress, Raised
+from ..process.orders import Lockstep, Message, RunPairs, RunTrial, WorkOrder
 
 CONNECT_S = 30.0
 MAX_FIRST_LINE = 4096

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from ...records import DeviceInfo, Discovery, FileTouched, Parallelism, RankPairs, Trial
 from ..process.channel import Channel, ChannelClosedError
 from ..process.endings import ENDED, WorkerGone
-from ..process.messages import Message, Progress, RunPairs, RunTrial
+from ..process.messages import Progress
+from ..process.orders import Message, RunPairs, RunTrial
 from ..process.supervisor import Worker
 from .messages import (
     Bye,

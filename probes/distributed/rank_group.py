@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from ...errors import RunError, UsageError
-from ..process.messages import Lockstep
+from ..process.orders import Lockstep
 from .messages import Join, channel_over
 from .rank_channels import RemoteLink
 from .rank_coordinator import RankCoordinator

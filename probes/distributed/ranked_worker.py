@@ -22,7 +22,8 @@ from ...records import (
     Versions,
 )
 from ..process.endings import WorkerGone
-from ..process.messages import RunPairs, RunTrial, StepSample, WorkOrder
+from ..process.messages import StepSample
+from ..process.orders import RunPairs, RunTrial, WorkOrder
 from .failure_causes import cause_of, port_was_taken, with_rank
 from .merged_trial import merged
 from .rank_channels import END_S, Found, Link

@@ -15,17 +15,9 @@ import msgspec
 from ...records import DeviceInfo, Discovery, FileTouched, RankPairs, Trial
 from ..process.channel import Channel, ChannelClosedError
 from ..process.endings import ENDED, NoRanks, WorkerGone, over
-from ..process.messages import (
-    CannotSteer,
-    GoOn,
-    Lockstep,
-    PairsResult,
-    Progress,
-    Result,
-    RunPairs,
-    RunTrial,
-)
+from ..process.messages import CannotSteer, PairsResult, Progress, Result
 from ..process.messages import Found as FoundMessage
+from ..process.orders import GoOn, Lockstep, RunPairs, RunTrial
 from ..process.supervisor import Worker
 from ..process.worker_listener import LastWords, Silence, WorkerListener
 from ..worker.run_script import is_idle

@@ -20,7 +20,8 @@ import msgspec
 import torch.multiprocessing
 
 from ..process.channel import Channel, ChannelClosedError
-from ..process.messages import Spawning, WorkOrder, decode_to_worker
+from ..process.messages import Spawning
+from ..process.orders import WorkOrder, decode_to_worker
 from ..worker.run_script import steer
 from .messages import dial_starter
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..process.messages import WorkOrder
+from ..process.orders import WorkOrder
 from ..worker.run_script import become_the_script, die_with_parent, run_script, steer
 from .messages import dial_starter
 

@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 
 from ..process.channel import Channel
-from ..process.messages import Lockstep, Spawning, WorkOrder, decode_to_worker
+from ..process.messages import Spawning
+from ..process.orders import Lockstep, WorkOrder, decode_to_worker
 from .ranks import detect_rank
 from .start_hook import sitecustomize as hook
 

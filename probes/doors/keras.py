@@ -24,7 +24,7 @@ import torch
 from ...records import Discovery, InputSize, LengthChoice, LoaderInfo, SourceLine
 from ..devices.device_probe import DeviceProbe
 from ..loader.loader_samples import NO_LOADER, LoaderSamples
-from ..process.messages import WorkOrder
+from ..process.orders import WorkOrder
 from ..source.call_site import user_call_site
 from .keras_data import NotSizedError, fit_data
 from .keras_fit import FitCall, FitRun

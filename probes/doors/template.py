@@ -17,7 +17,7 @@ from ...records import Discovery, InputSize, LengthChoice, LoaderInfo
 from ..loader.loader_handle import LoaderHandle, is_training_fetch
 from ..loader.loader_samples import NO_LOADER, LoaderSamples
 from ..loader.model_inputs import AS_ASKED, ModelInputs
-from ..process.messages import WorkOrder
+from ..process.orders import WorkOrder
 from ..source.placeholder import command, source_of, without_placeholder
 from .protocols import Aside, BatchSubstitute, FoundLoop, StepListener
 from .script_watch import ScriptWatch

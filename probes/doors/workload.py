@@ -13,7 +13,7 @@ from ...records import Discovery, Door, InputSize, LengthChoice, LoaderInfo, Nor
 from ..loader.loader_handle import LoaderHandle
 from ..loader.loader_samples import NO_LOADER, LoaderSamples
 from ..loader.model_inputs import AS_ASKED, ModelInputs
-from ..process.messages import WorkOrder
+from ..process.orders import WorkOrder
 from .declared import Workload, WorkloadError, load
 from .protocols import Aside, BatchSubstitute, FoundLoop, StepListener
 from .script_watch import ScriptWatch

@@ -11,7 +11,7 @@ import time
 
 import msgspec
 
-from .messages import Message
+from .orders import Message
 
 
 class ChannelClosedError(Exception):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ...records import Outcome
 from .faults import headline
-from .messages import CannotSteer, Ended, Message, Raised
+from .messages import CannotSteer, Ended, Raised
+from .orders import Message
 
 WAITED = "it waited for another rank"
 """What is said of a rank that hung inside a collective."""

@@ -1,4 +1,4 @@
-"""What the supervisor and its worker say to each other: JSON lines over two inherited pipes."""
+"""What a worker tells its supervisor: JSON lines over an inherited pipe. Orders: orders.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from ...records import (
     DeviceInfo,
     Discovery,
     Door,
-    DoorTraits,
     FakeTrial,
     FileTouched,
     LoaderInfo,
@@ -19,181 +18,14 @@ from ...records import (
     Parallelism,
     RankPairs,
     Trial,
-    TrialRequest,
-    Variant,
     Versions,
-    traits_of,
 )
 from ..devices.gpu_in_use import GpuInUse
+from .orders import Message
 
 Phase = Literal[
     "starting", "discovering", "warming up", "timing", "counting", "profiling", "fitting"
 ]
-
-
-class Message(msgspec.Struct, frozen=True, tag=True):
-    """Base of all messages."""
-
-
-# supervisor to worker ------------------------------------------------------------------------
-
-
-class Lockstep(msgspec.Struct, frozen=True, kw_only=True):
-    """How the script of one rank finds the coordinator that keeps all ranks in step.
-
-    Attributes:
-        host, port, token: where the leading rank's supervisor listens, and the job's secret.
-        generation: of the children; every restart makes a new one.
-    """
-
-    rank: int
-    world_size: int
-    host: str
-    port: int
-    token: str
-    generation: int
-
-
-class WorkOrder(Message, frozen=True, kw_only=True):
-    """The first message: what to run and how.
-
-    Attributes:
-        memory_limit_bytes: what the user allows on the device.
-        data_limit_bytes: what the kernel shall allow this process; only where the device is
-            the CPU.
-        scratch_folder: for temporary files, removed at the end.
-        batch_cap: batches before discovery are cut to this size, for scripts whose own size
-            does not fit.
-        door: how the sizes reach the script; see records.Door.
-        template: the arguments with their placeholder, `arguments` holds them filled in.
-        batch_size: the size that was filled in.
-        forced: the template was insisted on, whatever could be steered.
-        lockstep: where the script is one rank of several.
-        cores: the cores that it may use; empty for all.
-        paced: it is stopped and continued, for a share of the time.
-        silence_s: after so long without a sign of life it is taken for hung.
-        large_fake: parameters of a large model are fake, and so is all that is done with them.
-        ahead: only a preparation: import what every worker imports, say so, and await the order
-            that counts.
-    """
-
-    script: str
-    arguments: tuple[str, ...]
-    module: bool
-    worker: int
-    device: str
-    memory_limit_bytes: int | None
-    data_limit_bytes: int | None
-    run_folder: str
-    scratch_folder: str
-    loader: int | None
-    batch_cap: int | None
-    profile_schedule: tuple[int, int, int]
-    with_stack: bool
-    door: Door = "loader"
-    template: tuple[str, ...] = ()
-    batch_size: int | None = None
-    worst_case: bool = False
-    forced: bool = False
-    lockstep: Lockstep | None = None
-    cores: tuple[int, ...] = ()
-    paced: bool = False
-    silence_s: float = 60.0
-    large_fake: bool = False
-    ahead: bool = False
-
-    @property
-    def traits(self) -> DoorTraits:
-        """What follows from the door."""
-        return traits_of(self.door)
-
-
-class RunTrial(Message, frozen=True, kw_only=True):
-    """Run one size.
-
-    Attributes:
-        precision: relative half-width of the median's interval at which timing stops.
-        min_sample_s: shorter steps are averaged in groups.
-        min_time_s: timing goes on for at least so long.
-        brief: the script has few steps to give.
-        time_limit_s: timing stops after this long once it has the fewest samples.
-        deadline_s: the whole trial ends after this long, with what it has by then.
-    """
-
-    request: TrialRequest
-    ordinal: int
-    precision: float
-    min_sample_s: float = 0.0
-    min_time_s: float = 0.0
-    brief: bool = False
-    time_limit_s: float
-    deadline_s: float | None = None
-
-
-class RunPairs(Message, frozen=True, kw_only=True):
-    """Run steps with and without gradient synchronisation in turn.
-
-    Attributes:
-        time_limit_s: no further pair after this long.
-    """
-
-    batch_size: int
-    time_limit_s: float
-
-
-class RunOrders(Message, frozen=True, kw_only=True):
-    """Make steps on the same samples as they are drawn and in batches of like length, in turn.
-
-    Attributes:
-        batch_size: of each batch.
-        num_batches: of each order, at most.
-        time_limit_s: no further step after this long.
-    """
-
-    batch_size: int
-    num_batches: int
-    time_limit_s: float
-
-
-class RunLoss(Message, frozen=True, kw_only=True):
-    """Make the steps that show how the loss reduces a batch; only `RunFake` can follow.
-
-    Attributes:
-        batch_size: of the batch that is halved.
-        time_limit_s: no further step after this long.
-    """
-
-    batch_size: int
-    time_limit_s: float
-
-
-class RunRecorded(Message, frozen=True, kw_only=True):
-    """Make some steps and have torch record the memory of the last, on CUDA.
-
-    Attributes:
-        path: of the snapshot that it leaves.
-    """
-
-    batch_size: int
-    path: str
-
-
-class RunFake(Message, frozen=True, kw_only=True):
-    """Make steps on fake tensors; only such orders can follow.
-
-    Attributes:
-        variant: what is changed of them.
-    """
-
-    batch_size: int
-    variant: Variant
-
-
-class GoOn(Message, frozen=True):
-    """To a process that the script started and that trained nothing: end as you would alone."""
-
-
-# worker to supervisor ------------------------------------------------------------------------
 
 
 class Ready(Message, frozen=True):
@@ -388,11 +220,9 @@ FromWorker = (
     | CannotSteer
     | Touched
 )
-ToWorker = WorkOrder | RunTrial | RunPairs | RunLoss | RunOrders | RunRecorded | RunFake | GoOn
 
 
 _from_worker: msgspec.json.Decoder[FromWorker] = msgspec.json.Decoder(FromWorker)
-_to_worker: msgspec.json.Decoder[ToWorker] = msgspec.json.Decoder(ToWorker)
 
 
 def decode_from_worker(line: bytes) -> FromWorker | None:
@@ -401,8 +231,3 @@ def decode_from_worker(line: bytes) -> FromWorker | None:
         return _from_worker.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-
-
-def decode_to_worker(line: bytes) -> ToWorker:
-    """The message in a line from the supervisor."""
-    return _to_worker.decode(line)

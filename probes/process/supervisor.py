@@ -37,23 +37,16 @@ from .messages import (
     FakeResult,
     Found,
     LossResult,
-    Message,
     OrdersResult,
     PairsResult,
     Progress,
     Raised,
     RecordedResult,
     Result,
-    RunFake,
-    RunLoss,
-    RunOrders,
-    RunPairs,
-    RunRecorded,
-    RunTrial,
     Spawning,
     StepSample,
-    WorkOrder,
 )
+from .orders import Message, RunFake, RunLoss, RunOrders, RunPairs, RunRecorded, RunTrial, WorkOrder
 from .process_group import ProcessGroup
 from .script_log import end_of, size_of, waits_for_others
 from .worker_launch import Launched

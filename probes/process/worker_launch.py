@@ -10,7 +10,8 @@ from pathlib import Path
 
 from .bytecode_cache import variables_for
 from .channel import Channel, ChannelClosedError
-from .messages import Ready, WorkOrder, decode_from_worker
+from .messages import Ready, decode_from_worker
+from .orders import WorkOrder
 from .worker_environment import worker_command
 
 

@@ -18,7 +18,8 @@ from ...records import (
     Versions,
 )
 from ..devices.gpu_in_use import GpuInUse
-from .messages import FakeResult, RunTrial, StepSample, WorkOrder
+from .messages import FakeResult, StepSample
+from .orders import RunTrial, WorkOrder
 
 
 class WorkerLike(Protocol):

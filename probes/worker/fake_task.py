@@ -9,7 +9,8 @@ from ..loader.batch_lengths import lengthened
 from ..loader.batch_parts import CannotCutError, grown_to
 from ..loader.batch_size_reader import BatchSizeReader
 from ..loader.batch_structure import Path
-from ..process.messages import FakeResult, RunFake
+from ..process.messages import FakeResult
+from ..process.orders import RunFake
 from .supervisor_line import wait_for_the_end
 from .task import Boundary, TaskContext
 

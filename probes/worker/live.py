@@ -29,15 +29,8 @@ from ..loader.model_inputs import AS_ASKED, ModelInputs
 from ..loader.norm_inputs import NormInputs
 from ..process.endings import WorkerGone
 from ..process.faults import is_out_of_memory, script_traceback
-from ..process.messages import (
-    CannotSteer,
-    Message,
-    Progress,
-    Raised,
-    RunTrial,
-    StepSample,
-    WorkOrder,
-)
+from ..process.messages import CannotSteer, Progress, Raised, StepSample
+from ..process.orders import Message, RunTrial, WorkOrder
 from ..windows.protocols import WindowProfiler
 from ..windows.step_evidence import EvidenceReader
 from ..windows.window import Window

@@ -7,7 +7,8 @@ from typing import Any
 from ...records import LossCheck
 from ..doors.caught_errors import CaughtErrors
 from ..loader.batch_size_reader import BatchSizeReader
-from ..process.messages import LossResult, RunLoss
+from ..process.messages import LossResult
+from ..process.orders import RunLoss
 from ..windows.loss_steps import LossSteps
 from .supervisor_line import wait_for_the_end
 from .task import Boundary, TaskContext

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..process.channel import Channel, ChannelClosedError
-from ..process.messages import Hello, Ready, WorkOrder, decode_to_worker
+from ..process.messages import Hello, Ready
+from ..process.orders import WorkOrder, decode_to_worker
 from .run_script import become_the_script, die_with_parent, run_script, steer
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from ...spread import rate_of_sums, ratio_of
 from ..doors.caught_errors import CaughtErrors
 from ..loader.batch_size_reader import BatchSizeReader
 from ..loader.loader_samples import LaidBatch
-from ..process.messages import OrdersResult, RunOrders
+from ..process.messages import OrdersResult
+from ..process.orders import RunOrders
 from .supervisor_line import wait_for_the_end
 from .task import Boundary, TaskContext
 

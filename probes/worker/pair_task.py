@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from ..doors.caught_errors import CaughtErrors
 from ..loader.norm_inputs import compiles
-from ..process.messages import PairsResult, RunPairs
+from ..process.messages import PairsResult
+from ..process.orders import RunPairs
 from .parallelism import ddp_modules
 from .supervisor_line import wait_for_the_end
 from .task import Boundary, TaskContext

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from ..doors.caught_errors import CaughtErrors
-from ..process.messages import RecordedResult, RunRecorded
+from ..process.messages import RecordedResult
+from ..process.orders import RunRecorded
 from .supervisor_line import wait_for_the_end
 from .task import Boundary, TaskContext
 

@@ -15,7 +15,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..process.channel import Channel
-from ..process.messages import CannotSteer, Ended, Raised, Touched, WorkOrder
+from ..process.messages import CannotSteer, Ended, Raised, Touched
+from ..process.orders import WorkOrder
 
 if TYPE_CHECKING:
     from ..doors.keras import KerasDoor

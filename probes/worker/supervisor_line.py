@@ -9,12 +9,8 @@ from typing import Any
 
 from ...records import FileTouched
 from ..process.channel import Channel, ChannelClosedError
-from ..process.messages import (
-    Phase,
-    Progress,
-    Touched,
-    decode_to_worker,
-)
+from ..process.messages import Phase, Progress, Touched
+from ..process.orders import decode_to_worker
 from .signs_of_life import SignsOfLife
 
 

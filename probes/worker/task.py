@@ -10,7 +10,7 @@ from ..devices.device_probe import DeviceProbe
 from ..doors.caught_errors import CaughtErrors
 from ..doors.protocols import Door, FoundLoop
 from ..doors.training_cycle import parts_of
-from ..process.messages import WorkOrder
+from ..process.orders import WorkOrder
 from .supervisor_line import SupervisorLine
 
 if TYPE_CHECKING:

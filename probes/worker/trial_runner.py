@@ -18,11 +18,9 @@ from ..devices.split_model import probe_of_model
 from ..doors.caught_errors import CaughtErrors
 from ..doors.protocols import Door, FoundLoop
 from ..process.channel import Channel
-from ..process.messages import (
-    CannotSteer,
-    Found,
+from ..process.messages import CannotSteer, Found, Progress
+from ..process.orders import (
     Lockstep,
-    Progress,
     RunFake,
     RunLoss,
     RunOrders,

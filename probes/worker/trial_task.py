@@ -17,7 +17,8 @@ from ..devices.neighbours import Surroundings
 from ..doors.caught_errors import CaughtErrors
 from ..doors.training_cycle import usual_steps
 from ..loader.norms import RunningStatistics
-from ..process.messages import Progress, Result, RunTrial, StepSample, WorkOrder
+from ..process.messages import Progress, Result, StepSample
+from ..process.orders import RunTrial, WorkOrder
 from ..windows.counted_step import FlopCounter
 from ..windows.interleaved_window import TurnsWindow
 from ..windows.profiling import TraceProfiler, trace_path

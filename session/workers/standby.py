@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...probes.devices import host
 from ...probes.process.interrupts import held_back
-from ...probes.process.messages import WorkOrder
+from ...probes.process.orders import WorkOrder
 from ...probes.process.worker_launch import Launched, Standby
 
 ROOM_BYTES = 2 << 30

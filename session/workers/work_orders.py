@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...probes.process.messages import WorkOrder
+from ...probes.process.orders import WorkOrder
 from ..setup.options import RunOptions
 from ..setup.target import Target
 

@@ -17,7 +17,8 @@ from ...probes.process.duty_cycle import DutyCycle
 from ...probes.process.endings import NoRanks, RanksStarting, WorkerGone
 from ...probes.process.folder_snapshot import FolderSnapshot
 from ...probes.process.interrupts import held_back
-from ...probes.process.messages import Progress, WorkOrder
+from ...probes.process.messages import Progress
+from ...probes.process.orders import WorkOrder
 from ...probes.process.supervisor import Worker
 from ...probes.process.worker_environment import Scratch, worker_environment
 from ...probes.process.worker_like import WorkerLike

@@ -19,7 +19,8 @@ from batchadvisor.probes.distributed.rank_group import RankGroup
 from batchadvisor.probes.distributed.ranks import Rank, detect_rank
 from batchadvisor.probes.distributed.rendezvous import free_port, look_up, publish
 from batchadvisor.probes.process.endings import ENDED, WAITED, WorkerGone
-from batchadvisor.probes.process.messages import Lockstep, Raised
+from batchadvisor.probes.process.messages import Raised
+from batchadvisor.probes.process.orders import Lockstep
 from batchadvisor.probes.process.script_log import waits_for_others
 from batchadvisor.probes.process.supervisor import Worker
 
@@ -222,7 +223,7 @@ HELD_BACK = """
 import faulthandler, signal
 faulthandler.register(signal.SIGUSR1, all_threads=True)
 from batchadvisor.probes.distributed.lockstep import Agreement
-from batchadvisor.probes.process.messages import Lockstep
+from batchadvisor.probes.process.orders import Lockstep
 order = Lockstep(
     rank=0, world_size={world_size}, host="{host}", port={port}, token="word", generation=0
 )

@@ -10,7 +10,6 @@ from batchadvisor.probes.process.messages import (
     Ended,
     FakeResult,
     Found,
-    GoOn,
     Hello,
     LossResult,
     OrdersResult,
@@ -20,17 +19,20 @@ from batchadvisor.probes.process.messages import (
     Ready,
     RecordedResult,
     Result,
+    Spawning,
+    StepSample,
+    Touched,
+    decode_from_worker,
+)
+from batchadvisor.probes.process.orders import (
+    GoOn,
     RunFake,
     RunLoss,
     RunOrders,
     RunPairs,
     RunRecorded,
     RunTrial,
-    Spawning,
-    StepSample,
-    Touched,
     WorkOrder,
-    decode_from_worker,
     decode_to_worker,
 )
 from batchadvisor.records import (
@@ -172,10 +174,10 @@ class TestRoundTrip:
     def test_every_message_is_here(self):
         from typing import get_args
 
-        from batchadvisor.probes.process import messages
+        from batchadvisor.probes.process import messages, orders
 
         assert {type(message) for message in FROM_WORKER} == set(get_args(messages.FromWorker))
-        assert {type(message) for message in TO_WORKER} == set(get_args(messages.ToWorker))
+        assert {type(message) for message in TO_WORKER} == set(get_args(orders.ToWorker))
 
     def test_names_that_are_no_unicode(self, pair):
         """A file name of any bytes reaches Python with lone surrogates."""

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 ORDER = """
-from batchadvisor.probes.process.messages import WorkOrder
+from batchadvisor.probes.process.orders import WorkOrder
 
 order = WorkOrder(
     script="train.py", arguments=(), module=False, worker=0, device="cpu",

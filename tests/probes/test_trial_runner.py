@@ -5,16 +5,8 @@ import pytest
 import torch
 from batchadvisor.probes.doors.caught_errors import CaughtErrors
 from batchadvisor.probes.doors.protocols import FoundLoop
-from batchadvisor.probes.process.messages import (
-    Found,
-    LossResult,
-    RecordedResult,
-    Result,
-    RunLoss,
-    RunRecorded,
-    RunTrial,
-    WorkOrder,
-)
+from batchadvisor.probes.process.messages import Found, LossResult, RecordedResult, Result
+from batchadvisor.probes.process.orders import RunLoss, RunRecorded, RunTrial, WorkOrder
 from batchadvisor.probes.worker import trial_runner, trial_task
 from batchadvisor.probes.worker.record_task import RecordTask
 from batchadvisor.probes.worker.supervisor_line import SupervisorLine

@@ -21,7 +21,8 @@ from batchadvisor.probes.devices.gpus_in_use import MemoryLimit
 from batchadvisor.probes.doors.protocols import FoundLoop
 from batchadvisor.probes.process.endings import over
 from batchadvisor.probes.process.faults import is_out_of_memory, memory_is_short
-from batchadvisor.probes.process.messages import Found, Progress, Raised, Result, decode_to_worker
+from batchadvisor.probes.process.messages import Found, Progress, Raised, Result
+from batchadvisor.probes.process.orders import decode_to_worker
 from batchadvisor.probes.windows.interleaved_window import TurnsWindow
 from batchadvisor.probes.windows.step_evidence import Reading
 from batchadvisor.probes.windows.window import Window
