@@ -14,6 +14,7 @@ GIB: Final = 1 << 30
 MEMORY_GIB: Final = {
     "T4": 14.56,
     "A10": 21.99,
+    "L4": 22.03,
     "RTX-3090": 23.68,
     "V100-32GB": 31.74,
     "A100-40GB": 39.39,
@@ -26,6 +27,7 @@ MEMORY_GIB: Final = {
 SOURCES: Final = {
     "T4": "github.com/AlphaGPU/leetgpu-challenges/issues/52",
     "A10": "github.com/zai-org/CogVLM/issues/236",
+    "L4": "device line of the public report Horizon Stress Testing & Autograd Scaling, session 1",
     "RTX-3090": "github.com/vllm-project/vllm/issues/16343",
     "V100-32GB": "github.com/liucongg/ChatGLM-Finetuning/issues/73",
     "A100-40GB": "github.com/bottlerocket-os/bottlerocket/pull/3873",

@@ -9,6 +9,7 @@ from batchadvisor.advisor.fit.forecast import (
     forecast,
     next_size,
 )
+from batchadvisor.advisor.fit.gpu_specs import SPECS, specs_of
 from batchadvisor.advisor.fit.gpus import ALSO, MEMORY_GIB, SOURCES, gpu_named, nearest
 from batchadvisor.records import FakeTrial, Variant
 
@@ -136,6 +137,17 @@ class TestGpus:
     )
     def test_names_as_people_write_them(self, text, name):
         assert gpu_named(text) == (name, int(MEMORY_GIB[name] * GIB))
+
+    def test_speeds_of_each_have_a_source(self):
+        assert set(SPECS) == set(MEMORY_GIB)
+        for name, specs in SPECS.items():
+            assert specs.tflops_per_s["float32"] > 5
+            assert 300 <= specs.gb_per_s <= 8000
+            assert specs.source
+            assert bool(specs.sm_source) == (specs.num_sms is not None)
+            assert specs_of(name) is specs_of(specs.name) is specs
+        assert "L4" in SPECS
+        assert specs_of("L5") is None
 
     def test_an_unknown_name_has_near_names(self):
         assert gpu_named("A100-41GB") is None
