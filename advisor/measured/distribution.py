@@ -12,15 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from math import ceil
-from statistics import median
-
-import msgspec
 
 from ...records import (
     Advice,
     Communication,
     Discovery,
-    RankPairs,
     RunRecord,
     Scaling,
     ScalingPoint,
@@ -28,12 +24,9 @@ from ...records import (
 )
 from ...spread import scaled, spread_of
 from .measurements import Measurements
+from .paired_times import PairedTimes, paired_times, straggler_of, why_not_alone, wire_time
 
 WORLD_SIZES = (1, 2, 4, 8, 16, 32, 64)
-MIN_PAIRS = 5
-"""Fewer have no 90 % interval."""
-STRAGGLER = 0.10
-"""A rank that computes longer than the median rank by this share holds the others up."""
 LARGEST_BATCH = 1 << 20
 """A break-even beyond this is none."""
 
@@ -72,7 +65,7 @@ def scaling_of(record: RunRecord, batch_size: int | None = None) -> Scaling | No
         for communication in distribution.communication
         if len(communication.ranks) == distribution.world_size
     ]
-    usable = [communication for communication in whole if _pairs(communication) is not None]
+    usable = [communication for communication in whole if paired_times(communication) is not None]
     if not usable:
         return None
     chosen = next(
@@ -148,39 +141,13 @@ def law(
 # inside --------------------------------------------------------------------------------------
 
 
-class _Pairs(msgspec.Struct, frozen=True):
-    """Tcomp with all ranks at work, whole steps, their difference; Tcomp of one process.
-
-    Attributes:
-        cost: what a step of several ranks takes longer than one of one process: Tsync, and what
-            the ranks' sharing of a host takes from each.
-        rounds: seconds alone, of Tcomp and of the whole step, measured one after the other.
-    """
-
-    compute: Spread
-    step: Spread
-    sync: Spread
-    alone: Spread | None = None
-    cost_alone: Spread | None = None
-    rounds: tuple[tuple[float, float, float], ...] = ()
-
-    @property
-    def single(self) -> Spread:
-        """A step on one device: measured by itself, else with all ranks at work."""
-        return self.alone or self.compute
-
-    @property
-    def cost(self) -> Spread:
-        return self.cost_alone or self.sync
-
-
 def _scaling(
     discovery: Discovery | None,
     world_size: int,
     chosen: Communication,
     usable: Sequence[Communication],
 ) -> Scaling:
-    pairs = _pairs(chosen)
+    pairs = paired_times(chosen)
     assert pairs is not None
     unavailable: dict[str, str] = {}
     verdict, message = verdict_of(pairs.cost, pairs.single, world_size)
@@ -189,17 +156,17 @@ def _scaling(
         num_samples, why = epoch_samples(discovery, world_size)
     if num_samples is None:
         unavailable["epoch_s"] = why
-    wire = _wire(chosen.ranks)
+    wire = wire_time(chosen.ranks)
     if wire is None:
         unavailable["wire_s"] = "DDP's own clock was not read on every rank"
-    straggler, waits = _straggler(chosen.ranks)
+    straggler, waits = straggler_of(chosen.ranks)
     even = _break_even(pairs.cost, usable, world_size)
     if isinstance(even, str):
         unavailable["break_even_batch"] = even
     at, low, high = (None, None, None) if isinstance(even, str) else even
     per_step = chosen.batch_size * chosen.micro_batches
     if pairs.alone is None:
-        unavailable["alone_s"] = _why_not_alone(chosen.ranks)
+        unavailable["alone_s"] = why_not_alone(chosen.ranks)
     return Scaling(
         batch_size=chosen.batch_size,
         world_size=world_size,
@@ -223,66 +190,6 @@ def _scaling(
     )
 
 
-def _pairs(communication: Communication) -> _Pairs | None:
-    """The job's times: in each step the slowest rank counts."""
-    good = [rank for rank in communication.ranks if rank.compute_s and rank.step_s]
-    if not good or len(good) < len(communication.ranks):
-        return None
-    compute = [max(values) for values in zip(*(rank.compute_s for rank in good), strict=False)]
-    step = [max(values) for values in zip(*(rank.step_s for rank in good), strict=False)]
-    num = min(len(compute), len(step))
-    sync = [two - first for first, two in zip(compute[:num], step[:num], strict=True)]
-    spreads = spread_of(compute[:num]), spread_of(step[:num]), spread_of(sync)
-    if num < MIN_PAIRS or any(spread is None for spread in spreads):
-        return None
-    rounds = tuple(zip(_alone(good), compute, step, strict=False))
-    if len(rounds) < MIN_PAIRS:
-        return _Pairs(*spreads)  # type: ignore[arg-type]
-    return _Pairs(
-        *spreads,  # type: ignore[arg-type]
-        spread_of([alone for alone, _, _ in rounds]),
-        spread_of([whole - alone for alone, _, whole in rounds]),
-        rounds,
-    )
-
-
-def _alone(ranks: Sequence[RankPairs]) -> list[float]:
-    """Of the median rank: ranks on equal devices differ by noise, and none waits for another."""
-    steps = zip(*(rank.alone_s for rank in ranks), strict=False)
-    return [median(values) for values in steps]
-
-
-def _why_not_alone(ranks: Sequence[RankPairs]) -> str:
-    reasons = (rank.unavailable.get("alone_s") for rank in ranks)
-    return next((reason for reason in reasons if reason), "not measured by this version")
-
-
-def _wire(ranks: Sequence[RankPairs]) -> Spread | None:
-    """The rank that comes last to a collective waits for nobody: the least over the ranks."""
-    if not ranks or any(not rank.exposed_s for rank in ranks):
-        return None
-    return spread_of(
-        [min(values) for values in zip(*(rank.exposed_s for rank in ranks), strict=False)]
-    )
-
-
-def _straggler(ranks: Sequence[RankPairs]) -> tuple[int | None, tuple[float, ...]]:
-    """The rank that computes longest, if it stands out, and what each waits for the slowest."""
-    slowest = [max(values) for values in zip(*(rank.compute_s for rank in ranks), strict=False)]
-    waits = tuple(
-        median(worst - own for worst, own in zip(slowest, rank.compute_s, strict=False))
-        for rank in ranks
-    )
-    own = {rank.rank: spread_of(rank.compute_s) for rank in ranks}
-    last = max(own, key=lambda rank: own[rank].median)  # type: ignore[union-attr]
-    others = [spread for rank, spread in own.items() if rank != last and spread is not None]
-    mine = own[last]
-    assert mine is not None
-    typical = median([spread.median for spread in others])
-    stands_out = mine.low > max(spread.high for spread in others)
-    return (last if stands_out and mine.median > (1 + STRAGGLER) * typical else None), waits
-
-
 def _break_even(
     sync: Spread, usable: Sequence[Communication], world_size: int
 ) -> tuple[int, int, int] | str:
@@ -290,7 +197,7 @@ def _break_even(
     points = sorted(
         (communication.batch_size, pairs.single.median)
         for communication in usable
-        if (pairs := _pairs(communication)) is not None
+        if (pairs := paired_times(communication)) is not None
     )
     if len(points) < 2:
         return "steps were paired at one size only"
@@ -310,7 +217,7 @@ def _break_even(
 
 
 def _point(
-    pairs: _Pairs, measured: int, world_size: int, num_samples: int | None, per_step: int
+    pairs: PairedTimes, measured: int, world_size: int, num_samples: int | None, per_step: int
 ) -> ScalingPoint:
     compute = pairs.single if world_size == 1 else pairs.compute
     # By the law for every number of devices, the measured one among them: its step is
@@ -332,7 +239,7 @@ def _point(
     )
 
 
-def _speedup(pairs: _Pairs, measured: int, world_size: int, fewer: float) -> Spread:
+def _speedup(pairs: PairedTimes, measured: int, world_size: int, fewer: float) -> Spread:
     """One device's epoch over theirs, which has `fewer` times less steps.
 
     From rounds in which one process was measured beside all of them, where there are any. Else
