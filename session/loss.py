@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..advisor.advise import advise
 from ..advisor.explain.loss import matters, samples_to_halve, step_s_at_most
 from ..advisor.search.cost import end_s
-from ..probes.process.endings import WorkerGone
+from ..probes.process.endings import NO_STEP, WorkerGone
 from ..probes.process.worker_like import ChecksLoss
 from ..probes.process.worker_listener import TimeOver
 from ..probes.windows.loss_kind import NO_TIME, PLAN, REPEATS
@@ -56,8 +56,11 @@ def _measured(workers: WorkerPool, num_samples: int, limit_s: float) -> LossChec
     if not isinstance(worker, ChecksLoss):
         return LossCheck(reason="the script's process had ended by then")
     try:
-        return worker.run_loss(num_samples, limit_s)
+        check = worker.run_loss(num_samples, limit_s)
     except TimeOver:
         return LossCheck(reason=NO_TIME)
     except WorkerGone as gone:
         return LossCheck(reason=f"the steps for it failed: {gone.detail}")
+    if check.reason == NO_STEP:
+        workers.end()
+    return check

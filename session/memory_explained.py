@@ -10,7 +10,7 @@ from ..advisor.advise import advise
 from ..advisor.measured.measurements import Measurements
 from ..advisor.search.cost import end_s
 from ..errors import BatchAdvisorError
-from ..probes.process.endings import WorkerGone
+from ..probes.process.endings import NO_STEP, WorkerGone
 from ..probes.process.worker_like import FakesSteps, RecordsMemory
 from ..probes.process.worker_listener import TimeOver
 from ..records import (
@@ -59,7 +59,10 @@ def record_step(workers: WorkerPool, writer: RecordWriter) -> MemoryAnalysis | N
     path = writer.store.folder.resolve() / SNAPSHOT
     try:
         until_s = time.monotonic() + min(MAX_S, left_s)
-        if worker.run_recorded(recommended.batch_size, path, until_s):
+        reason = worker.run_recorded(recommended.batch_size, path, until_s)
+        if reason.startswith(NO_STEP):
+            workers.end()
+        if reason:
             return None
         from .memory import analyze_memory
 

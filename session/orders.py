@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..advisor.advise import advise
 from ..advisor.explain.token_findings import worth_trying
 from ..advisor.search.cost import end_s
-from ..probes.process.endings import WorkerGone
+from ..probes.process.endings import NO_STEP, WorkerGone
 from ..probes.process.worker_like import TriesOrders
 from ..probes.process.worker_listener import TimeOver
 from ..records import OrderTrial
@@ -56,8 +56,11 @@ def _tried(workers: WorkerPool, size: int, num_batches: int, limit_s: float) -> 
     if not isinstance(worker, TriesOrders):
         return OrderTrial(batch_size=size, reason="the script's process had ended by then")
     try:
-        return worker.run_orders(size, num_batches, limit_s)
+        orders = worker.run_orders(size, num_batches, limit_s)
     except TimeOver:
         return OrderTrial(batch_size=size, reason=NO_TIME)
     except WorkerGone as gone:
         return OrderTrial(batch_size=size, reason=f"the steps for it failed: {gone.detail}")
+    if orders.reason == NO_STEP:
+        workers.end()
+    return orders

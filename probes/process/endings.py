@@ -14,6 +14,10 @@ ENDED = "it was ended with the others"
 """What is said of a rank that we ended because another one was over."""
 
 
+NO_STEP = "no optimizer stepped"
+"""Begins the answer of a process that makes no further steps, and waits for its end."""
+
+
 class WorkerGone(Exception):  # noqa: N818  a normal way for a trial to end
     """The worker is over: it raised, ended, died, hung or cannot steer.
 

@@ -7,6 +7,7 @@ from typing import Any
 from ...records import LossCheck
 from ..doors.caught_errors import CaughtErrors
 from ..loader.batch_size_reader import BatchSizeReader
+from ..process.endings import NO_STEP
 from ..process.messages import LossResult
 from ..process.orders import RunLoss
 from ..windows.loss_steps import LossSteps
@@ -15,7 +16,6 @@ from .task import Boundary, TaskContext
 
 AHEAD = "the script takes its batches several steps ahead"
 NO_BATCHES = "batches cannot be replaced behind this door"
-NO_STEP = "no optimizer stepped"
 
 
 class LossTask:

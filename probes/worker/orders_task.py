@@ -20,6 +20,7 @@ from ...spread import rate_of_sums, ratio_of
 from ..doors.caught_errors import CaughtErrors
 from ..loader.batch_size_reader import BatchSizeReader
 from ..loader.loader_samples import LaidBatch
+from ..process.endings import NO_STEP
 from ..process.messages import OrdersResult
 from ..process.orders import RunOrders
 from .supervisor_line import wait_for_the_end
@@ -124,7 +125,7 @@ class OrdersTask:
 
     def no_step(self, num_fetches: int, caught_errors: CaughtErrors) -> None:  # noqa: ARG002
         """Nothing can be said."""
-        self._give_up("no optimizer stepped")
+        self._give_up(NO_STEP)
         wait_for_the_end()
 
     # inside ----------------------------------------------------------------------------------
