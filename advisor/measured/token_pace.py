@@ -55,7 +55,7 @@ def at_token_pace(record: RunRecord) -> RunRecord:
     """The record with each trial's rate by its real tokens, where these decide.
 
     Samples per second and seconds per step are then those of samples with the mean number of
-    tokens. Comparisons in turn that counted no tokens are left out.
+    tokens. Comparisons in turn that counted no tokens say nothing.
     """
     if not rated_by_tokens(record):
         return record
@@ -89,10 +89,15 @@ def _rate(tokens: Tokens | None) -> Spread | None:
     return tokens.real_per_s
 
 
-def _turns(trial: Trial, turns: Turns, mean: float) -> Turns | None:
-    """Seconds of each turn as if its steps had held the mean number of tokens."""
+def _turns(trial: Trial, turns: Turns, mean: float) -> Turns:
+    """Seconds of each turn as if its steps had held the mean number of tokens.
+
+    Of turns that counted none there are no times; that these sizes met stays known, or they would
+    be asked to meet again, to no end.
+    """
     if not turns.real:
-        return None
+        nothing = tuple((None,) * len(turns.sizes) for _ in turns.step_s)
+        return Turns(sizes=turns.sizes, step_s=nothing)
     micro = trial.micro_batches or 1
     usual = [size * micro * mean for size in turns.sizes]
 

@@ -63,6 +63,9 @@ def more_rounds(
     known = ratio(measurements.search_turns, size, best)
     if known is not None and known.relative_half_width <= precision:
         return None
+    met = [turns for turns in measurements.search_turns if {size, best} <= set(turns.sizes)]
+    if met and not any(any(row) for turns in met for row in turns.step_s):
+        return None  # nothing could be read from them, and more would say no more
     spent_s = sum(trial.elapsed_s for trial in measurements.record.trials if trial.kind == "turns")
     request = comparison(measurements, sizes, f"{size} and {best} once more, in turn")
     if request is None or request.turns is None:

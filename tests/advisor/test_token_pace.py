@@ -9,10 +9,12 @@ from batchadvisor.advisor.measured.token_pace import (
     rated_by_tokens,
     tokens_a_sample,
 )
+from batchadvisor.advisor.measured.turns_model import ratio
+from batchadvisor.advisor.search.turns_plan import more_rounds, next_comparison
 from batchadvisor.records import Tokens, Turns
 from batchadvisor.spread import rate_of_sums
 
-from ..on_paper import discovery_of, numbered, record_of, trial_of
+from ..on_paper import CPU, discovery_of, numbered, record_of, trial_of
 
 STEPS = 12
 
@@ -109,8 +111,22 @@ def test_comparisons_in_turn_count_tokens_too():
     assert (32 / first) / (64 / second) == pytest.approx(2.0)
     again = at_token_pace(measurements.record)  # some ask of a record that is at this pace
     assert again.trials[-1].turns.step_s[0] == pytest.approx(at_pace.step_s[0])
-    untold = msgspec.structs.replace(trial, turns=msgspec.structs.replace(turns, real=()))
-    assert Measurements.of(grouped(*LUCKY, untold)).turns == ()
+
+
+def test_comparisons_that_counted_no_tokens_say_nothing_and_are_not_made_again():
+    turns = Turns(sizes=(32, 64), step_s=((0.1, 0.1),) * 6)
+    untold = msgspec.structs.replace(
+        trial_of(64, 0.1), kind="turns", turns=turns, samples_per_s=None, step_s=None
+    )
+    alike = counted(32, 0.064, 100), counted(64, 0.128, 100)
+    record = msgspec.structs.replace(grouped(*alike, untold), device=CPU)
+    measurements = Measurements.of(record)
+    assert ratio(measurements.turns, 32, 64) is None
+    assert measurements.took_turns(32)
+    assert next_comparison(measurements) is None
+    assert more_rounds(measurements, (32, 64), 32, 64, 0.01) is None
+    before = Measurements.of(msgspec.structs.replace(record, trials=record.trials[:2]))
+    assert next_comparison(before) is not None
 
 
 def test_the_interval_has_what_steps_differ_by_beyond_their_tokens():
