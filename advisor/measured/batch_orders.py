@@ -8,6 +8,7 @@ of the random order.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from math import fsum
 from statistics import fmean
@@ -159,22 +160,22 @@ def _by_budget(lengths: Sequence[int], size: int, budget: float) -> Iterator[Bat
 
 
 def _packed(lengths: Sequence[int], width: int, size: int, budget: float) -> Iterator[Batch]:
-    """First fit, the longest first, into rows of that width; attention stays within each
+    """Best fit, the longest first, into rows of that width; attention stays within each
     sequence, as packing collators have it.
     """
     rows: list[tuple[int, int]] = []  # tokens and squares
-    open_rows: dict[int, list[int]] = {}  # room left to the rows that have it
+    rooms: list[tuple[int, int]] = []  # left in rows, ascending, and their places
     for length in reversed(_pool(lengths, size)):
-        room = next((left for left in range(length, width + 1) if open_rows.get(left)), None)
-        if room is None:
+        at = bisect_left(rooms, (length, 0))
+        if at == len(rooms):
             rows.append((0, 0))
             place, room = len(rows) - 1, width
         else:
-            place = open_rows[room].pop()
+            room, place = rooms.pop(at)
         tokens, squares = rows[place]
         rows[place] = tokens + length, squares + length**2
         if room > length:
-            open_rows.setdefault(room - length, []).append(place)
+            insort(rooms, (room - length, place))
     at_once = max(1, int(budget // width))
     for start in range(0, len(rows), at_once):
         some = rows[start : start + at_once]

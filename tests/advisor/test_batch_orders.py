@@ -162,6 +162,23 @@ class TestOrders:
         assert told.positions < 3000 * SIZE
         assert all(0 <= each.padding_share < 1 for each in told.orders)
 
+    def test_recordings_of_a_million_places(self):
+        """A search place by place for a row with room would take minutes."""
+        lengths = [2500 * length for length in LENGTHS]
+        steps = [
+            TokenStep(
+                step_s=0.004 + 1e-9 * SIZE * max(rows),
+                positions=SIZE * max(rows),
+                real=sum(rows),
+                rows=SIZE,
+                squares=SIZE * max(rows) ** 2,
+            )
+            for rows in (RNG.sample(lengths, SIZE) for _ in range(60))
+        ]
+        packed = order_estimates(measurements(steps, lengths), SIZE).orders[-1]
+        assert packed.order == "packed"
+        assert packed.padding_share < 0.05
+
 
 def test_the_printed_sampler_takes_the_padding_away():
     import torch
