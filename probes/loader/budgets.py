@@ -287,10 +287,11 @@ class Cut:
 
     def __iter__(self) -> Iterator[list[Any]]:
         indices = [index for batch in self._native for index in batch]
-        found = self._lengths.of(indices)
-        if found is None:
+        if self._lengths.of(indices) is None:  # of so many not all are looked at
+            indices = [index for index in indices if index in self._lengths.by_index]
+        if not indices:
             raise ValueError(self._lengths.why)
-        table = dict(zip(indices, found, strict=True))
+        table = {index: self._lengths.by_index[index] for index in indices}
         if self._rule.order != "as they come":
             down = self._rule.order == "longest first"
             indices = sorted(indices, key=table.__getitem__, reverse=down)
@@ -310,11 +311,13 @@ def cut_by_budget(
     [['a', 'b'], ['c'], ['d']]
     """
     batch: list[Any] = []
+    total = longest = 0
     for index in indices:
-        grown = [table[each] for each in batch] + [table[index]]
-        if batch and _cost(grown, padded) > budget:
+        length = table[index]
+        total, longest = total + length, max(longest, length)
+        if batch and ((len(batch) + 1) * longest if padded else total) > budget:
             yield batch
-            batch = []
+            batch, total, longest = [], length, length
         batch.append(index)
     if batch:
         yield batch

@@ -162,6 +162,22 @@ class TestByRule:
         budget = found(own, SampleLengths(Texts([*LENGTHS, 900])))
         assert budget.own <= 500 <= budget.at_most
 
+    def test_samples_that_were_not_looked_at_are_left_out(self, monkeypatch):
+        monkeypatch.setattr("batchadvisor.probes.loader.sample_lengths.SCAN_SAMPLES", 300)
+        monkeypatch.setattr("batchadvisor.probes.loader.budgets.MAX_CUT", 20)
+        own, lengths = cut(300, order="given"), SampleLengths(Texts())
+        budget = found(own, lengths)
+        assert budget.how == BY_RULE
+        batches = list(budget.batches(own, 600, lengths))
+        assert sum(map(len, batches)) == 300
+        assert max(map(padded, batches)) <= 600
+
+    def test_a_batch_of_very_many_samples_is_filled_in_one_go(self):
+        """A look at the whole batch for each sample more would take minutes."""
+        lengths = [1] * 100_000
+        (batch,) = cut_by_budget(range(100_000), lengths, 100_000, padded=True)
+        assert len(batch) == 100_000
+
     def test_lengths_that_only_the_collate_function_knows(self):
         class Words(Texts):
             def __getitem__(self, index):
