@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from batchadvisor.probes.loader.loader_samples import LaidBatch
 from batchadvisor.probes.loader.token_batch import BatchTokens
-from batchadvisor.probes.process.messages import RunOrders
+from batchadvisor.probes.process.orders import RunOrders
 from batchadvisor.probes.worker.orders_task import OrdersTask
 from batchadvisor.probes.worker.task import Boundary
 
