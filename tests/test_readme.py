@@ -286,7 +286,7 @@ def test_the_notebook_runs(folder: Path) -> None:
 
 
 def test_the_callback_runs(folder: Path) -> None:
-    (folder / "train.py").write_text(_python("# in your loop", "# in a worker of Ray"))
+    (folder / "train.py").write_text(_python("# in your loop"))
     done = _run([sys.executable, "train.py"], folder)
     assert done.returncode == 0, done.stderr
     assert "157 optimizer steps, 5000 samples" in done.stderr
