@@ -20,7 +20,7 @@ from .random_machines import random_machine
 FACTS = {
     name: fact for name, fact in vars(Measurements).items() if isinstance(fact, cached_property)
 }
-KEPT_BY_SIZE = {"_harmful", "answers"}
+KEPT_BY_SIZE = {"_harmful", "_too_risky", "answers"}
 """These fill as they are asked."""
 
 
@@ -92,6 +92,8 @@ def test_what_was_asked_changes_nothing(kind):
             assert function(Measurements.of(record, goal)) == answer, function
         for size, is_harmful in shared._harmful.items():
             assert Measurements.of(record, goal).harmful(size) is is_harmful
+        for size, is_risky in shared._too_risky.items():
+            assert Measurements.of(record, goal).too_risky(size) is is_risky
 
 
 class TestGoals:

@@ -68,10 +68,11 @@ class TestAnswers:
         assert own["input_bytes"] == 16 * 33 * 8
         assert own["peak_bytes"] > 16 * num + 16 * 32 * 512 * 4 * 2
         assert sum(own["at_peak"].values()) == own["peak_bytes"]
-        (logits,) = (place for place in own["places"] if place["module"] == "Gpt > Linear")
-        assert logits["num_bytes"] == 16 * 32 * 512 * 4
+        (module,) = (place for place in own["modules"] if place["name"] == "Gpt > Linear")
+        assert module["roles"]["loss and logits"] == 16 * 32 * 512 * 4
         head = line_of(SCRIPTS / "tiny_gpt.py", "return self.head")
-        assert logits["line"] == f"scripts/tiny_gpt.py:{head}"
+        (line,) = (place for place in own["lines"] if place["name"].endswith(f"tiny_gpt.py:{head}"))
+        assert line["roles"]["loss and logits"] == 16 * 32 * 512 * 4
 
     def test_what_is_said_of_checkpointing_comes_true_where_it_is_applied(self, tmp_path):
         without, applied = (

@@ -47,6 +47,7 @@ GIVEN = {
     "forced": True,
     "gpus": "all",
     "num_ranks": 2,
+    "launcher": ("torchrun", "--nproc-per-node=2"),
     "dry_run": True,
     "as_json": True,
     "quiet": True,
@@ -64,7 +65,7 @@ def options_of(*typed):
     """As the command line makes them."""
     values = run_command.make_context("run", list(typed)).params
     script, arguments = values.pop("script"), values.pop("arguments")
-    return _options_of(script, arguments, as_json=values.pop("as_json"), options=values)
+    return _options_of(script, arguments, as_json=values.pop("as_json"), launcher=(), options=values)
 
 
 def test_another_process_gets_what_was_typed(tmp_path):
