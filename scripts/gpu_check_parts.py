@@ -53,7 +53,7 @@ PROBES = (
     _probe("live_or_fresh", 70.0),
 )
 """One question each; the most valuable first, in case the time is short."""
-PART_S = {0: 420.0, 1: 540.0, 2: 280.0, 3: 330.0, 4: 410.0}
+PART_S = {0: 420.0, 1: 540.0, 2: 270.0, 3: 330.0, 4: 420.0}
 """So long a part's steps take together at most."""
 PARTS: dict[int, tuple[Step, ...]] = {
     0: (
@@ -68,8 +68,8 @@ PARTS: dict[int, tuple[Step, ...]] = {
     ),
     1: PROBES,
     2: (
-        _run("char-gpt", GPT, *GPU, "--budget", "75s", limit_s=140.0),
-        _run("resnet18", RESNET, *GPU, "--budget", "75s", limit_s=140.0),
+        _run("char-gpt", GPT, *GPU, "--budget", "75s", limit_s=135.0),
+        _run("resnet18", RESNET, *GPU, "--budget", "75s", limit_s=135.0),
     ),
     3: (
         _run("char-gpt-memory", GPT, *GPU, *MEMORY, limit_s=70.0),
