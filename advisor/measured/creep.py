@@ -67,7 +67,7 @@ def rise_of(lows: Sequence[int]) -> Rise | None:
     jump = rises.index(max(rises))  # may be a new pool of the allocator's
     even = [rise for place, rise in enumerate(rises) if place != jump]
     usual = median(even)
-    if min(even) < EVEN * usual or usual * (NUM_BLOCKS - 1) < LEAST_RISE * last[0]:
+    if usual <= 0 or min(even) < EVEN * usual or usual * (NUM_BLOCKS - 1) < LEAST_RISE * last[0]:
         return None
     half = len(even) // 2
     if median(even[half:]) < LASTING * median(even[:half]):

@@ -96,6 +96,7 @@ class TestRises:
 
     def test_jumps_and_a_heap_that_warms_up_are_no_rise(self):
         assert rise_of([100] * 5 + [200] * 5) is None
+        assert rise_of([0] * NUM_BLOCKS) is None  # a device that holds nothing of torch's
         assert rise_of([int(1e6 * (2 - 0.7**block)) for block in range(NUM_BLOCKS)]) is None
 
 
