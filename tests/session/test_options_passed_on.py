@@ -65,7 +65,9 @@ def options_of(*typed):
     """As the command line makes them."""
     values = run_command.make_context("run", list(typed)).params
     script, arguments = values.pop("script"), values.pop("arguments")
-    return _options_of(script, arguments, as_json=values.pop("as_json"), launcher=(), options=values)
+    return _options_of(
+        script, arguments, as_json=values.pop("as_json"), launcher=(), options=values
+    )
 
 
 def test_another_process_gets_what_was_typed(tmp_path):
