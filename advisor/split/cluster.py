@@ -16,7 +16,7 @@ from ...records import (
 )
 from .allocation import MULTIPLES, PORTIONS
 from .cards import Card, card_of, num_samples_of, plan_card
-from .cluster_findings import findings_of, remarks_of_left_out
+from .cluster_findings import findings_of, predictions_apart, remarks_of_left_out
 from .cluster_forecast import forecast_of
 from .cluster_options import (
     Sync,
@@ -117,6 +117,7 @@ def plan_cluster(
     findings = (
         *differences([(each.folder, each.record) for each in probed]),
         *findings_of(shown, options, used),
+        *predictions_apart(cards, shown),
         *remarks_of_left_out(left_out or {}),
     )
     unavailable = {}

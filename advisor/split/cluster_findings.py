@@ -10,6 +10,8 @@ from .cards import Card
 
 COSTS_LITTLE = 0.05
 """Leaving a type out is worth a remark if it costs less than this share."""
+APART = 0.1
+"""A predicted speed that is further from the measured interval, as a share, is worth a remark."""
 MATTERS = 0.01
 """Predictions that differ by less are not worth a remark."""
 
@@ -28,6 +30,28 @@ def findings_of(
             *_never_ran(options[0], used),
         ]
     return (*findings, *_prices(counted, options))
+
+
+def predictions_apart(cards: Sequence[Card], shown: Sequence[PlanCard]) -> tuple[Finding, ...]:
+    """Types whose step times, over all sizes, miss what was measured at the recommended size."""
+    findings = []
+    for card, stored in zip(cards, shown, strict=True):
+        measured = stored.samples_per_s
+        if measured is None:
+            continue
+        if measured.low * (1 - APART) <= card.rate <= measured.high * (1 + APART):
+            continue
+        findings.append(
+            Finding(
+                rule="plan-apart",
+                severity="warning",
+                message=f"one {card.name} alone did {_rounded(measured.median)} samples/s at batch "
+                f"{stored.recommended}, but the step times of all its sizes, from which the plan "
+                f"is made, give {_rounded(card.rate)} there",
+                remedy="Probe that type again when its machine is free: the time of a size is off.",
+            )
+        )
+    return tuple(findings)
 
 
 def remarks_of_left_out(reasons: Mapping[str, str]) -> tuple[Finding, ...]:

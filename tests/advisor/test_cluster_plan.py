@@ -7,7 +7,7 @@ from batchadvisor.advisor.split.interconnects import INTERCONNECTS, interconnect
 from batchadvisor.advisor.split.links import estimated_link, measured_link, sync_at
 from batchadvisor.records import ClusterPlan, ScriptInfo, Versions
 
-from ..on_paper import discovery_of, trial_of
+from ..on_paper import discovery_of, numbered, trial_of
 from ..plans import TYPES, VERSIONS, gpu_record, plan_of, probed, type_record
 from .test_distribution import at, record
 
@@ -49,6 +49,19 @@ class TestPlan:
             320,
             "the sum of the recommended sizes",
         )
+
+    def test_step_times_that_miss_the_measured_speed_are_a_warning(self):
+        trials = [trial_of(size, step_s, peak=2**30 + size * 2**20) for size, step_s in (
+            (8, 0.010), (16, 0.100), (32, 0.011), (64, 0.012), (128, 0.020),
+        )]  # fmt: skip
+        steady = type_record("t4")
+        stalled = msgspec.structs.replace(steady, trials=numbered(*trials))
+        plan = plan_of(probed("t4", 2, record=stalled, recommend=64))
+        (finding,) = [each for each in plan.findings if each.rule == "plan-apart"]
+        assert finding.severity == "warning"
+        assert "one t4 alone did 5,330 samples/s at batch 64" in finding.message
+        assert "give 640 there" in finding.message
+        assert "plan-apart" not in rules(plan_of(probed("t4", 2, record=steady)))
 
     def test_above_what_fits_it_accumulates(self):
         small = gpu_record("Tesla T4", 0.01, 0.001, sizes=(8, 16, 32, 64), fails=(65,))
