@@ -49,6 +49,12 @@ from .types import PLACE
     is_flag=True,
     help="As with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
 )
+@click.option(
+    "--calibrate",
+    type=PLACE,
+    metavar="RECORD",
+    help="A run of the script on one real GPU: how far its steps are off the lower bound.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 @debug_option
@@ -82,8 +88,10 @@ def estimate(
     options = checked_options(
         COMMAND_LINE, script=script, arguments=arguments, goal=Goal(profile=False), device="cpu"
     )
+    calibrate = given["calibrate"]
+    record = None if calibrate is None else session.calibration_record(calibrate, options)
     display: Any = NullDisplay() if quiet else ProgressDisplay(options.goal.budget_s)
-    answer = session.estimate(options, on, wanted, display)
+    answer = session.estimate(options, on, wanted, display, record)
     if as_json:
         click.echo(session.estimate_json(answer))
         return

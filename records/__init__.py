@@ -92,6 +92,7 @@ from .profile import (
 )
 from .quality import Cause, CauseKind, StepMethod, StepQuality
 from .request import Purpose, TrialKind, TrialRequest, TurnsPlan
+from .roofline import Calibration, OpWork, StepBound
 from .run import DeviceInfo, Fault, RunRecord, RunState, Versions
 from .script import (
     BatchSizeSource,
@@ -160,6 +161,7 @@ __all__ = [
     "BatchOrder",
     "BatchSizeSource",
     "Breakdown",
+    "Calibration",
     "CallTime",
     "CapSource",
     "Case",
@@ -242,6 +244,7 @@ __all__ = [
     "NoiseScale",
     "NormLayers",
     "Observed",
+    "OpWork",
     "OperatorTime",
     "OptimizerInfo",
     "OptimizerKind",
@@ -290,6 +293,7 @@ __all__ = [
     "Spread",
     "Stage",
     "Standing",
+    "StepBound",
     "StepFlops",
     "StepMethod",
     "StepQuality",

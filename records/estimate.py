@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .base import Count, Record
+from .roofline import Calibration, StepBound
 
 PeakRole = Literal[
     "parameters",
@@ -233,6 +234,9 @@ class Estimate(Record, frozen=True, kw_only=True):
         what_ifs: other changes, each by itself.
         sharded: the script on each of several ranks that share its model, if that was asked for.
         lengths: the script with samples of other lengths, if that was asked for.
+        bounds: of the step time, for each GPU at the script's own size and at the largest that
+            fits, as written and under bf16.
+        calibration: of them by a run on a real GPU, if one was given.
     """
 
     script: str
@@ -247,3 +251,5 @@ class Estimate(Record, frozen=True, kw_only=True):
     what_ifs: tuple[WhatIf, ...] = ()
     sharded: tuple[Forecast, ...] = ()
     lengths: tuple[Forecast, ...] = ()
+    bounds: tuple[StepBound, ...] = ()
+    calibration: Calibration | None = None

@@ -12,13 +12,14 @@ import msgspec
 from ..advisor.fit.forecast import forecast, next_size
 from ..advisor.fit.gpus import MEMORY_GIB, gpu_named, nearest
 from ..errors import RunError, UsageError
-from ..records import Estimate, FakeTrial, Forecast, Variant
+from ..records import Estimate, FakeTrial, Forecast, RunRecord, Variant
 from ..units import parse_bytes
 from .display import Display
 from .fake_loop import WHY_NOT, CannotFakeError, FakeLoop
 from .memory import write_memory_report
 from .run import Run
 from .setup.options import RunOptions
+from .step_times import StepTimes, calibration_record
 from .what_ifs import Wanted, hopeless, looked_at
 
 VARIANTS = (
@@ -27,6 +28,8 @@ VARIANTS = (
     Variant(checkpointed=True),
     Variant(bf16=True, checkpointed=True),
 )
+__all__ = ["calibration_record", "estimate", "estimate_json", "estimate_text", "gpus_of"]
+__all__ += ["wanted", "write_estimate"]
 NO_BLOCKS = "no module stands several times in a ModuleList or Sequential"
 
 TOO_LARGE = "the smallest batch fits none of these GPUs, so only ranks were looked at"
@@ -85,9 +88,16 @@ def wanted(
 
 
 def estimate(
-    options: RunOptions, gpus: Sequence[tuple[str, int]], asked: Wanted, display: Display
+    options: RunOptions,
+    gpus: Sequence[tuple[str, int]],
+    asked: Wanted,
+    display: Display,
+    record: RunRecord | None = None,
 ) -> Estimate:
     """Runs the script up to its training loop, then steps of it on fake tensors.
+
+    Args:
+        record: of a run of the script on a real GPU, that calibrates the bounds of step times.
 
     Raises:
         BatchAdvisorError: the loop was not found, or its steps do not run on fake tensors.
@@ -100,12 +110,13 @@ def estimate(
         sizes = Sizes(own, num_samples, gpus, asked.expandable)
         forecasts, unavailable = [], {}
         try:
+            times = StepTimes(gpus, own, record)
             for variant in VARIANTS:
                 if variant.checkpointed and not loop.blocks:
                     unavailable[variant.name] = NO_BLOCKS
                     break
                 try:
-                    forecasts.append(_forecast(loop, sizes, variant))
+                    forecasts.append(_forecast(loop, sizes, variant, times))
                 except CannotFakeError as error:
                     if not forecasts:
                         raise RunError(
@@ -138,6 +149,8 @@ def estimate(
         what_ifs=what_ifs,
         sharded=tuple(sharded),
         lengths=tuple(lengths),
+        bounds=times.bounds(forecasts),
+        calibration=times.calibration(written),
     )
 
 
@@ -157,8 +170,13 @@ class Sizes(NamedTuple):
     expandable: bool
 
 
-def _forecast(loop: FakeLoop, sizes: Sizes, variant: Variant) -> Forecast:
+def _forecast(
+    loop: FakeLoop, sizes: Sizes, variant: Variant, times: StepTimes | None = None
+) -> Forecast:
     """Steps of one size after the other, until the largest GPU is full.
+
+    Args:
+        times: gets the operations of the steps.
 
     Raises:
         CannotFakeError: a step could not be made.
@@ -172,6 +190,8 @@ def _forecast(loop: FakeLoop, sizes: Sizes, variant: Variant) -> Forecast:
             return forecast(variant, trials, requests, sizes.gpus, expandable=sizes.expandable)
         result = loop.step(size, variant)
         trials.append(result.made)
+        if times is not None:
+            times.note(variant, size, result)
         requests.append(result.requests)
 
 

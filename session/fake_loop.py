@@ -10,7 +10,7 @@ from ..errors import RunError, ScriptError
 from ..probes.process.endings import WorkerGone
 from ..probes.process.messages import FakeResult
 from ..probes.process.worker_like import FakesSteps
-from ..records import Discovery, FakeTrial, Variant
+from ..records import Discovery, FakeTrial, OpWork, Variant
 from .display import Display
 from .fake_failures import why_not_faked
 from .run import Run
@@ -30,6 +30,8 @@ class Made(NamedTuple):
     made: FakeTrial
     requests: tuple[int, ...]
     change: str
+    work: tuple[OpWork, ...]
+    no_work: str
 
 
 class FakeLoop:
@@ -112,4 +114,4 @@ class FakeLoop:
         if result.trial is None:
             raise CannotFakeError(result.reason)
         self.blocks = result.blocks
-        return Made(result.trial, result.requests, result.change)
+        return Made(result.trial, result.requests, result.change, result.work, result.no_work)

@@ -90,7 +90,7 @@ RULES = {
     "probes/trace": ({"msgspec", "numpy"}, {*SHARED, "probes/trace"}),
     "probes/fake_step": (
         {"torch"},
-        {*SHARED, "probes/fake_step", "probes/memory/stacks"},
+        {*SHARED, "probes/fake_step", "probes/memory/stacks", "probes/windows/step_flops"},
     ),
     "probes/memory": ({"msgspec"}, {*SHARED, "probes/memory"}),
     "probes/distributed": (

@@ -20,7 +20,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils._pytree import tree_leaves
 
-from ...records import FakeTrial, PeakRole, Variant
+from ...records import FakeTrial, OpWork, PeakRole, Variant
 from .changes import Changes
 from .checkpointed_blocks import CheckpointedBlocks
 from .faked_count import FakedCount
@@ -30,6 +30,10 @@ from .origins import Origin, origin_here
 from .owners import owners_of
 from .peak_parts import peak_parts
 from .step_timeline import step_timeline
+from .step_work import StepWork
+
+TIMED = (Variant(), Variant(bf16=True))
+"""Variants whose operations are kept, for a bound of their time."""
 
 
 class FakeSteps:
@@ -85,6 +89,7 @@ class FakeSteps:
         if _changed(variant) != _changed(self._variant):
             self._change(variant)
         settled = settled and batch_size >= self._last_size
+        self._count.work = StepWork() if variant in TIMED else None
         self._variant, self._settled = variant, False
         self.next_step()
         return settled
@@ -96,6 +101,8 @@ class FakeSteps:
         self._owners.clear()
         self._count.reset_peak()
         self._count.reset_requests()
+        if self._count.work is not None:
+            self._count.work.clear()
         self._note_gradients()
 
     @property
@@ -112,6 +119,17 @@ class FakeSteps:
     def requests(self) -> tuple[int, ...]:
         """Of the last step; see `StorageCount`."""
         return tuple(self._count.requests)
+
+    @property
+    def work(self) -> tuple[OpWork, ...]:
+        """Operations of the last step; empty where they are not counted."""
+        work = self._count.work
+        return () if work is None or work.problem else tuple(work.operations)
+
+    @property
+    def no_work(self) -> str:
+        """Why the operations are not known."""
+        return "" if self._count.work is None else self._count.work.problem
 
     def enter(self, batch: Any) -> None:
         """The script gets a batch and works on it."""

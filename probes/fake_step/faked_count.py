@@ -13,6 +13,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from .fake_values import FakeValues
 from .large_parameters import FakeMode, LargeParameters
 from .origins import Origin
+from .step_work import StepWork
 from .storage_count import StorageCount, is_shared
 
 DEVICE = torch.ops.prim.device.default
@@ -21,13 +22,18 @@ UNKNOWN_MEMORY = ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")
 
 
 class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
-    """Counts, with every real tensor faked."""
+    """Counts, with every real tensor faked.
+
+    Attributes:
+        work: takes the operations, if somebody asks for them.
+    """
 
     def __init__(self, origin: Callable[[], Origin]) -> None:
         super().__init__(origin)
         large = LargeParameters.current
         self.fakes = FakeMode() if large is None else large.fakes
         self._values = FakeValues()
+        self.work: StepWork | None = None
         self._faked_before: Any = WeakIdKeyDictionary()
 
     def _faked(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -67,6 +73,8 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
             self.hold(tensors)  # parameters that were fake before
         out = super().__torch_dispatch__(func, types, args, kwargs)
         self._values.note(out, name, args)
+        if self.work is not None:
+            self.work.note(func, name, args, kwargs, out)
         return out
 
 

@@ -14,6 +14,7 @@ from ...records import (
     FileTouched,
     LoaderInfo,
     LossCheck,
+    OpWork,
     OrderTrial,
     Parallelism,
     RankPairs,
@@ -76,10 +77,14 @@ class FakeResult(Message, frozen=True, kw_only=True):
             lived before first; -n for the end of the n-th of them, counted from 1.
         blocks: see `Estimate`.
         change: what the variant changed, `24 Linear`; empty if there is nothing to say.
+        work: operations of the last step; empty where nobody counts them.
+        no_work: why they are not known.
     """
 
     trial: FakeTrial | None = None
     requests: tuple[int, ...] = ()
+    work: tuple[OpWork, ...] = ()
+    no_work: str = ""
     blocks: str = ""
     change: str = ""
     reason: str = ""

@@ -162,7 +162,7 @@ class _PhaseCounter(FlopCounterMode):  # type: ignore[misc,unused-ignore]
     """torch's flop counter, the forward pass apart from the backward one."""
 
     def __init__(self) -> None:
-        super().__init__(display=False, custom_mapping=_own_formulas())
+        super().__init__(display=False, custom_mapping=own_formulas())
         self.mod_tracker: Any = _NoModules()
         self.problem = ""
         self._paused = False
@@ -235,12 +235,12 @@ def _dtype_of(name: str, args: Any) -> str:
     tensor = next((arg for arg in args if isinstance(arg, torch.Tensor)), None)
     if tensor is None:
         return "unknown"
-    if tensor.dtype == torch.float32 and tensor.device.type == "cuda" and _rounds(name):
+    if tensor.dtype == torch.float32 and tensor.device.type == "cuda" and rounds(name):
         return "tfloat32"
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _rounds(name: str) -> bool:
+def rounds(name: str) -> bool:
     """Whether a GPU may round float32 to tfloat32 in an operation."""
     with contextlib.suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -250,7 +250,7 @@ def _rounds(name: str) -> bool:
     return False
 
 
-def _own_formulas() -> dict[Any, Any]:
+def own_formulas() -> dict[Any, Any]:
     """Formulas that torch's counter lacks: attention on a CPU, which takes the shapes of others."""
     aten = torch.ops.aten
     formulas: dict[Any, Any] = {}

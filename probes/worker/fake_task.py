@@ -92,6 +92,8 @@ class FakeTask:
                 requests=steps.requests,
                 blocks=steps.blocks,
                 change=steps.change,
+                work=steps.work,
+                no_work=steps.no_work,
             )
             self._context.line.send(result)
             return True

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ...records import Estimate, FakeTrial, Forecast
 from ...units import format_bytes, format_count
 from ..report import Column, Fact, MemoryReport, MemorySection, Row, Table
+from ..words.bounds import HEAD, TITLE, bound_notes, bound_rows
 from ..words.fits import fitting_sizes
 from ..words.wording import bytes_per_sample, clean
 from .sections.step_memory import share, step_section
@@ -85,7 +86,18 @@ def _fitting(answer: Estimate) -> MemorySection:
     tables.append(_peaks(answer))
     if answer.what_ifs:
         tables.append(_what_ifs(answer))
+    if answer.bounds:
+        tables.append(_bounds(answer))
     return MemorySection(name="", facts=(), tables=tuple(tables))
+
+
+def _bounds(answer: Estimate) -> Table:
+    return Table(
+        title=TITLE,
+        columns=tuple(Column(title=title, left=at < 2) for at, title in enumerate(HEAD)),
+        rows=tuple(Row(cells=tuple(map(clean, row))) for row in bound_rows(answer)),
+        notes=tuple(clean(note, limit=800) for note in bound_notes(answer)),
+    )
 
 
 def _what_ifs(answer: Estimate) -> Table:

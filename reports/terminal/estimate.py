@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ...records import Estimate, FakeTrial, Forecast, Variant
 from ...units import format_bytes, format_count
+from ..words.bounds import HEAD, TITLE, bound_notes, bound_rows
 from ..words.fits import fitting_sizes
 from ..words.wording import bytes_per_sample
 from .page import Page
@@ -44,6 +45,7 @@ def render(
         _sizes(page, "Largest batch of samples of another length", answer.lengths, answer)
     _peaks(page, answer)
     _what_ifs(page, answer)
+    _bounds(page, answer)
     _places(page, _own_trial(answer.forecasts[0], answer))
     page.blank()
     page.entry(
@@ -112,6 +114,20 @@ def _what_ifs(page: Page, answer: Estimate) -> None:
     for line in answer.what_ifs:
         if line.saved_bytes is None:
             page.entry(f"{page.safe(line.change)}: unavailable, {page.safe(line.reason)}.")
+
+
+def _bounds(page: Page, answer: Estimate) -> None:
+    if not answer.bounds:
+        return
+    page.heading(TITLE)
+    rows = [tuple(map(page.safe, row)) for row in bound_rows(answer)]
+    columns = list(zip(HEAD, zip(*rows, strict=True), strict=True))
+    if _width(columns) > page.width:
+        del columns[4:]
+    _table(page, columns, num_left=2)
+    page.blank()
+    for note in bound_notes(answer):
+        page.entry(note, style="dim")
 
 
 def _saving(saved: int, peak: int) -> str:

@@ -1,0 +1,99 @@
+"""The operations of a step on fake tensors: what each multiplies, reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry, shape_wrapper
+
+from ...records import OpWork
+from ..windows.step_flops import WITHOUT_FORMULA, own_formulas, rounds
+from .model_tree import local_part
+
+MOVES_NOTHING = frozenset(
+    {"_unsafe_view", "detach", "alias", "lift_fresh", "empty", "empty_like", "new_empty", "resize_"}
+    | {"empty_strided", "new_empty_strided", "_local_scalar_dense", "record_stream", "set_"}
+)
+READS_A_PART = frozenset(
+    {"embedding", "index", "index_select", "gather", "slice_scatter", "select_scatter"}
+    | {"embedding_dense_backward", "index_put_", "scatter_", "scatter_add_", "nll_loss_forward"}
+    | {"nll_loss_backward", "fill_", "zero_", "copy_", "zeros", "ones", "full", "zeros_like"}
+    | {"ones_like", "full_like", "new_zeros", "new_ones", "new_full", "arange"}
+)
+"""Operations that need not read the whole of their first tensor, or none."""
+WRITES_A_PART = frozenset({"index_put_", "scatter_", "scatter_add_"})
+
+
+class StepWork:
+    """Collects the work of a step, in order.
+
+    Attributes:
+        operations: so far.
+        problem: why they do not tell the whole; empty if they do.
+    """
+
+    def __init__(self) -> None:
+        self.operations: list[OpWork] = []
+        self.problem = ""
+        wrapped: Any = shape_wrapper
+        own = {packet: wrapped(formula) for packet, formula in own_formulas().items()}
+        self._formulas = {**flop_registry, **own}
+
+    def clear(self) -> None:
+        """Another step begins."""
+        self.operations.clear()
+        self.problem = ""
+
+    def note(self, func: Any, name: str, args: Any, kwargs: Any, out: Any) -> None:
+        """An operation ran and returned `out`."""
+        if func.is_view or name in MOVES_NOTHING:
+            return
+        if name in WITHOUT_FORMULA:
+            self.problem = f"torch's flop counter has no formula for {name}"
+            return
+        given = _tensors((*args, *kwargs.values()))
+        formula = self._formulas.get(func.overloadpacket)
+        flops = 0
+        if formula is not None:
+            try:
+                flops = int(formula(*args, **kwargs, out_val=out))
+            except Exception as error:  # noqa: BLE001  a formula must not end the estimate
+                self.problem = f"torch's flop counter fails at {name}: {type(error).__name__}"
+                return
+        moved = _moved(name, given, _tensors((out,)))
+        if flops or moved:
+            self.operations.append(OpWork(_type_of(name, given) if flops else "", flops, moved))
+
+
+def _moved(name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> int:
+    """Bytes that it reads and writes at the least."""
+    read = given[1:] if name in READS_A_PART else given
+    written = () if name in WRITES_A_PART else made
+    return sum(_bytes_of(tensor) for tensor in (*read, *written))
+
+
+def _bytes_of(tensor: torch.Tensor) -> int:
+    """An expanded tensor takes no more than its storage has."""
+    part = local_part(tensor)
+    return int(min(part.numel() * part.element_size(), part.untyped_storage().nbytes()))
+
+
+def _type_of(name: str, given: list[torch.Tensor]) -> str:
+    """The type that is multiplied, with what a GPU may round it to."""
+    dtype = given[0].dtype
+    if dtype == torch.float32 and rounds(name):
+        return "tfloat32"
+    return str(dtype).removeprefix("torch.")
+
+
+def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
+    """Those that stand alone or in a list."""
+    tensors: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+        elif isinstance(value, (list, tuple)):
+            tensors += [each for each in value if isinstance(each, torch.Tensor)]
+    return tensors

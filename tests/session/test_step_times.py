@@ -1,0 +1,141 @@
+"""`estimate --calibrate` with made-up records: no run on a real GPU was at hand."""
+
+import msgspec
+import pytest
+from batchadvisor.advisor.fit.gpu_specs import SPECS
+from batchadvisor.errors import RunError, UsageError
+from batchadvisor.records import (
+    DeviceInfo,
+    FakeTrial,
+    FittedGpu,
+    Forecast,
+    Goal,
+    OpWork,
+    RunRecord,
+    ScriptInfo,
+    Spread,
+    Trial,
+    Variant,
+)
+from batchadvisor.session.fake_loop import Made
+from batchadvisor.session.setup.options import RunOptions
+from batchadvisor.session.step_times import StepTimes, calibration_record
+
+NAME = "NVIDIA A100-SXM4-80GB"
+
+
+def timed(size, seconds):
+    step_s = Spread(median=seconds, low=seconds, high=seconds, num_samples=9, confidence=0.9)
+    return Trial(
+        ordinal=0,
+        worker=0,
+        batch_size=size,
+        kind="timed",
+        purpose="search",
+        outcome="ok",
+        step_s=step_s,
+    )
+
+
+def record(*trials, name=NAME, kind="cuda", **changes):
+    device = DeviceInfo(
+        kind=kind, name=name, total_bytes=1, capacity_bytes=1, capacity_source="on paper"
+    )
+    made = RunRecord(
+        state="finished",
+        started_at="2026-01-01T00:00:00+00:00",
+        command=("batchadvisor",),
+        script=ScriptInfo(path="train.py"),
+        goal=Goal(),
+        device=device,
+        trials=trials,
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch):
+    """Of a record as it lies on disk."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("pass")
+
+    def load(made):
+        path = tmp_path / "record.json"
+        path.write_bytes(msgspec.json.encode(made))
+        return calibration_record(path, RunOptions(script="train.py"))
+
+    return load
+
+
+def test_a_run_on_one_gpu_is_taken(read):
+    assert read(record(timed(8, 0.1))).device.name == NAME
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (record(timed(8, 0.1), kind="cpu", name="EPYC"), "is a run on a CPU"),
+        (record(timed(8, 0.1), device=None), "is a run on no device"),
+        (record(timed(8, 0.1), script=ScriptInfo(path="other.py")), "another script"),
+        (record(timed(8, 0.1), script=ScriptInfo(path="train.py", digest="0")), "another text"),
+        (
+            record(timed(8, 0.1), script=ScriptInfo(path="train.py", arguments=("-x",))),
+            "with other arguments",
+        ),
+        (record(timed(8, 0.1), name="NVIDIA Q1"), "no bandwidth of NVIDIA Q1"),
+        (record(), "has no timed steps"),
+    ],
+)
+def test_others_are_refused(read, made, words):
+    with pytest.raises(UsageError, match=words):
+        read(made)
+
+
+def made_step(size):
+    trial = FakeTrial(
+        batch_size=size,
+        peak_bytes=size,
+        parameter_bytes=0,
+        gradient_bytes=0,
+        optimizer_bytes=0,
+        input_bytes=0,
+    )
+    work = (OpWork("", 0, 2_039_000_000), OpWork("", 0, 20_390_000 * size))
+    return Made(trial, (), "", work, "")
+
+
+def forecast(sizes):
+    return Forecast(
+        variant=Variant(),
+        trials=tuple(made_step(size).made for size in sizes),
+        fixed_bytes=0,
+        sample_bytes=1,
+        gpus=(FittedGpu(name="A100-80GB", memory_bytes=1, low=1000, high=1100),),
+    )
+
+
+def times(run):
+    collected = StepTimes([("A100-80GB", 1)], 8, run)
+    for size in (2, 8, 32, 2048):
+        collected.note(Variant(), size, made_step(size))
+    return collected
+
+
+def test_bounds_at_the_own_size_and_at_the_largest():
+    bounds = times(None).bounds([forecast((2, 8, 32, 2048))])
+    assert [bound.batch_size for bound in bounds] == [8, 1000]
+    assert [bound.seconds for bound in bounds] == pytest.approx([1.08e-3, 11e-3])
+    assert times(None).calibration(forecast((2, 8))) is None
+
+
+def test_the_factor_of_a_run():
+    run = record(timed(8, 2 * 1.08e-3), timed(512, 2 * 6.12e-3))
+    answer = times(run).calibration(forecast((2, 8, 32, 2048)))
+    assert answer.factor == pytest.approx(2)
+    assert 256 <= answer.knees["A100-80GB"] <= 512
+    assert SPECS["A100-80GB"].name == answer.device
+
+
+def test_a_run_of_other_sizes():
+    with pytest.raises(RunError, match="says nothing of these steps"):
+        times(record(timed(4096, 1.0))).calibration(forecast((2, 8)))
