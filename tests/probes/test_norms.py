@@ -1,5 +1,7 @@
 """Normalisation layers of a process: their kinds, and what steps do to their statistics."""
 
+import gc
+
 import pytest
 import torch
 from batchadvisor.probes.loader.norms import RunningStatistics, count_norms, is_compiled
@@ -10,7 +12,14 @@ from torch import nn
 
 @pytest.fixture
 def layers():
-    """A layer that will see short batches, one that is frozen, one without statistics."""
+    """A layer that will see short batches, one that is frozen, one without statistics.
+
+    Layers of other tests, which a cycle or a cache may keep alive, train no more.
+    """
+    gc.collect()
+    for thing in gc.get_objects():
+        if issubclass(type(thing), nn.Module):
+            thing.training = False
     return [
         nn.BatchNorm1d(64),
         nn.BatchNorm1d(64).eval(),
