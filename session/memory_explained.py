@@ -22,7 +22,7 @@ from ..records import (
     WhyExplained,
 )
 from .display import Display
-from .fake_failures import why_not_faked
+from .fake_failures import COMPILED, why_not_faked
 from .recording.record_writer import RecordWriter
 from .recording.store import MEMORY_PAGE
 
@@ -153,6 +153,8 @@ def _explained(
         return (), SEVERAL
     if not discovery.traits.steers_loader:
         return (), NO_LOADER
+    if discovery.compiled:
+        return (), COMPILED
     left_s = end_s(record.goal.budget_s) - writer.search_s
     until_s = time.monotonic() + min(MAX_S, left_s)
     if left_s < MIN_S:

@@ -21,7 +21,7 @@ from ..probes.process.worker_listener import TimeOver
 from ..records import MemoryPrior, PriorKind, RunRecord, Variant
 from ..units import format_seconds
 from .display import Display
-from .fake_failures import why_not_faked
+from .fake_failures import COMPILED, why_not_faked
 from .recording.record_writer import RecordWriter
 from .workers.worker_pool import WorkerPool
 
@@ -61,6 +61,8 @@ def _why_not(workers: WorkerPool, record: RunRecord) -> str:
     assert record.discovery is not None
     if record.discovery.axis != "samples":
         return "sizes are a budget, and steps on fake tensors have so many samples"
+    if record.discovery.compiled:
+        return COMPILED
     setup_s, budget_s = record.discovery.setup_s, record.goal.budget_s
     if not isinstance(workers.current, FakesSteps):
         return "only the steps of a single process can be made on fake tensors"

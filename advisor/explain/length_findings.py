@@ -46,13 +46,15 @@ def _varying_inputs(measurements: Measurements) -> list[Finding]:
         return _worst_case_not_kept(unordered)
     low, high = min(inputs.smallest for inputs in seen), max(inputs.largest for inputs in seen)
     if low == high:  # of chosen batches it is kept all the same
+        if measurements.goal.worst_case and not unordered:
+            words = f"batches had {high:.0f} elements a sample, padding included"
+            return [_longest_first(words)]
         return _worst_case_not_kept(unordered)
     words = f"batches varied from {low:.0f} to {high:.0f} elements a sample, padding included"
     if isinstance(measurements.length_risk, LengthRisk):
         return [*_worst_case_not_kept(unordered), _by_law(measurements, measurements.length_risk)]
     if measurements.goal.worst_case and not unordered:
-        words += "; every trial began with the longest samples"
-        return [Finding(rule="inputs.vary", severity="info", message=words)]
+        return [_longest_first(words)]
     widening = measurements.input_widening
     why = measurements.length_risk
     message = f"{words}; the longest batch of an epoch may need more memory than any trial saw"
@@ -74,6 +76,11 @@ def _varying_inputs(measurements: Measurements) -> list[Finding]:
             else "run with --worst-case, which begins every trial with the longest samples.",
         ),
     ]
+
+
+def _longest_first(words: str) -> Finding:
+    message = f"{words}; every trial began with the longest samples"
+    return Finding(rule="inputs.vary", severity="info", message=message)
 
 
 def _by_law(measurements: Measurements, risk: LengthRisk) -> Finding:

@@ -78,8 +78,14 @@ def _fields(kept: KeptTensors) -> dict[str, Any]:
 
 
 def _live() -> list[torch.Tensor]:
+    """Real ones: torch.compile keeps fake tensors, whose sizes may be symbols."""
     gc.collect()
-    return [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
+    fake = getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensor", ())
+    return [
+        each
+        for each in gc.get_objects()
+        if issubclass(type(each), torch.Tensor) and not issubclass(type(each), fake)
+    ]
 
 
 def _look(tensors: list[torch.Tensor]) -> Look:
@@ -87,7 +93,9 @@ def _look(tensors: list[torch.Tensor]) -> Look:
     for tensor in tensors:
         try:
             storage = tensor.untyped_storage()
-            storages[storage._cdata] = storage.nbytes()
+            num_bytes = storage.nbytes()
+            if type(num_bytes) is int:
+                storages[storage._cdata] = num_bytes
         except (RuntimeError, NotImplementedError):
             continue  # sparse, or without a storage of its own
     return Look(frozenset(map(id, tensors)), sum(storages.values()), _num_nodes(tensors))

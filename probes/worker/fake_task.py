@@ -26,6 +26,7 @@ Kept = tuple[Any, dict[Path, int]]
 """A batch, and which parts of it carry its samples."""
 AHEAD = "the script takes its batches several steps ahead"
 BUDGET = "sizes are a budget, and no batch of so many samples can be made"
+SEVERAL = "several loaders feed a step, and only the batches of one can be made without contents"
 NO_BATCHES = "batches of this script do not pass through a DataLoader"
 
 
@@ -59,6 +60,8 @@ class FakeTask:
             return self._cannot(AHEAD)
         if context.loop.discovery.axis != "samples":
             return self._cannot(BUDGET)
+        if sum(loader.trains for loader in context.loop.discovery.loaders) > 1:
+            return self._cannot(SEVERAL)
         if not context.door.replace_batches(self._given, self._steps.aside):
             return self._cannot(NO_BATCHES)
         try:

@@ -78,7 +78,7 @@ class Result:
         """The record on disk; where JSON was printed as well, both must say the same."""
         record = read_record(self.run_folder)
         if "--json" in self.command and self.stdout:
-            assert msgspec.convert(self.answer["record"], RunRecord) == record
+            assert msgspec.convert(self.answer["record"], RunRecord, str_keys=True) == record
         return record
 
     @functools.cached_property

@@ -41,7 +41,8 @@ class TestAnswers:
             for width in ("128", "512")
         )
         for answer in (narrow, wide):
-            assert [each["variant"] for each in answer["forecasts"]] == VARIANTS
+            variants = [each["variant"] for each in answer["forecasts"]]
+            assert [{name: each[name] for name in VARIANTS[0]} for each in variants] == VARIANTS
             written, autocast, checkpointed, both = (
                 {gpu["name"]: gpu for gpu in each["gpus"]} for each in answer["forecasts"]
             )
@@ -104,11 +105,13 @@ class TestAnswers:
         foretold = answered(tmp_path, "tiny_gpt.py", *gpu, "--seq-len", "129", "--", *words)
         true = answered(tmp_path, "tiny_gpt.py", *gpu, "--", *words, "--length", "128")
         (longer,) = foretold["lengths"]
-        peaks = [
-            next(trial["peak_bytes"] for trial in each["trials"] if trial["batch_size"] == 256)
+        ahead, script = (
+            {trial["batch_size"]: trial["peak_bytes"] for trial in each["trials"]}
             for each in (longer, true["forecasts"][0])
-        ]
-        assert peaks[0] == pytest.approx(peaks[1], rel=0.01)
+        )
+        size = max(ahead.keys() & script.keys())
+        assert size >= 64
+        assert ahead[size] == pytest.approx(script[size], rel=0.01)
 
     def test_the_page(self, tmp_path):
         result = estimate(tmp_path, str(SCRIPTS / "tiny_gpt.py"), "--gpu", "T4", "-q")

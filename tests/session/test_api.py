@@ -159,6 +159,9 @@ OTHER_NAMES = {
 NOT_FOR_PYTHON = {
     "as_json": "the record itself comes back",
     "debug": "Python shows tracebacks",
+    **dict.fromkeys(
+        ("engine", "gres", "slurm_options", "time_limit"), "jobs of a cluster start the command"
+    ),
     "dry_run": "no record comes of it",
     "gpus": "several devices leave several records",
     "nproc_per_node": "the launcher starts the command on each rank",
