@@ -7,7 +7,7 @@ from .driver import ON_CPU, SCRIPTS, run_preloaded
 
 pytestmark = pytest.mark.slow
 OPTIONS = (
-    *("--no-profile", "-o", "out", "--goal", "memory", "--max-batch", "256", "--budget", "400s"),
+    *("--no-profile", "-o", "out", "--goal", "memory", "--max-batch", "64", "--budget", "400s"),
     *ON_CPU,
 )
 
@@ -25,12 +25,13 @@ def test_the_search_begins_with_what_they_foretell(tmp_path):
     # They were made in a process of their own, which ended before the first real step.
     assert {trial.worker for trial in trials if trial.purpose == "search"} == {1}
     assert all(trial.predicted_bytes for trial in trials if trial.purpose == "search")
-    assert trials[-1].batch_size == 256
+    assert trials[-1].batch_size == 64
     assert "memory foretold" in result.stdout
     assert "by steps that computed nothing" in " ".join(result.stdout.split())
     assert "a step on fake tensors at batch 2" in result.stderr
     # Resumed, nothing of it is made again.
-    again = run_preloaded("run", "--resume", "out", script, folder=tmp_path)
+    asked = ("--goal", "memory", "--max-batch", "64")
+    again = run_preloaded("run", "--resume", "out", *asked, script, folder=tmp_path)
     assert again.code == 0, again
     assert "fake tensors" not in again.stderr
     assert read_record(result.run_folder).prior == prior
@@ -45,6 +46,6 @@ def test_a_script_that_cannot_be_traced_is_searched_as_before(tmp_path):
     assert "a shape depends on values" in result.record.prior.reason
     assert result.record.prior.peaks == {}
     assert all(trial.predicted_bytes is None for trial in result.record.trials)
-    assert result.record.trials[-1].batch_size == 256
+    assert result.record.trials[-1].batch_size == 64
     assert "memory is not foretold: a shape depends on values" in result.stderr
     assert "the search went by measured peaks alone" in " ".join(result.stdout.split())
