@@ -16,6 +16,7 @@ from ..measured.sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
 from ..measured.thresholds import BUDGET_SPENT
 from . import batch_findings, creep_findings, device_findings, disturbances, token_findings
 from .known_failures import known_failure
+from .ratios import rate_name
 from .remedies import nothing_fits
 from .tail_findings import tail_findings
 
@@ -73,8 +74,8 @@ def _disagreement(measurements: Measurements, batch_size: int) -> list[Finding]:
         Finding(
             rule="confirm.differs",
             severity="warning",
-            message=f"the fresh process gave x{ratio:.2f} the samples per second that the search "
-            f"saw at {measurements.named(batch_size)}",
+            message=f"the fresh process gave x{ratio:.2f} the {rate_name(measurements)} that the "
+            f"search saw at {measurements.named(batch_size)}",
             evidence=(Evidence(metric="ratio", value=round(ratio, 3), threshold=DISAGREEMENT),),
             remedy="something changed in between: run again, on a quieter machine.",
         )

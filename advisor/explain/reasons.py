@@ -5,8 +5,7 @@ They put a decision into words. What was chosen, and by which rule, they are tol
 
 from __future__ import annotations
 
-from ...records import Choice, Spread
-from ...spread import ratio_of
+from ...records import Choice
 from ...units import format_bytes, format_share
 from ..choose.because import (
     Again,
@@ -32,7 +31,6 @@ from ..choose.because import (
     NothingRan,
     OnlyTimed,
     OutOfMemory,
-    Rival,
     Thriftiest,
     TooLarge,
     TooNoisy,
@@ -40,9 +38,9 @@ from ..choose.because import (
 from ..choose.decision import Decision
 from ..measured.measurements import Measurements
 from ..measured.thresholds import DRIFT
-from ..measured.trials import says_nothing
 from . import disturbances
 from .length_findings import risk_words
+from .ratios import against_own, beside, left_open, rate_name, throughput_name
 
 OF_THE_SMALLEST: tuple[KneeRule, ...] = (
     "smallest within the tolerance",
@@ -66,11 +64,11 @@ def reason(
         return parts[0]
     if not isinstance(because, NotBetter | TooNoisy):
         if native is not None and native.batch_size != choice.batch_size:
-            parts.append(_against_native(choice, native, decision.ratio))
+            parts.append(against_own(choice, native, decision.ratio, rate_name(measurements)))
         elif native is not None:
             parts.append("This is the size the script has already.")
         if decision.against is not None:
-            parts.append(_open(measurements, decision.against))
+            parts.append(left_open(measurements, decision.against))
     parts.append(risk_words(measurements, choice.batch_size))
     parts.append(_left_out(measurements, native))
     return " ".join(part for part in parts if part)
@@ -95,7 +93,7 @@ def _words(
         case Thriftiest():
             return _thriftiest(because, choice)
         case Fastest() | FasterAgain() | FastestConfirmed() | FastestUsable():
-            return _fastest(because)
+            return _fastest(measurements, because)
         case Knee():
             return _knee(measurements, because)
         case AskedFor(own, rule):
@@ -122,7 +120,7 @@ def _kept(measurements: Measurements, decision: Decision) -> str:
     own, size, ratio = decision.size, decision.considered, decision.ratio
     between = ""
     if ratio is not None:
-        between = f" (x{ratio.low:.2f} to x{ratio.high:.2f} the samples per second)"
+        between = f" (x{ratio.low:.2f} to x{ratio.high:.2f} the {rate_name(measurements)})"
     if decision.standing == "no gain":
         return (
             f"The search chose {size}, which is about as fast as the script's own {own}{between} "
@@ -176,7 +174,11 @@ def _instead_of(
             f"Next to {avoided}, the size with the most samples per joule, {end}: "
             f"{because.mine:.4g} instead of {because.theirs:.4g}."
         )
-    cost = "" if because.again is None else f": {_of(because.again, 'its throughput')}"
+    cost = (
+        ""
+        if because.again is None
+        else f": {beside(because.again, f'its {throughput_name(measurements)}')}"
+    )
     return f"Next to {avoided}, the fastest size that ran, {end}{cost}."
 
 
@@ -190,11 +192,14 @@ def _thriftiest(because: Thriftiest, choice: Choice | None) -> str:
     return f"{text} The fastest, {because.fastest}, reaches {because.theirs:.4g}."
 
 
-def _fastest(because: Fastest | FasterAgain | FastestConfirmed | FastestUsable) -> str:
+def _fastest(
+    measurements: Measurements,
+    because: Fastest | FasterAgain | FastestConfirmed | FastestUsable,
+) -> str:
     if isinstance(because, Fastest):
         return "The fastest size that ran; of sizes that noise cannot tell apart the smallest."
     if isinstance(because, FasterAgain):
-        shown = _of(because.again)
+        shown = _beside(measurements, because.again)
         return f"Faster in the fresh process than the fastest of the search: {shown}."
     best = because.fastest
     if isinstance(because, FastestConfirmed):
@@ -210,7 +215,7 @@ def _knee(measurements: Measurements, because: Knee) -> str:
     why = _why_the_knee(measurements, because)
     if because.again is None:
         return f"{why}."
-    shown = _of(because.again)
+    shown = _beside(measurements, because.again)
     if because.doubt == "none":
         return f"{why}: {shown}."
     doubt = {
@@ -244,11 +249,11 @@ def _why_the_knee(measurements: Measurements, because: Knee) -> str:
             )
         case "smallest within the tolerance and fastest":
             return (
-                f"The smallest size within {tolerance} of the best throughput, and the fastest "
-                "of the search"
+                f"The smallest size within {tolerance} of the best "
+                f"{throughput_name(measurements)}, and the fastest of the search"
             )
         case "fastest":
-            return "The size with the highest throughput of the search"
+            return f"The size with the highest {throughput_name(measurements)} of the search"
         case "clean beside the smallest":
             return (
                 f"Next to {beside}, the smallest size within {tolerance} of the best, and without "
@@ -258,12 +263,8 @@ def _why_the_knee(measurements: Measurements, because: Knee) -> str:
             return f"The smallest size that reaches {enough} of the best"
 
 
-def _of(again: Again, what: str = "") -> str:
-    """How two sizes compare in the fresh process, in words."""
-    what = what or f"the throughput of {again.other}"
-    once = again.num_readings == 1
-    how = "one comparison" if once else f"measured in turn, {again.low:.1%} to {again.high:.1%}"
-    return f"{again.middle:.1%} of {what} ({how})"
+def _beside(measurements: Measurements, again: Again) -> str:
+    return beside(again, f"the {throughput_name(measurements)} of {again.other}")
 
 
 def _largest(measurements: Measurements, size: int | None) -> str:
@@ -282,25 +283,6 @@ def _limit(measurements: Measurements) -> str:
     if widening > 1:
         less += f", and {1 - 1 / widening:.0%} of that kept for longer batches"
     return f"{format_bytes(measurements.target_bytes or 0)} ({less})"
-
-
-def _against_native(choice: Choice, native: Choice, ratio: Spread | None) -> str:
-    if choice.samples_per_s is None or native.samples_per_s is None:
-        return ""
-    own = native.batch_size
-    if ratio is None:
-        ratio = ratio_of(choice.samples_per_s, native.samples_per_s)
-        if not (choice.samples_per_s.is_interval and native.samples_per_s.is_interval):
-            return (
-                f"x{ratio.median:.2f} the samples per second of the script's own {own}; one value "
-                "alone does not show how much of that is noise."
-            )
-    between = f"(x{ratio.low:.2f} to x{ratio.high:.2f})"
-    if ratio.low <= 1 <= ratio.high:
-        return f"No difference from the script's own {own} beyond the noise {between}."
-    if says_nothing(ratio):
-        return f"{'Faster' if ratio.low > 1 else 'Slower'} than the script's own {own} {between}."
-    return f"x{ratio.median:.2f} the samples per second of the script's own {own} {between}."
 
 
 def _nothing(
@@ -334,14 +316,6 @@ def _nothing(
             return f"Batch {smallest} failed: {detail}"
         case NothingRan(why):
             return why
-
-
-def _open(measurements: Measurements, rival: Rival) -> str:
-    """That the noise leaves it open, and what to do about it."""
-    return (
-        f"Too noisy to tell whether {rival.size} is faster (x{rival.ratio.low:.2f} to "
-        f"x{rival.ratio.high:.2f} the samples per second). {disturbances.remedy(measurements)}"
-    )
 
 
 def _listed(sizes: tuple[int, ...]) -> str:

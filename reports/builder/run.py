@@ -246,7 +246,8 @@ def _limit(advice: Advice) -> LimitText | None:
         return None
     verdict = advice.verdict
     told = verdict.larger_batch != "unknown" or verdict.gain_at_most is not None
-    text = limit_text(verdict)
+    of_tokens = advice.recommended.real_tokens_per_s is not None
+    text = limit_text(verdict, f"{'real tokens' if of_tokens else 'samples'} per second")
     contributions = _facts(
         (share.metric, share.value if isinstance(share.value, str) else f"{100 * share.value:.1f}%")
         for share in verdict.contributions

@@ -272,6 +272,9 @@ def trial_line(trial: Trial) -> str:
     if trial.samples_per_s is not None:
         value, half = measured(trial.samples_per_s)
         parts.append(f"{value} {half} samples/s")
+    tokens = trial.tokens
+    if tokens is not None and tokens.real_per_s is not None and not tokens.inferred:
+        parts.append(f"{' '.join(measured(tokens.real_per_s))} real {tokens.unit}/s")
     if trial.memory is not None:
         parts.append(f"peak {format_bytes(trial.memory.peak_bytes)}")
     if trial.ran:

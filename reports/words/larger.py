@@ -15,11 +15,14 @@ LARGER = {
 }
 
 
-def larger_text(verdict: Verdict) -> str:
+def larger_text(verdict: Verdict, rate: str = "samples per second") -> str:
     """Whether a larger batch helps, and what bounds its gain.
 
     The bound is what a batch without end would reach if all that a step costs whatever its size
     were spread over it; it is no forecast, and one above 1 does not say that a larger batch helps.
+
+    Args:
+        rate: what the gain is one of.
     """
     text, most = LARGER[verdict.larger_batch], verdict.gain_at_most
     helpless = verdict.larger_batch == "does not help"
@@ -28,10 +31,10 @@ def larger_text(verdict: Verdict) -> str:
     if helpless:
         return (
             "A larger batch is not what helps: what it could spread over more samples is worth at "
-            f"most x{most:.2f} samples per second, an estimate."
+            f"most x{most:.2f} {rate}, an estimate."
         )
     if most > LARGE_GAIN:
-        return f"{text}: what was measured would allow more than x{LARGE_GAIN} samples per second."
+        return f"{text}: what was measured would allow more than x{LARGE_GAIN} {rate}."
     if verdict.larger_batch == "unknown":
-        return f"{text}; if it does, by at most x{most:.2f} samples per second, an estimate."
-    return f"{text}, by at most x{most:.2f} samples per second, an estimate."
+        return f"{text}; if it does, by at most x{most:.2f} {rate}, an estimate."
+    return f"{text}, by at most x{most:.2f} {rate}, an estimate."

@@ -18,7 +18,8 @@ from batchadvisor.advisor.choose.because import (
 )
 from batchadvisor.advisor.choose.decision import Decision, choose
 from batchadvisor.advisor.explain.headline import headline
-from batchadvisor.advisor.explain.reasons import OF_THE_SMALLEST, _against_native, _knee, reason
+from batchadvisor.advisor.explain.ratios import against_own
+from batchadvisor.advisor.explain.reasons import OF_THE_SMALLEST, _knee, reason
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.records import Choice, Goal, Observed, Spread, Standing
 from hypothesis import given
@@ -193,7 +194,8 @@ class TestWords:
             )
             for size, (low, median, high) in ((64, mine), (8, theirs))
         ]
-        assert _against_native(*sizes, None).startswith(f"{said} than the script's own 8 (x")
+        text = against_own(*sizes, None, "samples per second")
+        assert text.startswith(f"{said} than the script's own 8 (x")
 
     @pytest.mark.parametrize("rule", get_args(KneeRule))
     def test_what_the_fresh_process_preferred_is_not_said_by_the_search(self, rule):

@@ -62,6 +62,7 @@ def test_where_batches_are_grouped_tokens_decide():
 
 
 def test_that_tokens_decide_is_said():
+    from batchadvisor.reports.builder.charts.sweep import throughput
     from batchadvisor.reports.builder.sections.tokens import token_facts
     from batchadvisor.reports.builder.sizes.rows import size_rows
 
@@ -71,6 +72,14 @@ def test_that_tokens_decide_is_said():
     ((_, text),) = token_facts(size_rows(record, advice), by_tokens=advice.by_tokens)
     assert "Real tokens per second decide" in text
     assert "real tokens/s" in advice.headline
+    assert "the real tokens per second of the script's own 32" in advice.reason
+    assert "samples per second" not in advice.reason
+    assert "within 5% of the best throughput in real tokens" in advice.reason
+    chart = throughput(advice, size_rows(record, advice))
+    assert chart is not None
+    assert chart.unit == "real tokens/s"
+    assert chart.marks[0].label == "use 64"
+    assert chart.series[0].values[0] == pytest.approx(10_000)
 
 
 def test_where_samples_are_drawn_at_random_their_number_decides():

@@ -52,10 +52,18 @@ def _headline(runs: Sequence[Run]) -> str:
     """The fastest run at the recommended sizes, and like for like, if the intervals can tell."""
     if len({record.script.path for _, record, _ in runs}) > 1:
         return "Not comparable: different scripts; a sample of one is not a sample of another"
-    speeds = [
-        (advice.recommended.samples_per_s, clean(name), advice.recommended.batch_size)
+    chosen = [
+        (advice.recommended, clean(name))
         for name, _, advice in runs
         if advice.recommended is not None and advice.recommended.samples_per_s is not None
+    ]
+    # A sample may have become longer: of sequences the tokens tell.
+    of_tokens = all(choice.real_tokens_per_s is not None for choice, _ in chosen)
+    unit = "real tokens" if of_tokens else "samples"
+    speeds = [
+        (rate, name, choice.batch_size)
+        for choice, name in chosen
+        if (rate := choice.real_tokens_per_s if of_tokens else choice.samples_per_s) is not None
     ]
     if len(speeds) < 2:
         return "Fewer than two of these runs recommend a size with a measured speed"
@@ -69,23 +77,29 @@ def _headline(runs: Sequence[Run]) -> str:
     else:
         factor = best.median / second.median
         text = (
-            f"{name} is the fastest at its recommended size: x{factor:.2f} the samples per second "
+            f"{name} is the fastest at its recommended size: x{factor:.2f} the {unit} per second "
             f"of {other} ({size} against {other_size})"
         )
-    return text if len({speed[2] for speed in speeds}) == 1 else f"{text}; {_like_for_like(runs)}"
+    return (
+        text
+        if len({speed[2] for speed in speeds}) == 1
+        else f"{text}; {_like_for_like(runs, of_tokens)}"
+    )
 
 
 def _apart(best: Spread, second: Spread) -> bool:
     return min(best.num_samples, second.num_samples) >= 3 and best.low > second.high
 
 
-def _rates(runs: Sequence[Run]) -> tuple[int | None, list[Spread | None]]:
+def _rates(
+    runs: Sequence[Run], *, of_tokens: bool = False
+) -> tuple[int | None, list[Spread | None]]:
     """The size at which all that timed any are compared like for like, and each run's speed."""
     rates = [
         {
-            row.batch_size: row.samples_per_s
+            row.batch_size: rate
             for row in size_rows(record, advice)
-            if row.samples_per_s is not None
+            if (rate := row.real_tokens_per_s if of_tokens else row.samples_per_s) is not None
         }
         for _, record, advice in runs
     ]
@@ -95,8 +109,8 @@ def _rates(runs: Sequence[Run]) -> tuple[int | None, list[Spread | None]]:
     return size, [None if size is None else by_size.get(size) for by_size in rates]
 
 
-def _like_for_like(runs: Sequence[Run]) -> str:
-    size, rates = _rates(runs)
+def _like_for_like(runs: Sequence[Run], of_tokens: bool) -> str:
+    size, rates = _rates(runs, of_tokens=of_tokens)
     speeds = [(rate, clean(name)) for rate, (name, _, _) in zip(rates, runs, strict=True) if rate]
     if size is None:
         return (

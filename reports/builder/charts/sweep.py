@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....records import Advice, MemoryLaw, RunRecord
+from ....spread import scaled
 from ....units import GIB, MIB, format_share
 from ...chart import BATCH, Band, Chart, Mark, MarkKind, Series, rounded, short
 from ...sizes import SizeRow
@@ -33,7 +34,10 @@ def sweep_charts(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> 
 
 
 def throughput(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
-    """Samples per second with intervals, the tolerance band, the law of step time."""
+    """Samples per second with intervals, the tolerance band, the law of step time.
+
+    Real tokens per second where these are known, as in the headline.
+    """
     known = [row for row in rows if row.samples_per_s is not None]
     if not known:
         return None
@@ -42,10 +46,13 @@ def throughput(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
     x = [float(size) for size in sizes]
     if law is not None:
         x = _grid(sizes, [*law.sizes, max(sizes)])
-    series = [_rates(x, known)]
+    unit, factor = _rate_unit(advice)
+    series = [_rates(x, known, factor)]
     if law is not None:
         start = min(law.sizes)
-        values = tuple(rounded(law.samples_per_s(size)) if size >= start else None for size in x)
+        values = tuple(
+            rounded(law.samples_per_s(size) * factor) if size >= start else None for size in x
+        )
         series.append(
             Series(key="time_law", label="law of step time", kind="estimate", color=8,
                    values=values)
@@ -54,9 +61,9 @@ def throughput(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
     best = advice.fastest.samples_per_s if advice.fastest is not None else None
     if best is not None and advice.goal.kind == "knee":
         share = advice.goal.tolerance
-        low = best.median * (1 - share)
+        top = best.median * factor
         label = f"within {format_share(share)} of the fastest"
-        bands = (Band(low=low, high=best.median, label=label),)
+        bands = (Band(low=top * (1 - share), high=top, label=label),)
     notes = ("Whiskers: interval of the median.",) + ((ESTIMATED,) if law is not None else ())
     return Chart(
         key="throughput",
@@ -65,8 +72,8 @@ def throughput(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
         x_scale="log",
         x=tuple(x),
         **_ticks(rows),
-        y_label="samples/s",
-        unit="samples/s",
+        y_label=unit,
+        unit=unit,
         series=tuple(series),
         marks=_marks(advice, rows),
         bands=bands,
@@ -203,8 +210,19 @@ def energy(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
     )
 
 
-def _rates(x: Sequence[float], rows: Sequence[SizeRow]) -> Series:
-    by_size = {float(row.batch_size): row.samples_per_s for row in rows}
+def _rate_unit(advice: Advice) -> tuple[str, float]:
+    """What speeds are drawn in, and how much of it a sample is."""
+    for choice in (advice.recommended, *advice.sizes):
+        if choice is not None and choice.real_tokens_per_s and choice.samples_per_s:
+            return "real tokens/s", choice.real_tokens_per_s.median / choice.samples_per_s.median
+    return "samples/s", 1.0
+
+
+def _rates(x: Sequence[float], rows: Sequence[SizeRow], factor: float) -> Series:
+    by_size = {
+        float(row.batch_size): row.samples_per_s and scaled(row.samples_per_s, factor)
+        for row in rows
+    }
     rates = [by_size.get(size) for size in x]
     return Series(
         key="samples_per_s",

@@ -8,12 +8,16 @@ from ...words.larger import larger_text
 from ...words.wording import clean, evidence_text
 
 
-def limit_text(verdict: Verdict) -> LimitText:
-    """A verdict in words, without the shares that it rests on."""
+def limit_text(verdict: Verdict, rate: str = "samples per second") -> LimitText:
+    """A verdict in words, without the shares that it rests on.
+
+    Args:
+        rate: what a larger batch may gain.
+    """
     return LimitText(
         limit=verdict.limit,
         message=clean(verdict.message),
         evidence=clean(evidence_text(verdict.evidence, verdict.message)),
-        larger=larger_text(verdict),
+        larger=larger_text(verdict, rate),
         remedy=clean(verdict.remedy),
     )

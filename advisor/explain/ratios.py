@@ -1,0 +1,65 @@
+"""Sizes beside each other, in words, by the unit that they were compared in."""
+
+from __future__ import annotations
+
+from ...records import Choice, Spread
+from ...spread import ratio_of
+from ..choose.because import Again, Rival
+from ..measured.measurements import Measurements
+from ..measured.trials import says_nothing
+from . import disturbances
+
+
+def rate_name(measurements: Measurements) -> str:
+    """What speeds are compared by: real tokens where these are known, as in the headline."""
+    return f"{'samples' if measurements.tokens_a_sample is None else 'real tokens'} per second"
+
+
+def throughput_name(measurements: Measurements) -> str:
+    """The same where no number follows."""
+    return "throughput" + ("" if measurements.tokens_a_sample is None else " in real tokens")
+
+
+def beside(again: Again, what: str) -> str:
+    """How two sizes compare in the fresh process.
+
+    Args:
+        what: of the other one it is a share of.
+    """
+    once = again.num_readings == 1
+    how = "one comparison" if once else f"measured in turn, {again.low:.1%} to {again.high:.1%}"
+    return f"{again.middle:.1%} of {what} ({how})"
+
+
+def against_own(choice: Choice, native: Choice, ratio: Spread | None, rate: str) -> str:
+    """What a size gains over the script's own; empty where one of them was not timed.
+
+    Args:
+        ratio: of the two in a comparison; `None` without one.
+        rate: what it is one of.
+    """
+    if choice.samples_per_s is None or native.samples_per_s is None:
+        return ""
+    own = f"the script's own {native.batch_size}"
+    if ratio is None:
+        ratio = ratio_of(choice.samples_per_s, native.samples_per_s)
+        if not (choice.samples_per_s.is_interval and native.samples_per_s.is_interval):
+            return (
+                f"x{ratio.median:.2f} the {rate} of {own}; one value alone does not show how "
+                "much of that is noise."
+            )
+    between = f"(x{ratio.low:.2f} to x{ratio.high:.2f})"
+    if ratio.low <= 1 <= ratio.high:
+        return f"No difference from {own} beyond the noise {between}."
+    if says_nothing(ratio):
+        return f"{'Faster' if ratio.low > 1 else 'Slower'} than {own} {between}."
+    return f"x{ratio.median:.2f} the {rate} of {own} {between}."
+
+
+def left_open(measurements: Measurements, rival: Rival) -> str:
+    """That the noise leaves it open whether another size is faster, and what to do about it."""
+    between = f"x{rival.ratio.low:.2f} to x{rival.ratio.high:.2f} the {rate_name(measurements)}"
+    return (
+        f"Too noisy to tell whether {rival.size} is faster ({between}). "
+        f"{disturbances.remedy(measurements)}"
+    )
