@@ -126,6 +126,8 @@ class ScriptWatch:
                 self._made_at.get(handle.ordinal, ()),
                 self._arguments,
                 handle.sampler_name,
+                settings=self.settings(),
+                files=user_files(),
             )
         if written is None:
             handle.source = None  # a line that sets a number of samples is not the one to change

@@ -7,7 +7,7 @@ or one that trainers of frameworks call so. Other places of that key are named b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -94,6 +94,15 @@ def source_outside(
         if entries and chain not in guessed and (known is None or not known.template):
             unclear = unclear or _unclear(entries)
     return unclear or known
+
+
+def numbers_outside(outside: Outside) -> Iterator[tuple[str, int]]:
+    """What the script was given: the plain name of each number and the number, typed ones first."""
+    for typed in _typed_numbers(outside.arguments):
+        yield typed.path[-1], typed.value
+    for file, shown in outside.opened:
+        for entry in numbers_of(file, shown):
+            yield _plain(entry.name), entry.value
 
 
 def _claimed(entry: Entry, entries: list[Entry], known: BatchSizeSource | None) -> BatchSizeSource:

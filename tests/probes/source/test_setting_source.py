@@ -8,11 +8,11 @@ from batchadvisor.probes.source.setting_source import find_setting_source
 from batchadvisor.records import SourceLine
 
 
-def looked_for(tmp_path, text, names, values, *arguments, made_by="Batches"):
+def looked_for(tmp_path, text, names, values, *arguments, made_by="Batches", **outside):
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(text))
     place = SourceLine(file=str(script), line=1)
-    return find_setting_source(names, values, (place,), arguments, made_by)
+    return find_setting_source(names, values, (place,), arguments, made_by, **outside)
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,67 @@ def test_an_option(tmp_path):
 def test_a_number_out_of_range_is_not_the_budget(tmp_path):
     assert looked_for(tmp_path, "a = cut(max_tokens=4096)", BUDGET_NAME, (5000, 5100)) is None
     assert looked_for(tmp_path, "a = cut(seed=5050)", BUDGET_NAME, (5000, 5100)) is None
+
+
+READ = """
+import yaml
+cfg = yaml.safe_load(open("conf.yaml"))
+batches = by_size(order, cfg["data"]["max_tokens"])
+"""
+FILES = {
+    "conf.yaml": ("data:\n  shuffle: true\n  max_tokens: 4096\n", 3, "max_tokens: 512"),
+    "conf.toml": ("[data]\nmax_tokens = 4096\n", 2, "max_tokens = 512"),
+    "conf.json": ('{"data":\n {"max_tokens": 4096}}', 2, '"max_tokens": 512'),
+}
+
+
+@pytest.mark.parametrize("names", ["max_tokens", BUDGET_NAME])
+@pytest.mark.parametrize("kind", FILES)
+def test_in_a_settings_file(tmp_path, kind, names):
+    text, line, after = FILES[kind]
+    file = tmp_path / kind
+    file.write_text(text)
+    source, name, value = looked_for(tmp_path, READ, names, (4096, 4096), settings=[(file, kind)])
+    assert (name, value) == ("max_tokens", 4096)
+    assert (source.place.file, source.place.line) == (kind, line)
+    assert source.template.format(512) == after
+
+
+def test_a_settings_file_comes_before_the_default_that_it_repeats(tmp_path):
+    file = tmp_path / "conf.yaml"
+    file.write_text("max_tokens: 4096\n")
+    text = "class Settings:\n    max_tokens: int = 4096\n"
+    source, _, _ = looked_for(
+        tmp_path, text, "max_tokens", (4096, 4096), settings=[(file, "conf.yaml")]
+    )
+    assert source.place.file == "conf.yaml"
+    assert [(other.place.line, other.number) for other in source.others] == [(2, 4096)]
+
+
+def test_an_override_is_the_last_word(tmp_path):
+    file = tmp_path / "conf.yaml"
+    file.write_text("data:\n  max_tokens: 2048\n")
+    source, name, value = looked_for(
+        tmp_path, READ, BUDGET_NAME, (4096, 4096), "data.max_tokens=4096",
+        settings=[(file, "conf.yaml")],
+    )  # fmt: skip
+    assert (name, value) == ("max_tokens", 4096)
+    assert source.template.format(512) == "data.max_tokens=512"
+
+
+def test_a_dataclass_of_another_file(tmp_path):
+    other = tmp_path / "settings.py"
+    other.write_text("@dataclass\nclass Data:\n    max_tokens: int = 4096\n    seed: int = 4095\n")
+    source, name, value = looked_for(
+        tmp_path, "batches = by_size(order, cfg.max_tokens)", BUDGET_NAME, (4000, 4100),
+        files=[str(other)],
+    )  # fmt: skip
+    assert (name, value, source.place.line) == ("max_tokens", 4096, 3)
+    assert source.template.format(512) == "max_tokens: int = 512"
+
+
+def test_settings_of_another_number_or_name_are_not_the_budget(tmp_path):
+    file = tmp_path / "conf.yaml"
+    file.write_text("max_tokens: 100\nseed: 4096\n")
+    settings = [(file, "conf.yaml")]
+    assert looked_for(tmp_path, READ, BUDGET_NAME, (4096, 4096), settings=settings) is None
