@@ -61,13 +61,18 @@ def _length(trial: Trial) -> str:
     return "" if chosen is None else chosen.length
 
 
-def _epoch(record: RunRecord, loader: LoaderInfo, census: LengthCensus) -> Epoch:
+def packed(record: RunRecord) -> bool:
+    """Whether batches hold their samples end to end: no batch is as long as its longest one."""
     tokens = [trial.tokens for trial in record.trials if trial.tokens is not None]
+    return bool(tokens) and all(each.evidence in PACKED for each in tokens)
+
+
+def _epoch(record: RunRecord, loader: LoaderInfo, census: LengthCensus) -> Epoch:
     return Epoch(
         num_samples=loader.num_samples or census.num_samples,
         drop_last=loader.drop_last,
         replaced=loader.iterable or "Weighted" in loader.sampler,
-        summed=bool(tokens) and all(each.evidence in PACKED for each in tokens),
+        summed=packed(record),
         by_budget=loader.axis != "samples",
     )
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ...records import Goal, Memory, RunRecord, Trial, Turns
 from .graph_pools import captures_graphs, overruled
-from .length_risk import MAX_CHANCE, LengthRisk, risk_of
+from .length_risk import MAX_CHANCE, LengthRisk, packed, risk_of
 from .script import Script, script_of
 from .token_pace import at_token_pace, rated_by_tokens, tokens_a_sample
 from .trials import compared, latest_confirmation, peaks_of
@@ -171,7 +171,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
     def too_risky(self, size: int) -> bool:
         """Whether the lengths of an epoch make a size run out of memory too often."""
         if size not in self._too_risky:
-            refused = any(
+            refused = not packed(self.record) and any(  # of the longest alone no epoch packs any
                 trial.purpose == "lengths"
                 and trial.outcome == "out_of_memory"
                 and trial.batch_size <= size

@@ -2,8 +2,8 @@
 
 The peak of memory is set by the longest batch, which a short window seldom sees. Of samples drawn
 one by one the longest are put together, which is the worst that chance can do. A batch sampler of
-the script's own makes its batches itself: of one pass over them the worst is taken. Of a stream the
-longest of its first samples go first.
+the script's own makes its batches itself: of one pass over them the worst is taken. Of a stream
+those of its first samples go first whose lengths have the rank asked for.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class ChosenBatches:
         self._worst: dict[int, list[Any]] = {}
         self._order: list[Any] | None = None
         self._longest: list[Any] | None = None
+        self._of_rank: dict[tuple[LengthChoice, int], list[Any]] = {}
         self.used: ChosenBatch | None = None
 
     def begin(self, length: LengthChoice) -> None:
@@ -87,19 +88,30 @@ class ChosenBatches:
         return batch
 
     def stream(self, loader: Any, size: int, lengths: SampleLengths) -> CycledDataset:
-        """The stream of a loader from its beginning, behind its longest samples if wanted."""
+        """The stream of a loader from its beginning, behind samples chosen by length if wanted."""
         dataset = loader.dataset
         endless = dataset if isinstance(dataset, CycledDataset) else CycledDataset(dataset)
         first: list[Any] = []
         if self.wanted:
-            if self._longest is None:
-                self._longest = lengths.longest_of(iter(endless.dataset), MOST_KEPT)
+            some = self._some_of(endless.dataset, size, lengths)
             # Each worker begins so, with batches of its own.
-            num = -(-self._left // max(1, loader.num_workers)) if self._longest else 0
-            batch = [self._longest[at % len(self._longest)] for at in range(size if num else 0)]
+            num = -(-self._left // max(1, loader.num_workers)) if some else 0
+            batch = [some[at % len(some)] for at in range(size if num else 0)]
             first = batch * num
             self._note(batch)
         return endless.starting_with(first)
+
+    def _some_of(self, dataset: Any, size: int, lengths: SampleLengths) -> list[Any]:
+        """Samples of a stream; others than the longest take a second pass, once ranks are known."""
+        if self._longest is None:
+            self._longest = lengths.longest_of(iter(dataset), MOST_KEPT)
+        if self._length == "longest" or not self._longest:
+            return self._longest
+        wanted = min(size, MOST_KEPT)
+        if (self._length, wanted) not in self._of_rank:
+            band = band_of(sorted(lengths.by_index.values()), self._length, wanted)
+            self._of_rank[self._length, wanted] = lengths.between(iter(dataset), band, wanted)
+        return self._of_rank[self._length, wanted]
 
     def _note(self, samples: Sequence[Any]) -> None:
         self._left = 0
@@ -129,6 +141,19 @@ class ChosenBatches:
         if is_budget:
             size = max(1, size // max(1, *(lengths.by_index[index] for index in some)))
         return [some[at % len(some)] for at in range(size)]
+
+
+def band_of(ordered: Sequence[int], length: LengthChoice, size: int) -> tuple[int, int]:
+    """The least and the largest of the lengths at one place in their order.
+
+    Args:
+        ordered: all that were seen, ascending; at least one.
+        size: samples of a batch; of many only a part of all that counts as of one length.
+    """
+    num = len(ordered)
+    width = min(size, -(-num // NEAR))
+    place = {"shortest": 0, "median": (num - width) // 2}.get(length, num - width)
+    return ordered[place], ordered[place + width - 1]
 
 
 def worst_of(batches: Iterable[Any], lengths: SampleLengths) -> Any:

@@ -72,6 +72,22 @@ class SampleLengths:
                 break
         return [sample for _, _, sample in sorted(kept, key=lambda entry: entry[:2], reverse=True)]
 
+    def between(self, stream: Iterator[Any], band: tuple[int, int], most: int) -> list[Any]:
+        """The first samples of a stream whose lengths lie within these, ends included.
+
+        Args:
+            most: that are returned.
+        """
+        end_s = time.monotonic() + SCAN_S
+        some: list[Any] = []
+        for sample in islice(stream, SCAN_SAMPLES):
+            length = measure(sample)
+            if length is not None and band[0] <= length <= band[1]:
+                some.append(sample)
+            if len(some) == most or time.monotonic() > end_s:
+                break
+        return some
+
     def load(self, indices: Iterable[Any]) -> None:
         """Loads samples, within limits; those that do not fit into these stay unknown."""
         for index in islice(indices, SCAN_SAMPLES):

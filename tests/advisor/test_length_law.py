@@ -4,8 +4,9 @@ import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.measured.length_law import MAX_RESIDUAL, Point, fit_lengths
-from batchadvisor.advisor.measured.length_risk import risk_of
-from batchadvisor.records import ChosenBatch, Goal, InputSize, LengthCensus
+from batchadvisor.advisor.measured.length_risk import MAX_CHANCE, risk_of
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.records import ChosenBatch, Goal, InputSize, LengthCensus, Tokens
 
 from ..on_paper import GIB, record_of, trial_of
 from .machine import Machine
@@ -154,6 +155,20 @@ class TestSearch:
         assert result.size is not None
         assert result.size < 8
         assert peak(result.size, LONG) < capacity
+
+    def test_packed_samples_make_no_batch_of_the_longest(self):
+        record = searched(int(peak(8, LONG) * 0.8)).record
+        assert Measurements.of(record).too_risky(8)
+        end_to_end = Tokens(num_batches=1, evidence="position ids")
+        trials = [
+            msgspec.structs.replace(trial, tokens=end_to_end) if trial.ran else trial
+            for trial in record.trials
+        ]
+        packed = Measurements.of(msgspec.structs.replace(record, trials=tuple(trials)))
+        assert packed.length_risk.epoch.summed
+        assert packed.length_risk.chance(8) < MAX_CHANCE
+        assert not packed.too_risky(8)
+        assert packed.too_risky(8 * LONG)
 
     def test_windows_that_the_budget_has_no_time_for_end_no_search(self):
         result = Lengths(capacity=3 * GIB, time_s=lambda size: 0.1 + 1e-4 * size).search(

@@ -2,7 +2,12 @@
 
 import pytest
 import torch
-from batchadvisor.probes.loader.chosen_batches import FIRST_BATCHES, census_of, worst_of
+from batchadvisor.probes.loader.chosen_batches import (
+    FIRST_BATCHES,
+    band_of,
+    census_of,
+    worst_of,
+)
 from batchadvisor.probes.loader.sample_lengths import NO_LENGTH, SampleLengths
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler
 
@@ -137,6 +142,19 @@ class TestWorstCase:
         assert len(next(script)) == 3
 
 
+@pytest.mark.parametrize(
+    ("length", "size", "band"),
+    [
+        ("shortest", 8, (1, 2)),
+        ("median", 8, (50, 51)),
+        ("longest", 8, (99, 100)),
+        ("median", 1, (50, 50)),
+    ],
+)
+def test_lengths_at_a_place_in_their_order(length, size, band):
+    assert band_of(range(1, 101), length, size) == band
+
+
 class TestChosenLengths:
     @pytest.mark.parametrize(
         ("length", "expected"), [("shortest", [2, 2]), ("median", [7, 7]), ("longest", [9, 9])]
@@ -149,6 +167,17 @@ class TestChosenLengths:
         assert inputs.chosen.length == length
         assert inputs.census.num_samples == len(LENGTHS)
         assert inputs.census.complete
+
+    @pytest.mark.parametrize("num_workers", [0, 2])
+    def test_of_a_stream_by_rank(self, num_workers):
+        loader = DataLoader(Stream(), batch_size=1, collate_fn=list, num_workers=num_workers)
+        handle, script = begun(loader, 2, "shortest", worst_case=False)
+        for length, expected in (("shortest", [2, 2]), ("median", [5, 5]), ("longest", [9, 9])):
+            handle.begin_trial(length)
+            handle.ask(2)
+            assert lengths_of(script)[0] == expected
+            used = handle.inputs().chosen
+            assert (used.length, used.longest, used.num_samples) == (length, expected[0], 2)
 
     def test_of_a_budget(self):
         loader = DataLoader(Rows(), batch_sampler=Filled(18), collate_fn=list)
