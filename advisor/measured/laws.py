@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from ...records import MemoryLaw, TimeLaw
+from .isotonic import rising
 
 MAX_MEMORY_RESIDUAL = 0.05
 """A memory law that misses one of its points by more is refused."""
@@ -138,16 +139,24 @@ def size_at(law: TimeLaw, samples_per_s: float) -> float | None:
     return max(1.0, law.fixed_s * samples_per_s / rest) if rest > 0 else None
 
 
-def interpolated(times: Mapping[int, float]) -> Callable[[int], float]:
+def interpolated(
+    times: Mapping[int, float], weights: Mapping[int, float] | None = None
+) -> Callable[[int], float]:
     """Seconds per step by size, straight lines between measured sizes, never falling.
 
-    Below the smallest size its own time is taken, which is an upper bound; nothing is said above
-    the largest, and its time is given there.
+    Where a larger size was quicker, noise or a stall said so: the nearest times that never fall
+    are taken, so that a stalled size gives way to its neighbours. Below the smallest size its own
+    time is taken, which is an upper bound; nothing is said above the largest, and its time is given
+    there.
+
+    Args:
+        weights: how much each time counts, by size; all the same where not given.
     """
     sizes = sorted(times)
-    seconds: list[float] = []
-    for size in sizes:
-        seconds.append(max(times[size], seconds[-1] if seconds else 0.0))
+    seconds = rising(
+        [times[size] for size in sizes],
+        [1.0 if weights is None else weights[size] for size in sizes],
+    )
 
     def at(size: int) -> float:
         place = bisect_right(sizes, size)

@@ -6,6 +6,7 @@ from ...records import Trial, TrialRequest
 from ..choose.clean_size import cost_of
 from ..choose.knee import knee, plateau, sure
 from ..measured.epoch_end import REACH
+from ..measured.isotonic import precisions
 from ..measured.laws import fit_time, interpolated
 from ..measured.measurements import Measurements
 from ..measured.sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
@@ -58,7 +59,9 @@ def _clean_below(measurements: Measurements, sizes: dict[int, Trial], size: int)
     sizes = sure(sizes)
     if len(sizes) < 2:
         return None
-    step_s = interpolated({other: other / throughput(trial) for other, trial in sizes.items()})
+    times = {other: other / throughput(trial) for other, trial in sizes.items()}
+    rates = {other: rate for other, trial in sizes.items() if (rate := trial.samples_per_s)}
+    step_s = interpolated(times, precisions(times, rates))
     floor = (1 - measurements.goal.tolerance) * plateau(sizes)
     least = max(smallest_allowed(measurements), smallest_sound(measurements), int(size / REACH))
     near = dict.fromkeys(

@@ -8,6 +8,7 @@ from typing import Literal
 
 from ...records import Advice, CapSource, DeviceRun, RunRecord, Spread
 from ...spread import inverse
+from ..measured.isotonic import precisions
 from ..measured.laws import interpolated
 from ..measured.measurements import Measurements
 
@@ -62,7 +63,7 @@ def member_of(run: DeviceRun, answer: tuple[RunRecord, Advice] | None) -> Member
         for size in advice.sizes
         if size.step_s is not None and size.step_s.median > 0
     }
-    step_s = _step_time(advice, {size: time.median for size, time in times.items()})
+    step_s = _step_time(advice, times)
     if isinstance(step_s, str):
         return step_s
     largest, source = _largest(record, advice, times)
@@ -84,13 +85,14 @@ def member_of(run: DeviceRun, answer: tuple[RunRecord, Advice] | None) -> Member
     )
 
 
-def _step_time(advice: Advice, times: Mapping[int, float]) -> Callable[[int], float] | str:
+def _step_time(advice: Advice, times: Mapping[int, Spread]) -> Callable[[int], float] | str:
     law = advice.time_law
     if law is not None:
         return law.step_s
     if len(times) < 2:
         return "how its step time follows the batch size is not known: fewer than two timed sizes"
-    return interpolated(times)
+    medians = {size: time.median for size, time in times.items()}
+    return interpolated(medians, precisions(medians, times))
 
 
 def _speed_ratio(run: DeviceRun) -> tuple[float | None, str]:

@@ -90,7 +90,9 @@ class TestAllocate:
 class TestTimes:
     def test_between_measured_sizes(self):
         at = interpolated({8: 1.0, 16: 2.0, 32: 1.5})
-        assert [at(size) for size in (1, 8, 12, 16, 24, 32, 64)] == [1, 1, 1.5, 2, 2, 2, 2]
+        assert [at(size) for size in (1, 8, 12, 16, 24, 32, 64)] == [
+            1, 1, 1.375, 1.75, 1.75, 1.75, 1.75,
+        ]  # fmt: skip
 
     def test_by_the_law(self, unlike):
         plan = plan_of(unlike)
