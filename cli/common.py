@@ -128,3 +128,10 @@ def terminal() -> tuple[int, bool]:
     isterminal = sys.stdout.isatty()
     width = shutil.get_terminal_size((100, 24)).columns
     return width, isterminal and not os.environ.get("NO_COLOR")
+
+
+def wrote(what: str, path: Path) -> None:
+    """Says that a file was written, and how large it is."""
+    size = path.stat().st_size
+    text = f"{size / 1000:.0f} kB" if size >= 1000 else f"{size} bytes"
+    click.echo(f"Wrote {what}  {path} ({text})")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .common import ScriptLast, check_output_and_json, debug_option, terminal
+from .common import ScriptLast, check_output_and_json, debug_option, terminal, wrote
 from .types import PLACE
 
 
@@ -98,7 +98,7 @@ def estimate(
     next_command = shlex.join(["batchadvisor", "run", script, *arguments])
     if output is not None:
         session.write_estimate(answer, next_command, output)
-        click.echo(f"Wrote report  {output} ({output.stat().st_size / 1000:.0f} kB)")
+        wrote("report", output)
         return
     width, color = terminal()
     click.echo(session.estimate_text(answer, next_command, width=width, color=color), color=color)

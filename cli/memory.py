@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .common import check_output_and_json, debug_option, terminal
+from .common import check_output_and_json, debug_option, terminal, wrote
 from .types import PATH, PLACE
 
 
@@ -39,7 +39,7 @@ def memory(snapshot: Path, output: Path | None, force: bool, whole: bool, as_jso
         return
     if output is not None:
         session.write_memory(analysis, output)
-        click.echo(f"Wrote report  {output} ({output.stat().st_size / 1000:.0f} kB)")
+        wrote("report", output)
         return
     width, color = terminal()
     text = session.memory_text(analysis, snapshot, whole=whole, width=width, color=color)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UsageError
-from .common import debug_option, terminal
+from .common import debug_option, terminal, wrote
 from .types import PLACE, SIZE
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def plan(
         return
     if output is not None:
         session.write_plan(answer, output)
-        click.echo(f"Wrote plan  {output} ({output.stat().st_size / 1000:.0f} kB)")
+        wrote("plan", output)
         return
     width, color = terminal()
     typed = [

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..errors import UsageError
-from .common import goal_of, goal_options
+from .common import goal_of, goal_options, wrote
 from .types import PLACE
 
 
@@ -65,7 +65,7 @@ def report(
         click.echo(session.rendered(content, "JSON"), nl=False)
         return
     session.write_report(content, path)
-    click.echo(f"Wrote report  {path} ({path.stat().st_size / 1000:.0f} kB)")
+    wrote("report", path)
     click.echo(f"Next: {session.next_command(content, records, path, _typed(options))}")
 
 

@@ -224,8 +224,7 @@ def _on_a_cluster(options: RunOptions, typed: dict[str, Any]) -> int:
         slurm_options=typed["slurm_options"],
         time_limit_s=typed["time_limit"],
     )
-    limit_s = where.time_limit_s or cluster.TIME_LIMIT_S
-    display: Any = NullDisplay() if options.quiet else ProgressDisplay(limit_s)
+    display: Any = NullDisplay() if options.quiet else ProgressDisplay(where.limit_s)
     outcome = cluster.run(options, where, display)
     width, color = terminal()
     said = cluster.cluster_answer(outcome, width=width, color=color, as_json=options.as_json)

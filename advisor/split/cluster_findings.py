@@ -94,15 +94,18 @@ def _verdict(cards: Sequence[PlanCard]) -> list[Finding]:
             continue
         best = max(rated, key=lambda card: getattr(card, field))
         value = getattr(best, field)
+        equal = [card for card in rated if _rounded(getattr(card, field)) == _rounded(value)]
         others = ", ".join(
-            f"{card.name} {_rounded(getattr(card, field))}" for card in rated if card is not best
+            f"{card.name} {_rounded(getattr(card, field))}" for card in rated if card not in equal
         )
+        names = " and ".join(card.name for card in equal)
+        gives = "gives" if len(equal) == 1 else "give"
         findings.append(
             Finding(
                 rule=f"plan-{field.replace('_', '-')}",
                 severity="info",
-                message=f"{best.name} alone gives the most samples per {what}: {_rounded(value)} "
-                f"({others})",
+                message=f"{names} alone {gives} the most samples per {what}: {_rounded(value)}"
+                + (f" ({others})" if others else ""),
                 confidence="estimate",
             )
         )

@@ -79,9 +79,19 @@ def _headline(plan: ClusterPlan) -> str:
         return f"{known[0].name} is quickest. Batch size of each: {sizes}"
     best = plan.options[0]
     if best.kind == "one GPU":
-        return f"One GPU at {plan.global_batch} samples a step: {best.name} is quickest (estimate)"
+        quickest = _quickest(plan.options)
+        text = f"{best.name} is quickest"
+        if len(quickest) > 1:
+            text = f"{' and '.join(quickest)} are equally quick, within {100 * DIGITS:.0f} %"
+        return f"One GPU at {plan.global_batch} samples a step: {text} (estimate)"
     sizes = ", ".join(_share_words(share) for share in best.shares)
     return f"{plan.global_batch} samples a step over {plural(best.num_gpus, 'GPU')}: {sizes}"
+
+
+def _quickest(options: Sequence[PlanOption]) -> list[str]:
+    """The first option, and those whose step is as long as far as the digits tell."""
+    known = [(option.name, option.step_s) for option in options if option.step_s is not None]
+    return [name for name, step_s in known if step_s <= known[0][1] * (1 + DIGITS)] if known else []
 
 
 def _share_words(share: PlanShare) -> str:

@@ -41,6 +41,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     slurm_options: str = ""
     time_limit_s: float | None = None
 
+    @property
+    def limit_s(self) -> float:
+        """As given, or an hour."""
+        return TIME_LIMIT_S if self.time_limit_s is None else self.time_limit_s
+
 
 def check_without_engine(gres: tuple[str, ...], slurm_options: str, limit_s: float | None) -> None:
     """Fails on options of an engine where none was named.
@@ -48,9 +53,13 @@ def check_without_engine(gres: tuple[str, ...], slurm_options: str, limit_s: flo
     Raises:
         UsageError: there is one.
     """
-    given = {"--gres": gres, "--slurm-options": slurm_options, "--time-limit": limit_s}
-    for option, value in given.items():
-        if value:
+    given = {
+        "--gres": bool(gres),
+        "--slurm-options": bool(slurm_options),
+        "--time-limit": limit_s is not None,
+    }
+    for option, is_given in given.items():
+        if is_given:
             raise UsageError(f"{option} needs --engine.", "Name the engine, or leave it out.")
 
 
@@ -75,7 +84,7 @@ def run(options: RunOptions, cluster: Cluster, display: Display) -> Outcome:
             folder,
             display,
             command=options.command,
-            time_limit_s=cluster.time_limit_s or TIME_LIMIT_S,
+            time_limit_s=cluster.limit_s,
         )
     finally:
         display.close()
@@ -120,6 +129,8 @@ def _check(options: RunOptions, cluster: Cluster) -> None:
     if "," in options.device or options.device.partition(":")[2]:
         msg = f"--device {options.device} names a device of this machine."
         raise UsageError(msg, "With --engine a probe takes the GPU that it is given: leave it out.")
+    if cluster.limit_s <= 0:
+        raise UsageError("--time-limit 0 leaves a probe no time.", "Write 2h, or leave it out.")
     if cluster.engine != "slurm" and (cluster.gres or cluster.slurm_options):
         option = "--gres" if cluster.gres else "--slurm-options"
         raise UsageError(f"{option} is Slurm's.", "Leave it out, or use --engine slurm.")

@@ -36,6 +36,7 @@ ANY = "GPU"
 """What stands for the type of nodes that name none."""
 LOG = "log"
 CONNECT_S = 10.0
+_REMOVE = 'exec 3<&0; { read -r _ <&3; while kill -0 "$0"; do sleep 0.5; done; rm -rf -- "$1"; } &'
 KEPT_MIB = 256
 """A run's files above this are left on the node, but for the record: traces may be large."""
 
@@ -153,6 +154,7 @@ class Prober:
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="batchadvisor-"))
         self._process: subprocess.Popen[bytes] | None = None
+        self._watched = -1
         self._read = 0
 
     def begin(self, options: RunOptions, working_folder: str) -> str:
@@ -177,6 +179,7 @@ class Prober:
                 # Nothing of ours runs between fork and exec but this.
                 preexec_fn=_end_with_actor,  # noqa: PLW1509
             )
+        self._watched = _removed_at_the_end(self._folder, self._process.pid)
         return os.uname().nodename
 
     def look(self) -> tuple[int | None, bytes]:
@@ -219,6 +222,27 @@ def _check_address(address: str) -> None:
     host, _, port = address.rpartition(":")
     if host and port.isdecimal() and "/" not in host:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
+
+
+def _removed_at_the_end(folder: Path, pid: int) -> int:
+    """Has the folder removed once this process and that one are gone, however they end.
+
+    The shell that does it is nobody's child: Ray kills the children of an actor that it kills.
+
+    Returns:
+        An open pipe, which tells the shell that this process lives.
+    """
+    reading, writing = os.pipe()
+    subprocess.run(
+        ["/bin/sh", "-c", _REMOVE, str(pid), os.fspath(folder)],
+        stdin=reading,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        check=False,
+    )
+    os.close(reading)
+    return writing
 
 
 def _end_with_actor() -> None:

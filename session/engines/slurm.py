@@ -54,9 +54,13 @@ class SlurmEngine:
         if wrong is not None:
             msg = f"--gres {wrong!r} is no GPU of Slurm's."
             raise UsageError(msg, "Write gpu:TYPE:1; sinfo -o %G lists the types.")
-        twice = next((text for text in gres if gres.count(text) > 1), None)
-        if twice is not None:
-            raise UsageError(f"--gres {twice} is given twice.", "Give each type once.")
+        kinds: dict[str, str] = {}
+        for text in gres:
+            kind = text.removesuffix(":1")  # Slurm takes one where no number is given
+            if kind in kinds:
+                both = "twice" if text == kinds[kind] else f"twice, as {kinds[kind]} and as {text}"
+                raise UsageError(f"--gres {kind} is given {both}.", "Give each type once.")
+            kinds[kind] = text
         self._gres = tuple(gres)
         self._job = os.environ.get(JOB_ID)
         self._started: dict[str, _Started] = {}

@@ -20,6 +20,12 @@ REFUSED = {
     "a type that is no GPU": ((*ENGINE, "--gres", "a100"), "gpu:TYPE:1"),
     "no GPU at all": ((*ENGINE, "--gres", "gpu:a100:0"), "gpu:TYPE:1"),
     "a type twice": ((*ENGINE, "--gres", "gpu:1", "--gres", "gpu:1"), "twice"),
+    "a type twice, with and without its number": (
+        (*ENGINE, "--gres", "gpu:a100", "--gres", "gpu:a100:1"),
+        "--gres gpu:a100 is given twice, as gpu:a100 and as gpu:a100:1",
+    ),
+    "no time at all": ((*ENGINE, "--time-limit", "0"), "--time-limit 0 leaves"),
+    "no time without an engine": (("--time-limit", "0s"), "--time-limit needs"),
     "half a quotation": ((*ENGINE, "--slurm-options", "'x"), "Quote"),
     "a device of this machine": ((*ENGINE, "--device", "cuda:1"), "--device cuda:1"),
     "GPUs of this machine": ((*ENGINE, "--gpus", "all"), "--gpus"),

@@ -148,10 +148,26 @@ class TestOutput:
         assert done.output.startswith("A100-SXM4-80GB is quickest. Batch size of each: T4 64")
         assert "--count T4=2" in done.output.splitlines()[-1]
 
+    def test_equal_cards_are_both_named(self, folder):
+        write(folder / "other", type_record("a100"))
+        at = ("--global-batch", "128")
+        assert run("a100", "t4", *at).output.startswith(
+            "One GPU at 128 samples a step: one A100-SXM4-80GB is quickest (estimate)"
+        )
+        assert run("a100", "t4", "other", *at).output.startswith(
+            "One GPU at 128 samples a step: one a100 and one other are equally quick, within 3 % "
+            "(estimate)"
+        )
+        price = ("--price", "a100=2", "--price", "other=2", "--price", "t4=9")
+        text = " ".join(run("a100", "t4", "other", *price).output.split())
+        assert "A100 and other alone give the most samples per unit of price: 3,290,000 (T4" in text
+
     @pytest.mark.parametrize("suffix", ["html", "md", "json"])
     def test_files(self, folder, suffix):
         done = run(*self.WORDS, "-o", f"plan.{suffix}")
         assert done.exit_code == 0
+        size = (folder / f"plan.{suffix}").stat().st_size
+        assert done.output == f"Wrote plan  plan.{suffix} ({size / 1000:.0f} kB)\n"
         text = (folder / f"plan.{suffix}").read_text()
         assert "100GbE" in text
         if suffix == "json":
