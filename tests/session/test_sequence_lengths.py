@@ -27,6 +27,17 @@ def test_beside_a_size():
     assert options.traits.size_is_argument
 
 
+def test_braces_of_the_script_are_typed_twice():
+    options = options_of("--name={{length}}-{{seq_len}}", "{{max_len:4}}", "{{other}}")
+    assert options.arguments == ("--name={length}-{seq_len}", "{max_len:4}", "{{other}}")
+    assert options.goal.seq_lens == ()
+    options = options_of("--name={{length}}", "--len={seq_len:8/16}")
+    assert options.arguments == ("--name={length}", "--len=8")
+    with pytest.raises(UsageError) as refused:
+        options_of("--name={length}")
+    assert "If the script itself is to get {length}, type {{length}}." in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
