@@ -18,6 +18,7 @@ from ...records import Discovery, InputSize, LengthChoice
 from ..loader.loader_handle import LoaderHandle, is_training_fetch
 from ..loader.loader_samples import LoaderSamples
 from ..loader.norms import is_compiled
+from ..loader.sharing import reads_ahead
 from ..loader.token_meter import TokenMeter
 from .caught_errors import CaughtErrors
 from .primary_loader import Refusal, primary_of, steps_ahead
@@ -119,7 +120,7 @@ class LoaderDoor:
                 primary = handle is self._primary
                 self._listener.arrived(handle.arrived, handle.proof, wait_s, primary=primary)
                 if primary:
-                    self.meter.note(batch)
+                    self.meter.note(batch, ahead=reads_ahead())
                     if self._substitute is not None:
                         return self._substitute(batch, handle.arrived, handle.reader)
         return batch

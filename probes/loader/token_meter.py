@@ -55,6 +55,7 @@ class TokenMeter:
     def __init__(self) -> None:
         self._num_failures = 0
         self._pad_id: int | None = None  # holds for all trials of a script
+        self._ahead: list[Part] | None = None  # fetched, and not yet trained on
         self.begin()
 
     def begin(self) -> None:
@@ -69,14 +70,23 @@ class TokenMeter:
         """A timed step begins."""
         self._pending = []
 
-    def note(self, batch: Any) -> None:
-        """A batch goes to the script."""
-        if self._pending is None or self._num_failures >= MAX_FAILURES:
+    def note(self, batch: Any, *, ahead: bool = False) -> None:
+        """A batch goes to the script.
+
+        Args:
+            ahead: to whoever hands on the one before it now, and this one at the next fetch.
+        """
+        if (self._pending is None and not ahead) or self._num_failures >= MAX_FAILURES:
             return
         try:
-            self._pending.append(parts_of(batch))
+            parts: list[Part] | None = parts_of(batch)
         except Exception:  # noqa: BLE001  a batch of the script's own kind must not end the script
             self._num_failures += 1
+            parts = None
+        if ahead:
+            parts, self._ahead = self._ahead, parts
+        if parts is not None and self._pending is not None:
+            self._pending.append(parts)
 
     def end_step(self) -> StepTokens | None:
         """The timed step is over; `None` where its batches show no tokens."""

@@ -37,6 +37,16 @@ class TestMeter:
         assert meter.evidence == "attention mask"
         assert meter.padding_share == pytest.approx(1 - 52 / 64)
 
+    def test_of_a_batch_that_is_fetched_ahead_the_one_before_counts(self):
+        meter = TokenMeter()
+        meter.note(PADDED, ahead=True)  # before anything is timed
+        told = []
+        for batch in (FULL, PADDED):
+            meter.begin_step()
+            meter.note(batch, ahead=True)
+            told.append(meter.end_step())
+        assert [step.real for step in told] == [14, 24]
+
     def test_lengths_of_all_sequences(self):
         meter, _ = counted([PADDED], [FULL])
         lengths = meter.lengths
