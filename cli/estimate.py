@@ -10,13 +10,16 @@ import click
 from .common import ScriptLast, check_output_and_json, debug_option, terminal, wrote
 from .types import PLACE
 
+MOST_RANKS = 65_536
+"""That `--shard` counts; more share no model today."""
+
 
 @click.command(cls=ScriptLast, short_help="Foretell the batch that fits on GPUs not in reach.")
 @click.option(
     "--gpu",
     "gpus",
-    default="all",
-    help="GPUs by name, or memory: H100,A100-40GB,22GiB (default: all of the table).",
+    multiple=True,
+    help="GPUs by name, or memory: H100,A100-40GB,22GiB (default: all). May be repeated.",
 )
 @click.option(
     "-o",
@@ -34,7 +37,7 @@ from .types import PLACE
 @click.option("--lora-rank", type=click.IntRange(1), default=16, show_default=True)
 @click.option(
     "--shard",
-    type=click.IntRange(2),
+    type=click.IntRange(2, MOST_RANKS),
     metavar="RANKS",
     help="What fits on each of so many ranks that share the model (FSDP2).",
 )
@@ -77,7 +80,7 @@ def estimate(
     output = given["output"]
     if output is not None:
         check_output_and_json(output, as_json=as_json, force=given["force"])
-    on = session.gpus_of(given["gpus"])
+    on = session.gpus_of(",".join(given["gpus"]) if given["gpus"] else "all")
     wanted = session.wanted(
         given["lora"],
         given["lora_rank"],

@@ -81,6 +81,7 @@ class FakeTrial(Record, frozen=True, kw_only=True):
     Attributes:
         batch_size: samples of a batch.
         peak_bytes: the most that lived at once.
+        outside_bytes: the most that lived outside the optimizer's step; 0 if not known.
         parameter_bytes, gradient_bytes, optimizer_bytes, input_bytes: of what is trained, its
             gradients, the optimizers' state, the batches of the step.
         at_peak: bytes that lived at the peak by what they are for, the most first.
@@ -102,6 +103,12 @@ class FakeTrial(Record, frozen=True, kw_only=True):
     modules: tuple[PeakSource, ...] = ()
     lines: tuple[PeakSource, ...] = ()
     timeline: StepTimeline | None = None
+    outside_bytes: int = 0
+
+    @property
+    def working_bytes(self) -> int:
+        """The peak of the passes over the batch, if known; else of the whole step."""
+        return self.outside_bytes or self.peak_bytes
 
 
 OptimizerKind = Literal[
@@ -236,6 +243,9 @@ class Estimate(Record, frozen=True, kw_only=True):
         lengths: the script with samples of other lengths, if that was asked for.
         bounds: of the step time, for each GPU at the script's own size and at the largest that
             fits, as written and under bf16.
+        tensors: the least and the most bytes that the tensors of a real step as written should take
+            at once, at the script's own batch size; `None` in old records.
+        compiled: the script compiles its model; the steps run it as it is written.
         calibration: of them by a run on a real GPU, if one was given.
     """
 
@@ -253,3 +263,5 @@ class Estimate(Record, frozen=True, kw_only=True):
     lengths: tuple[Forecast, ...] = ()
     bounds: tuple[StepBound, ...] = ()
     calibration: Calibration | None = None
+    tensors: tuple[int, int] | None = None
+    compiled: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import msgspec
 
 from ..advisor.fit.forecast import forecast, next_size
 from ..advisor.fit.gpus import MEMORY_GIB, gpu_named, nearest
+from ..advisor.fit.peak_range import peak_range
 from ..errors import RunError, UsageError
 from ..records import Estimate, FakeTrial, Forecast, RunRecord, Variant
 from ..units import parse_bytes
@@ -20,7 +22,7 @@ from .memory import write_memory_report
 from .run import Run
 from .setup.options import RunOptions
 from .step_times import StepTimes, calibration_record
-from .what_ifs import Wanted, hopeless, looked_at
+from .what_ifs import Wanted, hopeless, looked_at, trial_at
 
 VARIANTS = (
     Variant(),
@@ -30,6 +32,7 @@ VARIANTS = (
 )
 __all__ = ["calibration_record", "estimate", "estimate_json", "estimate_text", "gpus_of"]
 __all__ += ["wanted", "write_estimate"]
+LEAST_MEMORY, MOST_MEMORY = 1 << 30, 16 << 40
 NO_BLOCKS = "no module stands several times in a ModuleList or Sequential"
 
 TOO_LARGE = "the smallest batch fits none of these GPUs, so only ranks were looked at"
@@ -53,16 +56,30 @@ def _gpu(text: str) -> tuple[str, int]:
     if known is not None:
         return known
     if text[:1].isdigit():
-        try:
-            return f"a GPU of {text}", parse_bytes(text)
-        except ValueError:
-            pass
+        with contextlib.suppress(ValueError, OverflowError):
+            return f"a GPU of {text}", _memory_of(text)
     near = nearest(text)
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     raise UsageError(
         f"--gpu: no GPU in the table is named {text!r}.",
         f"{hint}Write its memory instead, such as 22GiB; the table has {', '.join(MEMORY_GIB)}.",
     )
+
+
+def _memory_of(text: str) -> int:
+    """Bytes of a GPU.
+
+    Raises:
+        ValueError: it is no size.
+        UsageError: no GPU has so little, or so much.
+    """
+    memory = parse_bytes(text)
+    if not LEAST_MEMORY <= memory <= MOST_MEMORY:
+        raise UsageError(
+            f"--gpu: no GPU has {text} of memory.",
+            "CUDA itself takes up to 650 MiB; write 1GiB to 16TiB, such as 22GiB.",
+        )
+    return memory
 
 
 def wanted(
@@ -151,6 +168,8 @@ def estimate(
         lengths=tuple(lengths),
         bounds=times.bounds(forecasts),
         calibration=times.calibration(written),
+        tensors=peak_range(trial_at(written, own).peak_bytes),
+        compiled=discovery.compiled,
     )
 
 

@@ -9,6 +9,12 @@ COMPILED = "the model is compiled, and steps on fake tensors run it as it is wri
 UNKNOWN_SHAPES = ("DataDependentOutputException", "DynamicOutputShapeException")
 """What torch raises where the shape of a result is not that of its inputs."""
 
+UNSUPPORTED = (
+    *("There was no fake impl", "torch.classes.quantized", "fake impl", "quantized::"),
+    ".numpy() is not supported for tensor subclasses",
+)
+"""In what torch raises where an operation has no form for fake tensors."""
+
 
 def why_not_faked(gone: WorkerGone) -> str:
     """The reason in a step that raised, or that ended its process."""
@@ -19,4 +25,10 @@ def why_not_faked(gone: WorkerGone) -> str:
         return message.text.removeprefix("NotImplementedError: ")
     if message.kind in UNKNOWN_SHAPES:
         return f"a shape depends on values, which fake tensors do not have ({message.text})"
+    if any(sign in message.text for sign in UNSUPPORTED):
+        return (
+            "an operation of the step (quantised, or of a custom kernel) has no form for tensors "
+            f"without contents ({message.text.rstrip('.')}); give it one with "
+            "torch.library.register_fake"
+        )
     return f"on fake tensors, which have no values (a loss reads as 1.0), it raised {gone.detail}"

@@ -85,7 +85,7 @@ def _by_fake_steps(workers: WorkerPool, record: RunRecord, display: Display) -> 
     kind: PriorKind = "segments" if device.kind == "cuda" else "tensors"
     peaks: dict[int, int] = {}
     floor_bytes, until_s = 0, time.monotonic() + SHARE * record.goal.budget_s
-    while (size := next_fake_size(peaks, own, target, top)) is not None:
+    while (size := next_fake_size(peaks, own, target, top, floor_bytes)) is not None:
         display.note(f"a step on fake tensors at batch {size}")
         try:
             result = worker.run_fake(size, Variant(), until_s)
@@ -97,5 +97,8 @@ def _by_fake_steps(workers: WorkerPool, record: RunRecord, display: Display) -> 
             return MemoryPrior(reason=result.reason)
         trial = result.trial
         peaks[size] = trial.peak_bytes if kind == "tensors" else reserved_bytes(result.requests)
-        floor_bytes = trial.parameter_bytes + trial.gradient_bytes + trial.optimizer_bytes
+        known = trial.parameter_bytes + trial.gradient_bytes + trial.optimizer_bytes
+        floor_bytes = max(floor_bytes, known)
+        if trial.working_bytes < trial.peak_bytes:  # it lies in the optimizer's step
+            floor_bytes = max(floor_bytes, peaks[size])
     return MemoryPrior(peaks=peaks, floor_bytes=floor_bytes, kind=kind)

@@ -59,7 +59,7 @@ def looked_at(
         own: the script's batch size.
         forecasts: the script as it is written first, then its variants.
     """
-    peaks = {each.variant.name: _at(each, own).peak_bytes for each in forecasts}
+    peaks = {each.variant.name: trial_at(each, own).peak_bytes for each in forecasts}
     written = peaks["as written"]
     lines = [
         _line(_Change(_column_words(each.variant, loop.blocks), own, each.variant), peak, written)
@@ -128,5 +128,6 @@ def _unknown(change: _Change, reason: str) -> WhatIf:
     )
 
 
-def _at(forecast: Forecast, own: int) -> FakeTrial:
+def trial_at(forecast: Forecast, own: int) -> FakeTrial:
+    """Of this batch size, or the next larger one that was looked at."""
     return next(trial for trial in forecast.trials if trial.batch_size >= own)

@@ -8,7 +8,8 @@ sizes lie on one line, the next that is looked at is the last: the one that fill
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import pairwise
 
 from ...records import FakeTrial, FittedGpu, Forecast, Variant
@@ -59,20 +60,23 @@ def next_size(
 
 
 def _is_straight(trials: Sequence[FakeTrial]) -> bool:
-    """Whether the last three lie on one line that rises."""
+    """Whether the last three lie on one line that rises.
+
+    The optimizer's step is left out: while the peak lies in it, a larger batch adds little."""
     if len(trials) < 3:
         return False
     first, middle, last = trials[-3:]
     share = (middle.batch_size - first.batch_size) / (last.batch_size - first.batch_size)
-    between = first.peak_bytes + share * (last.peak_bytes - first.peak_bytes)
-    off = abs(between - middle.peak_bytes)
-    return last.peak_bytes > middle.peak_bytes and off <= STRAIGHT * middle.peak_bytes
+    between = first.working_bytes + share * (last.working_bytes - first.working_bytes)
+    off = abs(between - middle.working_bytes)
+    return last.working_bytes > middle.working_bytes and off <= STRAIGHT * middle.working_bytes
 
 
 def _filling(small: FakeTrial, large: FakeTrial, most_bytes: int) -> int:
     """The size whose step takes a little more than the largest GPU has, by the line of both."""
-    sample = (large.peak_bytes - small.peak_bytes) / (large.batch_size - small.batch_size)
-    missing = BEYOND * most_bytes - large.peak_bytes
+    growth = large.working_bytes - small.working_bytes
+    sample = growth / (large.batch_size - small.batch_size)
+    missing = BEYOND * most_bytes - large.working_bytes
     return large.batch_size + int(missing / sample) + 1
 
 
@@ -155,8 +159,31 @@ class Between:
             return self.large.batch_size
         if self.small.peak_bytes > capacity:
             return 0
-        size = int((capacity - self.fixed_bytes) // self.sample_bytes)
-        return min(max(size, self.small.batch_size), self.large.batch_size)
+        low, too_large = self.small.batch_size, self.large.batch_size
+        while too_large - low > 1:
+            middle = (low + too_large) // 2
+            if self.peak_bytes(middle) <= capacity:
+                low = middle
+            else:
+                too_large = middle
+        return low
+
+    def peak_bytes(self, size: int) -> float:
+        """What tensors of a size take at most, one between these sizes or beyond them.
+
+        Each request is a line in the batch size. Where those of both ends do not come in the same
+        order, the peak is taken to be one, which between these sizes is at most too high.
+        """
+        if not self._alike:
+            return self.fixed_bytes + self.sample_bytes * size
+        sizes: list[int] = []
+        live = most = 0
+        for request in self._requests(size):
+            if request > 0:
+                sizes.append(request)
+            live += request if request > 0 else -sizes[-request - 1]
+            most = max(most, live)
+        return most
 
     def largest_by_segments(self, capacity: int, high: int) -> int | None:
         """The largest of these sizes up to `high` whose segments fit; 0 if none does.
@@ -182,20 +209,22 @@ class Between:
 
     # inside ----------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def _alike(self) -> bool:
-        return len(self._fewer) == len(self._more) and all(
-            (less > 0) == (more > 0) and (less > 0 or less == more)
-            for less, more in zip(self._fewer, self._more, strict=True)
+        return (
+            len(self._fewer) > 0
+            and len(self._fewer) == len(self._more)
+            and all(
+                (less > 0) == (more > 0) and (less > 0 or less == more)
+                for less, more in zip(self._fewer, self._more, strict=True)
+            )
         )
 
     def _fits(self, size: int, capacity: int) -> bool:
+        return fits(self._requests(size), capacity, expandable=self._expandable)
+
+    def _requests(self, size: int) -> Iterator[int]:
+        """Of a size, by the line through both of each."""
         share = (size - self.small.batch_size) / (self.large.batch_size - self.small.batch_size)
-        return fits(
-            (
-                more if more < 0 else max(1, round(less + (more - less) * share))
-                for less, more in zip(self._fewer, self._more, strict=True)
-            ),
-            capacity,
-            expandable=self._expandable,
-        )
+        for less, more in zip(self._fewer, self._more, strict=True):
+            yield more if more < 0 else max(1, round(less + (more - less) * share))

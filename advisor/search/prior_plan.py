@@ -14,7 +14,9 @@ LINE_SIZES = 3
 MAX_SIZES = 14
 
 
-def next_fake_size(peaks: Mapping[int, int], own: int, target_bytes: int, top: int) -> int | None:
+def next_fake_size(
+    peaks: Mapping[int, int], own: int, target_bytes: int, top: int, floor_bytes: int = 0
+) -> int | None:
     """The size whose steps on fake tensors are made next; `None` when the law is known.
 
     The smallest shows the floor, the script's own what real steps will show, the larger ones the
@@ -25,6 +27,7 @@ def next_fake_size(peaks: Mapping[int, int], own: int, target_bytes: int, top: i
         own: the script's size.
         target_bytes: what a size may take.
         top: no larger size is going to be tried.
+        floor_bytes: of the optimizer's step, as far as it is known.
     """
     if not peaks:
         return min(own, SMALLEST)
@@ -33,7 +36,7 @@ def next_fake_size(peaks: Mapping[int, int], own: int, target_bytes: int, top: i
         return own
     if len(peaks) >= MAX_SIZES:
         return None
-    floor = peaks[min(peaks)]
+    floor = max(peaks[min(peaks)], floor_bytes)
     num_above = sum(peak > floor * (1 + ON_THE_FLOOR) for peak in peaks.values())
     if num_above < LINE_SIZES or (peaks[last] < target_bytes and last < top):
         return last * GROWTH

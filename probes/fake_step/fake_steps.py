@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -28,7 +29,7 @@ from .large_parameters import LargeParameters
 from .model_tree import local_part
 from .origins import Origin, origin_here
 from .owners import owners_of
-from .peak_parts import peak_parts
+from .peak_parts import peak_outside, peak_parts
 from .step_timeline import step_timeline
 from .step_work import StepWork
 
@@ -57,6 +58,7 @@ class FakeSteps:
         self._optimizers: dict[int, Optimizer] = {}
         self._depth = 0
         self._gradients = self._input = 0
+        self._batches: list[weakref.ref[torch.Tensor]] = []
         self._roles: dict[int, PeakRole] = {}
         self._owners: dict[int, str] = {}
         self._owner_of = owners_of(self._parameters)
@@ -100,6 +102,11 @@ class FakeSteps:
         self._roles.clear()
         self._owners.clear()
         self._count.reset_peak()
+        # In the first of all steps these came before the optimizer's state, later they come after.
+        batches = [tensor for each in self._batches if (tensor := each()) is not None]
+        gradients = [each.grad for each in self._parameters if each.grad is not None]
+        self._count.put_last([*batches, *gradients])
+        self._batches.clear()
         self._count.reset_requests()
         if self._count.work is not None:
             self._count.work.clear()
@@ -136,6 +143,7 @@ class FakeSteps:
         tensors = _tensors(batch)
         self._count.hold(tensors)
         self._input += _bytes_of(tensors)
+        self._batches += [weakref.ref(tensor) for tensor in tensors]
         self._note(tensors, "batch")
         if self._entered is None:
             self._enter()
@@ -171,6 +179,7 @@ class FakeSteps:
         return FakeTrial(
             batch_size=batch_size,
             peak_bytes=self._count.peak_bytes,
+            outside_bytes=peak_outside(requests, origins),
             at_peak=parts.at_peak,
             places=parts.places,
             modules=parts.modules,

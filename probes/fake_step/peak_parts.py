@@ -108,6 +108,22 @@ def _sources(
     )
 
 
+def peak_outside(requests: Sequence[int], origins: Sequence[Origin | None]) -> int:
+    """The most that lived as something outside the optimizer's step began to, in bytes."""
+    live = most = 0
+    sizes: list[int] = []
+    for request in requests:
+        if request < 0:
+            live -= sizes[-request - 1]
+            continue
+        live += request
+        origin = origins[len(sizes)]
+        sizes.append(request)
+        if origin is None or origin.phase != "optimizer":
+            most = max(most, live)
+    return most
+
+
 def alive_at_peak(requests: Sequence[int]) -> dict[int, int]:
     """Bytes of each request that lived when most did, by its number."""
     live = most = end = 0

@@ -63,6 +63,13 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in tensors:
             self._end(id(local_part(tensor).untyped_storage()))
 
+    def put_last(self, tensors: Iterable[torch.Tensor]) -> None:
+        """After the next reset the requests of what lives end with these, in this order."""
+        for tensor in tensors:
+            key = id(local_part(tensor).untyped_storage())
+            if key in self._known:
+                self._known[key] = self._known.pop(key)
+
     def reset_peak(self) -> None:
         """The peak starts anew from what lives now."""
         self.peak_bytes = self.live_bytes

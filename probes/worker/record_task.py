@@ -18,6 +18,7 @@ from .task import Boundary, TaskContext
 WARM_STEPS = 2
 """After these the allocator has what it needs, and gradients and states are there."""
 MAX_ENTRIES = 100_000
+OWN_RECORDER = "the script records its memory itself, and its recorder is left on"
 NOT_CUDA = "torch records the memory of CUDA devices only"
 
 
@@ -57,14 +58,18 @@ class RecordTask:
         recorder: Any = torch.cuda.memory
         try:
             if not self._recording:
+                if is_recording():
+                    self._context.line.send(RecordedResult(reason=OWN_RECORDER))
+                    return True
                 recorder._record_memory_history(max_entries=MAX_ENTRIES, stacks="python")
                 self._recording = True
                 return False
             recorder._dump_snapshot(self._order.path)
             recorder._record_memory_history(enabled=None)
         except Exception as error:  # noqa: BLE001  a recording less is no fault of the run's
-            with contextlib.suppress(Exception):
-                recorder._record_memory_history(enabled=None)
+            if self._recording:
+                with contextlib.suppress(Exception):
+                    recorder._record_memory_history(enabled=None)
             reason = f"torch's recorder failed: {type(error).__name__}: {error}"
             self._context.line.send(RecordedResult(reason=reason))
             return True
@@ -79,6 +84,12 @@ class RecordTask:
         reason = f"{NO_STEP} at batch {self._order.batch_size}"
         self._context.line.send(RecordedResult(reason=reason))
         wait_for_the_end()
+
+
+def is_recording() -> bool:
+    """Whether torch's recorder is on already; no, where torch does not tell."""
+    enabled: Any = getattr(torch._C, "_cuda_isHistoryEnabled", None)
+    return enabled is not None and bool(enabled())
 
 
 def dump_at_refusal(folder: str, worker: int) -> None:

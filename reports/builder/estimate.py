@@ -8,7 +8,7 @@ from ...records import Estimate, FakeTrial, Forecast
 from ...units import format_bytes, format_count
 from ..report import Column, Fact, MemoryReport, MemorySection, Row, Table
 from ..words.bounds import HEAD, TITLE, bound_notes, bound_rows
-from ..words.fits import fitting_sizes
+from ..words.fits import COMPILED, fitting_sizes, tensors_text
 from ..words.wording import bytes_per_sample, clean
 from .sections.step_memory import share, step_section
 
@@ -44,7 +44,7 @@ def build_estimate(answer: Estimate, next_command: str = "") -> MemoryReport:
         kind="an estimate of what fits",
         title=clean(answer.script),
         headline=f"What should fit: {LABEL}",
-        notices=(BOUNDS, NOT_COUNTED),
+        notices=(*([COMPILED] if answer.compiled else []), BOUNDS, NOT_COUNTED),
         devices=(
             _fitting(answer),
             step_section(
@@ -164,4 +164,5 @@ def _peaks(answer: Estimate) -> Table:
             Column(title="large batches"),
         ),
         rows=tuple(rows),
+        notes=(text,) if (text := tensors_text(answer, size)) else (),
     )

@@ -10,7 +10,7 @@ from rich.text import Text
 from ...records import Estimate, FakeTrial, Forecast, Variant
 from ...units import format_bytes, format_count
 from ..words.bounds import HEAD, TITLE, bound_notes, bound_rows
-from ..words.fits import fitting_sizes
+from ..words.fits import COMPILED, fitting_sizes, tensors_text
 from ..words.wording import bytes_per_sample
 from .page import Page
 
@@ -36,6 +36,8 @@ def render(
     page.entry(
         f"{answer.script} has {own} and trains {format_count(answer.num_parameters)} parameters."
     )
+    if answer.compiled:
+        page.entry(COMPILED)
     _sizes(page, "Largest batch", answer.forecasts, answer)
     _remarks(page, answer)
     if answer.sharded:
@@ -152,6 +154,8 @@ def _peaks(page: Page, answer: Estimate) -> None:
     roles = own[0].at_peak.items()
     text = ", ".join(f"{role} {format_bytes(size)}" for role, size in roles)
     page.entry(f"At batch {own[0].batch_size}, as written: {text}.")
+    if answer.tensors is not None:
+        page.entry(tensors_text(answer, own[0].batch_size))
 
 
 def _own_trial(forecast: Forecast, answer: Estimate) -> FakeTrial:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from ...records import FittedGpu
+from ...records import Estimate, FittedGpu
+from ...units import format_bytes
+
+COMPILED = (
+    "The script compiles its model. These steps run it as it is written, so compiled code may take "
+    "less memory than is said here, and its caches and CUDA graphs are not counted."
+)
 
 
 def fitting_sizes(gpu: FittedGpu, num_samples: int | None, smallest: int) -> str:
@@ -21,3 +27,11 @@ def fitting_sizes(gpu: FittedGpu, num_samples: int | None, smallest: int) -> str
     if not gpu.low:
         return f"at most {gpu.high}"
     return str(gpu.high) if gpu.low == gpu.high else f"{gpu.low} to {gpu.high}"
+
+
+def tensors_text(answer: Estimate, size: int) -> str:
+    """What the tensors of a real step of this size should take, as a range; or empty."""
+    if answer.tensors is None:
+        return ""
+    low, high = map(format_bytes, answer.tensors)
+    return f"The tensors of a real step of batch {size} should take {low} to {high} at once."

@@ -6,11 +6,13 @@ import pytest
 from batchadvisor.advisor.fit.forecast import (
     LEAST_CONTEXT_BYTES,
     MOST_CONTEXT_BYTES,
+    Between,
     forecast,
     next_size,
 )
 from batchadvisor.advisor.fit.gpu_specs import SPECS, specs_of
 from batchadvisor.advisor.fit.gpus import ALSO, MEMORY_GIB, SOURCES, gpu_named, nearest
+from batchadvisor.advisor.fit.peak_range import peak_range
 from batchadvisor.records import FakeTrial, Variant
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -40,6 +42,35 @@ def fitted(memory, sizes=(2, 16, 64, 256, 1024), make=step, gpu="A"):
     trials, requests = zip(*(make(size) for size in sizes), strict=True)
     (answer,) = forecast(Variant(), trials, requests, [(gpu, memory)]).gpus
     return answer
+
+
+def floored(size):
+    """State and an update that takes a temporary: the peak of small batches lies in it."""
+    sizes = [GIB, MIB * size, 3 * MIB * size, -3, -2, GIB // 2, -4]
+    peak = max(GIB + 4 * MIB * size, GIB + GIB // 2)
+    return trial(size, peak), tuple(sizes)
+
+
+class TestBetween:
+    def test_two_small_sizes_tell_of_larger_ones_beyond_a_bend(self):
+        (small, fewer), (large, more) = floored(8), floored(16)
+        between = Between(small, large, fewer, more)
+        assert small.peak_bytes == large.peak_bytes
+        for size in (8, 12, 128, 256, 1024):
+            assert between.peak_bytes(size) == floored(size)[0].peak_bytes
+
+    def test_the_largest_by_tensors_is_not_cut_by_the_straight_line(self):
+        (small, fewer), (large, more) = floored(8), floored(1024)
+        between = Between(small, large, fewer, more)
+        size = between.largest_by_tensors(2 * GIB)
+        assert size == 256
+        straight = Between(small, large, (), ())
+        assert straight.largest_by_tensors(2 * GIB) < size
+
+    def test_the_range_of_a_peak(self):
+        low, high = peak_range(GIB)
+        assert low < GIB < high
+        assert high - low <= 0.011 * GIB
 
 
 class TestSizes:

@@ -140,6 +140,9 @@ class TestRefusals:
             (("-o", "x.txt"), "the suffix sets the format"),
             (("-o", "x.html", "--json"), "Use one of them"),
             (("-o", "no/x.html"), "there is no folder"),
+            (("--shard", "99999999999"), "is not in the range"),
+            (("--gpu", "0GiB"), "no GPU has 0GiB of memory"),
+            (("--gpu", "T4", "--gpu", "L41"), "no GPU in the table is named 'L41'"),
         ):
             result = estimate(tmp_path, str(SCRIPTS / "plain.py"), *arguments)
             assert result.code == 2
