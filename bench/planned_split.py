@@ -150,12 +150,12 @@ def _options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", default="cpu:1,cpu:1@0.4", help="two logical CPU devices")
-    parser.add_argument("--global-batch", type=int, default=256)
-    parser.add_argument("--sizes", default="32,128,256", help="what is probed")
+    parser.add_argument("--global-batch", type=int, default=192)
+    parser.add_argument("--sizes", default="24,96,192", help="what is probed")
     parser.add_argument("--repeats", type=int, default=4, help="of prediction and measurement")
     parser.add_argument("--blocks", type=int, default=2, help="times ABBA in each repetition")
     parser.add_argument("--steps", type=int, default=6, help="timed steps of each block")
-    parser.add_argument("--budget", default="16s", help="of each probe")
+    parser.add_argument("--budget", default="18s", help="of each probe")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the raw data")
     parser.add_argument("--no-save", dest="save", action="store_false", help="only print")
     return parser.parse_args()
@@ -317,7 +317,7 @@ def _text(data: dict[str, Any]) -> str:
     elif result["intervals_meet"]:
         agree = "the predicted factor lies outside the measured interval; the two intervals meet"
     else:
-        agree = "the predicted factor is wrong: the two intervals do not meet"
+        agree = "the two intervals do not meet"
     first = " and ".join(rows[0]["devices"])
     num_pairs = sum(len(row["measured"]) for row in rows)
     lines = [

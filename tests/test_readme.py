@@ -148,7 +148,13 @@ SERVERS = {
     "tensorboard --logdir": ("data/plugin/pytorch_profiler/runs", "batch_size=0016"),
 }
 """How commands begin that serve until they are ended; an address, and what it answers with."""
-PYTHON = ("# bench.py", "import batchadvisor", "# in your loop", "# in a worker of Ray")
+PYTHON = (
+    "# bench.py",
+    "import batchadvisor",
+    "# in your loop",
+    "# in a worker of Ray",
+    "# in Ray Train",
+)
 """How the blocks of Python begin that are executed below, or by tests/frameworks/test_ray.py."""
 MARKS = ("answer", "rest", "tails", "error", "callback", "rooms", "trial")
 """The outputs and drawings that are compared below with the code."""

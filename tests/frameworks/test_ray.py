@@ -12,6 +12,7 @@ from batchadvisor.session.recording.store import DEVICES, read_record
 
 from tests import pages
 from tests.end_to_end.driver import SCRIPTS, run, start
+from tests.needs import framework
 
 from .ray_nodes import add_gpu, head
 
@@ -102,6 +103,25 @@ def test_the_callback_in_a_worker(ray, folder):
     assert done.returncode == 0, done
     record = read_record(folder / "runs/a100")
     assert (record.state, record.trials[0].batch_size) == ("finished", 32)
+
+
+def test_the_callback_in_ray_train_and_ray_tune(ray, folder):
+    """The code of the page: two ranks, then two trials."""
+    framework("pandas")
+    framework("pyarrow")  # of ray[train]
+    [block] = [block for block in pages.all_blocks() if block.text.startswith("# in Ray Train")]
+    (folder / "job.py").write_text(block.text.replace("/shared", str(folder)))
+    done = subprocess.run(
+        [sys.executable, "job.py"], cwd=folder, env={**os.environ, **ray, "HOME": str(folder)},
+        capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done
+    for rank in ("runs/train", "runs/train/rank-0001"):
+        record = read_record(folder / rank)
+        assert (record.distribution.world_size, record.trials[0].batch_size) == (2, 32)
+    for size in (32, 64):
+        record = read_record(folder / f"runs/tune-{size}")
+        assert (record.state, record.trials[0].batch_size) == ("finished", size)
 
 
 def test_a_type_whose_gpu_stays_taken(ray, folder):
