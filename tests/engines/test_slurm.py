@@ -72,6 +72,13 @@ def test_a_job_for_each_type_that_is_named(slurm, folder):
     assert "error: h100: sbatch refused gpu:h100:1" in " ".join(done.stdout.split())
     assert not (folder / "out/h100").exists()
     assert [path.name for path in (folder / "out").glob(".*")] == []
+    counts = ("--count", "a100=2", "--count", "v100=1", "--global-batch", "24")
+    planned = run("plan", "out", *counts, "-o", "plan.md", folder=folder)
+    assert planned.code == 0, planned
+    text = (folder / "plan.md").read_text()
+    assert "24 samples a step over " in text
+    assert "class SplitSampler(Sampler):" in text
+    assert re.search(r"^SIZES = \[\d+\]", text, re.MULTILINE)
     assert slurm.jobs() == []
     assert done.left == []
 
