@@ -32,3 +32,14 @@ def assert_steered(done, *, native, micro_batches, num_samples):
         ("shape", micro_batches)
     }
     assert done.advice.recommended.batch_size == SIZES[-1]
+
+
+def assert_longest_first(done):
+    """With `--worst-case` every trial of a size began with the longest samples, so many."""
+    assert "worst_case" not in done.record.discovery.unavailable
+    chosen = {
+        (trial.batch_size, trial.inputs.chosen.length, trial.inputs.chosen.num_samples)
+        for trial in done.record.trials
+        if trial.purpose == "search"
+    }
+    assert chosen == {(size, "longest", size) for size in SIZES}
