@@ -248,3 +248,22 @@ class TestARecordedStep:
         assert begun == ("history", {"max_entries": 100_000, "stacks": "python"})
         assert dumped == ("dump", "/run/snapshot.pickle")
         assert over == ("history", {"enabled": None})
+
+    def test_a_recorder_of_the_script_is_left_on(self, monkeypatch):
+        calls = []
+        monkeypatch.setattr(torch._C, "_cuda_isHistoryEnabled", lambda: True, raising=False)
+        monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", calls.append)
+        line = Line([])
+        context = TaskContext(
+            order=ORDER,
+            door=Door(),
+            loop=FoundLoop(discovery=discovery_of(), device=torch.device("cuda", 0)),
+            device=None,
+            line=SupervisorLine(line, 60.0, tuple),
+        )
+        task = RecordTask(self.ORDER, context)
+        assert task.begin()
+        assert [task.boundary(Boundary(1, 1)) for _ in range(2)] == [False, True]
+        (result,) = line.all_of(RecordedResult)
+        assert "its recorder is left on" in result.reason
+        assert calls == []
