@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import os
@@ -28,6 +29,13 @@ settings.load_profile("steady")
 
 _PROOFS = pytest.StashKey()
 TRACES = Path(__file__).parents[1].parent / "shared" / "traces"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_objects():
+    """Looks through all live objects see neither torch's own nor what other files' tests left."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from ..end_to_end import driver
 from ..end_to_end.driver import SCRIPTS
 
 TRAIN = SCRIPTS / "train_ddp.py"
-QUICK = ("-q", "--no-profile", "--budget", "60s", "-o", "out")
+QUICK = ("-q", "--no-profile", "--budget", "25s", "-o", "out")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone")
 
 

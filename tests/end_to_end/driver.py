@@ -36,6 +36,12 @@ On a busy machine either may be the answer, to any script.
 """
 TORCHRUN_LEAVES = "torchelastic_"
 """How a folder begins that torchrun, started by the user, makes for its logs and leaves."""
+BUDGETS = {True: "10s", False: "20s"}
+"""Budget of a run that states none, by whether its sizes are given.
+
+Beside other tests every window is noisy, and a run would measure again until its own budget, of two
+minutes, is used up: a test that needs that long says so.
+"""
 MARK = "BATCHADVISOR_TEST_MARK"
 """A variable that every process of one command inherits: by it they are found in /proc."""
 
@@ -125,9 +131,9 @@ class Started:
         self.temporary = Path(tempfile.mkdtemp(prefix="e2e-"))
         self._shared_memory = _shared_memory()
         verb, *others = self._arguments
-        device = ON_CPU if verb == "run" and "--device" not in others else ()
+        added = _added(verb, others)
         start = launcher or (sys.executable,)
-        command = [*map(str, start), "-m", "batchadvisor", verb, *device, *others]
+        command = [*map(str, start), "-m", "batchadvisor", verb, *added, *others]
         # One thread: several programs on few cores make steps of several threads very slow.
         variables = {
             **os.environ,
@@ -138,7 +144,7 @@ class Started:
         }
         if preloaded:
             assert not launcher
-            self.process = Forked((verb, *device, *others), cwd=folder, env=variables)
+            self.process = Forked((verb, *added, *others), cwd=folder, env=variables)
             return
         self.process = subprocess.Popen(
             command,
@@ -216,6 +222,16 @@ class Started:
             if not leftovers or time.monotonic() > deadline:
                 return leftovers
             time.sleep(0.05)
+
+
+def _added(verb, others):
+    """Options that a test leaves to the driver."""
+    if verb != "run":
+        return ()
+    device = () if "--device" in others else ON_CPU
+    if "--budget" in others or "--resume" in others:
+        return device
+    return (*device, "--budget", BUDGETS["--sizes" in others])
 
 
 def start(*arguments, folder, launcher=(), variables=(), preloaded=False):

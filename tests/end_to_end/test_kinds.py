@@ -9,7 +9,7 @@ from .driver import run_preloaded as run
 
 pytestmark = pytest.mark.slow
 
-OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--budget", "100s")
+OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--budget", "30s")
 SIZES = ("--goal", "memory", "--sizes", "8,64")
 
 
