@@ -18,7 +18,7 @@ from .driver import SCRIPTS, run, start
 
 pytestmark = pytest.mark.slow
 
-OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory")
+OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--budget", "60s")
 SIZES = ("--sizes", "8,16,1024")
 ROOM = 900 * MIB
 """What a script may map beside what torch itself maps; 1024 samples need over 2 GiB."""

@@ -62,7 +62,9 @@ def test_a_job_for_each_type_that_is_named(slurm, folder):
     for name in ("a100", "v100"):
         assert (runs[name].exit_code, runs[name].error) == (0, "")
         record = read_record(folder / "out" / name)
-        assert [trial.batch_size for trial in record.trials if trial.ran] == [8, 16]
+        assert [
+            trial.batch_size for trial in record.trials if trial.ran and trial.purpose == "search"
+        ] == [8, 16]
         assert record.script.path == "model.py"
         assert record.command[:2] == ("batchadvisor", "run")
         assert not {"--engine", "--gres", "--slurm-options"} & {*record.command}
@@ -190,5 +192,6 @@ def test_the_tasks_of_a_step_are_ranks(slurm, folder):
     assert done.code == 0, done
     distribution = done.record.distribution
     assert (distribution.launcher, distribution.world_size) == ("srun", 2)
-    assert [trial.batch_size for trial in done.record.trials if trial.ran] == [8, 16]
+    searched = [trial for trial in done.record.trials if trial.purpose == "search" and trial.ran]
+    assert [trial.batch_size for trial in searched] == [8, 16]
     assert done.left == []
