@@ -297,14 +297,12 @@ class Recorder:
         tail_size: int | None = None,
     ) -> RunRecord:
         """The record as it stands now."""
-        core = self.core
-        windows = self.windows
-        unread = "its trace is read when the run is over"
+        core, windows = self.core, self.windows
+        unread = {"*": "its trace is read when the run is over"}
         profiles = dict(self._profiles)
         for size, window in (windows.profiles if windows is not None else {}).items():
             if size not in profiles:
-                placed = self._placed(window)
-                profiles[size] = msgspec.structs.replace(placed, unavailable={"*": unread})
+                profiles[size] = msgspec.structs.replace(self._placed(window), unavailable=unread)
         no_profile = windows.reason if windows is not None else self.no_windows
         noise, reasons = noise_scale_of(self.noise, wanted=self.options.noise_scale)
         return RunRecord(

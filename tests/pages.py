@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,3 +92,26 @@ def block(mark: str) -> Block:
 def without_blocks(text: str) -> str:
     """The prose of a page."""
     return re.sub(r"^\s*(```|~~~).*?^\s*\1\s*$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def python_block(start: str) -> str:
+    """The block of Python that begins with `start`."""
+    (block,) = (
+        block
+        for block in all_blocks()
+        if block.language == "python" and block.text.startswith(start)
+    )
+    return f"{block.text}\n"
+
+
+def check_block(page: Path, name: str, content: str) -> None:
+    """The page has the content between the marks of that name."""
+    text = page.read_text()
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    head, _, tail = text.partition(begin)
+    _, closed, tail = tail.partition(end)
+    assert closed, f"{page.name} lacks the marks {begin} and {end}"
+    wanted = f"{head}{begin}\n```text\n{content}\n```\n{end}{tail}"
+    if os.environ.get("BATCHADVISOR_UPDATE_GOLDEN") == "1":
+        page.write_text(wanted)
+    assert page.read_text() == wanted

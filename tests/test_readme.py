@@ -32,7 +32,6 @@ BREAK = "What it does to the training"
 """Where they cut its output in two."""
 READING = ROOT / "docs/reading.md"
 TAILS = ROOT / "docs/last-batch.md"
-UPDATE = os.environ.get("BATCHADVISOR_UPDATE_GOLDEN") == "1"
 
 
 def test_the_output_is_the_rendering_of_the_stored_record() -> None:
@@ -49,8 +48,8 @@ def test_the_output_is_the_rendering_of_the_stored_record() -> None:
     first, mark, rest = text.partition(BREAK)
     assert mark, "the rendering lacks the section at which the README breaks it"
     command = f"$ batchadvisor run {record.script.path}\n"
-    _shows(README, "answer", command + first.rstrip())
-    _shows(READING, "rest", (mark + rest).rstrip())
+    pages.check_block(README, "answer", command + first.rstrip())
+    pages.check_block(READING, "rest", (mark + rest).rstrip())
 
 
 def test_the_output_of_tails_is_that_of_the_command() -> None:
@@ -58,7 +57,7 @@ def test_the_output_of_tails_is_that_of_the_command() -> None:
     environment = {**os.environ, "COLUMNS": "100"}
     done = _run([sys.executable, "-m", *shlex.split(typed)], ROOT, environment)
     assert done.returncode == 0, done.stderr
-    _shows(TAILS, "tails", f"$ {typed}\n{done.stdout.rstrip()}")
+    pages.check_block(TAILS, "tails", f"$ {typed}\n{done.stdout.rstrip()}")
 
 
 VERBS = (
@@ -214,7 +213,7 @@ def _fill(folder: Path) -> Path:
     shutil.copy(scripts / "argparse_validate_first.py", folder / "train.py")
     shutil.copy(scripts / "train_ddp.py", folder / "train_ddp.py")
     shutil.copy(scripts / "no_loader.py", folder / "gpt.py")
-    (folder / "bench.py").write_text(_python("# bench.py"))
+    (folder / "bench.py").write_text(pages.python_block("# bench.py"))
     (folder / "package").mkdir()
     (folder / "package/__init__.py").touch()
     shutil.copy(scripts / "argparse_validate_first.py", folder / "package/train.py")
@@ -284,7 +283,8 @@ def test_the_gate_runs_the_two_commands_that_install() -> None:
 
 @pytest.mark.slow
 def test_the_notebook_runs(folder: Path) -> None:
-    code = _python("import batchadvisor") + "\nprint(type(found).__name__, found.batch_size)\n"
+    code = pages.python_block("import batchadvisor")
+    code += "\nprint(type(found).__name__, found.batch_size)\n"
     code += "assert found._repr_html_()\n"
     done = _run([sys.executable, "-c", code], folder)
     assert done.returncode == 0, done.stderr
@@ -292,7 +292,7 @@ def test_the_notebook_runs(folder: Path) -> None:
 
 
 def test_the_callback_runs(folder: Path) -> None:
-    (folder / "train.py").write_text(_python("# in your loop"))
+    (folder / "train.py").write_text(pages.python_block("# in your loop"))
     done = _run([sys.executable, "train.py"], folder)
     assert done.returncode == 0, done.stderr
     assert "157 optimizer steps, 5000 samples" in done.stderr
@@ -322,29 +322,6 @@ def test_the_error_is_the_one_that_is_printed(folder: Path) -> None:
     done = _run([sys.executable, "-m", "batchadvisor", "run", "-q", "gpt.py"], folder)
     assert done.returncode == 1
     assert done.stderr.strip() == pages.block("error").text.partition("\n")[2]
-
-
-def _python(start: str) -> str:
-    """The block of Python that begins with `start`."""
-    (block,) = (
-        block
-        for block in pages.all_blocks()
-        if block.language == "python" and block.text.startswith(start)
-    )
-    return f"{block.text}\n"
-
-
-def _shows(page: Path, name: str, content: str) -> None:
-    """The page has the content between the marks of that name."""
-    text = page.read_text()
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    head, _, tail = text.partition(begin)
-    _, closed, tail = tail.partition(end)
-    assert closed, f"{page.name} lacks the marks {begin} and {end}"
-    wanted = f"{head}{begin}\n```text\n{content}\n```\n{end}{tail}"
-    if UPDATE:
-        page.write_text(wanted)
-    assert page.read_text() == wanted
 
 
 def _run_well(line: str, folder: Path, *options: str) -> None:

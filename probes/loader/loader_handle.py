@@ -328,9 +328,8 @@ class LoaderHandle:
 
     def _falls_short(self, size: int) -> bool:
         """Whether a collate function may have left some of the samples out."""
-        if self.budget is not None or self._wanted is None:
-            return False
-        return falls_short(size, self._wanted)
+        wanted = self._wanted
+        return self.budget is None and wanted is not None and falls_short(size, wanted)
 
     def _restart(self, iterator: Any, inner: Any) -> Any:
         """A fresh inner iterator behind the one that the script holds."""

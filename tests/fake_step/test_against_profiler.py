@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from .test_fake_step import estimated, made
+from .small_models import estimated, made
 
 
 def profiled(name, autocast, size):

@@ -15,7 +15,7 @@ from batchadvisor.records import Variant
 from torch import distributed
 from torch.nn import functional
 
-from .test_fake_step import made
+from .small_models import made
 from .test_what_ifs import Looked
 
 SIZE = 64

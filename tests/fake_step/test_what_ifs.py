@@ -8,7 +8,7 @@ from batchadvisor.records import Variant
 from torch import nn
 from torch.nn import functional
 
-from .test_fake_step import made, trained
+from .small_models import made, trained
 
 
 class Looked:

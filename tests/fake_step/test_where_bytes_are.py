@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from ..end_to_end.driver import line_of
-from .test_fake_step import faked
+from .small_models import faked
 
 HERE = Path(__file__)
 SAMPLES, WIDTH, CLASSES = 64, 1024, 512

@@ -341,10 +341,8 @@ class TestSummary:
         silent.lack("everything", "no CUDA device")
         text = summary.page([self.results([finding.data()] * 11 + [silent.data()])])
         assert len(text.splitlines()) <= 60
-        assert text.splitlines()[0] == (
-            "gpu-check: NVIDIA H200, driver 580.1, torch 2.11 (CUDA 13.0), Python 3.12.3, "
-            "2026-11-22T10:00:00+0000"
-        )
+        first = "gpu-check: NVIDIA H200, driver 580.1, torch 2.11 (CUDA 13.0), Python 3.12.3, "
+        assert text.splitlines()[0] == first + "2026-11-22T10:00:00+0000"
         assert "any [AGAINST]: Is it so?\n  the counter moves every 250 ms.\n" in text
         assert "  against advisor/measured/energy.py: UPDATE_S = 0.1: every 250 ms\n" in text
         assert "step occupancy ended with code 124\n" in text
