@@ -160,3 +160,8 @@ def format_runs(sizes: Sequence[int]) -> str:
         text = format_count(size)
         words += [f"{count} x {text}"] if count > 2 else [text] * count
     return ", ".join(words)
+
+
+def rate_name(*, of_tokens: bool) -> str:
+    """What speeds are compared by: real tokens where these are known, else samples."""
+    return f"{'real tokens' if of_tokens else 'samples'} per second"

@@ -36,6 +36,21 @@ RESULTS = HERE / "results"
 EXAMPLES = HERE.parent / "examples"
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_WAIT_POLICY", "CUDA_VISIBLE_DEVICES")
 PACKAGES = ("batchadvisor", "torch", "numpy", "msgspec")
+TIMED_STEPS = """
+def endless(loader):
+    while True:
+        yield from loader
+
+def block(step):
+    step()
+    times = []
+    for _ in range(num_steps):
+        start = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - start)
+    return times
+"""
+"""Of the scripts that benchmarks write: seconds of steps, after one that is not counted."""
 
 
 def say(text: str) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import gc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -174,18 +175,17 @@ def _allocations(profiler: Any) -> Iterator[tuple[int, int, int, Any]]:
         waiting += [(child, operation) for child in node.children]
 
 
-def _is_dispatched(name: str, known: dict[str, bool] = {}) -> bool:  # noqa: B006  a cache
+@functools.cache
+def _is_dispatched(name: str) -> bool:
     """Whether an operation is more than a name for others."""
-    if name not in known:
-        packet = getattr(torch.ops.aten, name.removeprefix("aten::"), None)
-        overloads = [] if packet is None else packet.overloads()
-        full = [name if each == "default" else f"{name}.{each}" for each in overloads]
-        known[name] = bool(full) and not all(
-            torch._C._dispatch_has_kernel_for_dispatch_key(each, IMPLICIT)  # noqa: SLF001
-            for each in full
-            if "prim" not in each  # of TorchScript
-        )
-    return known[name]
+    packet = getattr(torch.ops.aten, name.removeprefix("aten::"), None)
+    overloads = [] if packet is None else packet.overloads()
+    full = [name if each == "default" else f"{name}.{each}" for each in overloads]
+    return bool(full) and not all(
+        torch._C._dispatch_has_kernel_for_dispatch_key(each, IMPLICIT)  # noqa: SLF001
+        for each in full
+        if "prim" not in each  # of TorchScript
+    )
 
 
 def measured(model: str, optimizer: str, precision: str) -> dict[str, Any]:
@@ -259,25 +259,22 @@ def _mib(num_bytes: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--optimizers", default=",".join(OPTIMIZERS))
-    parser.add_argument("--precisions", default=",".join(PRECISIONS))
+    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS)
+    parser.add_argument("--optimizers", nargs="*", default=list(OPTIMIZERS), choices=OPTIMIZERS)
+    parser.add_argument("--precisions", nargs="*", default=list(PRECISIONS), choices=PRECISIONS)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--resume", type=Path, help="Results of an earlier part, to go on with.")
     parser.add_argument("--most", type=int, help="Stop after so many cases of the list.")
     options = parser.parse_args()
-    names = options.models.split(",")
-    # A name of a model may hold a comma.
-    models = [model for model in MODELS if model in names or model in options.models]
     use_cuda_forms()
     results = Results(options.results, "estimate-accuracy", options.resume)
     rows = results.data.setdefault("cases", [])
     done = {(row["model"], row["optimizer"], row["precision"]) for row in rows}
     cases = [
         (model, optimizer, precision)
-        for optimizer in options.optimizers.split(",")
-        for precision in options.precisions.split(",")
-        for model in models
+        for optimizer in options.optimizers
+        for precision in options.precisions
+        for model in options.models
     ]
     try:
         for case in cases[: options.most]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -10,24 +12,21 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.fake_step import small_models
+
 VOCABULARY, LENGTH, WIDTH = 512, 128, 128
 CLASSES = 100
 
 
-class Residual(nn.Module):
+class Residual(small_models.Residual):
     """The basic block of He et al. 2015 (arXiv 1512.03385)."""
 
     def __init__(self, width: int, to: int, stride: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(width, to, 3, stride, 1, bias=False),
-            nn.BatchNorm2d(to),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(to, to, 3, 1, 1, bias=False),
-            nn.BatchNorm2d(to),
-        )
+        super().__init__(width, to, stride)
         same = stride == 1 and width == to
-        self.short: nn.Module = nn.Identity()
+        self.short = nn.Identity()
         if not same:
             conv = nn.Conv2d(width, to, 1, stride, bias=False)
             self.short = nn.Sequential(conv, nn.BatchNorm2d(to))

@@ -83,11 +83,14 @@ def measured(kind, args):
     advice = said.get("advice", {})
     row |= {name: advice.get(name) for name in ("headline", "reason", "sureness", "memory_risk")}
     row["recommended"] = chosen = recommended(said)
+    searched = [
+        trial for trial in said.get("record", {}).get("trials", ()) if trial["purpose"] == "search"
+    ]
+    row["tried"] = sorted({trial["batch_size"] for trial in searched})
     row["padding_said"] = {
-        size["batch_size"]: size["padding_pct"]
-        for device in said.get("devices", ())
-        for size in device["sizes"]
-        if size.get("padding_pct") is not None
+        trial["batch_size"]: 100 * trial["tokens"]["padding_share"]
+        for trial in searched
+        if (trial.get("tokens") or {}).get("padding_share") is not None
     }
     say(f"{kind}: the largest size, {args.memory_budget} s")
     most = advised(kind, "memory", args.memory_budget, args.limit_mib)
@@ -140,7 +143,11 @@ def report(data, limit_mib):
         "kind", "size", "best", "of the best", f">={ENOUGH:.0%}", "padding said", "counted",
         f"within {NEAR:.0f} point", "its epoch", "largest", "its epoch", "no refusal",
     )  # fmt: skip
-    told = [f"{row['kind']}: {row['headline'] or row['error']}" for row in data["kinds"]]
+    told = [
+        f"{row['kind']}: {row['headline'] or row['error']} (sizes that the search tried: "
+        f"{', '.join(map(str, row['tried']))})"
+        for row in data["kinds"]
+    ]
     title = f"Batches of texts under {limit_mib} MiB: real tokens per second of CPU time"
     return "\n".join([*header(data, title), table(titles, rows), "", *told])
 

@@ -39,7 +39,7 @@ from batchadvisor.reports.builder.devices.split_snippet import IN_THE_LOOP, snip
 from batchadvisor.session.recording.store import read_record
 from batchadvisor.session.setup.device_choice import logical_devices
 from batchadvisor.spread import spread_of
-from common import RESULTS, Results, header, interval, say, scratch_folder
+from common import RESULTS, TIMED_STEPS, Results, header, interval, say, scratch_folder
 
 KINDS = ("plan", "equal shares")
 TURNS = (KINDS, KINDS[::-1])
@@ -72,6 +72,7 @@ for _ in range(1000):
 )
 JOB = (
     NETWORK
+    + TIMED_STEPS
     + """
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -80,10 +81,6 @@ num_blocks, num_steps, turns, code = json.loads(sys.argv[4])
 dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
 model = DistributedDataParallel(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-def endless(loader):
-    while True:
-        yield from loader
 
 def stepper(setup, weight):
     space = {"dataset": dataset, "rank": rank}
@@ -100,23 +97,17 @@ def stepper(setup, weight):
         optimizer.step()
     return step
 
-def block(step):
+def together(step):
     dist.barrier()
-    step()
-    times = []
-    for _ in range(num_steps):
-        start = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - start)
-    return times
+    return block(step)
 
 gradient = torch.zeros(sum(parameter.numel() for parameter in model.parameters()))
 steps = {kind: stepper(*lines) for kind, lines in code.items()}
-times = {"exchange": block(lambda: dist.all_reduce(gradient)), **{kind: [] for kind in code}}
+times = {"exchange": together(lambda: dist.all_reduce(gradient)), **{kind: [] for kind in code}}
 for number in range(num_blocks):
     for kinds in turns:
         for kind in kinds:
-            times[kind].append(block(steps[kind]))
+            times[kind].append(together(steps[kind]))
 dist.barrier()
 if rank == 0:
     with open(out, "w") as file:

@@ -37,9 +37,8 @@ from batchadvisor.probes.devices import host
 from batchadvisor.records import Spread
 from batchadvisor.session.recording.store import read_record
 from batchadvisor.spread import spread_of
+from common import RESULTS, TIMED_STEPS
 
-HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results"
 NUM_SAMPLES = 16384
 
 Repetition = tuple[dict[str, float], dict[str, list[list[float]]]]
@@ -69,10 +68,7 @@ def network():
         nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 2)
     )
 
-def endless(loader):
-    while True:
-        yield from loader
-
+TIMED_STEPS
 def trainer(model, loader):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batches = endless(loader)
@@ -82,15 +78,6 @@ def trainer(model, loader):
         nn.functional.cross_entropy(model(inputs), labels).backward()
         optimizer.step()
     return step
-
-def block(step):
-    step()
-    times = []
-    for _ in range(num_steps):
-        start = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - start)
-    return times
 
 # The tool steers this loop: two ranks, DistributedDataParallel, for as long as it likes.
 shared = trainer(DistributedDataParallel(network()), part)
@@ -119,7 +106,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="scaling-") as name:
         folder = Path(name)
         script = folder / "train.py"
-        script.write_text(SCRIPT.replace("NUM_SAMPLES", str(NUM_SAMPLES)))
+        text = SCRIPT.replace("NUM_SAMPLES", str(NUM_SAMPLES))
+        script.write_text(text.replace("TIMED_STEPS\n", TIMED_STEPS))
         cases = [(ranks, size) for ranks in options.ranks for size in options.sizes]
         by_case: dict[tuple[int, int], list[Repetition]] = {case: [] for case in cases}
         for number in range(options.repeats):

@@ -10,7 +10,9 @@ UNKNOWN_SHAPES = ("DataDependentOutputException", "DynamicOutputShapeException")
 """What torch raises where the shape of a result is not that of its inputs."""
 
 UNSUPPORTED = (
-    *("There was no fake impl", "torch.classes.quantized", "fake impl", "quantized::"),
+    "fake impl",
+    "torch.classes.quantized",
+    "quantized::",
     ".numpy() is not supported for tensor subclasses",
 )
 """In what torch raises where an operation has no form for fake tensors."""
@@ -28,7 +30,7 @@ def why_not_faked(gone: WorkerGone) -> str:
     if any(sign in message.text for sign in UNSUPPORTED):
         return (
             "an operation of the step (quantised, or of a custom kernel) has no form for tensors "
-            f"without contents ({message.text.rstrip('.')}); give it one with "
-            "torch.library.register_fake"
+            f"without contents ({message.text.rstrip('.')}). torch.library.register_fake gives a "
+            "custom operator one; estimate a quantised model before it is quantised"
         )
     return f"on fake tensors, which have no values (a loss reads as 1.0), it raised {gone.detail}"

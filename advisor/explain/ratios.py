@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ... import units
 from ...records import Choice, Spread
 from ...spread import ratio_of
 from ..choose.because import Again, Rival
@@ -11,8 +12,8 @@ from . import disturbances
 
 
 def rate_name(measurements: Measurements) -> str:
-    """What speeds are compared by: real tokens where these are known, as in the headline."""
-    return f"{'samples' if measurements.tokens_a_sample is None else 'real tokens'} per second"
+    """What speeds are compared by, as in the headline."""
+    return units.rate_name(of_tokens=measurements.tokens_a_sample is not None)
 
 
 def throughput_name(measurements: Measurements) -> str:

@@ -62,7 +62,8 @@ def next_size(
 def _is_straight(trials: Sequence[FakeTrial]) -> bool:
     """Whether the last three lie on one line that rises.
 
-    The optimizer's step is left out: while the peak lies in it, a larger batch adds little."""
+    The optimizer's step is left out: while the peak lies in it, a larger batch adds little.
+    """
     if len(trials) < 3:
         return False
     first, middle, last = trials[-3:]

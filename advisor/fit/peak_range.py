@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 DOUBT = 0.005
-"""A fake step is off a real one by no more, on a CPU: see `bench/estimate_accuracy.py`."""
+"""The fake steps that were compared with real ones, on a CPU, were off by less:
+`bench/estimate_accuracy.py`. Chosen once those errors were known."""
 
 
 def peak_range(peak_bytes: float) -> tuple[int, int]:

@@ -79,7 +79,7 @@ def _is_python(frame: tuple[str, int, str]) -> bool:
     return (
         name not in _NO_FILES
         and "::" not in frame[2]
-        and (name.endswith(".py") or name.startswith(("<ipython", "/tmp/ipykernel")))
+        and (name.endswith(".py") or name.startswith("<ipython") or "/ipykernel_" in name)
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ...records import Comparison, Difference, Spread
-from ...units import format_bytes
+from ...units import format_bytes, rate_name
 from ..chart import Chart
 from ..report import Column, ComparisonReport, Report, Row, Table
 from ..words.wording import clean, measured, pad_digits
@@ -76,7 +76,7 @@ def _headline(comparison: Comparison, before: Report, after: Report) -> str:
         start, each = _judged(difference).capitalize(), ""
     # A sample may have become longer: of sequences the tokens tell.
     tokens = comparison.tokens
-    unit = "samples per second" if tokens is None else "real tokens per second"
+    unit = rate_name(of_tokens=tokens is not None)
     if tokens is not None and start == _judged(difference).capitalize():
         start = _judged(tokens).capitalize()
     ratio = _ratio(difference if tokens is None else tokens)

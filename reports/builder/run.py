@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ...records import Advice, LoaderInfo, Profile, RunRecord
+from ...units import rate_name
 from ..chart import BATCH, Chart
 from ..report import DeviceSection, Fact, Finding, LimitText, Report, Size, Table, TailSection
 from ..sizes import SizeRow
@@ -247,7 +248,7 @@ def _limit(advice: Advice) -> LimitText | None:
     verdict = advice.verdict
     told = verdict.larger_batch != "unknown" or verdict.gain_at_most is not None
     of_tokens = advice.recommended.real_tokens_per_s is not None
-    text = limit_text(verdict, f"{'real tokens' if of_tokens else 'samples'} per second")
+    text = limit_text(verdict, rate_name(of_tokens=of_tokens))
     contributions = _facts(
         (share.metric, share.value if isinstance(share.value, str) else f"{100 * share.value:.1f}%")
         for share in verdict.contributions

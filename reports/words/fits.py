@@ -34,4 +34,5 @@ def tensors_text(answer: Estimate, size: int) -> str:
     if answer.tensors is None:
         return ""
     low, high = map(format_bytes, answer.tensors)
-    return f"The tensors of a real step of batch {size} should take {low} to {high} at once."
+    step = f"The tensors of a real step of batch {size}"
+    return f"{step} should take {low} to {high} at once (estimate)."

@@ -36,8 +36,8 @@ On a busy machine either may be the answer, to any script.
 """
 TORCHRUN_LEAVES = "torchelastic_"
 """How a folder begins that torchrun, started by the user, makes for its logs and leaves."""
-BUDGETS = {True: "10s", False: "20s"}
-"""Budget of a run that states none, by whether its sizes are given.
+BUDGET, BUDGET_OF_SIZES = "20s", "10s"
+"""Of a run that states none, and of one whose sizes are given.
 
 Beside other tests every window is noisy, and a run would measure again until its own budget, of two
 minutes, is used up: a test that needs that long says so.
@@ -231,7 +231,7 @@ def _added(verb, others):
     device = () if "--device" in others else ON_CPU
     if "--budget" in others or "--resume" in others:
         return device
-    return (*device, "--budget", BUDGETS["--sizes" in others])
+    return (*device, "--budget", BUDGET_OF_SIZES if "--sizes" in others else BUDGET)
 
 
 def start(*arguments, folder, launcher=(), variables=(), preloaded=False):

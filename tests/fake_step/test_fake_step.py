@@ -1,6 +1,7 @@
 """Steps on fake tensors, compared with the storages of real ones."""
 
 import sys
+from itertools import product
 
 import pytest
 import torch
@@ -10,28 +11,31 @@ from batchadvisor.records import Variant
 from torch import nn
 from torch.nn import functional
 
-from .small_models import estimated, faked, made, measured, trained
+from .small_models import MODELS, OPTIMIZERS, estimated, faked, made, measured, trained
+
+QUICK = {
+    # Every model once; how autocast and the optimizer go together, with a few of them.
+    ("resnet", "sgd", True),
+    ("gpt", "sgd", False),
+    ("gpt", "sgd", True),
+    ("gpt", "adamw", False),
+    ("gpt", "adamw", True),
+    ("dropout", "adamw", True),
+    ("lstm", "sgd", False),
+    ("lstm", "adamw", True),
+    ("unet", "adamw", False),
+    ("checkpointed", "sgd", True),
+    ("checkpointed", "adamw", False),
+    ("lora", "adamw", True),
+    ("lora", "sgd", False),
+}
+CASES = [
+    pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow])
+    for case in product(MODELS, OPTIMIZERS, (False, True))
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "optimizer", "autocast"),
-    [
-        # Every model once; how autocast and the optimizer go together, with a few of them.
-        ("resnet", "sgd", True),
-        ("gpt", "sgd", False),
-        ("gpt", "sgd", True),
-        ("gpt", "adamw", False),
-        ("gpt", "adamw", True),
-        ("dropout", "adamw", True),
-        ("lstm", "sgd", False),
-        ("lstm", "adamw", True),
-        ("unet", "adamw", False),
-        ("checkpointed", "sgd", True),
-        ("checkpointed", "adamw", False),
-        ("lora", "adamw", True),
-        ("lora", "sgd", False),
-    ],
-)
+@pytest.mark.parametrize(("name", "optimizer", "autocast"), CASES)
 def test_fake_steps_say_what_a_real_step_takes(name, optimizer, autocast):
     was = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(was and name != "lstm")
@@ -58,8 +62,8 @@ def test_where_the_bytes_are():
     assert trial.peak_bytes > sum(p.numel() * 4 for p in model.parameters()) + 3 * low
 
 
-def test_checkpointed_blocks_take_what_they_take_where_the_script_checkpoints_them():
-    optimizer = "adamw"
+@pytest.mark.parametrize("optimizer", ["adamw", pytest.param("sgd", marks=pytest.mark.slow)])
+def test_checkpointed_blocks_take_what_they_take_where_the_script_checkpoints_them(optimizer):
     _, chosen, step, batch = made("gpt", optimizer, False)
     variant = Variant(checkpointed=True)
     steps = faked(step, batch(256), chosen, variant)

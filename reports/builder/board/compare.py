@@ -8,7 +8,7 @@ import msgspec
 
 from ....records import Advice, RunRecord, Spread, shared_size
 from ....records.board import Shown
-from ....units import format_bytes
+from ....units import format_bytes, rate_name
 from ...chart import Chart
 from ...report import Column, Row, Table
 from ...tab import ComparePage
@@ -59,7 +59,6 @@ def _headline(runs: Sequence[Run]) -> str:
     ]
     # A sample may have become longer: of sequences the tokens tell.
     of_tokens = all(choice.real_tokens_per_s is not None for choice, _ in chosen)
-    unit = "real tokens" if of_tokens else "samples"
     speeds = [
         (rate, name, choice.batch_size)
         for choice, name in chosen
@@ -77,8 +76,8 @@ def _headline(runs: Sequence[Run]) -> str:
     else:
         factor = best.median / second.median
         text = (
-            f"{name} is the fastest at its recommended size: x{factor:.2f} the {unit} per second "
-            f"of {other} ({size} against {other_size})"
+            f"{name} is the fastest at its recommended size: x{factor:.2f} the "
+            f"{rate_name(of_tokens=of_tokens)} of {other} ({size} against {other_size})"
         )
     return (
         text
