@@ -30,9 +30,12 @@ def fitting_sizes(gpu: FittedGpu, num_samples: int | None, smallest: int) -> str
 
 
 def tensors_text(answer: Estimate, size: int) -> str:
-    """What the tensors of a real step of this size should take, as a range; or empty."""
+    """What the tensors of a real step of this size should take, with its spread; or empty."""
     if answer.tensors is None:
         return ""
-    low, high = map(format_bytes, answer.tensors)
-    step = f"The tensors of a real step of batch {size}"
-    return f"{step} should take {low} to {high} at once (estimate)."
+    low, high = answer.tensors
+    middle, half = (low + high) / 2, (high - low) / (high + low)
+    return (
+        f"The tensors of a real step of batch {size} should take {format_bytes(middle)} "
+        f"±{100 * half:.1f}% at once (estimate)."
+    )

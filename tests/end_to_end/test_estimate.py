@@ -1,6 +1,7 @@
 """`batchadvisor estimate`, on scripts that know nothing of it."""
 
 import json
+import re
 
 import msgspec
 import pytest
@@ -123,6 +124,10 @@ class TestAnswers:
         first, *_, last = result.stdout.strip().splitlines()
         assert first == "What should fit: an estimate that was never compared with a GPU"
         assert last.startswith("On the GPU: batchadvisor run ")
+        words = (
+            r"The tensors of a real step of batch 16 should take [\d.]+ MiB ±0\.5% at once \(est"
+        )
+        assert re.search(words, " ".join(result.stdout.split())), result.stdout
         assert listing(tmp_path) == {}
 
     @pytest.mark.slow
