@@ -12,7 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 STEPS = 2
-"""Of a turn; the first finds the caches as another rank left them, and is not counted."""
+"""Of a turn; the first finds the caches as another rank left them. Only the last is counted."""
+SHORT_STEP_S = 0.01
+STEPS_IF_SHORT = 6
+"""Of steps shorter than that: a core that slept is not at its full speed after one of them."""
 MOST_RANKS = 8
 """Of more ranks the turns take too long."""
 PATIENCE = 20
@@ -84,7 +87,7 @@ class AloneTurns:
         if not self._meeting.met(None):
             self.unavailable = self.unavailable or TALKS
             return False
-        self._turn, self._left = 0, STEPS
+        self._turn, self._left = 0, STEPS_IF_SHORT if step_s < SHORT_STEP_S else STEPS
         self._limit_s = max(LEAST_PATIENCE_S, PATIENCE * step_s)
         return self._go_on()
 

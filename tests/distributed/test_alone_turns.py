@@ -6,7 +6,13 @@ import time
 
 import pytest
 from batchadvisor.probes.distributed import alone_turns
-from batchadvisor.probes.distributed.alone_turns import STEPS, TALKS, AloneTurns
+from batchadvisor.probes.distributed.alone_turns import (
+    SHORT_STEP_S,
+    STEPS,
+    STEPS_IF_SHORT,
+    TALKS,
+    AloneTurns,
+)
 
 
 class Meeting:
@@ -46,7 +52,7 @@ class _Rank:
         return self._meeting.met(self._number, limit_s)
 
 
-def play(world_size, step, rounds=3):
+def play(world_size, step, rounds=3, step_s=SHORT_STEP_S):
     """What each rank made: (start, end, counted) of every step, and why there were no more."""
     meeting = Meeting(world_size)
     made = [[] for _ in range(world_size)]
@@ -55,7 +61,7 @@ def play(world_size, step, rounds=3):
     def rank_main(rank):
         turns = AloneTurns(rank, world_size, [], meeting.of(rank))
         for _ in range(rounds):
-            again = turns.begin(0.001)
+            again = turns.begin(step_s)
             while again:
                 start = time.perf_counter()
                 step(rank, len(made[rank]))
@@ -72,13 +78,16 @@ def play(world_size, step, rounds=3):
     return made, reasons
 
 
-@pytest.mark.parametrize("world_size", [2, 3, 8])
-def test_one_rank_at_a_time(world_size):
-    made, reasons = play(world_size, lambda rank, number: time.sleep(0.001))
-    assert [len(steps) for steps in made] == [3 * STEPS] * world_size
+@pytest.mark.parametrize(
+    ("world_size", "step_s", "num"),
+    [(2, 1.0, STEPS), (3, SHORT_STEP_S, STEPS), (8, SHORT_STEP_S / 2, STEPS_IF_SHORT)],
+)
+def test_one_rank_at_a_time(world_size, step_s, num):
+    made, reasons = play(world_size, lambda rank, number: time.sleep(0.001), step_s=step_s)
+    assert [len(steps) for steps in made] == [3 * num] * world_size
     spans = sorted(step for steps in made for step in steps)
     assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
-    assert [counted for _, _, counted in made[0]] == [False, True] * 3
+    assert [counted for _, _, counted in made[0]] == ([False] * (num - 1) + [True]) * 3
     assert set(reasons) == {""}
 
 
@@ -125,7 +134,7 @@ def test_the_wrapper_is_left_out_and_put_back():
     model.module, moves.device_ids = Module(), [0]
     meeting = Meeting(1)
     turns = AloneTurns(0, 1, [model, moves], meeting.of(0), bare=True)
-    assert turns.begin(0.001)
+    assert turns.begin(SHORT_STEP_S)
     assert (model.forward(), moves.forward()) == ("module", "wrapper")
     assert turns.made()
     assert not turns.made()
