@@ -16,7 +16,7 @@ from tests.needs import framework
 
 from .ray_nodes import add_gpu, head
 
-pytestmark = pytest.mark.frameworks
+pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(600)]
 
 SHORT = ("--budget", "5s", "--goal", "memory", "--sizes", "8,16", "--no-profile")
 WORDS = ("run", "--engine", "ray", "--device", "cpu")
@@ -40,6 +40,20 @@ def ray(bare):
 def folder(tmp_path):
     (tmp_path / "model.py").write_text((SCRIPTS / "plain.py").read_text())
     return tmp_path
+
+
+def run_job(folder, variables):
+    """Runs `job.py`; Ray starts a dozen processes for it, which a busy machine does slowly."""
+    log = folder / "job.log"
+    try:
+        with log.open("w") as output:
+            done = subprocess.run(
+                [sys.executable, "job.py"], cwd=folder, env={**os.environ, **variables},
+                stdout=output, stderr=subprocess.STDOUT, check=False, timeout=500,
+            )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"job.py did not end:\n{log.read_text()[-8000:]}")
+    assert done.returncode == 0, log.read_text()
 
 
 def test_a_cluster_without_gpus(bare, folder):
@@ -96,11 +110,7 @@ def test_the_callback_in_a_worker(ray, folder):
         block for block in pages.all_blocks() if block.text.startswith("# in a worker of Ray")
     ]
     (folder / "job.py").write_text(block.text.replace("runs/a100", str(folder / "runs/a100")))
-    done = subprocess.run(
-        [sys.executable, "job.py"], cwd=folder, env={**os.environ, **ray},
-        capture_output=True, text=True, check=False, timeout=200,
-    )  # fmt: skip
-    assert done.returncode == 0, done
+    run_job(folder, ray)
     record = read_record(folder / "runs/a100")
     assert (record.state, record.trials[0].batch_size) == ("finished", 32)
 
@@ -111,11 +121,7 @@ def test_the_callback_in_ray_train_and_ray_tune(ray, folder):
     framework("pyarrow")  # of ray[train]
     [block] = [block for block in pages.all_blocks() if block.text.startswith("# in Ray Train")]
     (folder / "job.py").write_text(block.text.replace("/shared", str(folder)))
-    done = subprocess.run(
-        [sys.executable, "job.py"], cwd=folder, env={**os.environ, **ray, "HOME": str(folder)},
-        capture_output=True, text=True, check=False, timeout=200,
-    )  # fmt: skip
-    assert done.returncode == 0, done
+    run_job(folder, {**ray, "HOME": str(folder)})
     for rank in ("runs/train", "runs/train/rank-0001"):
         record = read_record(folder / rank)
         assert (record.distribution.world_size, record.trials[0].batch_size) == (2, 32)
