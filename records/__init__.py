@@ -141,6 +141,7 @@ from .tails import (
 from .tokens import (
     INFERRED,
     ChosenBatch,
+    CountedTokens,
     LengthCensus,
     LengthChoice,
     TokenEvidence,
@@ -179,6 +180,7 @@ __all__ = [
     "Communication",
     "Comparison",
     "Copies",
+    "CountedTokens",
     "Counters",
     "DeviceInfo",
     "DeviceMemory",

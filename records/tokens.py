@@ -54,6 +54,19 @@ class TokenStep(Record, frozen=True, kw_only=True):
     squares: int | None = None
 
 
+class CountedTokens(Record, frozen=True, kw_only=True):
+    """What all batches of a size held that were counted, slow ones and disturbed ones too: sums.
+
+    Attributes:
+        squares: rows x length², padding included; 0 where rows hold no sequence each.
+    """
+
+    num_batches: int
+    real: int
+    positions: int
+    squares: int = 0
+
+
 class Tokens(Record, frozen=True, kw_only=True):
     """Tokens of the timed steps of one trial.
 
@@ -64,14 +77,15 @@ class Tokens(Record, frozen=True, kw_only=True):
         num_batches: that were counted.
         evidence: what tells padding from tokens.
         unit: what a position holds.
-        positions_per_step, real_per_step: means of an optimizer step, of the steps that the step
-            time is made of.
+        positions_per_step, real_per_step, squares_per_step: means of an optimizer step, of the
+            steps that the step time is made of; squares as in `CountedTokens`.
         padding_share: positions that hold padding over all of the counted batches, 0..1.
         trained_per_step: positions whose label is not -100, which losses leave out; these may be
             fewer than the real tokens (prompts), or counted beside unknown padding.
         lengths: real tokens of the counted sequences.
         steps: some of those that the step time is made of, each with its time.
         real_per_s, positions_per_s: from the same steps as the trial's samples per second.
+        counted: all batches that were counted; `None` where something of them is unknown.
     """
 
     num_batches: int
@@ -80,11 +94,13 @@ class Tokens(Record, frozen=True, kw_only=True):
     positions_per_step: float | None = None
     real_per_step: float | None = None
     padding_share: float | None = None
+    squares_per_step: float | None = None
     trained_per_step: float | None = None
     lengths: TokenLengths | None = None
     steps: tuple[TokenStep, ...] = ()
     real_per_s: Spread | None = None
     positions_per_s: Spread | None = None
+    counted: CountedTokens | None = None
     unavailable: dict[str, str] = {}
 
     @property

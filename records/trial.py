@@ -13,7 +13,7 @@ from .memory import Memory
 from .profile import Profile
 from .quality import Cause, StepQuality
 from .request import Purpose, TrialKind, TrialRequest
-from .tokens import ChosenBatch, LengthCensus, Tokens
+from .tokens import ChosenBatch, CountedTokens, LengthCensus, Tokens
 
 
 class InputSize(Record, frozen=True, kw_only=True):
@@ -43,15 +43,24 @@ class Turns(Record, frozen=True, kw_only=True):
         lost_s: seconds of these that the steps waited for a core, by the kernel's count; empty
             where that was not read. What a turn would have taken alone lies between.
         real: real tokens of a step, mean of the same steps; empty where they are not surely known.
+        positions, squares: of the same steps, as in the tokens of a trial; empty where `real` is.
+        counted: by size, what the batches of all of its turns held; empty where `real` is.
+        unsure: by size, what its mean batch may be off by, a share (standard error); filled where
+            rates are put on the scale of real tokens, and never stored.
     """
 
     sizes: tuple[Count, ...]
     step_s: tuple[tuple[float | None, ...], ...]
     lost_s: tuple[tuple[float, ...], ...] = ()
     real: tuple[tuple[float | None, ...], ...] = ()
+    positions: tuple[tuple[float | None, ...], ...] = ()
+    squares: tuple[tuple[float | None, ...], ...] = ()
+    counted: tuple[CountedTokens, ...] = ()
+    unsure: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        if any(len(row) != len(self.sizes) for row in (*self.step_s, *self.lost_s, *self.real)):
+        rows = (*self.step_s, *self.lost_s, *self.real, *self.positions, *self.squares)
+        if any(len(row) != len(self.sizes) for row in rows):
             msg = f"a round of {len(self.sizes)} sizes that took turns has another number of times"
             raise ValueError(msg)
 

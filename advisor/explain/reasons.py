@@ -41,6 +41,7 @@ from ..measured.thresholds import DRIFT
 from . import disturbances
 from .length_findings import risk_words
 from .ratios import against_own, beside, left_open, rate_name, throughput_name
+from .token_findings import pads_less
 
 OF_THE_SMALLEST: tuple[KneeRule, ...] = (
     "smallest within the tolerance",
@@ -65,6 +66,8 @@ def reason(
     if not isinstance(because, NotBetter | TooNoisy):
         if native is not None and native.batch_size != choice.batch_size:
             parts.append(against_own(choice, native, decision.ratio, rate_name(measurements)))
+            if decision.standing == "better":
+                parts.append(pads_less(measurements, choice.batch_size, native.batch_size))
         elif native is not None:
             parts.append("This is the size the script has already.")
         if decision.against is not None:

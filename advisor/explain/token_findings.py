@@ -19,6 +19,8 @@ from ..measured.trials import undisturbed
 
 HIGH_PADDING = 0.20
 """Share of padding from which on it is worth a word: a quarter more positions than tokens."""
+PADS_LESS = 0.02
+"""A share of padding that is smaller by less explains no difference."""
 PAYS = 1.05
 """A predicted gain below this is not worth a change."""
 WHAT: dict[BatchOrder, str] = {
@@ -88,6 +90,21 @@ def padding(measurements: Measurements, batch_size: int) -> list[Finding]:
             code=_code(remedy, batch_size),
         )
     ]
+
+
+def pads_less(measurements: Measurements, size: int, other: int | None) -> str:
+    """That a size pads less than a larger one, which is why it may be faster; or empty."""
+    if other is None or size >= other or not measurements.rated_by_tokens:
+        return ""
+    mine, theirs = _tokens(measurements, size), _tokens(measurements, other)
+    if mine is None or theirs is None or mine.padding_share is None or theirs.padding_share is None:
+        return ""
+    if mine.padding_share + PADS_LESS > theirs.padding_share:
+        return ""
+    return (
+        f"A smaller batch is better here because it pads less: {mine.padding_share:.0%} of its "
+        f"positions are padding, at {other} {theirs.padding_share:.0%}."
+    )
 
 
 def worth_trying(record: RunRecord, batch_size: int) -> bool:

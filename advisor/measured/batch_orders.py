@@ -19,6 +19,7 @@ from .measurements import Measurements
 from .position_law import PositionLaw, position_law
 from .token_pace import draws_at_random
 from .trials import undisturbed
+from .usual_steps import random_step
 
 GROUP_BATCHES = 50
 """Samples of so many batches are sorted together, as Hugging Face's Trainer does it."""
@@ -119,11 +120,7 @@ def _measured(trials: Sequence[Trial]) -> float | None:
 
 def _random(law: PositionLaw, lengths: Sequence[int], size: int, micro: int) -> Sums:
     """Every batch as wide as the longest of `size` draws: the means of that and of its square."""
-    num = len(lengths)
-    chances = [((place + 1) / num) ** size - (place / num) ** size for place in range(num)]
-    width = fsum(length * chance for length, chance in zip(lengths, chances, strict=True))
-    square = fsum(length**2 * chance for length, chance in zip(lengths, chances, strict=True))
-    positions, squares = micro * size * width, micro * size * square
+    positions, squares = random_step(lengths, size, micro)
     seconds = law.step_s(positions, squares)
     return Sums(positions, squares, micro * size * fmean(lengths), seconds)
 

@@ -67,6 +67,23 @@ def position_law(steps: Sequence[TokenStep]) -> PositionLaw | str:
     return law
 
 
+def any_law(steps: Sequence[TokenStep]) -> PositionLaw | None:
+    """The law of these steps however well they follow it; `None` where too few are known.
+
+    What it misses is left to who compares steps with it. Packed rows have no square.
+    """
+    known = [
+        (float(step.positions), float(step.squares or 0), step.step_s)
+        for step in steps
+        if step.positions and step.step_s > 0
+    ]
+    if len(known) < MIN_STEPS:
+        return None
+    law = _fit(known)
+    kept = [step for step in known if step[2] < HELD_UP * law.step_s(*step[:2])]
+    return _fit(kept) if MIN_STEPS <= len(kept) < len(known) else law
+
+
 def _fit(steps: Sequence[tuple[float, float, float]]) -> PositionLaw:
     best: tuple[float, list[float]] | None = None
     for num in (1, 2, 3):

@@ -1,22 +1,29 @@
 """Real tokens per second, which the sizes of a job with lengths are compared by.
 
-Where samples are drawn at random, a sample has as many tokens at every size in the long run: real
-tokens per second are samples per second times one factor, the mean over all trials, and how many
-tokens the few steps of one trial had is luck that decides nothing. Where the script groups samples
-by length, packs them, or fills a budget of tokens, the batches of a few steps are not those of an
-epoch, and samples per second are luck: there a trial counts by its real tokens per second. Both are
-put on the same scale, that of samples with the mean number of tokens.
+How long a step takes, and how many tokens it trains on, follows from the lengths of its samples;
+the few steps of a trial are not those of an epoch. So each step is compared with what the law of
+all steps (position_law.py) says of its batches, and the trial's pace is that of the mean step of an
+epoch at its size (usual_steps.py): a regression estimate (Cochran, Sampling Techniques, 3rd ed.,
+chapter 7). Records of older versions lack what that takes. There samples per second decide where
+samples are drawn at random, as a sample has as many tokens at every size in the long run, and real
+tokens per second where the script groups samples by length, packs them, or fills a budget.
+
+All rates are put on the same scale, that of samples with the mean number of tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import sqrt
+from statistics import NormalDist
 
 import msgspec
 
 from ...records import LoaderInfo, RunRecord, Spread, Tokens, Trial, Turns
-from ...spread import inverse, scaled
+from ...spread import CONFIDENCE, inverse, rate_of_sums, scaled
+from .usual_steps import Usual, usual_steps
 
+NORMAL = NormalDist()
 RANDOM = ("RandomSampler", "DistributedSampler", "SubsetRandomSampler", "SeedableRandomSampler")
 """Samplers that draw every sample alike."""
 
@@ -46,9 +53,16 @@ def rated_by_tokens(record: RunRecord) -> bool:
     discovery = record.discovery
     if discovery is None or record.observed is not None or not discovery.loaders:
         return False
-    if draws_at_random(discovery.primary):
+    if tokens_a_sample(record.trials) is None:
         return False
-    return tokens_a_sample(record.trials) is not None
+    return not draws_at_random(discovery.primary) or _usual(record) is not None
+
+
+def _usual(record: RunRecord) -> Usual | None:
+    """The mean steps of an epoch, where every timed size has one; `None` for older records."""
+    usual = usual_steps(record)
+    timed = {trial.batch_size for trial in record.trials if trial.kind == "timed" and trial.ran}
+    return usual if usual is not None and timed <= usual.steps.keys() else None
 
 
 def at_token_pace(record: RunRecord) -> RunRecord:
@@ -61,13 +75,106 @@ def at_token_pace(record: RunRecord) -> RunRecord:
         return record
     mean = tokens_a_sample(record.trials)
     assert mean is not None
-    trials = tuple(_by_tokens(trial, mean) for trial in record.trials)
+    usual = _usual(record)
+    trials = tuple(
+        _by_tokens(trial, mean) if usual is None else _by_law(trial, mean, usual)
+        for trial in record.trials
+    )
     return msgspec.structs.replace(record, trials=trials)
 
 
 def real_rate(samples_per_s: Spread | None, mean: float | None) -> Spread | None:
     """Real tokens per second at a rate of samples with so many tokens on average."""
     return None if samples_per_s is None or mean is None else scaled(samples_per_s, mean)
+
+
+def _by_law(trial: Trial, mean: float, usual: Usual) -> Trial:
+    """The trial at the pace of the mean steps of an epoch."""
+    if trial.turns is not None:
+        return msgspec.structs.replace(
+            trial, turns=_turns_by_law(trial.turns, usual, mean, trial.micro_batches or 1)
+        )
+    tokens, step = trial.tokens, usual.steps.get(trial.batch_size)
+    if tokens is None or step is None or trial.samples_per_s is None:
+        return trial
+    speed = _speed(tokens, usual)
+    if speed is None:
+        return trial
+    off = NORMAL.inv_cdf((1 + CONFIDENCE) / 2) * step.unsure
+    samples_per_s = scaled(speed, step.real / mean / step.law_s)
+    samples_per_s = msgspec.structs.replace(
+        samples_per_s,
+        low=max(samples_per_s.low / (1 + off), samples_per_s.median / 100),
+        high=samples_per_s.high * (1 + off),
+    )
+    step_s = inverse(samples_per_s, _samples_a_step(trial))
+    return msgspec.structs.replace(trial, samples_per_s=samples_per_s, step_s=step_s)
+
+
+def _speed(tokens: Tokens, usual: Usual) -> Spread | None:
+    """Seconds by the law that a trial's steps made in a second; some of them tell how surely."""
+    pairs = [
+        (usual.law.step_s(each.positions, each.squares or 0), each.step_s)
+        for each in tokens.steps
+        if each.positions and each.step_s > 0
+    ]
+    speed = rate_of_sums([law_s for law_s, _ in pairs], [seconds for _, seconds in pairs])
+    rate = tokens.real_per_s
+    if speed is None or speed.median <= 0 or rate is None or not tokens.real_per_step:
+        return None
+    whole_s = usual.law.step_s(tokens.positions_per_step or 0.0, tokens.squares_per_step or 0.0)
+    middle = rate.median / tokens.real_per_step * whole_s
+    num = max(rate.num_samples, len(pairs))
+    half = middle * speed.relative_half_width * sqrt(len(pairs) / num)
+    return msgspec.structs.replace(
+        speed, median=middle, low=middle - half, high=middle + half, num_samples=num
+    )
+
+
+def _turns_by_law(turns: Turns, usual: Usual, mean: float, micro: int) -> Turns:
+    """Seconds of each turn as if its steps had been the mean steps of an epoch.
+
+    `real` then holds what a step counts for, in samples with the mean number of tokens.
+    """
+    known = [usual.steps.get(size) for size in turns.sizes]
+    if turns.unsure:
+        return turns  # at this pace already
+    if not turns.positions or None in known:
+        return Turns(
+            sizes=turns.sizes, step_s=tuple((None,) * len(turns.sizes) for _ in turns.step_s)
+        )
+
+    def amount(row: int, column: int) -> float | None:
+        positions, squares = turns.positions[row][column], turns.squares[row][column]
+        step = known[column]
+        if not positions or step is None:
+            return None
+        return step.real / mean * usual.law.step_s(positions, squares or 0) / step.law_s
+
+    rows, lost, amounts = [], [], []
+    for number, row in enumerate(turns.step_s):
+        held = [amount(number, column) for column in range(len(row))]
+        amounts.append(tuple(held))
+        factors = [
+            size * micro / each if each else None
+            for size, each in zip(turns.sizes, held, strict=True)
+        ]
+        rows.append(
+            tuple(
+                None if seconds is None or by is None else seconds * by
+                for seconds, by in zip(row, factors, strict=True)
+            )
+        )
+        if turns.lost_s:
+            pairs = zip(turns.lost_s[number], factors, strict=True)
+            lost.append(tuple(seconds * (by or 1.0) for seconds, by in pairs))
+    return msgspec.structs.replace(
+        turns,
+        step_s=tuple(rows),
+        lost_s=tuple(lost),
+        real=tuple(amounts),
+        unsure=tuple(step.unsure for step in known if step is not None),
+    )
 
 
 def _by_tokens(trial: Trial, mean: float) -> Trial:

@@ -20,6 +20,8 @@ import msgspec
 
 from ...records import Spread, Turns
 from ...spread import CONFIDENCE, spread_of
+from . import turns_by_sums as by_sums
+from .turn_effects import Readings, effects
 
 CLEAN_ROUNDS = 4
 """So many rounds in which nothing was held up make the others unnecessary."""
@@ -27,13 +29,6 @@ HELD_UP = 0.1
 """Sizes whose usual turn lost more than this share were compared under contention."""
 LEAST_SHARE = 0.01
 """No turn would have taken less than this share of its time."""
-MAX_SWEEPS = 50
-CONVERGED = 1e-6
-"""Alternations between the two effects end at a change this small; where all sizes are in all
-rounds at the second."""
-
-Readings = list[dict[int, float]]
-"""A round each: size to log of samples per second."""
 
 
 def speeds(turns: Iterable[Turns], micro_batches: int = 1) -> dict[int, Spread]:
@@ -51,10 +46,12 @@ def speeds(turns: Iterable[Turns], micro_batches: int = 1) -> dict[int, Spread]:
 
 @functools.lru_cache(maxsize=16)  # an answer asks for the same rounds some thirty times
 def _speeds(turns: tuple[Turns, ...], micro_batches: int) -> dict[int, Spread]:
+    if any(comparison.unsure for comparison in turns):
+        return by_sums.speeds(turns, micro_batches)
     readings = readings_of(turns, micro_batches)
     if not readings:
         return {}
-    by_round = _effects(readings)
+    by_round = effects(readings)
     level = fmean(by_round)
     left: defaultdict[int, list[float]] = defaultdict(list)
     for effect, reading in zip(by_round, readings, strict=True):
@@ -85,6 +82,9 @@ def ratio(
     as it was with `other` as fast as it can have been. Rounds in which neither waited decide alone
     where there are enough of them.
     """
+    turns = tuple(turns)
+    if any(comparison.unsure for comparison in turns):
+        return by_sums.ratio(turns, size, other, confidence)
     readings = _decisive(turns, size, other)
     spread = spread_of([reading.ratio for reading in readings], confidence)
     least = spread_of([reading.ratio * reading.theirs for reading in readings], confidence)
@@ -166,22 +166,3 @@ def readings_of(turns: Iterable[Turns], micro_batches: int = 1) -> Readings:
         for row in comparison.step_s
     ]
     return [reading for reading in rounds if len(reading) > 1]
-
-
-def _effects(readings: Readings) -> list[float]:
-    """The effect of each round, by least squares: means of what the other effect leaves."""
-    by_round = [fmean(reading.values()) for reading in readings]
-    for _ in range(MAX_SWEEPS):
-        rest: defaultdict[int, list[float]] = defaultdict(list)
-        for effect, reading in zip(by_round, readings, strict=True):
-            for size, value in reading.items():
-                rest[size].append(value - effect)
-        by_size = {size: fmean(values) for size, values in rest.items()}
-        before = by_round
-        by_round = [
-            fmean([value - by_size[size] for size, value in reading.items()])
-            for reading in readings
-        ]
-        if max(abs(new - old) for new, old in zip(by_round, before, strict=True)) < CONVERGED:
-            break
-    return by_round

@@ -16,14 +16,17 @@ from ..choose.knee import (
     knee_by_law,
     may_be_best,
 )
+from ..choose.own_size import CONFIDENCE
 from ..measured.energy import samples_per_joule
 from ..measured.measurements import Measurements
 from ..measured.memory_guard import LEAST_STEP, largest_safe, room_ends
 from ..measured.sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
 from ..measured.thresholds import BUDGET_SPENT
 from ..measured.trials import throughput
+from ..measured.turns_model import ratio
 from .clean_search import next_to_knee
 from .cost import Budget
+from .less_padding import next_smaller
 from .remeasure import again
 from .requests import timed_request
 from .turns_plan import more_rounds, next_comparison
@@ -54,6 +57,7 @@ def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
         again(measurements)
         or next_comparison(measurements)
         or _grow(measurements, budget)
+        or next_smaller(measurements)
         or _refine(measurements)
         or _sharpen(measurements)
         or next_to_knee(measurements)
@@ -158,11 +162,12 @@ def _sharpen(measurements: Measurements) -> TrialRequest | None:
         top = best_throughput(sizes)
         rivals = [rival for rival, trial in sizes.items() if may_be_best(trial, top)]
         rivals.sort(key=lambda rival: throughput(sizes[rival]))
-        return (
+        close = (
             more_rounds(measurements, rivals, rivals[-2], rivals[-1], NO_GAIN)
             if rivals[1:]
             else None
         )
+        return close or _beside_own(measurements, best)
     size = knee(measurements)
     assert size is not None
     top = best_throughput(sizes)
@@ -184,6 +189,17 @@ def _sharpen(measurements: Measurements) -> TrialRequest | None:
     )
     precision = ENOUGH * measurements.goal.tolerance
     return more_rounds(measurements, {*smaller, *larger, size}, size, other, precision)
+
+
+def _beside_own(measurements: Measurements, best: int) -> TrialRequest | None:
+    """More rounds of the best size and the script's own, while noise hides which is faster."""
+    own = measurements.own_size
+    if own is None or own == best:
+        return None
+    known = ratio(measurements.search_turns, best, own, CONFIDENCE)
+    if known is None or known.low > 1 or known.high < 1:
+        return None
+    return more_rounds(measurements, (own, best), best, own, NO_GAIN)
 
 
 def _beside_the_best(measurements: Measurements, sizes: dict[int, Trial]) -> TrialRequest | None:

@@ -25,6 +25,8 @@ ALL_SHARE = 0.5
 """All together may cost this share."""
 TURN_S = 0.02
 """Short steps are repeated until a turn takes about so long, so that it is not all jitter."""
+TURN_OF_LENGTHS_S = 0.1
+"""The same where the steps of a turn differ in length."""
 MAX_TURN_STEPS = 50
 
 
@@ -81,10 +83,11 @@ def comparison(
     steps = {size: seconds for size, seconds in field(measurements).items() if size in set(sizes)}
     if len(steps) < 2:
         return None
+    turn_s = TURN_OF_LENGTHS_S if measurements.rated_by_tokens else TURN_S
     plan = TurnsPlan(
         sizes=tuple(steps),
         num_steps=tuple(
-            max(1, min(MAX_TURN_STEPS, ceil(TURN_S / seconds))) for seconds in steps.values()
+            max(1, min(MAX_TURN_STEPS, ceil(turn_s / seconds))) for seconds in steps.values()
         ),
         num_warmup_steps=warmup_steps(measurements),
     )

@@ -143,7 +143,10 @@ class Issues(Iterator[list[Any]]):
         # Started here, as the loader would: it may draw from the random generator.
         self._native_pass = iter(native)
         self._stream: Iterator[Any] | None = None
-        self._resized: tuple[int, Any, Iterator[Any]] | None = None
+        # A pass for each size, which goes on when its turn comes again: begun anew with every
+        # change of size, it would show the first batches of an epoch and no others.
+        self._passes: dict[int, tuple[Any, Iterator[Any]]] = {}
+        self._current: int | None = None
         self._remade: dict[int, Any] = {}
         self.issued: deque[tuple[int | None, int]] = deque()
 
@@ -168,6 +171,7 @@ class Issues(Iterator[list[Any]]):
             own = budget.batches(self._native, size, self._handle.sample_lengths)
         elif type(self._native) is not BatchSampler and not self._handle.approximate:
             own = (batch for batch in self._of_size(size) if len(batch) == size)
+            self._current = None  # its size may be another one now
         return chosen.batch(
             size,
             self._handle.sample_lengths,
@@ -186,15 +190,22 @@ class Issues(Iterator[list[Any]]):
 
     def _by_budget(self, budget: Budget, size: int) -> Any:
         """The next batch of the script's own batch sampler under another budget, for ever."""
-        if self._resized is None or self._resized[0] != size:
+        if self._current != size:
             source: Any = budget.batches(self._native, size, self._handle.sample_lengths)
-            self._resized = (size, source, iter(source))
+            self._take_up(size, source)
         for _ in range(2):
-            for batch in self._resized[2]:
+            source, batches = self._passes[size]
+            for batch in batches:
                 if num_in(batch):
                     return batch
-            self._resized = (size, self._resized[1], iter(self._resized[1]))
+            self._passes[size] = (source, iter(source))
         raise StopIteration
+
+    def _take_up(self, size: int, source: Any) -> None:
+        """Goes on with the pass of this size, or begins one."""
+        if size not in self._passes:
+            self._passes[size] = (source, iter(source))
+        self._current = size
 
     def _chunk(self, size: int) -> list[Any]:
         """The next `size` indices of the script's sampler, which is started again for ever."""
@@ -222,23 +233,22 @@ class Issues(Iterator[list[Any]]):
         This keeps whatever it does beside counting (grouping by length, balancing classes). One
         that follows neither its own attribute nor its own argument is flattened and cut again.
         """
-        if self._resized is None or self._resized[0] != size:
+        if self._current != size:
             try:
-                source = self._of_size(size)
-                self._resized = (size, source, iter(source))
+                self._take_up(size, self._of_size(size))
             except (AttributeError, TypeError, ValueError):
                 return self._flatten(size)
-        source = self._resized[1]
+        source = self._passes[size][0]
         skipped = 0
         restarted = False
         while skipped < _MAX_SKIPPED:
             try:
-                batch = list(next(self._resized[2]))
+                batch = list(next(self._passes[size][1]))
             except StopIteration:
                 if restarted:
                     break
                 restarted = True
-                self._resized = (size, source, iter(source))
+                self._passes[size] = (source, iter(source))
                 continue
             if len(batch) == size:
                 return batch

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Literal, NamedTuple
 
-from ...records import TokenEvidence, TokenLengths
+from ...records import CountedTokens, TokenEvidence, TokenLengths
 from .token_batch import BatchTokens
 from .token_counts import tokens_in
 from .token_parts import Part, parts_of
@@ -151,6 +151,20 @@ class TokenMeter:
         positions = _sum([batch.positions for batch in self._batches])
         real = None if self.why_no_real else _sum([batch.real for batch in self._batches])
         return 1 - real / positions if positions and real is not None else None
+
+    @property
+    def counted(self) -> CountedTokens | None:
+        """The sums over all batches; `None` where a batch does not tell its real tokens."""
+        real = None if self.why_no_real else _sum([batch.real for batch in self._batches])
+        positions = _sum([batch.positions for batch in self._batches])
+        if not self._batches or real is None or positions is None:
+            return None
+        return CountedTokens(
+            num_batches=len(self._batches),
+            real=real,
+            positions=positions,
+            squares=_sum([_squares(batch) for batch in self._batches]) or 0,
+        )
 
     @property
     def lengths(self) -> TokenLengths | None:

@@ -114,15 +114,22 @@ def _lost_s(step: TimedStep, *, needs_length: bool, usual_s: float) -> float:
     return min(lost_s, step.seconds)
 
 
-def rarely_slow(steps: Judged) -> list[bool]:
-    """Of each step, whether it is one of the script's slow steps that come now and then."""
+def rarely_slow(steps: Judged, held: Sequence[float] = ()) -> list[bool]:
+    """Of each step, whether it is one of the script's slow steps that come now and then.
+
+    Args:
+        held: how much work each step's batches held beside the others'; a step with more of it
+            takes longer for that. Empty where all hold as much.
+    """
     clean = steps.clean
     if not clean:
         return [False] * len(steps.seconds)
     most_s = SLOW * quantile(clean, 0.5)
+    usual = quantile(held, 0.5) if held else 0.0
+    room = [max(1.0, each / usual) if usual else 1.0 for each in held] or [1.0] * len(steps.seconds)
     slow = [
-        not lost and seconds > most_s
-        for seconds, lost in zip(steps.seconds, steps.lost_s, strict=True)
+        not lost and seconds > most_s * more
+        for seconds, lost, more in zip(steps.seconds, steps.lost_s, room, strict=True)
     ]
     return slow if sum(slow) <= RARE * len(clean) else [False] * len(slow)
 

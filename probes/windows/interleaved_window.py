@@ -22,6 +22,7 @@ from ..process.messages import Phase, StepSample
 from . import clean_steps
 from .step_evidence import EvidenceReader, Reading, between
 from .timed_step import Step, sampled
+from .turn_tokens import NOTHING, Held, counted_in, held_by, mean_of
 
 if TYPE_CHECKING:
     from ..loader.token_meter import TokenMeter
@@ -239,17 +240,28 @@ class TurnsWindow:
         for column in columns:
             mine = [(at, steps) for at, steps in turns.items() if at[1] == column]
             cells |= self._judged(mine, usual)
-        nothing = _Cell(None, 0.0, None)
         rows = [
-            [cells.get((number, column), nothing) for column in columns]
+            [cells.get((number, column), _Cell()) for column in columns]
             for number in range(num_rounds)
         ]
         read = self._evidence is not None
+        counts = [
+            counted_in([step for place, step in self._steps if place.column == column])
+            for column in columns
+        ]
+        known = [count for count in counts if count is not None]
+        tokens: dict[str, Any] = {}
+        if self._counted:
+            tokens = {
+                field: tuple(tuple(getattr(cell.held, field) for cell in row) for row in rows)
+                for field in Held._fields
+            }
+            tokens["counted"] = tuple(known) if len(known) == len(counts) else ()
         return Turns(
             sizes=self._plan.sizes,
             step_s=tuple(tuple(cell.step_s for cell in row) for row in rows),
             lost_s=tuple(tuple(cell.lost_s for cell in row) for row in rows) if read else (),
-            real=tuple(tuple(cell.real for cell in row) for row in rows) if self._counted else (),
+            **tokens,
         )
 
     def _judged(
@@ -258,38 +270,38 @@ class TurnsWindow:
         """Mean seconds, lost seconds and real tokens of each turn of one size.
 
         A slow step of the script's own that comes now and then would decide a whole round: it is
-        left out, and a turn of nothing else has no time.
+        left out, and a turn of nothing else has no time. One with longer sequences than the others
+        is no such step.
         """
         timed = [
             [
-                (clean_steps.TimedStep(seconds, step.evidence), _real(step))
+                (clean_steps.TimedStep(seconds, step.evidence), held_by(step))
                 for step in steps
                 if step.micro_batches == usual and (seconds := self._elapsed_s(step)) is not None
             ]
             for _, steps in turns
         ]
-        judged = clean_steps.judged(
-            [step for steps in timed for step, _ in steps], asynchronous=self._asynchronous
-        )
-        slow = clean_steps.rarely_slow(judged)
+        every = [step for steps in timed for step in steps]
+        judged = clean_steps.judged([step for step, _ in every], asynchronous=self._asynchronous)
+        work = [held.work for _, held in every if held.work is not None]
+        slow = clean_steps.rarely_slow(judged, work if len(work) == len(every) else ())
         pairs = iter(zip(judged.seconds, judged.lost_s, slow, strict=True))
         cells: dict[tuple[int, int], _Cell] = {}
         for (at, steps), known in zip(turns, timed, strict=True):
             judged_steps = itertools.islice(pairs, len(known))
             mine = [
-                (seconds, lost, real)
-                for (seconds, lost, is_slow), (_, real) in zip(judged_steps, known, strict=True)
+                (seconds, lost, held)
+                for (seconds, lost, is_slow), (_, held) in zip(judged_steps, known, strict=True)
                 if not is_slow
             ]
             mine = [step for step in mine if not step[1]] or mine
             if len(known) < len(steps) or not mine:
-                cells[at] = _Cell(None, 0.0, None)
+                cells[at] = _Cell()
                 continue
-            counts = [real for _, _, real in mine if real is not None]
             cells[at] = _Cell(
                 sum(seconds for seconds, _, _ in mine) / len(mine),
                 sum(lost for _, lost, _ in mine) / len(mine),
-                sum(counts) / len(counts) if len(counts) == len(mine) else None,
+                mean_of([held for _, _, held in mine]),
             )
         return cells
 
@@ -306,18 +318,11 @@ class TurnsWindow:
 
 
 class _Cell(NamedTuple):
-    """One turn: seconds, lost seconds and real tokens of a step; `None` where unknown."""
+    """One turn: seconds and lost seconds of a step and what it held; `None` where unknown."""
 
-    step_s: float | None
-    lost_s: float
-    real: float | None
-
-
-def _real(step: Step) -> float | None:
-    """Real tokens of each of the steps that were timed together."""
-    if step.tokens is None or step.tokens.real is None:
-        return None
-    return step.tokens.real / step.parts
+    step_s: float | None = None
+    lost_s: float = 0.0
+    held: Held = NOTHING
 
 
 def _schedule(plan: TurnsPlan, seed: int, num_warmup_steps: int) -> Iterator[_Place]:

@@ -75,11 +75,13 @@ def tokens_of(
         positions_per_step=positions,
         real_per_step=real,
         padding_share=share,
+        squares_per_step=_mean([step.squares for step in known]),
         trained_per_step=_mean([step.trained for step in known]),
         lengths=lengths,
         steps=_shown(known),
         real_per_s=None if real is None else _rate([step.real for step in known], known),
         positions_per_s=_rate([step.positions for step in known], known),
+        counted=meter.counted,
         unavailable=reasons,
     )
 

@@ -126,6 +126,12 @@ class TestJudgement:
         assert rarely_slow(judged([])) == []
         assert rarely_slow(judged([step(0.02, 0.01)])) == [False]
 
+    def test_a_step_that_holds_more_is_not_slow_for_that(self):
+        judgement = judged([step(0.1 if n % 10 == 9 else 0.01) for n in range(50)])
+        longer = [5.0 if n % 10 == 9 else 1.0 for n in range(50)]
+        assert not any(rarely_slow(judgement, longer))
+        assert sum(rarely_slow(judgement, [1.0] * 50)) == 5
+
     def test_throttled_time_counts_like_waiting(self):
         steps = [step(), step(), step(0.1, throttled_s=0.08)]
         assert judged(steps).lost_s == (0, 0, 0.08)

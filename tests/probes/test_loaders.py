@@ -287,3 +287,18 @@ class TestBatchSamplers:
         assert next(script)[1].tolist() == [0, 1, 2, 3]
         assert next(script)[1].tolist() == [4, 5, 0, 1]
         assert handle.approximate
+
+
+def test_sizes_that_take_turns_go_on_with_their_own_pass():
+    """Begun anew at each turn, every turn would show the first batches of an epoch."""
+    loader = DataLoader(numbers(40), batch_sampler=ByHalf(40, 4))
+    handle = steered(loader)
+    script = Pass(loader, handle)
+    next(script)
+    seen = {2: [], 5: []}
+    for _ in range(4):
+        for size, firsts in seen.items():
+            handle.ask(size)
+            batch, _ = next(script)
+            firsts.append(int(batch[0]))
+    assert seen == {2: [0, 2, 4, 6], 5: [0, 5, 10, 15]}

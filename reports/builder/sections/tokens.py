@@ -9,8 +9,8 @@ from ...sizes import SizeRow
 from ...words.wording import percent
 
 DECIDE = (
-    "Real {unit} per second decide, as batches are not drawn at random; times and samples are "
-    "those of the mean sample."
+    "Real {unit} per second decide; times and samples are those of an epoch's mean batch and "
+    "sample, whatever the few batches of a trial held."
 )
 REASONS = {
     "real_per_s": "real_tokens_per_s",

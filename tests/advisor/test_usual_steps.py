@@ -1,0 +1,237 @@
+"""The pace of an epoch from the few steps of a trial, and smaller sizes that pad less."""
+
+import random
+
+import msgspec
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.measured.turns_model import ratio, speeds
+from batchadvisor.advisor.measured.usual_steps import foreseen, pooled, usual_steps
+from batchadvisor.advisor.search.less_padding import next_smaller
+from batchadvisor.records import CountedTokens, Goal, TokenLengths, Tokens, TokenStep, Turns
+from batchadvisor.spread import rate_of_sums
+
+from ..on_paper import CPU, discovery_of, numbered, record_of, trial_of
+
+FIXED_S, POSITION_S = 1e-3, 1e-5
+RNG = random.Random(4)
+TEXTS = [min(300, 8 + int(20 * RNG.paretovariate(1.3))) for _ in range(4000)]
+MEAN = sum(TEXTS) / len(TEXTS)
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers():
+    """Each test draws the same batches, whichever ran before."""
+    RNG.seed(4)
+
+
+def batches_of(size, num, *, grouped=False):
+    if not grouped:
+        return [RNG.choices(TEXTS, k=size) for _ in range(num)]
+    ordered = sorted(TEXTS)
+    starts = [RNG.randrange(0, len(ordered) - size) for _ in range(num)]
+    return [ordered[start : start + size] for start in starts]
+
+
+def seconds_of(batch):
+    return FIXED_S + POSITION_S * len(batch) * max(batch)
+
+
+def real_rate(size, *, grouped=False):
+    """Real tokens per second of many batches."""
+    many = batches_of(size, 4000, grouped=grouped)
+    return sum(map(sum, many)) / sum(map(seconds_of, many))
+
+
+def counted(batches):
+    return CountedTokens(
+        num_batches=len(batches),
+        real=sum(map(sum, batches)),
+        positions=sum(len(batch) * max(batch) for batch in batches),
+        squares=sum(len(batch) * max(batch) ** 2 for batch in batches),
+    )
+
+
+def trial_at(size, batches):
+    """A timed trial of these batches; its own rate is that of their median step."""
+    times = [seconds_of(batch) for batch in batches]
+    real = list(map(sum, batches))
+    lengths = sorted(length for batch in batches for length in batch)
+    sums = counted(batches)
+    trial = trial_of(size, sorted(times)[len(times) // 2])
+    tokens = Tokens(
+        num_batches=len(batches),
+        evidence="attention mask",
+        positions_per_step=sums.positions / len(batches),
+        real_per_step=sums.real / len(batches),
+        squares_per_step=sums.squares / len(batches),
+        padding_share=1 - sums.real / sums.positions,
+        lengths=TokenLengths(
+            num_sequences=len(lengths),
+            shortest=lengths[0],
+            median=lengths[len(lengths) // 2],
+            longest=lengths[-1],
+            ordered=tuple(lengths),
+        ),
+        steps=tuple(
+            TokenStep(
+                step_s=seconds_of(batch),
+                positions=len(batch) * max(batch),
+                squares=len(batch) * max(batch) ** 2,
+                real=sum(batch),
+                rows=len(batch),
+            )
+            for batch in batches[:48]
+        ),
+        real_per_s=rate_of_sums(real, times),
+        counted=sums,
+    )
+    return msgspec.structs.replace(trial, tokens=tokens)
+
+
+def texts(*trials, native=8, goal=None, sampler="RandomSampler"):
+    discovery = discovery_of(native=native, num_samples=len(TEXTS))
+    loader = msgspec.structs.replace(discovery.loaders[0], sampler=sampler)
+    discovery = msgspec.structs.replace(discovery, loaders=(loader,))
+    record = record_of(numbered(*trials), discovery=discovery, goal=goal)
+    return msgspec.structs.replace(record, device=CPU)
+
+
+class TestAtRandom:
+    def test_short_batches_by_luck_do_not_make_a_size_faster(self):
+        """Of its batches the trial of 16 met the less padded; that of 4 met what comes."""
+        many = sorted(batches_of(16, 60), key=lambda batch: len(batch) * max(batch) / sum(batch))
+        record = texts(trial_at(4, batches_of(4, 600)), trial_at(16, many[:40]))
+        measurements = Measurements.of(record)
+        assert measurements.rated_by_tokens
+        lucky = record.trials[1].tokens.real_per_s.median
+        mean = measurements.tokens_a_sample
+        rates = {size: trial.samples_per_s for size, trial in measurements.best_timed.items()}
+        truth = real_rate(16) / real_rate(4)
+        assert rates[16].median / rates[4].median == pytest.approx(truth, rel=0.1)
+        assert lucky > 1.1 * real_rate(16)
+        assert rates[4].median * mean == pytest.approx(real_rate(4), rel=0.1)
+
+    def test_what_other_sizes_would_reach(self):
+        record = texts(trial_at(8, batches_of(8, 400)))
+        rates = foreseen(record, (2, 8, 64))
+        truth = {size: real_rate(size) for size in rates}
+        for size in (2, 64):
+            assert rates[size] / rates[8] == pytest.approx(truth[size] / truth[8], rel=0.05)
+
+    def test_lengths_of_trials_weigh_what_they_counted(self):
+        few = TokenLengths(num_sequences=100, shortest=1, median=1, longest=1, ordered=(1,))
+        many = TokenLengths(num_sequences=300, shortest=9, median=9, longest=9, ordered=(9, 9))
+        assert pooled([few, many]) == [1] * 250 + [9] * 750
+
+
+class TestGrouped:
+    def test_all_counted_batches_say_what_a_step_holds(self):
+        """The time of a trial is that of its clean steps; what an epoch holds, all of them say."""
+        every = batches_of(16, 500, grouped=True)
+        trial = trial_at(16, every)
+        short = trial_at(16, sorted(every, key=max)[:250])
+        tokens = msgspec.structs.replace(short.tokens, counted=trial.tokens.counted)
+        record = texts(msgspec.structs.replace(short, tokens=tokens), sampler="Grouped")
+        usual = usual_steps(record).steps[16]
+        assert usual.real == pytest.approx(16 * MEAN, rel=0.1)
+        measurements = Measurements.of(record)
+        rate = measurements.best_timed[16].samples_per_s.median * measurements.tokens_a_sample
+        assert rate == pytest.approx(trial.tokens.real_per_s.median, rel=0.03)
+        assert foreseen(record, (8, 16)) is None
+
+    def test_few_batches_make_the_rate_unsure(self):
+        unsure = [
+            usual_steps(texts(trial_at(8, batches_of(8, num, grouped=True)))).steps[8].unsure
+            for num in (20, 200)
+        ]
+        assert unsure[0] > 2 * unsure[1] > 0
+
+    def test_an_epoch_that_was_seen_whole_is_sure(self):
+        ordered = sorted(TEXTS)
+        whole = [ordered[at : at + 8] for at in range(0, len(ordered), 8)]
+        usual = usual_steps(texts(trial_at(8, whole), sampler="Grouped"))
+        assert usual.steps[8].unsure == 0.0
+
+
+class TestInTurn:
+    @staticmethod
+    def turns(rows):
+        """Turns at the pace of real tokens; rows of (amount, seconds) for 8 and 16."""
+        return Turns(
+            sizes=(8, 16),
+            step_s=tuple(((8 * a[1] / a[0]), (16 * b[1] / b[0])) for a, b in rows),
+            real=tuple((a[0], b[0]) for a, b in rows),
+            unsure=(0.0, 0.0),
+        )
+
+    def test_the_few_rounds_with_the_longest_batches_count(self):
+        """Three of four rounds of 16 are quick; the fourth takes eight times as long."""
+        rows = [((8, 0.1), (16, 0.1 if number % 4 else 0.8)) for number in range(16)]
+        compared = ratio([self.turns(rows)], 16, 8)
+        assert compared.median == pytest.approx(2 * 0.1 / 0.275)
+        assert compared.low < compared.median < compared.high
+        rates = speeds([self.turns(rows)])
+        assert rates[16].median == pytest.approx(16 / 0.275)
+        assert rates[8].median == pytest.approx(80)
+
+    def test_drift_that_hits_both_alike_leaves_the_interval_narrow(self):
+        rows = [((8, 0.1 * drift), (16, 0.18 * drift)) for drift in (1, 1.4, 0.9, 1.2, 1, 1.3)]
+        compared = ratio([self.turns(rows)], 16, 8)
+        assert compared.median == pytest.approx(10 / 9)
+        assert compared.relative_half_width < 1e-6
+
+    def test_what_the_mean_batch_may_be_off_by_widens_it(self):
+        rows = [((8, 0.1), (16, 0.18))] * 8
+        unsure = msgspec.structs.replace(self.turns(rows), unsure=(0.0, 0.1))
+        assert ratio([unsure], 16, 8).low < 0.97 * ratio([self.turns(rows)], 16, 8).low
+
+
+class TestLessPadding:
+    def test_a_search_for_speed_goes_down_where_the_law_says_it_may_pay(self):
+        record = texts(trial_at(8, batches_of(8, 200)), goal=Goal(kind="throughput"))
+        request = next_smaller(Measurements.of(record))
+        assert request.batch_size == 4
+        assert request.kind == "timed"
+        assert "pads less" in request.reason
+
+    def test_not_where_smaller_batches_cost_more_than_padding(self):
+        trials = trial_at(1, batches_of(1, 200)), trial_at(2, batches_of(2, 200))
+        record = texts(*trials, native=2, goal=Goal(kind="throughput"))
+        assert next_smaller(Measurements.of(record)) is None
+        only = texts(trials[1], native=2, goal=Goal(kind="throughput"))
+        rates = foreseen(only, (1, 2))
+        assert rates[1] < 0.95 * rates[2]
+        assert next_smaller(Measurements.of(only)) is None
+
+    def test_not_without_padding_nor_below_sizes_that_were_asked_for(self):
+        even = [[50] * 8 for _ in range(100)]
+        assert next_smaller(Measurements.of(texts(trial_at(8, even)))) is None
+        padded = trial_at(8, batches_of(8, 200))
+        assert next_smaller(Measurements.of(texts(padded, goal=Goal(sizes=(8, 16))))) is None
+
+    def test_the_answer_says_that_it_pads_less(self):
+        trials = trial_at(8, batches_of(8, 300)), trial_at(4, batches_of(4, 300))
+        steps = [trial.tokens for trial in trials]
+        law = usual_steps(texts(*trials))
+        assert law is not None
+        turns = Turns(
+            sizes=(4, 8),
+            step_s=tuple(
+                (
+                    FIXED_S + POSITION_S * steps[1].positions_per_step,
+                    FIXED_S + POSITION_S * steps[0].positions_per_step,
+                )
+                for _ in range(12)
+            ),
+            real=((steps[1].real_per_step, steps[0].real_per_step),) * 12,
+            positions=((steps[1].positions_per_step, steps[0].positions_per_step),) * 12,
+            squares=((steps[1].squares_per_step, steps[0].squares_per_step),) * 12,
+        )
+        met = msgspec.structs.replace(
+            trial_of(8, 0.1), kind="turns", turns=turns, samples_per_s=None, step_s=None
+        )
+        advice = advise(texts(*trials, met, goal=Goal(kind="throughput")))
+        assert advice.recommended.batch_size == 4
+        assert "A smaller batch is better here because it pads less" in advice.reason
