@@ -122,7 +122,7 @@ class Scaling(Record, frozen=True, kw_only=True):
         compute_s: Tcomp, seconds a step without synchronisation, on the slowest rank, while all
             ranks compute.
         alone_s: Tcomp of one process, while the other ranks wait; of the median rank.
-        step_s: seconds an ordinary step, on the slowest rank.
+        step_s: seconds an ordinary step, in the mean of the ranks.
         sync_s: Tsync, what synchronisation adds to a step, from paired steps.
         wire_s: the part that the transfer itself takes, the least over the ranks by DDP's clock.
         waits_s: what each rank waited for slower ones a step, in order.

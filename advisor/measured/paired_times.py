@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
+from statistics import fmean, median
 
 import msgspec
 
@@ -43,12 +43,16 @@ class PairedTimes(msgspec.Struct, frozen=True):
 
 
 def paired_times(communication: Communication) -> PairedTimes | None:
-    """The job's times: in each step the slowest rank counts."""
+    """The job's times.
+
+    Without synchronisation the slowest rank counts: the others would wait for it. With it they
+    have waited: their steps take as long in the mean, and single ones differ by where they end.
+    """
     good = [rank for rank in communication.ranks if rank.compute_s and rank.step_s]
     if not good or len(good) < len(communication.ranks):
         return None
     compute = [max(values) for values in zip(*(rank.compute_s for rank in good), strict=False)]
-    step = [max(values) for values in zip(*(rank.step_s for rank in good), strict=False)]
+    step = [fmean(values) for values in zip(*(rank.step_s for rank in good), strict=False)]
     num = min(len(compute), len(step))
     sync = [two - first for first, two in zip(compute[:num], step[:num], strict=True)]
     spreads = spread_of(compute[:num]), spread_of(step[:num]), spread_of(sync)

@@ -2,9 +2,12 @@
 
 The flag that `DistributedDataParallel.no_sync` sets is set for a whole step, forward included,
 and taken back for the next one. Single steps drift with the machine; the difference within a pair
-does not. After each pair every rank may make steps while the others wait (alone_turns.py), then
-all of them one that only warms the caches again. The ranks' weights drift apart meanwhile, so
-nothing is measured after this that would need them; they are thrown away with the process.
+does not. Each step that counts follows one of its own kind, without a meeting of the ranks
+between the two: in training the end of a step on one rank meets the begin of the next one on
+another, and the ranks wait for each other in the synchronisation alone. After each pair every
+rank may make steps while the others wait (alone_turns.py). The ranks' weights drift apart
+meanwhile, so nothing is measured after this that would need them; they are thrown away with the
+process.
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ MAX_PAIRS = 40
 PRECISE = 0.05
 """Half-width of the difference's interval, as a share of the step, at which the pairs suffice."""
 
-Kind = Literal["compute", "whole", "alone", "settle"]
-"""A step of all ranks without synchronisation; with it; of one rank alone; with it, uncounted."""
+Kind = Literal["to compute", "compute", "to whole", "whole", "alone"]
+"""A step of all ranks without synchronisation, with it, of one rank alone; those that begin with
+"to" only come before one that counts."""
 
 
 class PairWindow:
@@ -60,9 +64,10 @@ class PairWindow:
         self._end_s = clock() + time_limit_s
         self._clock = clock
         self._turns = turns
-        self._kind: Kind = "compute"
+        self._kind: Kind = "to compute"
         self._step = 0
         self._pairs = 0
+        self._follows = False
         self._start: Any = None
         self._compute: list[tuple[Any, Any, int]] = []
         self._whole: list[tuple[Any, Any, int]] = []
@@ -83,7 +88,8 @@ class PairWindow:
         """The script goes on with the next step."""
         for model in self._ddp:
             model.require_backward_grad_sync = self._syncs
-        self._device.synchronize()
+        if not self._follows:
+            self._device.synchronize()
         self._start = self._device.mark()
 
     def boundary(self, parts: int = 1) -> bool:
@@ -93,23 +99,28 @@ class PairWindow:
             parts: equal steps that it was.
         """
         end = self._device.mark()
-        self._device.synchronize()
         if any(model.require_backward_grad_sync is not self._syncs for model in self._ddp):
             self._overridden = True
         self._step += 1
         step = (self._start, end, parts)
         warm = self._pairs >= WARMUP_PAIRS
+        if self._kind in ("to compute", "to whole"):  # the device is not waited for either
+            self._kind = "compute" if self._kind == "to compute" else "whole"
+            self._follows = True
+            return False
+        self._follows = False
+        self._device.synchronize()
         if self._kind == "alone":
             assert self._turns is not None
             if warm and self._turns.counts:
                 self._alone.append(step)
             if not self._turns.made():
-                self._kind = "settle"
+                self._kind = "to compute"
             return False
-        if self._kind != "whole":
-            if warm and self._kind == "compute":
+        if self._kind == "compute":
+            if warm:
                 self._compute.append(step)
-            self._kind = "whole" if self._kind == "compute" else "compute"
+            self._kind = "to whole"
             self._agree(False)
             return False
         if warm:
@@ -119,10 +130,11 @@ class PairWindow:
         if self._agree(self._enough()):
             self.abandon()
             return True
-        self._kind = "compute"
+        self._kind = "to compute"
         if self._turns is not None:
             step_s = (self._device.elapsed_s(self._start, end) or 0.0) / parts
-            self._kind = "alone" if self._turns.begin(step_s) else "settle"
+            if self._turns.begin(step_s):
+                self._kind = "alone"
         return False
 
     def abandon(self) -> None:
@@ -158,7 +170,7 @@ class PairWindow:
 
     @property
     def _syncs(self) -> bool:
-        return self._kind in ("whole", "settle")
+        return self._kind in ("to whole", "whole")
 
     def _seconds(self, marks: list[tuple[Any, Any, int]]) -> tuple[float, ...]:
         return tuple(

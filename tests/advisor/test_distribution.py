@@ -192,6 +192,18 @@ class TestEpochSamples:
         assert epoch_samples(discovery(num_samples=None), 4) == (None, "the dataset has no length")
 
 
+def test_ranks_that_end_their_steps_at_different_times_take_equally_long():
+    """One is late in every other step and catches up: the job's step is the mean, not the later."""
+    late = tuple((0.012, 0.008)[number % 2] for number in range(20))
+    compute = (0.005,) * 20
+    ranks = (
+        RankPairs(rank=0, compute_s=compute, step_s=late),
+        RankPairs(rank=1, compute_s=compute, step_s=late[::-1]),
+    )
+    scaling = scaling_of(record(Communication(batch_size=64, micro_batches=1, ranks=ranks)), 64)
+    assert scaling.step_s.median == pytest.approx(0.010)
+
+
 def test_intervals_hold_the_truth():
     """Over many noisy measurements the interval of Tsync holds it about as often as it says."""
     held = 0

@@ -26,8 +26,9 @@ class Replica:
         self.require_backward_grad_sync = True
         self.links = gpu.stream()
 
-    def step(self):
+    def step(self, fetch_ms=0.0):
         gpu, compute = self.gpu, self.gpu.current_stream
+        gpu.clock.pass_ms(fetch_ms)
         gpu.launch(FORWARD_MS)
         for _ in range(NUM_BUCKETS):
             gpu.clock.pass_ms(0.2)  # the host queues, and runs ahead
@@ -49,11 +50,9 @@ def exposed_ms(bucket_ms):
     return end - NUM_BUCKETS * PART_MS
 
 
-@pytest.mark.parametrize("bucket_ms", [0.5, 4.0, 8.0, 30.0])
-def test_communication_that_the_backward_pass_does_not_cover(monkeypatch, bucket_ms):
-    gpu = VirtualGpu(launch_us=5.0)
+def pairs_of(replica, monkeypatch, fetch_ms=0.0):
+    gpu = replica.gpu
     install(gpu, monkeypatch)
-    replica = Replica(gpu, bucket_ms)
     window = PairWindow(
         0,
         [replica],
@@ -64,14 +63,28 @@ def test_communication_that_the_backward_pass_does_not_cover(monkeypatch, bucket
     )
     window.resume()
     while True:
-        replica.step()
+        replica.step(fetch_ms)
         if window.boundary():
             break
         window.resume()
-    pairs = window.result()
+    return window.result()
+
+
+@pytest.mark.parametrize("bucket_ms", [0.5, 4.0, 8.0, 30.0])
+def test_communication_that_the_backward_pass_does_not_cover(monkeypatch, bucket_ms):
+    replica = Replica(VirtualGpu(launch_us=5.0), bucket_ms)
+    pairs = pairs_of(replica, monkeypatch)
     assert len(pairs.compute_s) == len(pairs.step_s) >= 8
     whole_s = COMPUTE_S + exposed_ms(bucket_ms) / 1e3
     assert pairs.compute_s == pytest.approx([COMPUTE_S] * len(pairs.compute_s), rel=0.02)
     assert pairs.step_s == pytest.approx([whole_s] * len(pairs.step_s), rel=0.02)
     assert pairs.unavailable["exposed_s"].startswith("this torch's DDP keeps no clock")
     assert replica.require_backward_grad_sync
+
+
+def test_what_the_host_does_ahead_of_the_gpu_is_not_counted(monkeypatch):
+    """As in training, a step begins while the GPU still computes the one before."""
+    pairs = pairs_of(Replica(VirtualGpu(launch_us=5.0), 4.0), monkeypatch, fetch_ms=12.0)
+    whole_s = COMPUTE_S + exposed_ms(4.0) / 1e3
+    assert pairs.compute_s == pytest.approx([COMPUTE_S] * len(pairs.compute_s), rel=0.02)
+    assert pairs.step_s == pytest.approx([whole_s] * len(pairs.step_s), rel=0.02)
