@@ -12,8 +12,9 @@ from pathlib import Path
 
 
 def with_our_commands() -> dict[str, str]:
-    """In which the commands of this environment are found by their names."""
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    """In which the commands of this environment are found by their names; one thread each."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
 
 
 def serve(command: list[str], folder: Path, path: str, words: str) -> None:

@@ -22,6 +22,7 @@ from batchadvisor.session.recording.store import read_record
 from batchadvisor.session.tails import catalogue
 
 from . import pages, plans
+from .end_to_end.driver import run_preloaded
 from .memory.allocator import Allocator, train
 from .pages import README, ROOT, Block
 from .served import serve, with_our_commands
@@ -252,7 +253,11 @@ def _fill_records(folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("line", RUNS)
 def test_a_command_that_runs(folder: Path, line: str) -> None:
-    _run_well(line, folder, *([] if "--dry-run" in line else ["--no-profile", *SHORT]))
+    options = [] if "--dry-run" in line else ["--no-profile", *SHORT]
+    _, verb, *words = shlex.split(line, comments=True)
+    done = run_preloaded(verb, *options, *words, folder=folder)
+    assert done.code == 0, f"{line}\n{done}"
+    assert done.stdout.strip(), line
 
 
 @pytest.mark.slow
@@ -286,7 +291,7 @@ def test_the_notebook_runs(folder: Path) -> None:
     code = pages.python_block("import batchadvisor")
     code += "\nprint(type(found).__name__, found.batch_size)\n"
     code += "assert found._repr_html_()\n"
-    done = _run([sys.executable, "-c", code], folder)
+    done = _run([sys.executable, "-c", code], folder, with_our_commands())
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"ProbedRun \d+", done.stdout.splitlines()[-1])
 
