@@ -16,6 +16,9 @@ from ..errors import UsageError
 from ..session.recording.store import RECORD, SAMPLES
 from ..session.setup.options import run_folder
 
+RAY_WORKER = "default_worker.py"
+"""The program of every worker of Ray."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -104,11 +107,13 @@ def keep_earlier(folder: Path) -> None:
 
 
 def script() -> str:
-    """The script that runs, `notebook` where there is none."""
+    """The script that runs, `notebook` or `ray-worker` where there is none of the user's."""
     main = sys.modules.get("__main__")
     if getattr(main, "__file__", None) is None and "ipykernel" in sys.modules:
         return "notebook"
     name = sys.argv[0] if sys.argv else ""
+    if Path(name).name == RAY_WORKER and "ray" in sys.modules:
+        return "ray-worker"
     return name if name not in ("", "-c", "-") else "python"
 
 

@@ -172,7 +172,7 @@ def _estimates(measurements: Measurements, advice: Advice, size: int) -> list[Fi
         )
     if size not in measurements.best_timed:
         return findings
-    again = f"`batchadvisor run {measurements.record.script.path}` measures it"
+    again = _command(measurements.record.script.path)
     if verdict.larger_batch == "does not help":
         text = f"a larger batch would not make the steps more efficient: {verdict.message}"
         return [*findings, _try(text, size, "Nothing to try; fix what limits the step.")]
@@ -189,6 +189,12 @@ def _estimates(measurements: Measurements, advice: Advice, size: int) -> list[Fi
         seen = "one size" if len(measurements.best_timed) == 1 else "the sizes that ran"
         text = f"try {larger}: it should fit; whether it is faster {seen} cannot tell"
     return [*findings, _try(text, larger, f"{again}, or set it and keep the callback.")]
+
+
+def _command(script: str) -> str:
+    if script.endswith(".py"):
+        return f"`batchadvisor run {script}` measures it"
+    return "`batchadvisor run` measures it in a script of its own"
 
 
 def _try(message: str, size: int, remedy: str) -> Finding:

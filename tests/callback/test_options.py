@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from batchadvisor import ProfilingCallback
 from batchadvisor import callback as package
-from batchadvisor.callback.options import Options
+from batchadvisor.callback.options import Options, script
 
 FOLDER = Path(package.__file__).parent / "adapters"
 
@@ -50,3 +52,10 @@ def test_an_option_that_does_not_exist(tmp_path):
     assert "profile_after" in inspect.signature(ProfilingCallback).parameters
     with pytest.raises(TypeError, match="profil"):
         ProfilingCallback(tmp_path, profil=True)
+
+
+def test_the_program_of_a_ray_worker_is_not_the_users_script(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/env/ray/_private/workers/default_worker.py", "--node"])
+    assert script().endswith("default_worker.py")  # somebody's own, without Ray
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    assert script() == "ray-worker"

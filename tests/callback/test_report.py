@@ -18,6 +18,7 @@ from batchadvisor.records import (
     Observed,
     OperatorTime,
     Profile,
+    ScriptInfo,
     SizeSeen,
     TailCheck,
 )
@@ -146,6 +147,13 @@ class TestAdvice:
         assert finding.confidence == "estimate"
         assert finding.evidence[0].value == 64
         assert "one size cannot tell" in finding.message
+
+    def test_what_is_no_script_is_not_named_as_such(self):
+        run = record(trial(0, 32))
+        worker = msgspec.structs.replace(run, script=ScriptInfo(path="ray-worker"))
+        assert "`batchadvisor run` measures it in a script" in (
+            rule(advise(worker), "callback.try").remedy
+        )
 
     def test_never_more_than_fits_or_than_there_is(self):
         full = advise(record(trial(0, 32, peak_gib=15.9)))
