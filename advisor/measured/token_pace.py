@@ -102,6 +102,10 @@ def _by_law(trial: Trial, mean: float, usual: Usual) -> Trial:
         return trial
     off = NORMAL.inv_cdf((1 + CONFIDENCE) / 2) * step.unsure
     samples_per_s = scaled(speed, step.real / mean / step.law_s)
+    if trial.contended:  # what its steps took without the waiting is as open as it was
+        reach = trial.samples_per_s.high / trial.samples_per_s.median
+        high = max(samples_per_s.high, samples_per_s.median * reach)
+        samples_per_s = msgspec.structs.replace(samples_per_s, high=high)
     samples_per_s = msgspec.structs.replace(
         samples_per_s,
         low=max(samples_per_s.low / (1 + off), samples_per_s.median / 100),

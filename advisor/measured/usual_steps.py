@@ -16,10 +16,12 @@ from typing import NamedTuple
 
 from ...records import CountedTokens, RunRecord, TokenLengths, TokenStep, Trial
 from .epoch_end import own_samples
-from .position_law import PositionLaw, any_law
+from .position_law import MAX_RESIDUAL, PositionLaw, any_law
 
 AT_RANDOM = (0.85, 1.2)
 """Positions that were counted over those of samples drawn at random: so near they are such."""
+TELLING_RANGE = 1.5
+"""Steps whose positions differ by less do not tell what fewer or more would take."""
 MIN_STEPS = 8
 NUM_LENGTHS = 1000
 
@@ -39,16 +41,33 @@ class UsualStep(NamedTuple):
 
 
 class Usual(NamedTuple):
-    """The law of the steps, and the mean step of each size."""
+    """The law of the steps, and the mean step of each size.
+
+    Attributes:
+        range: positions that one step in ten exceeds, over those that nine in ten do.
+    """
 
     law: PositionLaw
     steps: dict[int, UsualStep]
+    range: float
 
 
-def foreseen(record: RunRecord, sizes: Iterable[int]) -> dict[int, float] | None:
-    """Real tokens per second of sizes by the law; `None` where the batches are not random ones."""
+def foreseen(
+    record: RunRecord, sizes: Iterable[int], *, closely: bool = False
+) -> dict[int, float] | None:
+    """Real tokens per second of sizes by the law; `None` where it does not tell.
+
+    Neither of batches that are not random ones, nor from steps that all hold about as much.
+
+    Args:
+        closely: only by a law that steps usually follow.
+    """
     usual = usual_steps(record, tuple(sizes))
-    if usual is None or not all(size in usual.steps for size in sizes):
+    if usual is None or usual.range < TELLING_RANGE:
+        return None
+    if closely and usual.law.residual > MAX_RESIDUAL:
+        return None
+    if not all(size in usual.steps for size in sizes):
         return None
     return {size: usual.steps[size].real / usual.steps[size].law_s for size in sizes}
 
@@ -67,10 +86,12 @@ def usual_steps(record: RunRecord, more: Iterable[int] = ()) -> Usual | None:
     law = any_law(seen)
     if law is None:
         return None
+    places = sorted(step.positions for step in seen if step.positions)
+    widest = places[int(0.9 * len(places))] / places[int(0.1 * len(places))]
     micro = next((trial.micro_batches or 1 for trial in timed), 1)
     drawn = _drawn(record, law, counted, micro, more)
     if drawn is not None:
-        return Usual(law, drawn)
+        return Usual(law, drawn, widest)
     steps: dict[int, UsualStep] = {}
     for size, sums in counted.items():
         num_steps = sums.num_batches / micro
@@ -85,7 +106,7 @@ def usual_steps(record: RunRecord, more: Iterable[int] = ()) -> Usual | None:
             unsure = _unsure(mine or seen, law, sums.real / num_steps / law_s)
             unsure *= sqrt(_unseen(record, size, sums.num_batches) / num_steps)
             steps[size] = UsualStep(sums.real / num_steps, law_s, unsure)
-    return Usual(law, steps)
+    return Usual(law, steps, widest)
 
 
 def random_step(lengths: Sequence[int], size: int, micro: int) -> tuple[float, float]:

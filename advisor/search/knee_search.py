@@ -26,7 +26,7 @@ from ..measured.trials import throughput
 from ..measured.turns_model import ratio
 from .clean_search import next_to_knee
 from .cost import Budget
-from .less_padding import next_smaller
+from .less_padding import next_smaller, surely_slower
 from .remeasure import again
 from .requests import timed_request
 from .turns_plan import more_rounds, next_comparison
@@ -56,8 +56,8 @@ def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
     return (
         again(measurements)
         or next_comparison(measurements)
+        or next_smaller(measurements)  # these cost the least
         or _grow(measurements, budget)
-        or next_smaller(measurements)
         or _refine(measurements)
         or _sharpen(measurements)
         or next_to_knee(measurements)
@@ -105,7 +105,9 @@ def _steps_up(measurements: Measurements) -> list[TrialRequest]:
     return [
         timed_request(measurements, size, f"x{size / last:.1f}: does a larger batch still pay?")
         for size in steps
-        if last * LEAST_STEP < size <= top and not measurements.ruled_out(size)
+        if last * LEAST_STEP < size <= top
+        and not measurements.ruled_out(size)
+        and not surely_slower(measurements, size, last)
     ]
 
 

@@ -13,14 +13,25 @@ PADDED = 0.02
 """A smaller share of padding leaves nothing to gain."""
 IN_REACH = 0.7
 """The smallest size reaches this share of the best rate, or smaller ones are not looked at."""
+CLEAR_LOSS = 0.1
+"""A larger size that the law puts so much lower is not tried."""
 MISSED_BY = 0.05
 """The law may be off by so much: a smaller size that it puts no lower may be faster."""
+
+
+def surely_slower(measurements: Measurements, size: int, last: int) -> bool:
+    """Whether the law of the steps, where they follow it, says that a larger size clearly loses."""
+    if not measurements.rated_by_tokens:
+        return False
+    law = foreseen(measurements.record, (size, last), closely=True)
+    return law is not None and law[size] < (1 - CLEAR_LOSS) * law[last]
 
 
 def next_smaller(measurements: Measurements) -> TrialRequest | None:
     """Half of the smallest size, while real tokens per second rise or the law says they may."""
     sizes = measurements.searched
-    if not sizes or measurements.goal.sizes or not measurements.rated_by_tokens:
+    goal = measurements.goal
+    if not sizes or goal.sizes or goal.kind == "energy" or not measurements.rated_by_tokens:
         return None
     smallest = min(sizes)
     tokens = sizes[smallest].tokens

@@ -4,7 +4,7 @@ The same record gives the same answer, which is what lets a run be resumed and s
 agree. Time is no exception: what was spent stands in the record.
 
     knee, throughput:  native/8, native, then growth up to x4 ── refine the knee ── confirm ── tail
-    (padded batches:   after the growth, halves of the smallest size, while they may be faster)
+    (padded batches:   before the growth, halves of the smallest size, while they may be faster)
     (lengths differ:   windows at chosen lengths before the growth, which they bound)
     memory:            native, then a guarded secant on peak memory ── confirm ── tail
     --sizes:           these ── confirm ── tail

@@ -1,7 +1,5 @@
 """The pace of an epoch from the few steps of a trial, and smaller sizes that pad less."""
 
-import random
-
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
@@ -9,15 +7,10 @@ from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.measured.turns_model import ratio, speeds
 from batchadvisor.advisor.measured.usual_steps import foreseen, pooled, usual_steps
 from batchadvisor.advisor.search.less_padding import next_smaller
-from batchadvisor.records import CountedTokens, Goal, TokenLengths, Tokens, TokenStep, Turns
-from batchadvisor.spread import rate_of_sums
+from batchadvisor.records import Goal, TokenLengths, Turns
 
 from ..on_paper import CPU, discovery_of, numbered, record_of, trial_of
-
-FIXED_S, POSITION_S = 1e-3, 1e-5
-RNG = random.Random(4)
-TEXTS = [min(300, 8 + int(20 * RNG.paretovariate(1.3))) for _ in range(4000)]
-MEAN = sum(TEXTS) / len(TEXTS)
+from .texts import FIXED_S, POSITION_S, RNG, TEXTS, batches_of, seconds_of, trial_at
 
 
 @pytest.fixture(autouse=True)
@@ -26,68 +19,10 @@ def _same_numbers():
     RNG.seed(4)
 
 
-def batches_of(size, num, *, grouped=False):
-    if not grouped:
-        return [RNG.choices(TEXTS, k=size) for _ in range(num)]
-    ordered = sorted(TEXTS)
-    starts = [RNG.randrange(0, len(ordered) - size) for _ in range(num)]
-    return [ordered[start : start + size] for start in starts]
-
-
-def seconds_of(batch):
-    return FIXED_S + POSITION_S * len(batch) * max(batch)
-
-
-def real_rate(size, *, grouped=False):
-    """Real tokens per second of many batches."""
-    many = batches_of(size, 4000, grouped=grouped)
+def real_rate(size):
+    """Real tokens per second of many batches drawn at random."""
+    many = batches_of(size, 4000)
     return sum(map(sum, many)) / sum(map(seconds_of, many))
-
-
-def counted(batches):
-    return CountedTokens(
-        num_batches=len(batches),
-        real=sum(map(sum, batches)),
-        positions=sum(len(batch) * max(batch) for batch in batches),
-        squares=sum(len(batch) * max(batch) ** 2 for batch in batches),
-    )
-
-
-def trial_at(size, batches):
-    """A timed trial of these batches; its own rate is that of their median step."""
-    times = [seconds_of(batch) for batch in batches]
-    real = list(map(sum, batches))
-    lengths = sorted(length for batch in batches for length in batch)
-    sums = counted(batches)
-    trial = trial_of(size, sorted(times)[len(times) // 2])
-    tokens = Tokens(
-        num_batches=len(batches),
-        evidence="attention mask",
-        positions_per_step=sums.positions / len(batches),
-        real_per_step=sums.real / len(batches),
-        squares_per_step=sums.squares / len(batches),
-        padding_share=1 - sums.real / sums.positions,
-        lengths=TokenLengths(
-            num_sequences=len(lengths),
-            shortest=lengths[0],
-            median=lengths[len(lengths) // 2],
-            longest=lengths[-1],
-            ordered=tuple(lengths),
-        ),
-        steps=tuple(
-            TokenStep(
-                step_s=seconds_of(batch),
-                positions=len(batch) * max(batch),
-                squares=len(batch) * max(batch) ** 2,
-                real=sum(batch),
-                rows=len(batch),
-            )
-            for batch in batches[:48]
-        ),
-        real_per_s=rate_of_sums(real, times),
-        counted=sums,
-    )
-    return msgspec.structs.replace(trial, tokens=tokens)
 
 
 def texts(*trials, native=8, goal=None, sampler="RandomSampler"):
@@ -135,7 +70,7 @@ class TestGrouped:
         tokens = msgspec.structs.replace(short.tokens, counted=trial.tokens.counted)
         record = texts(msgspec.structs.replace(short, tokens=tokens), sampler="Grouped")
         usual = usual_steps(record).steps[16]
-        assert usual.real == pytest.approx(16 * MEAN, rel=0.1)
+        assert usual.real == pytest.approx(trial.tokens.counted.real / 500)
         measurements = Measurements.of(record)
         rate = measurements.best_timed[16].samples_per_s.median * measurements.tokens_a_sample
         assert rate == pytest.approx(trial.tokens.real_per_s.median, rel=0.03)

@@ -1,0 +1,29 @@
+"""The whole search for speed on paper, over batches of texts, on a CPU whose speed drifts."""
+
+import pytest
+from batchadvisor.records import Goal
+
+from .texts import TextMachine
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+ENOUGH = 0.97
+
+
+@pytest.mark.parametrize(
+    ("batching", "own"), [("padded", 8), ("padded", 64), ("grouped", 2), ("stream", 32)]
+)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_answer_is_near_the_best_real_tokens_per_second(batching, own, seed):
+    machine = TextMachine(batching, own=own, seed=seed)
+    result = machine.search(Goal(kind="throughput", budget_s=40))
+    best = max(map(machine.real_rate, SIZES))
+    assert machine.real_rate(result.size) >= ENOUGH * best
+    assert machine.real_rate(own) < ENOUGH * best  # it had to change
+    assert result.record.search_s < 1.2 * 40
+
+
+def test_no_step_up_that_the_law_says_would_lose():
+    result = TextMachine("padded", own=64).search(Goal(kind="throughput", budget_s=40))
+    assert max(result.tried) == 64
+    assert result.size < 64
+    assert "pads less" in result.advice.reason
