@@ -28,7 +28,12 @@ def run(request, tmp_path_factory):
     if backend != "torch":
         framework_is_there(backend)
     folder = tmp_path_factory.mktemp(backend)
-    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": backend,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "OMP_NUM_THREADS": "1",
+    }
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(folder)],
         capture_output=True,

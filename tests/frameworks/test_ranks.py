@@ -9,7 +9,7 @@ import pytest
 from batchadvisor.probes.distributed.rendezvous import free_port
 
 from ..distributed.jobs import QUICK, TRAIN, left_of
-from ..end_to_end.driver import SCRIPTS, run
+from ..end_to_end.driver import SCRIPTS, run, run_preloaded
 from ..needs import framework
 
 framework("accelerate")
@@ -48,7 +48,8 @@ def test_accelerate_launch(tmp_path):
 @pytest.mark.parametrize("name", ["notebook", "debug"])
 def test_accelerates_launchers_inside_the_script(name, tmp_path):
     script = SCRIPTS / "accelerate_launchers.py"
-    done = run("run", *QUICK, "--sizes", "64", script, name, free_port(), folder=tmp_path)
+    options = ("run", *QUICK, "--sizes", "64", script)
+    done = run_preloaded(*options, name, free_port(), folder=tmp_path)
     assert_two_ranks(done, "the script itself")
     assert done.record.discovery.primary.place.file.endswith("accelerate_ranks.py")
 
@@ -58,7 +59,7 @@ def test_lightnings_launchers(strategy, tmp_path):
     """`ddp`, its default, starts the second rank as a program, `ddp_spawn` as a process."""
     framework("lightning")
     script = SCRIPTS / "lightning_ranks.py"
-    done = run("run", *QUICK, "--sizes", "64", script, strategy, folder=tmp_path)
+    done = run_preloaded("run", *QUICK, "--sizes", "64", script, strategy, folder=tmp_path)
     assert_two_ranks(done, "the script itself")
     assert done.left == []
     # Lightning makes the loader anew, around a sampler that shares the data.
