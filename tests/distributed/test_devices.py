@@ -112,7 +112,7 @@ class TestRefused:
         ],
     )
     def test_one_clear_error(self, options, said, tmp_path):
-        done = driver.run("run", *options, SCRIPTS / "plain.py", folder=tmp_path)
+        done = driver.run_preloaded("run", *options, SCRIPTS / "plain.py", folder=tmp_path)
         done.assert_refused()
         assert said in done.error
         assert driver.listing(tmp_path) == {}
@@ -191,7 +191,8 @@ def test_a_killed_command_takes_its_runs_along(tmp_path):
 @needs_two_cores
 def test_an_interrupted_command_says_how_each_device_goes_on(tmp_path):
     options = ("-q", "--device", "cpu:1,cpu:1@0.5", "--budget", "60s", "-o", "out")
-    started = driver.start("run", *options, SCRIPTS / "input_bound.py", folder=tmp_path)
+    words = ("run", *options, SCRIPTS / "input_bound.py")
+    started = driver.start(*words, folder=tmp_path, preloaded=True)
     folder = tmp_path / "out" / "cpu-1"
     started.wait_for(lambda: driver.read_record(folder).trials, "the first trial")
     started.press_ctrl_c()

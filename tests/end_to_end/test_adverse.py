@@ -190,7 +190,7 @@ class TestFolders:
         """The second is refused at once, and the first does not notice."""
         waits = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\n"
         (tmp_path / "waits.py").write_text(waits + (SCRIPTS / "plain.py").read_text())
-        one = start("run", *OPTIONS, "waits.py", folder=tmp_path)
+        one = start("run", *OPTIONS, "waits.py", folder=tmp_path, preloaded=True)
         one.wait_for(lambda: read_record(tmp_path / "out"), "the first run's record")
         second = run("run", "--resume", "out", "-q", "waits.py", folder=tmp_path)
         (tmp_path / "go").touch()
@@ -222,7 +222,7 @@ class TestFolders:
         """What was measured before it was full is in the record; the answer is printed."""
         folder = mounted("-o", "size=64k")
         name = script_with(FILLS, folder)
-        done = run("run", *OPTIONS[:-1], "8,16,24,32,40,48", name, folder=folder)
+        done = run_preloaded("run", *OPTIONS[:-1], "8,16,24,32,40,48", name, folder=folder)
         assert done.code == 1, done
         assert "No space left on device" in done.error
         assert "Traceback" not in done.stderr

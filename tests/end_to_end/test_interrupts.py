@@ -65,7 +65,8 @@ class TestCtrlC:
     @pytest.mark.parametrize("pause_s", [0.0, 0.01, 0.03])
     def test_twice(self, tmp_path, pause_s):
         """The second ends the run at once; the record says what happened all the same."""
-        one = start("run", *OPTIONS, *SIZES, SCRIPTS / "input_bound.py", folder=tmp_path)
+        words = ("run", *OPTIONS, *SIZES, SCRIPTS / "input_bound.py")
+        one = start(*words, folder=tmp_path, preloaded=True)
         one.wait_for(lambda: num_trials(tmp_path) >= 1, "the first trial")
         one.press_ctrl_c()
         time.sleep(pause_s)
@@ -95,7 +96,7 @@ class TestCtrlC:
         assert "partial" in done.stdout
 
         options = ("--json", *OPTIONS[:-2], "--resume", "out", *SIZES)
-        again = run("run", *options, script, folder=tmp_path)
+        again = run("run", *options, script, folder=tmp_path, preloaded=True)
         assert again.code == 0, again
         assert again.left == []
         record = read_record(tmp_path / "out")
