@@ -20,7 +20,7 @@ from .position_law import MAX_RESIDUAL, PositionLaw, any_law
 
 AT_RANDOM = (0.85, 1.2)
 """Positions that were counted over those of samples drawn at random: so near they are such."""
-TELLING_RANGE = 1.5
+TELLING_RANGE = 2.0
 """Steps whose positions differ by less do not tell what fewer or more would take."""
 MIN_STEPS = 8
 NUM_LENGTHS = 1000

@@ -7,7 +7,7 @@ from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.measured.turns_model import ratio, speeds
 from batchadvisor.advisor.measured.usual_steps import foreseen, pooled, usual_steps
 from batchadvisor.advisor.search.less_padding import next_smaller
-from batchadvisor.records import Goal, TokenLengths, Turns
+from batchadvisor.records import Goal, StepQuality, TokenLengths, Turns
 
 from ..on_paper import CPU, discovery_of, numbered, record_of, trial_of
 from .texts import FIXED_S, POSITION_S, RNG, TEXTS, batches_of, seconds_of, trial_at
@@ -59,6 +59,21 @@ class TestAtRandom:
         few = TokenLengths(num_sequences=100, shortest=1, median=1, longest=1, ordered=(1,))
         many = TokenLengths(num_sequences=300, shortest=9, median=9, longest=9, ordered=(9, 9))
         assert pooled([few, many]) == [1] * 250 + [9] * 750
+
+
+class TestContended:
+    def test_what_waiting_hides_stays_open(self):
+        """Steps that waited for a core are no proof that a size is slow."""
+        trial = trial_at(8, batches_of(8, 200))
+        rate = trial.samples_per_s
+        rate = msgspec.structs.replace(rate, low=0.9 * rate.median, high=4 * rate.median)
+        quality = StepQuality(num_steps=200, num_clean=4, num_disturbed=196, method="low quantile")
+        doubtful = msgspec.structs.replace(trial, samples_per_s=rate, quality=quality)
+        spreads = [
+            Measurements.of(texts(each)).best_timed[8].samples_per_s for each in (trial, doubtful)
+        ]
+        assert spreads[0].high < 1.2 * spreads[0].median
+        assert spreads[1].high == pytest.approx(4 * spreads[1].median)
 
 
 class TestGrouped:
