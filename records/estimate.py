@@ -226,6 +226,40 @@ class Forecast(Record, frozen=True, kw_only=True):
     gpus: tuple[FittedGpu, ...]
 
 
+class FittingChange(Record, frozen=True, kw_only=True):
+    """A change of the script, and the GPUs on which its tensors would fit.
+
+    Attributes:
+        change: in words.
+        batch_size: with which it was looked at.
+        gpus: names.
+    """
+
+    change: str
+    batch_size: Count
+    gpus: tuple[str, ...]
+
+
+class TooSmall(Record, frozen=True, kw_only=True):
+    """GPUs on which the smallest batch of the script as it is written does not fit.
+
+    Attributes:
+        gpus: names.
+        for_sure: no sample fits; else a batch smaller than the smallest was not looked at.
+        batch_size: the smallest that was looked at.
+        held_bytes: what is too much: of that batch, or of what does not depend on the batch.
+        parts: of it by what they are for, the largest first.
+        fixes: changes that would fit; those that fit on most of the GPUs first.
+    """
+
+    gpus: tuple[str, ...]
+    for_sure: bool
+    batch_size: Count
+    held_bytes: int
+    parts: dict[PeakRole, int]
+    fixes: tuple[FittingChange, ...] = ()
+
+
 class Estimate(Record, frozen=True, kw_only=True):
     """The answer of `estimate`.
 
@@ -247,6 +281,7 @@ class Estimate(Record, frozen=True, kw_only=True):
             at once, at the script's own batch size; `None` in old records.
         compiled: the script compiles its model; the steps run it as it is written.
         calibration: of them by a run on a real GPU, if one was given.
+        too_small: GPUs on which not even the smallest batch fits, and why.
     """
 
     script: str
@@ -265,3 +300,4 @@ class Estimate(Record, frozen=True, kw_only=True):
     calibration: Calibration | None = None
     tensors: tuple[int, int] | None = None
     compiled: bool = False
+    too_small: tuple[TooSmall, ...] = ()

@@ -12,6 +12,7 @@ import msgspec
 
 from ..advisor.fit.forecast import forecast, next_size
 from ..advisor.fit.gpus import MEMORY_GIB, gpu_named, nearest
+from ..advisor.fit.nothing_fits import fits_nowhere, too_small
 from ..advisor.fit.peak_range import peak_range
 from ..errors import RunError, UsageError
 from ..records import Estimate, FakeTrial, Forecast, RunRecord, Variant
@@ -140,20 +141,18 @@ def estimate(
                             f"the script's steps cannot be foretold: {error}.", WHY_NOT
                         ) from None
                     unavailable[variant.name] = str(error)
+                if asked.ranks and fits_nowhere(forecasts[0]):
+                    break  # no variant on a single GPU has fewer parameters
             if hopeless(forecasts, asked):
                 unavailable["other changes on a single GPU"] = TOO_LARGE
-            what_ifs = looked_at(loop, own, forecasts, asked)
+            sharded = _sharded(loop, sizes, asked.ranks, unavailable)
+            what_ifs = looked_at(loop, own, forecasts, asked, sharded)
             changes = [Variant(length=length) for length in asked.lengths]
             lengths = _looked_at(loop, sizes, changes, unavailable)
-            sharded = []
-            if asked.ranks:
-                known = VARIANTS if loop.blocks else VARIANTS[:2]
-                changes = [msgspec.structs.replace(each, ranks=asked.ranks) for each in known]
-                sharded = _looked_at(loop, sizes, changes, unavailable)
         finally:
             current.workers.end()
     written, *others = forecasts
-    return Estimate(
+    answer = Estimate(
         script=options.script,
         arguments=options.arguments,
         batch_size=own,
@@ -171,6 +170,7 @@ def estimate(
         tensors=peak_range(trial_at(written, own).peak_bytes),
         compiled=discovery.compiled,
     )
+    return msgspec.structs.replace(answer, too_small=too_small(answer))
 
 
 class Sizes(NamedTuple):
@@ -225,6 +225,19 @@ def _looked_at(
         except CannotFakeError as error:
             unavailable[variant.name] = str(error)
     return forecasts
+
+
+def _sharded(
+    loop: FakeLoop, sizes: Sizes, ranks: int, unavailable: dict[str, str]
+) -> list[Forecast]:
+    """Over the ranks that were asked for; sharding the model anew costs most, so it is rare."""
+    if not ranks:
+        return []
+    known = VARIANTS if loop.blocks else VARIANTS[:2]
+    changes = [msgspec.structs.replace(each, ranks=ranks) for each in known]
+    anew_last = sorted(changes, key=lambda variant: variant.bf16)
+    made = _looked_at(loop, sizes, anew_last, unavailable)
+    return sorted(made, key=lambda each: changes.index(each.variant))
 
 
 def _same(written: Forecast, other: Forecast) -> bool:

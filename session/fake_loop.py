@@ -43,6 +43,7 @@ class FakeLoop:
 
     Attributes:
         blocks: see `Estimate`.
+        changes: what was changed for a variant, by its name.
     """
 
     def __init__(self, run: Run, display: Display) -> None:
@@ -52,6 +53,7 @@ class FakeLoop:
         self._worker: FakesSteps | None = None
         self._num_starts = 0
         self.blocks = ""
+        self.changes: dict[str, str] = {}
 
     def start(self) -> Discovery:
         """Runs the script up to its training loop.
@@ -108,6 +110,7 @@ class FakeLoop:
         except WorkerGone as gone:
             self._worker = None
             raise CannotFakeError(why_not_faked(gone)) from None
+        self.changes[variant.name] = result.change
         return self._made(result)
 
     def _made(self, result: FakeResult) -> Made:

@@ -51,13 +51,18 @@ class _Change(NamedTuple):
 
 
 def looked_at(
-    loop: FakeLoop, own: int, forecasts: Sequence[Forecast], wanted: Wanted
+    loop: FakeLoop,
+    own: int,
+    forecasts: Sequence[Forecast],
+    wanted: Wanted,
+    sharded: Sequence[Forecast] = (),
 ) -> tuple[WhatIf, ...]:
     """Each change at the script's own batch size; those that change nothing are left out.
 
     Args:
         own: the script's batch size.
         forecasts: the script as it is written first, then its variants.
+        sharded: over the ranks that were asked for, as far as they were looked at.
     """
     peaks = {each.variant.name: trial_at(each, own).peak_bytes for each in forecasts}
     written = peaks["as written"]
@@ -66,12 +71,18 @@ def looked_at(
         for each, peak in zip(forecasts[1:], list(peaks.values())[1:], strict=True)
     ]
     for change in _changes(loop, own, wanted, alone=not hopeless(forecasts, wanted)):
+        known = next((each for each in sharded if each.variant == change.variant), None)
+        if known is not None:  # a step of it was made already
+            text = loop.changes.get(change.variant.name, "")
+            peak = trial_at(known, own).peak_bytes
+            lines.append(_line(change._replace(words=_with(change.words, text)), peak, written))
+            continue
         try:
             made = loop.step(change.size, change.variant)
         except CannotFakeError as error:
             lines.append(_unknown(change, str(error)))
             continue
-        words = f"{change.words} ({made.change})" if made.change else change.words
+        words = _with(change.words, made.change)
         lines.append(_line(change._replace(words=words), made.made.peak_bytes, written))
     return tuple(
         line
@@ -104,6 +115,10 @@ def _changes_alone(loop: FakeLoop, own: int, wanted: Wanted) -> Iterator[_Change
         rank, names = wanted.lora_rank, wanted.lora
         where = "on " + ", ".join(names) if names else "on the linear layers of the blocks"
         yield _Change(f"LoRA of rank {rank} {where}", own, Variant(lora_rank=rank, lora=names))
+
+
+def _with(words: str, change: str) -> str:
+    return f"{words} ({change})" if change else words
 
 
 def _column_words(variant: Variant, blocks: str) -> str:

@@ -9,6 +9,7 @@ from ...units import format_bytes, format_count
 from ..report import Column, Fact, MemoryReport, MemorySection, Row, Table
 from ..words.bounds import HEAD, TITLE, bound_notes, bound_rows
 from ..words.fits import COMPILED, fitting_sizes, tensors_text
+from ..words.nothing_fits import nothing_fits_texts
 from ..words.wording import bytes_per_sample, clean
 from .sections.step_memory import share, step_section
 
@@ -44,7 +45,12 @@ def build_estimate(answer: Estimate, next_command: str = "") -> MemoryReport:
         kind="an estimate of what fits",
         title=clean(answer.script),
         headline=f"What should fit: {LABEL}",
-        notices=(*([COMPILED] if answer.compiled else []), BOUNDS, NOT_COUNTED),
+        notices=(
+            *([COMPILED] if answer.compiled else []),
+            *(clean(text, limit=800) for text in nothing_fits_texts(answer)),
+            BOUNDS,
+            NOT_COUNTED,
+        ),
         devices=(
             _fitting(answer),
             step_section(

@@ -11,6 +11,7 @@ from ...records import Estimate, FakeTrial, Forecast, Variant
 from ...units import format_bytes, format_count
 from ..words.bounds import HEAD, TITLE, bound_notes, bound_rows
 from ..words.fits import COMPILED, fitting_sizes, tensors_text
+from ..words.nothing_fits import nothing_fits_texts
 from ..words.wording import bytes_per_sample
 from .page import Page
 
@@ -38,6 +39,8 @@ def render(
     )
     if answer.compiled:
         page.entry(COMPILED)
+    for text in nothing_fits_texts(answer):
+        page.entry(page.safe(text))
     _sizes(page, "Largest batch", answer.forecasts, answer)
     _remarks(page, answer)
     if answer.sharded:
