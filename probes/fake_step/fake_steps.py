@@ -224,8 +224,8 @@ class FakeSteps:
             self._changes.begin(variant, self._optimizers.values())
         gc.collect()  # graphs and sharded modules refer to themselves
         self._parameters = list(self._changes.trained)
+        self._count.hold(gone)  # first: sharded anew, the same tensors are gone again
         self._count.forget([*before, *self._changes.gone])
-        self._count.hold(gone)
         if not self._changes.gone:  # layers that no longer train are there all the same
             self._count.hold(self._own)
         self._count.hold([*self._parameters, *_counted_states(self._states())])
