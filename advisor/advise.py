@@ -175,6 +175,7 @@ def _choice(measurements: Measurements, size: int) -> Choice:
         epoch_s=_epoch(measurements, samples_per_s, trials[-1]),
         samples_per_joule=_per_joule(trials),
         real_tokens_per_s=real_rate(samples_per_s, measurements.tokens_a_sample),
+        epoch_padding=measurements.epoch_padding.get(size),
         flops=None if isinstance(flops, str) else flops,
         unavailable={"flops": flops} if isinstance(flops, str) else {},
     )

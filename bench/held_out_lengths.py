@@ -91,6 +91,10 @@ def measured(kind, args):
         trial["batch_size"]: 100 * trial["tokens"]["padding_share"]
         for trial in searched
         if (trial.get("tokens") or {}).get("padding_share") is not None
+    } | {
+        choice["batch_size"]: 100 * choice["epoch_padding"]
+        for choice in advice.get("sizes") or ()
+        if choice.get("epoch_padding") is not None
     }
     say(f"{kind}: the largest size, {args.memory_budget} s")
     most = advised(kind, "memory", args.memory_budget, args.limit_mib)

@@ -106,6 +106,8 @@ class Choice(Record, frozen=True, kw_only=True):
 
     Attributes:
         real_tokens_per_s: at this rate of samples, each with the mean number of tokens.
+        epoch_padding: share of an epoch's positions that hold padding, 0..1: an estimate from all
+            batches, or all lengths, that were counted at any size.
         flops: what a step of it computes, and how fast.
     """
 
@@ -117,6 +119,7 @@ class Choice(Record, frozen=True, kw_only=True):
     epoch_s: Spread | None = None
     samples_per_joule: float | None = None
     real_tokens_per_s: Spread | None = None
+    epoch_padding: float | None = None
     flops: FlopRate | None = None
     unavailable: dict[str, str] = {}
 

@@ -23,7 +23,9 @@ class SizeRow:
         peak_bytes, step_s, samples_per_s: as the advice uses them, else of the trials.
         tokens: of the trial that speaks for it, else of the latest that has them; `None` where
             batches are no sequences.
-        padding_share: of all positions that were counted at this size, 0..1.
+        padding_share: of the positions of an epoch, 0..1, where the advice estimates it; else of
+            all that were counted at this size.
+        padding_of_an_epoch: which of the two.
         real_tokens_per_s, positions_per_s: at the pace of `samples_per_s`.
         flops: as the advice has it.
     """
@@ -41,6 +43,7 @@ class SizeRow:
     unavailable: dict[str, str]
     tokens: Tokens | None = None
     padding_share: float | None = None
+    padding_of_an_epoch: bool = False
     real_tokens_per_s: Spread | None = None
     positions_per_s: Spread | None = None
     flops: FlopRate | None = None

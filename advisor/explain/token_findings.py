@@ -62,7 +62,7 @@ def padding(measurements: Measurements, batch_size: int) -> list[Finding]:
     tokens = _tokens(measurements, batch_size)
     if tokens is None or not _is_high(tokens):
         return []
-    share = tokens.padding_share
+    share = _padding(measurements, batch_size)
     assert share is not None
     estimates = estimates_at(measurements, batch_size)
     tried = measurements.record.orders
@@ -96,14 +96,12 @@ def pads_less(measurements: Measurements, size: int, other: int | None) -> str:
     """That a size pads less than a larger one, which is why it may be faster; or empty."""
     if other is None or size >= other or not measurements.rated_by_tokens:
         return ""
-    mine, theirs = _tokens(measurements, size), _tokens(measurements, other)
-    if mine is None or theirs is None or mine.padding_share is None or theirs.padding_share is None:
-        return ""
-    if mine.padding_share + PADS_LESS > theirs.padding_share:
+    mine, theirs = _padding(measurements, size), _padding(measurements, other)
+    if mine is None or theirs is None or mine + PADS_LESS > theirs:
         return ""
     return (
-        f"A smaller batch is better here because it pads less: {mine.padding_share:.0%} of its "
-        f"positions are padding, at {other} {theirs.padding_share:.0%}."
+        f"A smaller batch is better here because it pads less: {mine:.0%} of its positions are "
+        f"padding, at {other} {theirs:.0%}."
     )
 
 
@@ -117,6 +115,13 @@ def worth_trying(record: RunRecord, batch_size: int) -> bool:
     if tokens is None or not _is_high(tokens) or discovery is None:
         return False
     return draws_at_random(discovery.primary)
+
+
+def _padding(measurements: Measurements, size: int) -> float | None:
+    """The share of an epoch, else of the batches that were counted at this size."""
+    tokens = _tokens(measurements, size)
+    counted = None if tokens is None else tokens.padding_share
+    return None if counted is None else measurements.epoch_padding.get(size, counted)
 
 
 def _is_high(tokens: Tokens) -> bool:

@@ -14,6 +14,7 @@ from .length_risk import MAX_CHANCE, LengthRisk, packed, risk_of
 from .script import Script, script_of
 from .token_pace import at_token_pace, rated_by_tokens, tokens_a_sample
 from .trials import compared, latest_confirmation, peaks_of
+from .usual_steps import padding_of_an_epoch
 
 MAX_WIDENING = 1.5
 """Beyond this, room for longer batches is not guessed but looked for, with `--worst-case`."""
@@ -74,6 +75,11 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
     def tokens_a_sample(self) -> float | None:
         """Real tokens of a sample over all trials; `None` where they are not surely known."""
         return tokens_a_sample(self.record.trials)
+
+    @cached_property
+    def epoch_padding(self) -> dict[int, float]:
+        """Share of an epoch's positions that hold padding, by size as far as it is known."""
+        return padding_of_an_epoch(self.record)
 
     @cached_property
     def epoch_samples(self) -> int | None:

@@ -30,12 +30,13 @@ class UsualStep(NamedTuple):
     """The mean step of a size.
 
     Attributes:
-        real: tokens.
+        real, positions: tokens, and places in the batches, padding included.
         law_s: seconds by the law of the steps.
-        unsure: standard error of their ratio, a share.
+        unsure: standard error of real tokens per second by the law, a share.
     """
 
     real: float
+    positions: float
     law_s: float
     unsure: float = 0.0
 
@@ -72,6 +73,14 @@ def foreseen(
     return {size: usual.steps[size].real / usual.steps[size].law_s for size in sizes}
 
 
+def padding_of_an_epoch(record: RunRecord) -> dict[int, float]:
+    """Share of the positions of an epoch that hold padding, 0..1, by size as far as it is known."""
+    usual = usual_steps(record)
+    if usual is None:
+        return {}
+    return {size: max(0.0, 1 - step.real / step.positions) for size, step in usual.steps.items()}
+
+
 def usual_steps(record: RunRecord, more: Iterable[int] = ()) -> Usual | None:
     """Of all sizes that were counted; `None` where too little was.
 
@@ -105,7 +114,8 @@ def usual_steps(record: RunRecord, more: Iterable[int] = ()) -> Usual | None:
             ]
             unsure = _unsure(mine or seen, law, sums.real / num_steps / law_s)
             unsure *= sqrt(_unseen(record, size, sums.num_batches) / num_steps)
-            steps[size] = UsualStep(sums.real / num_steps, law_s, unsure)
+            positions = sums.positions / num_steps
+            steps[size] = UsualStep(sums.real / num_steps, positions, law_s, unsure)
     return Usual(law, steps, widest)
 
 
@@ -171,7 +181,11 @@ def _drawn(
         return None
     real = fsum(lengths) / len(lengths)
     return {
-        size: UsualStep(micro * size * real, law.step_s(share * positions, share**2 * squares))
+        size: UsualStep(
+            micro * size * real,
+            share * positions,
+            law.step_s(share * positions, share**2 * squares),
+        )
         for size, (positions, squares) in expected.items()
     }
 

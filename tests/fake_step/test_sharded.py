@@ -99,6 +99,7 @@ def test_more_ranks_hold_less_each_and_the_model_comes_back():
     few, many = script.at(ranks=4), script.at(ranks=64)
     assert few.parameter_bytes == before.parameter_bytes / 4
     assert few.parameter_bytes > 8 * many.parameter_bytes
+    assert script.at(ranks=4) == few  # nothing of how it was sharded in between is left
     # What is gathered is padded to whole rows of each rank: more ranks may take more.
     assert before.peak_bytes > few.peak_bytes
     assert script.at(ranks=4, bf16=True).peak_bytes < 0.7 * few.peak_bytes

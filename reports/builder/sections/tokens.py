@@ -35,7 +35,7 @@ def token_facts(
     row = next((row for row in counted if "recommended" in row.marks), counted[-1])
     assert row.tokens is not None
     label = "Tokens" if row.tokens.unit == "tokens" else "Time steps"
-    text = _text(row.tokens, row.trial, loader)
+    text = _text(row, row.tokens, loader)
     return [(label, f"{text} {DECIDE.format(unit=row.tokens.unit)}" if by_tokens else text)]
 
 
@@ -45,7 +45,8 @@ def token_reasons(tokens: Tokens | None) -> dict[str, str]:
     return {REASONS[field]: reason for field, reason in reasons.items() if field in REASONS}
 
 
-def _text(tokens: Tokens, trial: Trial, loader: LoaderInfo | None) -> str:
+def _text(row: SizeRow, tokens: Tokens, loader: LoaderInfo | None) -> str:
+    trial = row.trial
     samples = trial.batch_size * (trial.micro_batches or 1) * trial.arrived_share
     whole = tokens.positions_per_step
     per_sample = (tokens.per_step or 0.0) / samples if whole is None else whole / samples
@@ -58,7 +59,9 @@ def _text(tokens: Tokens, trial: Trial, loader: LoaderInfo | None) -> str:
         parts.append(f", none of them padding ({tokens.evidence})")
     else:
         by = f"{tokens.evidence}, no proof" if tokens.inferred else tokens.evidence
-        parts.append(f", {percent(100 * tokens.padding_share)}% of them padding ({by})")
+        share = tokens.padding_share if row.padding_share is None else row.padding_share
+        over = " over an epoch (estimate; " if row.padding_of_an_epoch else " ("
+        parts.append(f", {percent(100 * share)}% of them padding{over}{by})")
     lengths = tokens.lengths
     if lengths is not None and lengths.shortest < lengths.longest:
         parts.append(

@@ -53,7 +53,8 @@ def _row(trials: list[Trial], advice: Advice) -> SizeRow:
         marks=_marks(best.batch_size, advice),
         unavailable=_reasons(best, good, choice),
         tokens=tokens,
-        padding_share=_padding(good),
+        padding_share=_padding(good, choice),
+        padding_of_an_epoch=choice is not None and choice.epoch_padding is not None,
         real_tokens_per_s=(choice and choice.real_tokens_per_s)
         or _at_pace(samples_per_s, counted, tokens.real_per_s if tokens else None),
         positions_per_s=_at_pace(
@@ -63,8 +64,10 @@ def _row(trials: list[Trial], advice: Advice) -> SizeRow:
     )
 
 
-def _padding(trials: list[Trial]) -> float | None:
-    """The share of all positions that were counted; a short trial alone has few batches."""
+def _padding(trials: list[Trial], choice: Choice | None) -> float | None:
+    """The share of an epoch, else of all that was counted: a short trial alone has few batches."""
+    if choice is not None and choice.epoch_padding is not None:
+        return choice.epoch_padding
     padded = positions = 0.0
     for trial in trials:
         tokens = trial.tokens
