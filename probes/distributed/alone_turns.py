@@ -1,8 +1,8 @@
 """Steps of each rank while the others wait: what one process does that shares its host with none.
 
-Every rank makes as many steps as the others, one rank after the other. A script whose ranks talk
-to each other in the step itself would wait for ever: a rank that waits too long makes its own
-steps then, which sets the other free, and no further turns are taken.
+Every rank makes as many steps in its turn as the others, one rank after the other. A script whose
+ranks talk to each other in the step itself would wait for ever: a rank that waits too long makes
+its own steps then, which sets the other free, and no further turns are taken.
 """
 
 from __future__ import annotations
@@ -11,11 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-STEPS = 2
-"""Of a turn; the first finds the caches as another rank left them. Only the last is counted."""
-SHORT_STEP_S = 0.01
-STEPS_IF_SHORT = 6
-"""Of steps shorter than that: a core that slept is not at its full speed after one of them."""
 MOST_RANKS = 8
 """Of more ranks the turns take too long."""
 PATIENCE = 20
@@ -62,21 +57,15 @@ class AloneTurns:
         self._bare = [model for model in ddp if bare and _only_calls(model)]
         self._clock = clock
         self._turn = 0
-        self._left = 0
+        self._had_turn = False
         self._pending = False
         self._limit_s = LEAST_PATIENCE_S
         self._started_s = 0.0
         many = f"it is measured for {MOST_RANKS} ranks at most"
         self.unavailable = many if world_size > MOST_RANKS else ""
 
-    @property
-    def counts(self) -> bool:
-        """Whether the step that was just made is one of this rank alone, with warm caches."""
-        waited = self._clock() - self._started_s > self._limit_s
-        return self._left == 1 and not self.unavailable and not waited
-
     def begin(self, step_s: float) -> bool:
-        """Whether this rank is to make a step of its turn now; else the pairs go on.
+        """Whether this rank is to make the steps of its turn now; else the pairs go on.
 
         Args:
             step_s: of an ordinary step.
@@ -87,30 +76,32 @@ class AloneTurns:
         if not self._meeting.met(None):
             self.unavailable = self.unavailable or TALKS
             return False
-        self._turn, self._left = 0, STEPS_IF_SHORT if step_s < SHORT_STEP_S else STEPS
+        self._turn, self._had_turn = 0, False
         self._limit_s = max(LEAST_PATIENCE_S, PATIENCE * step_s)
         return self._go_on()
 
-    def made(self) -> bool:
-        """A step was made; whether another one is to be made now."""
+    def made(self) -> None:
+        """A step of the turn was made."""
         if self._clock() - self._started_s > self._limit_s:
             self.unavailable = TALKS  # it was waited for
-        self._left -= 1
-        if self._left:
-            self._started_s = self._clock()
-            return True
-        self._wear()
-        return self._go_on()
+        self._started_s = self._clock()
+
+    def end(self) -> None:
+        """The turn is over: waits for those of the other ranks."""
+        self._had_turn = True
+        for model in self._bare:
+            model.__dict__.pop("forward", None)
+        self._go_on()
 
     def _go_on(self) -> bool:
-        """Waits for the turns of others until this rank's own has come."""
+        """Waits for the turns of others until this rank's own has come; false if it was."""
         while self._turn < self._world_size:
-            if self._turn == self._rank and self._left:
+            if self._turn == self._rank and not self._had_turn:
                 return self._start()
             if not self._pending:
                 self._meeting.arrive()
             self._pending = True
-            if self._meeting.met(self._limit_s if self._left else None) is None:
+            if self._meeting.met(None if self._had_turn else self._limit_s) is None:
                 self.unavailable = TALKS
                 return self._start()
             self._pending = False
@@ -122,11 +113,6 @@ class AloneTurns:
             model.forward = model.module.__call__
         self._started_s = self._clock()
         return True
-
-    def _wear(self) -> None:
-        """Puts the wrappers' own forward back."""
-        for model in self._bare:
-            model.__dict__.pop("forward", None)
 
 
 def _only_calls(model: Any) -> bool:

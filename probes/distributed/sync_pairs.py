@@ -1,13 +1,13 @@
 """Steps with and without gradient synchronisation in turn: what DDP's communication costs.
 
-The flag that `DistributedDataParallel.no_sync` sets is set for a whole step, forward included,
-and taken back for the next one. Single steps drift with the machine; the difference within a pair
-does not. Each step that counts follows one of its own kind, without a meeting of the ranks
-between the two: in training the end of a step on one rank meets the begin of the next one on
-another, and the ranks wait for each other in the synchronisation alone. After each pair every
-rank may make steps while the others wait (alone_turns.py). The ranks' weights drift apart
-meanwhile, so nothing is measured after this that would need them; they are thrown away with the
-process.
+The flag that `DistributedDataParallel.no_sync` sets is set for whole steps, forward included, and
+taken back for the next ones. Single steps drift with the machine; the difference within a pair
+does not. What counts follows steps of its own kind, without a meeting of the ranks in between: in
+training the end of a step on one rank meets the begin of the next one on another, and the ranks
+wait for each other in the synchronisation alone. Of short steps several count together, between
+which nothing else is done. After each pair every rank may make steps while the others wait
+(alone_turns.py). The ranks' weights drift apart meanwhile, so nothing is measured after this that
+would need them; they are thrown away with the process.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ...records import RankPairs
 from ...spread import spread_of
 from ..devices.device_probe import WindowDevice
 from .alone_turns import AloneTurns
+from .stretch import SHORT_STEP_S, Stretch
 
-WARMUP_PAIRS = 2
+WARMUP_PAIRS = 1
 MIN_PAIRS = 8
 MAX_PAIRS = 40
 PRECISE = 0.05
 """Half-width of the difference's interval, as a share of the step, at which the pairs suffice."""
 
-Kind = Literal["to compute", "compute", "to whole", "whole", "alone"]
-"""A step of all ranks without synchronisation, with it, of one rank alone; those that begin with
-"to" only come before one that counts."""
+Kind = Literal["compute", "whole", "alone"]
+"""Steps of all ranks without synchronisation; with it; of one rank alone."""
 
 
 class PairWindow:
@@ -64,11 +64,13 @@ class PairWindow:
         self._end_s = clock() + time_limit_s
         self._clock = clock
         self._turns = turns
-        self._kind: Kind = "to compute"
+        self._kind: Kind = "compute"
+        self._stretch = Stretch(is_short=False)
+        self._left = self._stretch.num_steps
         self._step = 0
         self._pairs = 0
-        self._follows = False
         self._start: Any = None
+        self._end: Any = None
         self._compute: list[tuple[Any, Any, int]] = []
         self._whole: list[tuple[Any, Any, int]] = []
         self._alone: list[tuple[Any, Any, int]] = []
@@ -84,13 +86,19 @@ class PairWindow:
         """Steps made so far."""
         return self._step
 
+    @property
+    def is_within(self) -> bool:
+        """Whether the next step follows one of its own kind, with nothing in between."""
+        return 0 < self._left < self._stretch.num_steps
+
     def resume(self) -> None:
         """The script goes on with the next step."""
         for model in self._ddp:
-            model.require_backward_grad_sync = self._syncs
-        if not self._follows:
+            model.require_backward_grad_sync = self._kind == "whole"
+        if not self.is_within:
             self._device.synchronize()
-        self._start = self._device.mark()
+        if self._left > self._stretch.num_counted:
+            self._start = self._device.mark()
 
     def boundary(self, parts: int = 1) -> bool:
         """A step ended. True when there are enough pairs, on all ranks at once.
@@ -98,43 +106,43 @@ class PairWindow:
         Args:
             parts: equal steps that it was.
         """
-        end = self._device.mark()
-        if any(model.require_backward_grad_sync is not self._syncs for model in self._ddp):
+        syncs = self._kind == "whole"
+        if any(model.require_backward_grad_sync is not syncs for model in self._ddp):
             self._overridden = True
         self._step += 1
-        step = (self._start, end, parts)
-        warm = self._pairs >= WARMUP_PAIRS
-        if self._kind in ("to compute", "to whole"):  # the device is not waited for either
-            self._kind = "compute" if self._kind == "to compute" else "whole"
-            self._follows = True
+        self._left -= 1
+        if self._kind == "alone" and self._turns is not None:
+            self._turns.made()
+        if self._left == 1:
+            self._end = self._device.mark()
+        if self._left:
             return False
-        self._follows = False
         self._device.synchronize()
+        stretch = (self._start, self._end, parts * self._stretch.num_counted)
+        warm = self._pairs >= WARMUP_PAIRS
         if self._kind == "alone":
             assert self._turns is not None
-            if warm and self._turns.counts:
-                self._alone.append(step)
-            if not self._turns.made():
-                self._kind = "to compute"
+            if warm and not self._turns.unavailable:
+                self._alone.append(stretch)
+            self._turns.end()
+            self._begin("compute")
             return False
         if self._kind == "compute":
             if warm:
-                self._compute.append(step)
-            self._kind = "to whole"
-            self._agree(False)
+                self._compute.append(stretch)
+            # Rank 0 decides for all: they have to make the same steps.
+            self._stretch = Stretch(is_short=self._agree(self._per_step(stretch) < SHORT_STEP_S))
+            self._begin("whole")
             return False
         if warm:
-            self._whole.append(step)
+            self._whole.append(stretch)
         self._read_log(keep=warm)
         self._pairs += 1
         if self._agree(self._enough()):
             self.abandon()
             return True
-        self._kind = "to compute"
-        if self._turns is not None:
-            step_s = (self._device.elapsed_s(self._start, end) or 0.0) / parts
-            if self._turns.begin(step_s):
-                self._kind = "alone"
+        turn = self._turns is not None and self._turns.begin(self._per_step(stretch))
+        self._begin("alone" if turn else "compute")
         return False
 
     def abandon(self) -> None:
@@ -168,14 +176,16 @@ class PairWindow:
 
     # inside ----------------------------------------------------------------------------------
 
-    @property
-    def _syncs(self) -> bool:
-        return self._kind in ("to whole", "whole")
+    def _begin(self, kind: Kind) -> None:
+        self._kind = kind
+        self._left = self._stretch.num_steps
 
     def _seconds(self, marks: list[tuple[Any, Any, int]]) -> tuple[float, ...]:
-        return tuple(
-            (self._device.elapsed_s(start, end) or 0.0) / parts for start, end, parts in marks
-        )
+        return tuple(map(self._per_step, marks))
+
+    def _per_step(self, marks: tuple[Any, Any, int]) -> float:
+        start, end, parts = marks
+        return (self._device.elapsed_s(start, end) or 0.0) / parts
 
     def _enough(self) -> bool:
         num = len(self._whole)

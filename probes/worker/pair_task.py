@@ -68,7 +68,8 @@ class PairTask:
         if pairs.boundary(boundary.parts):
             line.send(PairsResult(pairs=pairs.result()))
             return True
-        line.show("timing", num_steps=pairs.num_steps)
+        if not pairs.is_within:
+            line.show("timing", num_steps=pairs.num_steps)
         pairs.resume()
         return False
 

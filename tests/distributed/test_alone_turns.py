@@ -6,13 +6,9 @@ import time
 
 import pytest
 from batchadvisor.probes.distributed import alone_turns
-from batchadvisor.probes.distributed.alone_turns import (
-    SHORT_STEP_S,
-    STEPS,
-    STEPS_IF_SHORT,
-    TALKS,
-    AloneTurns,
-)
+from batchadvisor.probes.distributed.alone_turns import TALKS, AloneTurns
+
+STEPS = 2
 
 
 class Meeting:
@@ -52,8 +48,11 @@ class _Rank:
         return self._meeting.met(self._number, limit_s)
 
 
-def play(world_size, step, rounds=3, step_s=SHORT_STEP_S):
-    """What each rank made: (start, end, counted) of every step, and why there were no more."""
+def play(world_size, step, rounds=3, num_steps=STEPS):
+    """What each rank made: (start, end, counted) of every step, and why there were no more.
+
+    The last step of a turn counts.
+    """
     meeting = Meeting(world_size)
     made = [[] for _ in range(world_size)]
     reasons = [""] * world_size
@@ -61,12 +60,15 @@ def play(world_size, step, rounds=3, step_s=SHORT_STEP_S):
     def rank_main(rank):
         turns = AloneTurns(rank, world_size, [], meeting.of(rank))
         for _ in range(rounds):
-            again = turns.begin(step_s)
-            while again:
+            if not turns.begin(0.01):
+                continue
+            for left in reversed(range(num_steps)):
                 start = time.perf_counter()
                 step(rank, len(made[rank]))
-                made[rank].append((start, time.perf_counter(), turns.counts))
-                again = turns.made()
+                end = time.perf_counter()
+                turns.made()
+                made[rank].append((start, end, not left and not turns.unavailable))
+            turns.end()
         reasons[rank] = turns.unavailable
 
     threads = [threading.Thread(target=rank_main, args=(rank,)) for rank in range(world_size)]
@@ -78,12 +80,9 @@ def play(world_size, step, rounds=3, step_s=SHORT_STEP_S):
     return made, reasons
 
 
-@pytest.mark.parametrize(
-    ("world_size", "step_s", "num"),
-    [(2, 1.0, STEPS), (3, SHORT_STEP_S, STEPS), (8, SHORT_STEP_S / 2, STEPS_IF_SHORT)],
-)
-def test_one_rank_at_a_time(world_size, step_s, num):
-    made, reasons = play(world_size, lambda rank, number: time.sleep(0.001), step_s=step_s)
+@pytest.mark.parametrize(("world_size", "num"), [(2, STEPS), (3, STEPS), (8, 6)])
+def test_one_rank_at_a_time(world_size, num):
+    made, reasons = play(world_size, lambda rank, number: time.sleep(0.001), num_steps=num)
     assert [len(steps) for steps in made] == [3 * num] * world_size
     spans = sorted(step for steps in made for step in steps)
     assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
@@ -134,8 +133,9 @@ def test_the_wrapper_is_left_out_and_put_back():
     model.module, moves.device_ids = Module(), [0]
     meeting = Meeting(1)
     turns = AloneTurns(0, 1, [model, moves], meeting.of(0), bare=True)
-    assert turns.begin(SHORT_STEP_S)
+    assert turns.begin(0.01)
     assert (model.forward(), moves.forward()) == ("module", "wrapper")
-    assert turns.made()
-    assert not turns.made()
+    turns.made()
+    assert model.forward() == "module"
+    turns.end()
     assert model.forward() == "wrapper"

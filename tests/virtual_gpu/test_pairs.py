@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 import torch
 from batchadvisor.probes.devices.torch_devices import CudaProbe
-from batchadvisor.probes.distributed.sync_pairs import PairWindow
+from batchadvisor.probes.distributed.sync_pairs import WARMUP_PAIRS, PairWindow
 
 from .device import VirtualGpu
 from .torch_cuda import install
@@ -21,25 +21,27 @@ COMPUTE_S = (FORWARD_MS + NUM_BUCKETS * PART_MS + OPTIMIZER_MS) / 1e3
 class Replica:
     """One rank's model as DistributedDataParallel wraps it."""
 
-    def __init__(self, gpu, bucket_ms):
-        self.gpu, self.bucket_ms = gpu, bucket_ms
+    def __init__(self, gpu, bucket_ms, shrink=1.0):
+        self.gpu, self.bucket_ms, self.shrink = gpu, bucket_ms, shrink
+        self.num_steps = 0
         self.require_backward_grad_sync = True
         self.links = gpu.stream()
 
     def step(self, fetch_ms=0.0):
         gpu, compute = self.gpu, self.gpu.current_stream
+        self.num_steps += 1
         gpu.clock.pass_ms(fetch_ms)
-        gpu.launch(FORWARD_MS)
+        gpu.launch(FORWARD_MS * self.shrink)
         for _ in range(NUM_BUCKETS):
-            gpu.clock.pass_ms(0.2)  # the host queues, and runs ahead
-            gpu.launch(PART_MS)
+            gpu.clock.pass_ms(0.2 * self.shrink)  # the host queues, and runs ahead
+            gpu.launch(PART_MS * self.shrink)
             if self.require_backward_grad_sync:
                 self.links.wait_stream(compute)
                 gpu.current_stream = self.links
                 gpu.copy(self.bucket_ms)
                 gpu.current_stream = compute
         compute.wait_stream(self.links)
-        gpu.launch(OPTIMIZER_MS)
+        gpu.launch(OPTIMIZER_MS * self.shrink)
 
 
 def exposed_ms(bucket_ms):
@@ -88,3 +90,14 @@ def test_what_the_host_does_ahead_of_the_gpu_is_not_counted(monkeypatch):
     whole_s = COMPUTE_S + exposed_ms(4.0) / 1e3
     assert pairs.compute_s == pytest.approx([COMPUTE_S] * len(pairs.compute_s), rel=0.02)
     assert pairs.step_s == pytest.approx([whole_s] * len(pairs.step_s), rel=0.02)
+
+
+@pytest.mark.parametrize(("shrink", "num"), [(2.0, 3), (0.1, 6)])
+def test_several_short_steps_count_together(monkeypatch, shrink, num):
+    """Each of them ends a little later than the host wakes; what they take is the same."""
+    replica = Replica(VirtualGpu(launch_us=5.0), 4.0 * shrink, shrink)
+    pairs = pairs_of(replica, monkeypatch)
+    whole_s = shrink * (COMPUTE_S + exposed_ms(4.0) / 1e3)
+    assert pairs.compute_s[-1] == pytest.approx(shrink * COMPUTE_S, rel=0.02)
+    assert pairs.step_s[-1] == pytest.approx(whole_s, rel=0.02)
+    assert replica.num_steps == 3 + num * (2 * (WARMUP_PAIRS + len(pairs.step_s)) - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....records import LoaderInfo, Tokens, Trial
+from ....records import LoaderInfo, Tokens
 from ...sizes import SizeRow
 from ...words.wording import percent
 
