@@ -59,9 +59,9 @@ def _text(row: SizeRow, tokens: Tokens, loader: LoaderInfo | None) -> str:
         parts.append(f", none of them padding ({tokens.evidence})")
     else:
         by = f"{tokens.evidence}, no proof" if tokens.inferred else tokens.evidence
-        share = tokens.padding_share if row.padding_share is None else row.padding_share
+        padding = tokens.padding_share if row.padding_share is None else row.padding_share
         over = " over an epoch (estimate; " if row.padding_of_an_epoch else " ("
-        parts.append(f", {percent(100 * share)}% of them padding{over}{by})")
+        parts.append(f", {percent(100 * padding)}% of them padding{over}{by})")
     lengths = tokens.lengths
     if lengths is not None and lengths.shortest < lengths.longest:
         parts.append(
