@@ -23,6 +23,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -147,11 +148,20 @@ def _import_module(name: str) -> ModuleType:
         raise
 
 
+class _LeavesNoCache(SourceFileLoader):
+    """Writes no compiled module beside the file, which `python FILE` would not either."""
+
+    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
+        """Keeps the compiled module to itself."""
+
+
 def _import_file(path: Path) -> ModuleType:
     """Not as `__main__`: a script that trains when it is run does not start to."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise WorkloadError(f"{path} is no Python file.", "Give a .py file, or a module with -m.")
+    if isinstance(spec.loader, SourceFileLoader):
+        spec.loader = _LeavesNoCache(path.stem, str(path))
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module  # as an import would, so that its classes can be pickled
     spec.loader.exec_module(module)
