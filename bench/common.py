@@ -97,7 +97,7 @@ def _measured_by(words: list[str]) -> list[str]:
     kept = []
     for word in left:
         name, equals, _ = word.partition("=")
-        if name not in ("--results", "--resume"):
+        if name not in ("-o", "--output", "--results", "--resume"):
             kept.append(word)
         elif not equals:
             next(left, None)

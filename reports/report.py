@@ -67,7 +67,8 @@ class Size(Record, frozen=True, kw_only=True):
         used_pct: peak over the capacity.
         real_tokens_per_s, positions_per_s: tokens without padding, and with it; of batches of
             sequences.
-        padding_pct: share of the positions of a batch that hold padding.
+        padding_pct: share of the positions that hold padding: of an epoch, an estimate, where the
+            advice has it; else of the batches that were counted.
         token_evidence: what tells padding from tokens.
         flops_per_step: floating point operations that the model needs for a step.
         tflops_per_s: what it achieves, in 10^12 operations per second.

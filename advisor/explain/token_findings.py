@@ -51,7 +51,7 @@ class GroupedByLength(torch.utils.data.Sampler):
 def estimates_at(measurements: Measurements, batch_size: int) -> OrderEstimates | None:
     """What other orders would reach, where padding is high and a law of the steps tells."""
     tokens = _tokens(measurements, batch_size)
-    if tokens is None or not _is_high(tokens):
+    if tokens is None or not _is_high(measurements, batch_size, tokens):
         return None
     estimates = order_estimates(measurements, batch_size)
     return None if isinstance(estimates, str) else estimates
@@ -60,10 +60,11 @@ def estimates_at(measurements: Measurements, batch_size: int) -> OrderEstimates 
 def padding(measurements: Measurements, batch_size: int) -> list[Finding]:
     """A large share of the positions holds padding, by a sign that proves it."""
     tokens = _tokens(measurements, batch_size)
-    if tokens is None or not _is_high(tokens):
+    if tokens is None or not _is_high(measurements, batch_size, tokens):
         return []
     share = _padding(measurements, batch_size)
     assert share is not None
+    label = "estimate for an epoch; " if batch_size in measurements.epoch_padding else ""
     estimates = estimates_at(measurements, batch_size)
     tried = measurements.record.orders
     if tried is not None and tried.batch_size != batch_size:
@@ -71,7 +72,7 @@ def padding(measurements: Measurements, batch_size: int) -> list[Finding]:
     facts = [
         (
             f"{share:.0%} of the positions at {measurements.named(batch_size)} are padding "
-            f"({tokens.evidence}): for each real token a batch holds {1 / (1 - share):.2g} "
+            f"({label}{tokens.evidence}): for each real token a batch holds {1 / (1 - share):.2g} "
             "positions, and a model computes them all unless it leaves padding out"
         ),
         *_tried(tried),
@@ -99,9 +100,10 @@ def pads_less(measurements: Measurements, size: int, other: int | None) -> str:
     mine, theirs = _padding(measurements, size), _padding(measurements, other)
     if mine is None or theirs is None or mine + PADS_LESS > theirs:
         return ""
+    known = {size, other} <= measurements.epoch_padding.keys()
     return (
         f"A smaller batch is better here because it pads less: {mine:.0%} of its positions are "
-        f"padding, at {other} {theirs:.0%}."
+        f"padding, at {other} {theirs:.0%} ({'estimate for an epoch' if known else 'as counted'})."
     )
 
 
@@ -112,7 +114,7 @@ def worth_trying(record: RunRecord, batch_size: int) -> bool:
     measurements = Measurements.of(record)
     tokens = _tokens(measurements, batch_size)
     discovery = record.discovery
-    if tokens is None or not _is_high(tokens) or discovery is None:
+    if tokens is None or not _is_high(measurements, batch_size, tokens) or discovery is None:
         return False
     return draws_at_random(discovery.primary)
 
@@ -124,8 +126,8 @@ def _padding(measurements: Measurements, size: int) -> float | None:
     return None if counted is None else measurements.epoch_padding.get(size, counted)
 
 
-def _is_high(tokens: Tokens) -> bool:
-    share = tokens.padding_share
+def _is_high(measurements: Measurements, size: int, tokens: Tokens) -> bool:
+    share = _padding(measurements, size)
     return not tokens.inferred and share is not None and HIGH_PADDING <= share < 1
 
 

@@ -56,10 +56,7 @@ def position_law(steps: Sequence[TokenStep]) -> PositionLaw | str:
     places = [positions for positions, _, _ in known]
     if max(places) < MIN_RANGE * min(places):
         return "all steps hold about as many positions"
-    law = _fit(known)
-    kept = [step for step in known if step[2] < HELD_UP * law.step_s(*step[:2])]
-    if MIN_STEPS <= len(kept) < len(known):
-        law = _fit(kept)
+    law = _without_held_up(known)
     if law.residual > MAX_RESIDUAL:
         return f"steps usually miss their law by {law.residual:.0%}"
     if not law.position_s and not law.square_s:
@@ -79,6 +76,11 @@ def any_law(steps: Sequence[TokenStep]) -> PositionLaw | None:
     ]
     if len(known) < MIN_STEPS:
         return None
+    return _without_held_up(known)
+
+
+def _without_held_up(known: Sequence[tuple[float, float, float]]) -> PositionLaw:
+    """The law of these steps, fitted again without those that took far longer than it says."""
     law = _fit(known)
     kept = [step for step in known if step[2] < HELD_UP * law.step_s(*step[:2])]
     return _fit(kept) if MIN_STEPS <= len(kept) < len(known) else law

@@ -13,7 +13,7 @@ All rates are put on the same scale, that of samples with the mean number of tok
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import sqrt
 from statistics import NormalDist
 
@@ -155,13 +155,30 @@ def _turns_by_law(turns: Turns, usual: Usual, mean: float, micro: int) -> Turns:
             return None
         return step.real / mean * usual.law.step_s(positions, squares or 0) / step.law_s
 
-    rows, lost, amounts = [], [], []
+    columns = range(len(turns.sizes))
+    amounts = tuple(
+        tuple(amount(row, column) for column in columns) for row in range(len(turns.step_s))
+    )
+    return msgspec.structs.replace(
+        _rescaled(turns, [size * micro for size in turns.sizes], amounts),
+        real=amounts,
+        unsure=tuple(step.unsure for step in known if step is not None),
+    )
+
+
+def _rescaled(
+    turns: Turns, usual: Sequence[float], held: Sequence[Sequence[float | None]]
+) -> Turns:
+    """Seconds of each turn as if its steps had held what is usual at their size.
+
+    Args:
+        usual: of a step, by size.
+        held: of a step, by round and size, in the same unit; no time where it is not known.
+    """
+    rows, lost = [], []
     for number, row in enumerate(turns.step_s):
-        held = [amount(number, column) for column in range(len(row))]
-        amounts.append(tuple(held))
         factors = [
-            size * micro / each if each else None
-            for size, each in zip(turns.sizes, held, strict=True)
+            whole / each if each else None for whole, each in zip(usual, held[number], strict=True)
         ]
         rows.append(
             tuple(
@@ -172,13 +189,7 @@ def _turns_by_law(turns: Turns, usual: Usual, mean: float, micro: int) -> Turns:
         if turns.lost_s:
             pairs = zip(turns.lost_s[number], factors, strict=True)
             lost.append(tuple(seconds * (by or 1.0) for seconds, by in pairs))
-    return msgspec.structs.replace(
-        turns,
-        step_s=tuple(rows),
-        lost_s=tuple(lost),
-        real=tuple(amounts),
-        unsure=tuple(step.unsure for step in known if step is not None),
-    )
+    return msgspec.structs.replace(turns, step_s=tuple(rows), lost_s=tuple(lost))
 
 
 def _by_tokens(trial: Trial, mean: float) -> Trial:
@@ -212,27 +223,11 @@ def _turns(trial: Trial, turns: Turns, mean: float) -> Turns:
     micro = trial.micro_batches or 1
     usual = [size * micro * mean for size in turns.sizes]
 
-    def factor(real: float | None, column: int) -> float | None:
-        return usual[column] / real if real else None
-
-    rows = []
-    lost = []
-    for number, row in enumerate(turns.step_s):
-        factors = [factor(real, column) for column, real in enumerate(turns.real[number])]
-        rows.append(
-            tuple(
-                None if seconds is None or by is None else seconds * by
-                for seconds, by in zip(row, factors, strict=True)
-            )
-        )
-        if turns.lost_s:
-            pairs = zip(turns.lost_s[number], factors, strict=True)
-            lost.append(tuple(seconds * (by or 1.0) for seconds, by in pairs))
     mean_real = tuple(
         tuple(None if real is None else each for real, each in zip(row, usual, strict=True))
         for row in turns.real
     )
-    return Turns(sizes=turns.sizes, step_s=tuple(rows), lost_s=tuple(lost), real=mean_real)
+    return msgspec.structs.replace(_rescaled(turns, usual, turns.real), real=mean_real)
 
 
 def _samples_a_step(trial: Trial) -> float:

@@ -3,14 +3,17 @@
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.explain.token_findings import padding
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.measured.turns_model import ratio, speeds
 from batchadvisor.advisor.measured.usual_steps import foreseen, pooled, usual_steps
 from batchadvisor.advisor.search.less_padding import next_smaller
 from batchadvisor.records import Goal, StepQuality, TokenLengths, Turns
+from batchadvisor.reports.builder.sections.tokens import token_facts
+from batchadvisor.reports.builder.sizes.rows import size_rows
 
 from ..on_paper import CPU, discovery_of, numbered, record_of, trial_of
-from .texts import FIXED_S, POSITION_S, RNG, TEXTS, batches_of, seconds_of, trial_at
+from .texts import FIXED_S, POSITION_S, RNG, TEXTS, batches_of, counted, seconds_of, trial_at
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +58,24 @@ class TestAtRandom:
         for size in (2, 64):
             assert rates[size] / rates[8] == pytest.approx(truth[size] / truth[8], rel=0.05)
 
+    def test_the_padding_of_an_epoch_is_not_that_of_a_few_batches(self):
+        """Of its batches the trial of 16 met the less padded ones."""
+        many = sorted(batches_of(16, 60), key=lambda batch: len(batch) * max(batch) / sum(batch))
+        record = texts(trial_at(4, batches_of(4, 600)), trial_at(16, many[:40]))
+        sums = counted(batches_of(16, 4000))
+        truth = 1 - sums.real / sums.positions
+        assert record.trials[1].tokens.padding_share < truth - 0.05
+        advice = advise(record)
+        assert advice.sizes[1].epoch_padding == pytest.approx(truth, abs=0.02)
+        [row] = [row for row in size_rows(record, advice) if row.trial.batch_size == 16]
+        assert (row.padding_share, row.padding_of_an_epoch) == (advice.sizes[1].epoch_padding, True)
+        [(_, text)] = token_facts([row])
+        assert f"{100 * row.padding_share:.0f}% of them padding over an epoch (estimate; " in text
+        [finding] = padding(Measurements.of(record), 16)
+        share = f"{row.padding_share:.0%} of the positions at batch 16 are padding"
+        assert share in finding.message
+        assert "(estimate for an epoch; attention mask)" in finding.message
+
     def test_lengths_of_trials_weigh_what_they_counted(self):
         few = TokenLengths(num_sequences=100, shortest=1, median=1, longest=1, ordered=(1,))
         many = TokenLengths(num_sequences=300, shortest=9, median=9, longest=9, ordered=(9, 9))
@@ -90,6 +111,9 @@ class TestGrouped:
         rate = measurements.best_timed[16].samples_per_s.median * measurements.tokens_a_sample
         assert rate == pytest.approx(trial.tokens.real_per_s.median, rel=0.03)
         assert foreseen(record, (8, 16)) is None
+        sums = trial.tokens.counted
+        share = Measurements.of(record).epoch_padding[16]
+        assert share == pytest.approx(1 - sums.real / sums.positions)
 
     def test_few_batches_make_the_rate_unsure(self):
         unsure = [

@@ -94,7 +94,7 @@ def test_what_the_host_does_ahead_of_the_gpu_is_not_counted(monkeypatch):
 
 @pytest.mark.parametrize(("shrink", "num"), [(2.0, 3), (0.1, 6)])
 def test_several_short_steps_count_together(monkeypatch, shrink, num):
-    """Each of them ends a little later than the host wakes; what they take is the same."""
+    """Three steps a stretch where they are long, six where they are short; the same times."""
     replica = Replica(VirtualGpu(launch_us=5.0), 4.0 * shrink, shrink)
     pairs = pairs_of(replica, monkeypatch)
     whole_s = shrink * (COMPUTE_S + exposed_ms(4.0) / 1e3)
