@@ -226,11 +226,14 @@ class AcceleratorProbe:
         return int(value) if isinstance(value, int) else None
 
 
-def limit_process_memory(limit_bytes: int) -> None:
+def limit_process_memory(limit_bytes: int) -> bool:
     """Makes the kernel refuse memory to this process beyond about `limit_bytes` resident.
 
     RLIMIT_DATA counts private writable pages whether used or not, and no file pages; the
     difference to resident memory is taken as it is now, after torch was imported.
+
+    Returns:
+        Whether there is room for a script: Python and torch alone take less.
     """
     import resource
 
@@ -238,12 +241,13 @@ def limit_process_memory(limit_bytes: int) -> None:
     anonymous = host.status_bytes("RssAnon")
     resident = host.status_bytes("VmRSS")
     if data is None or anonymous is None or resident is None:
-        return
+        return True
     allowed = max(data, limit_bytes - (resident - anonymous) + (data - anonymous))
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     if hard != resource.RLIM_INFINITY:
         allowed = min(allowed, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
+    return resident < limit_bytes
 
 
 def lift_process_memory_limit() -> None:

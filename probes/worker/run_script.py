@@ -9,6 +9,7 @@ import os
 import runpy
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -54,7 +55,7 @@ def steer(
 
     files = FileWatch(ignore=(order.run_folder + os.sep, order.scratch_folder + os.sep))
     door, keras = _door_for(order, started_s)
-    hold, device_known = _limits(order)
+    hold, device_known, has_room = _limits(order)
     runner = TrialRunner(channel, order, door, touched=files.take, device_known=device_known)
     install(door, files.saved, hold)
     no_ranks = bool if look_for_ranks is None else look_for_ranks(runner)
@@ -74,7 +75,7 @@ def steer(
         message = _ended(code, door.watch)
     except BaseException as error:  # noqa: BLE001
         lift_process_memory_limit()
-        message = _raised(error, door.watch)
+        message = _raised(error, door.watch, starved=not has_room and _is_foreign(error, order))
         if message.out_of_memory:
             from .record_task import dump_at_refusal
 
@@ -198,14 +199,26 @@ def _without_ranks() -> CannotSteer:
     )
 
 
-def _raised(error: BaseException, watch: ScriptWatch) -> Raised:
+def _is_foreign(error: BaseException, order: WorkOrder) -> bool:
+    """Whether a library raised it, and not the script."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return Path(frame.f_code.co_filename).resolve() != Path(order.script).resolve()
+
+
+def _raised(error: BaseException, watch: ScriptWatch, *, starved: bool) -> Raised:
+    """The script's exception, as its last words.
+
+    Args:
+        starved: a library raised it, and there was no memory from the start: refusals take any
+            shape there, such as an import that finds no source text.
+    """
     from ..process.faults import is_out_of_memory, memory_is_short, raised_by_us, script_traceback
 
-    refused = is_out_of_memory(error, short=memory_is_short())
+    refused = is_out_of_memory(error, short=memory_is_short()) or (
+        starved and isinstance(error, Exception) and watch.num_steps == 0
+    )
 
     if raised_by_us(error):
-        import traceback
-
         return Raised(
             kind="batchadvisor",
             text=f"{type(error).__name__}: {error}",
@@ -251,15 +264,20 @@ def _has_accelerator(order: WorkOrder) -> bool:
     return order.device != "auto" or (accelerator is not None and accelerator.is_available())
 
 
-def _limits(order: WorkOrder) -> tuple[Callable[[], None], Callable[[str], None]]:
-    """Holds the process to its memory: what holds it on GPUs, and what to tell of its device."""
+def _limits(order: WorkOrder) -> tuple[Callable[[], None], Callable[[str], None], bool]:
+    """Holds the process to its memory.
+
+    Returns:
+        What holds it on GPUs, what to tell of its device, and whether there is room for a script.
+    """
     from ..devices.gpus_in_use import MemoryLimit, indices_in_use
     from ..devices.torch_devices import limit_process_memory
 
     data_bytes, allowed_bytes = order.data_limit_bytes, order.memory_limit_bytes
     at_once = data_bytes is not None and not _has_accelerator(order)
+    has_room = True
     if at_once and data_bytes is not None:
-        limit_process_memory(data_bytes)
+        has_room = limit_process_memory(data_bytes)
     hold: Callable[[], None] = lambda: None  # noqa: E731
     if allowed_bytes is not None:
         hold = MemoryLimit(allowed_bytes).hold
@@ -269,7 +287,7 @@ def _limits(order: WorkOrder) -> tuple[Callable[[], None], Callable[[str], None]
         if kind == "cpu" and not at_once and data_bytes is not None and not indices_in_use():
             limit_process_memory(data_bytes)  # a GPU is there, and the script trains without
 
-    return hold, device_known
+    return hold, device_known, has_room
 
 
 def die_with_parent(by: int = signal.SIGKILL) -> None:

@@ -28,8 +28,7 @@ def test_they_are_steered_in_lock_step(method, tmp_path):
 
 
 def test_one_of_them_out_of_memory(tmp_path):
-    """However they were started, ranks report alike; forks of a process with torch come soon."""
-    options = ("run", *QUICK, "--sizes", "64,256", SCRIPT, "fork")
+    options = ("run", *QUICK, "--sizes", "64,256", SCRIPT)
     found = driver.run_preloaded(*options, folder=tmp_path, variables={"PLANT_OOM": "200"})
     assert found.code == 0, found
     assert left_of(found) == []

@@ -249,6 +249,17 @@ class TestWrongUse:
         assert "--memory-limit" in done.error
         assert listing(tmp_path) == {}
 
+    def test_a_library_that_fails_otherwise_below_the_limit(self, tmp_path):
+        """Without memory an import may find no source text, or a parser no text at all."""
+        (tmp_path / "job.py").write_text("import json, torch\njson.loads('')\n")
+        done = run("run", "-q", "--memory-limit", "150MiB", "job.py", folder=tmp_path)
+        done.assert_refused()
+        assert "nothing fits" in done.error
+        (tmp_path / "job.py").write_text("import torch\nraise ValueError('my own')\n")
+        done = run("run", "-q", "--memory-limit", "150MiB", "job.py", folder=tmp_path)
+        assert done.code == 1
+        assert "raised ValueError: my own" in done.error
+
 
 @pytest.mark.slow
 def test_progress_that_nobody_reads_any_more(tmp_path):

@@ -112,7 +112,7 @@ class TestLimitsOfTheProcess:
         return SimpleNamespace(device=device, data_limit_bytes=data, memory_limit_bytes=allowed)
 
     def test_the_cpu_at_once(self):
-        _, device_known = _limits(self.order("cpu", 5))
+        _, device_known, _ = _limits(self.order("cpu", 5))
         assert self.limited == [5]
         device_known("cpu")
         assert self.limited == [5]
@@ -120,7 +120,7 @@ class TestLimitsOfTheProcess:
     @pytest.mark.parametrize(("kind", "expected"), [("cpu", [5]), ("cuda", [])])
     def test_beside_a_gpu_once_it_is_known(self, monkeypatch, kind, expected):
         FourGpus(0, started=False).put(monkeypatch)
-        hold, device_known = _limits(self.order("cuda", 5, allowed=5))
+        hold, device_known, _ = _limits(self.order("cuda", 5, allowed=5))
         hold()
         assert self.limited == []
         device_known(kind)
@@ -128,7 +128,7 @@ class TestLimitsOfTheProcess:
 
     def test_not_where_the_gpu_is_in_use(self, monkeypatch):
         FourGpus(1).put(monkeypatch)
-        _, device_known = _limits(self.order("cuda", 5))
+        _, device_known, _ = _limits(self.order("cuda", 5))
         device_known("cpu")
         assert self.limited == []
 
