@@ -214,15 +214,22 @@ class Forecast(Record, frozen=True, kw_only=True):
 
     Attributes:
         trials: in the order of their sizes.
+        floor_bytes: no size that was looked at takes less; 0 without a law.
         fixed_bytes, sample_bytes: the peak is fixed_bytes + sample_bytes x batch between the two
-            largest sizes.
+            largest sizes. The law is the larger of that and the floor.
+        residual: largest relative miss of the line by a size above the floor, `None` with fewer
+            than three such sizes.
+        no_law: why sizes below the two largest do not follow the line; empty if they do.
         gpus: in the order that they were asked for.
     """
 
     variant: Variant
     trials: tuple[FakeTrial, ...]
+    floor_bytes: float = 0.0
     fixed_bytes: float
     sample_bytes: float
+    residual: float | None = None
+    no_law: str = ""
     gpus: tuple[FittedGpu, ...]
 
 

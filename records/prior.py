@@ -15,6 +15,8 @@ class MemoryPrior(Record, frozen=True, kw_only=True):
 
     Attributes:
         peaks: bytes by batch size.
+        passes: the most outside of the optimizer's step, by batch size; empty in old records, and
+            where that was not counted.
         floor_bytes: parameters, gradients and the optimizer's state: no step takes less.
         kind: what was counted.
         elapsed_s: wall time of these steps and of the process that made them.
@@ -22,6 +24,7 @@ class MemoryPrior(Record, frozen=True, kw_only=True):
     """
 
     peaks: dict[int, int] = {}
+    passes: dict[int, int] = {}
     floor_bytes: int = 0
     kind: PriorKind = "tensors"
     elapsed_s: float = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..advisor.fit.forecast import SMALLEST
+from ..advisor.measured.step_law import SMALLEST
 from ..errors import RunError, ScriptError
 from ..probes.process.endings import WorkerGone
 from ..probes.process.messages import FakeResult

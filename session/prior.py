@@ -14,11 +14,12 @@ import msgspec
 from ..advisor.fit.caching_allocator import reserved_bytes
 from ..advisor.measured.measurements import Measurements
 from ..advisor.measured.sizes import largest_allowed
+from ..advisor.measured.step_law import floor_of, passes_of
 from ..advisor.search.prior_plan import next_fake_size
 from ..probes.process.endings import WorkerGone
 from ..probes.process.worker_like import FakesSteps
 from ..probes.process.worker_listener import TimeOver
-from ..records import MemoryPrior, PriorKind, RunRecord, Variant
+from ..records import FakeTrial, MemoryPrior, PriorKind, RunRecord, Variant
 from ..units import format_seconds
 from .display import Display
 from .fake_failures import COMPILED, why_not_faked
@@ -84,6 +85,7 @@ def _by_fake_steps(workers: WorkerPool, record: RunRecord, display: Display) -> 
     top = largest_allowed(measurements)
     kind: PriorKind = "segments" if device.kind == "cuda" else "tensors"
     peaks: dict[int, int] = {}
+    trials: list[FakeTrial] = []
     floor_bytes, until_s = 0, time.monotonic() + SHARE * record.goal.budget_s
     while (size := next_fake_size(peaks, own, target, top, floor_bytes)) is not None:
         display.note(f"a step on fake tensors at batch {size}")
@@ -97,8 +99,7 @@ def _by_fake_steps(workers: WorkerPool, record: RunRecord, display: Display) -> 
             return MemoryPrior(reason=result.reason)
         trial = result.trial
         peaks[size] = trial.peak_bytes if kind == "tensors" else reserved_bytes(result.requests)
-        known = trial.parameter_bytes + trial.gradient_bytes + trial.optimizer_bytes
-        floor_bytes = max(floor_bytes, known)
-        if trial.working_bytes < trial.peak_bytes:  # it lies in the optimizer's step
-            floor_bytes = max(floor_bytes, peaks[size])
-    return MemoryPrior(peaks=peaks, floor_bytes=floor_bytes, kind=kind)
+        trials.append(trial)
+        floor_bytes = floor_of(trials, peaks)
+    passes = passes_of(trials) if kind == "tensors" else {}
+    return MemoryPrior(peaks=peaks, passes=passes, floor_bytes=floor_bytes, kind=kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..advisor.fit.forecast import SMALLEST
+from ..advisor.measured.step_law import SMALLEST
 from ..records import FakeTrial, Forecast, OptimizerKind, Variant, WhatIf
 from .fake_loop import CannotFakeError, FakeLoop
 

@@ -31,7 +31,7 @@ RULES = {
         {"msgspec"},
         {*SHARED, "advisor/explain", "advisor/choose", "advisor/measured", "advisor/tails"},
     ),
-    "advisor/fit": ({"msgspec"}, {*SHARED, "advisor/fit"}),
+    "advisor/fit": ({"msgspec"}, {*SHARED, "advisor/fit", "advisor/measured"}),
     "advisor/split": ({"msgspec"}, {*SHARED, "advisor/split", "advisor/measured"}),
     "advisor/tails": ({"msgspec"}, {*SHARED, "advisor/tails"}),
     "advisor/tails/catalogue": (

@@ -1,9 +1,10 @@
 """Which sizes to look at on fake tensors, and what fits on a GPU that is not there. Pure.
 
-The peak of a step is the largest of several lines in the batch size, one for each place in the step
-where it may lie. So it is convex: between two sizes that were looked at, the straight line between
-them is at most too high, and no size is foretold beyond the largest that was looked at. Once three
-sizes lie on one line, the next that is looked at is the last: the one that fills the largest GPU.
+Between two sizes that were looked at, each request for memory is a line in the batch size. Where
+the requests cannot be compared, the law of the step speaks (`measured/step_law.py`), which is also
+the one that the search for memory goes by. No size is foretold beyond the largest that was looked
+at. Once three sizes lie on one line, the next that is looked at is the last: the one that by the
+law fills the largest GPU.
 """
 
 from __future__ import annotations
@@ -13,11 +14,9 @@ from functools import cached_property
 from itertools import pairwise
 
 from ...records import FakeTrial, FittedGpu, Forecast, Variant
+from ..measured.step_law import GROWTH, SMALLEST, StepLaw, fit_step_law, law_of_trials
 from .caching_allocator import fits
 
-SMALLEST = 2
-"""A batch norm in training refuses a batch of 1."""
-GROWTH = 4
 MAX_TRIALS = 12
 LEAST_CONTEXT_BYTES = 300 << 20
 MOST_CONTEXT_BYTES = 650 << 20
@@ -49,36 +48,33 @@ def next_size(
     if last.batch_size < own:
         return own if last.batch_size >= own // 8 else own // 8
     larger = last.batch_size * GROWTH
+    if len(trials) == 1:
+        return larger  # one size alone tells of no other
     if num_samples is not None:
         larger = min(larger, num_samples)
     if larger <= last.batch_size or last.peak_bytes >= most_bytes or len(trials) >= MAX_TRIALS:
         return None
-    if _is_straight(trials):
-        filling = max(larger, _filling(trials[-2], last, most_bytes))
+    line = _line(trials)
+    if line is not None:
+        filling = max(larger, line.largest_batch(BEYOND * most_bytes) + 1)
         return filling if num_samples is None else min(filling, num_samples)
     return larger
 
 
-def _is_straight(trials: Sequence[FakeTrial]) -> bool:
-    """Whether the last three lie on one line that rises.
+def _line(trials: Sequence[FakeTrial]) -> StepLaw | None:
+    """The line of the last three, if they lie on one.
 
     The optimizer's step is left out: while the peak lies in it, a larger batch adds little.
     """
     if len(trials) < 3:
-        return False
+        return None
     first, middle, last = trials[-3:]
-    share = (middle.batch_size - first.batch_size) / (last.batch_size - first.batch_size)
-    between = first.working_bytes + share * (last.working_bytes - first.working_bytes)
-    off = abs(between - middle.working_bytes)
-    return last.working_bytes > middle.working_bytes and off <= STRAIGHT * middle.working_bytes
-
-
-def _filling(small: FakeTrial, large: FakeTrial, most_bytes: int) -> int:
-    """The size whose step takes a little more than the largest GPU has, by the line of both."""
-    growth = large.working_bytes - small.working_bytes
-    sample = growth / (large.batch_size - small.batch_size)
-    missing = BEYOND * most_bytes - large.working_bytes
-    return large.batch_size + int(missing / sample) + 1
+    line = fit_step_law({each.batch_size: each.working_bytes for each in (first, middle, last)})
+    if isinstance(line, str):
+        return None
+    missed = abs(line.peak_bytes(first.batch_size) - first.working_bytes)
+    share = (last.batch_size - middle.batch_size) / (last.batch_size - first.batch_size)
+    return line if missed * share <= STRAIGHT * middle.working_bytes else None
 
 
 def forecast(
@@ -97,15 +93,21 @@ def forecast(
         requests: of each trial, for memory; see `caching_allocator.fits`.
         expandable: torch's allocator has expandable segments.
     """
+    law = law_of_trials(trials)
+    known = None if isinstance(law, str) else law
     between = [
-        Between(*pair, *asked, expandable=expandable)
+        Between(*pair, *asked, law=known, expandable=expandable)
         for pair, asked in zip(pairwise(trials), pairwise(requests), strict=True)
     ]
+    line = between[-1] if known is None else known
     return Forecast(
         variant=variant,
         trials=tuple(trials),
-        fixed_bytes=between[-1].fixed_bytes,
-        sample_bytes=between[-1].sample_bytes,
+        floor_bytes=0.0 if known is None else known.floor_bytes,
+        fixed_bytes=line.fixed_bytes,
+        sample_bytes=line.sample_bytes,
+        residual=None if known is None else known.residual,
+        no_law=law if isinstance(law, str) else "",
         gpus=tuple(_fitted(name, memory, between) for name, memory in gpus),
     )
 
@@ -135,6 +137,7 @@ class Between:
     Args:
         small, large: the trials at its ends.
         fewer, more: their requests.
+        law: of all trials, if there is one.
         expandable: see `forecast`.
     """
 
@@ -145,8 +148,10 @@ class Between:
         fewer: Requests,
         more: Requests,
         *,
+        law: StepLaw | None = None,
         expandable: bool = False,
     ) -> None:
+        self._law = law
         self._expandable = expandable
         self.small, self.large = small, large
         self._fewer, self._more = fewer, more
@@ -173,8 +178,11 @@ class Between:
         """What tensors of a size take at most, one between these sizes or beyond them.
 
         Each request is a line in the batch size. Where those of both ends do not come in the same
-        order, the peak is taken to be one, which between these sizes is at most too high.
+        order, the law of all trials speaks; without one the straight line of both ends, which is at
+        most too high.
         """
+        if not self._alike and self._law is not None:
+            return max(self.small.peak_bytes, self._law.peak_bytes(size))
         if not self._alike:
             return self.fixed_bytes + self.sample_bytes * size
         sizes: list[int] = []

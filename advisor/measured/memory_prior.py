@@ -13,7 +13,7 @@ import msgspec
 
 from ...records import PriorLaw
 from .measurements import Measurements, once
-from .step_law import StepLaw, fit_step_law
+from .step_law import StepLaw, law_of
 
 DOUBT = 0.10
 """Memory may grow faster than the law says by this share, beyond what the first reading shows."""
@@ -131,17 +131,6 @@ class Correction(msgspec.Struct, frozen=True):
         return self.law.largest_batch((capacity_bytes - self.offset_bytes) / self.ratio)
 
 
-def law_of(peaks: Mapping[int, int], floor_bytes: float = 0.0) -> StepLaw | str:
-    """The law of steps on fake tensors, or why there is none.
-
-    Args:
-        peaks: by size; the smallest one's is the least that any size takes.
-        floor_bytes: what is known to be taken at any size.
-    """
-    least = peaks[min(peaks)] if peaks else 0
-    return fit_step_law(peaks, floor_bytes=max(least, floor_bytes))
-
-
 def corrected(law: StepLaw, peaks: Mapping[int, int]) -> Correction:
     """The law as real peaks correct it.
 
@@ -175,7 +164,7 @@ def prior_law(measurements: Measurements) -> StepLaw | str:
     prior = measurements.record.prior
     if prior is None:
         return "no steps were made on fake tensors"
-    return prior.reason or law_of(prior.peaks, prior.floor_bytes)
+    return prior.reason or law_of(prior.peaks, prior.floor_bytes, prior.passes)
 
 
 @once

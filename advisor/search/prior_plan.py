@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..measured.step_law import ON_THE_FLOOR
+from ..measured.step_law import GROWTH, SMALLEST, num_above_floor
 
-SMALLEST = 2
-"""A batch norm in training refuses a batch of 1."""
-GROWTH = 4
 LINE_SIZES = 3
 """Sizes above the floor that a line is drawn through."""
 MAX_SIZES = 14
@@ -36,8 +33,7 @@ def next_fake_size(
         return own
     if len(peaks) >= MAX_SIZES:
         return None
-    floor = max(peaks[min(peaks)], floor_bytes)
-    num_above = sum(peak > floor * (1 + ON_THE_FLOOR) for peak in peaks.values())
-    if num_above < LINE_SIZES or (peaks[last] < target_bytes and last < top):
+    is_seen = num_above_floor(peaks, floor_bytes) >= LINE_SIZES
+    if not is_seen or (peaks[last] < target_bytes and last < top):
         return last * GROWTH
     return None

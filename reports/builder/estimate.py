@@ -9,8 +9,9 @@ from ...units import format_bytes, format_count
 from ..report import Column, Fact, MemoryReport, MemorySection, Row, Table
 from ..words.bounds import HEAD, TITLE, bound_notes, bound_rows
 from ..words.fits import COMPILED, fitting_sizes, tensors_text
+from ..words.laws import forecast_law_note, line_text
 from ..words.nothing_fits import nothing_fits_texts
-from ..words.wording import bytes_per_sample, clean
+from ..words.wording import clean
 from .sections.step_memory import share, step_section
 
 LABEL = "an estimate that was never compared with a GPU"
@@ -157,11 +158,12 @@ def _peaks(answer: Estimate) -> Table:
     rows = []
     for forecast in answer.forecasts:
         trial = own_trial(forecast, answer)
-        fixed, sample = forecast.fixed_bytes, forecast.sample_bytes
-        law = f"{format_bytes(fixed)} + {bytes_per_sample(sample)} x batch"
+        law = line_text(forecast.fixed_bytes, forecast.sample_bytes)
         cells = (forecast.variant.name, format_bytes(trial.peak_bytes), law)
         rows.append(Row(cells=tuple(map(clean, cells))))
-    size = own_trial(answer.forecasts[0], answer).batch_size
+    written = answer.forecasts[0]
+    size = own_trial(written, answer).batch_size
+    notes = (tensors_text(answer, size), forecast_law_note(written))
     return Table(
         title="Peak memory",
         columns=(
@@ -170,5 +172,5 @@ def _peaks(answer: Estimate) -> Table:
             Column(title="large batches"),
         ),
         rows=tuple(rows),
-        notes=(text,) if (text := tensors_text(answer, size)) else (),
+        notes=tuple(clean(note, limit=400) for note in notes if note),
     )

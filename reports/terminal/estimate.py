@@ -11,8 +11,8 @@ from ...records import Estimate, FakeTrial, Forecast, Variant
 from ...units import format_bytes, format_count
 from ..words.bounds import HEAD, TITLE, bound_notes, bound_rows
 from ..words.fits import COMPILED, fitting_sizes, tensors_text
+from ..words.laws import forecast_law_note, line_text
 from ..words.nothing_fits import nothing_fits_texts
-from ..words.wording import bytes_per_sample
 from .page import Page
 
 LABEL = "an estimate that was never compared with a GPU"
@@ -143,10 +143,7 @@ def _saving(saved: int, peak: int) -> str:
 def _peaks(page: Page, answer: Estimate) -> None:
     page.heading("Peak memory")
     own = [_own_trial(forecast, answer) for forecast in answer.forecasts]
-    laws = [
-        f"{format_bytes(each.fixed_bytes)} + {bytes_per_sample(each.sample_bytes)} x batch"
-        for each in answer.forecasts
-    ]
+    laws = [line_text(each.fixed_bytes, each.sample_bytes) for each in answer.forecasts]
     columns = [
         ("", [forecast.variant.name for forecast in answer.forecasts]),
         (f"batch {own[0].batch_size}", [format_bytes(trial.peak_bytes) for trial in own]),
@@ -159,6 +156,9 @@ def _peaks(page: Page, answer: Estimate) -> None:
     page.entry(f"At batch {own[0].batch_size}, as written: {text}.")
     if answer.tensors is not None:
         page.entry(tensors_text(answer, own[0].batch_size))
+    note = forecast_law_note(answer.forecasts[0])
+    if note:
+        page.entry(page.safe(note))
 
 
 def _own_trial(forecast: Forecast, answer: Estimate) -> FakeTrial:

@@ -24,9 +24,10 @@ def fitting_sizes(gpu: FittedGpu, num_samples: int | None, smallest: int) -> str
         return f"all {num_samples}"
     if not gpu.is_bounded:
         return f"{gpu.low or gpu.high} or more"
+    high = gpu.high if num_samples is None else min(gpu.high, num_samples)
     if not gpu.low:
-        return f"at most {gpu.high}"
-    return str(gpu.high) if gpu.low == gpu.high else f"{gpu.low} to {gpu.high}"
+        return f"at most {high}"
+    return str(high) if gpu.low == high else f"{gpu.low} to {high}"
 
 
 def tensors_text(answer: Estimate, size: int) -> str:

@@ -8,11 +8,10 @@ from batchadvisor.advisor.measured.memory_prior import (
     CPU,
     Prior,
     corrected,
-    law_of,
     predicted_bytes,
     prior_of,
 )
-from batchadvisor.advisor.measured.step_law import StepLaw
+from batchadvisor.advisor.measured.step_law import StepLaw, law_of
 from batchadvisor.advisor.search.next_trial import next_trial
 from batchadvisor.advisor.search.prior_plan import MAX_SIZES, next_fake_size
 from batchadvisor.records import Goal, MemoryPrior

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ....records import Advice
 from ....units import format_bytes, format_seconds
-from ...words.wording import bytes_per_sample, plural
+from ...words.laws import law_text, line_text
+from ...words.wording import plural
 
 FIXED_SHARE = 0.02
 """A fixed cost per step below this share of the step is not worth a line."""
@@ -25,7 +26,7 @@ def _memory_law(advice: Advice) -> str:
     if law is not None:
         return (
             f"about {law.largest_estimate} (estimate, did not run); peak memory = "
-            f"{format_bytes(law.fixed_bytes)} + {bytes_per_sample(law.slope_bytes)} x batch, "
+            f"{line_text(law.fixed_bytes, law.slope_bytes)}, "
             f"{_fit(law.sizes, law.residual)}"
         )
     if advice.prior_law is not None:
@@ -40,10 +41,10 @@ def _prior_law(advice: Advice) -> str:
     if law is None:
         reason = advice.unavailable.get("prior_law")
         return f"not: {reason}; the search went by measured peaks alone" if reason else ""
-    line = f"{_signed(law.fixed_bytes)} + {bytes_per_sample(law.sample_bytes)} x batch"
+    formula = law_text(law.floor_bytes, law.fixed_bytes, law.sample_bytes)
     text = (
-        f"about {law.largest_estimate} fit (estimate); {_COUNTED[law.kind]} = "
-        f"max({format_bytes(law.floor_bytes)}, {line}), by steps that computed nothing at "
+        f"about {law.largest_estimate} fit (estimate); {_COUNTED[law.kind]} = {formula}, by steps "
+        "that computed nothing at "
         f"{plural(len(law.sizes), 'size')} from {law.sizes[0]} to {law.sizes[-1]}"
     )
     if not law.corrected_by:
@@ -56,10 +57,6 @@ def _prior_law(advice: Advice) -> str:
 
 
 _COUNTED = {"tensors": "tensors", "segments": "what torch's allocator reserves"}
-
-
-def _signed(num_bytes: float) -> str:
-    return format_bytes(num_bytes) if num_bytes >= 0 else f"-{format_bytes(-num_bytes)}"
 
 
 def _beside(num_bytes: float) -> str:
