@@ -243,6 +243,7 @@ class PriorLaw(Record, frozen=True, kw_only=True):
         sizes: whose steps were made on fake tensors.
         offset_bytes, ratio: by the real peaks of `corrected_by`; 0 and 1 without any.
         residual: largest relative miss of a real peak, `None` with fewer than three.
+        target_bytes: what a size may take; 0 in old advice.
         largest_estimate: the largest size that the corrected law says fits; never advised.
     """
 
@@ -255,7 +256,13 @@ class PriorLaw(Record, frozen=True, kw_only=True):
     ratio: float = 1.0
     corrected_by: tuple[int, ...] = ()
     residual: float | None = None
+    target_bytes: int = 0
     largest_estimate: int
+
+    def peak_bytes(self, batch_size: float) -> float:
+        """The corrected peak."""
+        law = max(self.floor_bytes, self.fixed_bytes + self.sample_bytes * batch_size)
+        return self.offset_bytes + self.ratio * law
 
 
 class TimeLaw(Record, frozen=True, kw_only=True):

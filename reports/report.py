@@ -64,6 +64,8 @@ class Size(Record, frozen=True, kw_only=True):
 
     Attributes:
         samples_per_s, step_s: of an optimizer step, unprofiled, with the interval of the median.
+        predicted_bytes: the peak that was expected before the size first ran, by steps on fake
+            tensors and the peaks measured by then; an estimate.
         used_pct: peak over the capacity.
         real_tokens_per_s, positions_per_s: tokens without padding, and with it; of batches of
             sequences.
@@ -91,6 +93,7 @@ class Size(Record, frozen=True, kw_only=True):
     tflops_per_s: Spread | None = None
     mfu_pct: float | None = None
     peak_bytes: int | None = None
+    predicted_bytes: int | None = None
     used_pct: float | None = None
     busy_pct: float | None = None
     sm_efficiency_pct: float | None = None

@@ -21,6 +21,7 @@ class SizeRow:
         watts: mean power of the GPU in the trial's window.
         samples_per_joule: as the advice uses it, else of the trial.
         peak_bytes, step_s, samples_per_s: as the advice uses them, else of the trials.
+        predicted_bytes: the peak that was expected before the size first ran; an estimate.
         tokens: of the trial that speaks for it, else of the latest that has them; `None` where
             batches are no sequences.
         padding_share: of the positions of an epoch, 0..1, where the advice estimates it; else of
@@ -41,6 +42,7 @@ class SizeRow:
     samples_per_s: Spread | None
     marks: tuple[str, ...]
     unavailable: dict[str, str]
+    predicted_bytes: int | None = None
     tokens: Tokens | None = None
     padding_share: float | None = None
     padding_of_an_epoch: bool = False

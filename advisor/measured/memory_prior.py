@@ -210,5 +210,6 @@ def stated(measurements: Measurements) -> PriorLaw | str | None:
         ratio=correction.ratio,
         corrected_by=correction.sizes,
         residual=correction.residual,
+        target_bytes=target,
         largest_estimate=correction.largest_batch(target),
     )

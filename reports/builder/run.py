@@ -201,6 +201,7 @@ def _size(row: SizeRow, record: RunRecord) -> Size:
         tflops_per_s=row.tflops_per_s,
         mfu_pct=row.mfu_pct,
         peak_bytes=row.peak_bytes,
+        predicted_bytes=row.predicted_bytes,
         used_pct=used,
         busy_pct=profile.busy_pct,
         sm_efficiency_pct=profile.sm_efficiency_pct,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ....records import Advice, MemoryLaw, RunRecord
+from ....records import Advice, MemoryLaw, PriorLaw, RunRecord
 from ....spread import scaled
 from ....units import GIB, MIB, format_share
 from ...chart import BATCH, Band, Chart, Mark, MarkKind, Series, rounded, short
@@ -19,6 +19,10 @@ LAW_POINTS = 24
 FARTHEST_LAW = 64
 """A law is drawn up to this many times the largest size that was tried."""
 ESTIMATED = "Dashed lines are fitted laws, not measurements."
+FORETOLD = (
+    "The law of fake steps counts tensors of steps that computed nothing; the measured peaks "
+    "corrected it. An estimate."
+)
 
 
 def sweep_charts(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> tuple[Chart, ...]:
@@ -82,21 +86,21 @@ def throughput(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
 
 
 def memory(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
-    """Peak memory, its law with the size it predicts, the device's limit."""
+    """Peak memory, its laws with the size that they predict, the device's limit."""
     known = [row for row in rows if row.peak_bytes is not None]
     if not known:
         return None
     sizes = [row.batch_size for row in known]
-    law = advice.memory_law
+    law, prior = advice.memory_law, advice.prior_law
     limit = record.device.capacity_bytes if record.device is not None else None
     unit, scale = ("GiB", GIB) if max(_peak(row) for row in known) >= GIB else ("MiB", MIB)
     if limit is not None and limit >= GIB:
         unit, scale = "GiB", GIB
     x = [float(size) for size in sizes]
-    if law is not None:
-        x = _grid(
-            sizes, [*law.sizes, max(sizes), min(law.largest_estimate, FARTHEST_LAW * max(sizes))]
-        )
+    known_laws = [each for each in (law, prior) if each is not None]
+    if known_laws:
+        ends = [min(each.largest_estimate, FARTHEST_LAW * max(sizes)) for each in known_laws]
+        x = _grid(sizes, [*(sizes if law is None else law.sizes), max(sizes), *ends])
     by_size = {row.batch_size: _peak(row) / scale for row in known}
     values = tuple(rounded(by_size.get(int(size))) if size.is_integer() else None for size in x)
     texts = tuple("" if value is None else f"{value:.3g} {unit}" for value in values)
@@ -108,10 +112,14 @@ def memory(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> Chart 
     notes: tuple[str, ...] = ()
     if law is not None:
         series.append(_memory_law(law, x, scale))
-        if law.largest_estimate >= max(sizes):
-            label = f"{law.largest_estimate} fit (estimate)"
-            marks.append(Mark(axis="x", value=law.largest_estimate, label=label, kind="note"))
         notes = (ESTIMATED,)
+    if prior is not None:
+        series.append(_prior_law(prior, x, scale))
+        notes = (*notes, FORETOLD)
+    if known_laws and known_laws[0].largest_estimate >= max(sizes):
+        largest = known_laws[0].largest_estimate
+        label = f"{largest} fit (estimate)"
+        marks.append(Mark(axis="x", value=largest, label=label, kind="note"))
     if limit is not None:
         marks.append(
             Mark(axis="y", value=limit / scale, label=f"limit {short(limit / scale)} {unit}",
@@ -247,6 +255,16 @@ def _memory_law(law: MemoryLaw, x: Sequence[float], scale: float) -> Series:
             rounded((law.fixed_bytes + law.slope_bytes * size) / scale) if size >= start else None
             for size in x
         ),
+    )
+
+
+def _prior_law(law: PriorLaw, x: Sequence[float], scale: float) -> Series:
+    return Series(
+        key="prior_law",
+        label="law of fake steps, corrected" if law.corrected_by else "law of fake steps",
+        kind="estimate",
+        color=7,
+        values=tuple(rounded(law.peak_bytes(size) / scale) for size in x),
     )
 
 

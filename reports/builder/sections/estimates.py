@@ -42,26 +42,27 @@ def _prior_law(advice: Advice) -> str:
         reason = advice.unavailable.get("prior_law")
         return f"not: {reason}; the search went by measured peaks alone" if reason else ""
     formula = law_text(law.floor_bytes, law.fixed_bytes, law.sample_bytes)
+    limit = f" into {format_bytes(law.target_bytes)}" if law.target_bytes else ""
+    sizes = f"{plural(len(law.sizes), 'size')} from {law.sizes[0]} to {law.sizes[-1]}"
     text = (
-        f"about {law.largest_estimate} fit (estimate); {_COUNTED[law.kind]} = {formula}, by steps "
-        "that computed nothing at "
-        f"{plural(len(law.sizes), 'size')} from {law.sizes[0]} to {law.sizes[-1]}"
+        f"about {law.largest_estimate} fit{limit} (estimate); {_COUNTED[law.kind]} = {formula}, by "
+        f"steps that computed nothing at {sizes}"
     )
     if not law.corrected_by:
         return f"{text}; no measured peak corrects it"
-    sizes = " and ".join(str(size) for size in law.corrected_by)
-    text += f"; the peaks measured at {sizes} are x{law.ratio:.2f} and {_beside(law.offset_bytes)}"
+    measured = " and ".join(str(size) for size in law.corrected_by)
+    peaks = "peak" if len(law.corrected_by) == 1 else "peaks"
+    sign = "+" if law.offset_bytes >= 0 else "-"
+    text += (
+        f"; corrected by the {peaks} measured at {measured}: x{law.ratio:.2f} {sign} "
+        f"{format_bytes(abs(law.offset_bytes))}"
+    )
     if law.residual is not None:
         text += f", no measured peak is off by more than {law.residual:.1%}"
     return text
 
 
 _COUNTED = {"tensors": "tensors", "segments": "what torch's allocator reserves"}
-
-
-def _beside(num_bytes: float) -> str:
-    more = num_bytes >= 0
-    return f"{format_bytes(abs(num_bytes))} {'more' if more else 'less'}"
 
 
 def _time_law(advice: Advice) -> str:

@@ -52,6 +52,7 @@ def _row(trials: list[Trial], advice: Advice) -> SizeRow:
         samples_per_s=samples_per_s,
         marks=_marks(best.batch_size, advice),
         unavailable=_reasons(best, good, choice),
+        predicted_bytes=trials[0].predicted_bytes,  # later ones know its own peak
         tokens=tokens,
         padding_share=_padding(good, choice),
         padding_of_an_epoch=choice is not None and choice.epoch_padding is not None,
