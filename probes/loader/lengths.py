@@ -12,7 +12,7 @@ from ...records import InputSize
 from .batch_size_reader import leaves
 
 EQUAL_BATCHES = 100
-"""After so many batches of one length, inputs are taken to be of one length."""
+"""After so many batches of one length, only the first of each trial is measured."""
 
 
 class Lengths:
@@ -31,7 +31,8 @@ class Lengths:
 
     def note(self, batch: Any, num_samples: int | None) -> None:
         """A batch went to the script."""
-        if not num_samples or self._num_equal >= EQUAL_BATCHES:
+        # The first of a trial is always measured: it may have been chosen by its length.
+        if not num_samples or (self._num_batches and self._num_equal >= EQUAL_BATCHES):
             return
         value = elements(batch) / num_samples
         if not value:

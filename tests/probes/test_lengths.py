@@ -32,6 +32,15 @@ class TestLengths:
         lengths.note(None, 4)  # not looked at any more
         assert lengths.take() is None
 
+    def test_the_first_batch_of_a_trial_is_measured_though_nothing_varies(self):
+        lengths = Lengths()
+        for _ in range(EQUAL_BATCHES + 1):
+            lengths.note(text(4, 9), 4)
+        lengths.begin()
+        for _ in range(2):
+            lengths.note(text(8, 9), 8)
+        assert lengths.take(chosen=True).num_batches == 1
+
     def test_batches_without_a_size_or_tensors(self):
         lengths = Lengths()
         lengths.note(text(4, 9), None)
