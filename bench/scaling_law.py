@@ -16,7 +16,8 @@ The speed-up is that over one process alone. All processes have one thread.
 Prediction and measurement are launches of their own, between which a machine that others share
 changes its speed by more than either's interval. So they are repeated in turn, and the result is
 the median over the repetitions with its 90 % interval; the times of all steps are kept. What other
-work took of the machine's time meanwhile is kept too.
+work took of the machine's time meanwhile is kept too. `--add` keeps the repetitions of the last
+result and adds to them.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from batchadvisor.spread import spread_of
 from common import RESULTS, TIMED_STEPS
 
 NUM_SAMPLES = 16384
+FILE = RESULTS / "scaling_law.json"
 
 Repetition = tuple[dict[str, float], dict[str, list[list[float]]]]
 """What the law said, and the seconds of each step by kind and block."""
@@ -109,16 +111,18 @@ def main() -> None:
         text = SCRIPT.replace("NUM_SAMPLES", str(NUM_SAMPLES))
         script.write_text(text.replace("TIMED_STEPS\n", TIMED_STEPS))
         cases = [(ranks, size) for ranks in options.ranks for size in options.sizes]
-        by_case: dict[tuple[int, int], list[Repetition]] = {case: [] for case in cases}
+        earlier = _earlier() if options.add else {}
+        by_case: dict[tuple[int, int], list[Repetition]] = _repetitions(earlier)
         for number in range(options.repeats):
             for case in cases:
                 predicted = _predicted(
                     script, folder / f"run-{case[0]}-{case[1]}-{number}", case, options.budget
                 )
-                by_case[case].append((predicted, _times(script, folder, case, options)))
+                times = _times(script, folder, case, options)
+                by_case.setdefault(case, []).append((predicted, times))
             print(f"repetition {number + 1} of {options.repeats}", file=sys.stderr, flush=True)
             rows = [_row(case, repetitions) for case, repetitions in by_case.items()]
-            _save(rows, begun)  # a bench that is ended early has what it measured
+            _save(rows, begun, earlier)  # a bench that is ended early has what it measured
     print("\n".join(map(_line, rows)))
 
 
@@ -156,6 +160,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--blocks", type=int, default=6, help="blocks of each kind, in turn")
     parser.add_argument("--steps", type=int, default=10, help="timed steps of each block")
     parser.add_argument("--budget", default="20s")
+    parser.add_argument("--add", action="store_true", help="to the repetitions of the last result")
     return parser.parse_args()
 
 
@@ -283,30 +288,57 @@ def _line(row: dict[str, Any]) -> str:
         )
     lines.append(
         f"  predicted over measured speed-up, of the repetitions: {ratio['median']:.3f} "
-        f"({ratio['low']:.3f} to {ratio['high']:.3f})"
+        f"({ratio['low']:.3f} to {ratio['high']:.3f}), of {len(row['repetitions'])}"
     )
     return "\n".join(lines)
 
 
-def _save(rows: list[dict[str, Any]], begun: _Busy) -> None:
+def _earlier() -> dict[str, Any]:
+    """The last result, as `_save` wrote it.
+
+    Raises:
+        SystemExit: there is none, or it is of another machine.
+    """
+    try:
+        data: dict[str, Any] = json.loads(FILE.read_text())
+    except FileNotFoundError:
+        raise SystemExit(f"--add: there is no {FILE.name} to add to. Leave --add out.") from None
+    if (data["cpu"], data["num_cores"]) != (host.cpu_name(), host.num_cores()):
+        raise SystemExit(f"--add: {FILE.name} is of another machine. Leave --add out.")
+    return data
+
+
+def _repetitions(earlier: dict[str, Any]) -> dict[tuple[int, int], list[Repetition]]:
+    """The repetitions of an earlier result, by ranks and batch size."""
+    return {
+        (row["num_ranks"], row["batch_size"]): [
+            (repetition["predicted"], repetition["step_s"]) for repetition in row["repetitions"]
+        ]
+        for row in earlier.get("rows", ())
+    }
+
+
+def _save(rows: list[dict[str, Any]], begun: _Busy, earlier: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
-    data = {
+    run = {
         "command": ["python", "bench/scaling_law.py", *sys.argv[1:]],
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "cpu": host.cpu_name(),
-        "num_cores": host.num_cores(),
         "load": os.getloadavg()[0],
         "other_work_pct": begun.others_pct(),
+    }
+    data = {
+        "cpu": host.cpu_name(),
+        "num_cores": host.num_cores(),
         "num_samples": NUM_SAMPLES,
+        "runs": [*earlier.get("runs", ()), run],
         "rows": rows,
     }
-    path = RESULTS / "scaling_law.json"
-    path.write_text(json.dumps(data) + "\n")
-    others = data["other_work_pct"]
-    noise = "" if others is None else f"Other work took {others:.0f} % of the cores' time.\n"
+    FILE.write_text(json.dumps(data) + "\n")
+    others = [part["other_work_pct"] for part in data["runs"] if part["other_work_pct"] is not None]
+    noise = f"Other work took at most {max(others):.0f} % of the cores' time.\n" if others else ""
     text = "\n".join(map(_line, rows)) + "\n" + noise
-    (RESULTS / "scaling_law.txt").write_text(text, encoding="utf-8")
-    print(f"Wrote {path}")
+    FILE.with_suffix(".txt").write_text(text, encoding="utf-8")
+    print(f"Wrote {FILE}")
 
 
 if __name__ == "__main__":

@@ -161,15 +161,7 @@ def _sharpen(measurements: Measurements) -> TrialRequest | None:
         return None
     best = best_size(sizes)
     if measurements.goal.kind in SPEED_GOALS:
-        top = best_throughput(sizes)
-        rivals = [rival for rival, trial in sizes.items() if may_be_best(trial, top)]
-        rivals.sort(key=lambda rival: throughput(sizes[rival]))
-        close = (
-            more_rounds(measurements, rivals, rivals[-2], rivals[-1], NO_GAIN)
-            if rivals[1:]
-            else None
-        )
-        return close or _beside_own(measurements, best)
+        return _told_apart(measurements, best) or _beside_own(measurements, best)
     size = knee(measurements)
     assert size is not None
     top = best_throughput(sizes)
@@ -191,6 +183,23 @@ def _sharpen(measurements: Measurements) -> TrialRequest | None:
     )
     precision = ENOUGH * measurements.goal.tolerance
     return more_rounds(measurements, {*smaller, *larger, size}, size, other, precision)
+
+
+def _told_apart(measurements: Measurements, best: int) -> TrialRequest | None:
+    """More rounds of the sizes that may be the fastest, in all the time that is left.
+
+    A smaller size is taken for as good as the top one by less than its own loss may be, so these
+    two are compared first.
+    """
+    sizes = measurements.searched
+    top = best_throughput(sizes)
+    rivals = [rival for rival, trial in sizes.items() if may_be_best(trial, top)]
+    rivals.sort(key=lambda rival: throughput(sizes[rival]))
+    if not rivals[1:]:
+        return None
+    other = rivals[-2] if best == rivals[-1] else best
+    together = {*rivals, other}
+    return more_rounds(measurements, together, other, rivals[-1], NO_GAIN, all_share=1.0)
 
 
 def _beside_own(measurements: Measurements, best: int) -> TrialRequest | None:

@@ -52,13 +52,20 @@ def next_comparison(measurements: Measurements) -> TrialRequest | None:
 
 
 def more_rounds(
-    measurements: Measurements, sizes: Iterable[int], size: int, best: int, precision: float
+    measurements: Measurements,
+    sizes: Iterable[int],
+    size: int,
+    best: int,
+    precision: float,
+    *,
+    all_share: float = ALL_SHARE,
 ) -> TrialRequest | None:
     """Another comparison of sizes that met before, while it is worth it.
 
     Args:
         size, best: their ratio is what has to be known.
         precision: of the ratio, half-width of its interval, at which it is known.
+        all_share: of the budget, that all comparisons together may cost.
     """
     if size == best or not ({size, best} <= set(field(measurements))):
         return None
@@ -73,7 +80,7 @@ def more_rounds(
     if request is None or request.turns is None:
         return None
     cost_s = turns_s(request.turns, field(measurements).__getitem__)
-    return request if spent_s + cost_s <= ALL_SHARE * measurements.goal.budget_s else None
+    return request if spent_s + cost_s <= all_share * measurements.goal.budget_s else None
 
 
 def comparison(
