@@ -21,7 +21,7 @@ from ...records import RankPairs
 from ...spread import spread_of
 from ..devices.device_probe import WindowDevice
 from .alone_turns import AloneTurns
-from .stretch import SHORT_STEP_S, Stretch
+from .stretch import LONG, SHORT, SHORT_STEP_S, SHORTEST, SHORTEST_STEP_S
 
 WARMUP_PAIRS = 1
 MIN_PAIRS = 8
@@ -65,7 +65,7 @@ class PairWindow:
         self._clock = clock
         self._turns = turns
         self._kind: Kind = "compute"
-        self._stretch = Stretch(is_short=False)
+        self._stretch = LONG
         self._left = self._stretch.num_steps
         self._step = 0
         self._pairs = 0
@@ -131,7 +131,11 @@ class PairWindow:
             if warm:
                 self._compute.append(stretch)
             # Rank 0 decides for all: they have to make the same steps.
-            self._stretch = Stretch(is_short=self._agree(self._per_step(stretch) < SHORT_STEP_S))
+            step_s = self._per_step(stretch)
+            short, shortest = (
+                self._agree(step_s < limit_s) for limit_s in (SHORT_STEP_S, SHORTEST_STEP_S)
+            )
+            self._stretch = SHORTEST if shortest else SHORT if short else LONG
             self._begin("whole")
             return False
         if warm:

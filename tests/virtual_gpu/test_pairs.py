@@ -92,9 +92,9 @@ def test_what_the_host_does_ahead_of_the_gpu_is_not_counted(monkeypatch):
     assert pairs.step_s == pytest.approx([whole_s] * len(pairs.step_s), rel=0.02)
 
 
-@pytest.mark.parametrize(("shrink", "num"), [(2.0, 3), (0.1, 6)])
+@pytest.mark.parametrize(("shrink", "num"), [(2.0, 3), (1.0, 7), (0.1, 17)])
 def test_several_short_steps_count_together(monkeypatch, shrink, num):
-    """Three steps a stretch where they are long, six where they are short; the same times."""
+    """Three steps a stretch where they are long, more where they are short; the same times."""
     replica = Replica(VirtualGpu(launch_us=5.0), 4.0 * shrink, shrink)
     pairs = pairs_of(replica, monkeypatch)
     whole_s = shrink * (COMPUTE_S + exposed_ms(4.0) / 1e3)
