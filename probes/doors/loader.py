@@ -18,7 +18,7 @@ from ...records import Discovery, InputSize, LengthChoice
 from ..loader.loader_handle import LoaderHandle, is_training_fetch
 from ..loader.loader_samples import LoaderSamples
 from ..loader.norms import is_compiled
-from ..loader.sharing import reads_ahead
+from ..loader.reading_ahead import reads_ahead
 from ..loader.token_meter import TokenMeter
 from .caught_errors import CaughtErrors
 from .primary_loader import Refusal, primary_of, steps_ahead
@@ -134,7 +134,7 @@ class LoaderDoor:
     def ask(self, batch_size: int, length: LengthChoice = "") -> None:
         """A trial of this size begins; see `resize`."""
         assert self._primary is not None
-        self._primary.begin_trial(length)
+        self._primary.begin_trial(length, self._batches_a_cycle)
         self.resize(batch_size)
 
     def resize(self, batch_size: int) -> None:
@@ -177,7 +177,7 @@ class LoaderDoor:
         """
         if handle is self._primary:
             self._used = self._fed_elsewhere = False
-        elif self._used and handle.asked is None and not self._num_ahead:
+        elif self._used and handle.asked is None and self._num_ahead <= 1:
             self._fed_elsewhere = True
 
     def _succeed(self, handle: LoaderHandle) -> None:
@@ -266,7 +266,8 @@ class LoaderDoor:
         self._primary = primary
         self._batches_a_cycle = training[primary.ordinal]
         self._rhythm = cycles.rhythm(primary.ordinal)
-        self._num_ahead = steps_ahead(primary, self._batches_a_cycle, cycles.num_cycles)
+        num_ahead = steps_ahead(primary, self._batches_a_cycle, cycles.num_cycles)
+        self._num_ahead = max(num_ahead, int(reads_ahead()))
         parameters = self.parameters()
         device = parameters[0].device if parameters else torch.device("cpu")
         discovery = self._discovery(primary, parameters, device)

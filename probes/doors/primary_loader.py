@@ -58,9 +58,7 @@ def primary_of(
 
 
 def steps_ahead(handle: LoaderHandle, batches_a_cycle: int, num_cycles: int) -> int:
-    """Steps that the script makes with batches that it holds: a queue that a thread fills.
-
-    Of one batch nothing need be known: the first step of a window is never counted.
+    """Steps that the script makes with batches that it holds: one, or a queue that a thread fills.
 
     Args:
         batches_a_cycle: of this loader.
@@ -69,4 +67,4 @@ def steps_ahead(handle: LoaderHandle, batches_a_cycle: int, num_cycles: int) -> 
     num_batches, since = handle.taken_ahead
     needed = (num_batches - 1) // batches_a_cycle + 1
     cycles = needed - (num_cycles - since)
-    return cycles if 1 < cycles <= MOST_AHEAD else 0
+    return cycles if 0 < cycles <= MOST_AHEAD else 0

@@ -20,8 +20,9 @@ from .sample_lengths import SampleLengths, measure
 
 NEAR = 50
 """Of the samples in order of length such a part counts as being of one length."""
-FIRST_BATCHES = 4
-"""Batches of chosen lengths at the beginning of a trial; its warm-up takes them."""
+FIRST_STEPS = 3
+"""Steps of chosen lengths at the beginning of a trial: those of its warm-up. One of them may be left
+out, with a batch that the script took before, and one more begins with gradients in memory."""
 MOST_BATCHES = 20_000
 """Of one pass of a batch sampler so many are looked at."""
 MOST_KINDS = 400
@@ -47,9 +48,10 @@ class ChosenBatches:
         self._of_rank: dict[tuple[LengthChoice, int], list[Any]] = {}
         self.used: ChosenBatch | None = None
 
-    def begin(self, length: LengthChoice) -> None:
+    def begin(self, length: LengthChoice, batches_a_step: int = 1) -> None:
         """A trial begins, with samples of such lengths; as they come where that is empty."""
-        self._length, self._left, self.used = length, FIRST_BATCHES if length else 0, None
+        num = FIRST_STEPS * batches_a_step if length else 0
+        self._length, self._left, self.used = length, num, None
 
     @property
     def wanted(self) -> bool:
@@ -92,14 +94,12 @@ class ChosenBatches:
         dataset = loader.dataset
         endless = dataset if isinstance(dataset, CycledDataset) else CycledDataset(dataset)
         first: list[Any] = []
+        times = self._left
         if self.wanted:
             some = self._some_of(endless.dataset, size, lengths)
-            # Each worker begins so, with batches of its own.
-            num = -(-self._left // max(1, loader.num_workers)) if some else 0
-            batch = [some[at % len(some)] for at in range(size if num else 0)]
-            first = batch * num
-            self._note(batch)
-        return endless.starting_with(first)
+            first = [some[at % len(some)] for at in range(size if some else 0)]
+            self._note(first)
+        return endless.starting_with(first, times)
 
     def _some_of(self, dataset: Any, size: int, lengths: SampleLengths) -> list[Any]:
         """Samples of a stream; others than the longest take a second pass, once ranks are known."""

@@ -20,6 +20,7 @@ from .batch_size_reader import BY_BUDGET, DRAWN, BatchSizeReader, falls_short
 from .budgets import Budget
 from .chosen_batches import ChosenBatches, census_of, why_unknown
 from .cycled_dataset import CycledDataset
+from .fresh_iterators import renewed, renewed_over
 from .lengths import Lengths
 from .loader_facts import attribute_size, budget_facts, drops_last, sampler_name, samples_of
 from .loader_samples import LoaderSamples, drawn_by
@@ -214,14 +215,15 @@ class LoaderHandle:
         """What its sampler draws, to be laid into batches anew; why that cannot be."""
         return drawn_by(self._loader(), self._native, can_steer=not self.cannot_steer)
 
-    def begin_trial(self, length: LengthChoice = "") -> None:
+    def begin_trial(self, length: LengthChoice = "", batches_a_step: int = 1) -> None:
         """With the next batch a trial begins.
 
         Args:
             length: the samples to begin with, where `--worst-case` does not say it.
+            batches_a_step: of the script.
         """
         self.lengths.begin()
-        self.chosen.begin(length or ("longest" if self._worst_case else ""))
+        self.chosen.begin(length or ("longest" if self._worst_case else ""), batches_a_step)
 
     def inputs(self) -> InputSize | None:
         """What the batches of the trial were like that ends now."""
@@ -264,7 +266,7 @@ class LoaderHandle:
                 restarts += 1
                 if restarts > 2:
                     raise
-                inner = self._restart(iterator, inner)
+                inner = renewed(self._loader(), iterator, inner)
                 continue
             issue = pop_issue(inner)
             if self._is_current(batch, issue):
@@ -275,10 +277,10 @@ class LoaderHandle:
     def _begin_stream(self, iterator: Any, inner: Any) -> Any:
         """A stream from its beginning, behind the longest of its samples if a trial wants these."""
         loader = self._loader()
-        if loader is not None:
-            stream = self.chosen.stream(loader, self.asked or 1, self.sample_lengths)
-            loader.__dict__["dataset"] = stream
-        return self._restart(iterator, inner)
+        if loader is None:
+            raise StopIteration
+        stream = self.chosen.stream(loader, self.asked or 1, self.sample_lengths)
+        return renewed_over(stream, loader, iterator, inner)
 
     def _is_current(self, batch: Any, issue: tuple[int | None, int] | None) -> bool:
         if issue is not None and self._in_order and not self.iterable:
@@ -330,19 +332,6 @@ class LoaderHandle:
         """Whether a collate function may have left some of the samples out."""
         wanted = self._wanted
         return self.budget is None and wanted is not None and falls_short(size, wanted)
-
-    def _restart(self, iterator: Any, inner: Any) -> Any:
-        """A fresh inner iterator behind the one that the script holds."""
-        loader = self._loader()
-        if loader is None:
-            raise StopIteration
-        if hasattr(inner, "_shutdown_workers"):
-            inner._shutdown_workers()
-        if loader._iterator is inner:
-            loader._iterator = None  # persistent workers: it would be used again
-        fresh = type(iterator)(loader)
-        iterator.__dict__["_batchadvisor_inner"] = fresh
-        return fresh
 
 
 def is_training_fetch() -> bool:

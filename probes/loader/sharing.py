@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import gc
 import sys
-from types import FrameType
 from typing import Any
 
 from torch.utils.data import DataLoader
-
-FRAMES_TO_THE_LOADER = 8
-"""Calls between a fetch and the loop over the loader, at most."""
 
 
 def sharing_of(loader: DataLoader[Any]) -> dict[str, Any]:
@@ -86,16 +82,3 @@ def length_of(thing: Any) -> int | None:
         return len(thing)
     except (TypeError, NotImplementedError, AttributeError):
         return None
-
-
-def reads_ahead() -> bool:
-    """Whether the one who fetches now is Accelerate, which keeps a batch until the next fetch."""
-    frame: FrameType | None = sys._getframe(1)
-    for _ in range(FRAMES_TO_THE_LOADER):
-        if frame is None:
-            return False
-        code = frame.f_code
-        if code.co_name == "__iter__" and "next_batch" in code.co_varnames:
-            return frame.f_globals.get("__name__") == "accelerate.data_loader"
-        frame = frame.f_back
-    return False

@@ -15,5 +15,10 @@ def test_it_is_steered(tmp_path):
     assert_longest_first(done)
     assert_steered(done, native=8, micro_batches=2, num_samples=2000)
     assert done.record.discovery.optimizers[0].learning_rate == pytest.approx(1e-3)
+    assert done.record.discovery.primary.sampler == "LengthGroupedSampler"
+    # Behind the longest its order goes on: texts of like length, whatever the size.
+    shares = [trial.tokens.padding_share for trial in done.record.trials if trial.tokens]
+    assert shares
+    assert max(shares) < 0.25  # 0.45 at random
     size = "per_device_train_batch_size"
     assert f"  {size}=8 → {size}=64" in done.advice.change
