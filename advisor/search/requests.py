@@ -6,11 +6,18 @@ from ...records import TrialRequest
 from ..measured.measurements import Measurements
 from .cost import budget_of, has_time_for_a_profile, step_plan
 
+CHOSEN_STEPS = 3
+"""Steps at the beginning of a trial that are made with the longest samples, where those come first;
+none of them is timed."""
+
 
 def timed_request(measurements: Measurements, size: int, reason: str) -> TrialRequest:
     """To time a size, and to profile it if the goal says so and the budget has the time."""
     step_s, budget_s = budget_of(measurements).step_s(size), measurements.goal.budget_s
     plan = step_plan(step_s, budget_s)
+    goal, num_warmup = measurements.goal, plan.num_warmup
+    if goal.worst_case and not goal.seq_lens and not measurements.why_unordered:
+        num_warmup = max(num_warmup, CHOSEN_STEPS)
     # One trace there shall be, of the script as it is, unless its steps are very long.
     wanted = plan.profile or (
         size == measurements.own_size and has_time_for_a_profile(step_s, budget_s)
@@ -18,8 +25,8 @@ def timed_request(measurements: Measurements, size: int, reason: str) -> TrialRe
     return TrialRequest(
         batch_size=size,
         kind="timed",
-        profile=measurements.goal.profile and wanted,
-        min_warmup_steps=plan.num_warmup,
+        profile=goal.profile and wanted,
+        min_warmup_steps=num_warmup,
         min_timed_steps=plan.num_timed,
         reason=reason,
     )

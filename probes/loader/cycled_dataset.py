@@ -47,7 +47,9 @@ class CycledDataset(IterableDataset[Any]):
         return len(self._dataset)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("_dataset", "_first", "_times") or (name.startswith("__") and name.endswith("__")):
+        if name in ("_dataset", "_first", "_times") or (
+            name.startswith("__") and name.endswith("__")
+        ):
             raise AttributeError(name)  # while being unpickled in a spawned worker
         return getattr(self._dataset, name)
 

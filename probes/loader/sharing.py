@@ -6,7 +6,7 @@ import gc
 import sys
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 
 def sharing_of(loader: DataLoader[Any]) -> dict[str, Any]:
@@ -58,7 +58,11 @@ def why_dispatched(loader: DataLoader[Any]) -> tuple[str, str]:
     facts.append(f"--batch-size {getattr(loader.batch_sampler, 'batch_size', None) or 'B'}")
     facts += ["--drop-last"] if dispatcher.__dict__.get("_drop_last") else []
     facts += ["--split-batches"] if dispatcher.__dict__.get("split_batches") else []
-    reason = f"Accelerate's first process reads the batches of all {ranks} (dispatch_batches=True)"
+    how = "dispatch_batches=True"
+    if isinstance(loader.dataset, IterableDataset):
+        facts.append("--iterable")
+        how = "dispatch_batches, its default for an iterable dataset"
+    reason = f"Accelerate's first process reads the batches of all {ranks} ({how})"
     remedy = (
         "run it with DataLoaderConfiguration(dispatch_batches=False), or on one process; what its "
         "epochs end in: batchadvisor tails --setup accelerate --dispatch-batches "

@@ -154,6 +154,12 @@ class TestGoals:
         assert not result.requests[0].profile
         assert Machine(discovery=discovery_of(native=64)).search().tried[0] == 8
 
+    @pytest.mark.parametrize(("worst_case", "num"), [(False, 1), (True, 3)])
+    def test_no_step_of_the_longest_samples_is_timed(self, worst_case, num):
+        machine = Machine(time_s=lambda size: 6 + 0.05 * size, discovery=discovery_of(native=64))
+        (first, *_) = machine.search(Goal(budget_s=200, worst_case=worst_case)).requests
+        assert (first.min_warmup_steps, first.min_timed_steps) == (num, 3)
+
     def test_done_at_once_when_all_is_measured(self):
         result = Machine().search()
         assert isinstance(next_trial(result.record), Done)

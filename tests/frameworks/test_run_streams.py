@@ -4,7 +4,12 @@ Each framework takes one batch ahead, so that the first step of a trial is made 
 trial before. What reached the model is read from what the script printed.
 """
 
+from types import SimpleNamespace
+
 import pytest
+from batchadvisor.probes.loader.reading_ahead import reads_ahead
+from batchadvisor.probes.loader.sharing import why_dispatched
+from torch.utils.data import DataLoader, IterableDataset
 
 from ..end_to_end.driver import SCRIPTS, run_preloaded
 from ..needs import framework
@@ -60,3 +65,58 @@ def test_trainer(tmp_path):
 def test_lightning(tmp_path):
     framework("lightning")
     assert_longest_first(tmp_path, "lightning")
+
+
+class Asked(IterableDataset):
+    """Tells of each sample whether the one who fetches it takes a batch ahead."""
+
+    def __init__(self, num=None):
+        self.num = num
+
+    def __iter__(self):
+        for _ in range(3):
+            yield float(reads_ahead())
+
+    def __len__(self):
+        if self.num is None:
+            raise TypeError
+        return self.num
+
+
+def said(batches):
+    return [float(batch[0]) for batch in batches]
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+@pytest.mark.parametrize(("num", "ahead"), [(None, [1, 1, 1]), (3, [0, 0, 0])])
+def test_lightning_takes_a_batch_ahead_without_a_length(num, ahead):
+    framework("lightning")
+    from lightning.pytorch.loops.fetchers import _PrefetchDataFetcher
+    from lightning.pytorch.utilities.combined_loader import CombinedLoader
+
+    fetcher = _PrefetchDataFetcher()
+    loader = DataLoader(Asked(num), batch_size=1)
+    fetcher.setup(CombinedLoader(loader))
+    assert said(batch for batch, _, _ in fetcher) == ahead
+    assert said(loader) == [0, 0, 0]
+
+
+def test_accelerate_takes_a_batch_ahead_of_any_loader():
+    framework("accelerate")
+    from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard
+
+    for kind in (DataLoaderShard, DataLoaderDispatcher):
+        assert said(kind(Asked(), batch_size=1)) == [1, 1, 1]
+
+
+def test_ranks_that_one_process_reads_for_are_refused_with_what_to_set():
+    framework("accelerate")
+    from accelerate.data_loader import DataLoaderDispatcher
+
+    dispatcher = DataLoaderDispatcher(Asked(), batch_size=4)
+    assert why_dispatched(dispatcher.base_dataloader) == ("", "")
+    dispatcher.state = SimpleNamespace(num_processes=2)
+    reason, remedy = why_dispatched(dispatcher.base_dataloader)
+    assert "its default for an iterable dataset" in reason
+    assert "DataLoaderConfiguration(dispatch_batches=False)" in remedy
+    assert "--ranks 2 --batch-size 4 --iterable" in remedy

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.frameworks
 
 
 def test_it_is_steered(tmp_path):
-    done = probed("hf_trainer.py", tmp_path, options=(*OPTIONS, "--worst-case"))
+    done = probed("hf_trainer.py", tmp_path, options=(*OPTIONS, "--worst-case", "--budget", "20s"))
     assert_longest_first(done)
     assert_steered(done, native=8, micro_batches=2, num_samples=2000)
     assert done.record.discovery.optimizers[0].learning_rate == pytest.approx(1e-3)

@@ -106,6 +106,21 @@ class TestWorstCase:
         assert lengths_of(script)[0] == [9, 9]
         assert handle.chosen.used.longest == 9
 
+    def test_all_batches_of_the_steps_are_chosen(self):
+        """Accumulation over four: the first of three steps may be left out, and took four."""
+        handle, script = begun(DataLoader(Rows(), batch_size=1, collate_fn=list), 2)
+        handle.begin_trial(batches_a_step=4)
+        seen = [[LENGTHS[index] for index in rows(next(script))] for _ in range(13)]
+        assert seen == [[9, 9]] * 12 + [[3, 9]]
+
+    @pytest.mark.parametrize("num_workers", [0, 2])
+    def test_a_pass_that_the_script_begins_later_is_as_any_other(self, num_workers):
+        loader = DataLoader(Stream(), batch_size=1, collate_fn=list, num_workers=num_workers)
+        handle, script = begun(loader, 2)
+        assert lengths_of(script)[0] == [9, 9]
+        handle.chosen.begin("")
+        assert lengths_of(Pass(loader, handle))[0] == [3, 9]
+
     def test_a_batch_sampler_of_its_own(self):
         loader = DataLoader(Rows(), batch_sampler=Pairs(2), collate_fn=list)
         _, script = begun(loader, 3)

@@ -84,6 +84,18 @@ class TestSteered:
         answer = run(code)
         assert answer in (range(3, 7) if places else (0,))
 
+    def test_a_batch_that_the_script_holds_while_it_trains_on_the_one_before(self, run):
+        code = (
+            "batches = iter(DataLoader(data, batch_size=8))\n"
+            "held = next(batches)\n"
+            "while not door.in_control:\n"
+            "    batch, held = held, next(batches)\n"
+            "    step(batch)\n"
+            "print(json.dumps(listener.num_ahead), flush=True)\n"
+            "os._exit(0)"
+        )
+        assert run(code) == 1
+
     def test_a_second_loader_that_cannot_be_steered(self, run):
         """None of its batches is dropped for its size."""
         code = (
