@@ -21,8 +21,8 @@ from .sample_lengths import SampleLengths, measure
 NEAR = 50
 """Of the samples in order of length such a part counts as being of one length."""
 FIRST_STEPS = 3
-"""Steps of chosen lengths at the beginning of a trial: those of its warm-up. One of them may be left
-out, with a batch that the script took before, and one more begins with gradients in memory."""
+"""Steps of chosen lengths at the beginning of a trial: those of its warm-up. The first may be left
+out, as a batch of before is still alive in it."""
 MOST_BATCHES = 20_000
 """Of one pass of a batch sampler so many are looked at."""
 MOST_KINDS = 400
