@@ -39,7 +39,7 @@ def assert_longest_first(folder, *words, micro_batches=1):
         size, chosen = trial.batch_size, trial.inputs.chosen
         assert (trial.outcome, trial.arrived_batch_size, trial.size_proof) == ("ok", size, "shape")
         assert (chosen.length, chosen.num_samples, chosen.longest) == ("longest", size, LONGEST)
-    # The first step, with a batch of before, is left out; both that count are made with the longest.
+    # The first step, with a batch of before, is left out; both that count have the longest.
     # The batch that was taken ahead begins the next trial.
     first = seen.index((64, LONGEST))
     assert seen[:first].count((NATIVE, LONGEST)) == 3 * micro_batches, seen
