@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import FrameType
+from typing import Any
 
 FRAMES_TO_THE_LOADER = 10
 """Calls between a fetch and the loop over the loader, at most."""
@@ -27,7 +28,7 @@ def reads_ahead() -> bool:
             if code.co_name == "__iter__" and "next_batch" in code.co_varnames:
                 return True
         elif module in LIGHTNING:
-            fetcher = frame.f_locals.get("self")
+            fetcher: Any = frame.f_locals.get("self")
             # Of a loader with a length it takes none ahead, whatever it is set to.
             return bool(getattr(fetcher, "prefetch_batches", 0)) and fetcher.length is None
         frame = frame.f_back
