@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..advisor.measured.creep import BLOCK_STEPS, Blocks, rise_of
-from ..records import MemoryCreep
+from ..records import KeptTensors, MemoryCreep
 from .step_counter import NEVER
 
 if TYPE_CHECKING:
@@ -65,25 +65,43 @@ class CreepWatch:
         assert rise is not None
         if self._tensors is not None:
             assert self.creep is not None
-            kept = self._tensors.since(num_ended - self._looked_at)
-            self.creep = msgspec.structs.replace(self.creep, kept=kept)
+            kept, reason = self._second_look(self._tensors, num_ended)
+            self.creep = msgspec.structs.replace(self.creep, kept=kept, not_looked=reason)
             self._tensors = None
             return NEVER
-        if "torch" in sys.modules:
-            from ..probes.devices.live_tensors import LiveTensors
-
-            self._tensors = LiveTensors()  # collects first
+        first, reason = _first_look() if "torch" in sys.modules else (None, "")
+        if first is not None:
             collected = self._read()
             if collected is not None and not rise.outlasts(collected):
-                self._tensors = None
                 self._blocks.forget()
                 return num_ended + self._blocks.stride
-            self._looked_at = num_ended
+            self._tensors, self._looked_at = first, num_ended
             self.next_look = num_ended + STEPS_BETWEEN_LOOKS
         self.creep = MemoryCreep(
             source=self._source,
             first_bytes=rise.first_bytes,
             last_bytes=rise.last_bytes,
             num_steps=rise.num_blocks * self._blocks.num_steps,
+            not_looked=reason,
         )
         return NEVER
+
+    def _second_look(self, tensors: LiveTensors, num_ended: int) -> tuple[KeptTensors | None, str]:
+        """What lives more since the first; why nobody looked."""
+        from ..probes.devices.live_objects import LookTooLongError
+
+        try:
+            return tensors.since(num_ended - self._looked_at), ""
+        except LookTooLongError as error:
+            return None, str(error)
+
+
+def _first_look() -> tuple[LiveTensors | None, str]:
+    """Collects and looks; why it did not."""
+    from ..probes.devices.live_objects import LookTooLongError
+    from ..probes.devices.live_tensors import LiveTensors
+
+    try:
+        return LiveTensors(), ""
+    except LookTooLongError as error:
+        return None, str(error)

@@ -1,8 +1,10 @@
 """Where the memory of a watched training goes: a look between two steps, no step of ours.
 
-A look counts the tensors among the objects of the process. It runs nothing of the user's, moves
-nothing and keeps nothing alive. On CUDA torch's own recorder is asked as well, where the user wants
-it, and at an out-of-memory error. The lines for CUDA never ran on hardware.
+A look counts the tensors among the objects of the process, as long as these are not too many
+(`probes/devices/live_objects.py`). It runs nothing of the user's, moves nothing and keeps nothing
+alive. On CUDA torch's own recorder is asked as well, where the user wants it, and at an
+out-of-memory error. It is on for the first steps alone and keeps a bounded number of events, with
+Python's frames of what was allocated. The lines for CUDA never ran on hardware.
 """
 
 from __future__ import annotations
@@ -19,7 +21,11 @@ LOOK_STEP = 3
 """Gradients and the optimizer's state are there by then."""
 MAX_ENTRIES = 100_000
 """Events that torch's recorder keeps; the oldest go first."""
+HISTORY_STEPS = 20
+"""After so many steps the recorder is off again: it costs some microseconds for each allocation."""
 SNAPSHOT = "snapshot.pickle"
+REFUSED = "refused.pickle"
+"""What was held as memory was refused, where the other is there already."""
 NOT_TORCH = "the training's tensors are not torch's"
 TOO_EARLY = f"the training was over before its step {LOOK_STEP}"
 
@@ -29,11 +35,11 @@ class MemoryLook:
 
     Args:
         folder: for the recorder's snapshot.
-        history: whether torch's recorder is on during the training.
+        history: whether torch's recorder is on during the first steps.
         say: tells the user something.
 
     Attributes:
-        next_step: steps after which the look is due.
+        next_step: steps after which the look is due, or the end of the recording.
     """
 
     def __init__(self, folder: Path, *, history: bool, say: Callable[[str], None]) -> None:
@@ -46,6 +52,7 @@ class MemoryLook:
         self._reason = TOO_EARLY
         self._snapshot = ""
         self._recording = False
+        self._looked = False
         self.next_step = LOOK_STEP
 
     def begin(
@@ -68,9 +75,13 @@ class MemoryLook:
         self._record_history()
 
     def boundary(self, num_steps: int) -> None:
-        """Between two steps, when the look is due."""
-        self.next_step = NEVER
-        self._look(num_steps, None)
+        """Between two steps, when the look is due or the recording is long enough."""
+        if not self._looked:
+            self._looked = True
+            self._look(num_steps, None)
+        if self._recording and num_steps >= HISTORY_STEPS:
+            self.finish()
+        self.next_step = HISTORY_STEPS if self._recording else NEVER
 
     def refused(self, num_steps: int, error: BaseException) -> None:
         """Memory was refused; the exception still holds what lived then."""
@@ -78,7 +89,7 @@ class MemoryLook:
         self._dump()
 
     def finish(self) -> None:
-        """The training is over."""
+        """The training is over, or the recording."""
         if self._recording:
             if not self._snapshot:
                 self._dump()
@@ -107,10 +118,11 @@ class MemoryLook:
                 live_tensors(self._device, parameters, step=num_steps, refused=refused)
             )
         except Exception as error:  # noqa: BLE001  a look less ends no training
-            self._give_up(f"the look failed: {type(error).__name__}: {error}")
+            self._give_up(_why_not(error))
 
     def _give_up(self, reason: str) -> None:
-        self.next_step = NEVER
+        self._looked = True
+        self.next_step = HISTORY_STEPS if self._recording else NEVER
         self._reason = reason
 
     # torch's recorder, on CUDA; never run on hardware --------------------------------------------
@@ -122,7 +134,9 @@ class MemoryLook:
         if enabled is not None and enabled():
             self._say("memory_history: the training records its memory itself")
             return
-        torch.cuda.memory._record_memory_history(max_entries=MAX_ENTRIES, stacks="python")
+        torch.cuda.memory._record_memory_history(
+            max_entries=MAX_ENTRIES, context="alloc", stacks="python"
+        )
         self._recording = True
 
     def _stop_history(self) -> None:
@@ -139,8 +153,18 @@ class MemoryLook:
         import torch
 
         dump: Any = torch.cuda.memory._dump_snapshot
+        name = REFUSED if self._snapshot and not self._recording else SNAPSHOT
         try:
-            dump(str(self._folder / SNAPSHOT))
-            self._snapshot = SNAPSHOT
+            dump(str(self._folder / name))
+            self._snapshot = name
         except Exception as error:  # noqa: BLE001
             self._say(f"torch's snapshot was not written: {type(error).__name__}: {error}")
+
+
+def _why_not(error: Exception) -> str:
+    """In words where it is a bound of ours, else what failed."""
+    from ..probes.devices.live_objects import LookTooLongError
+
+    if isinstance(error, LookTooLongError):
+        return str(error)
+    return f"the look failed: {type(error).__name__}: {error}"

@@ -37,8 +37,8 @@ class Options:
         noise_scale: estimate the gradient noise scale; costs norms of the gradients in one step of
             `noise_every`.
         noise_every: see there.
-        memory_history: have torch record every allocation on a CUDA device, and leave the last
-            100,000 as `snapshot.pickle`; costs some microseconds for each.
+        memory_history: have torch record every allocation on a CUDA device in the first 20 steps,
+            and leave the last 100,000 events as `snapshot.pickle`; each costs some microseconds.
         batch_size: samples in a full micro-batch, where the loop does not tell.
         margin: share of the memory to leave free in what is advised, 0..1.
         quiet: print nothing.

@@ -37,6 +37,7 @@ class MemoryCreep(Record, frozen=True, kw_only=True):
         first_bytes, last_bytes: the lows of the first and the last block.
         num_steps: from the one to the other.
         kept: what was seen to live more, `None` where nobody could look.
+        not_looked: why nobody did: what rises may be rubbish then.
     """
 
     source: str
@@ -44,6 +45,7 @@ class MemoryCreep(Record, frozen=True, kw_only=True):
     last_bytes: int
     num_steps: Count
     kept: KeptTensors | None = None
+    not_looked: str = ""
 
     @property
     def step_bytes(self) -> float:

@@ -90,7 +90,13 @@ RULES = {
     "probes/trace": ({"msgspec", "numpy"}, {*SHARED, "probes/trace"}),
     "probes/fake_step": (
         {"torch"},
-        {*SHARED, "probes/fake_step", "probes/memory/stacks", "probes/windows/step_flops"},
+        {
+            *SHARED,
+            "probes/fake_step",
+            "probes/devices/live_objects",
+            "probes/memory/stacks",
+            "probes/windows/step_flops",
+        },
     ),
     "probes/memory": ({"msgspec"}, {*SHARED, "probes/memory"}),
     "probes/distributed": (

@@ -22,8 +22,12 @@ def creep(measurements: Measurements) -> list[Finding]:
 
 def why_unknown(measurements: Measurements) -> str:
     """Why a run cannot tell whether steps keep something; empty where it can."""
-    looks = looks_of(measurements.record)
-    keeping = keeping_of(looks) if looks else None
+    record = measurements.record
+    looks = looks_of(record)
+    if not looks:
+        reasons = (trial.unavailable.get("kept", "") for trial in record.trials)
+        return next((reason for reason in reasons if reason), "")
+    keeping = keeping_of(looks)
     return keeping if isinstance(keeping, str) else ""
 
 
@@ -57,6 +61,11 @@ def _of_a_training(measurements: Measurements, creep: MemoryCreep) -> Finding:
     step, device = creep.step_bytes, measurements.record.device
     kept = creep.kept if creep.kept is not None and _keeps(creep.kept) else None
     where = "; no tensor of Python's explains it" if kept is None else _where(kept)
+    if creep.not_looked:
+        where = (
+            f"; what holds it is unavailable: {creep.not_looked}, and it may be rubbish that waits "
+            "for Python's collector"
+        )
     message = (
         f"memory rises by {format_bytes(step)} a step{where}: {creep.source} between steps went "
         f"from {format_bytes(creep.first_bytes)} to {format_bytes(creep.last_bytes)} in "
@@ -77,8 +86,14 @@ def _of_a_training(measurements: Measurements, creep: MemoryCreep) -> Finding:
         rate = kept.more_tensors / kept.num_steps
         evidence.append(Evidence(metric="tensors a step", value=round(rate, 2)))
         remedy = _remedy(kept, by_graph=rate < LEAST_TENSORS)
+    if creep.not_looked:
+        remedy = "call gc.collect() now and then: if memory still rises, a step keeps something."
     return Finding(
-        rule=RULE, severity="warning", message=message, evidence=tuple(evidence), remedy=remedy
+        rule=RULE,
+        severity="info" if creep.not_looked else "warning",
+        message=message,
+        evidence=tuple(evidence),
+        remedy=remedy,
     )
 
 

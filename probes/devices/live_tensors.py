@@ -1,7 +1,7 @@
 """Which of Python's tensors live, and what holds those that are new.
 
-A look takes about a tenth of a second: the collector's list of all objects is walked. Never inside
-timed steps.
+A look takes about a tenth of a second: the collector's list of all objects is walked, as far as
+`live_objects.Bound` allows. Never inside timed steps.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...records import KeptTensors
+from .live_objects import Bound, objects_of
 
 MOST_NODES = 20_000
 """Nodes of graphs that are counted at most."""
@@ -35,14 +36,19 @@ class Look(NamedTuple):
 
 
 class LiveTensors:
-    """Compares what lives now with what lived at the look before."""
+    """Compares what lives now with what lived at the look before.
+
+    Raises:
+        LookTooLongError: here and at each look, the process has too many objects for that.
+    """
 
     def __init__(self) -> None:
-        self._before = _look(_live())
+        self._before = _look(_live(Bound()))
 
     def since(self, num_steps: int) -> KeptTensors:
         """What lives more after `num_steps` steps."""
-        tensors = _live()
+        bound = Bound()
+        tensors = _live(bound)
         before, now = self._before, _look(tensors)
         self._before = now
         new = [tensor for tensor in tensors if id(tensor) not in before.ids]
@@ -56,12 +62,12 @@ class LiveTensors:
         if max(2 * more, nodes) < num_steps:
             return kept
         if 2 * more < num_steps:
-            name = _name_of(_deepest(tensors))
+            name = _name_of(_deepest(tensors, bound))
             return KeptTensors(
                 **{**_fields(kept), "with_graph": True, "holder": name, "holder_kind": "tensor"}
             )
         graphs = sum(tensor.grad_fn is not None for tensor in new)
-        holder = _holder(new, {id(tensors), id(new)})
+        holder = _holder(new, {id(tensors), id(new)}, bound)
         return KeptTensors(
             **{
                 **_fields(kept),
@@ -77,15 +83,13 @@ def _fields(kept: KeptTensors) -> dict[str, Any]:
     return {name: getattr(kept, name) for name in kept.__struct_fields__}
 
 
-def _live() -> list[torch.Tensor]:
+def _live(bound: Bound) -> list[torch.Tensor]:
     """Real ones: torch.compile keeps fake tensors, whose sizes may be symbols."""
+    bound.listed()  # a collection takes five times as long
     gc.collect()
     fake = getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensor", ())
-    return [
-        each
-        for each in gc.get_objects()
-        if issubclass(type(each), torch.Tensor) and not issubclass(type(each), fake)
-    ]
+    (tensors,) = objects_of(torch.Tensor, bound=bound)
+    return [tensor for tensor in tensors if not issubclass(type(tensor), fake)]
 
 
 def _look(tensors: list[torch.Tensor]) -> Look:
@@ -114,38 +118,50 @@ def _num_nodes(tensors: list[torch.Tensor]) -> int:
     return len(seen)
 
 
-def _deepest(tensors: list[torch.Tensor]) -> torch.Tensor | None:
-    """The tensor with most of the graphs behind it."""
-    made = [tensor for tensor in tensors if tensor.grad_fn is not None]
-    return max(made, key=lambda tensor: _num_nodes([tensor]), default=None)
+def _deepest(tensors: list[torch.Tensor], bound: Bound) -> torch.Tensor | None:
+    """The tensor with most of the graphs behind it, of those that there is time for."""
+    deepest, most = None, 0
+    for tensor in tensors:
+        if tensor.grad_fn is None:
+            continue
+        nodes = _num_nodes([tensor])
+        if nodes > most:
+            deepest, most = tensor, nodes
+        if bound.is_over:
+            break
+    return deepest
 
 
-def _holder(new: list[torch.Tensor], ours: set[int]) -> Any:
+def _holder(new: list[torch.Tensor], ours: set[int], bound: Bound) -> Any:
     """The container that holds most of the new tensors, itself or in its entries.
 
     Args:
         ours: lists that we made.
+        bound: each search for a holder walks all objects once more; when it is over, what was found
+            by then counts.
     """
     found: Counter[int] = Counter()
     holders: dict[int, Any] = {}
     some = new[:: max(1, len(new) // FEW)][:FEW]
     for tensor in some:
-        for holder in _containers(tensor, {*ours, id(some)}):
+        for holder in _containers(tensor, {*ours, id(some)}, bound):
             found[id(holder)] += 1
             holders[id(holder)] = holder
     return holders[found.most_common(1)[0][0]] if found else None
 
 
-def _containers(entry: Any, ours: set[int], depth: int = 2) -> list[Any]:
+def _containers(entry: Any, ours: set[int], bound: Bound, depth: int = 2) -> list[Any]:
     """Long lists, dicts, sets and deques that hold it, through short ones as well."""
-    answer = []
+    answer: list[Any] = []
+    if bound.is_over:
+        return answer
     for holder in gc.get_referrers(entry):
         if id(holder) in ours or not isinstance(holder, list | dict | set | tuple | deque):
             continue
         if len(holder) >= LONG and not _is_namespace(holder):
             answer.append(holder)
         elif depth > 1 and len(holder) < LONG and not _is_namespace(holder):
-            answer += _containers(holder, ours, depth - 1)
+            answer += _containers(holder, ours, bound, depth - 1)
     return answer
 
 

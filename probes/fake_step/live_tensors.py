@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 import traceback
 from collections import Counter
@@ -15,13 +14,12 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
 
 from ...records import HeldRole, HeldSource, HeldTensors
+from ..devices.live_objects import Bound, objects_of
 from ..memory.stacks import short_place
 from .origins import is_of_user
 from .owners import owners_of
 
 MOST = 10
-MAX_OBJECTS = 3_000_000
-"""More are not looked through: it would hold the training up."""
 NO_COUNT = "a CPU counts no tensors: what only autograd's graph holds is not seen"
 
 
@@ -44,10 +42,10 @@ def live_tensors(
         refused: the error, where memory was just refused.
 
     Raises:
-        RuntimeError: the process has too many objects to look through.
+        LookTooLongError: the process has too many objects to look through.
     """
     began_s = time.monotonic()
-    tensors, optimizers, modules = _objects()
+    tensors, optimizers, modules = objects_of(torch.Tensor, Optimizer, nn.Module, bound=Bound())
     trained = list(parameters) or [
         parameter
         for optimizer in optimizers
@@ -130,24 +128,6 @@ class _Look:
             )
             for place, _ in sums.most_common(MOST)
         )
-
-
-def _objects() -> tuple[list[torch.Tensor], list[Optimizer], list[nn.Module]]:
-    """By their types alone: asking objects themselves may run code of theirs."""
-    every = gc.get_objects()
-    if len(every) > MAX_OBJECTS:
-        msg = f"the process has more than {MAX_OBJECTS:,} objects, too many to look through"
-        raise RuntimeError(msg)
-    kept: dict[type, list[Any]] = {torch.Tensor: [], Optimizer: [], nn.Module: []}
-    kinds: dict[type, list[Any] | None] = {}
-    for each in every:
-        kind = type(each)
-        if kind not in kinds:
-            kinds[kind] = next((kept[base] for base in kept if issubclass(kind, base)), None)
-        known = kinds[kind]
-        if known is not None:
-            known.append(each)
-    return kept[torch.Tensor], kept[Optimizer], kept[nn.Module]
 
 
 def line_of_user(error: BaseException) -> str:

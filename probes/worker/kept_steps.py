@@ -15,18 +15,27 @@ MOST_LOOKS = 4
 
 
 class KeptSteps:
-    """Counts the steps of a process, and looks between trials. A trial's own steps are timed."""
+    """Counts the steps of a process, and looks between trials. A trial's own steps are timed.
+
+    Attributes:
+        reason: why it looks no more: the process has too many objects.
+    """
 
     def __init__(self) -> None:
         self._tensors: LiveTensors | None = None
         self._num_steps = self._num_looks = 0
+        self.reason = ""
 
     def begin(self) -> None:
         """A trial of many steps begins; the first of them is preceded by a look."""
-        if self._tensors is None:
+        if self._tensors is None and not self.reason:
+            from ..devices.live_objects import LookTooLongError
             from ..devices.live_tensors import LiveTensors
 
-            self._tensors = LiveTensors()
+            try:
+                self._tensors = LiveTensors()
+            except LookTooLongError as error:
+                self.reason = str(error)
             self._num_steps = 0
 
     def stepped(self, num_steps: int) -> None:
@@ -39,6 +48,12 @@ class KeptSteps:
             return None
         if self._num_steps < ENOUGH_STEPS:
             return None
-        kept = self._tensors.since(self._num_steps)
+        from ..devices.live_objects import LookTooLongError
+
+        try:
+            kept = self._tensors.since(self._num_steps)
+        except LookTooLongError as error:
+            self._tensors, self.reason = None, str(error)
+            return None
         self._num_steps, self._num_looks = 0, self._num_looks + 1
         return kept

@@ -233,6 +233,9 @@ class TrialTask:
         trial = msgspec.structs.replace(trial, steps_per_batch=usual_steps(self._steps_seen))
         if self._looks:
             trial = msgspec.structs.replace(trial, kept=self._kept.look())
+            if self._kept.reason:
+                reasons = {**trial.unavailable, "kept": self._kept.reason}
+                trial = msgspec.structs.replace(trial, unavailable=reasons)
         inputs = door.inputs()
         if inputs is not None:
             trial = msgspec.structs.replace(trial, inputs=inputs)
