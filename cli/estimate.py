@@ -70,7 +70,7 @@ def estimate(
 
     SCRIPT runs here, on the CPU, up to its first training steps. Then some steps run on tensors
     that have shapes and no contents, and their memory is counted. What follows `--` goes to the
-    script. Every figure is an estimate.
+    script. Every figure for a GPU is an estimate that was never compared with one.
     """
     from ..records import Goal
     from ..reports.terminal.progress import NullDisplay, ProgressDisplay

@@ -7,6 +7,9 @@ from typing import Literal
 from .base import Count, Record
 from .roofline import Calibration, StepBound
 
+NEVER_COMPARED = "an estimate that was never compared with a GPU"
+"""Each figure for a GPU, until steps on fake tensors were compared with steps on one."""
+
 PeakRole = Literal[
     "parameters",
     "gradients",
@@ -271,6 +274,8 @@ class Estimate(Record, frozen=True, kw_only=True):
     """The answer of `estimate`.
 
     Attributes:
+        label: what each figure for a GPU is.
+        assumptions: what the ranges for GPUs take for granted.
         script, arguments: what was run.
         batch_size: the script's own.
         micro_batches: of an optimizer step.
@@ -308,3 +313,5 @@ class Estimate(Record, frozen=True, kw_only=True):
     tensors: tuple[int, int] | None = None
     compiled: bool = False
     too_small: tuple[TooSmall, ...] = ()
+    label: str = NEVER_COMPARED
+    assumptions: tuple[str, ...] = ()

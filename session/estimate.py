@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..advisor.fit.assumptions import ASSUMPTIONS
 from ..advisor.fit.forecast import forecast, next_size
 from ..advisor.fit.gpus import MEMORY_GIB, gpu_named, nearest
 from ..advisor.fit.nothing_fits import fits_nowhere, too_small
@@ -169,6 +170,7 @@ def estimate(
         calibration=times.calibration(written),
         tensors=peak_range(trial_at(written, own).peak_bytes),
         compiled=discovery.compiled,
+        assumptions=ASSUMPTIONS,
     )
     return msgspec.structs.replace(answer, too_small=too_small(answer))
 

@@ -8,21 +8,12 @@ from ...records import Estimate, FakeTrial, Forecast
 from ...units import format_bytes, format_count
 from ..report import Column, Fact, MemoryReport, MemorySection, Row, Table
 from ..words.bounds import HEAD, TITLE, bound_notes, bound_rows
-from ..words.fits import COMPILED, fitting_sizes, tensors_text
+from ..words.fits import COMPILED, fitting_sizes, headline, range_texts, tensors_text
+from ..words.fits import TITLE as FITTING
 from ..words.laws import forecast_law_note, line_text
 from ..words.nothing_fits import nothing_fits_texts
 from ..words.wording import clean
 from .sections.step_memory import share, step_section
-
-LABEL = "an estimate that was never compared with a GPU"
-BOUNDS = (
-    "Up to the smaller size of a range, what torch's allocator would ask for fits beside 650 MiB "
-    "for CUDA itself. Beyond the larger one the tensors alone do not fit."
-)
-NOT_COUNTED = (
-    "Workspaces of convolutions are not counted. Counted on one batch of the script, made longer: "
-    "longer samples take more."
-)
 
 
 def build_estimate(answer: Estimate, next_command: str = "") -> MemoryReport:
@@ -45,12 +36,11 @@ def build_estimate(answer: Estimate, next_command: str = "") -> MemoryReport:
     return MemoryReport(
         kind="an estimate of what fits",
         title=clean(answer.script),
-        headline=f"What should fit: {LABEL}",
+        headline=headline(answer),
         notices=(
             *([COMPILED] if answer.compiled else []),
             *(clean(text, limit=800) for text in nothing_fits_texts(answer)),
-            BOUNDS,
-            NOT_COUNTED,
+            *(clean(text, limit=800) for text in range_texts(answer)),
         ),
         devices=(
             _fitting(answer),
@@ -81,15 +71,14 @@ def _fitting(answer: Estimate) -> MemorySection:
             "their activations again, which takes time."
         )
     notes += [f"{name}: unavailable, {reason}." for name, reason in answer.unavailable.items()]
-    tables = [_sizes("Largest batch", answer.forecasts, answer, notes)]
+    tables = [_sizes(FITTING, answer.forecasts, answer, notes)]
     if answer.sharded:
         ranks = answer.sharded[0].variant.ranks
-        title = f"Largest batch of each of {ranks} ranks (FSDP2)"
+        title = f"{FITTING}, of each of {ranks} ranks (FSDP2)"
         tables.append(_sizes(title, answer.sharded, answer, ()))
     if answer.lengths:
-        tables.append(
-            _sizes("Largest batch of samples of another length", answer.lengths, answer, ())
-        )
+        title = f"{FITTING}, of samples of another length"
+        tables.append(_sizes(title, answer.lengths, answer, ()))
     tables.append(_peaks(answer))
     if answer.what_ifs:
         tables.append(_what_ifs(answer))

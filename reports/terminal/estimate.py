@@ -10,12 +10,11 @@ from rich.text import Text
 from ...records import Estimate, FakeTrial, Forecast, Variant
 from ...units import format_bytes, format_count
 from ..words.bounds import HEAD, TITLE, bound_notes, bound_rows
-from ..words.fits import COMPILED, fitting_sizes, tensors_text
+from ..words.fits import COMPILED, fitting_sizes, headline, range_texts, tensors_text
+from ..words.fits import TITLE as FITTING
 from ..words.laws import forecast_law_note, line_text
 from ..words.nothing_fits import nothing_fits_texts
 from .page import Page
-
-LABEL = "an estimate that was never compared with a GPU"
 
 
 def render(
@@ -30,7 +29,7 @@ def render(
         encoding: of the output; characters that it lacks are replaced.
     """
     page = Page(width, encoding)
-    page.entry(f"What should fit: {LABEL}", style="bold", indent=0)
+    page.entry(headline(answer), style="bold", indent=0)
     own = f"batch size {answer.batch_size}"
     if answer.micro_batches > 1:
         own += f", {answer.micro_batches} batches to a step of the optimizer"
@@ -41,25 +40,19 @@ def render(
         page.entry(COMPILED)
     for text in nothing_fits_texts(answer):
         page.entry(page.safe(text))
-    _sizes(page, "Largest batch", answer.forecasts, answer)
+    _sizes(page, FITTING, answer.forecasts, answer)
     _remarks(page, answer)
     if answer.sharded:
         ranks = answer.sharded[0].variant.ranks
-        _sizes(page, f"Largest batch of each of {ranks} ranks (FSDP2)", answer.sharded, answer)
+        _sizes(page, f"{FITTING}, of each of {ranks} ranks (FSDP2)", answer.sharded, answer)
     if answer.lengths:
-        _sizes(page, "Largest batch of samples of another length", answer.lengths, answer)
+        _sizes(page, f"{FITTING}, of samples of another length", answer.lengths, answer)
     _peaks(page, answer)
     _what_ifs(page, answer)
     _bounds(page, answer)
     _places(page, _own_trial(answer.forecasts[0], answer))
     page.blank()
-    page.entry(
-        "Up to the smaller size of a range, what torch's allocator would ask for fits beside 650 "
-        "MiB for CUDA itself. Beyond the larger one the tensors alone do not fit. Workspaces of "
-        "convolutions are not counted. Counted on one batch of the script, made longer: longer "
-        "samples take more.",
-        style="dim",
-    )
+    page.entry(page.safe(" ".join(range_texts(answer))), style="dim")
     page.blank()
     page.whole(next_command, label="On the GPU: ", label_style="bold", indent=0)
     return page.render(color=color)

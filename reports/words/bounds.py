@@ -41,6 +41,8 @@ def bound_notes(answer: Estimate) -> list[str]:
             "cache saves traffic."
         )
     ]
+    if answer.calibration is None:
+        notes.append(f"Speeds of data sheets: {answer.label}.")
     reasons: dict[str, list[str]] = {}
     for bound in answer.bounds:
         if bound.reason:

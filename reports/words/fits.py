@@ -5,6 +5,12 @@ from __future__ import annotations
 from ...records import Estimate, FittedGpu
 from ...units import format_bytes
 
+TITLE = "Largest batch that should fit"
+ENDS = (
+    "Up to the smaller size of a range, what torch's allocator would ask for should fit beside "
+    "CUDA itself. Beyond the larger one the tensors alone should not."
+)
+COUNTED = "Counted on one batch of the script, made longer: longer samples take more."
 COMPILED = (
     "The script compiles its model. These steps run it as it is written, so compiled code may take "
     "less memory than is said here, and its caches and CUDA graphs are not counted."
@@ -28,6 +34,18 @@ def fitting_sizes(gpu: FittedGpu, num_samples: int | None, smallest: int) -> str
     if not gpu.low:
         return f"at most {high}"
     return str(high) if gpu.low == high else f"{gpu.low} to {high}"
+
+
+def headline(answer: Estimate) -> str:
+    """What all of it is."""
+    return f"What should fit: {answer.label}"
+
+
+def range_texts(answer: Estimate) -> list[str]:
+    """What a range of sizes means, and what it takes for granted."""
+    assumed = "; ".join(answer.assumptions)
+    taken = [f"Assumed, and compared with no GPU: {assumed}."] if assumed else []
+    return [ENDS, *taken, COUNTED]
 
 
 def tensors_text(answer: Estimate, size: int) -> str:

@@ -25,10 +25,10 @@ def nothing_fits_texts(answer: Estimate) -> list[str]:
 def _what(group: TooSmall) -> str:
     where = _names(group.gpus)
     if group.for_sure:
-        return f"Not even one sample fits on {where}."
+        return f"Not even one sample should fit on {where}."
     return (
-        f"A batch of {group.batch_size}, the smallest that was looked at, does not fit on {where}; "
-        "one sample may."
+        f"A batch of {group.batch_size}, the smallest that was looked at, should not fit on "
+        f"{where}; one sample may."
     )
 
 

@@ -65,9 +65,9 @@ class TestTooSmall:
     def test_says_that_not_one_sample_fits_and_what_fills_the_memory(self):
         texts = nothing_fits_texts(answer(("A", 24, 0), ("B", 16, 0), ("C", 80, 8)))
         assert texts[0] == (
-            "Not even one sample fits on A and B. Whatever the batch, the script as written holds "
-            "40.00 GiB, optimizer's state first: 20.00 GiB (50%); parameters 10.00 GiB, gradients "
-            "10.00 GiB."
+            "Not even one sample should fit on A and B. Whatever the batch, the script as written "
+            "holds 40.00 GiB, optimizer's state first: 20.00 GiB (50%); parameters 10.00 GiB, "
+            "gradients 10.00 GiB."
         )
         assert "None of the changes" in texts[1]
 
@@ -86,7 +86,7 @@ class TestTooSmall:
         (group,) = answer(("A", 45, 0), activations=4 * GIB).too_small
         assert not group.for_sure
         (text, _) = nothing_fits_texts(answer(("A", 45, 0), activations=4 * GIB))
-        assert text.startswith("A batch of 2, the smallest that was looked at, does not fit on A")
+        assert text.startswith("A batch of 2, the smallest that was looked at, should not fit on A")
         assert "take 48.00 GiB" in text
 
     def test_says_nothing_where_a_batch_fits(self):

@@ -138,7 +138,12 @@ class TestAnswers:
         assert result.code == 0
         assert result.stdout.startswith("Wrote report  fits.html")
         page = (tmp_path / "fits.html").read_text()
-        for text in ("Largest batch", "all 3125", "By module", "Allocated over a step"):
+        for text in (
+            "Largest batch that should fit",
+            "all 3125",
+            "By module",
+            "Allocated over a step",
+        ):
             assert text in page
         assert set(listing(tmp_path)) == {"fits.html"}
 

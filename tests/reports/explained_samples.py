@@ -1,6 +1,7 @@
 """A step on fake tensors, written by hand; no number here was counted."""
 
 import msgspec
+from batchadvisor.advisor.fit.assumptions import ASSUMPTIONS
 from batchadvisor.records import (
     Estimate,
     ExplainedSize,
@@ -82,4 +83,5 @@ def estimate():
             ),
         ),
         unavailable={"checkpointed": "no module stands several times"},
+        assumptions=ASSUMPTIONS,
     )

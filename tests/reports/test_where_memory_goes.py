@@ -148,7 +148,13 @@ class TestPagesOfTheirOwn:
     def test_an_estimate(self):
         report = build_estimate(estimate())
         page = memory_html(report)
-        for text in ("Largest batch", "165 to 186", "By module", "model.py:41", "never compared"):
+        for text in (
+            "Largest batch that should fit",
+            "165 to 186",
+            "By module",
+            "model.py:41",
+            "never compared",
+        ):
             assert text in page
         assert 'data-chart="m-step_memory"' in page
 

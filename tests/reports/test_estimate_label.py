@@ -1,0 +1,125 @@
+"""Each figure for a GPU is called what it is; what was compared on a CPU is in the range."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from batchadvisor.advisor.fit.assumptions import ASSUMPTIONS
+from batchadvisor.advisor.fit.peak_range import peak_range
+from batchadvisor.cli.estimate import estimate as command
+from batchadvisor.records import FittedGpu, Forecast, StepBound, TooSmall, Variant
+from batchadvisor.records.estimate import NEVER_COMPARED
+from batchadvisor.reports.builder.estimate import build_estimate
+from batchadvisor.reports.html.memory import render as html
+from batchadvisor.reports.markdown.memory import render as markdown
+from batchadvisor.reports.terminal.estimate import render as terminal
+from batchadvisor.session.estimate import estimate_json
+from batchadvisor.units import GIB, MIB
+
+from .explained_samples import estimate, step
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "bench" / "results"
+GPUS = ("Card-80GB", "Card-8GB")
+TABLES_OF_GPUS = 4
+"""As written, sharded, of another length, bounds."""
+
+
+def forecast(**variant):
+    return Forecast(
+        variant=Variant(**variant),
+        trials=(step(2), step(32), step(128)),
+        fixed_bytes=200 * MIB,
+        sample_bytes=6 * MIB,
+        gpus=(
+            FittedGpu(name=GPUS[0], memory_bytes=80 * GIB, low=165, high=186),
+            FittedGpu(name=GPUS[1], memory_bytes=8 * GIB, low=0, high=0),
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def answer():
+    """With everything that a page can say of a GPU."""
+    return msgspec.structs.replace(
+        estimate(),
+        forecasts=(forecast(),),
+        sharded=(forecast(ranks=8),),
+        lengths=(forecast(length=512),),
+        bounds=tuple(
+            StepBound(gpu=name, variant="as written", batch_size=32, seconds=0.1) for name in GPUS
+        ),
+        too_small=(
+            TooSmall(gpus=GPUS[1:], for_sure=True, batch_size=2, held_bytes=9 * GIB,
+                     parts={"parameters": 9 * GIB}),
+        ),
+    )  # fmt: skip
+
+
+def pages(answer):
+    report = build_estimate(answer, "batchadvisor run train.py")
+    return {
+        "terminal": terminal(answer, "batchadvisor run train.py", width=300, color=False),
+        "narrow terminal": terminal(answer, "batchadvisor run train.py", width=48, color=False),
+        "HTML": html(report),
+        "Markdown": markdown(report).replace("\\", ""),
+        "JSON": estimate_json(answer),
+    }
+
+
+def plain(text):
+    return " ".join(text.replace("&#39;", "'").split())
+
+
+def test_every_format_says_it_first_and_what_is_assumed(answer):
+    for name, page in pages(answer).items():
+        assert NEVER_COMPARED in plain(page), name
+        for assumption in ASSUMPTIONS:
+            assert assumption in plain(page), (name, assumption)
+
+
+def test_every_table_of_gpus_says_it(answer):
+    (fitting, _) = build_estimate(answer).devices
+    tables = [table for table in fitting.tables if table.columns[0].title == "GPU"]
+    assert len(tables) == TABLES_OF_GPUS
+    for table in tables:
+        said = " ".join((table.title, *table.notes))
+        assert "should fit" in said or NEVER_COMPARED in said, table.title
+
+
+def test_no_sentence_names_a_gpu_without_a_should(answer):
+    report = build_estimate(answer)
+    named = [text for text in report.notices if any(name in text for name in GPUS)]
+    assert named
+    for text in named:
+        first = text.partition(". ")[0]
+        assert "should" in first or "would" in first, text
+
+
+def test_the_manual_and_the_command_say_it():
+    for place in ("docs/estimate.md", "README.md"):
+        assert NEVER_COMPARED in plain((ROOT / place).read_text()), place
+    assert "an estimate that was never compared with one" in plain(command.help)
+
+
+def test_it_is_true():
+    """Once fake steps were compared with a GPU's, the sentence goes, and this test with it."""
+    compared = [path.name for path in RESULTS.iterdir() if "gpu" in path.name.lower()]
+    assert compared == []
+
+
+def test_what_was_compared_on_a_cpu_covers_what_is_stated():
+    """The committed real steps, at 16 times the largest traced size, by the range of today."""
+    (path,) = RESULTS.glob("estimate-accuracy_*.json")
+    cases = json.loads(path.read_text())["cases"]
+    by_model = {}
+    for case in cases:
+        assert case["target"] == 16 * max(case["traced"])
+        low, high = peak_range(case["law"])
+        real = case["storages"]["peak"]
+        assert high - low <= 0.10 * real
+        assert case["law"] == pytest.approx(real, rel=0.01)
+        by_model.setdefault(case["model"], []).append(low <= real <= high)
+    assert len(by_model) >= 10
+    assert sum(all(covered) for covered in by_model.values()) >= 0.9 * len(by_model)
