@@ -22,7 +22,7 @@ from batchadvisor.probes.nvml.gpus import devices
 from batchadvisor.records import Advice, Discovery, RunRecord
 from batchadvisor.session.recording.store import read_record
 
-from .preloaded import Forked
+from .preloaded import TORCH, Forked
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -123,7 +123,7 @@ class Started:
         temporary: its TMPDIR, of its own and empty at first.
     """
 
-    def __init__(self, arguments, folder, launcher=(), variables=(), *, preloaded=False):
+    def __init__(self, arguments, folder, launcher=(), variables=(), *, preloaded=None):
         self._arguments = tuple(map(str, arguments))
         self._folder = folder
         self._mark = uuid.uuid4().hex
@@ -142,9 +142,10 @@ class Started:
             MARK: self._mark,
             **dict(variables),
         }
-        if preloaded:
+        if preloaded is not None:
             assert not launcher
-            self.process = Forked((verb, *added, *others), cwd=folder, env=variables)
+            words = (verb, *added, *others)
+            self.process = Forked(words, cwd=folder, env=variables, preload=preloaded)
             return
         self.process = subprocess.Popen(
             command,
@@ -234,7 +235,7 @@ def _added(verb, others):
     return (*device, "--budget", BUDGET_OF_SIZES if "--sizes" in others else BUDGET)
 
 
-def start(*arguments, folder, launcher=(), variables=(), preloaded=False):
+def start(*arguments, folder, launcher=(), variables=(), preloaded=False, preload=TORCH):
     """Starts `batchadvisor ARGUMENTS` in `folder`.
 
     Args:
@@ -242,8 +243,10 @@ def start(*arguments, folder, launcher=(), variables=(), preloaded=False):
         variables: beside the usual ones.
         preloaded: its processes are forks of one that has torch, for tests that do not look at how
             processes start; see preload_server.py.
+        preload: what that one has (`preloaded.Preload`).
     """
-    return Started(arguments, folder, launcher, variables, preloaded=preloaded)
+    given = preload if preloaded else None
+    return Started(arguments, folder, launcher, variables, preloaded=given)
 
 
 def run(*arguments, folder, launcher=(), variables=(), preloaded=False):
@@ -253,9 +256,10 @@ def run(*arguments, folder, launcher=(), variables=(), preloaded=False):
     ).finish()
 
 
-def run_preloaded(*arguments, folder, variables=()):
+def run_preloaded(*arguments, folder, variables=(), preload=TORCH):
     """Runs a command whose start is not what a test looks at: torch was imported before."""
-    return run(*arguments, folder=folder, variables=variables, preloaded=True)
+    given = {"variables": variables, "preloaded": True, "preload": preload}
+    return start(*arguments, folder=folder, **given).finish()
 
 
 def listing(folder):

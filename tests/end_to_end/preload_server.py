@@ -3,6 +3,7 @@
 Most of a short command's time is the import of torch, once for each process. Tests that look at
 what a command finds, and not at how its processes start, are spared that. Started by preloaded.py
 as a program of its own: it starts no thread and computes nothing, so that a fork of it is sound.
+Its arguments are the channel's descriptor and modules to import beside torch.
 
     driver --- {"argv", "script", "cwd", "env"}, -------> server
                                and 4 descriptors
@@ -38,6 +39,8 @@ STARTERS = (
     "session.workers.launcher",
 )
 """Modules that start Python."""
+FORK_SAFE = ("jemalloc_bg_thd",)
+"""Threads of libraries that see to forks: pyarrow's allocator starts this one."""
 _exit = os._exit  # a worker watches the one of the module
 
 
@@ -270,7 +273,7 @@ def _process(pid, command, stderr=None):
     return process
 
 
-def _import_what_commands_import():
+def _import_what_commands_import(others):
     for name in (
         "batchadvisor.cli.run",
         "batchadvisor.session.run",
@@ -281,12 +284,18 @@ def _import_what_commands_import():
         "torch.utils.data",
         "sympy",
         "torch._dynamo",
+        *others,
     ):
         importlib.import_module(name)
     importlib.import_module("batchadvisor.probes.worker.main").import_ahead()
+    # batchadvisor waits for the import of Keras: its first file is executed anew, the others stay.
+    sys.modules.pop("keras", None)
+    tasks = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+    own = [name for name in tasks if name not in FORK_SAFE]
+    assert len(own) == 1, f"a fork has none of the threads {own} but one, and what they hold"
 
 
 if __name__ == "__main__":
     sys.path.pop(0)  # the folder of this file
-    _import_what_commands_import()
+    _import_what_commands_import(sys.argv[2:])
     serve(socket.socket(fileno=int(sys.argv[1])))

@@ -12,11 +12,28 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 SERVER = Path(__file__).with_name("preload_server.py")
-VARIABLES = {"OMP_NUM_THREADS": "1"}
+VARIABLES = (("OMP_NUM_THREADS", "1"),)
 """Read by libraries when torch is loaded: a fork cannot have others."""
+
+
+@dataclass(frozen=True)
+class Preload:
+    """What the process has that forks.
+
+    Attributes:
+        modules: imported after torch.
+        variables: names and values, for libraries that read them when they are loaded.
+    """
+
+    modules: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+TORCH = Preload()
 
 
 class Forked:
@@ -24,17 +41,19 @@ class Forked:
 
     Args:
         script: is run in place of batchadvisor.
+        preload: of the process that it is a fork of.
 
     Attributes:
         sessions: the sessions that it and its workers lead, as far as they have begun.
     """
 
-    def __init__(self, arguments, *, cwd, env, script=None):
+    def __init__(self, arguments, *, cwd, env, script=None, preload=TORCH):
         ends = [os.pipe() for _ in range(3)]  # output, errors, notes of processes
         given = [os.open(os.devnull, os.O_RDONLY), *(write for _, write in ends)]
         argv = [str(script or "batchadvisor"), *map(str, arguments)]
         order = {"argv": argv, "script": script is not None, "cwd": str(cwd), "env": env}
-        self.pid = _server().start(order, given)
+        self._server = _server(preload)
+        self.pid = self._server.start(order, given)
         for descriptor in given:
             os.close(descriptor)
         self.returncode = None
@@ -52,7 +71,7 @@ class Forked:
 
     def poll(self):
         if self.returncode is None:
-            self.returncode = _server().code_of(self.pid)
+            self.returncode = self._server.code_of(self.pid)
         return self.returncode
 
     def kill(self):
@@ -86,13 +105,13 @@ class Forked:
 class _Server:
     """The process that forks, started when it is first needed."""
 
-    def __init__(self):
+    def __init__(self, preload):
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, str(SERVER), str(theirs.fileno())],
+                [sys.executable, str(SERVER), str(theirs.fileno()), *preload.modules],
                 pass_fds=(theirs.fileno(),),
-                env={**os.environ, **VARIABLES},
+                env={**os.environ, **dict(VARIABLES), **dict(preload.variables)},
                 stdin=subprocess.DEVNULL,
             )
         self._lock = threading.Lock()
@@ -133,11 +152,11 @@ class _Server:
 _starts = threading.Lock()
 
 
-def _server():
+def _server(preload):
     with _starts:  # commands start in several threads, and two servers know half of them each
-        return _only_server()
+        return _only_server(preload)
 
 
 @functools.cache
-def _only_server():
-    return _Server()
+def _only_server(preload):
+    return _Server(preload)

@@ -2,16 +2,17 @@
 
 from ..end_to_end.driver import SCRIPTS
 from ..end_to_end.driver import run_preloaded as run
+from ..end_to_end.preloaded import TORCH
 
 SIZES = (8, 64)
 OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--budget", "150s", "--goal", "memory")
 
 
-def probed(name, folder, *words, options=OPTIONS):
+def probed(name, folder, *words, options=OPTIONS, preload=TORCH):
     """The run of a script of tests/scripts at SIZES."""
     (folder / name).write_text((SCRIPTS / name).read_text())
     sizes = ("--sizes", ",".join(map(str, SIZES)))
-    return run("run", *options, *sizes, name, *words, folder=folder)
+    return run("run", *options, *sizes, name, *words, folder=folder, preload=preload)
 
 
 def assert_steered(done, *, native, micro_batches, num_samples):

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from batchadvisor.session.recording.store import read_record
 
+from ..end_to_end.preloaded import Forked
 from ..needs import framework
+from .preloads import HUGGING_FACE, KERAS, LIGHTNING
 
 pytestmark = pytest.mark.frameworks
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CASES = {
-    "lightning": ("lightning", 157, 5000),
-    "huggingface": ("transformers", 63, 2000),
-    "accelerate": ("accelerate", 157, 5000),
-    "keras": ("keras", 157, 5000),
+    "lightning": ("lightning", LIGHTNING, 157, 5000),
+    "huggingface": ("transformers", HUGGING_FACE, 63, 2000),
+    "accelerate": ("accelerate", HUGGING_FACE, 157, 5000),
+    "keras": ("keras", KERAS["torch"], 157, 5000),
 }
-"""What it needs, and the steps and samples of its one epoch."""
+"""What it needs, what is imported before, and the steps and samples of its one epoch."""
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_it_runs(name, tmp_path):
-    needs, steps, samples = CASES[name]
+    needs, preload, steps, samples = CASES[name]
     os.environ.setdefault("KERAS_BACKEND", "torch")
     framework(needs)
     environment = {
@@ -36,16 +36,12 @@ def test_it_runs(name, tmp_path):
         "OMP_NUM_THREADS": "1",
     }
     script = EXAMPLES / f"callback_{name}.py"
-    done = subprocess.run(
-        [sys.executable, script, "--epochs", "1"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+    example = Forked(
+        ("--epochs", "1"), script=script, cwd=tmp_path, env=environment, preload=preload
     )
-    assert done.returncode == 0, done.stderr
-    assert " as it ran: " in done.stderr
+    _, said = example.communicate(timeout=250)
+    assert example.returncode == 0, said
+    assert " as it ran: " in said
     record = read_record(tmp_path / "runs" / f"callback_{name}")
     assert record.state == "finished"
     assert (record.observed.num_steps, record.observed.num_samples) == (steps, samples)

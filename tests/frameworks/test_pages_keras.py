@@ -8,6 +8,7 @@ import pytest
 from ..needs import framework
 from ..tails.launch import launch
 from ..tails.pages import layout_after, name_of, page_fixes
+from .preloads import KERAS
 
 framework("keras")
 framework("tensorflow")
@@ -43,8 +44,8 @@ def executed(tmp_path_factory):
         own = folder / backend
         own.mkdir()
         (done,) = launch(
-            SCRIPT, own, *names, world=1, KERAS_BACKEND=backend, CUDA_VISIBLE_DEVICES="",
-            PAGE_JOBS=str(folder / "jobs.json"),
+            SCRIPT, own, *names, world=1, preload=KERAS[backend], KERAS_BACKEND=backend,
+            CUDA_VISIBLE_DEVICES="", PAGE_JOBS=str(folder / "jobs.json"),
         )  # fmt: skip
         seen.update(done)
     return seen

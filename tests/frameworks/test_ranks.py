@@ -11,6 +11,7 @@ from batchadvisor.probes.distributed.rendezvous import free_port
 from ..distributed.jobs import QUICK, TRAIN, left_of
 from ..end_to_end.driver import SCRIPTS, run, run_preloaded
 from ..needs import framework
+from .preloads import LIGHTNING
 
 framework("accelerate")
 pytestmark = pytest.mark.frameworks
@@ -59,7 +60,8 @@ def test_lightnings_launchers(strategy, tmp_path):
     """`ddp`, its default, starts the second rank as a program, `ddp_spawn` as a process."""
     framework("lightning")
     script = SCRIPTS / "lightning_ranks.py"
-    done = run_preloaded("run", *QUICK, "--sizes", "64", script, strategy, folder=tmp_path)
+    words = ("run", *QUICK, "--sizes", "64", script, strategy)
+    done = run_preloaded(*words, folder=tmp_path, preload=LIGHTNING)
     assert_two_ranks(done, "the script itself")
     assert done.left == []
     # Lightning makes the loader anew, around a sampler that shares the data.

@@ -2,8 +2,9 @@
 
 import pytest
 
-from ..end_to_end.driver import SCRIPTS, run
+from ..end_to_end.driver import SCRIPTS, run, run_preloaded
 from ..needs import framework
+from .preloads import KERAS
 from .runs import OPTIONS, SIZES, probed
 
 framework("keras")
@@ -20,7 +21,7 @@ def backend(request, monkeypatch):
 
 
 def test_fit(tmp_path, backend):
-    done = probed("keras_mlp.py", tmp_path)
+    done = probed("keras_mlp.py", tmp_path, preload=KERAS[backend])
     assert done.code == 0, done
     assert done.left == []
     discovery = done.record.discovery
@@ -57,7 +58,7 @@ def test_jax_on_several_devices(tmp_path, monkeypatch):
     spread = "    keras.distribution.set_distribution(keras.distribution.DataParallel())\n"
     (tmp_path / "keras_mlp.py").write_text(text.replace(seed, seed + spread))
     words = ("--sizes", "8,64,65", "--budget", "30s", "keras_mlp.py")
-    done = run("run", *OPTIONS, *words, folder=tmp_path)
+    done = run_preloaded("run", *OPTIONS, *words, folder=tmp_path, preload=KERAS["jax"])
     assert done.code == 0, done
     discovery = done.record.discovery
     assert (discovery.primary.sampler, discovery.num_replicas) == ("Keras on jax, DataParallel", 4)
@@ -98,6 +99,7 @@ class TestOnTorch:
         assert "Model.fit at keras_mlp.py:7 gets its batches from generator" in done.error
 
     def test_a_torch_loader(self, tmp_path):
+        """The one run here whose processes start and import Keras as a user's do."""
         (tmp_path / "keras_mlp.py").write_text(
             "import keras, torch\n"
             "from torch.utils.data import DataLoader, TensorDataset\n"
@@ -106,7 +108,7 @@ class TestOnTorch:
             "model.compile('sgd', 'mse')\n"
             "model.fit(DataLoader(data, batch_size=10), epochs=9)\n"
         )
-        done = _run(tmp_path, *OPTIONS, "--sizes", "8,64")
+        done = run("run", *OPTIONS, "--sizes", "8,64", "keras_mlp.py", folder=tmp_path)
         assert done.code == 0, done
         discovery = done.record.discovery
         assert (discovery.door, discovery.native_batch_size, discovery.primary.num_samples) == (
@@ -117,5 +119,5 @@ class TestOnTorch:
         assert done.advice.recommended.batch_size == 64
 
 
-def _run(folder, *options):
-    return run("run", "-q", *options, "keras_mlp.py", folder=folder)
+def _run(folder):
+    return run_preloaded("run", "-q", "keras_mlp.py", folder=folder, preload=KERAS["torch"])

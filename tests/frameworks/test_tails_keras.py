@@ -9,6 +9,7 @@ from batchadvisor import ModelFacts
 from ..needs import framework
 from ..tails.launch import launch
 from ..tails.said import case_of
+from .preloads import KERAS
 
 framework("keras")
 framework("tensorflow")
@@ -21,7 +22,10 @@ NORM = ModelFacts(batch_norm=1, batch_norm_values=1)
 
 def backend(factory, name, *cases):
     folder = factory.mktemp(name)
-    return launch(SCRIPT, folder, *cases, world=1, KERAS_BACKEND=name, CUDA_VISIBLE_DEVICES="")[0]
+    return launch(
+        SCRIPT, folder, *cases, world=1, preload=KERAS[name], KERAS_BACKEND=name,
+        CUDA_VISIBLE_DEVICES="",
+    )[0]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +134,9 @@ def test_first_batch(tmp_path_factory, pipelines):
 
 @pytest.mark.case("multiworker.fit", "fit of two workers", "keras", "tensorflow-cpu")
 def test_multi_worker(plain, tmp_path):
-    seen = launch(SCRIPT, tmp_path, "multi_worker", KERAS_BACKEND="tensorflow")
+    seen = launch(
+        SCRIPT, tmp_path, "multi_worker", preload=KERAS["tensorflow"], KERAS_BACKEND="tensorflow"
+    )
     assert all("PerReplica" in rank["multi_worker"] for rank in seen), seen
     report = batchadvisor.tails(
         num_samples=16, batch_size=8, num_ranks=2, setup="multi-worker-mirrored"

@@ -13,6 +13,7 @@ from ..tails.launch import launch
 from ..tails.pages import page_fixes
 from ..tails.said import case_of
 from ..tails.test_layouts import assert_same
+from .preloads import LIGHTNING
 
 framework("lightning")
 
@@ -37,6 +38,7 @@ def seen(tmp_path_factory):
         SCRIPT,
         tmp_path_factory.mktemp("ranks"),
         *("fit", "validate", "predict", "predict_drop", "plain", "accumulate"),
+        preload=LIGHTNING,
         TORCHELASTIC_RUN_ID="tails",
         GROUP_RANK="0",
         LOCAL_WORLD_SIZE="2",
@@ -135,7 +137,7 @@ def test_page_code(tmp_path):
     uneven = batchadvisor.tails(num_samples=24, batch_size=4, micro_batches=4, setup="lightning")
     rescales = case_of(uneven, "accumulation.tail").fixes[0]
     (done,) = launch(
-        SCRIPT, tmp_path, "page_validate", "page_accumulate", world=1,
+        SCRIPT, tmp_path, "page_validate", "page_accumulate", world=1, preload=LIGHTNING,
         PAGE_VALIDATE=validates.snippet, PAGE_ACCUMULATE=rescales.snippet,
     )  # fmt: skip
     assert sorted(value for batch in done["page_validate"] for value in batch) == list(range(9))

@@ -10,6 +10,7 @@ from ..tails.launch import launch
 from ..tails.pages import page_fixes
 from ..tails.said import case_of
 from ..tails.test_layouts import assert_same
+from .preloads import HUGGING_FACE
 
 framework("transformers")
 framework("accelerate")
@@ -24,14 +25,17 @@ SCRIPT = Path(__file__).with_name("tails_trainer.py")
 def alone(tmp_path_factory):
     """What one process saw."""
     folder = tmp_path_factory.mktemp("alone")
-    return launch(SCRIPT, folder, "predictions", "accumulate", "loaders", world=1)[0]
+    cases = ("predictions", "accumulate", "loaders")
+    return launch(SCRIPT, folder, *cases, world=1, preload=HUGGING_FACE)[0]
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory):
     """What two ranks saw."""
     folder = tmp_path_factory.mktemp("ranks")
-    return launch(SCRIPT, folder, "batches", "loaders", ACCELERATE_USE_CPU="true")
+    return launch(
+        SCRIPT, folder, "batches", "loaders", preload=HUGGING_FACE, ACCELERATE_USE_CPU="true"
+    )
 
 
 @pytest.mark.case(
@@ -87,6 +91,8 @@ def test_layouts(alone, seen, ranks):
 def test_page_code(tmp_path):
     """Training drops the sample that is left over, and every sample is predicted."""
     ((_, _, fix, _),) = page_fixes("trainer")
-    (done,) = launch(SCRIPT, tmp_path, "page_code", world=1, PAGE_CODE=fix.snippet)
+    (done,) = launch(
+        SCRIPT, tmp_path, "page_code", world=1, preload=HUGGING_FACE, PAGE_CODE=fix.snippet
+    )
     assert done["page_code"]["trained"] == [4, 4]
     assert done["page_code"]["predicted"] == 9

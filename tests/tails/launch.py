@@ -5,12 +5,12 @@ import os
 import socket
 import subprocess
 
-from ..end_to_end.preloaded import Forked
+from ..end_to_end.preloaded import TORCH, Forked
 
 DEADLINE_S = 280
 
 
-def launch(script, folder, *cases, world=2, fails=False, **environment):
+def launch(script, folder, *cases, world=2, fails=False, preload=TORCH, **environment):
     """What each rank wrote into `folder`, by case; nothing for a rank that was ended.
 
     The script is called with its rank, the folder and the cases. When rank 0 is done the others
@@ -19,6 +19,7 @@ def launch(script, folder, *cases, world=2, fails=False, **environment):
     Args:
         fails: ranks are expected to die; the exit codes of all and what they wrote to standard
             error are returned instead.
+        preload: of the process that the ranks are forks of.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -38,6 +39,7 @@ def launch(script, folder, *cases, world=2, fails=False, **environment):
             script=script,
             cwd=folder,
             env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            preload=preload,
         )
         for rank in range(world)
     ]
