@@ -32,6 +32,7 @@ from ..spread import inverse
 from .choose.decision import Decision, choose
 from .choose.finalists import agrees
 from .choose.knee import fastest
+from .choose.rivals import fastest_is_open
 from .explain.callback_advice import with_observed
 from .explain.change import change
 from .explain.creep_findings import why_unknown
@@ -102,6 +103,7 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         sureness=_sureness(measurements, decision),
         recommended=recommended,
         fastest=_optional(measurements, fastest(measurements) if several else None),
+        fastest_is_open=several and fastest_is_open(measurements, chosen),
         largest=_optional(measurements, _largest(measurements)),
         native=native,
         standing=decision.standing,

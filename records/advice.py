@@ -311,6 +311,8 @@ class Advice(Record, frozen=True, kw_only=True):
 
     Attributes:
         recommended, fastest, largest, native: chosen among the sizes that ran.
+        fastest_is_open: the fresh process put the recommended size before `fastest`, which is that
+            of the search: no size is shown as the fastest.
         standing: what is known of the size that the goal chose beside the script's own. Where that
             says no more than noise, `recommended` is the script's own.
         considered: the size that the goal chose, where another one is recommended. `None` also
@@ -335,6 +337,7 @@ class Advice(Record, frozen=True, kw_only=True):
     fastest: Choice | None
     largest: Choice | None
     native: Choice | None
+    fastest_is_open: bool = False
     standing: Standing = "own"
     considered: int | None = None
     against_own: Spread | None = None

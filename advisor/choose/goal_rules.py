@@ -126,7 +126,7 @@ def _knee_rule(
         return _inside(measurements, size)
     if size > best and size != knee(measurements):
         again = ratio_to(measurements, size, best)
-        if again is not None and again[0] > 1:
+        if again is not None and again[1] > 1:
             return "faster in the fresh process", best
         return "the fresh process turned the fastest down", best
     if best < smallest_sound(measurements) <= size:

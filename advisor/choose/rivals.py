@@ -7,6 +7,8 @@ from ...spread import ratio_of
 from ..measured.measurements import Measurements
 from ..measured.turns_model import ratio
 from .because import Rival
+from .finalists import ratio_to
+from .knee import fastest
 
 MUCH_FASTER = 1.15
 """A size whose interval says it may be so many times as fast leaves the answer open."""
@@ -28,6 +30,19 @@ def open_rival(measurements: Measurements, size: int) -> Rival | None:
         and compared.high > MUCH_FASTER
     ]
     return max(rivals, key=lambda rival: rival.ratio.high, default=None)
+
+
+def fastest_is_open(measurements: Measurements, size: int | None) -> bool:
+    """Whether the fresh process put the recommended size before the fastest of the search.
+
+    Its windows say one thing then, and the two in turn another, or that they cannot be told apart:
+    neither is called the fastest.
+    """
+    best = fastest(measurements)
+    if size is None or best is None or best == size:
+        return False
+    again = ratio_to(measurements, size, best)
+    return again is not None and again[0] > 1
 
 
 def _compared(measurements: Measurements, other: int, size: int) -> Spread | None:

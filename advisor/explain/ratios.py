@@ -24,11 +24,17 @@ def throughput_name(measurements: Measurements) -> str:
 def beside(again: Again, what: str) -> str:
     """How two sizes compare in the fresh process.
 
+    More than 100% of the one that the search found the fastest is no number to stand behind where
+    the interval leaves it open which of them is faster.
+
     Args:
         what: of the other one it is a share of.
     """
     once = again.num_readings == 1
-    how = "one comparison" if once else f"measured in turn, {again.low:.1%} to {again.high:.1%}"
+    between = f"{again.low:.1%} to {again.high:.1%}"
+    if again.low <= 1 < again.middle:
+        return f"in turn it and {again.other} cannot be told apart ({between} of {what})"
+    how = "one comparison" if once else f"measured in turn, {between}"
     return f"{again.middle:.1%} of {what} ({how})"
 
 

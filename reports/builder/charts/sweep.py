@@ -66,7 +66,8 @@ def throughput(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
     if best is not None and advice.goal.kind == "knee":
         share = advice.goal.tolerance
         top = best.median * factor
-        label = f"within {format_share(share)} of the fastest"
+        whose = " of the search" if advice.fastest_is_open else ""
+        label = f"within {format_share(share)} of the fastest{whose}"
         bands = (Band(low=top * (1 - share), high=top, label=label),)
     notes = ("Whiskers: interval of the median.",) + ((ESTIMATED,) if law is not None else ())
     return Chart(

@@ -131,7 +131,7 @@ def _latest(trials: list[Trial], field: Callable[[Trial], _T | None]) -> _T | No
 def _marks(size: int, advice: Advice) -> tuple[str, ...]:
     marks = {
         "recommended": advice.recommended,
-        "fastest": advice.fastest,
+        "fastest": None if advice.fastest_is_open else advice.fastest,
         "largest": advice.largest,
         "yours": advice.native,
     }
