@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
 from .fake_values import FakeValues
+from .known_outputs import KnownOutputs
 from .large_parameters import FakeMode, LargeParameters
 from .origins import Origin
 from .step_work import StepWork
@@ -32,6 +34,7 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         super().__init__(origin)
         large = LargeParameters.current
         self.fakes = FakeMode() if large is None else large.fakes
+        self._outputs = KnownOutputs(self.fakes)
         self._values = FakeValues()
         self.work: StepWork | None = None
         self._faked_before: Any = WeakIdKeyDictionary()
@@ -61,7 +64,7 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
                 out = func(*args, **kwargs)
             self.hold(leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor))
             return out
-        name = func.name().removeprefix("aten::").split(".")[0]
+        name = name_of(func)
         if name == "_local_scalar_dense":
             return self._values.read(args[0])
         if name in UNKNOWN_MEMORY:
@@ -71,11 +74,19 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
             args, kwargs = tree_map_only(torch.Tensor, self._faked, (args, kwargs))
         else:
             self.hold(tensors)  # parameters that were fake before
-        out = super().__torch_dispatch__(func, types, args, kwargs)
+        out = self._outputs.run(func, args, kwargs)
+        self._count_all(out)
         self._values.note(out, name, args)
         if self.work is not None:
             self.work.note(func, name, args, kwargs, out)
         return out
+
+
+@cache
+def name_of(func: Any) -> str:
+    """Of an operation, without its namespace if that is torch's own, and without its overload."""
+    name: str = func.name()
+    return name.removeprefix("aten::").split(".")[0]
 
 
 def _are_values(tensors: list[torch.Tensor]) -> bool:

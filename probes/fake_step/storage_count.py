@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import torch
@@ -147,15 +148,27 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if is_shared(types):
             return NotImplemented
         out = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(out):
-            if isinstance(leaf, torch.Tensor):
-                self._count(leaf)
+        self._count_all(out)
         return out
+
+    def _count_all(self, out: Any) -> None:
+        """What an operation returned."""
+        if isinstance(out, torch.Tensor):
+            self._count(out)
+        elif out is not None:
+            for leaf in tree_leaves(out):
+                if isinstance(leaf, torch.Tensor):
+                    self._count(leaf)
 
 
 def is_shared(types: Iterable[type]) -> bool:
     """Whether an operation is on tensors of several ranks: it comes again, for this one's parts."""
-    return any(hasattr(kind, "_local_tensor") for kind in types)
+    return any(map(_is_of_ranks, types))
+
+
+@cache
+def _is_of_ranks(kind: type) -> bool:
+    return hasattr(kind, "_local_tensor")
 
 
 def _block(num_bytes: int) -> int:
