@@ -79,13 +79,23 @@ def command(size: str, batch: int, length: int, ranks: int) -> dict[str, Any]:
         "ranks": ranks,
         "num_parameters": answer["num_parameters"],
         "num_windows": sum(len(each["trials"]) for each in forecasts),
+        "peaks": {
+            f"{_named(each['variant'])} at {trial['batch_size']}": trial["peak_bytes"]
+            for each in forecasts
+            for trial in each["trials"]
+        },
         "wall_s": wall_s,
         "cpu_s": usage.ru_utime + usage.ru_stime,
         "together_bytes": memory.most_bytes,
         "peak_bytes": sum(memory.peaks.values()),
         "load": load,
-        "answer": answer,
     }
+
+
+def _named(variant: dict[str, Any]) -> str:
+    words = ["bf16"] * variant["bf16"] + ["checkpointed"] * variant["checkpointed"]
+    words += [f"{variant['ranks']} ranks"] * (variant["ranks"] > 1)
+    return ", ".join(words) or "as written"
 
 
 class Memory:
@@ -172,9 +182,12 @@ def text_of(data: dict[str, Any]) -> str:
     if "command" in data:
         made = data["command"]
         billions = made["num_parameters"] / 1e9
-        lines += [
+        what = (
             f"estimate --gpu {GPUS} --shard {made['ranks']}: {billions:.1f} billion parameters, "
-            f"{made['batch_size']} x {made['length']} tokens, {made['num_windows']} windows",
+            f"{made['batch_size']} x {made['length']} tokens, {made['num_windows']} windows"
+        )
+        lines += [
+            what,
             table(
                 ("", "measured", "goal"),
                 (
@@ -190,9 +203,9 @@ def text_of(data: dict[str, Any]) -> str:
     if "windows" in data:
         rows = data["windows"]
         slowest = max(row["wall_s"] for row in rows)
+        what = f"windows of {data['window_size']}: the slowest {slowest:.2f} s on the clock"
         lines += [
-            f"windows of {data['window_size']}: the slowest {slowest:.2f} s on the clock, "
-            f"goal {GOALS['window_s']:.0f} s",
+            f"{what}, goal {GOALS['window_s']:.0f} s",
             table(
                 ("variant", "batch", "on the clock", "processor", "load"),
                 [

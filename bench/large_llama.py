@@ -1,6 +1,6 @@
 """A Llama-like model trained on tokens of a DataLoader, for estimate_large.py.
 
-    python bench/large_llama.py 70B 8 2048      # size, sequences of a batch, tokens of a sequence
+python bench/large_llama.py 70B 8 2048      # size, sequences of a batch, tokens of a sequence
 """
 
 import sys

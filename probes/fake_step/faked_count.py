@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,9 +12,10 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
 from .fake_values import FakeValues
-from .known_outputs import KnownOutputs
+from .known_outputs import KnownOutputs, name_of
 from .large_parameters import FakeMode, LargeParameters
 from .origins import Origin
+from .sharded_updates import local_update
 from .step_work import StepWork
 from .storage_count import StorageCount, is_shared
 
@@ -34,7 +35,7 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         super().__init__(origin)
         large = LargeParameters.current
         self.fakes = FakeMode() if large is None else large.fakes
-        self._outputs = KnownOutputs(self.fakes)
+        self._outputs = KnownOutputs(self.fakes) if large is None else large.outputs
         self._values = FakeValues()
         self.work: StepWork | None = None
         self._faked_before: Any = WeakIdKeyDictionary()
@@ -57,7 +58,11 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         if func is DEVICE:  # asked most of all
             return torch.device("cpu")
         if is_shared(types):
-            return NotImplemented
+            return local_update(func, args, kwargs, partial(self._run, func))
+        return self._run(func, args, kwargs)
+
+    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Of an operation on tensors of this rank alone."""
         tensors = _tensors((*args, *kwargs.values()))
         if _are_values(tensors):
             with torch.utils._python_dispatch._disable_current_modes():
@@ -80,13 +85,6 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         if self.work is not None:
             self.work.note(func, name, args, kwargs, out)
         return out
-
-
-@cache
-def name_of(func: Any) -> str:
-    """Of an operation, without its namespace if that is torch's own, and without its overload."""
-    name: str = func.name()
-    return name.removeprefix("aten::").split(".")[0]
 
 
 def _are_values(tensors: list[torch.Tensor]) -> bool:

@@ -67,6 +67,12 @@ class KnownOutputs:
     def __init__(self, fakes: FakeTensorMode) -> None:
         self._fakes = fakes
         self._known: dict[tuple[Any, ...], tuple[type | None, tuple[_Part, ...]] | None] = {}
+        self._inside: dict[torch.device, dict[str, Any]] = {}
+        self._guard: Any = (
+            torch._C._set_warn_deprecated_on_mutable_data_ptr
+            if fakes._allow_unsafe_data_ptr_access
+            else torch._C._set_throw_on_mutable_data_ptr
+        )
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """What the operation returns; it runs below this mode if that is not known."""
@@ -135,31 +141,36 @@ class KnownOutputs:
             return None  # it changed what it was given
         kind = type(out) if type(out) in (list, tuple) else None
         parts = []
+        held: dict[int, list[int]] = {}
+        for number, each in enumerate(given):
+            held.setdefault(id(each.untyped_storage()), []).append(number)
         own: set[int] = set()
         for each in out if kind else (out,):
-            part = self._part(each, given, own)
+            part = self._part(each, given, held, own)
             if part is UNKNOWN:
                 return None
             parts.append(part)
         return kind, tuple(parts)
 
-    def _part(self, out: Any, given: Sequence[FakeTensor], own: set[int]) -> Any:
+    def _part(
+        self, out: Any, given: Sequence[FakeTensor], held: dict[int, list[int]], own: set[int]
+    ) -> Any:
         """One output.
 
         Args:
+            held: which of the given tensors are in a storage, by its id.
             own: storages of the outputs before it; this one's is added.
         """
         if out is None:
             return None
         if type(out) is not FakeTensor or out.layout is not torch.strided:
             return UNKNOWN
-        same = [number for number, each in enumerate(given) if each is out]
-        if same:
-            return same[0] if len(same) == 1 else UNKNOWN
         storage = id(out.untyped_storage())
-        holders = [n for n, each in enumerate(given) if id(each.untyped_storage()) == storage]
+        holders = held.get(storage, [])
         if len(holders) > 1 or storage in own:
-            return UNKNOWN
+            return UNKNOWN  # one of several, and not by its shape
+        if holders and given[holders[0]] is out:
+            return holders[0]
         shape, stride, dtype, device = out.shape, out.stride(), out.dtype, out.fake_device
         part: _Fresh | _View
         if holders:
@@ -185,7 +196,24 @@ class KnownOutputs:
                 inner = torch.empty_strided(
                     part.shape, part.stride, dtype=part.dtype, device="meta"
                 )
-            return FakeTensor(self._fakes, inner, part.device)
+        known = self._inside.get(part.device)
+        if known is None:  # what torch's constructor makes; it takes most of the time
+            out = FakeTensor(self._fakes, inner, part.device)
+            self._inside[part.device] = dict(vars(out))
+            return out
+        out = torch.Tensor._make_subclass(
+            FakeTensor, inner, False, dispatch_device=True, device_for_backend_keys=part.device
+        )
+        self._guard(out)
+        vars(out).update(known)
+        return out
+
+
+@cache
+def name_of(func: Any) -> str:
+    """Of an operation, without its namespace if that is torch's own, and without its overload."""
+    name: str = func.name()
+    return name.removeprefix("aten::").split(".")[0]
 
 
 @cache
@@ -194,7 +222,7 @@ def _is_told_by_shapes(func: Any) -> bool:
     return (
         func.namespace in NAMESPACES
         and OWN_TAGS.isdisjoint(func.tags)
-        and func.name().partition("::")[2].split(".")[0] not in CONSTANTS
+        and name_of(func) not in CONSTANTS
     )
 
 

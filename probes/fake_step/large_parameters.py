@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from torch.utils._pytree import tree_leaves
 
 from .fake_values import FakeValues
+from .known_outputs import KnownOutputs, name_of
 from .storage_count import is_shared
 
 REAL_BYTES = 64 << 20
@@ -59,6 +60,7 @@ class LargeParameters(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Attributes:
         current: the one of this process.
         fakes: to which all fake tensors of the process belong.
+        outputs: of operations on them.
     """
 
     current: ClassVar[LargeParameters | None] = None
@@ -66,6 +68,7 @@ class LargeParameters(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, real_bytes: int = REAL_BYTES) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.fakes = FakeMode()
+        self.outputs = KnownOutputs(self.fakes)
         self._values = FakeValues()
         self._left_bytes = real_bytes
 
@@ -96,11 +99,11 @@ class LargeParameters(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return NotImplemented
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         if any(isinstance(tensor, FakeTensor) for tensor in tensors):
-            name = func.name().removeprefix("aten::").split(".")[0]
+            name = name_of(func)
             if name == ITEM:
                 return self._values.read(args[0])
             with self.fakes:
-                out = func(*args, **kwargs)
+                out = self.outputs.run(func, args, kwargs)
             self._values.note(out, name, args)
             if name in CONVERSIONS and _asked_by("_apply"):
                 self._forget(out)

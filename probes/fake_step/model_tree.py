@@ -8,10 +8,13 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
     """What this rank holds of a tensor that several ranks share; any other tensor itself."""
+    if type(tensor) is FakeTensor:  # most of all
+        return tensor
     held: torch.Tensor = getattr(tensor, "_local_tensor", tensor)  # a DTensor's
     return held
 

@@ -64,7 +64,7 @@ def origin_here(*, in_optimizer: bool) -> Origin:
         elif code.co_name == "_engine_run_backward" and not modules and not line:
             phase = "backward"
         elif not line and is_of_user(code.co_filename):
-            line = f"{short_place(code.co_filename)}:{frame.f_lineno}"
+            line = f"{_place(code.co_filename)}:{frame.f_lineno}"
         frame = frame.f_back
     return Origin(phase, name_of(modules[::-1]), line, loss_input)
 
@@ -81,6 +81,9 @@ def _is_loss(name: str) -> bool:
 
 def _storage_of(tensor: Any) -> int:
     return id(tensor.untyped_storage()) if isinstance(tensor, torch.Tensor) else 0
+
+
+_place = lru_cache(maxsize=4096)(short_place)
 
 
 @lru_cache(maxsize=4096)
