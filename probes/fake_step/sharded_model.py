@@ -7,7 +7,7 @@ advises. Nothing is sent; what this rank would hold and gather is real in its si
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -60,6 +60,7 @@ class ShardedModel:
         """The sharded parameter for each that was there before, by its id."""
         self.gone = list(before.values())
         """What was there before; it is kept for `remove`, a rank would not hold it."""
+        self._native_shapes = _uncounted_shapes()
 
     def remove(self) -> None:
         """The modules are as they were."""
@@ -76,6 +77,29 @@ class ShardedModel:
                 held[name] = value
             _module_state_mapping.pop(module, None)
         distributed.destroy_process_group()
+        self._native_shapes()
+
+
+def _uncounted_shapes() -> Callable[[], None]:
+    """To learn the whole shape of a result, torch makes the operation on whole tensors without
+    contents. No rank holds them, so that is not to be counted.
+
+    Returns:
+        What takes this back.
+    """
+    from torch.distributed.tensor._sharding_prop import ShardingPropagator
+
+    name = "_propagate_tensor_meta_non_cached"
+    native = getattr(ShardingPropagator, name, None)
+    if native is None:  # torch keeps it for itself, so it may be gone
+        return lambda: None
+
+    def shapes(self: Any, *args: Any) -> Any:
+        with torch.utils._python_dispatch._disable_current_modes():
+            return native(self, *args)
+
+    setattr(ShardingPropagator, name, shapes)
+    return lambda: setattr(ShardingPropagator, name, native)
 
 
 def _inside(module: nn.Module) -> tuple[type[nn.Module], dict[str, tuple[Any, Any]]]:

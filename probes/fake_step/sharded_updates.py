@@ -35,7 +35,7 @@ def local_update(func: Any, args: Any, kwargs: Any, run: Callable[[Any, Any], An
     lists = [each for each in (*args, *kwargs.values()) if isinstance(each, (list, tuple))]
     others = [each for each in (*args, *kwargs.values()) if not isinstance(each, (list, tuple))]
     shared = [each for each in lists if not all(type(value) in NUMBERS for value in each)]
-    if not (shared and all(type(each) in NUMBERS for each in others) and _are_alike(shared)):
+    if not (shared and all(map(_is_number, others)) and _are_alike(shared)):
         return NotImplemented
     out = run(tuple(map(_parts, args)), {name: _parts(each) for name, each in kwargs.items()})
     if out is None:
@@ -50,6 +50,14 @@ def _is_place_by_place(func: Any) -> bool:
         name.startswith("_foreach_")
         and name.removeprefix("_foreach_").removesuffix("_") in PLACE_BY_PLACE
     )
+
+
+def _is_number(value: Any) -> bool:
+    """Also one in a tensor that every rank has whole."""
+    places = getattr(value, "placements", None)
+    if places is None:
+        return type(value) in NUMBERS
+    return value.dim() == 0 and all(place.is_replicate() for place in places)
 
 
 def _are_alike(lists: Sequence[Sequence[Any]]) -> bool:
@@ -73,7 +81,7 @@ def _are_alike(lists: Sequence[Sequence[Any]]) -> bool:
 def _parts(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [getattr(each, "_local_tensor", each) for each in value]
-    return value
+    return getattr(value, "_local_tensor", value)
 
 
 def _whole(part: torch.Tensor, like: Any) -> Any:
