@@ -174,7 +174,7 @@ class KnownOutputs:
         shape, stride, dtype, device = out.shape, out.stride(), out.dtype, out.fake_device
         part: _Fresh | _View
         if holders:
-            part = _View(holders[0], out.storage_offset(), shape, stride, dtype, device)
+            part = _View(holders[0], int(out.storage_offset()), shape, stride, dtype, device)
         else:
             own.add(storage)
             part = _Fresh(shape, stride, dtype, device)
