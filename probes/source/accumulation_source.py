@@ -47,8 +47,11 @@ def find_accumulation_source(
         return source
     for file in files:
         text = ScriptText.of(SourceLine(file=file, line=1))
-        for name in NAMES if text is not None else ():
-            source = _in_text(text, file, name, micro_batches) if text is not None else None
+        if text is None:
+            continue
+        written = text.text.replace("-", "_")  # as options spell it; most scripts have none
+        for name in NAMES:
+            source = _in_text(text, file, name, micro_batches) if name in written else None
             if source is not None:
                 return source
     return None

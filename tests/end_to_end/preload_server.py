@@ -16,6 +16,7 @@ Its arguments are the channel's descriptor and modules to import beside torch.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -298,4 +299,6 @@ def _import_what_commands_import(others):
 if __name__ == "__main__":
     sys.path.pop(0)  # the folder of this file
     _import_what_commands_import(sys.argv[2:])
+    gc.collect()
+    gc.freeze()  # looks through all live objects see those of the forks; these pages stay shared
     serve(socket.socket(fileno=int(sys.argv[1])))
