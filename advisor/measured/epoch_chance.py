@@ -6,7 +6,7 @@ last r meets one of k such samples with chance 1 - C(r, k) / C(N, k); one that d
 stream with 1 - (1 - k/N)^n. Where a batch holds the sum of its samples (packed, nothing padded),
 the distribution of the sum of b samples is computed by convolution, and an epoch of n / b batches
 stays below the limit with the power of that of one. What the law of memory may be wrong by is
-averaged over, as a normal error of its own spread. Beyond the longest of some samples that were
+averaged over (law_error.py). Beyond the longest of some samples that were
 looked at, the tail of the lengths is a generalised Pareto distribution, by probability-weighted
 moments (Hosking and Wallis 1987).
 """
@@ -15,15 +15,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from math import erf, exp, lgamma, log1p, sqrt
+from math import exp, lgamma, log1p
 from typing import NamedTuple
 
 from ...records import LengthCensus, LengthLaw
+from .law_error import LawError, error_of
+from .length_law import terms_of
 
-NODES = 41
-"""Places at which the error of the law is looked at."""
+LEAST_FACTOR = 0.5
+"""The truth over the law is no less: errors below that are too rare to matter."""
 REACH = 4.0
-"""Standard errors within which it is."""
+"""Standard errors up to which sums of samples are looked at beyond the capacity."""
 CELLS = 400
 """Of the grid on which sums of samples are computed."""
 TAIL_SHARE = 0.1
@@ -55,16 +57,18 @@ def chance(
     law: LengthLaw, census: LengthCensus, size: int, capacity_bytes: int, epoch: Epoch
 ) -> float:
     """That some batch of an epoch takes more than the capacity, 0..1."""
+    error_of_law = _error_at_limit(law, census, size, capacity_bytes, epoch)
     if epoch.summed and not epoch.by_budget:
-        at = _summed(law, census, size, capacity_bytes, epoch)
+        most_bytes = capacity_bytes / max(LEAST_FACTOR, 1 - REACH * error_of_law.standard)
+        at = _summed(law, census, size, most_bytes, epoch)
     else:
 
         def at(limit_bytes: float) -> float:
             return _padded(law, census, size, limit_bytes, epoch)
 
     total = 0.0
-    for error, weight in _errors():
-        total += weight * at(capacity_bytes / (1 + error * law.spread))
+    for error, weight in error_of_law.places():
+        total += weight * at(capacity_bytes / max(LEAST_FACTOR, 1 + error))
     return min(1.0, max(0.0, total))
 
 
@@ -74,18 +78,26 @@ def worst_peak(law: LengthLaw, size: int, longest: int, *, by_budget: bool = Fal
 
 
 def _peak(law: LengthLaw, size: float, length: float, *, by_budget: bool) -> float:
-    num = max(1.0, size / max(1.0, length)) if by_budget else size
-    tokens = num * length
-    return law.fixed_bytes + law.per_token_bytes * tokens + law.per_square_bytes * tokens * length
+    _, tokens, squares = terms_of(_num_samples(size, length, by_budget=by_budget), length)
+    return law.fixed_bytes + law.per_token_bytes * tokens + law.per_square_bytes * squares
 
 
-def _errors() -> list[tuple[float, float]]:
-    """Standard errors and the chance of each, of a normal distribution."""
-    step = 2 * REACH / NODES
-    edges = [-REACH + step * place for place in range(NODES + 1)]
-    below = [0.5 * (1 + erf(edge / sqrt(2))) for edge in edges]
-    below[0], below[-1] = 0.0, 1.0
-    return [(edges[place] + step / 2, below[place + 1] - below[place]) for place in range(NODES)]
+def _num_samples(size: float, length: float, *, by_budget: bool) -> float:
+    return max(1.0, size / max(1.0, length)) if by_budget else size
+
+
+def _error_at_limit(
+    law: LengthLaw, census: LengthCensus, size: int, capacity_bytes: int, epoch: Epoch
+) -> LawError:
+    """The error of the law for the batch that just fits, or for the longest one where that does."""
+    low, high = 0.0, float(census.lengths[-1])
+    if _peak(law, size, high, by_budget=epoch.by_budget) > capacity_bytes:
+        for _ in range(30):
+            middle = (low + high) / 2
+            fits = _peak(law, size, middle, by_budget=epoch.by_budget) <= capacity_bytes
+            low, high = (middle, high) if fits else (low, middle)
+    num = _num_samples(size, high, by_budget=epoch.by_budget)
+    return error_of(law, num, high)
 
 
 # padded ------------------------------------------------------------------------------------------
@@ -183,10 +195,10 @@ def tail_share(census: LengthCensus, length: float) -> float:
 
 
 def _summed(
-    law: LengthLaw, census: LengthCensus, size: int, capacity_bytes: int, epoch: Epoch
+    law: LengthLaw, census: LengthCensus, size: int, most_bytes: float, epoch: Epoch
 ) -> Callable[[float], float]:
-    """The same of batches that hold the sum of their samples."""
-    most = capacity_bytes / max(0.1, 1 - REACH * law.spread) - law.fixed_bytes
+    """The same of batches that hold the sum of their samples, up to such a limit."""
+    most = most_bytes - law.fixed_bytes
     batches = max(
         1, epoch.num_samples // size if epoch.drop_last else -(-epoch.num_samples // size)
     )
@@ -203,7 +215,7 @@ def _summed(
         above[place] = above[place + 1] + whole[place]
 
     def at(limit_bytes: float) -> float:
-        limit = (limit_bytes - law.fixed_bytes) / step
+        limit = (min(limit_bytes, most_bytes) - law.fixed_bytes) / step
         if limit < 0:
             return 1.0
         # The mass of a cell is spread over it: half of it lies below its middle.

@@ -36,8 +36,13 @@ class Point(NamedTuple):
     @property
     def terms(self) -> tuple[float, float, float]:
         """What the three numbers of the law are multiplied with."""
-        tokens = float(self.num_samples * self.longest)
-        return 1.0, tokens, tokens * self.longest
+        return terms_of(self.num_samples, self.longest)
+
+
+def terms_of(num_samples: float, longest: float) -> tuple[float, float, float]:
+    """What the three numbers of the law are multiplied with, of a batch padded to its longest."""
+    tokens = float(num_samples * longest)
+    return 1.0, tokens, tokens * longest
 
 
 def points_of(trials: Sequence[Trial]) -> list[Point]:
@@ -104,7 +109,7 @@ def _solved(points: Sequence[Point], terms: tuple[int, ...]) -> LengthLaw | None
         [sum(row[i] * row[j] for row in rows) for j in range(size)] + [sum(row[i] for row in rows)]
         for i in range(size)
     ]
-    values = _gauss(matrix)
+    values = solution(matrix)
     if values is None or min(values) < 0:
         return None
     numbers = [0.0, 0.0, 0.0]
@@ -123,8 +128,12 @@ def _solved(points: Sequence[Point], terms: tuple[int, ...]) -> LengthLaw | None
     )
 
 
-def _gauss(matrix: list[list[float]]) -> list[float] | None:
-    """The solution of a small system, `None` where it has no single one."""
+def solution(matrix: list[list[float]]) -> list[float] | None:
+    """The solution of a small system; `None` where it has none, or more than one.
+
+    Args:
+        matrix: its rows, each with the right side behind it.
+    """
     size = len(matrix)
     # Each number of its own order of magnitude: equations are scaled first.
     scale = [sqrt(matrix[i][i]) or 1.0 for i in range(size)]

@@ -4,6 +4,8 @@
     twice that:                          median ── longest
 
 They run in a fresh process, the smallest first, so that none sees what a larger one left behind.
+Of the longest samples there are so many as the law of the windows before says that there is memory
+for.
 The search then grows no further than the law of batch and length says that an epoch fits.
 """
 
@@ -39,10 +41,8 @@ def next_window(measurements: Measurements, budget: Budget) -> TrialRequest | No
         return None
     if any(trial.ran and (trial.inputs is None or trial.inputs.chosen is None) for trial in made):
         return None  # lengths cannot be chosen, as that window showed
-    window = _next(measurements, made)
+    window = _fitting(measurements, _next(measurements, made), made)
     if window is None:
-        return None
-    if made and window.size > made[0].batch_size and _too_much(measurements, window):
         return None
     request = msgspec.structs.replace(
         fit_request(window.size, REASON),
@@ -52,6 +52,27 @@ def next_window(measurements: Measurements, budget: Budget) -> TrialRequest | No
     )
     has_time = budget.allows(request) and budget.trial_s(request) <= budget.left_s
     return request if has_time else None
+
+
+def _fitting(
+    measurements: Measurements, window: _Window | None, made: list[Trial]
+) -> _Window | None:
+    """The window, of the longest samples by halves as many as the law of those before lets fit.
+
+    `None` where that would be one that was made.
+    """
+    if window is None or window.length != "longest":
+        return window
+    while window.size > 1 and _too_much(measurements, window):
+        window = _Window(window.size // 2, "longest")
+    known = {trial.batch_size for trial in made if _chosen(trial) == "longest"}
+    return None if window.size in known else window
+
+
+def _chosen(trial: Trial) -> LengthChoice:
+    """Which samples a window began with."""
+    chosen = None if trial.inputs is None else trial.inputs.chosen
+    return "" if chosen is None else chosen.length
 
 
 def _next(measurements: Measurements, made: list[Trial]) -> _Window | None:
@@ -104,9 +125,9 @@ def _too_much(measurements: Measurements, window: _Window) -> bool:
     trials = measurements.record.trials
     law = fit_lengths(points_of(trials))
     longest = [
-        trial.inputs.chosen.longest
+        trial.inputs.census.lengths[-1]
         for trial in trials
-        if trial.inputs is not None and trial.inputs.chosen is not None
+        if trial.inputs is not None and trial.inputs.census is not None
     ]
     device = measurements.record.device
     if isinstance(law, str) or device is None or not longest:

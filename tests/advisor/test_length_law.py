@@ -89,9 +89,11 @@ USUAL = 256
 class Lengths(Machine):
     """A machine whose batches are as long as the request says; else as usual ones are."""
 
+    square = 40.0
+
     def _run(self, request, worker, ordinal, rng):
         length = {"shortest": SHORT, "median": MEDIAN, "longest": LONG}.get(request.length, USUAL)
-        self.memory = lambda size: peak(size, length)
+        self.memory = lambda size: peak(size, length, self.square)
         trial = super()._run(request, worker, ordinal, rng)
         if not trial.ran:
             return trial
@@ -105,10 +107,10 @@ class Lengths(Machine):
         return msgspec.structs.replace(trial, inputs=inputs)
 
 
-def searched(capacity, **changes):
-    return Lengths(capacity=capacity, time_s=lambda size: 0.1 + 1e-4 * size, **changes).search(
-        Goal(kind="throughput", budget_s=600)
-    )
+def searched(capacity, square=40.0):
+    machine = Lengths(capacity=capacity, time_s=lambda size: 0.1 + 1e-4 * size)
+    machine.square = square
+    return machine.search(Goal(kind="throughput", budget_s=600))
 
 
 class TestSearch:
@@ -155,6 +157,17 @@ class TestSearch:
         assert result.size is not None
         assert result.size < 8
         assert peak(result.size, LONG) < capacity
+
+    def test_no_window_takes_what_the_law_already_refuses(self):
+        """Without attention three short windows tell how many of the longest samples fit."""
+        linear = {"square": 0.0}
+        capacity = peak(4, LONG, **linear) + 20 * MIB
+        result = searched(capacity, **linear)
+        longest = [request for request in result.requests if request.length == "longest"]
+        assert [request.batch_size for request in longest] == [4]
+        assert result.num_refused == 0
+        assert result.size == 4
+        assert result.advice.memory_risk.at(8).chance > 0.99
 
     def test_packed_samples_make_no_batch_of_the_longest(self):
         record = searched(int(peak(8, LONG) * 0.8)).record
