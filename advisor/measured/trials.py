@@ -48,7 +48,7 @@ def compared(trials: Sequence[Trial], turns: Sequence[Turns]) -> dict[int, Trial
     """`fastest_of` the trials of one size; where sizes took turns, with the times of these.
 
     By then the machine may be faster or slower for good. Then their common level is that of their
-    own trials, so that they can stand beside sizes that took no turns.
+    own trials, so that they can stand beside sizes that took no turns, or took them with others.
     """
     fastest = fastest_of(trials)
     # A script that accumulates up to a number of samples takes fewer batches of a larger size.
@@ -56,25 +56,42 @@ def compared(trials: Sequence[Trial], turns: Sequence[Turns]) -> dict[int, Trial
     micro_batches = next(
         (trial.micro_batches or 1 for trial in fastest.values() if trial.batch_size in met), 1
     )
-    rates = {
-        size: scaled(speed, fastest[size].arrived_share)
-        for size, speed in speeds(turns, micro_batches).items()
-        if size in fastest
-    }
-    if not rates:
-        return fastest
-    level = fmean(
-        log(throughput(trial) / rates[trial.batch_size].median)
-        for trial in undisturbed([trial for trial in trials if trial.batch_size in rates])
-    )
-    for size, rate in rates.items():
-        samples_per_s = scaled(rate, exp(level)) if abs(level) > WANDERING else rate
-        per_step = size * (fastest[size].micro_batches or 1) * fastest[size].arrived_share
-        step_s = inverse(samples_per_s, per_step)
-        fastest[size] = msgspec.structs.replace(
-            fastest[size], samples_per_s=samples_per_s, step_s=step_s
+    groups = _groups(turns)
+    for group in groups:
+        rates = {
+            size: scaled(speed, fastest[size].arrived_share)
+            for size, speed in speeds(group, micro_batches).items()
+            if size in fastest
+        }
+        if not rates:
+            continue
+        level = fmean(
+            log(throughput(trial) / rates[trial.batch_size].median)
+            for trial in undisturbed([trial for trial in trials if trial.batch_size in rates])
         )
+        moved = len(groups) > 1 or abs(level) > WANDERING
+        for size, rate in rates.items():
+            samples_per_s = scaled(rate, exp(level)) if moved else rate
+            per_step = size * (fastest[size].micro_batches or 1) * fastest[size].arrived_share
+            step_s = inverse(samples_per_s, per_step)
+            fastest[size] = msgspec.structs.replace(
+                fastest[size], samples_per_s=samples_per_s, step_s=step_s
+            )
     return fastest
+
+
+def _groups(turns: Sequence[Turns]) -> list[list[Turns]]:
+    """The comparisons that share sizes, directly or through others: only these share a level."""
+    groups: list[list[Turns]] = []
+    for comparison in turns:
+        meets = [
+            group
+            for group in groups
+            if any(set(comparison.sizes) & set(earlier.sizes) for earlier in group)
+        ]
+        apart = [group for group in groups if group not in meets]
+        groups = [*apart, [*(each for group in meets for each in group), comparison]]
+    return groups
 
 
 def pooled(trials: Iterable[Trial], field: str) -> Spread | None:

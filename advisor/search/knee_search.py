@@ -186,20 +186,35 @@ def _sharpen(measurements: Measurements) -> TrialRequest | None:
 
 
 def _told_apart(measurements: Measurements, best: int) -> TrialRequest | None:
-    """More rounds of the sizes that may be the fastest, in all the time that is left.
+    """More rounds of two sizes that may be the fastest, in all the time that is left.
 
-    A smaller size is taken for as good as the top one by less than its own loss may be, so these
-    two are compared first.
+    Pairs, since rounds of many cost the more the larger the others are; the pair first that has
+    met the least. A smaller size is taken for as good as the top one where it loses little, so it
+    is a rival too.
     """
     sizes = measurements.searched
-    top = best_throughput(sizes)
-    rivals = [rival for rival, trial in sizes.items() if may_be_best(trial, top)]
-    rivals.sort(key=lambda rival: throughput(sizes[rival]))
-    if not rivals[1:]:
-        return None
-    other = rivals[-2] if best == rivals[-1] else best
-    together = {*rivals, other}
-    return more_rounds(measurements, together, other, rivals[-1], NO_GAIN, all_share=1.0)
+    ordered = sorted(sizes, key=lambda size: throughput(sizes[size]), reverse=True)
+    top, slower = ordered[0], ordered[1:]
+    rivals = [size for size in slower if size == best or _may_be_faster(measurements, size, top)]
+
+    def num_rounds(size: int) -> int:
+        compared = ratio(measurements.search_turns, size, top)
+        return 0 if compared is None else compared.num_samples
+
+    requests = (
+        more_rounds(measurements, (rival, top), rival, top, NO_GAIN, all_share=1.0)
+        for rival in sorted(rivals, key=num_rounds)
+    )
+    return next((request for request in requests if request is not None), None)
+
+
+def _may_be_faster(measurements: Measurements, size: int, top: int) -> bool:
+    """Whether the noise leaves it open that a size is faster than the top one."""
+    compared = ratio(measurements.search_turns, size, top)
+    if compared is not None:
+        return compared.high >= 1
+    sizes = measurements.searched
+    return may_be_best(sizes[size], throughput(sizes[top]))
 
 
 def _beside_own(measurements: Measurements, best: int) -> TrialRequest | None:

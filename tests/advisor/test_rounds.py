@@ -102,6 +102,15 @@ class TestFacts:
         rates = {size: trial.samples_per_s.median for size, trial in searched.items()}
         assert rates == pytest.approx({1: 90.0, **TRUE})
 
+    def test_sizes_that_no_round_connects_keep_their_own_levels(self):
+        """8 and 32 met, 64 and 128 met while the machine was half as fast."""
+        true = {**TRUE, 128: 350.0}
+        long = [trial_of(size, size / true[size]) for size in true]
+        fast, slow = rounds([1.0] * 4, (8, 32)), rounds([2.0] * 4, (64, 128), true)
+        searched = Measurements.of(cpu([*long, in_turn(fast), in_turn(slow)])).searched
+        rates = {size: trial.samples_per_s.median for size, trial in searched.items()}
+        assert rates == pytest.approx(true)
+
     def test_the_confirmation_counts_as_more_rounds(self):
         long = [trial_of(size, size / TRUE[size]) for size in TRUE]
         again = in_turn(rounds([1.2, 1.1], (32, 64)), purpose="confirm", worker=1)
