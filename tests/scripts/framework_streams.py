@@ -1,6 +1,6 @@
 """A stream of texts without a length, trained on under the framework that is named.
 
-Each batch that reaches the model is printed: its samples and its longest text.
+Each process is printed, and each batch that reaches the model: its samples and its longest text.
 """
 
 import sys
@@ -97,6 +97,7 @@ def lightning():
 
 
 if __name__ == "__main__":
+    print("process", flush=True)
     torch.manual_seed(0)
     {"accelerate": accelerate, "trainer": trainer, "lightning": lightning}[sys.argv[1]](
         *sys.argv[2:]
