@@ -23,10 +23,23 @@ def framework(name):
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        reason = f"{name} is missing (pip install -e '.[test-frameworks]'): {error}"
-        if os.environ.get("BATCHADVISOR_REQUIRE_FRAMEWORKS"):
-            pytest.fail(reason)
-        pytest.skip(reason, allow_module_level=True)
+        _is_missing(name, error)
+
+
+def framework_of_scripts(name):
+    """As `framework`, for a module that scripts import alone: it is found, and not imported here.
+
+    TensorFlow takes seconds, and stays.
+    """
+    if importlib.util.find_spec(name) is None:
+        _is_missing(name, "it is not installed")
+
+
+def _is_missing(name, why):
+    reason = f"{name} is missing (pip install -e '.[test-frameworks]'): {why}"
+    if os.environ.get("BATCHADVISOR_REQUIRE_FRAMEWORKS"):
+        pytest.fail(reason)
+    pytest.skip(reason, allow_module_level=True)
 
 
 def programs(*names, package):

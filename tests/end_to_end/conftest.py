@@ -35,6 +35,6 @@ def memory_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("memory")
     options = ("--goal", "memory", "--memory-limit", "450MiB", "--memory-margin", "15%")
     script = driver.SCRIPTS / "memory_hungry.py"
-    return driver.run(
+    return driver.run_preloaded(
         "run", "--json", "-q", "-o", "out", "--no-profile", *options, script, folder=folder
     )

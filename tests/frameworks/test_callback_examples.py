@@ -9,7 +9,7 @@ import pytest
 from batchadvisor.session.recording.store import read_record
 
 from ..end_to_end.preloaded import Forked
-from ..needs import framework
+from ..needs import framework_of_scripts
 from .preloads import HUGGING_FACE, KERAS, LIGHTNING
 
 pytestmark = pytest.mark.frameworks
@@ -27,8 +27,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_it_runs(name, tmp_path):
     needs, preload, steps, samples = CASES[name]
-    os.environ.setdefault("KERAS_BACKEND", "torch")
-    framework(needs)
+    framework_of_scripts(needs)
     environment = {
         **os.environ,
         "KERAS_BACKEND": "torch",

@@ -12,7 +12,7 @@ import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.session.recording.store import read_record
 
-from ..needs import framework
+from ..needs import framework_of_scripts
 
 pytestmark = pytest.mark.frameworks
 
@@ -23,10 +23,8 @@ SCRIPT = Path(__file__).with_name("keras_loop.py")
 def run(request, tmp_path_factory):
     """Backend, folder, and what the script saw."""
     backend = request.param
-    os.environ.setdefault("KERAS_BACKEND", "torch")  # this process needs Keras only to be there
-    framework("keras")
-    if backend != "torch":
-        framework_is_there(backend)
+    for name in ("keras", backend):
+        framework_of_scripts(name)
     folder = tmp_path_factory.mktemp(backend)
     environment = {
         **os.environ,
@@ -45,14 +43,6 @@ def run(request, tmp_path_factory):
     )
     assert done.returncode == 0, done.stderr
     return backend, folder, json.loads((folder / "found.json").read_text())
-
-
-def framework_is_there(name):
-    """Found, not imported: TensorFlow takes seconds and stays."""
-    import importlib.util
-
-    if importlib.util.find_spec(name) is None:
-        framework(name)
 
 
 def test_the_training_is_the_same_to_the_bit(run):
@@ -143,7 +133,7 @@ def test_an_exception_inside_a_step(run):
 
 def test_no_torch_where_it_is_not_wanted(tmp_path):
     """On TensorFlow and JAX our own part imports no torch."""
-    framework("keras")
+    framework_of_scripts("keras")
     code = (
         "import sys, batchadvisor.callback.step_counter, batchadvisor.callback.recorder,"
         " batchadvisor.callback.watch; assert 'torch' not in sys.modules"

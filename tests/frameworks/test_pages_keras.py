@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from ..needs import framework
+from ..needs import framework_of_scripts
 from ..tails.launch import launch
 from ..tails.pages import layout_after, name_of, page_fixes
 from .preloads import KERAS
 
-framework("keras")
-framework("tensorflow")
-framework("jax")
+for _name in ("keras", "tensorflow", "jax"):
+    framework_of_scripts(_name)
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(600)]
 SCRIPT = Path(__file__).with_name("pages_keras.py")

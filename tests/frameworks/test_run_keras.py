@@ -3,18 +3,18 @@
 import pytest
 
 from ..end_to_end.driver import SCRIPTS, run, run_preloaded
-from ..needs import framework
+from ..needs import framework_of_scripts
 from .preloads import KERAS
 from .runs import OPTIONS, SIZES, probed
 
-framework("keras")
+framework_of_scripts("keras")
 pytestmark = pytest.mark.frameworks
 MODULES = {"torch": "torch", "tensorflow": "tensorflow", "jax": "jax"}
 
 
 @pytest.fixture(params=MODULES)
 def backend(request, monkeypatch):
-    framework(MODULES[request.param])
+    framework_of_scripts(MODULES[request.param])
     monkeypatch.setenv("KERAS_BACKEND", request.param)
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
     return request.param
@@ -49,7 +49,7 @@ def test_fit(tmp_path, backend):
 
 def test_jax_on_several_devices(tmp_path, monkeypatch):
     """Four devices of the CPU share each batch: a tail that they cannot share is an error."""
-    framework("jax")
+    framework_of_scripts("jax")
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
     text = (SCRIPTS / "keras_mlp.py").read_text()

@@ -6,14 +6,13 @@ import batchadvisor
 import pytest
 from batchadvisor import ModelFacts
 
-from ..needs import framework
+from ..needs import framework_of_scripts
 from ..tails.launch import launch
 from ..tails.said import case_of
 from .preloads import KERAS
 
-framework("keras")
-framework("tensorflow")
-framework("jax")
+for _name in ("keras", "tensorflow", "jax"):
+    framework_of_scripts(_name)
 
 pytestmark = pytest.mark.frameworks
 SCRIPT = Path(__file__).with_name("tails_keras.py")

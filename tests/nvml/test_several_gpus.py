@@ -4,12 +4,10 @@ The driver is the stand-in with four GPUs, the scripts train on the CPU and are 
 that do so on GPUs: each insists on as many as the user allows.
 """
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
+
+from ..end_to_end.driver import run_preloaded
+from ..end_to_end.preloaded import Preload
 
 pytestmark = pytest.mark.slow
 
@@ -72,30 +70,39 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def run(stub_folder, tmp_path):
+def run(stub_folder, tmp_path, monkeypatch):
     """Runs a script with the stand-in; the record, and what each process of the script saw."""
+    # Where libraries are looked for, a process knows from its start.
+    preload = Preload(variables=(("LD_LIBRARY_PATH", str(stub_folder)),))
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     def start(text, stub="gpus=4,alike=1", num=4, options=(), **variables):
         (tmp_path / "train.py").write_text(COMMON + text)
-        command = [sys.executable, "-m", "batchadvisor", "run", "--sizes", "8", "--budget", "3s"]
-        command += ["--no-profile", "--json", "-o", "run", *options, "train.py"]
+        words = (
+            "run",
+            "--device",
+            "auto",
+            "--sizes",
+            "8",
+            "--budget",
+            "3s",
+            "--no-profile",
+            "--json",
+        )
+        words += ("-o", "run")
         environment = {
-            **{name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"},
-            "LD_LIBRARY_PATH": str(stub_folder),
+            **dict(preload.variables),
             "STUB_NVML": stub,
             "EXPECTED": str(num),
-            "OMP_NUM_THREADS": "1",
             "OWN_PORT": str(_free_port()),
             **variables,
         }
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
-            timeout=280,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        log = (tmp_path / "run" / "script.log").read_text()
-        seen = [line.split(" ", 1)[1] for line in log.splitlines() if line.startswith("SEES ")]
-        return json.loads(done.stdout), seen
+        words = (*words, *options, "train.py")
+        done = run_preloaded(*words, folder=tmp_path, variables=environment, preload=preload)
+        assert done.code == 0, done
+        lines = done.log.splitlines()
+        return done.answer, [line.split(" ", 1)[1] for line in lines if line.startswith("SEES ")]
 
     return start
 
