@@ -29,6 +29,7 @@ LEAST_NUMBERS = 1 << 16
 """Smaller tensors are always real."""
 MOST_FRAMES = 12
 """Between a module's constructor and torch's function that makes a tensor."""
+DEVICE = torch.ops.prim.device.default
 ITEM, CONVERSIONS = "_local_scalar_dense", ("_to_copy", "detach")
 
 
@@ -95,6 +96,8 @@ class LargeParameters(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Fakes what works on a fake tensor, and what a large module asks for."""
         kwargs = kwargs or {}
+        if func is DEVICE and isinstance(args[0], FakeTensor):
+            return args[0].fake_device
         if is_shared(types):
             return NotImplemented
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]

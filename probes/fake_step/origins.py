@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -15,11 +15,14 @@ from torch import nn
 from ..memory.stacks import is_library, short_place
 
 Phase = Literal["forward", "backward", "optimizer"]
+Kind = Literal["module", "loss", "backward", "user"]
 
 _OURS = str(Path(__file__).parents[1])
 _CALL = nn.Module.__call__.__code__.co_filename
 _FUNCTIONS = nn.functional.__file__
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+_KINDS: dict[int, tuple[Kind | None, CodeType]] = {}
+"""By the `id` of the code, which is kept: its own hash goes through all of it."""
 DEPTH = 2
 """Modules that are named, the innermost last."""
 
@@ -55,18 +58,36 @@ def origin_here(*, in_optimizer: bool) -> Origin:
     loss_input = 0
     while frame is not None and not (line and len(modules) == DEPTH):
         code = frame.f_code
-        if code.co_name == "_call_impl" and code.co_filename == _CALL:
-            module: Any = frame.f_locals["self"]
-            if len(modules) < DEPTH and not isinstance(module, _CONTAINERS):
-                modules.append(module)
-        elif not loss_input and code.co_filename == _FUNCTIONS and _is_loss(code.co_name):
-            loss_input = _storage_of(frame.f_locals.get("input"))
-        elif code.co_name == "_engine_run_backward" and not modules and not line:
-            phase = "backward"
-        elif not line and is_of_user(code.co_filename):
-            line = f"{_place(code.co_filename)}:{frame.f_lineno}"
+        known = _KINDS.get(id(code))
+        kind = _kind_of(code) if known is None else known[0]
+        if kind is not None:
+            if kind == "module":
+                module: Any = frame.f_locals["self"]
+                if len(modules) < DEPTH and not isinstance(module, _CONTAINERS):
+                    modules.append(module)
+            elif kind == "loss":
+                loss_input = loss_input or _storage_of(frame.f_locals.get("input"))
+            elif kind == "backward":
+                phase = phase if modules or line else "backward"
+            elif not line:
+                line = f"{_place(code.co_filename)}:{frame.f_lineno}"
         frame = frame.f_back
     return Origin(phase, name_of(modules[::-1]), line, loss_input)
+
+
+def _kind_of(code: CodeType) -> Kind | None:
+    """What it means that this code runs; `None`: nothing."""
+    kind: Kind | None = None
+    if code.co_name == "_call_impl" and code.co_filename == _CALL:
+        kind = "module"
+    elif code.co_filename == _FUNCTIONS and _is_loss(code.co_name):
+        kind = "loss"
+    elif code.co_name == "_engine_run_backward":
+        kind = "backward"
+    elif is_of_user(code.co_filename):
+        kind = "user"
+    _KINDS[id(code)] = kind, code
+    return kind
 
 
 def name_of(path: Sequence[nn.Module]) -> str:
