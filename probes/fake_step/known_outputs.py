@@ -143,7 +143,7 @@ class KnownOutputs:
         parts = []
         held: dict[int, list[int]] = {}
         for number, each in enumerate(given):
-            held.setdefault(id(each.untyped_storage()), []).append(number)
+            held.setdefault(each.untyped_storage()._cdata, []).append(number)
         own: set[int] = set()
         for each in out if kind else (out,):
             part = self._part(each, given, held, own)
@@ -158,14 +158,14 @@ class KnownOutputs:
         """One output.
 
         Args:
-            held: which of the given tensors are in a storage, by its id.
+            held: which of the given tensors are in a storage, by its address.
             own: storages of the outputs before it; this one's is added.
         """
         if out is None:
             return None
         if type(out) is not FakeTensor or out.layout is not torch.strided:
             return UNKNOWN
-        storage = id(out.untyped_storage())
+        storage = out.untyped_storage()._cdata
         holders = held.get(storage, [])
         if len(holders) > 1 or storage in own:
             return UNKNOWN  # one of several, and not by its shape

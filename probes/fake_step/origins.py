@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -21,8 +21,6 @@ _OURS = str(Path(__file__).parents[1])
 _CALL = nn.Module.__call__.__code__.co_filename
 _FUNCTIONS = nn.functional.__file__
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
-_KINDS: dict[int, tuple[Kind | None, CodeType]] = {}
-"""By the `id` of the code, which is kept: its own hash goes through all of it."""
 DEPTH = 2
 """Modules that are named, the innermost last."""
 
@@ -34,8 +32,8 @@ class Origin(NamedTuple):
         phase: of the step.
         module: classes of the modules that ran, `Block > Linear`; empty outside of modules.
         line: `folder/train.py:41`; empty where no line of the user's is on the stack.
-        loss_input: `id` of the storage that one of torch's loss functions was given, where it made
-            the tensor; 0 elsewhere.
+        loss_input: address of the storage that one of torch's loss functions was given, where it
+            made the tensor; 0 elsewhere.
     """
 
     phase: Phase
@@ -57,9 +55,10 @@ def origin_here(*, in_optimizer: bool) -> Origin:
     line = ""
     loss_input = 0
     while frame is not None and not (line and len(modules) == DEPTH):
-        code = frame.f_code
-        known = _KINDS.get(id(code))
-        kind = _kind_of(code) if known is None else known[0]
+        kind: Kind | None = None
+        if not _tells_nothing(frame.f_globals.get("__file__")):
+            code = frame.f_code  # is an audit event: a worker pays for each
+            kind = _kind_of(code.co_filename, code.co_name)
         if kind is not None:
             if kind == "module":
                 module: Any = frame.f_locals["self"]
@@ -75,19 +74,27 @@ def origin_here(*, in_optimizer: bool) -> Origin:
     return Origin(phase, name_of(modules[::-1]), line, loss_input)
 
 
-def _kind_of(code: CodeType) -> Kind | None:
-    """What it means that this code runs; `None`: nothing."""
-    kind: Kind | None = None
-    if code.co_name == "_call_impl" and code.co_filename == _CALL:
-        kind = "module"
-    elif code.co_filename == _FUNCTIONS and _is_loss(code.co_name):
-        kind = "loss"
-    elif code.co_name == "_engine_run_backward":
-        kind = "backward"
-    elif is_of_user(code.co_filename):
-        kind = "user"
-    _KINDS[id(code)] = kind, code
-    return kind
+@lru_cache(maxsize=4096)
+def _tells_nothing(file: Any) -> bool:
+    """Whether nothing in this file of a library's, or of ours, means anything here."""
+    return (
+        isinstance(file, str)
+        and file not in (_CALL, _FUNCTIONS)
+        and "/torch/autograd/" not in file
+        and not is_of_user(file)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _kind_of(file: str, function: str) -> Kind | None:
+    """What it means that a function of a file runs; `None`: nothing."""
+    if function == "_call_impl" and file == _CALL:
+        return "module"
+    if file == _FUNCTIONS and _is_loss(function):
+        return "loss"
+    if function == "_engine_run_backward":
+        return "backward"
+    return "user" if is_of_user(file) else None
 
 
 def name_of(path: Sequence[nn.Module]) -> str:
@@ -101,7 +108,7 @@ def _is_loss(name: str) -> bool:
 
 
 def _storage_of(tensor: Any) -> int:
-    return id(tensor.untyped_storage()) if isinstance(tensor, torch.Tensor) else 0
+    return tensor.untyped_storage()._cdata if isinstance(tensor, torch.Tensor) else 0
 
 
 _place = lru_cache(maxsize=4096)(short_place)

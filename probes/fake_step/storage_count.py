@@ -56,18 +56,18 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Never counts the storages of these: they stand for some that are counted already."""
         for tensor in tensors:
             storage = local_part(tensor).untyped_storage()
-            if id(storage) not in self._known:
+            if storage._cdata not in self._known:
                 self._remember(storage, 0)
 
     def forget(self, tensors: Iterable[torch.Tensor]) -> None:
         """No longer counts these, though they live on: the step would not hold them."""
         for tensor in tensors:
-            self._end(id(local_part(tensor).untyped_storage()))
+            self._end(local_part(tensor).untyped_storage()._cdata)
 
     def put_last(self, tensors: Iterable[torch.Tensor]) -> None:
         """After the next reset the requests of what lives end with these, in this order."""
         for tensor in tensors:
-            key = id(local_part(tensor).untyped_storage())
+            key = local_part(tensor).untyped_storage()._cdata
             if key in self._known:
                 self._known[key] = self._known.pop(key)
 
@@ -85,10 +85,10 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
         """Of its storage in `requests`; `None` if it takes nothing."""
-        return self._numbers.get(id(local_part(tensor).untyped_storage()))
+        return self._numbers.get(local_part(tensor).untyped_storage()._cdata)
 
     def number_of_key(self, key: int) -> int | None:
-        """The same by the `id` of the storage."""
+        """The same by the address of the storage, its `_cdata`."""
         return self._numbers.get(key)
 
     def _count(self, tensor: torch.Tensor) -> None:
@@ -96,11 +96,11 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
             msg = f"a tensor of layout {tensor.layout} has no single storage to count"
             raise NotImplementedError(msg)
         storage = local_part(tensor).untyped_storage()
-        if id(storage) not in self._known:
+        if storage._cdata not in self._known:
             self._remember(storage, _block(storage.nbytes()))
 
     def _remember(self, storage: torch.UntypedStorage, size: int) -> None:
-        key = id(storage)
+        key = storage._cdata
         self._known[key] = (size, weakref.ref(storage, lambda _: self._end(key)))
         self.live_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
@@ -114,7 +114,7 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _resized(self, storage: torch.UntypedStorage) -> None:
         """Sharded models give storages back, and take them again, without an operation."""
-        key = id(storage)
+        key = storage._cdata
         if key in self._known:
             self._end(key)
             self._remember(storage, _block(storage.nbytes()))

@@ -19,6 +19,7 @@ from ..source.settings_files import is_settings_file
 MAX_FILES = 200
 _TORCH_CACHE = f"{os.sep}torchinductor_"
 """torch makes this folder below the temporary one when it is first imported, by whatever script."""
+_WATCHED = frozenset({"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"})
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
 
 
@@ -62,6 +63,8 @@ class FileWatch:
             return tuple((Path(path), shown) for path, shown in self._settings.items())
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
+        if event not in _WATCHED:  # most of all: `id` is an event as well
+            return
         if event == "open":
             path, mode, flags = args
             if isinstance(mode, str):
