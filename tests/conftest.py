@@ -22,6 +22,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if parallel.IN_PARALLEL:  # pytest-xdist sets a width, which every command in a test would take
     os.environ.pop("COLUMNS", None)
+    # Read when torch is loaded, here and in what tests start: several threads on cores that other
+    # tests share wait for each other, and burn more than they compute with.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # The same examples every time, and none fails because the machine is busy.
 settings.register_profile("steady", deadline=None, derandomize=True)

@@ -22,7 +22,7 @@ from batchadvisor.session.recording.store import read_record
 from batchadvisor.session.tails import catalogue
 
 from . import pages, plans
-from .end_to_end.driver import Result, run_preloaded
+from .end_to_end.driver import run_preloaded
 from .memory.allocator import Allocator, train
 from .pages import README, ROOT, Block
 from .served import serve, with_our_commands
@@ -135,8 +135,6 @@ FIRST = "batchadvisor run model.py"
 """The run that others look at."""
 ON_A_CLUSTER = [command for command in _commands() if pages.is_on_a_cluster(command)]
 """tests/engines runs these, where there is a cluster."""
-ESTIMATE = "batchadvisor estimate model.py"
-"""Started as a user does; the others fork a process that has torch."""
 RUNS = [
     command
     for command in _commands()
@@ -257,7 +255,9 @@ def _fill_records(folder: Path) -> None:
 def test_a_command_that_runs(folder: Path, line: str) -> None:
     options = [] if "--dry-run" in line else ["--no-profile", *SHORT]
     _, verb, *words = shlex.split(line, comments=True)
-    _assert_well(line, run_preloaded(verb, *options, *words, folder=folder))
+    done = run_preloaded(verb, *options, *words, folder=folder)
+    assert done.code == 0, f"{line}\n{done}"
+    assert done.stdout.strip(), line
 
 
 @pytest.mark.slow
@@ -265,12 +265,13 @@ def test_a_command_that_runs(folder: Path, line: str) -> None:
 def test_a_command_that_looks_at_it(probed: Path, line: str) -> None:
     command = shlex.split(line, comments=True)
     server = next((start for start in SERVERS if line.startswith(start)), None)
+    if line.startswith("batchadvisor estimate model.py --"):  # without options it starts anew
+        done = run_preloaded(*command[1:], folder=probed)
+        assert (done.code, bool(done.stdout.strip())) == (0, True), done
+        return
     if server is None:
         assert command[0] == "batchadvisor"
-        if command[1] == "estimate" and line != ESTIMATE:
-            _assert_well(line, run_preloaded(*command[1:], folder=probed))
-        else:
-            _run_well(line, probed)
+        _run_well(line, probed)
         return
     host = ["--host", "127.0.0.1"] if command[0] == "tensorboard" else []
     serve([*command, *host], probed, *SERVERS[server])
@@ -330,11 +331,6 @@ def test_the_error_is_the_one_that_is_printed(folder: Path) -> None:
     done = _run([sys.executable, "-m", "batchadvisor", "run", "-q", "gpt.py"], folder)
     assert done.returncode == 1
     assert done.stderr.strip() == pages.block("error").text.partition("\n")[2]
-
-
-def _assert_well(line: str, done: Result) -> None:
-    assert done.code == 0, f"{line}\n{done}"
-    assert done.stdout.strip(), line
 
 
 def _run_well(line: str, folder: Path, *options: str) -> None:

@@ -157,6 +157,10 @@ class TestProcesses:
 
 
 class TestOtherCauses:
+    @pytest.fixture(autouse=True)
+    def nobody_asked_for_threads(self, monkeypatch):
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
     def test_hypervisor(self):
         cause = causes(snap(), snap(10.0, mine(10.0), busy_s=10.0, stolen_s=3.6))["hypervisor"]
         assert cause.message == "the hypervisor took 0.4 of 2 cores"
