@@ -28,6 +28,10 @@ from .training_cycle import Rhythm
 
 MAX_FETCHES_WITHOUT_STEP = 1000
 STEPS_WITHOUT_FETCH = 3
+STEPS_ON_FETCHED = 20
+ON_FETCHED_S = 60.0
+"""A script that makes so many steps, and for so long, on what it fetched fetches no more: those
+that read a pool of batches first and train on it fetch again before."""
 FETCHES_WITHOUT_STEP = 64
 """Batches for a step of one micro-batch after which there will be none."""
 UNSTEADY = "the optimizer makes several steps for some batches, and not as many for each"
@@ -65,6 +69,8 @@ class LoaderDoor:
         self._without_gradients = False
         self._fetched_without = False
         self._num_fed_without = 0
+        self._steps_at_fetch = 0
+        self._fetched_s = time.monotonic()
         self._used = False
         self._fed_elsewhere = False
         self._substitute: BatchSubstitute | None = None
@@ -115,6 +121,7 @@ class LoaderDoor:
         if training:
             if not self.in_control:
                 handle.taken(iterator, cycles.num_cycles)
+                self._steps_at_fetch, self._fetched_s = cycles.num_steps, time.monotonic()
             cycles.fetched(handle.ordinal)
             if self.in_control and handle.trains:
                 primary = handle is self._primary
@@ -248,6 +255,23 @@ class LoaderDoor:
                 "only batches that come from a torch DataLoader can be resized.",
                 door="template",
             )
+        elif self.watch.num_steps - self._steps_at_fetch >= STEPS_ON_FETCHED:
+            self._check_last_fetch()
+
+    def _check_last_fetch(self) -> None:
+        """Whether the script trains for so long on what it fetched that it fetches no more."""
+        waited_s = time.monotonic() - self._fetched_s
+        if waited_s < ON_FETCHED_S:
+            return
+        num_fetches, num_steps = self.watch.num_fetches, self.watch.num_steps
+        batches = "1 batch" if num_fetches == 1 else f"{num_fetches} batches"
+        self._listener.cannot_steer(
+            f"the script fetched {batches} and then made {num_steps - self._steps_at_fetch} "
+            f"optimizer steps in {waited_s:.0f} s without another. Only a loop that keeps fetching "
+            "can be steered",
+            "let it fetch a batch for each step.",
+            door="template",
+        )
 
     def _begin(self) -> None:
         """The loop is found, and the listener is told, unless no loader can be asked for sizes."""

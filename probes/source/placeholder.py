@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...records import BatchSizeSource, SourceLine
-from .script_options import declared_options
+from .script_options import DeclaredOption, declared_options
 
 PLACEHOLDER = "{batch_size}"
 _NAMED_LIKE_A_SIZE = re.compile(
@@ -132,10 +132,46 @@ def _size_flags(script: str, *, module: bool) -> set[str]:
     """All spellings of the options of the script that are named like a batch size."""
     tree = _tree(source_file(script, module=module))
     sizes: set[str] = set()
-    for declared in declared_options(tree) if tree is not None else ():
-        if any(map(_is_named_like_a_size, declared.flags)):
-            sizes.update(declared.flags)
+    for declared in _size_options(tree) if tree is not None else ():
+        sizes.update(declared.flags)
     return sizes
+
+
+def _size_options(tree: ast.Module) -> list[DeclaredOption]:
+    """The options that are named like a batch size, then those that the text gives to one."""
+    declared = list(declared_options(tree))
+    named = [each for each in declared if any(map(_is_named_like_a_size, each.flags))]
+    given = _given_as_size(tree)
+    others = [each for each in declared if each not in named and any(map(each.fills, given))]
+    return named + others
+
+
+def _given_as_size(tree: ast.Module) -> set[str]:
+    """NAME of `batch_size=args.NAME` and of `{"batch_size": args.NAME}`, the first of the text.
+
+    Loaders that validate stand behind the one that trains, as a rule.
+    """
+    given = [
+        value
+        for node in ast.walk(tree)
+        for name, value in _pairs(node)
+        if name == "batch_size" and isinstance(value, ast.Attribute)
+    ]
+    first = min(given, key=lambda value: (value.lineno, value.col_offset), default=None)
+    return set() if first is None else {first.attr}
+
+
+def _pairs(node: ast.AST) -> list[tuple[str, ast.expr]]:
+    """The keywords of a call and the items of a dictionary."""
+    if isinstance(node, ast.Call):
+        return [(each.arg, each.value) for each in node.keywords if each.arg is not None]
+    if isinstance(node, ast.Dict):
+        return [
+            (str(key.value), value)
+            for key, value in zip(node.keys, node.values, strict=True)
+            if isinstance(key, ast.Constant)
+        ]
+    return []
 
 
 def _given_option(arguments: Sequence[str], known: set[str]) -> tuple[str, ...] | None:
@@ -155,17 +191,16 @@ def _given_option(arguments: Sequence[str], known: set[str]) -> tuple[str, ...] 
 
 
 def _option_of(script: str, *, module: bool) -> tuple[str, ...] | None:
-    """The words that set the batch size of the script, by an option that is named like it.
+    """The words that set the batch size of the script, by an option of its own.
 
     Where a configurator overrides plain assignments, `--NAME=VALUE` is it.
     """
     tree = _tree(source_file(script, module=module))
     if tree is None:
         return None
-    for declared in declared_options(tree):
-        for flag in sorted(declared.flags, key=len, reverse=True):
-            if _is_named_like_a_size(flag):
-                return flag, PLACEHOLDER
+    for declared in _size_options(tree):
+        flags = sorted(declared.flags, key=len, reverse=True)
+        return next(filter(_is_named_like_a_size, flags), flags[0]), PLACEHOLDER
     if not _has_a_configurator(tree):
         return None
     for name, _ in _assignments(tree):

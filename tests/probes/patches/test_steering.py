@@ -242,6 +242,18 @@ class TestSteered:
         assert "without fetching a batch" in reason
         assert not usage
 
+    def test_many_steps_on_what_was_fetched_once(self, run):
+        code = (
+            "import time\n"
+            "from batchadvisor.probes.doors import loader\n"
+            "loader.ON_FETCHED_S = 0.1\n"
+            "once = next(iter(DataLoader(data, batch_size=50)))\n"
+            "for _ in range(999): step(once), time.sleep(0.01)"
+        )
+        reason, usage = run(code)
+        assert "fetched 1 batch and then made" in reason
+        assert not usage
+
     def test_a_dataset_that_batches_itself(self, run):
         code = "for _ in range(9):\n  for row in DataLoader(data, batch_size=None): step(row)"
         reason, _ = run(code)

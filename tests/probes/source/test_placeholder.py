@@ -17,6 +17,12 @@ for word in sys.argv[1:]:
     key, value = word[2:].split("=")
     globals()[key] = int(value)
 """
+GIVEN = """\
+parser.add_argument("--test_size", type=int, default=100)
+parser.add_argument("--train_size", type=int, default=24)
+loader = DataLoader(data, **{"batch_size": args.train_size})
+others = DataLoader(data, batch_size=args.test_size)
+"""
 CONFIGURED = "lr = 0.1\nbatch_size = 12\nexec(open('configurator.py').read())\n"
 
 
@@ -67,6 +73,8 @@ def test_a_command_can_be_typed():
         (ARGPARSE, ("--batch-size=32",), "run train.py --batch-size={batch_size} "),
         (CONFIGURED, (), "run train.py --batch_size={batch_size} "),
         (OVERRIDDEN, (), "run train.py --batch_size={batch_size} "),
+        (GIVEN, (), "run train.py --train_size {batch_size} "),
+        (GIVEN, ("--train_size", "500"), "run train.py --train_size {batch_size} "),
         ("pass\n", ("--per_device_train_batch_size", "4"), "_batch_size {batch_size} "),
     ],
 )
