@@ -9,6 +9,8 @@ COMPILED = "the model is compiled, and steps on fake tensors run it as it is wri
 UNKNOWN_SHAPES = ("DataDependentOutputException", "DynamicOutputShapeException")
 """What torch raises where the shape of a result is not that of its inputs."""
 
+WITHOUT_FORM = "UnsupportedOperatorException"
+"""What torch raises at an operator of a library that has kernels and no form for fake tensors."""
 UNSUPPORTED = (
     "fake impl",
     "torch.classes.quantized",
@@ -27,7 +29,7 @@ def why_not_faked(gone: WorkerGone) -> str:
         return message.text.removeprefix("NotImplementedError: ")
     if message.kind in UNKNOWN_SHAPES:
         return f"a shape depends on values, which fake tensors do not have ({message.text})"
-    if any(sign in message.text for sign in UNSUPPORTED):
+    if message.kind == WITHOUT_FORM or any(sign in message.text for sign in UNSUPPORTED):
         return (
             "an operation of the step (quantised, or of a custom kernel) has no form for tensors "
             f"without contents ({message.text.rstrip('.')}). torch.library.register_fake gives a "

@@ -15,8 +15,8 @@ TEXTS = [
 ]
 
 
-def reason(text):
-    message = Raised(kind="RuntimeError", text=text, traceback="", out_of_memory=False)
+def reason(text, kind="RuntimeError"):
+    message = Raised(kind=kind, text=text, traceback="", out_of_memory=False)
     return why_not_faked(WorkerGone("raised", f"RuntimeError: {text}", message))
 
 
@@ -25,6 +25,21 @@ def test_an_operation_without_a_fake_form_is_named_with_what_to_do(text):
     words = reason(text)
     assert "quantised, or of a custom kernel" in words
     assert text.rstrip(".") in words
+    assert "torch.library.register_fake gives a custom operator one" in words
+
+
+def test_an_operator_of_a_library_without_a_fake_form_is_named_too():
+    library = torch.library.Library("mine_too", "DEF")
+    library.define("halved(Tensor x) -> Tensor")
+    library.impl("halved", lambda x: x * 0.5, "CPU")
+    layer = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    with pytest.raises(Exception, match=r"mine_too\.halved") as raised:
+        faked(
+            lambda batch: torch.ops.mine_too.halved(layer(*batch)), (torch.ones(4, 8),), optimizer
+        )
+    words = reason(str(raised.value), type(raised.value).__name__)
+    assert "has no form for tensors without contents (mine_too.halved.default)" in words
     assert "torch.library.register_fake gives a custom operator one" in words
 
 
