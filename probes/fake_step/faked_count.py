@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
 from .fake_values import FakeValues
-from .known_outputs import KnownOutputs, name_of
+from .known_outputs import KnownOutputs, name_of, tensors_of
 from .large_parameters import FakeMode, LargeParameters
 from .origins import Origin
 from .sharded_updates import local_update
@@ -67,7 +67,7 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Of an operation on tensors of this rank alone."""
-        tensors = _tensors((*args, *kwargs.values()))
+        tensors = tensors_of((*args, *kwargs.values()))
         if _are_values(tensors):
             with torch.utils._python_dispatch._disable_current_modes():
                 out = func(*args, **kwargs)
@@ -98,14 +98,3 @@ def _are_values(tensors: list[torch.Tensor]) -> bool:
         isinstance(tensor, FakeTensor) or tensor.is_floating_point() or tensor.is_complex()
         for tensor in tensors
     )
-
-
-def _tensors(arguments: Iterable[Any]) -> list[torch.Tensor]:
-    """Those of an operation; they stand alone or in a list."""
-    found: list[torch.Tensor] = []
-    for argument in arguments:
-        if isinstance(argument, torch.Tensor):
-            found.append(argument)
-        elif isinstance(argument, (list, tuple)):
-            found += [each for each in argument if isinstance(each, torch.Tensor)]
-    return found

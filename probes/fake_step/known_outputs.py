@@ -8,7 +8,7 @@ of libraries.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -74,23 +74,29 @@ class KnownOutputs:
             else torch._C._set_throw_on_mutable_data_ptr
         )
 
-    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What the operation returns; it runs below this mode if that is not known."""
+    def run(self, func: Any, args: Any, kwargs: Any, make: Callable[..., Any] | None = None) -> Any:
+        """What the operation returns.
+
+        Args:
+            make: called with `args` and `kwargs` where that is not known; the operation itself if
+                not given.
+        """
+        make = func if make is None else make
         if torch.is_inference_mode_enabled() or not _is_told_by_shapes(func):
-            return func(*args, **kwargs)
+            return make(*args, **kwargs)
         key: list[Any] = [func, torch.get_default_dtype()]
         given: list[FakeTensor] = []
         if not (self._describe(args, key, given) and self._describe_named(kwargs, key, given)):
-            return func(*args, **kwargs)
+            return make(*args, **kwargs)
         asked = tuple(key)
         known = self._known.get(asked, UNKNOWN)
         if known is UNKNOWN:
-            out = func(*args, **kwargs)
+            out = make(*args, **kwargs)
             if len(self._known) < MOST:
                 self._known[asked] = self._noted(out, asked, args, kwargs)
             return out
         if known is None:
-            return func(*args, **kwargs)
+            return make(*args, **kwargs)
         kind, parts = known
         made = [self._made(part, given) for part in parts]
         return made[0] if kind is None else kind(made)
@@ -207,6 +213,17 @@ class KnownOutputs:
         self._guard(out)
         vars(out).update(known)
         return out
+
+
+def tensors_of(arguments: Iterable[Any]) -> list[torch.Tensor]:
+    """Those of an operation; they stand alone or in a list."""
+    found: list[torch.Tensor] = []
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor):
+            found.append(argument)
+        elif isinstance(argument, (list, tuple)):
+            found += [each for each in argument if isinstance(each, torch.Tensor)]
+    return found
 
 
 @cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from functools import partial
 from math import prod
 from types import FrameType
 from typing import Any, ClassVar
@@ -17,10 +18,9 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
-from torch.utils._pytree import tree_leaves
 
 from .fake_values import FakeValues
-from .known_outputs import KnownOutputs, name_of
+from .known_outputs import KnownOutputs, name_of, tensors_of
 from .storage_count import is_shared
 
 REAL_BYTES = 64 << 20
@@ -100,13 +100,12 @@ class LargeParameters(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return args[0].fake_device
         if is_shared(types):
             return NotImplemented
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        tensors = tensors_of((*args, *kwargs.values()))
         if any(isinstance(tensor, FakeTensor) for tensor in tensors):
             name = name_of(func)
             if name == ITEM:
                 return self._values.read(args[0])
-            with self.fakes:
-                out = self.outputs.run(func, args, kwargs)
+            out = self.outputs.run(func, args, kwargs, partial(self._faked, func))
             self._values.note(out, name, args)
             if name in CONVERSIONS and _asked_by("_apply"):
                 self._forget(out)
@@ -116,6 +115,10 @@ class LargeParameters(TorchDispatchMode):  # type: ignore[no-untyped-call]
             with self.fakes:
                 return func(*args, **kwargs)
         return func(*args, **kwargs)
+
+    def _faked(self, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+        with self.fakes:
+            return func(*args, **kwargs)
 
     def _forget(self, tensor: torch.Tensor) -> None:
         """A module that is converted takes only a tensor that nothing else refers to."""
