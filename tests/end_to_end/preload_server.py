@@ -285,9 +285,11 @@ def _import_what_commands_import(others):
         "torch.utils.data",
         "sympy",
         "torch._dynamo",
-        *others,
     ):
         importlib.import_module(name)
+    for name in others:
+        with contextlib.suppress(ImportError):  # a script that needs it says so
+            importlib.import_module(name)
     importlib.import_module("batchadvisor.probes.worker.main").import_ahead()
     # batchadvisor waits for the import of Keras: its first file is executed anew, the others stay.
     sys.modules.pop("keras", None)

@@ -7,8 +7,7 @@ how processes start still start them; see ../end_to_end/preload_server.py.
 from ..end_to_end.preloaded import Preload
 
 LIGHTNING = Preload(("lightning",))
-HUGGING_FACE = Preload(("transformers.trainer", "accelerate"))
-FINE_TUNING = Preload(("transformers.trainer", "accelerate", "datasets", "peft", "trl"))
+HUGGING_FACE = Preload(("transformers.trainer", "accelerate", "datasets", "peft", "trl"))
 KERAS = {
     backend: Preload(("keras",), (("KERAS_BACKEND", backend), ("TF_CPP_MIN_LOG_LEVEL", "3")))
     for backend in ("torch", "tensorflow", "jax")

@@ -6,6 +6,7 @@ import pytest
 
 from ..end_to_end.driver import run, run_preloaded
 from ..needs import BENCH, framework
+from .preloads import HUGGING_FACE
 
 for _name in ("transformers", "accelerate", "trl", "peft", "datasets", "omegaconf", "hydra"):
     framework(_name)
@@ -24,7 +25,12 @@ def public(tmp_path):
     return tmp_path
 
 
-def looked_at(folder, *words, start=run_preloaded):
+def forked(*words, folder):
+    """A command that is a fork of a process with the frameworks."""
+    return run_preloaded(*words, folder=folder, preload=HUGGING_FACE)
+
+
+def looked_at(folder, *words, start=forked):
     """What `--dry-run` finds."""
     done = start("run", "--dry-run", "--json", *words, folder=folder)
     assert done.code == 0, done
@@ -39,7 +45,7 @@ def shown(source):
 def test_sft_with_lora_from_a_yaml_file(public):
     """LoRA, bf16, gradient checkpointing, accumulation and evaluation."""
     words = ("trl_sft.py", "--config", "trl_sft.yaml", "--num_texts", "300")
-    done = run_preloaded("run", *OPTIONS, "--sizes", "4", *words, folder=public)
+    done = forked("run", *OPTIONS, "--sizes", "4", *words, folder=public)
     assert done.code == 0, done
     assert done.left == []
     discovery = done.record.discovery
