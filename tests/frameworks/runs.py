@@ -1,7 +1,6 @@
 """Real runs of small scripts under frameworks."""
 
-from ..end_to_end.driver import SCRIPTS
-from ..end_to_end.driver import run_preloaded as run
+from ..end_to_end.driver import SCRIPTS, start
 from ..end_to_end.preloaded import TORCH
 
 SIZES = (8, 64)
@@ -9,10 +8,16 @@ OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--budget", "150s", "--g
 
 
 def probed(name, folder, *words, options=OPTIONS, preload=TORCH):
-    """The run of a script of tests/scripts at SIZES."""
+    """The run of a script of tests/scripts at SIZES.
+
+    Args:
+        preload: what its processes have before; `None` starts them as a user does.
+    """
     (folder / name).write_text((SCRIPTS / name).read_text())
     sizes = ("--sizes", ",".join(map(str, SIZES)))
-    return run("run", *options, *sizes, name, *words, folder=folder, preload=preload)
+    fresh = preload is None
+    given = {} if fresh else {"preloaded": True, "preload": preload}
+    return start("run", *options, *sizes, name, *words, folder=folder, **given).finish()
 
 
 def assert_steered(done, *, native, micro_batches, num_samples):

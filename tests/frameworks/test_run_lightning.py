@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from ..needs import framework
-from .preloads import LIGHTNING
 from .runs import assert_steered, probed
 
 framework("lightning")
@@ -16,7 +15,7 @@ def test_it_is_steered(tmp_path):
     older = tmp_path / "checkpoints" / "last.ckpt"
     older.parent.mkdir()
     older.write_text("of a real training")
-    done = probed("lightning_fit.py", tmp_path, preload=LIGHTNING)
+    done = probed("lightning_fit.py", tmp_path, preload=None)
     assert_steered(done, native=20, micro_batches=1, num_samples=2600)
     discovery = done.record.discovery
     assert [loader.batch_size for loader in discovery.loaders if loader.trains] == [20]

@@ -3,7 +3,6 @@
 import pytest
 
 from ..needs import framework
-from .preloads import HUGGING_FACE
 from .runs import OPTIONS, assert_longest_first, assert_steered, probed
 
 framework("transformers")
@@ -13,7 +12,7 @@ pytestmark = pytest.mark.frameworks
 
 def test_it_is_steered(tmp_path):
     options = (*OPTIONS, "--worst-case", "--budget", "20s")
-    done = probed("hf_trainer.py", tmp_path, options=options, preload=HUGGING_FACE)
+    done = probed("hf_trainer.py", tmp_path, options=options, preload=None)
     assert_longest_first(done)
     assert_steered(done, native=8, micro_batches=2, num_samples=2000)
     assert done.record.discovery.optimizers[0].learning_rate == pytest.approx(1e-3)
