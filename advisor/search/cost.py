@@ -102,6 +102,11 @@ class Budget:
         self.last_s = end_s(goal.budget_s) - spent_s
         """Seconds until everything ends, the confirmation too."""
         self._stall_s = _stall_s(measurements.record.trials)
+        self._fits_s = {
+            trial.batch_size: trial.elapsed_s
+            for trial in measurements.ran
+            if trial.kind == "fit" and trial.elapsed_s
+        }
 
     def step_s(self, size: int) -> float:
         """Estimated seconds per counted step: as many optimizer steps as a pool has batches for."""
@@ -126,7 +131,10 @@ class Budget:
         steps = USUAL_FIT_STEPS
         step_s = self.step_s(request.batch_size)
         if request.kind == "fit":
-            step_s += self._stall_s  # it makes its steps whatever they take
+            # What the same steps took before says more than the step of the script's own size,
+            # which may have imported what torch imports late.
+            made_s = self._fits_s.get(request.batch_size, steps * step_s)
+            step_s = min(step_s, made_s / steps) + self._stall_s  # it makes all of them
         else:
             fewer = request.min_warmup_steps + request.min_timed_steps
             steps = TIMED_STEPS if fewer >= FULL_STEPS else fewer
