@@ -141,6 +141,7 @@ from .tails import (
     TailReport,
 )
 from .tokens import (
+    CHOSEN_STEPS,
     INFERRED,
     ChosenBatch,
     CountedTokens,
@@ -154,6 +155,7 @@ from .tokens import (
 from .trial import InputSize, RankTrial, Trial, Turns, trial_of
 
 __all__ = [
+    "CHOSEN_STEPS",
     "GPU_LIMITS",
     "GPU_SETTINGS",
     "INFERRED",

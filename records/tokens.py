@@ -123,6 +123,11 @@ LengthChoice = Literal["", "shortest", "median", "longest"]
 """The samples that a trial begins with; as they come where it is empty."""
 
 
+CHOSEN_STEPS = 3
+"""Steps at the beginning of a trial that are made with samples of a chosen length, as its warm-up:
+none is timed, and the memory of the first may be left out, as a batch of before still lives."""
+
+
 class ChosenBatch(Record, frozen=True, kw_only=True):
     """The batch that a trial began with, where its samples were chosen by their length.
 

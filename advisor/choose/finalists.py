@@ -58,9 +58,11 @@ def _was_slower(measurements: Measurements, best: int, other: int) -> bool:
     # Less is not worth a change of mind.
     if not _clearly_below(measurements, best, other, 1 - clean_size.SPEED_COST):
         return False
+    if not measurements.rated_by_tokens:
+        return True
     # The rounds of a fresh process are few where batches hold unequal work: all count together.
     compared = ratio(measurements.turns, best, other)
-    return compared is None or not measurements.rated_by_tokens or compared.median < 1
+    return compared is None or compared.median < 1
 
 
 @once

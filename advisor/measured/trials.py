@@ -69,6 +69,7 @@ def compared(trials: Sequence[Trial], turns: Sequence[Turns]) -> dict[int, Trial
             log(throughput(trial) / rates[trial.batch_size].median)
             for trial in undisturbed([trial for trial in trials if trial.batch_size in rates])
         )
+        # Nothing else tells how the levels of several groups differ.
         moved = len(groups) > 1 or abs(level) > WANDERING
         for size, rate in rates.items():
             samples_per_s = scaled(rate, exp(level)) if moved else rate

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from ...records import TrialRequest
+from ...records import CHOSEN_STEPS, TrialRequest
 from ..measured.measurements import Measurements
 from .cost import budget_of, has_time_for_a_profile, step_plan
-
-CHOSEN_STEPS = 3
-"""Steps at the beginning of a trial that are made with the longest samples, where those come first;
-none of them is timed."""
 
 
 def timed_request(measurements: Measurements, size: int, reason: str) -> TrialRequest:
     """To time a size, and to profile it if the goal says so and the budget has the time."""
-    step_s, budget_s = budget_of(measurements).step_s(size), measurements.goal.budget_s
+    goal = measurements.goal
+    step_s, budget_s = budget_of(measurements).step_s(size), goal.budget_s
     plan = step_plan(step_s, budget_s)
-    goal, num_warmup = measurements.goal, plan.num_warmup
+    num_warmup = plan.num_warmup
     if goal.worst_case and not goal.seq_lens and not measurements.why_unordered:
         num_warmup = max(num_warmup, CHOSEN_STEPS)
     # One trace there shall be, of the script as it is, unless its steps are very long.

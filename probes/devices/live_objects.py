@@ -1,8 +1,8 @@
 """The objects of this process, looked through as far as a training can wait for it.
 
-Python has no list of its objects that grows piece by piece: to ask for it takes some 20 ns an
-object and stops the training. So the interpreter's count of blocks is read first, which takes no
-time, then the list is counted, and only then each object is looked at.
+Python has no list of its objects that grows piece by piece: to ask for it takes the longer the more
+there are, and stops the training. So the interpreter's count of blocks is read first, then the list
+is counted, and only then each object is looked at.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 MAX_BLOCKS = 30_000_000
 """Of the interpreter's memory, at least one for each object: with more no list is made."""
 MAX_OBJECTS = 3_000_000
-"""That are looked at: some 0.4 s, and as much for a collection."""
+"""That are looked at; more would hold a training up."""
 MAX_S = 2.0
 """That a look takes; checked between its parts."""
 STRIDE = 1 << 16

@@ -44,6 +44,11 @@ class FoundLoop:
     no_profile: str = ""
     num_ahead: int = 0
 
+    @property
+    def num_queued(self) -> int:
+        """The same where they are several; one is taken up by the steps before those that count."""
+        return self.num_ahead if self.num_ahead > 1 else 0
+
 
 class Door(Protocol):
     """One way to get steps of a given size out of the user's script."""

@@ -14,15 +14,12 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from ...records import ChosenBatch, LengthCensus, LengthChoice
+from ...records import CHOSEN_STEPS, ChosenBatch, LengthCensus, LengthChoice
 from .cycled_dataset import CycledDataset
 from .sample_lengths import SampleLengths, measure
 
 NEAR = 50
 """Of the samples in order of length such a part counts as being of one length."""
-FIRST_STEPS = 3
-"""Steps of chosen lengths at the beginning of a trial: those of its warm-up. The first may be left
-out, as a batch of before is still alive in it."""
 MOST_BATCHES = 20_000
 """Of one pass of a batch sampler so many are looked at."""
 MOST_KINDS = 400
@@ -50,7 +47,7 @@ class ChosenBatches:
 
     def begin(self, length: LengthChoice, batches_a_step: int = 1) -> None:
         """A trial begins, with samples of such lengths; as they come where that is empty."""
-        num = FIRST_STEPS * batches_a_step if length else 0
+        num = CHOSEN_STEPS * batches_a_step if length else 0
         self._length, self._left, self.used = length, num, None
 
     @property

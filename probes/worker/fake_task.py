@@ -56,7 +56,7 @@ class FakeTask:
     def begin(self) -> bool:
         """Asks for the size; the script's next batch begins its first step."""
         context = self._context
-        if context.loop.num_ahead > 1:
+        if context.loop.num_queued:
             return self._cannot(AHEAD)
         if context.loop.discovery.axis != "samples":
             return self._cannot(BUDGET)

@@ -34,7 +34,7 @@ class LossTask:
     def begin(self) -> bool:
         """Asks for the size; from the next batch on the script gets parts of one batch."""
         context, order = self._context, self._order
-        if context.loop.num_ahead > 1:
+        if context.loop.num_queued:
             self._send(LossCheck(reason=AHEAD))
             return False
         if not context.door.replace_batches(self._substitute):

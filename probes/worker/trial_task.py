@@ -186,8 +186,7 @@ class TrialTask:
             deadline_s=order.deadline_s,
             evidence=self._evidence,
             asynchronous=context.is_asynchronous,
-            # One batch alone is taken up by the steps before those that count.
-            num_ahead=context.loop.num_ahead if context.loop.num_ahead > 1 else 0,
+            num_ahead=context.loop.num_queued,
             meter=context.door.meter,
             agree=context.agree,
         )

@@ -3,12 +3,12 @@
 import pytest
 import torch
 from batchadvisor.probes.loader.chosen_batches import (
-    FIRST_STEPS,
     band_of,
     census_of,
     worst_of,
 )
 from batchadvisor.probes.loader.sample_lengths import NO_LENGTH, SampleLengths
+from batchadvisor.records import CHOSEN_STEPS
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler
 
 from .loading import Pass, steered
@@ -76,7 +76,7 @@ def begun(loader, size, length="", *, worst_case=True):
 
 
 def lengths_of(script):
-    return [[LENGTHS[index] for index in rows(next(script))] for _ in range(FIRST_STEPS + 2)]
+    return [[LENGTHS[index] for index in rows(next(script))] for _ in range(CHOSEN_STEPS + 2)]
 
 
 class TestWorstCase:
@@ -84,8 +84,8 @@ class TestWorstCase:
         handle, script = begun(DataLoader(Rows(), batch_size=1, collate_fn=list), 2)
         assert handle.why_unordered == ""
         seen = lengths_of(script)
-        assert seen[:FIRST_STEPS] == [[9, 9]] * FIRST_STEPS
-        assert seen[FIRST_STEPS:] == [[3, 9], [5, 7]]
+        assert seen[:CHOSEN_STEPS] == [[9, 9]] * CHOSEN_STEPS
+        assert seen[CHOSEN_STEPS:] == [[3, 9], [5, 7]]
         chosen = handle.inputs().chosen
         assert (chosen.num_samples, chosen.longest, chosen.total) == (2, 9, 18)
 
@@ -99,8 +99,8 @@ class TestWorstCase:
         handle, script = begun(loader, 3)
         assert handle.why_unordered == ""
         seen = lengths_of(script)
-        assert seen[:FIRST_STEPS] == [[9, 9, 8]] * FIRST_STEPS
-        assert seen[FIRST_STEPS] == [3, 9, 5]
+        assert seen[:CHOSEN_STEPS] == [[9, 9, 8]] * CHOSEN_STEPS
+        assert seen[CHOSEN_STEPS] == [3, 9, 5]
         handle.begin_trial()
         handle.ask(2)
         assert lengths_of(script)[0] == [9, 9]
