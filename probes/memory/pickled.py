@@ -29,6 +29,8 @@ _CONTAINERS = b"]}"
 _LONG = rb"\x8a(?:" + b"|".join(b"\\x%02x.{%d}" % (length, length) for length in range(9)) + b")"
 """LONG1: integers of up to 64 bits with their sign."""
 _INTEGER = rb"(?:K.|M..|J.{4}|" + _LONG + b")"
+_FRAME = rb"\x95.{8}"
+"""What follows is read at once: between any two opcodes, about every 64 KiB."""
 _LENGTHS = {0x8C: 1, 0x58: 4, 0x8D: 8, 0x55: 1, 0x54: 4, 0x43: 1, 0x42: 4, 0x8E: 8}
 """Opcodes of texts and bytes, and how many bytes their length takes."""
 _TEXTS = (0x8C, 0x58, 0x8D)
@@ -101,9 +103,10 @@ def _runs(size: int) -> re.Pattern[bytes]:
     """Opcodes of fixed length, up to `RUN` of them; numbers of the memo stay below `size`."""
     high, low = (size >> 24, b".") if size >= 1 << 24 else (0, b"[\\x00-\\x%02x]" % (size >> 16))
     memo = rb"r.." + low + b"[\\x00-\\x%02x]" % high
-    pair = _INTEGER + _INTEGER + rb"\x86"
-    plain = rb"[(N\]}aesu\x88\x89\x94]|[hq].|j.{4}|G.{8}|\x95.{8}|\x80[\x02-\x05]"
-    either = b"|".join((plain, pair, _INTEGER, memo))
+    between = b"(?:" + _FRAME + b")?"
+    pair = between.join((_INTEGER, _INTEGER, rb"\x86"))
+    plain = rb"[(N\]}aesu\x88\x89\x94]|[hq].|j.{4}|G.{8}|\x80[\x02-\x05]"
+    either = b"|".join((plain, pair, _INTEGER, memo, _FRAME))
     return re.compile(b"(?:%s){1,%d}" % (either, RUN), re.DOTALL)
 
 

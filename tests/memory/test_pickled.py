@@ -61,6 +61,12 @@ class TestPlain:
         assert content == [frames] * 300
         assert content[0] is content[299]
 
+    def test_a_frame_may_begin_anywhere(self, file):
+        """Python's pickler begins one every 64 KiB, also between the two numbers of a pair."""
+        for shift in range(20):
+            content = ["x" * shift, [{"pool": (n, 0), "size": n << 20} for n in range(4000)]]
+            assert load(file(pickle.dumps(content, 4)))[0] == content
+
     def test_what_follows_the_end_is_left_alone(self, file):
         assert load(file(pickle.dumps({}) + b"\0\0"))[0] == {}
 
