@@ -13,11 +13,15 @@ else the machine does meets all of them alike: one process alone without Distrib
 while the others sleep, all processes without synchronisation, all with DistributedDataParallel.
 The speed-up is that over one process alone. All processes have one thread.
 
+An epoch is the sum of its steps, so a block counts by its mean, as the law counts the steps that it
+pairs; of the blocks the median counts.
+
 Prediction and measurement are launches of their own, between which a machine that others share
-changes its speed by more than either's interval. So they are repeated in turn, and the result is
-the median over the repetitions with its 90 % interval; the times of all steps are kept. What other
-work took of the machine's time meanwhile is kept too. `--add` keeps the repetitions of the last
-result and adds to them.
+changes its speed by more than either's interval. So the training is measured before and after each
+prediction, which a steady drift leaves in the middle, and all is repeated. The result is the median
+over the repetitions with its 90 % interval; the times of all steps are kept. What other work took
+of the machine's time meanwhile is kept too. `--add` keeps the repetitions of the last result and
+adds to them.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ import sys
 import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from batchadvisor.advisor.measured.distribution import scaling_of
@@ -43,8 +47,10 @@ from common import RESULTS, TIMED_STEPS
 NUM_SAMPLES = 16384
 FILE = RESULTS / "scaling_law.json"
 
-Repetition = tuple[dict[str, float], dict[str, list[list[float]]]]
-"""What the law said, and the seconds of each step by kind and block."""
+Times = dict[str, list[list[float]]]
+"""Seconds of each step of rank 0, by kind and block."""
+Repetition = tuple[dict[str, float], list[Times]]
+"""What the law said, and what launches before and after it measured."""
 
 SCRIPT = """
 import json, os, sys, time
@@ -115,11 +121,11 @@ def main() -> None:
         by_case: dict[tuple[int, int], list[Repetition]] = _repetitions(earlier)
         for number in range(options.repeats):
             for case in cases:
-                predicted = _predicted(
-                    script, folder / f"run-{case[0]}-{case[1]}-{number}", case, options.budget
-                )
-                times = _times(script, folder, case, options)
-                by_case.setdefault(case, []).append((predicted, times))
+                before = _times(script, folder, case, options)
+                out = folder / f"run-{case[0]}-{case[1]}-{number}"
+                predicted = _predicted(script, out, case, options.budget)
+                after = _times(script, folder, case, options)
+                by_case.setdefault(case, []).append((predicted, [before, after]))
             print(f"repetition {number + 1} of {options.repeats}", file=sys.stderr, flush=True)
             rows = [_row(case, repetitions) for case, repetitions in by_case.items()]
             _save(rows, begun, earlier)  # a bench that is ended early has what it measured
@@ -188,10 +194,8 @@ def _predicted(script: Path, out: Path, case: tuple[int, int], budget: str) -> d
     }
 
 
-def _times(
-    script: Path, folder: Path, case: tuple[int, int], options: argparse.Namespace
-) -> dict[str, list[list[float]]]:
-    """Seconds of each step of rank 0, by kind and block."""
+def _times(script: Path, folder: Path, case: tuple[int, int], options: argparse.Namespace) -> Times:
+    """What one launch measures."""
     out = folder / "times.json"
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
@@ -199,7 +203,7 @@ def _times(
         *(str(options.blocks), str(options.steps), str(out)),
     ]
     subprocess.run(command, check=True, env=_environment(), stderr=subprocess.DEVNULL)
-    times: dict[str, list[list[float]]] = json.loads(out.read_text())
+    times: Times = json.loads(out.read_text())
     return times
 
 
@@ -207,10 +211,16 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def _measured(case: tuple[int, int], times: dict[str, list[list[float]]]) -> dict[str, float]:
+def _measured(case: tuple[int, int], launches: list[Times]) -> dict[str, float]:
+    """The same from the steps of the launches around a prediction: means over them."""
+    measured = [_by_launch(case, times) for times in launches]
+    return {name: fmean(each[name] for each in measured) for name in measured[0]}
+
+
+def _by_launch(case: tuple[int, int], times: Times) -> dict[str, float]:
     """The same from the steps of one launch: medians over its blocks, and of the blocks' ratios."""
     ranks, size = case
-    step_s = {kind: [median(block) for block in blocks] for kind, blocks in times.items()}
+    step_s = {kind: [fmean(block) for block in blocks] for kind, blocks in times.items()}
     one, every = -(-NUM_SAMPLES // size), -(-NUM_SAMPLES // (ranks * size))
     together = step_s["together"]
     return {
@@ -228,7 +238,7 @@ def _measured(case: tuple[int, int], times: dict[str, list[list[float]]]) -> dic
 
 def _row(case: tuple[int, int], repetitions: list[Repetition]) -> dict[str, Any]:
     said = _spreads([predicted for predicted, _ in repetitions])
-    results = [_measured(case, times) for _, times in repetitions]
+    results = [_measured(case, launches) for _, launches in repetitions]
     measured = _spreads(results)
     ratios = [
         predicted["speedup"] / result["speedup"]
@@ -248,12 +258,15 @@ def _row(case: tuple[int, int], repetitions: list[Repetition]) -> dict[str, Any]
         "repetitions": [
             {
                 "predicted": predicted,
-                "step_s": {
-                    kind: [[round(step, 6) for step in block] for block in blocks]
-                    for kind, blocks in times.items()
-                },
+                "step_s": [
+                    {
+                        kind: [[round(step, 6) for step in block] for block in blocks]
+                        for kind, blocks in times.items()
+                    }
+                    for times in launches
+                ],
             }
-            for predicted, times in repetitions
+            for predicted, launches in repetitions
         ],
     }
 
