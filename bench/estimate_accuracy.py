@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from batchadvisor.advisor.fit.caching_allocator import fits, reserved_bytes
+from batchadvisor.advisor.fit.reserved_memory import fits, reserved_bytes
 from batchadvisor.advisor.fit.forecast import Between
 from batchadvisor.advisor.fit.peak_range import peak_range
 from batchadvisor.probes.fake_step.cuda_forms import use_cuda_forms

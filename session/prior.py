@@ -11,7 +11,7 @@ from math import ceil
 
 import msgspec
 
-from ..advisor.fit.caching_allocator import reserved_bytes
+from ..advisor.fit.reserved_memory import reserved_bytes
 from ..advisor.measured.measurements import Measurements
 from ..advisor.measured.sizes import largest_allowed
 from ..advisor.measured.step_law import floor_of, passes_of

@@ -1,15 +1,13 @@
-"""How torch's allocator of CUDA memory would have served the requests of a step: what it reserves.
+"""How torch's allocator of CUDA memory serves the requests of a step.
 
 The rules are those of c10/cuda/CUDACachingAllocator.cpp, on one stream: small and large requests
 from pools of their own, the best fit first, blocks split and merged inside their segments, and
-whole segments given back only when memory is short. With expandable segments each pool has one
-segment that grows at its end, page by page. Its free pages are not given back here, so that it may
-say too soon that memory is short.
+whole segments given back only when memory is short. Segments that grow: `expandable_segments.py`.
+`tests/advisor/test_recorded_snapshots.py` compares each address with those of torch's allocator.
 """
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from typing import Final
@@ -31,48 +29,48 @@ class NoMemoryError(Exception):
     """A request that does not fit, after all that can be given back was given back."""
 
 
-def fits(requests: Iterable[int], capacity: int, *, expandable: bool = False) -> bool:
-    """Whether all of them can be served.
-
-    Args:
-        requests: in order: bytes that are wanted, or -n to give back the n-th request, counted
-            from 1.
-        capacity: bytes that the device has for them.
-        expandable: with expandable segments.
-    """
-    try:
-        CachingAllocator(capacity, expandable=expandable).serve(requests)
-    except NoMemoryError:
-        return False
-    return True
-
-
-def reserved_bytes(requests: Iterable[int], *, expandable: bool = False) -> int:
-    """What it reserves for them where there is room for all.
-
-    Args:
-        requests, expandable: as in `fits`.
-    """
-    allocator = CachingAllocator(sys.maxsize, expandable=expandable)
-    allocator.serve(requests)
-    return allocator.reserved_bytes
-
-
 def rounded(num_bytes: int) -> int:
     """The bytes of a block for a request of `num_bytes`."""
     return -(-num_bytes // BLOCK_BYTES) * BLOCK_BYTES
 
 
-class _Block:
-    """A part of a segment; its neighbours are what lies before and behind it there."""
+class Block:
+    """A part of a segment; its neighbours are what lies before and behind it there.
 
-    __slots__ = ("after", "before", "free", "place", "size", "small")
+    Attributes:
+        place: its first address.
+        segment: the first address of its segment.
+        mapped: memory stands behind it; only segments that grow have other blocks.
+    """
+
+    __slots__ = ("after", "before", "free", "mapped", "place", "segment", "size", "small")
 
     def __init__(self, place: int, size: int, *, small: bool) -> None:
         self.place, self.size, self.small = place, size, small
+        self.segment = place
+        self.mapped = True
         self.free = True
-        self.before: _Block | None = None
-        self.after: _Block | None = None
+        self.before: Block | None = None
+        self.after: Block | None = None
+
+    def split(self, size: int) -> Block:
+        """Keeps its first `size` bytes; the rest becomes the block behind it."""
+        rest = Block(self.place + size, self.size - size, small=self.small)
+        rest.segment, rest.mapped = self.segment, self.mapped
+        rest.before, rest.after = self, self.after
+        if rest.after is not None:
+            rest.after.before = rest
+        self.after, self.size = rest, size
+        return rest
+
+    def absorb_next(self) -> None:
+        """Takes the block behind it in."""
+        gone = self.after
+        assert gone is not None
+        self.size += gone.size
+        self.after = gone.after
+        if self.after is not None:
+            self.after.before = self
 
 
 class CachingAllocator:
@@ -80,23 +78,28 @@ class CachingAllocator:
 
     Args:
         capacity: bytes that the device has.
-        expandable: with expandable segments.
 
     Attributes:
         reserved_bytes: of all segments.
     """
 
-    def __init__(self, capacity: int, *, expandable: bool = False) -> None:
+    least_rest: tuple[int, int] = (SMALL_BYTES + 1, BLOCK_BYTES)
+    """Bytes of a block, beyond the request, from which on they become a block of their own: in the
+    large and in the small pool."""
+
+    def __init__(self, capacity: int) -> None:
         self.reserved_bytes = 0
         self._capacity = capacity
-        self._expandable = expandable
-        self._last: dict[bool, _Block | None] = {True: None, False: None}
-        self._taken: dict[int, _Block] = {}
-        self._free: dict[bool, list[tuple[int, int, _Block]]] = {True: [], False: []}
+        self._taken: dict[int, Block] = {}
+        self._free: tuple[list[tuple[int, int, Block]], ...] = ([], [])
+        """Size, place and block, in this order, of the large and of the small pool."""
         self._end = 0
 
     def serve(self, requests: Iterable[int]) -> None:
-        """Serves requests in order; see `fits`.
+        """Serves requests in order.
+
+        Args:
+            requests: bytes that are wanted, or -n to give back the n-th request, counted from 1.
 
         Raises:
             NoMemoryError: one does not fit.
@@ -116,11 +119,9 @@ class CachingAllocator:
             NoMemoryError: it does not fit.
         """
         small = size <= SMALL_BYTES
-        more = self._grown if self._expandable else self._new_segment
-        block = self._best_fit(size, small=small) or more(size, small=small)
-        rest = block.size - size
-        if rest >= BLOCK_BYTES if small or self._expandable else rest > SMALL_BYTES:
-            self._split(block, size)
+        block = self._best_fit(size, small=small) or self._more(size, small=small)
+        if block.size - size >= self.least_rest[small]:
+            self._keep(block.split(size))
         block.free = False
         self._taken[key] = block
 
@@ -128,86 +129,60 @@ class CachingAllocator:
         """Takes the block of a request back."""
         block = self._taken.pop(key)
         block.free = True
-        for neighbour in (block.before, block.after):
-            if neighbour is not None and neighbour.free:
-                self._forget(neighbour)
-                block = self._merged(block, neighbour)
-        self._keep(block)
+        self._keep(self._merged(block))
+
+    def place(self, key: int) -> int:
+        """The address that a request got."""
+        return self._taken[key].place
 
     # inside ----------------------------------------------------------------------------------
 
-    def _best_fit(self, size: int, *, small: bool) -> _Block | None:
+    def _best_fit(self, size: int, *, small: bool) -> Block | None:
         pool = self._free[small]
         at = bisect_left(pool, size, key=lambda entry: entry[0])
         return pool.pop(at)[2] if at < len(pool) else None
 
-    def _new_segment(self, size: int, *, small: bool) -> _Block:
+    def _more(self, size: int, *, small: bool) -> Block:
+        """A segment of its own for a request that no free block serves."""
         if small:
             segment = SMALL_SEGMENT_BYTES
         elif size < MIN_LARGE_BYTES:
             segment = LARGE_SEGMENT_BYTES
         else:
             segment = -(-size // LARGE_ROUND_BYTES) * LARGE_ROUND_BYTES
+        if self.reserved_bytes + segment > self._capacity:
+            self._release()
         self._reserve(segment)
-        block = _Block(self._end, segment, small=small)
+        block = Block(self._end, segment, small=small)
         self._end += segment
         return block
 
-    def _grown(self, size: int, *, small: bool) -> _Block:
-        """The end of the pool's segment, larger by whole pages."""
-        page = SMALL_SEGMENT_BYTES if small else LARGE_SEGMENT_BYTES
-        last = self._last[small]
-        free = last.size if last is not None and last.free else 0
-        num_bytes = -(-(size - free) // page) * page
-        self._reserve(num_bytes)
-        if last is not None and last.free:
-            self._forget(last)
-            last.size += num_bytes
-            return last
-        block = _Block(0 if last is None else last.place + last.size, num_bytes, small=small)
-        block.before = last
-        if last is not None:
-            last.after = block
-        self._last[small] = block
-        return block
-
     def _reserve(self, num_bytes: int) -> None:
-        if self.reserved_bytes + num_bytes > self._capacity and not self._expandable:
-            self._release()
         if self.reserved_bytes + num_bytes > self._capacity:
             raise NoMemoryError
         self.reserved_bytes += num_bytes
 
     def _release(self) -> None:
         """Gives segments back of which nothing is in use, as torch does before it fails."""
-        for small, pool in self._free.items():
+        for pool in self._free:
             whole = [entry for entry in pool if entry[2].before is None is entry[2].after]
             self.reserved_bytes -= sum(size for size, _, _ in whole)
-            self._free[small] = [entry for entry in pool if entry not in whole]
+            pool[:] = [entry for entry in pool if entry not in whole]
 
-    def _split(self, block: _Block, size: int) -> None:
-        rest = _Block(block.place + size, block.size - size, small=block.small)
-        rest.before, rest.after = block, block.after
-        if rest.after is not None:
-            rest.after.before = rest
-        block.after, block.size = rest, size
-        if self._last[block.small] is block:
-            self._last[block.small] = rest
-        self._keep(rest)
+    def _merged(self, block: Block) -> Block:
+        """It with the neighbours that are free like it, which leave the pool."""
+        for neighbour in (block.before, block.after):
+            if neighbour is None or not neighbour.free or neighbour.mapped is not block.mapped:
+                continue
+            self._forget(neighbour)
+            if neighbour is block.before:
+                block = neighbour
+            block.absorb_next()
+        return block
 
-    def _merged(self, one: _Block, other: _Block) -> _Block:
-        first, second = (one, other) if one.place < other.place else (other, one)
-        if self._last[first.small] is second:
-            self._last[first.small] = first
-        first.size += second.size
-        first.after = second.after
-        if first.after is not None:
-            first.after.before = first
-        return first
-
-    def _keep(self, block: _Block) -> None:
+    def _keep(self, block: Block) -> None:
         insort(self._free[block.small], (block.size, block.place, block), key=lambda e: e[:2])
 
-    def _forget(self, block: _Block) -> None:
+    def _forget(self, block: Block) -> None:
         pool = self._free[block.small]
         del pool[bisect_left(pool, (block.size, block.place), key=lambda e: e[:2])]

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from ...records import FakeTrial, FittedGpu, Forecast, Variant
 from ..measured.step_law import GROWTH, SMALLEST, StepLaw, fit_step_law, law_of_trials
-from .caching_allocator import fits
+from .reserved_memory import fits
 
 MAX_TRIALS = 12
 LEAST_CONTEXT_BYTES = 300 << 20

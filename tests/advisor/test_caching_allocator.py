@@ -4,7 +4,8 @@ import random
 from itertools import pairwise
 
 import pytest
-from batchadvisor.advisor.fit.caching_allocator import CachingAllocator, NoMemoryError, fits
+from batchadvisor.advisor.fit.caching_allocator import CachingAllocator, NoMemoryError
+from batchadvisor.advisor.fit.reserved_memory import fits
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -99,6 +100,6 @@ def test_any_requests(seed):
         assert all(place + size <= following for (place, size), (following, _) in pairwise(blocks))
     for key in alive:
         allocator.free(key)
-    idle = [block for pool in allocator._free.values() for _, _, block in pool]
+    idle = [block for pool in allocator._free for _, _, block in pool]
     assert sum(block.size for block in idle) == allocator.reserved_bytes
     assert all(block.before is None is block.after for block in idle)

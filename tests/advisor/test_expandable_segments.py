@@ -2,7 +2,8 @@
 
 from random import Random
 
-from batchadvisor.advisor.fit.caching_allocator import fits, reserved_bytes, rounded
+from batchadvisor.advisor.fit.caching_allocator import rounded
+from batchadvisor.advisor.fit.reserved_memory import fits, reserved_bytes
 
 MIB = 1 << 20
 

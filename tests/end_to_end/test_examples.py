@@ -4,7 +4,7 @@ import pytest
 
 from .driver import EXAMPLES, KEPT, changed_line, run
 
-BUDGET = "30s"
+BUDGET = "20s"
 SCRIPT = {"char_gpt": (8, 15625), "resnet18_cifar10": (16, 10000)}
 
 
