@@ -13,12 +13,12 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import os
 import pickle
 import random
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,12 +78,11 @@ def main() -> int:
                 file = f"{title}{'-expandable' if expandable else ''}.pickle.gz"
                 words = [__file__, "--case", title, "--out", str(given.out / file)]
                 own = {
+                    **environment(library),
                     "STAND_IN_GPU_BYTES": str(case.capacity_bytes),
                     "PYTORCH_CUDA_ALLOC_CONF": f"expandable_segments:{expandable}",
                 }
-                subprocess.run(
-                    [sys.executable, *words], check=True, env={**environment(library), **own}
-                )
+                subprocess.run([sys.executable, *words], check=True, env=own)
                 index[file] = {**case._asdict(), "expandable": expandable}
                 print(file, flush=True)
     (given.out / "index.json").write_text(json.dumps(_about(index), indent=1) + "\n")
@@ -91,8 +90,6 @@ def main() -> int:
 
 
 def _about(index: dict[str, Any]) -> dict[str, Any]:
-    from importlib.metadata import version
-
     return {
         "what": "torch.cuda.memory._snapshot() of torch's own CUDA allocator, on a stand-in for a "
         "GPU: no driver, no kernels (scripts/stand_in_gpu)",
@@ -186,5 +183,4 @@ def _moved(value: Any, seen: dict[int, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
     sys.exit(main())

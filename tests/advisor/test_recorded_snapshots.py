@@ -10,7 +10,6 @@ from batchadvisor.advisor.fit.reserved_memory import reserved_bytes
 
 from tests.snapshots import CASES, snapshot_of
 
-
 ROOMY = [name for name, case in CASES.items() if case["capacity_bytes"] > 64 << 30]
 
 
