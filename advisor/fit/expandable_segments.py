@@ -70,11 +70,7 @@ class ExpandableAllocator(CachingAllocator):
         for _, block in self._unmapped[small]:
             before = block.before
             first = before if before is not None and before.free else block
-            room, part = 0, first
-            while room < size and part is not None and part.free:
-                room += part.size
-                part = part.after
-            if room >= size:
+            if _free_from(first, size) >= size:
                 return first
         return self._new_segment(size, small=small)
 
@@ -145,3 +141,13 @@ def _reach(block: Block) -> int:
     """Bytes of a block with what could be mapped behind it."""
     after = block.after
     return block.size + (after.size if after is not None and not after.mapped else 0)
+
+
+def _free_from(block: Block, enough: int) -> int:
+    """Bytes of a block and of the free ones behind it, mapped or not, until there are enough."""
+    num_bytes = 0
+    part: Block | None = block
+    while part is not None and part.free and num_bytes < enough:
+        num_bytes += part.size
+        part = part.after
+    return num_bytes
