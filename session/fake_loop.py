@@ -106,7 +106,7 @@ class FakeLoop:
             assert self._worker is not None
         self._display.note(f"a step on fake tensors at batch {size}, {variant.name}")
         try:
-            result = self._worker.run_fake(size, variant)
+            result = self._worker.run_fake(size, variant, for_gpu=True)
         except WorkerGone as gone:
             self._worker = None
             raise CannotFakeError(why_not_faked(gone)) from None

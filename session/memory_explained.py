@@ -175,13 +175,14 @@ def _explained(
     worker = workers.current
     if not isinstance(worker, FakesSteps):
         return (), SEVERAL
+    on_gpu = record.device is not None and record.device.kind == "cuda"
     explained: list[ExplainedSize] = []
     reason = ""
     for size, why in sizes:
         trial = None
         if not reason:
             try:
-                result = worker.run_fake(size, Variant(), until_s)
+                result = worker.run_fake(size, Variant(), until_s, for_gpu=on_gpu)
                 trial, reason = result.trial, result.reason
             except TimeOver:
                 reason = NO_TIME

@@ -83,14 +83,15 @@ def _by_fake_steps(workers: WorkerPool, record: RunRecord, display: Display) -> 
     measurements = Measurements.of(record)
     own, target = discovery.native_batch_size, measurements.target_bytes or 0
     top = largest_allowed(measurements)
-    kind: PriorKind = "segments" if device.kind == "cuda" else "tensors"
+    on_gpu = device.kind == "cuda"
+    kind: PriorKind = "segments" if on_gpu else "tensors"
     peaks: dict[int, int] = {}
     trials: list[FakeTrial] = []
     floor_bytes, until_s = 0, time.monotonic() + SHARE * record.goal.budget_s
     while (size := next_fake_size(peaks, own, target, top, floor_bytes)) is not None:
         display.note(f"a step on fake tensors at batch {size}")
         try:
-            result = worker.run_fake(size, Variant(), until_s)
+            result = worker.run_fake(size, Variant(), until_s, for_gpu=on_gpu)
         except TimeOver:
             return MemoryPrior(reason=f"steps on fake tensors took over {SHARE:.0%} of the budget")
         except WorkerGone as gone:

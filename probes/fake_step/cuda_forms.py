@@ -13,16 +13,28 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from .cuda_autocast import use_cuda_autocast
+from .cuda_kernels import use_cuda_kernels
+
 CHOICE = "_default_to_fused_or_foreach"
 """How torch's optimizers choose between loops, for the parameters that they have."""
 
 
-def use_cuda_forms() -> None:
-    """From now on dropout, attention and optimizers take the memory that they take on CUDA."""
+def use_cuda_forms(*, on_fakes: bool = False) -> None:
+    """From now on operations and optimizers take the memory that they take on CUDA.
+
+    Args:
+        on_fakes: only fake steps follow. Without it the CPU can still compute: then attention and
+            autocast stay those of a CPU.
+    """
     functional.dropout = _dropout  # keeps a mask of bytes, where the CPU keeps one of floats
-    functional.scaled_dot_product_attention = _attention_without_dropout(
-        functional.scaled_dot_product_attention
-    )
+    if on_fakes:
+        use_cuda_kernels()
+        use_cuda_autocast()
+    else:
+        functional.scaled_dot_product_attention = _attention_without_dropout(
+            functional.scaled_dot_product_attention
+        )
     for name, module in list(sys.modules.items()):
         if name.startswith("torch.optim.") and hasattr(module, CHOICE):
             setattr(module, CHOICE, _foreach)

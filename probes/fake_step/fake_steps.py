@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_leaves
 from ...records import FakeTrial, OpWork, PeakRole, Variant
 from .changes import Changes
 from .checkpointed_blocks import CheckpointedBlocks
+from .cuda_reductions import reduction_buffer
 from .faked_count import FakedCount
 from .large_parameters import LargeParameters
 from .model_tree import local_part
@@ -42,12 +43,15 @@ class FakeSteps:
 
     Args:
         parameters: what is trained.
+        for_gpu: its tensors stand for those of a GPU; see `use_cuda_forms` too.
     """
 
-    def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
+    def __init__(self, parameters: Iterable[torch.Tensor], *, for_gpu: bool = False) -> None:
         self._parameters = list({id(tensor): tensor for tensor in parameters}.values())
         self._own = self._parameters
         self._count = FakedCount(self._origin)
+        if for_gpu:
+            self._count.buffer = reduction_buffer
         self._checkpointed = CheckpointedBlocks(self._parameters)
         self._changes = Changes(self._parameters, self._checkpointed.members)
         self._variant = Variant()

@@ -64,6 +64,13 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in tensors:
             self._end(local_part(tensor).untyped_storage()._cdata)
 
+    def pass_by(self, num_bytes: int) -> None:
+        """Counts memory that an operation takes and gives back."""
+        size = _block(num_bytes)
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes + size)
+        self.origins.append(None if self._origin is None else self._origin())
+        self.requests += [size, -len(self.origins)]
+
     def put_last(self, tensors: Iterable[torch.Tensor]) -> None:
         """After the next reset the requests of what lives end with these, in this order."""
         for tensor in tensors:

@@ -156,10 +156,12 @@ class RunFake(Message, frozen=True, kw_only=True):
 
     Attributes:
         variant: what is changed of them.
+        for_gpu: the tensors stand for those of a GPU.
     """
 
     batch_size: int
     variant: Variant
+    for_gpu: bool
 
 
 class GoOn(Message, frozen=True):

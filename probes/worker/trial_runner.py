@@ -169,19 +169,20 @@ class TrialRunner:
         if isinstance(message, RunRecorded):
             return RecordTask(message, context)
         if isinstance(message, RunFake):
-            return FakeTask(message, context, self._fakes(), self._kept)
+            fakes = self._fakes(for_gpu=message.for_gpu)
+            return FakeTask(message, context, fakes, self._kept)
         assert isinstance(message, RunTrial)
         size, largest = message.request.batch_size, self._largest_so_far
         self._largest_so_far = max(largest, size)
         return TrialTask(message, context, self._kept_steps, shrinks=size < largest)
 
-    def _fakes(self) -> FakeSteps:
+    def _fakes(self, *, for_gpu: bool) -> FakeSteps:
         if self._fake_steps is None:
             from ..fake_step.cuda_forms import use_cuda_forms
             from ..fake_step.fake_steps import FakeSteps
 
-            use_cuda_forms()
-            self._fake_steps = FakeSteps(self._door.parameters())
+            use_cuda_forms(on_fakes=for_gpu)
+            self._fake_steps = FakeSteps(self._door.parameters(), for_gpu=for_gpu)
         return self._fake_steps
 
     def _context(self) -> TaskContext:

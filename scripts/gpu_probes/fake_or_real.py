@@ -90,10 +90,10 @@ def fake(name: str, _device: str, batch_size: int) -> dict[str, int]:
     from batchadvisor.records import Variant
     from six_models import steps_of
 
-    use_cuda_forms()
+    use_cuda_forms(on_fakes=True)
     _, optimizer, batch, step = steps_of(name, "cpu", batch_size)
     trained = [p for group in optimizer.param_groups for p in group["params"]]
-    steps = FakeSteps(trained)
+    steps = FakeSteps(trained, for_gpu=True)
     steps.begin(Variant())
     for number in range(2):
         if number:

@@ -1,0 +1,112 @@
+"""Attention and linear layers as CUDA runs them: the memory that they keep, and its layout.
+
+Only for steps on fake tensors: no CPU has these kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+FLASH_TYPES = (torch.float16, torch.bfloat16)
+FLASH_WIDTH = 256
+"""Flash attention's widest head."""
+FLASH_MULTIPLE = 8
+"""Heads are padded to it."""
+BIAS_MULTIPLE = 16
+"""The efficient kernel wants a mask whose rows are aligned to so many numbers."""
+
+
+def use_cuda_kernels() -> None:
+    """From now on attention and linear layers take the memory that they take on CUDA."""
+    functional.scaled_dot_product_attention = _attention
+    functional.linear = _Linear(functional.linear)
+
+
+class _Linear:
+    """Adds the bias in place; to fake tensors torch itself adds it beside them."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+
+    def __call__(
+        self,
+        input: torch.Tensor,  # noqa: A002  torch's name
+        weight: torch.Tensor,
+        bias: torch.Tensor | None = None,
+    ) -> Any:
+        if bias is None or input.dim() == 2 or (input.dim() == 3 and input.is_contiguous()):
+            return self._native(input, weight, bias)
+        return self._native(input, weight).add_(bias)
+
+
+def _attention(  # noqa: PLR0917  as torch has them
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """By the kernel that CUDA would choose (aten/src/ATen/native/transformers/attention.cpp)."""
+    if torch.is_autocast_enabled("cpu"):
+        narrow = torch.get_autocast_dtype("cpu")
+        query, key, value = (each.to(narrow) for each in (query, key, value))
+        if attn_mask is not None and attn_mask.dtype is not torch.bool:
+            attn_mask = attn_mask.to(narrow)
+    if query.dim() != 4 or query.dtype is torch.float64:  # no fused kernel takes them
+        return torch.ops.aten._scaled_dot_product_attention_math(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )[0]
+    if enable_gqa:
+        groups = query.size(1) // key.size(1)
+        key, value = (each.repeat_interleave(groups, 1) for each in (key, value))
+    scale = query.size(-1) ** -0.5 if scale is None else scale
+    widths = {query.size(-1), value.size(-1)}
+    if (
+        attn_mask is None
+        and query.dtype in FLASH_TYPES
+        and len(widths) == 1
+        and max(widths) <= FLASH_WIDTH
+    ):
+        return _flash(query, key, value, dropout_p, is_causal=is_causal, scale=scale)
+    return torch.ops.aten._scaled_dot_product_efficient_attention(
+        query, key, value, _bias(attn_mask, query, key),
+        any(each.requires_grad for each in (query, key, value)),
+        dropout_p, is_causal, scale=scale,
+    )[0]  # fmt: skip
+
+
+def _flash(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    dropout_p: float,
+    *,
+    is_causal: bool,
+    scale: float,
+) -> Any:
+    width = query.size(-1)
+    padding = -width % FLASH_MULTIPLE
+    if padding:
+        query, key, value = (functional.pad(each, (0, padding)) for each in (query, key, value))
+    out = torch.ops.aten._scaled_dot_product_flash_attention(
+        query, key, value, dropout_p, is_causal, False, scale=scale
+    )[0]
+    return out[..., :width] if padding else out
+
+
+def _bias(mask: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor) -> Any:
+    """What the efficient kernel adds to the scores."""
+    if mask is None:
+        return None
+    if mask.dtype is torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, float("-inf"))
+    length = mask.size(-1)
+    if length % BIAS_MULTIPLE:
+        mask = functional.pad(mask, (0, -length % BIAS_MULTIPLE))[..., :length]
+    return mask.expand(query.size(0), query.size(1), query.size(2), key.size(2))
