@@ -15,6 +15,8 @@ FLASH_WIDTH = 256
 """Flash attention's widest head."""
 FLASH_MULTIPLE = 8
 """Heads are padded to it."""
+ALIGNED_BYTES = 16
+"""The efficient kernel takes heads whose width is a multiple of so many bytes."""
 BIAS_MULTIPLE = 16
 """The efficient kernel wants a mask whose rows are aligned to so many numbers."""
 
@@ -23,6 +25,42 @@ def use_cuda_kernels() -> None:
     """From now on attention and linear layers take the memory that they take on CUDA."""
     functional.scaled_dot_product_attention = _attention
     functional.linear = _Linear(functional.linear)
+    if hasattr(functional, "rms_norm"):
+        functional.rms_norm = _rms_norm(functional.rms_norm)
+
+
+def _rms_norm(native: Any) -> Any:
+    """CUDA makes it in one kernel, if what it scales by has the type of what is scaled."""
+
+    def rms_norm(
+        input: torch.Tensor,  # noqa: A002  torch's name
+        normalized_shape: list[int],
+        weight: torch.Tensor | None = None,
+        eps: float | None = None,
+    ) -> Any:
+        if weight is not None and weight.dtype is not input.dtype:
+            return native(input, normalized_shape, weight, eps)
+        return _RmsNorm.apply(input, weight, len(normalized_shape))  # type: ignore[no-untyped-call]
+
+    return rms_norm
+
+
+class _RmsNorm(torch.autograd.Function):
+    """Keeps its input and one number of each row."""
+
+    @staticmethod
+    def forward(ctx: Any, input: torch.Tensor, weight: Any, num_dims: int) -> torch.Tensor:  # noqa: A002
+        rows = input.new_empty((*input.shape[:-num_dims], *[1] * num_dims), dtype=torch.float32)
+        ctx.save_for_backward(input, weight, rows)
+        return torch.empty_like(input, memory_format=torch.contiguous_format)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        del gradients
+        scaled, weight, _ = ctx.saved_tensors
+        of_weight = torch.empty_like(weight) if ctx.needs_input_grad[1] else None
+        of_input = torch.empty_like(scaled) if ctx.needs_input_grad[0] else None
+        return of_input, of_weight, None
 
 
 class _Linear:
@@ -58,22 +96,22 @@ def _attention(  # noqa: PLR0917  as torch has them
         query, key, value = (each.to(narrow) for each in (query, key, value))
         if attn_mask is not None and attn_mask.dtype is not torch.bool:
             attn_mask = attn_mask.to(narrow)
-    if query.dim() != 4 or query.dtype is torch.float64:  # no fused kernel takes them
+    if query.dim() == 3:
+        query, key, value = (each.unsqueeze(0) for each in (query, key, value))
+        return _attention(query, key, value, attn_mask, dropout_p, is_causal, scale).squeeze(0)
+    width = query.size(-1)
+    is_narrow, is_plain = query.dtype in FLASH_TYPES, attn_mask is None and width == value.size(-1)
+    if is_narrow and is_plain and query.dim() == 4 and width <= FLASH_WIDTH:
+        scale = width**-0.5 if scale is None else scale
+        return _flash(query, key, value, dropout_p, is_causal=is_causal, scale=scale)
+    alignment = ALIGNED_BYTES // query.element_size()
+    if query.dim() != 4 or query.dtype is torch.float64 or width % alignment:
         return torch.ops.aten._scaled_dot_product_attention_math(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )[0]
     if enable_gqa:
         groups = query.size(1) // key.size(1)
         key, value = (each.repeat_interleave(groups, 1) for each in (key, value))
-    scale = query.size(-1) ** -0.5 if scale is None else scale
-    widths = {query.size(-1), value.size(-1)}
-    if (
-        attn_mask is None
-        and query.dtype in FLASH_TYPES
-        and len(widths) == 1
-        and max(widths) <= FLASH_WIDTH
-    ):
-        return _flash(query, key, value, dropout_p, is_causal=is_causal, scale=scale)
     return torch.ops.aten._scaled_dot_product_efficient_attention(
         query, key, value, _bias(attn_mask, query, key),
         any(each.requires_grad for each in (query, key, value)),

@@ -258,8 +258,8 @@ static int current_context(void **context) {
     *context = only;
     return 0;
 }
-cudaError_t cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags,
-                                    enum cudaDriverEntryPointQueryResult *status) {
+static cudaError_t entry_point(const char *name, void **function,
+                               enum cudaDriverEntryPointQueryResult *status) {
     static const struct { const char *name; void *function; } known[] = {
         {"cuMemAddressReserve", reserve_addresses}, {"cuMemCreate", create_memory},
         {"cuMemRelease", release_memory}, {"cuMemGetAllocationGranularity", granularity},
@@ -274,7 +274,7 @@ cudaError_t cudaGetDriverEntryPoint(const char *name, void **function, unsigned 
 cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
                                              unsigned long long flags,
                                              enum cudaDriverEntryPointQueryResult *status) {
-    return cudaGetDriverEntryPoint(name, function, flags, status);
+    return entry_point(name, function, status);
 }
 int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
     *flags = 0;
