@@ -9,5 +9,5 @@ CONTEXT = f"{LEAST_CONTEXT_BYTES // MIB} to {MOST_CONTEXT_BYTES // MIB} MiB"
 ASSUMPTIONS = (
     f"CUDA and its libraries take {CONTEXT} beside torch's allocator",
     "torch's allocator rounds, splits and keeps memory as a replica of it does",
-    "convolutions and fused kernels take no workspaces",
+    "convolutions take no workspaces, and sums over leading dimensions those of an A100",
 )
