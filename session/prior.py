@@ -11,7 +11,6 @@ from math import ceil
 
 import msgspec
 
-from ..advisor.fit.reserved_memory import reserved_bytes
 from ..advisor.measured.measurements import Measurements
 from ..advisor.measured.sizes import largest_allowed
 from ..advisor.measured.step_law import floor_of, passes_of
@@ -19,7 +18,7 @@ from ..advisor.search.prior_plan import next_fake_size
 from ..probes.process.endings import WorkerGone
 from ..probes.process.worker_like import FakesSteps
 from ..probes.process.worker_listener import TimeOver
-from ..records import FakeTrial, MemoryPrior, PriorKind, RunRecord, Variant
+from ..records import FakeTrial, MemoryPrior, RunRecord, Variant
 from ..units import format_seconds
 from .display import Display
 from .fake_failures import COMPILED, why_not_faked
@@ -84,7 +83,6 @@ def _by_fake_steps(workers: WorkerPool, record: RunRecord, display: Display) -> 
     own, target = discovery.native_batch_size, measurements.target_bytes or 0
     top = largest_allowed(measurements)
     on_gpu = device.kind == "cuda"
-    kind: PriorKind = "segments" if on_gpu else "tensors"
     peaks: dict[int, int] = {}
     trials: list[FakeTrial] = []
     floor_bytes, until_s = 0, time.monotonic() + SHARE * record.goal.budget_s
@@ -99,8 +97,8 @@ def _by_fake_steps(workers: WorkerPool, record: RunRecord, display: Display) -> 
         if result.trial is None:
             return MemoryPrior(reason=result.reason)
         trial = result.trial
-        peaks[size] = trial.peak_bytes if kind == "tensors" else reserved_bytes(result.requests)
+        # Not what the allocator would reserve for one step: that jumps by segments, and is no line.
+        peaks[size] = trial.peak_bytes
         trials.append(trial)
         floor_bytes = floor_of(trials, peaks)
-    passes = passes_of(trials) if kind == "tensors" else {}
-    return MemoryPrior(peaks=peaks, passes=passes, floor_bytes=floor_bytes, kind=kind)
+    return MemoryPrior(peaks=peaks, passes=passes_of(trials), floor_bytes=floor_bytes)

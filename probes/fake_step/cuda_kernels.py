@@ -91,8 +91,9 @@ def _attention(  # noqa: PLR0917  as torch has them
     enable_gqa: bool = False,
 ) -> Any:
     """By the kernel that CUDA would choose (aten/src/ATen/native/transformers/attention.cpp)."""
-    if torch.is_autocast_enabled("cpu"):
-        narrow = torch.get_autocast_dtype("cpu")
+    device = query.device.type
+    if torch.is_autocast_enabled(device):
+        narrow = torch.get_autocast_dtype(device)
         query, key, value = (each.to(narrow) for each in (query, key, value))
         if attn_mask is not None and attn_mask.dtype is not torch.bool:
             attn_mask = attn_mask.to(narrow)

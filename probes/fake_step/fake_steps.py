@@ -207,6 +207,8 @@ class FakeSteps:
         large = LargeParameters.current
         if large is not None and large.pause():
             self._entered.callback(large.go_on)
+        # A GPU's backward pass has a thread of its own, and torch's mode is not made for two.
+        self._entered.enter_context(torch.autograd.set_multithreading_enabled(False))
         self._entered.enter_context(self._count.fakes)
         self._entered.enter_context(self._count)
         if self._autocast is not None:

@@ -60,7 +60,7 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         """Runs the operation without contents, and counts what it returns."""
         kwargs = kwargs or {}
         if func is DEVICE:  # asked most of all
-            return CPU
+            return getattr(args[0], "fake_device", CPU)
         if func.namespace == "profiler":  # marks of FSDP's, on no tensors
             with torch._C._DisableTorchDispatch():
                 return func(*args, **kwargs)
