@@ -123,7 +123,7 @@ class Started:
         temporary: its TMPDIR, of its own and empty at first.
     """
 
-    def __init__(self, arguments, folder, launcher=(), variables=(), *, preloaded=None):
+    def __init__(self, arguments, folder, launcher=(), variables=(), *, preloaded=None, spares=0):
         self._arguments = tuple(map(str, arguments))
         self._folder = folder
         self._mark = uuid.uuid4().hex
@@ -145,7 +145,8 @@ class Started:
         if preloaded is not None:
             assert not launcher
             words = (verb, *added, *others)
-            self.process = Forked(words, cwd=folder, env=variables, preload=preloaded)
+            where = {"cwd": folder, "env": variables}
+            self.process = Forked(words, **where, preload=preloaded, spares=spares)
             return
         self.process = subprocess.Popen(
             command,
@@ -235,7 +236,9 @@ def _added(verb, others):
     return (*device, "--budget", BUDGET_OF_SIZES if "--sizes" in others else BUDGET)
 
 
-def start(*arguments, folder, launcher=(), variables=(), preloaded=False, preload=TORCH):
+def start(
+    *arguments, folder, launcher=(), variables=(), preloaded=False, preload=TORCH, spares=0
+):
     """Starts `batchadvisor ARGUMENTS` in `folder`.
 
     Args:
@@ -244,9 +247,10 @@ def start(*arguments, folder, launcher=(), variables=(), preloaded=False, preloa
         preloaded: its processes are forks of one that has torch, for tests that do not look at how
             processes start; see preload_server.py.
         preload: what that one has (`preloaded.Preload`).
+        spares: how many ranks of those that the script starts are forks too; see spares.py.
     """
     given = preload if preloaded else None
-    return Started(arguments, folder, launcher, variables, preloaded=given)
+    return Started(arguments, folder, launcher, variables, preloaded=given, spares=spares)
 
 
 def run(*arguments, folder, launcher=(), variables=(), preloaded=False):
@@ -256,10 +260,10 @@ def run(*arguments, folder, launcher=(), variables=(), preloaded=False):
     ).finish()
 
 
-def run_preloaded(*arguments, folder, variables=(), preload=TORCH):
+def run_preloaded(*arguments, folder, variables=(), preload=TORCH, spares=0):
     """Runs a command whose start is not what a test looks at: torch was imported before."""
-    given = {"variables": variables, "preloaded": True, "preload": preload}
-    return start(*arguments, folder=folder, **given).finish()
+    given = {"variables": variables, "preload": preload, "spares": spares}
+    return start(*arguments, folder=folder, preloaded=True, **given).finish()
 
 
 def listing(folder):

@@ -5,12 +5,13 @@ what a command finds, and not at how its processes start, are spared that. Start
 as a program of its own: it starts no thread and computes nothing, so that a fork of it is sound.
 Its arguments are the channel's descriptor and modules to import beside torch.
 
-    driver --- {"argv", "script", "cwd", "env"}, -------> server
+    driver --- {"argv", "script", "cwd", "env", "spares"}, --> server
                                and 4 descriptors
-           <------ {"pid"}, then {"pid", "code"} -------     fork: the command, or a script
-                                                               fork: its worker
-                                                               fork: torch's launcher
-                                                                 fork: a rank, again a command
+           <------ {"pid"}, then {"pid", "code"} ----------     fork: the command, or a script
+                                                                  fork: its worker
+                                                                    fork: a spare (spares.py)
+                                                                  fork: torch's launcher
+                                                                    fork: a rank, again a command
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ import tempfile
 import threading
 import traceback
 from pathlib import Path
+
+from spares import Spares
 
 MOST_BYTES = 1 << 20
 STARTERS = (
@@ -130,12 +133,12 @@ def _command(message, descriptors):
         runpy.run_path(sys.argv[0], run_name="__main__")
         return
     sys.path[:] = [message["cwd"], *sys.path]
-    _batchadvisor(note)
+    _batchadvisor(note, message["spares"])
 
 
-def _batchadvisor(note):
+def _batchadvisor(note, num_spares=0):
     """The command line, which forks where it would start Python."""
-    forks = _Forks(note)
+    forks = _Forks(note, num_spares)
     for module in STARTERS:
         importlib.import_module(f"batchadvisor.{module}").subprocess = forks
     importlib.import_module("batchadvisor.cli").main()
@@ -176,14 +179,16 @@ class _Forks:
 
     Args:
         note: where each writes its number, which is that of its session.
+        num_spares: of each worker.
     """
 
     DEVNULL = subprocess.DEVNULL
     PIPE = subprocess.PIPE
     TimeoutExpired = subprocess.TimeoutExpired
 
-    def __init__(self, note):
+    def __init__(self, note, num_spares=0):
         self._note = note
+        self._num_spares = num_spares
 
     def Popen(  # noqa: N802
         self,
@@ -208,7 +213,7 @@ class _Forks:
                 preexec_fn()
             if pass_fds:
                 assert (stdin, stdout) == (subprocess.DEVNULL, stderr)
-                _run(_worker, stdout.fileno(), pass_fds, env)
+                _run(_worker, stdout.fileno(), pass_fds, env, self._num_spares)
             nothing = os.open(os.devnull, os.O_RDWR)
             given = zip((stdin, stdout, stderr), (nothing, nothing, write), strict=True)
             streams = [number if way is None else end for number, (way, end) in enumerate(given)]
@@ -248,12 +253,14 @@ def _close_but(*ends):
                 os.dup2(nothing, number, inheritable=False)
 
 
-def _worker(log, ends, environment):
+def _worker(log, ends, environment, num_spares):
     """`worker/main.py` in this process, which holds no file of its parent's."""
     _begin((os.open(os.devnull, os.O_RDONLY), log, os.dup(log)), environment)
     _close_but(*ends)
     sys.path[:] = [entry for entry in sys.path[1:] if entry]
     sys.argv = ["-c"]
+    if num_spares:
+        Spares(num_spares, (_close_but, _begin, _run)).take_over()
     importlib.import_module("batchadvisor.probes.worker.main").main(*ends)
 
 

@@ -42,16 +42,18 @@ class Forked:
     Args:
         script: is run in place of batchadvisor.
         preload: of the process that it is a fork of.
+        spares: how many forks each worker has ready for the ranks that its script starts.
 
     Attributes:
         sessions: the sessions that it and its workers lead, as far as they have begun.
     """
 
-    def __init__(self, arguments, *, cwd, env, script=None, preload=TORCH):
+    def __init__(self, arguments, *, cwd, env, script=None, preload=TORCH, spares=0):
         ends = [os.pipe() for _ in range(3)]  # output, errors, notes of processes
         given = [os.open(os.devnull, os.O_RDONLY), *(write for _, write in ends)]
         argv = [str(script or "batchadvisor"), *map(str, arguments)]
         order = {"argv": argv, "script": script is not None, "cwd": str(cwd), "env": env}
+        order["spares"] = spares
         self._server = _server(preload)
         self.pid = self._server.start(order, given)
         for descriptor in given:

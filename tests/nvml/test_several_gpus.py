@@ -77,7 +77,7 @@ def run(stub_folder, tmp_path, monkeypatch):
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
-    def start(text, stub="gpus=4,alike=1", num=4, options=(), **variables):
+    def start(text, stub="gpus=4,alike=1", num=4, options=(), spares=0, **variables):
         (tmp_path / "train.py").write_text(COMMON + text)
         words = (
             "run",
@@ -99,7 +99,8 @@ def run(stub_folder, tmp_path, monkeypatch):
             **variables,
         }
         words = (*words, *options, "train.py")
-        done = run_preloaded(*words, folder=tmp_path, variables=environment, preload=preload)
+        given = {"variables": environment, "preload": preload, "spares": spares}
+        done = run_preloaded(*words, folder=tmp_path, **given)
         assert done.code == 0, done
         lines = done.log.splitlines()
         return done.answer, [line.split(" ", 1)[1] for line in lines if line.startswith("SEES ")]
@@ -140,6 +141,6 @@ def test_one_of_those_that_the_user_allows(run):
 
 def test_ranks_that_the_script_spawns(run):
     """As many as there are GPUs: `mp.spawn(nprocs=device_count())`."""
-    answer, seen = run(SPAWN, stub="gpus=4,alike=1")
+    answer, seen = run(SPAWN, stub="gpus=4,alike=1", spares=4)
     assert set(seen) == {"all"}
     assert answer["record"]["distribution"]["world_size"] == 4
