@@ -12,16 +12,24 @@ import pytest
 from batchadvisor.callback.loop_info import rank_and_world
 from batchadvisor.session.recording.store import read_record
 
+from ..end_to_end.preloaded import LAUNCHER, Forked
+
 HOW = ("plain", "watch")
 SCRIPT = Path(__file__).with_name("ddp_loop.py")
+TWO = ("--nproc-per-node", "2", "--master-port", "0", "--rdzv-backend", "c10d")
+WORDS = (*TWO, "--rdzv-endpoint", "localhost:0", str(SCRIPT))
 
 
-def torchrun(folder, *hows, script=SCRIPT):
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["--master-port", "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+def torchrun(folder, *hows, preloaded=False):
+    """Exit code and errors of a job; preloaded, it and its ranks are forks."""
+    words = [*WORDS, str(folder), *hows]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [*command, str(script), str(folder), *hows],
+    if preloaded:
+        job = Forked(words, script=LAUNCHER, cwd=folder, env=environment)
+        _, errors = job.communicate(200)
+        return job.returncode, errors
+    done = subprocess.run(
+        [sys.executable, "-m", LAUNCHER, *words],
         capture_output=True,
         text=True,
         check=False,
@@ -29,14 +37,15 @@ def torchrun(folder, *hows, script=SCRIPT):
         cwd=folder,
         timeout=200,
     )
+    return done.returncode, done.stderr
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ddp")
-    done = torchrun(folder, *HOW)
-    assert done.returncode == 0, done.stderr
-    (folder / "watch.err").write_text(done.stderr)
+    code, errors = torchrun(folder, *HOW, preloaded=True)
+    assert code == 0, errors
+    (folder / "watch.err").write_text(errors)
     return folder
 
 
@@ -106,9 +115,10 @@ class TestTwoRanks:
 
 @pytest.mark.slow
 def test_an_exception_on_one_rank_passes(tmp_path):
-    done = torchrun(tmp_path, "raise")
-    assert done.returncode != 0
-    assert "ValueError: on one rank" in done.stderr
+    """Started as a user does it, since it is the end of a process that is looked at."""
+    code, errors = torchrun(tmp_path, "raise")
+    assert code != 0
+    assert "ValueError: on one rank" in errors
     record = read_record(tmp_path / "log" / "rank-0001")
     assert record.state == "failed"
     assert record.faults[0].detail == "ValueError: on one rank"

@@ -10,6 +10,10 @@ from .jobs import QUICK, TRAIN, left_of, run_ranks
 pytestmark = pytest.mark.slow
 
 
+OWN_AND_BAD = "16,256"
+"""The script's own size, which needs no confirmation in a fresh process, and one that fails."""
+
+
 def outcomes(record):
     return {trial.batch_size: trial for trial in record.trials if trial.purpose == "search"}
 
@@ -51,23 +55,23 @@ class TestOtherFaults:
         assert began_s - trial.ended_s < 5 * found.record.discovery.setup_s + 10
 
     def test_an_exception_on_one_rank_keeps_what_was_measured(self, tmp_path):
-        found = run_ranks(2, "--sizes", "32,256", folder=tmp_path, PLANT_RAISE="1:200")
+        found = run_ranks(2, "--sizes", OWN_AND_BAD, folder=tmp_path, PLANT_RAISE="1:200")
         assert left_of(found) == []
         trial = outcomes(found.record)[256]
         assert trial.outcome == "exception"
         assert trial.detail == "rank 1: ValueError: planted: bad value"
-        assert outcomes(found.record)[32].ran
+        assert outcomes(found.record)[16].ran
 
     def test_a_rank_that_hangs_is_a_hang_of_all_in_bounded_time(self, tmp_path):
         found = run_ranks(
-            2, "--sizes", "32,256", "--timeout", "5s", folder=tmp_path, PLANT_HANG="1:200"
+            2, "--sizes", OWN_AND_BAD, "--timeout", "5s", folder=tmp_path, PLANT_HANG="1:200"
         )
         assert left_of(found) == []
         trial = outcomes(found.record)[256]
         assert trial.outcome == "hung"
         assert trial.detail.startswith("rank 1: "), trial.detail
         assert trial.elapsed_s < 45
-        assert outcomes(found.record)[32].ran
+        assert outcomes(found.record)[16].ran
 
     def test_another_world_size_than_the_launchers(self, tmp_path):
         """The script makes a process group of one rank in each of two."""

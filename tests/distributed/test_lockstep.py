@@ -74,9 +74,9 @@ class TestTwoRanks:
 
 
 class TestTorchrun:
-    def test_four_ranks_that_torchrun_started(self, tmp_path):
+    def test_three_ranks_that_torchrun_started(self, tmp_path):
         done = driver.run(
-            "run", *QUICK, "--sizes", "16", TRAIN, folder=tmp_path, launcher=torchrun(4)
+            "run", *QUICK, "--sizes", "16", TRAIN, folder=tmp_path, launcher=torchrun(3)
         )
         assert done.code == 0, done
         assert left_of(done) == []  # but torchrun's own folder for logs
@@ -84,5 +84,5 @@ class TestTorchrun:
             len(re.findall(r"^(?:\x1b\[[\d;]*m)*(?:Use|Keep|Of the) ", done.stdout, re.MULTILINE))
             == 1
         )
-        assert done.record.distribution.world_size == 4
-        assert all(len(trial.ranks) == 4 and trial.ran for trial in done.record.trials)
+        assert done.record.distribution.world_size == 3
+        assert all(len(trial.ranks) == 3 and trial.ran for trial in done.record.trials)

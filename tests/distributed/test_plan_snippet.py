@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 from batchadvisor.reports.builder.devices.split_snippet import IN_THE_LOOP, snippet_of_shares
 
+from ..end_to_end.preloaded import Forked
 from ..plans import gpu_record, plan_of, probed
 
 pytestmark = pytest.mark.slow
@@ -54,7 +53,7 @@ def expected(sizes):
     return gradient(single)
 
 worst = []
-for setup, loop, accumulates in json.loads(sys.stdin.read()):
+for setup, loop, accumulates in json.loads(sys.argv[3]):
     space = {"dataset": dataset, "rank": rank}
     exec(setup, space)
     model = DistributedDataParallel(model_of())
@@ -100,18 +99,10 @@ def test_the_gradient_is_that_of_one_process(tmp_path):
     assert [share.batch_size for share in whole.options[0].shares] == [30, 10]
     assert [share.micro_batches for share in accumulated.options[0].shares] == [4, 2]
     given = json.dumps([parts_of(whole), parts_of(accumulated)])
-    jobs = [
-        subprocess.Popen(
-            [sys.executable, "-c", AROUND, str(rank), str(tmp_path / "meet")],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    for job in jobs:
-        job.stdin.write(given)
-        job.stdin.close()
-        job.stdin = None
+    script = tmp_path / "rank.py"
+    script.write_text(AROUND)
+    where = {"script": script, "cwd": tmp_path, "env": {**os.environ, "OMP_NUM_THREADS": "1"}}
+    jobs = [Forked((rank, tmp_path / "meet", given), **where) for rank in range(2)]
     for job in jobs:
         out, error = job.communicate(timeout=120)
         assert job.returncode == 0, error

@@ -1,8 +1,5 @@
 """Shapes of parallelism are recognised in the process that holds them."""
 
-import subprocess
-import sys
-
 import pytest
 from batchadvisor.advisor.explain.distribution_findings import distribution_findings
 from batchadvisor.advisor.measured.measurements import Measurements
@@ -18,6 +15,8 @@ from batchadvisor.records import (
     ScriptInfo,
     Trial,
 )
+
+from ..end_to_end.preloaded import run_code
 
 CODE = """
 import os, sys
@@ -41,7 +40,8 @@ elif kind == "SyncBatchNorm":
 elif kind == "spread model":
     model.append(nn.Linear(4, 4, device="meta"))
 parallelism = recognise(model.parameters())
-print(",".join(parallelism.shapes), parallelism.world_size, len(parallelism.not_measured))
+shapes, unknown = ",".join(parallelism.shapes), len(parallelism.not_measured)
+print(shapes, parallelism.world_size, unknown, flush=True)
 os._exit(0)
 """
 
@@ -59,12 +59,9 @@ os._exit(0)
     ],
 )
 def test_recognised(kind, world_size, num_unknown, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", CODE, kind, str(tmp_path / "store")],
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+    _, said, errors = run_code(CODE, kind, tmp_path / "store", folder=tmp_path)
     shapes = "" if kind == "plain" else kind
-    assert done.stdout.strip() == f"{shapes} {world_size} {num_unknown}".strip(), done.stderr
+    assert said.strip() == f"{shapes} {world_size} {num_unknown}".strip(), errors
 
 
 def findings(batch_size=9, trials=(), **seen):

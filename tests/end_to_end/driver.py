@@ -236,9 +236,7 @@ def _added(verb, others):
     return (*device, "--budget", BUDGET_OF_SIZES if "--sizes" in others else BUDGET)
 
 
-def start(
-    *arguments, folder, launcher=(), variables=(), preloaded=False, preload=TORCH, spares=0
-):
+def start(*arguments, folder, launcher=(), variables=(), preloaded=False, preload=TORCH, spares=0):
     """Starts `batchadvisor ARGUMENTS` in `folder`.
 
     Args:

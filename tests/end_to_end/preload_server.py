@@ -5,9 +5,9 @@ what a command finds, and not at how its processes start, are spared that. Start
 as a program of its own: it starts no thread and computes nothing, so that a fork of it is sound.
 Its arguments are the channel's descriptor and modules to import beside torch.
 
-    driver --- {"argv", "script", "cwd", "env", "spares"}, --> server
+    driver --- {"argv", "what", "cwd", "env", "spares"}, ----> server
                                and 4 descriptors
-           <------ {"pid"}, then {"pid", "code"} ----------     fork: the command, or a script
+           <------ {"pid"}, then {"pid", "code"} ----------     fork: a command, launcher or script
                                                                   fork: its worker
                                                                     fork: a spare (spares.py)
                                                                   fork: torch's launcher
@@ -43,8 +43,10 @@ STARTERS = (
     "session.workers.launcher",
 )
 """Modules that start Python."""
+LAUNCHER = "torch.distributed.run"
 FORK_SAFE = ("jemalloc_bg_thd",)
 """Threads of libraries that see to forks: pyarrow's allocator starts this one."""
+_left = {}
 _exit = os._exit  # a worker watches the one of the module
 
 
@@ -128,12 +130,26 @@ def _command(message, descriptors):
     os.chdir(message["cwd"])
     sys.argv = message["argv"]
     os.write(note, f"{os.getpid()}\n".encode())
-    if message["script"]:
-        sys.path[:] = [str(Path(sys.argv[0]).parent), *sys.path]
-        runpy.run_path(sys.argv[0], run_name="__main__")
-        return
-    sys.path[:] = [message["cwd"], *sys.path]
-    _batchadvisor(note, message["spares"])
+    if message["what"] == "script":
+        _script()
+    elif message["what"] == "launcher":
+        _launcher(note)
+    else:
+        sys.path[:] = [message["cwd"], *sys.path]
+        _batchadvisor(note, message["spares"])
+
+
+def _script():
+    """What the script leaves lives on: a process group whose end waits for the rest would hang."""
+    sys.path[:] = [str(Path(sys.argv[0]).parent), *sys.path]
+    _left.update(runpy.run_path(sys.argv[0], run_name="__main__"))
+
+
+def _launcher(note):
+    """torchrun, which forks where it would start Python."""
+    ranks = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
+    importlib.import_module(ranks).Popen = _Forks(note).Popen
+    importlib.import_module(LAUNCHER).main()
 
 
 def _batchadvisor(note, num_spares=0):
@@ -224,18 +240,19 @@ class _Forks:
 
 
 def _module(command, streams, note, environment):
-    """`python -m MODULE ...` in this process."""
+    """`python -m MODULE ...`, or `python SCRIPT ...`, in this process."""
     _begin(streams, environment)
     _close_but(note)
-    *_, module = command[: command.index("-m") + 2]
-    sys.argv = [module, *command[command.index("-m") + 2 :]]
-    if module == "batchadvisor":
+    if "-m" not in command:
+        sys.argv = [word for word in command[1:] if word != "-u"]
+        _script()
+        return
+    sys.argv = command[command.index("-m") + 1 :]
+    if sys.argv[0] == "batchadvisor":
         _batchadvisor(note)
         return
-    assert module == "torch.distributed.run"
-    ranks = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
-    importlib.import_module(ranks).Popen = _Forks(note).Popen
-    importlib.import_module(module).main()
+    assert sys.argv[0] == LAUNCHER
+    _launcher(note)
 
 
 def _close_but(*ends):
@@ -287,7 +304,7 @@ def _import_what_commands_import(others):
         "batchadvisor.session.run",
         "batchadvisor.probes.worker.main",
         "torch",
-        "torch.distributed.run",
+        LAUNCHER,
         "torch.distributed.elastic.multiprocessing.subprocess_handler",
         "torch.utils.data",
         "sympy",

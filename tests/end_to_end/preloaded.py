@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+LAUNCHER = "torch.distributed.run"
 SERVER = Path(__file__).with_name("preload_server.py")
 VARIABLES = (("OMP_NUM_THREADS", "1"),)
 """Read by libraries when torch is loaded: a fork cannot have others."""
@@ -40,7 +41,7 @@ class Forked:
     """A command that runs, with what a test needs of `subprocess.Popen`.
 
     Args:
-        script: is run in place of batchadvisor.
+        script: is run in place of batchadvisor; `LAUNCHER` for torchrun, whose ranks are forks too.
         preload: of the process that it is a fork of.
         spares: how many forks each worker has ready for the ranks that its script starts.
 
@@ -52,8 +53,8 @@ class Forked:
         ends = [os.pipe() for _ in range(3)]  # output, errors, notes of processes
         given = [os.open(os.devnull, os.O_RDONLY), *(write for _, write in ends)]
         argv = [str(script or "batchadvisor"), *map(str, arguments)]
-        order = {"argv": argv, "script": script is not None, "cwd": str(cwd), "env": env}
-        order["spares"] = spares
+        what = "command" if script is None else "launcher" if script == LAUNCHER else "script"
+        order = {"argv": argv, "what": what, "cwd": str(cwd), "env": env, "spares": spares}
         self._server = _server(preload)
         self.pid = self._server.start(order, given)
         for descriptor in given:
@@ -102,6 +103,19 @@ class Forked:
             while piece := stream.read(65536):
                 text += piece
                 self._texts[place] = text.decode(errors="replace")
+
+
+def run_code(code, *arguments, folder, limit_s=120):
+    """`python -c CODE ARGUMENTS` as a fork that has torch; exit code, output and errors.
+
+    Args:
+        folder: its working folder, which gets a file with the code.
+    """
+    script = folder / "code.py"
+    script.write_text(code)
+    process = Forked(arguments, script=script, cwd=folder, env=dict(os.environ))
+    output, errors = process.communicate(limit_s)
+    return process.returncode, output, errors
 
 
 class _Server:

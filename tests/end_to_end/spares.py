@@ -84,7 +84,7 @@ class Spares:
 
     def _start(self, order, given):
         channel, pid = self._waiting.pop()
-        order = {**order, "cwd": os.getcwd(), "numbers": list(given)}
+        order = {**order, "cwd": str(Path.cwd()), "numbers": list(given)}
         with channel:
             message = json.dumps(order, default=os.fsdecode)
             socket.send_fds(channel, [message.encode()], list(given.values()))

@@ -19,6 +19,8 @@ from .driver import SCRIPTS, listing, run, run_preloaded, start
 pytestmark = pytest.mark.slow
 
 OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "8,24")
+OWN_SIZE = (*OPTIONS[:-1], "16")
+"""Of plain.py: nothing is confirmed in a second process of the script."""
 
 PRELUDES = {
     "forks": """
@@ -154,7 +156,7 @@ def test_a_clock_that_jumps(tmp_path, monkeypatch):
     subprocess.run(command, check=True)
     monkeypatch.setenv("LD_PRELOAD", str(library))
     started_s = time.monotonic()
-    done = run("run", *OPTIONS, SCRIPTS / "plain.py", folder=tmp_path)
+    done = run("run", *OWN_SIZE, SCRIPTS / "plain.py", folder=tmp_path)
     took_s = time.monotonic() - started_s
     monkeypatch.delenv("LD_PRELOAD")
     assert done.code == 0, done
@@ -277,7 +279,7 @@ def mounted(tmp_path):
 def test_closed_standard_streams(tmp_path):
     """As some service managers start programs: our pipes must not take their numbers."""
     launcher = ("sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', sys.executable)
-    done = run("run", *OPTIONS, SCRIPTS / "plain.py", folder=tmp_path, launcher=launcher)
+    done = run("run", *OWN_SIZE, SCRIPTS / "plain.py", folder=tmp_path, launcher=launcher)
     assert done.code == 0, done
     assert done.left == []
     assert done.stdout == ""

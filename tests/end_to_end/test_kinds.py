@@ -103,9 +103,10 @@ def test_the_default_compiler(tmp_path):
     if shutil.which("c++") is None and shutil.which("g++") is None:
         pytest.skip("inductor needs a C++ compiler")
     words = ("--dry-run", SCRIPTS / "compiled.py", "--backend", "inductor", "--compile-step")
-    # Neither processes that import torch to compile, nor headers compiled for later.
-    names = ("TORCHINDUCTOR_COMPILE_THREADS", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS")
-    little = dict(zip(names, ("1", "0"), strict=True))
+    # Neither processes that import torch to compile, nor headers compiled for later, nor vectors.
+    names = ("COMPILE_THREADS", "CPP_CACHE_PRECOMPILE_HEADERS", "VEC_ISA_OK")
+    values = zip(names, ("1", "0", "0"), strict=True)
+    little = {f"TORCHINDUCTOR_{name}": value for name, value in values}
     done = run("run", "--timeout", "120s", *words, folder=tmp_path, variables=little)
     assert done.code == 0, done
     assert "1 x 16 = 16 samples" in done.stdout

@@ -19,8 +19,9 @@ from .driver import SCRIPTS, run, start
 
 pytestmark = pytest.mark.slow
 
-OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--budget", "60s")
-SIZES = ("--sizes", "8,16,1024")
+OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--budget", "20s")
+SIZES = ("--sizes", "8,1024")
+"""The script's own, which needs no confirmation in a fresh process, and one that is refused."""
 ROOM = 900 * MIB
 """What a script may map beside what torch itself maps; 1024 samples need over 2 GiB."""
 KILLED_ABOVE = 800 * MIB
@@ -35,7 +36,7 @@ ABORTS = textwrap.dedent("""
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for epoch in range(100):
-        for batch in DataLoader(torch.zeros(400, 4), batch_size=4):
+        for batch in DataLoader(torch.zeros(400, 4), batch_size=8):
             block = native._Znwm(ctypes.c_size_t(len(batch) << 22))  # operator new
             model(batch).mean().backward()
             optimizer.step()

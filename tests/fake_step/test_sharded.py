@@ -3,7 +3,6 @@
 import json
 import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,15 +14,14 @@ from batchadvisor.records import Variant
 from torch import distributed
 from torch.nn import functional
 
+from ..end_to_end.preloaded import Forked
 from .small_models import made
 from .test_what_ifs import Looked
 
 SIZE = 64
 
 
-RANK = "import sys, json; sys.path.insert(0, sys.argv[1])\n"
-RANK += "from fake_step.test_sharded import rank_of\n"
-RANK += "rank_of(*map(int, sys.argv[2:5]), sys.argv[5:])"
+RANK = Path(__file__).with_name("sharded_rank.py")
 
 
 def rank_of(rank, num_ranks, port, names):
@@ -61,22 +59,12 @@ def on_real_ranks(num_ranks, names):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    tests = Path(__file__).parents[1]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK, *map(str, (tests, rank, num_ranks, port)), *names],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(num_ranks)
-    ]
-    try:
-        return json.loads(ranks[0].communicate(timeout=240)[0].splitlines()[-1])
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-            rank.stdout.close()
+    given = {"script": RANK, "cwd": RANK.parent, "env": dict(os.environ)}
+    ranks = [Forked((rank, num_ranks, port, *names), **given) for rank in range(num_ranks)]
+    said, *_ = [rank.communicate(timeout=240) for rank in ranks]
+    output, errors = said
+    assert [rank.returncode for rank in ranks] == [0] * num_ranks, errors
+    return json.loads(output.splitlines()[-1])
 
 
 @pytest.mark.slow

@@ -3,13 +3,14 @@
 import copy
 import gc
 import pickle
-import subprocess
 import sys
 
 import pytest
 import torch
 from batchadvisor.probes.loader.norm_inputs import NOT_SEEN, UNEVEN, NormInputs
 from torch import nn
+
+from ..end_to_end.preloaded import run_code
 
 
 @pytest.fixture(autouse=True)
@@ -217,12 +218,10 @@ print("as it was")
 class TestWrapped:
     @pytest.mark.slow
     @pytest.mark.parametrize("how", ["module", "in place", "in place, torch's own", "function"])
-    def test_compiled(self, how):
+    def test_compiled(self, how, tmp_path):
         """No hook is put in, so nothing is compiled again; the reason says so."""
-        done = subprocess.run(
-            [sys.executable, "-c", COMPILED_MODELS, how], capture_output=True, text=True, check=True
-        )
-        assert done.stdout == "as it was\n"
+        code, said, errors = run_code(COMPILED_MODELS, how, folder=tmp_path)
+        assert (code, said) == (0, "as it was\n"), errors
 
     def test_ddp(self, tmp_path):
         store = torch.distributed.FileStore(str(tmp_path / "store"), 1)

@@ -12,6 +12,7 @@ import pytest
 from batchadvisor.advisor.tails.layouts import layout_of
 from batchadvisor.advisor.tails.pipeline import sampler_of
 
+from ..end_to_end.preloaded import LAUNCHER, Forked
 from .launch import launch
 from .pages import as_loader, name_of, page_fixes
 
@@ -101,19 +102,34 @@ distributed.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("page", page_fixes("multi-worker-mirrored", "keras-torch"), ids=name_of)
+def torchrun(folder, *arguments, preloaded):
+    """What it prints and what it says of errors; preloaded, it and its ranks are forks."""
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    if preloaded:
+        return Forked(arguments, script=LAUNCHER, cwd=folder, env=environment).communicate(200)
+    done = subprocess.run(
+        [sys.executable, "-m", LAUNCHER, *arguments], cwd=folder, env=environment,
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    return done.stdout, done.stderr
+
+
+TORCHRUN_PAGES = page_fixes("multi-worker-mirrored", "keras-torch")
+
+
+@pytest.mark.parametrize("page", TORCHRUN_PAGES, ids=name_of)
 def test_torchrun(tmp_path, page):
-    """The command starts as many ranks as the page says, each with its part of the batch."""
+    """The command starts as many ranks as the page says, each with its part of the batch.
+
+    One of them as a user does it.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command, _, comment = page[2].snippet.partition("#")
     _, *arguments = f"torchrun --master-port={port} {command.removeprefix('torchrun')}".split()
     (tmp_path / "train.py").write_text(TRAIN)
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *arguments],
-        cwd=tmp_path, capture_output=True, text=True, timeout=200,
-        check=False, env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert f"ranks {page[3].num_ranks}" in done.stdout, done.stderr[-2000:]
+    preloaded = page is not TORCHRUN_PAGES[0]
+    said, errors = torchrun(tmp_path, *arguments, preloaded=preloaded)
+    assert f"ranks {page[3].num_ranks}" in said, errors[-2000:]
     assert comment.endswith(f"batch_size={page[3].batch_size // page[3].num_ranks}")
