@@ -247,7 +247,7 @@ def _module(command, streams, note, environment):
         sys.argv = [word for word in command[1:] if word != "-u"]
         _script()
         return
-    sys.argv = command[command.index("-m") + 1 :]
+    sys.argv = [*command[command.index("-m") + 1 :]]
     if sys.argv[0] == "batchadvisor":
         _batchadvisor(note)
         return

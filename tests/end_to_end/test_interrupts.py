@@ -80,7 +80,7 @@ class TestCtrlC:
     @pytest.mark.slow
     def test_in_a_trial_and_on_from_there(self, tmp_path):
         script = SCRIPTS / "input_bound.py"
-        one = start("run", *OPTIONS, *SIZES, script, folder=tmp_path)
+        one = start("run", *OPTIONS, *SIZES, script, folder=tmp_path, preloaded=True)
         one.wait_for(lambda: num_trials(tmp_path) >= 1, "the first trial")
         one.press_ctrl_c()
         done = one.finish()
@@ -133,7 +133,8 @@ class TestKilled:
         text = (SCRIPTS / "iterable_workers.py").read_text()
         loop = next(line for line in text.splitlines() if line.endswith(" in loader:"))
         slow.write_text(text.replace(loop, f"{loop}\n            __import__('time').sleep(0.01)"))
-        one = start("run", *OPTIONS, "--sizes", "8,16,24", slow, folder=tmp_path)
+        words = ("run", *OPTIONS, "--sizes", "8,16,24", slow)
+        one = start(*words, folder=tmp_path, preloaded=True)
         one.wait_for(lambda: num_trials(tmp_path) >= 1, "the first trial")
         assert len(one.processes()) >= 4  # this command, the script, its two data workers
         os.kill(one.process.pid, signal.SIGKILL)
