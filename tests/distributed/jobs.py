@@ -7,6 +7,8 @@ from ..end_to_end.driver import SCRIPTS
 
 TRAIN = SCRIPTS / "train_ddp.py"
 QUICK = ("-q", "--no-profile", "--budget", "25s", "-o", "out")
+LARGEST = ("--goal", "memory", "--sizes")
+"""Of listed sizes the largest is the answer; each is timed, its steps not averaged in groups."""
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone")
 
 

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from ..end_to_end import driver
-from .jobs import QUICK, TRAIN, left_of, run_ranks
+from .jobs import LARGEST, QUICK, TRAIN, left_of, run_ranks
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ def outcomes(record):
 def found(tmp_path_factory):
     """The second rank refuses memory from 200 samples on."""
     folder = tmp_path_factory.mktemp("oom")
-    return run_ranks(2, "--sizes", "32,256", folder=folder, PLANT_OOM="1:200")
+    return run_ranks(2, *LARGEST, "32,256", folder=folder, PLANT_OOM="1:200")
 
 
 class TestOneRankOutOfMemory:
@@ -41,7 +41,7 @@ class TestOneRankOutOfMemory:
 
 class TestOtherFaults:
     def test_a_killed_rank(self, tmp_path):
-        found = run_ranks(2, "--sizes", "32,256", folder=tmp_path, PLANT_KILL="1:200")
+        found = run_ranks(2, *LARGEST, "32,256", folder=tmp_path, PLANT_KILL="1:200")
         assert left_of(found) == []
         trial = outcomes(found.record)[256]
         assert trial.outcome in ("crashed", "out_of_memory"), trial  # SIGKILL may mean either
@@ -55,7 +55,7 @@ class TestOtherFaults:
         assert began_s - trial.ended_s < 5 * found.record.discovery.setup_s + 10
 
     def test_an_exception_on_one_rank_keeps_what_was_measured(self, tmp_path):
-        found = run_ranks(2, "--sizes", OWN_AND_BAD, folder=tmp_path, PLANT_RAISE="1:200")
+        found = run_ranks(2, *LARGEST, OWN_AND_BAD, folder=tmp_path, PLANT_RAISE="1:200")
         assert left_of(found) == []
         trial = outcomes(found.record)[256]
         assert trial.outcome == "exception"
@@ -64,7 +64,7 @@ class TestOtherFaults:
 
     def test_a_rank_that_hangs_is_a_hang_of_all_in_bounded_time(self, tmp_path):
         found = run_ranks(
-            2, "--sizes", OWN_AND_BAD, "--timeout", "5s", folder=tmp_path, PLANT_HANG="1:200"
+            2, *LARGEST, OWN_AND_BAD, "--timeout", "5s", folder=tmp_path, PLANT_HANG="1:200"
         )
         assert left_of(found) == []
         trial = outcomes(found.record)[256]
@@ -75,7 +75,7 @@ class TestOtherFaults:
 
     def test_another_world_size_than_the_launchers(self, tmp_path):
         """The script makes a process group of one rank in each of two."""
-        found = run_ranks(2, "--sizes", "32", folder=tmp_path, PLANT_WORLD="alone")
+        found = run_ranks(2, *LARGEST, "32", folder=tmp_path, PLANT_WORLD="alone")
         assert found.code == 1, found
         assert left_of(found) == []
         assert "process group has 1 ranks and the launcher started 2" in found.error
@@ -95,7 +95,7 @@ class TestPortInUse:
     def test_a_port_that_the_script_finds_taken_is_replaced(self, tmp_path):
         """Somebody else takes the agreed port before the script's own process group does."""
         taken = tmp_path / "taken"
-        found = run_ranks(2, "--sizes", "32", folder=tmp_path, PLANT_PORT=str(taken))
+        found = run_ranks(2, *LARGEST, "32", folder=tmp_path, PLANT_PORT=str(taken))
         assert found.code == 0, found
         assert left_of(found) == []
         first, *_ = taken.read_text().split()

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ..end_to_end import driver
-from .jobs import QUICK, TRAIN, left_of, run_ranks, torchrun
+from .jobs import LARGEST, QUICK, TRAIN, left_of, run_ranks, torchrun
 
 pytestmark = pytest.mark.slow
 
@@ -15,7 +15,7 @@ def two(tmp_path_factory):
     """Two ranks through `--nproc-per-node`."""
     folder = tmp_path_factory.mktemp("two")
     # A busy machine uses up a small budget before the paired steps.
-    options = ("--json", "--sizes", "16,128", "--budget", "60s")
+    options = ("--json", *LARGEST, "16,128", "--budget", "60s")
     return run_ranks(2, *options, folder=folder)
 
 
@@ -76,7 +76,7 @@ class TestTwoRanks:
 class TestTorchrun:
     def test_three_ranks_that_torchrun_started(self, tmp_path):
         done = driver.run(
-            "run", *QUICK, "--sizes", "16", TRAIN, folder=tmp_path, launcher=torchrun(3)
+            "run", *QUICK, *LARGEST, "16", TRAIN, folder=tmp_path, launcher=torchrun(3)
         )
         assert done.code == 0, done
         assert left_of(done) == []  # but torchrun's own folder for logs

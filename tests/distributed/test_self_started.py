@@ -5,7 +5,7 @@ from batchadvisor.probes.distributed.rendezvous import free_port
 
 from ..end_to_end import driver
 from ..end_to_end.driver import SCRIPTS
-from .jobs import QUICK, left_of
+from .jobs import LARGEST, QUICK, left_of
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +17,7 @@ def test_they_are_steered_in_lock_step(method, tmp_path):
     """`spawn` is what torch recommends, `fork` what accelerate's launchers for notebooks use."""
     # Four starts of Python, one after the other: a busy machine uses up a small budget before the
     # paired steps.
-    options = ("run", *QUICK, "--sizes", "64", "--budget", "60s")
+    options = ("run", *QUICK, *LARGEST, "64", "--budget", "60s")
     found = driver.run_preloaded(*options, SCRIPT, method, folder=tmp_path)
     assert found.code == 0, found
     assert found.left == []  # semaphores as well, whose tracker was killed with the ranks
@@ -31,7 +31,7 @@ def test_they_are_steered_in_lock_step(method, tmp_path):
 
 
 def test_one_of_them_out_of_memory(tmp_path):
-    options = ("run", *QUICK, "--sizes", "64,256", SCRIPT)
+    options = ("run", *QUICK, *LARGEST, "64,256", SCRIPT)
     planted = {"PLANT_OOM": "200"}
     found = driver.run_preloaded(*options, folder=tmp_path, variables=planted, spares=2)
     assert found.code == 0, found
@@ -47,7 +47,7 @@ PROGRAMS = SCRIPTS / "starts_other_rank.py"
 
 def test_a_rank_that_is_a_program_is_steered(tmp_path):
     """The script itself asserts that the start-up hook left no trace in its environment."""
-    options = ("run", *QUICK, "--sizes", "64")
+    options = ("run", *QUICK, *LARGEST, "64")
     found = driver.run_preloaded(*options, PROGRAMS, free_port(), folder=tmp_path)
     assert found.code == 0, found
     assert left_of(found) == []
@@ -68,7 +68,7 @@ def test_a_rank_that_is_a_program_is_steered(tmp_path):
 )
 def test_a_rank_that_is_a_program_fails_alone(planted, outcomes, tmp_path):
     # The script's own size, which needs no confirmation in a fresh process, and one that fails.
-    options = ("run", *QUICK, "--sizes", "16,256", "--timeout", "5s", PROGRAMS, free_port())
+    options = ("run", *QUICK, *LARGEST, "16,256", "--timeout", "5s", PROGRAMS, free_port())
     variables = {"PLANT": planted}
     found = driver.run_preloaded(*options, folder=tmp_path, variables=variables, spares=1)
     assert left_of(found) == []
@@ -92,7 +92,7 @@ PREPARES = SCRIPTS / "spawn_prepares.py"
 
 @pytest.mark.parametrize("arguments", [(), ("ranks",)])
 def test_processes_that_prepare_data_are_no_ranks(arguments, tmp_path):
-    options = ("run", *QUICK, "--sizes", "64")
+    options = ("run", *QUICK, *LARGEST, "64")
     found = driver.run_preloaded(*options, PREPARES, *arguments, folder=tmp_path, spares=4)
     assert found.code == 0, found
     assert left_of(found) == []
