@@ -114,7 +114,11 @@ def run_code(code, *arguments, folder, limit_s=120):
     script = folder / "code.py"
     script.write_text(code)
     process = Forked(arguments, script=script, cwd=folder, env=dict(os.environ))
-    output, errors = process.communicate(limit_s)
+    try:
+        output, errors = process.communicate(limit_s)
+    finally:
+        if process.poll() is None:
+            process.kill()
     return process.returncode, output, errors
 
 

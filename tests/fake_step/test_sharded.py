@@ -61,8 +61,12 @@ def on_real_ranks(num_ranks, names):
         port = free.getsockname()[1]
     given = {"script": RANK, "cwd": RANK.parent, "env": dict(os.environ)}
     ranks = [Forked((rank, num_ranks, port, *names), **given) for rank in range(num_ranks)]
-    said, *_ = [rank.communicate(timeout=240) for rank in ranks]
-    output, errors = said
+    try:
+        (output, errors), *_ = [rank.communicate(timeout=240) for rank in ranks]
+    finally:
+        for rank in ranks:
+            if rank.poll() is None:
+                rank.kill()
     assert [rank.returncode for rank in ranks] == [0] * num_ranks, errors
     return json.loads(output.splitlines()[-1])
 
