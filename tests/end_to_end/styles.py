@@ -95,7 +95,7 @@ STYLES = {
         iterable=True,
     ),
     "weighted_sampler": Style(
-        options=(*QUICK, "--max-batch", "256"),
+        options=(*QUICK, "--max-batch", "256", "--budget", "20s"),
         native=16,
         num_samples=1990,
         loaders=("loader = DataLoader(",),
