@@ -6,6 +6,7 @@ of the training it takes `MAX_SHARE` at most. What is said rests on the batches 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,8 @@ class TokenCount:
         Args:
             now_ns: the time, where it is known.
         """
+        if "torch" not in sys.modules:  # tokens are found in its tensors; its import takes seconds
+            return
         start = self._clock() if now_ns is None else now_ns
         if start < self.due_ns or not num_samples:
             return

@@ -11,7 +11,7 @@ from batchadvisor.probes.distributed.rendezvous import free_port
 from ..distributed.jobs import QUICK, TRAIN, left_of
 from ..end_to_end.driver import SCRIPTS, run, run_preloaded
 from ..needs import framework
-from .preloads import LIGHTNING
+from .preloads import HUGGING_FACE, LIGHTNING
 
 framework("accelerate")
 pytestmark = pytest.mark.frameworks
@@ -22,6 +22,12 @@ LAUNCH = (
 )
 """On a machine without GPUs this starts two ranks too; the script itself asks for the CPU."""
 MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2")
+BRIEF = ("run", "-q", "--no-profile", "--budget", "2s", "--sizes", "64", "-o", "out")
+"""Time for the ranks to be found and to be steered together.
+
+None for what they do under `accelerate launch` below, and under torchrun in ../distributed: to start
+once more for the confirmation, and to measure their communication.
+"""
 
 
 def assert_two_ranks(done, launcher):
@@ -49,8 +55,8 @@ def test_accelerate_launch(tmp_path):
 @pytest.mark.parametrize("name", ["notebook", "debug"])
 def test_accelerates_launchers_inside_the_script(name, tmp_path):
     script = SCRIPTS / "accelerate_launchers.py"
-    options = ("run", *QUICK, "--sizes", "64", script)
-    done = run_preloaded(*options, name, free_port(), folder=tmp_path)
+    words = (*BRIEF, script, name, free_port())
+    done = run_preloaded(*words, folder=tmp_path, preload=HUGGING_FACE)
     assert_two_ranks(done, "the script itself")
     assert done.record.discovery.primary.place.file.endswith("accelerate_ranks.py")
 
@@ -60,8 +66,7 @@ def test_lightnings_launchers(strategy, tmp_path):
     """`ddp`, its default, starts the second rank as a program, `ddp_spawn` as a process."""
     framework("lightning")
     script = SCRIPTS / "lightning_ranks.py"
-    words = ("run", *QUICK, "--sizes", "64", script, strategy)
-    done = run_preloaded(*words, folder=tmp_path, preload=LIGHTNING)
+    done = run_preloaded(*BRIEF, script, strategy, folder=tmp_path, preload=LIGHTNING)
     assert_two_ranks(done, "the script itself")
     assert done.left == []
     # Lightning makes the loader anew, around a sampler that shares the data.
@@ -75,9 +80,8 @@ def test_lightnings_launchers(strategy, tmp_path):
 def test_mpirun(tmp_path):
     # mpirun starts programs; what it is handed is this interpreter.
     launcher = (*MPIRUN, sys.executable)
-    options = ("run", *QUICK, "--sizes", "64", TRAIN)
     variables = {"OMPI_MCA_btl": "self,tcp"} if os.geteuid() == 0 else {}
-    done = run(*options, folder=tmp_path, launcher=launcher, variables=variables)
+    done = run(*BRIEF, TRAIN, folder=tmp_path, launcher=launcher, variables=variables)
     assert_two_ranks(done, "mpirun")
 
 
@@ -85,7 +89,8 @@ def test_dispatched_batches(tmp_path):
     """One process reads for all: refused at once and by name, with the plan; else ranks wait."""
     script = SCRIPTS / "accelerate_dispatch.py"
     options = ("--nproc-per-node", "2", "--sizes", "64", script)
-    done = run("run", *QUICK, *options, "split", folder=tmp_path)
+    words = ("run", *QUICK, *options, "split")
+    done = run_preloaded(*words, folder=tmp_path, preload=HUGGING_FACE)
     assert done.code != 0
     assert left_of(done) == []
     assert "dispatch_batches=True" in done.stderr
