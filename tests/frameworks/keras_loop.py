@@ -1,8 +1,13 @@
 """Fits of Keras on the backend of KERAS_BACKEND: FOLDER; writes what happened as JSON."""
 
 import json
+import os
 import sys
 from pathlib import Path
+
+if os.environ["KERAS_BACKEND"] == "jax":
+    # As where it is not installed: Keras would import it, for seconds, to give it a seed as well.
+    sys.modules["tensorflow"] = None
 
 import keras
 import numpy as np
@@ -91,4 +96,5 @@ try:
 except Exception as caught:  # noqa: BLE001  each backend has its own
     results["in_step"] = type(caught).__name__
 results["train_function"] = "watched" in getattr(model.train_function, "__qualname__", "")
+results["torch"] = "torch" in sys.modules
 (folder / "found.json").write_text(json.dumps(results))

@@ -9,7 +9,12 @@ from ..end_to_end.preloaded import Preload
 LIGHTNING = Preload(("lightning",))
 HUGGING_FACE = Preload(("transformers.trainer", "accelerate", "datasets", "peft", "trl"))
 KERAS = {
-    backend: Preload(("keras",), (("KERAS_BACKEND", backend), ("TF_CPP_MIN_LOG_LEVEL", "3")))
+    backend: Preload(
+        ("keras", "tensorflow"), (("KERAS_BACKEND", backend), ("TF_CPP_MIN_LOG_LEVEL", "3"))
+    )
     for backend in ("torch", "tensorflow", "jax")
 }
-"""By backend. None of them was used: TensorFlow and JAX start their threads when they are."""
+"""By backend. None of them was used: TensorFlow and JAX start their threads when they are.
+
+`keras.utils.set_random_seed` imports TensorFlow whatever the backend.
+"""

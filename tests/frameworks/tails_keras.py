@@ -75,12 +75,14 @@ def mirrored():
     import tensorflow as tf
 
     strategy = tf.distribute.MirroredStrategy(devices())
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        model = model_of()
+    fresh = model.get_weights()
     results = {}
     for tail in (1, 2, 3, 4, 5, 7):
-        keras.utils.set_random_seed(0)
+        model.set_weights(fresh)
         x, y = data_of(8 + tail)
-        with strategy.scope():
-            model = model_of()
         losses = model.fit(x, y, batch_size=8, epochs=1, verbose=0, shuffle=False).history["loss"]
         finite = [bool(np.isfinite(weight).all()) for weight in model.get_weights()]
         results[tail] = {"loss_finite": bool(np.isfinite(losses[0])), "weights_finite": all(finite)}
@@ -120,27 +122,31 @@ def mirrored_scale():
     """The last step without BatchNorm, of four replicas over that of one, by tail."""
     import tensorflow as tf
 
+    keras.utils.set_random_seed(1)
+    with tf.distribute.MirroredStrategy(devices()).scope():
+        models = [model_of(norm=False, rate=1e-3)]
+    models.append(model_of(norm=False, rate=1e-3))
+    fresh = models[0].get_weights()
     ratios = {}
     for tail in (1, 2, 4, 5):
-        steps = []
         x, y = data_of(8 + tail)
         x[8:], y[8:] = x[8], y[8]  # alike, so that a mean of means is the mean
-        for strategy in (tf.distribute.MirroredStrategy(devices()), None):
-            scope = strategy.scope() if strategy else tf.distribute.get_strategy().scope()
-            with scope:
-                keras.utils.set_random_seed(1)
-                model = model_of(norm=False, rate=1e-3)
-                weights = [[np.array(weight) for weight in model.get_weights()]]
-                keep = keras.callbacks.LambdaCallback(
-                    on_train_batch_end=lambda batch, logs=None, m=model, w=weights: w.append(
-                        [np.array(weight) for weight in m.get_weights()]
-                    )
-                )
-            model.fit(x, y, batch_size=8, verbose=0, shuffle=False, callbacks=[keep])
-            steps.append([after - before for before, after in zip(*weights[-2:], strict=True)])
-        mine, exact = (np.concatenate([change.ravel() for change in own]) for own in steps)
+        mine, exact = (last_step(model, fresh, x, y) for model in models)
         ratios[tail] = float((mine @ exact) / (exact @ exact))
     return ratios
+
+
+def last_step(model, fresh, x, y):
+    """The change of all weights in the last step of an epoch that begins with `fresh` ones."""
+    model.set_weights(fresh)
+    weights = [np.concatenate([weight.ravel() for weight in fresh])]
+    keep = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs=None: weights.append(
+            np.concatenate([np.array(weight).ravel() for weight in model.get_weights()])
+        )
+    )
+    model.fit(x, y, batch_size=8, verbose=0, shuffle=False, callbacks=[keep])
+    return weights[-1] - weights[-2]
 
 
 def mirrored_first(*pipelines):

@@ -12,12 +12,20 @@ from pathlib import Path
 import pytest
 from batchadvisor.session.recording.store import read_record
 
+from ..end_to_end.preloaded import Forked
 from ..needs import framework
+from .preloads import HUGGING_FACE
 
 framework("accelerate")
 pytestmark = pytest.mark.frameworks
 
 SCRIPT = Path(__file__).with_name("accelerate_loop.py")
+
+
+LAUNCH = (
+    *(sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"),
+    *("--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"),
+)
 
 
 def free_port():
@@ -26,15 +34,16 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def launch(folder, processes, *hows):
-    """`accelerate launch` with so many processes; its two-process form is named after GPUs."""
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_machines", "1"]
-    command += ["--num_processes", str(processes), "--mixed_precision", "no"]
-    command += ["--dynamo_backend", "no", "--main_process_port", str(free_port())]
-    command.append("--multi_gpu" if processes > 1 else "--cpu")
+def run(folder, processes, *hows):
+    """Errors and exit code of the script: one process is a fork, two are launched."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HOME": str(folder)}
-    return subprocess.run(
-        [*command, str(SCRIPT), str(folder), *hows],
+    words = (str(folder), *hows)
+    if processes == 1:
+        fork = Forked(words, script=SCRIPT, cwd=folder, env=environment, preload=HUGGING_FACE)
+        return fork.communicate(timeout=250)[1], fork.returncode
+    # What starts two processes is named after GPUs.
+    done = subprocess.run(
+        [*LAUNCH, "--main_process_port", str(free_port()), str(SCRIPT), *words],
         capture_output=True,
         text=True,
         check=False,
@@ -42,14 +51,15 @@ def launch(folder, processes, *hows):
         env=environment,
         timeout=250,
     )
+    return done.stderr, done.returncode
 
 
 @pytest.fixture(scope="module", params=[1, 2])
 def job(request, tmp_path_factory):
     """Number of processes, and the folder of the same loop with and without the callback."""
     folder = tmp_path_factory.mktemp(f"accelerate{request.param}")
-    done = launch(folder, request.param, "plain", "watch")
-    assert done.returncode == 0, done.stderr
+    said, code = run(folder, request.param, "plain", "watch")
+    assert code == 0, said
     return request.param, folder
 
 
@@ -96,9 +106,9 @@ def test_what_it_found_out(job):
 
 
 def test_an_exception_passes_unchanged(tmp_path):
-    done = launch(tmp_path, 1, "raise")
-    assert done.returncode != 0
-    assert "ValueError: mine" in done.stderr
+    said, code = run(tmp_path, 1, "raise")
+    assert code != 0
+    assert "ValueError: mine" in said
     record = read_record(tmp_path / "log")
     assert record.state == "failed"
     assert record.faults[0].detail == "ValueError: mine"

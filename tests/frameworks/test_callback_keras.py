@@ -1,4 +1,7 @@
-"""The callback in real fits of Keras 3, on each of its backends in a process of its own."""
+"""The callback in real fits of Keras 3, on each of its backends in a process of its own.
+
+The one on JAX starts as a user starts it, without torch.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,32 @@ import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.session.recording.store import read_record
 
+from ..end_to_end.preloaded import Forked
 from ..needs import framework_of_scripts
+from .preloads import KERAS
 
 pytestmark = pytest.mark.frameworks
 
 SCRIPT = Path(__file__).with_name("keras_loop.py")
+
+
+def started(folder, environment):
+    """Exit code and errors of the script in an interpreter of its own."""
+    # Most of its fits are alike, and their steps are compiled once.
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**environment, **cache},
+        cwd=folder,
+        timeout=280,
+    )
+    return done.returncode, done.stderr
 
 
 @pytest.fixture(scope="module", params=["torch", "tensorflow", "jax"])
@@ -32,16 +56,14 @@ def run(request, tmp_path_factory):
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "OMP_NUM_THREADS": "1",
     }
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        cwd=folder,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stderr
+    if backend == "jax":
+        code, said = started(folder, environment)
+    else:
+        preload = KERAS[backend]
+        fork = Forked((folder,), script=SCRIPT, cwd=folder, env=environment, preload=preload)
+        said = fork.communicate(timeout=280)[1]
+        code = fork.returncode
+    assert code == 0, said
     return backend, folder, json.loads((folder / "found.json").read_text())
 
 
@@ -129,6 +151,11 @@ def test_an_exception_inside_a_step(run):
     assert record.faults[0].detail.startswith(results["in_step"])
     assert record.observed.num_steps == 5
     assert results["train_function"] is False
+
+
+def test_a_watched_training_on_jax_imports_no_torch(run):
+    backend, _, results = run
+    assert results["torch"] is (backend != "jax")
 
 
 def test_no_torch_where_it_is_not_wanted(tmp_path):

@@ -27,9 +27,9 @@ SCHEMES = ("light", "dark")
 
 
 @pytest.fixture(scope="module")
-def chromium():
-    with needs.chromium() as browser:
-        yield browser
+def window():
+    with needs.window() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -46,16 +46,16 @@ def files(tmp_path_factory):
 
 
 class Visit:
-    """A page in a context of its own, with all that it asked for and complained of."""
+    """A page in a tab of its own, with all that it asked for and complained of."""
 
-    def __init__(self, browser, path, *, width=1200, scheme="light", scripts=True):
-        self.context = browser.new_context(
-            viewport={"width": width, "height": 900},
-            color_scheme=scheme,
-            java_script_enabled=scripts,
-            offline=True,
-        )
-        self.page = self.context.new_page()
+    def __init__(self, window, path, *, width=1200, scheme="light", scripts=True):
+        if scripts:
+            self._opened = self.page = window.new_page()
+        else:
+            self._opened = window.browser.new_context(java_script_enabled=False, offline=True)
+            self.page = self._opened.new_page()
+        self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.emulate_media(color_scheme=scheme)
         self.asked, self.complaints = [], []
         self.page.on("request", lambda one: self.asked.append(one.url))
         self.page.on("console", lambda one: self.complaints.append(one.text))
@@ -66,7 +66,10 @@ class Visit:
         return self
 
     def __exit__(self, *_):
-        self.context.close()
+        self.close()
+
+    def close(self):
+        self._opened.close()
 
     def wait_until(self, condition, limit_s=30.0):
         """Polls, while the page goes on."""
@@ -103,17 +106,17 @@ class Visit:
 
 
 @pytest.fixture
-def visit(chromium, files):
+def visit(window, files):
     folder, _ = files
     opened = []
 
     def open_page(name, **options):
-        opened.append(Visit(chromium, folder / f"{name}.html", **options))
+        opened.append(Visit(window, folder / f"{name}.html", **options))
         return opened[-1]
 
     yield open_page
     for one in opened:
-        one.context.close()
+        one.close()
 
 
 EVERY = [

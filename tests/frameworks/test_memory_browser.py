@@ -21,9 +21,9 @@ FIGURES = {"run": "mem-step_memory_128", "refused": "m-step_memory_256", "fits":
 
 
 @pytest.fixture(scope="module")
-def chromium():
-    with needs.chromium() as browser:
-        yield browser
+def window():
+    with needs.window() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +45,9 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_page(chromium, folder, name, scheme):
+def test_a_page(window, folder, name, scheme):
     path = folder / f"{name}.html"
-    with Visit(chromium, path, width=380 if scheme == "dark" else 1200, scheme=scheme) as visit:
+    with Visit(window, path, width=380 if scheme == "dark" else 1200, scheme=scheme) as visit:
         figure = visit.page.locator(f"figure.chart[data-chart='{FIGURES[name]}']")
         figure.scroll_into_view_if_needed()
         figure.locator(".uplot canvas").wait_for()
@@ -67,8 +67,8 @@ def test_a_page(chromium, folder, name, scheme):
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_without_scripts_the_areas_are_drawn(chromium, folder, name):
-    with Visit(chromium, folder / f"{name}.html", scripts=False) as visit:
+def test_without_scripts_the_areas_are_drawn(window, folder, name):
+    with Visit(window, folder / f"{name}.html", scripts=False) as visit:
         figure = visit.page.locator(f"figure.chart[data-chart='{FIGURES[name]}']")
         areas = figure.locator("svg path.f2, svg path.f1, svg path.f3")
         assert areas.count() == 3

@@ -25,8 +25,8 @@ MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2")
 BRIEF = ("run", "-q", "--no-profile", "--budget", "2s", "--sizes", "64", "-o", "out")
 """Time for the ranks to be found and to be steered together.
 
-None for what they do under `accelerate launch` below, and under torchrun in ../distributed: to start
-once more for the confirmation, and to measure their communication.
+None for what they do under `accelerate launch` below, and under every way to start them in
+../distributed: to start once more for the confirmation, and to measure their communication.
 """
 
 

@@ -12,7 +12,7 @@ for _name in ("transformers", "accelerate", "trl", "peft", "datasets", "omegacon
     framework(_name)
 pytestmark = pytest.mark.frameworks
 
-OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--budget", "20s", "--goal", "memory")
+OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--budget", "5s", "--goal", "memory")
 DPO = ("--output_dir", "dpo", "--per_device_train_batch_size", "2", "--max_length", "64",
        "--gradient_accumulation_steps", "2", "--use_cpu", "True", "--report_to", "none",
        "--num_pairs", "300")  # fmt: skip
