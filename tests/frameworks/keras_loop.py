@@ -30,7 +30,7 @@ class Losses(keras.callbacks.Callback):
         self.losses.append(float(logs["loss"]))
 
 
-def fit(*callbacks, accumulate=None, per_call=1, **options):
+def make(*, accumulate=None, per_call=1):
     keras.utils.set_random_seed(3)
     model = keras.Sequential(
         [
@@ -41,26 +41,28 @@ def fit(*callbacks, accumulate=None, per_call=1, **options):
     )
     optimizer = keras.optimizers.AdamW(1e-3, gradient_accumulation_steps=accumulate)
     model.compile(optimizer, "sparse_categorical_crossentropy", steps_per_execution=per_call)
+    return model
+
+
+def fit(model, *callbacks, **options):
     own = Losses()
     options = {"batch_size": 16, "epochs": 3, "verbose": 0, **options}
     model.fit(X, Y, callbacks=[own, *callbacks], **options)
-    return (
-        own.losses,
-        [weight.tolist() for weight in model.get_weights()],
-        int(optimizer.iterations),
-    )
+    weights = [weight.tolist() for weight in model.get_weights()]
+    return own.losses, weights, int(model.optimizer.iterations)
 
 
 def adapter(name, **options):
     return KerasCallback(folder / name, **{"quiet": True, "profile_after": 4, **options})
 
 
-results = {"plain": fit()[:2]}
-results["watch"] = fit(adapter("watch"))[:2]
-results["steps"] = fit(adapter("accumulate"), accumulate=2)[2]
+results = {"plain": fit(make())[:2]}
+model = make()
+results["watch"] = fit(model, adapter("watch"))[:2]
+results["steps"] = fit(make(accumulate=2), adapter("accumulate"))[2]
 if keras.backend.backend() != "torch":  # the torch backend runs one step a call
-    results["per_call"] = fit(adapter("per_call"), per_call=3)[2]
-fit(adapter("validate"), validation_split=0.2)
+    results["per_call"] = fit(make(per_call=3), adapter("per_call"))[2]
+fit(model, adapter("validate"), validation_split=0.2)
 
 
 class BoomError(Exception):
@@ -78,7 +80,7 @@ class Raising(keras.callbacks.Callback):
 
 try:
     with adapter("raise") as watching:
-        fit(Raising(), watching)
+        fit(model, Raising(), watching)
 except BoomError as caught:
     results["same"] = caught is error
 

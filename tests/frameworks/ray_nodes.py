@@ -20,9 +20,6 @@ def head():
         "RAY_TMPDIR": folder,
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_MODE": "disabled",  # a token would be left in the user's home
-        # No processes ahead for work that never comes: each takes two seconds of CPU.
-        "RAY_enable_worker_prestart": "0",
-        "RAY_prestart_worker_first_driver": "0",
     }
     with mock.patch.dict(os.environ, variables), warnings.catch_warnings():
         warnings.simplefilter("ignore")

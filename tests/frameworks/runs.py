@@ -4,7 +4,7 @@ from ..end_to_end.driver import SCRIPTS, start
 from ..end_to_end.preloaded import TORCH
 
 SIZES = (8, 64)
-OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--budget", "20s", "--goal", "memory")
+OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory")
 
 
 def probed(name, folder, *words, options=OPTIONS, preload=TORCH):

@@ -108,7 +108,8 @@ class TestOnTorch:
             "model.compile('sgd', 'mse')\n"
             "model.fit(DataLoader(data, batch_size=10), epochs=9)\n"
         )
-        done = run("run", *OPTIONS, "--sizes", "8,64", "keras_mlp.py", folder=tmp_path)
+        words = ("--sizes", "8,64", "--budget", "5s", "keras_mlp.py")
+        done = run("run", *OPTIONS, *words, folder=tmp_path)
         assert done.code == 0, done
         discovery = done.record.discovery
         assert (discovery.door, discovery.native_batch_size, discovery.primary.num_samples) == (

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.frameworks
 
 
 def test_it_is_steered(tmp_path):
-    options = (*OPTIONS, "--worst-case")
+    options = (*OPTIONS, "--worst-case", "--budget", "20s")
     done = probed("hf_trainer.py", tmp_path, options=options, preload=None)
     assert_longest_first(done)
     assert_steered(done, native=8, micro_batches=2, num_samples=2000)
