@@ -161,6 +161,18 @@ def test_a_batch_is_fetched_with_real_tensors():
     assert float(torch.ones(2).sum()) == 2
 
 
+def test_the_backward_pass_has_no_thread_of_its_own():
+    """A GPU's has one, and torch's fake mode is not made for two threads."""
+    _, chosen, _, batch = made("gpt", "sgd", False)
+    steps = FakeSteps(trained(chosen))
+    steps.begin(Variant())
+    was = torch.autograd.is_multithreading_enabled()
+    steps.enter(batch(4))
+    assert not torch.autograd.is_multithreading_enabled()
+    steps.leave()
+    assert torch.autograd.is_multithreading_enabled() is was
+
+
 def test_lengths_and_masks_of_a_batch_keep_their_values():
     """A shape that follows from the batch's own whole numbers is the real one."""
     _, chosen, step, batch = made("gpt", "sgd", False)
