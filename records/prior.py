@@ -18,7 +18,7 @@ class MemoryPrior(Record, frozen=True, kw_only=True):
         passes: the most outside of the optimizer's step, by batch size; empty in old records, and
             where that was not counted.
         floor_bytes: parameters, gradients and the optimizer's state: no step takes less.
-        kind: what was counted.
+        kind: what was counted; `segments`, what an allocator reserves, only in old records.
         elapsed_s: wall time of these steps and of the process that made them.
         reason: why there are none; the search then goes by real peaks alone.
     """

@@ -58,12 +58,32 @@ def use_cuda_autocast() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # each kernel that takes the place of another warns
         for name in AS_GIVEN:
-            library.impl(name, torch.library.fallthrough_kernel, KEY)
+            if _operation(name) is not None:
+                library.impl(name, torch.library.fallthrough_kernel, KEY)
         for names, make in ((IN_FP32, _in_fp32), (TO_FP32, _to_fp32), (PROMOTED, _promoted)):
             for name in names:
-                packet, _, overload = name.partition(".")
-                operation = getattr(getattr(torch.ops.aten, packet), overload or "default")
-                library.impl(name, make(operation), KEY)
+                operation = _operation(name)
+                if operation is not None:
+                    library.impl(name, make(operation), KEY)
+    if not torch.cuda.is_available():
+        _stand_in_for_cuda()
+
+
+def _operation(name: str) -> Any:
+    """Of torch's by its name; `None` if this torch has none."""
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+
+
+def _stand_in_for_cuda() -> None:
+    """Without a GPU torch turns autocast for CUDA off: the CPU's takes its place."""
+    autocast = torch.amp.autocast_mode.autocast
+    native = autocast.__init__
+
+    def begin(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        native(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
+
+    autocast.__init__ = begin  # type: ignore[method-assign]
 
 
 def _in_fp32(operation: Any) -> Callable[..., Any]:

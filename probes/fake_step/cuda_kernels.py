@@ -25,7 +25,7 @@ def use_cuda_kernels() -> None:
     """From now on attention and linear layers take the memory that they take on CUDA."""
     functional.scaled_dot_product_attention = _attention
     functional.linear = _Linear(functional.linear)
-    if hasattr(functional, "rms_norm"):
+    if hasattr(torch.ops.aten, "_fused_rms_norm_backward"):  # from torch 2.9 on
         functional.rms_norm = _rms_norm(functional.rms_norm)
 
 

@@ -218,7 +218,7 @@ def training(model, precision, optimizer, device):
         chosen.zero_grad()
         context = contextlib.nullcontext()
         if TYPES[precision] is not None:
-            context = torch.autocast(device, TYPES[precision])
+            context = torch.autocast("cuda", TYPES[precision])
         with context:
             cost = loss(network(inputs), targets)
         cost.backward()

@@ -115,7 +115,7 @@ FROM_WORKER = [
 ]
 TO_WORKER = [
     GoOn(),
-    RunFake(batch_size=64, variant=Variant(bf16=True)),
+    RunFake(batch_size=64, variant=Variant(bf16=True), for_gpu=True),
     RunRecorded(batch_size=64, path="/run/snapshot.pickle"),
     RunLoss(batch_size=58, time_limit_s=2.5),
     RunOrders(batch_size=16, num_batches=4, time_limit_s=2.5),
