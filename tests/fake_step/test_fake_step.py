@@ -159,6 +159,7 @@ def test_a_batch_is_fetched_with_real_tensors():
     step(given)
     steps.leave()
     assert float(torch.ones(2).sum()) == 2
+    steps.close()
 
 
 def test_the_backward_pass_has_no_thread_of_its_own():
@@ -171,6 +172,7 @@ def test_the_backward_pass_has_no_thread_of_its_own():
     assert not torch.autograd.is_multithreading_enabled()
     steps.leave()
     assert torch.autograd.is_multithreading_enabled() is was
+    steps.close()
 
 
 def test_lengths_and_masks_of_a_batch_keep_their_values():
