@@ -161,16 +161,18 @@ def trained(optimizer):
 def faked(step, batch, optimizer, variant=PLAIN, num_steps=2):
     """What the last of some fake steps takes; as the door to a script drives them."""
     steps = FakeSteps(trained(optimizer))
-    steps.begin(variant)
-    for number in range(num_steps):
-        if number:
-            steps.next_step()
-        steps.enter(batch)
-        try:
-            step(batch)
-        finally:
-            steps.leave()
-    steps.close()
+    try:
+        steps.begin(variant)
+        for number in range(num_steps):
+            if number:
+                steps.next_step()
+            steps.enter(batch)
+            try:
+                step(batch)
+            finally:
+                steps.leave()
+    finally:
+        steps.close()
     return steps
 
 
