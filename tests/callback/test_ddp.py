@@ -17,12 +17,12 @@ from ..end_to_end.preloaded import LAUNCHER, Forked
 HOW = ("plain", "watch")
 SCRIPT = Path(__file__).with_name("ddp_loop.py")
 TWO = ("--nproc-per-node", "2", "--master-port", "0", "--rdzv-backend", "c10d")
-WORDS = (*TWO, "--rdzv-endpoint", "localhost:0", str(SCRIPT))
+WORDS = (*TWO, "--rdzv-endpoint", "localhost:0")
 
 
-def torchrun(folder, *hows, preloaded=False):
+def torchrun(folder, *hows, script=SCRIPT, preloaded=False):
     """Exit code and errors of a job; preloaded, it and its ranks are forks."""
-    words = [*WORDS, str(folder), *hows]
+    words = [*WORDS, str(script), str(folder), *hows]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     if preloaded:
         job = Forked(words, script=LAUNCHER, cwd=folder, env=environment)
