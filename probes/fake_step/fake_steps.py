@@ -49,9 +49,7 @@ class FakeSteps:
     def __init__(self, parameters: Iterable[torch.Tensor], *, for_gpu: bool = False) -> None:
         self._parameters = list({id(tensor): tensor for tensor in parameters}.values())
         self._own = self._parameters
-        self._count = FakedCount(self._origin)
-        if for_gpu:
-            self._count.buffer = reduction_buffer
+        self._count = FakedCount(self._origin, reduction_buffer if for_gpu else None)
         self._checkpointed = CheckpointedBlocks(self._parameters)
         self._changes = Changes(self._parameters, self._checkpointed.members)
         self._variant = Variant()

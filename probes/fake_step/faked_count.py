@@ -30,18 +30,22 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
 
     Attributes:
         work: takes the operations, if somebody asks for them.
-        buffer: bytes that an operation takes only while it runs, by its name and arguments; of a
+
+    Args:
+        buffer: bytes that an operation takes only while it runs, by its name and arguments; for a
             device that stands for another.
     """
 
-    def __init__(self, origin: Callable[[], Origin]) -> None:
+    def __init__(
+        self, origin: Callable[[], Origin], buffer: Callable[[str, Any], int] | None = None
+    ) -> None:
         super().__init__(origin)
         large = LargeParameters.current
         self.fakes = FakeMode() if large is None else large.fakes
         self._outputs = KnownOutputs(self.fakes) if large is None else large.outputs
         self._values = FakeValues()
         self.work: StepWork | None = None
-        self.buffer: Callable[[str, Any], int] | None = None
+        self._buffer = buffer
         self._faked_before: Any = WeakIdKeyDictionary()
 
     def _faked(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -88,7 +92,7 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
             self.hold(tensors)  # parameters that were fake before
         out = self._outputs.run(func, args, kwargs)
         self._count_all(out)
-        if self.buffer is not None and (num_bytes := self.buffer(name, args)):
+        if self._buffer is not None and (num_bytes := self._buffer(name, args)):
             self.pass_by(num_bytes)
         self._values.note(out, name, args)
         if self.work is not None:

@@ -40,11 +40,19 @@ def build(folder: Path, headers: Path = HEADERS) -> Path:
     """
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("torch is not installed beside this Python.")
+        raise SystemExit(
+            "torch is not installed beside this Python. Use one that has torch for CUDA 13."
+        )
     torch = Path(spec.submodule_search_locations[0])
     libraries = [torch / "lib" / f"lib{name}.so" for name in ASKING]
     if not libraries[0].exists():
-        raise SystemExit(f"{torch} is no CUDA build of torch: {libraries[0].name} is missing.")
+        raise SystemExit(
+            f"{torch} lacks {libraries[0].name}. Install a build of torch for CUDA 13."
+        )
+    if not (headers / "crt/host_defines.h").exists():
+        raise SystemExit(
+            f"{headers} has no crt/host_defines.h. Name the CUDA toolkit's: --headers."
+        )
     own = set(re.findall(r"^\w+ (\w+)\(", SOURCE.read_text(), re.MULTILINE))
     asked = {name for library in libraries if library.exists() for name in _undefined(library)}
     rest = folder / "rest.c"

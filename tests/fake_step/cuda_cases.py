@@ -7,6 +7,8 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from tests.fake_step.small_models import Lora
+
 WORDS, LENGTH, WIDTH, HEADS, CLASSES = 512, 128, 128, 4, 64
 SIZE = 48
 
@@ -117,22 +119,6 @@ def perceptron():
     for _ in range(4):
         layers += [nn.Linear(512, 512), nn.GroupNorm(8, 512), nn.SiLU(), nn.Dropout(0.1)]
     return nn.Sequential(nn.Linear(256, 512), *layers, nn.Linear(512, CLASSES))
-
-
-class Lora(nn.Module):
-    """Trains a few numbers beside layers that do not train."""
-
-    def __init__(self):
-        super().__init__()
-        self.frozen = nn.ModuleList(nn.Linear(256, 256) for _ in range(4))
-        self.frozen.requires_grad_(False)
-        self.low = nn.ModuleList(nn.Linear(256, 8, bias=False) for _ in range(4))
-        self.high = nn.ModuleList(nn.Linear(8, 256, bias=False) for _ in range(4))
-
-    def forward(self, x):
-        for frozen, low, high in zip(self.frozen, self.low, self.high, strict=True):
-            x = functional.gelu(frozen(x) + high(low(x)))
-        return x[:, :CLASSES]
 
 
 def next_tokens(num):

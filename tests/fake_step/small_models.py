@@ -158,9 +158,9 @@ def trained(optimizer):
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-def faked(step, batch, optimizer, variant=PLAIN, num_steps=2):
+def faked(step, batch, optimizer, variant=PLAIN, num_steps=2, for_gpu=False):
     """What the last of some fake steps takes; as the door to a script drives them."""
-    steps = FakeSteps(trained(optimizer))
+    steps = FakeSteps(trained(optimizer), for_gpu=for_gpu)
     try:
         steps.begin(variant)
         for number in range(num_steps):

@@ -8,7 +8,7 @@ import sys
 import pytest
 from batchadvisor.probes.distributed.rendezvous import free_port
 
-from ..distributed.jobs import QUICK, TRAIN, left_of
+from ..distributed.jobs import LARGEST, QUICK, TRAIN, left_of
 from ..end_to_end.driver import SCRIPTS, run, run_preloaded
 from ..needs import framework
 from .preloads import HUGGING_FACE, LIGHTNING
@@ -22,12 +22,8 @@ LAUNCH = (
 )
 """On a machine without GPUs this starts two ranks too; the script itself asks for the CPU."""
 MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2")
-BRIEF = ("run", "-q", "--no-profile", "--budget", "2s", "--sizes", "64", "-o", "out")
-"""Time for the ranks to be found and to be steered together.
-
-None for what they do under `accelerate launch` below, and under every way to start them in
-../distributed: to start once more for the confirmation, and to measure their communication.
-"""
+LARGER = ("run", *QUICK, *LARGEST, "64")
+"""Not the script's own size: the ranks start once more, for its confirmation."""
 
 
 def assert_two_ranks(done, launcher):
@@ -55,7 +51,7 @@ def test_accelerate_launch(tmp_path):
 @pytest.mark.parametrize("name", ["notebook", "debug"])
 def test_accelerates_launchers_inside_the_script(name, tmp_path):
     script = SCRIPTS / "accelerate_launchers.py"
-    words = (*BRIEF, script, name, free_port())
+    words = (*LARGER, script, name, free_port())
     done = run_preloaded(*words, folder=tmp_path, preload=HUGGING_FACE)
     assert_two_ranks(done, "the script itself")
     assert done.record.discovery.primary.place.file.endswith("accelerate_ranks.py")
@@ -66,7 +62,7 @@ def test_lightnings_launchers(strategy, tmp_path):
     """`ddp`, its default, starts the second rank as a program, `ddp_spawn` as a process."""
     framework("lightning")
     script = SCRIPTS / "lightning_ranks.py"
-    done = run_preloaded(*BRIEF, script, strategy, folder=tmp_path, preload=LIGHTNING)
+    done = run_preloaded(*LARGER, script, strategy, folder=tmp_path, preload=LIGHTNING)
     assert_two_ranks(done, "the script itself")
     assert done.left == []
     # Lightning makes the loader anew, around a sampler that shares the data.
@@ -81,7 +77,7 @@ def test_mpirun(tmp_path):
     # mpirun starts programs; what it is handed is this interpreter.
     launcher = (*MPIRUN, sys.executable)
     variables = {"OMPI_MCA_btl": "self,tcp"} if os.geteuid() == 0 else {}
-    done = run(*BRIEF, TRAIN, folder=tmp_path, launcher=launcher, variables=variables)
+    done = run(*LARGER, TRAIN, folder=tmp_path, launcher=launcher, variables=variables)
     assert_two_ranks(done, "mpirun")
 
 
