@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..advisor.fit.assumptions import ASSUMPTIONS
+from ..advisor.fit.first_step import Held
 from ..advisor.fit.forecast import forecast, next_size
 from ..advisor.fit.gpus import MEMORY_GIB, gpu_named, nearest
 from ..advisor.fit.nothing_fits import fits_nowhere, too_small
@@ -204,16 +205,20 @@ def _forecast(
     """
     trials: list[FakeTrial] = []
     requests: list[tuple[int, ...]] = []
+    held: list[Held] = []
     most_bytes = max(memory for _, memory in sizes.gpus)
     while True:
         size = next_size(trials, sizes.own, most_bytes, sizes.num_samples)
         if size is None:
-            return forecast(variant, trials, requests, sizes.gpus, expandable=sizes.expandable)
+            return forecast(
+                variant, trials, requests, sizes.gpus, held=held, expandable=sizes.expandable
+            )
         result = loop.step(size, variant)
         trials.append(result.made)
         if times is not None:
             times.note(variant, size, result)
         requests.append(result.requests)
+        held.append(result.held)
 
 
 def _looked_at(

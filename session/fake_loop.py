@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ..advisor.fit.first_step import Held
 from ..advisor.measured.step_law import SMALLEST
 from ..errors import RunError, ScriptError
 from ..probes.process.endings import WorkerGone
@@ -29,6 +30,7 @@ class Made(NamedTuple):
 
     made: FakeTrial
     requests: tuple[int, ...]
+    held: Held
     change: str
     work: tuple[OpWork, ...]
     no_work: str
@@ -117,4 +119,11 @@ class FakeLoop:
         if result.trial is None:
             raise CannotFakeError(result.reason)
         self.blocks = result.blocks
-        return Made(result.trial, result.requests, result.change, result.work, result.no_work)
+        return Made(
+            result.trial,
+            result.requests,
+            Held(result.num_held, result.late),
+            result.change,
+            result.work,
+            result.no_work,
+        )

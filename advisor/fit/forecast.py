@@ -9,12 +9,13 @@ law fills the largest GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, repeat
 
 from ...records import FakeTrial, FittedGpu, Forecast, Variant
 from ..measured.step_law import GROWTH, SMALLEST, StepLaw, fit_step_law, law_of_trials
+from .first_step import Held, first_two_steps
 from .reserved_memory import fits
 
 MAX_TRIALS = 12
@@ -83,6 +84,7 @@ def forecast(
     requests: Sequence[Requests],
     gpus: Sequence[tuple[str, int]],
     *,
+    held: Sequence[Held] = (),
     expandable: bool = False,
 ) -> Forecast:
     """What the trials say of these GPUs, by name and memory in bytes.
@@ -90,14 +92,17 @@ def forecast(
     Args:
         variant: of the steps.
         trials: ascending, at least two.
-        requests: of each trial, for memory; see `caching_allocator.fits`.
+        requests: of each trial, for memory; see `reserved_memory.fits`.
+        held: what lived before each; without it the steps find the allocator empty.
         expandable: torch's allocator has expandable segments.
     """
     law = law_of_trials(trials)
     known = None if isinstance(law, str) else law
     between = [
-        Between(*pair, *asked, law=known, expandable=expandable)
-        for pair, asked in zip(pairwise(trials), pairwise(requests), strict=True)
+        Between(*pair, *asked, law=known, held=lived, expandable=expandable)
+        for pair, asked, lived in zip(
+            pairwise(trials), pairwise(requests), held[1:] or repeat(Held()), strict=False
+        )
     ]
     line = between[-1] if known is None else known
     return Forecast(
@@ -138,6 +143,7 @@ class Between:
         small, large: the trials at its ends.
         fewer, more: their requests.
         law: of all trials, if there is one.
+        held: what lived before either; empty if the allocator was.
         expandable: see `forecast`.
     """
 
@@ -149,9 +155,11 @@ class Between:
         more: Requests,
         *,
         law: StepLaw | None = None,
+        held: Held = Held(),  # noqa: B008  it cannot change
         expandable: bool = False,
     ) -> None:
         self._law = law
+        self._held = held
         self._expandable = expandable
         self.small, self.large = small, large
         self._fewer, self._more = fewer, more
@@ -230,7 +238,10 @@ class Between:
         )
 
     def _fits(self, size: int, capacity: int) -> bool:
-        return fits(self._requests(size), capacity, expandable=self._expandable)
+        requests: Iterable[int] = self._requests(size)
+        if self._held.num:
+            requests = first_two_steps(requests, self._held)
+        return fits(requests, capacity, expandable=self._expandable)
 
     def _requests(self, size: int) -> Iterator[int]:
         """Of a size, by the line through both of each."""

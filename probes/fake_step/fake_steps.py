@@ -59,7 +59,8 @@ class FakeSteps:
         self._entered: contextlib.ExitStack | None = None
         self._optimizers: dict[int, Optimizer] = {}
         self._depth = 0
-        self._gradients = self._input = 0
+        self._gradients = self._input = self._num_held = 0
+        self._held_gradients: list[int] = []
         self._batches: list[weakref.ref[torch.Tensor]] = []
         self._roles: dict[int, PeakRole] = {}
         self._owners: dict[int, str] = {}
@@ -110,9 +111,23 @@ class FakeSteps:
         self._count.put_last([*batches, *gradients])
         self._batches.clear()
         self._count.reset_requests()
+        self._num_held = len(self._count.requests)
         if self._count.work is not None:
             self._count.work.clear()
-        self._note_gradients()
+        self._held_gradients = self._numbers_of(self._note_gradients())
+
+    @property
+    def num_held(self) -> int:
+        """So many requests, the first, are of what lived before the last step."""
+        return self._num_held
+
+    @property
+    def late(self) -> tuple[int, ...]:
+        """Numbers of those of them that a training's first step makes: gradients and states."""
+        states = self._numbers_of(_counted_states(self._states()))
+        return tuple(
+            number for number in (*self._held_gradients, *states) if number <= self._num_held
+        )
 
     @property
     def blocks(self) -> str:
@@ -272,6 +287,11 @@ class FakeSteps:
                 self._note(tensors, "optimizer's state", owner=key)
                 states += tensors
         return states
+
+    def _numbers_of(self, tensors: Iterable[torch.Tensor]) -> list[int]:
+        """Of the requests for these, each once."""
+        numbers = (self._count.number_of(tensor) for tensor in tensors)
+        return list(dict.fromkeys(number for number in numbers if number is not None))
 
     def _note(self, tensors: Iterable[torch.Tensor], role: PeakRole, owner: Any = None) -> None:
         """What these are for.

@@ -75,6 +75,8 @@ class FakeResult(Message, frozen=True, kw_only=True):
     Attributes:
         requests: of memory, in the last step: bytes for a tensor that began to live, those that
             lived before first; -n for the end of the n-th of them, counted from 1.
+        num_held: so many of them, at the start, are of what lived before.
+        late: numbers of those of them that the first step of a training makes.
         blocks: see `Estimate`.
         change: what the variant changed, `24 Linear`; empty if there is nothing to say.
         work: operations of the last step; empty where nobody counts them.
@@ -83,6 +85,8 @@ class FakeResult(Message, frozen=True, kw_only=True):
 
     trial: FakeTrial | None = None
     requests: tuple[int, ...] = ()
+    num_held: int = 0
+    late: tuple[int, ...] = ()
     work: tuple[OpWork, ...] = ()
     no_work: str = ""
     blocks: str = ""

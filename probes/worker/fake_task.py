@@ -93,6 +93,8 @@ class FakeTask:
             result = FakeResult(
                 trial=steps.trial(size),
                 requests=steps.requests,
+                num_held=steps.num_held,
+                late=steps.late,
                 blocks=steps.blocks,
                 change=steps.change,
                 work=steps.work,

@@ -1,12 +1,15 @@
 """Steps on fake tensors that stand for a GPU's, in a process of their own: `python -m`.
 
-Prints the peak in bytes of each case, whose number in the recording is given.
+Prints, of each case whose number in the recording is given, the peak of a step in bytes, and what
+the replica of torch's allocator reserves for the first two.
 """
 
 import json
 import sys
 from pathlib import Path
 
+from batchadvisor.advisor.fit.first_step import Held, first_two_steps
+from batchadvisor.advisor.fit.reserved_memory import reserved_bytes
 from batchadvisor.probes.fake_step.cuda_forms import use_cuda_forms
 
 from tests.fake_step.cuda_cases import training
@@ -20,5 +23,7 @@ if __name__ == "__main__":
     for number in map(int, sys.argv[1:]):
         row = RECORDED[number]
         optimizer, batch, step = training(*row["case"], "cpu")
-        peak = faked(step, batch, optimizer, for_gpu=True).trial(row["batch_size"]).peak_bytes
-        sys.stdout.write(json.dumps([number, peak]) + "\n")
+        steps = faked(step, batch, optimizer, for_gpu=True)
+        both = first_two_steps(steps.requests, Held(steps.num_held, steps.late))
+        peak = steps.trial(row["batch_size"]).peak_bytes
+        sys.stdout.write(json.dumps([number, [peak, reserved_bytes(both)]]) + "\n")

@@ -1,0 +1,43 @@
+"""The requests of a training's first two steps, from those of a step in the middle."""
+
+from batchadvisor.advisor.fit.first_step import Held, first_two_steps
+from batchadvisor.advisor.fit.reserved_memory import reserved_bytes
+
+MIB = 1 << 20
+PARAMETER, STATE, BATCH, GRADIENT, ACTIVATION = 5 * MIB, 7 * MIB, 3 * MIB, 5 * MIB, 40 * MIB
+HELD = Held(4, (2, 4))
+STEP = (
+    *(PARAMETER, STATE, BATCH, GRADIENT),  # what lived before
+    -4,  # gradients are given up
+    *(ACTIVATION, GRADIENT, -5),  # 5 and 6
+    -3,  # the batch goes with the step
+    BATCH,  # 7: the next
+)
+
+
+def test_the_first_step_makes_gradients_and_states():
+    two = first_two_steps(STEP, HELD)
+    first = [PARAMETER, BATCH, ACTIVATION, GRADIENT, -3, -2, BATCH]
+    second = [-4, ACTIVATION, GRADIENT, -7, -5, BATCH]
+    assert two == [*first, STATE, *second]
+
+
+def test_each_request_is_given_back_once():
+    two = first_two_steps(STEP, HELD)
+    given_back = [-request for request in two if request < 0]
+    assert len(given_back) == len(set(given_back))
+    assert all(0 < number <= sum(request > 0 for request in two) for number in given_back)
+
+
+def test_a_step_that_finds_all_it_needs():
+    requests = [PARAMETER, ACTIVATION, -2]
+    assert first_two_steps(requests, Held(1)) == [PARAMETER, ACTIVATION, -2, ACTIVATION, -3]
+
+
+def test_states_cut_the_first_steps_segments():
+    """The state lies where the activation did, which needs another segment then."""
+    one = [5 * MIB, 16 * MIB, 40 * MIB, -3]
+    two = first_two_steps(one, Held(2, (2,)))
+    assert two == [5 * MIB, 40 * MIB, -2, 16 * MIB, 40 * MIB, -4]
+    assert reserved_bytes(one) == (20 + 16 + 40) * MIB
+    assert reserved_bytes(two) == (20 + 40 + 40) * MIB
