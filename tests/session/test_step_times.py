@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from batchadvisor.advisor.fit.first_step import Held
 from batchadvisor.advisor.fit.gpu_specs import SPECS
 from batchadvisor.errors import RunError, UsageError
 from batchadvisor.records import (
@@ -101,7 +102,7 @@ def made_step(size):
         input_bytes=0,
     )
     work = (OpWork("", 0, 2_039_000_000), OpWork("", 0, 20_390_000 * size))
-    return Made(trial, (), "", work, "")
+    return Made(trial, (), Held(), "", work, "")
 
 
 def forecast(sizes):
