@@ -32,27 +32,45 @@ def first_two_steps(requests: Iterable[int], lived: Held) -> list[int]:
         lived: before it.
     """
     requests = list(requests)
-    num_held, late = lived
+    held, own = requests[: lived.num], requests[lived.num :]
+    remade = _remade(held, own)
+    made_first = {*lived.late, *remade}
     two = _Sequence()
-    made_first = set(late)
-    held = {
-        number: two.ask(size)
-        for number, size in enumerate(requests[:num_held], 1)
-        if number not in made_first
+    first = {
+        number: two.ask(size) for number, size in enumerate(held, 1) if number not in made_first
     }
-    freed = {-request for request in requests if request < 0}
-    left = two.step(requests[num_held:], num_held, held)
-    lived_then: dict[int, int] = {}
-    for number, size in enumerate(requests[:num_held], 1):
-        if number in freed:  # the step makes another, which the next one gives back
-            same = next((each for each in left if each[1] == size), None)
-            if same is not None:
-                left.remove(same)
-            lived_then[number] = two.ask(size) if same is None else same[0]
-        else:
-            lived_then[number] = two.ask(size) if number in made_first else held[number]
-    two.step(requests[num_held:], num_held, lived_then)
+    numbers = two.step(own, lived.num, first)
+    second = {}
+    for number, size in enumerate(held, 1):
+        lives = numbers.get(remade.get(number, number))
+        second[number] = two.ask(size) if lives is None else lives
+    two.step(own, lived.num, second)
     return two.requests
+
+
+def _remade(held: Sequence[int], own: Sequence[int]) -> dict[int, int]:
+    """What a step gives back of what lived before it, and makes again for the next one.
+
+    The last batch, its logits and gradients are such; before the first step there are none.
+
+    Returns:
+        For each number of those that lived before, that of what takes its place.
+    """
+    made = dict(enumerate((size for size in own if size > 0), len(held) + 1))
+    given_back = {-request for request in own if request < 0}
+    left = {number: size for number, size in made.items() if number not in given_back}
+    remade: dict[int, int] = {}
+    before = {number: size for number, size in enumerate(held, 1) if number in given_back}
+    for number, size in before.items():
+        same = next((each for each in left if left[each] == size), None)
+        if same is not None:
+            remade[number] = same
+            del left[same]
+    # What is left of a step of another batch size, from the largest.
+    others = (number for number in before if number not in remade)
+    by_size = sorted(others, key=before.__getitem__, reverse=True)
+    remade.update(zip(by_size, sorted(left, key=left.__getitem__, reverse=True), strict=False))
+    return remade
 
 
 class _Sequence:
@@ -68,9 +86,7 @@ class _Sequence:
         self._number += 1
         return self._number
 
-    def step(
-        self, requests: Sequence[int], num_held: int, held: dict[int, int]
-    ) -> list[tuple[int, int]]:
+    def step(self, requests: Sequence[int], num_held: int, held: dict[int, int]) -> dict[int, int]:
         """One more step.
 
         Args:
@@ -79,15 +95,13 @@ class _Sequence:
             held: what lived before, by its number in the step.
 
         Returns:
-            Number and size of what the step leaves.
+            What lives after it, by its number in the step.
         """
-        numbers, sizes = dict(held), {}
+        numbers = dict(held)
         for request in requests:
             if request > 0:
                 num_held += 1
                 numbers[num_held] = self.ask(request)
-                sizes[num_held] = request
             elif -request in numbers:
                 self.requests.append(-numbers.pop(-request))
-                sizes.pop(-request, None)
-        return [(numbers[number], size) for number, size in sizes.items()]
+        return numbers

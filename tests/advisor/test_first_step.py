@@ -16,9 +16,10 @@ STEP = (
 
 
 def test_the_first_step_makes_gradients_and_states():
+    """No batch lives before it: the last one's does only where another takes its place."""
     two = first_two_steps(STEP, HELD)
-    first = [PARAMETER, BATCH, ACTIVATION, GRADIENT, -3, -2, BATCH]
-    second = [-4, ACTIVATION, GRADIENT, -7, -5, BATCH]
+    first = [PARAMETER, ACTIVATION, GRADIENT, -2, BATCH]
+    second = [-3, ACTIVATION, GRADIENT, -6, -4, BATCH]
     assert two == [*first, STATE, *second]
 
 
@@ -41,3 +42,13 @@ def test_states_cut_the_first_steps_segments():
     assert two == [5 * MIB, 40 * MIB, -2, 16 * MIB, 40 * MIB, -4]
     assert reserved_bytes(one) == (20 + 16 + 40) * MIB
     assert reserved_bytes(two) == (20 + 40 + 40) * MIB
+
+
+def test_what_is_left_of_a_step_of_another_size():
+    """Logits of a smaller step give way to those of this one, not to one more tensor."""
+    few, logits, loss = 2 * MIB, 30 * MIB, 3 * MIB
+    step = [5 * MIB, few, loss, 40 * MIB, logits, -2, loss, -3, -4]
+    two = first_two_steps(step, Held(3))
+    first = [5 * MIB, 40 * MIB, logits, loss, -2]
+    second = [40 * MIB, logits, -3, loss, -4, -5]
+    assert two == [*first, *second]
