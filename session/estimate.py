@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..advisor.fit.assumptions import ASSUMPTIONS
-from ..advisor.fit.first_step import Held
+from ..advisor.fit.first_steps import Held
 from ..advisor.fit.forecast import forecast, next_size
 from ..advisor.fit.gpus import MEMORY_GIB, gpu_named, nearest
 from ..advisor.fit.nothing_fits import fits_nowhere, too_small

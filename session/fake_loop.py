@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..advisor.fit.first_step import Held
+from ..advisor.fit.first_steps import Held
 from ..advisor.measured.step_law import SMALLEST
 from ..errors import RunError, ScriptError
 from ..probes.process.endings import WorkerGone
@@ -122,7 +122,7 @@ class FakeLoop:
         return Made(
             result.trial,
             result.requests,
-            Held(result.num_held, result.late),
+            Held(result.num_held, result.late, result.products),
             result.change,
             result.work,
             result.no_work,

@@ -15,13 +15,17 @@ from itertools import pairwise, repeat
 
 from ...records import FakeTrial, FittedGpu, Forecast, Variant
 from ..measured.step_law import GROWTH, SMALLEST, StepLaw, fit_step_law, law_of_trials
-from .first_step import Held, first_two_steps
+from .first_steps import Held, first_steps
 from .reserved_memory import fits
 
 MAX_TRIALS = 12
 LEAST_CONTEXT_BYTES = 300 << 20
 MOST_CONTEXT_BYTES = 650 << 20
 """What CUDA's context, its libraries and their workspaces take beside torch's allocator."""
+WORKSPACE_BYTES = 8_519_680
+"""Of cuBLAS for each thread: torch's default, :4096:2:16:8 (getChosenWorkspaceSize of
+aten/src/ATen/cuda/CublasHandlePool.cpp; Hopper has more). It is counted with the context too, but
+may cut to pieces what a step would use."""
 PRECISION = 0.005
 """To this share the size is looked for whose segments fit."""
 STRAIGHT = 0.005
@@ -240,7 +244,7 @@ class Between:
     def _fits(self, size: int, capacity: int) -> bool:
         requests: Iterable[int] = self._requests(size)
         if self._held.num:
-            requests = first_two_steps(requests, self._held)
+            requests = first_steps(requests, self._held, WORKSPACE_BYTES)
         return fits(requests, capacity, expandable=self._expandable)
 
     def _requests(self, size: int) -> Iterator[int]:

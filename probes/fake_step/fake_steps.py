@@ -30,7 +30,7 @@ from .large_parameters import LargeParameters
 from .model_tree import local_part
 from .origins import Origin, origin_here
 from .owners import owners_of
-from .peak_parts import peak_outside, peak_parts
+from .peak_parts import peak_of, peak_outside, peak_parts
 from .step_timeline import step_timeline
 from .step_work import StepWork
 
@@ -130,6 +130,11 @@ class FakeSteps:
         )
 
     @property
+    def products(self) -> tuple[int, ...]:
+        """Where cuBLAS begins its work; see `FakedCount`."""
+        return tuple(sorted(self._count.first_products.values()))
+
+    @property
     def blocks(self) -> str:
         """That can be checkpointed; see `CheckpointedBlocks.names`."""
         return self._checkpointed.names
@@ -184,6 +189,20 @@ class FakeSteps:
         yield
         if on:
             self._enter()
+
+    def is_as_the_next(self, batch_size: int) -> bool:
+        """Whether a step of this size that follows would peak as this one did.
+
+        What the step before left until this one gave it back was of the size before: the outputs
+        that the script's loop still names.
+        """
+        requests = self._count.requests
+        given_back = {-request for request in requests if request < 0}
+        left = given_back.intersection(range(1, self._num_held + 1)).difference(self.late)
+        growth = batch_size / max(1, self._last_size)
+        sizes = (size for size in requests if size > 0)
+        grown = {at: growth * size for at, size in enumerate(sizes, 1) if at in left}
+        return peak_of(requests, grown) <= peak_of(requests)
 
     def trial(self, batch_size: int) -> FakeTrial:
         """What the last step took."""

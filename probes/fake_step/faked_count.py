@@ -24,12 +24,17 @@ CPU = torch.device("cpu")
 UNKNOWN_MEMORY = ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")
 """Operations whose fake form leaves out the workspace that the real one returns."""
 
+PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "_addmm_activation"})
+"""Operations that cuBLAS computes on a GPU."""
+
 
 class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
     """Counts, with every real tensor faked.
 
     Attributes:
         work: takes the operations, if somebody asks for them.
+        first_products: how many requests were made when the first product of matrices had its
+            output, outside of the backward pass (False) and in it (True), where a GPU has a thread.
 
     Args:
         buffer: bytes that an operation takes only while it runs, by its name and arguments; for a
@@ -45,8 +50,14 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         self._outputs = KnownOutputs(self.fakes) if large is None else large.outputs
         self._values = FakeValues()
         self.work: StepWork | None = None
+        self.first_products: dict[bool, int] = {}
         self._buffer = buffer
         self._faked_before: Any = WeakIdKeyDictionary()
+
+    def reset_requests(self) -> None:
+        """See `StorageCount`."""
+        super().reset_requests()
+        self.first_products.clear()
 
     def _faked(self, tensor: torch.Tensor) -> torch.Tensor:
         # Operations on real parameters would be computed, and change them.
@@ -92,6 +103,9 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
             self.hold(tensors)  # parameters that were fake before
         out = self._outputs.run(func, args, kwargs)
         self._count_all(out)
+        if name in PRODUCTS:
+            in_backward = torch._C._current_graph_task_id() >= 0
+            self.first_products.setdefault(in_backward, len(self.requests))
         if self._buffer is not None and (num_bytes := self._buffer(name, args)):
             self.pass_by(num_bytes)
         self._values.note(out, name, args)

@@ -124,6 +124,20 @@ def peak_outside(requests: Sequence[int], origins: Sequence[Origin | None]) -> i
     return most
 
 
+def peak_of(requests: Sequence[int], sizes: Mapping[int, float] = {}) -> float:
+    """The most that lived at once, in bytes, with other sizes of some requests by their numbers."""
+    live = most = 0.0
+    own: list[float] = []
+    for request in requests:
+        if request > 0:
+            own.append(sizes.get(len(own) + 1, request))
+            live += own[-1]
+            most = max(most, live)
+        else:
+            live -= own[-request - 1]
+    return most
+
+
 def alive_at_peak(requests: Sequence[int]) -> dict[int, int]:
     """Bytes of each request that lived when most did, by its number."""
     live = most = end = 0

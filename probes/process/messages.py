@@ -77,6 +77,8 @@ class FakeResult(Message, frozen=True, kw_only=True):
             lived before first; -n for the end of the n-th of them, counted from 1.
         num_held: so many of them, at the start, are of what lived before.
         late: numbers of those of them that the first step of a training makes.
+        products: before which requests, counted from 0, cuBLAS begins its work: in the forward and
+            in the backward pass.
         blocks: see `Estimate`.
         change: what the variant changed, `24 Linear`; empty if there is nothing to say.
         work: operations of the last step; empty where nobody counts them.
@@ -87,6 +89,7 @@ class FakeResult(Message, frozen=True, kw_only=True):
     requests: tuple[int, ...] = ()
     num_held: int = 0
     late: tuple[int, ...] = ()
+    products: tuple[int, ...] = ()
     work: tuple[OpWork, ...] = ()
     no_work: str = ""
     blocks: str = ""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NUM_STEPS = 2
 """The first makes gradients and the optimizer's state; the second is as all that follow. Where they
-are there one step does."""
+are there one step does, unless what a step of another size left would raise its peak."""
 MAX_STRAYS = 4
 """Steps with batches of another size that are let pass before it is given up."""
 Kept = tuple[Any, dict[Path, int]]
@@ -51,7 +51,7 @@ class FakeTask:
         self._kept = kept
         self._reason = ""
         self._num_steps = self._strays = 0
-        self._enough = NUM_STEPS
+        self._is_settled = False
 
     def begin(self) -> bool:
         """Asks for the size; the script's next batch begins its first step."""
@@ -65,8 +65,7 @@ class FakeTask:
         if not context.door.replace_batches(self._given, self._steps.aside):
             return self._cannot(NO_BATCHES)
         try:
-            if self._steps.begin(self._order.variant, self._order.batch_size):
-                self._enough = 1
+            self._is_settled = self._steps.begin(self._order.variant, self._order.batch_size)
         except ValueError as error:
             return self._cannot(str(error))
         context.door.ask(self._own)
@@ -89,12 +88,13 @@ class FakeTask:
         if self._reason:
             self._cannot(self._reason)
             return True
-        if self._num_steps >= self._enough:
+        if self._num_steps >= NUM_STEPS or (self._is_settled and steps.is_as_the_next(size)):
             result = FakeResult(
                 trial=steps.trial(size),
                 requests=steps.requests,
                 num_held=steps.num_held,
                 late=steps.late,
+                products=steps.products,
                 blocks=steps.blocks,
                 change=steps.change,
                 work=steps.work,

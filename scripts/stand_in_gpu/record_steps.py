@@ -3,7 +3,8 @@
     python scripts/stand_in_gpu/record_steps.py --out tests/data/cuda_memory.json
 
 Of each training of `tests/fake_step/cuda_cases.py` it writes the most that torch's own allocator
-was asked for at once during a third step, and reserved. What cuBLAS works in is counted apart.
+was asked for at once during a third step, and reserved. What cuBLAS works in is counted apart. Of
+some it also writes the largest batch of which several steps run on a GPU of 4 GiB.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from library import HEADERS, build, environment
 
 REQUESTED = "requested_bytes.all.{}"
 """Of the tensors alone. Memory that is allocated includes what blocks of 1 MiB leave over."""
+NUM_STEPS = 5
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -44,14 +46,15 @@ def _recorded() -> dict[str, Any]:
     import torch
 
     sys.path.insert(0, str(ROOT))
-    from tests.fake_step.cuda_cases import CASES, SIZE, training
+    from tests.fake_step.cuda_cases import CAPACITY, CASES, LIMITED, SIZE, batch_of, training
 
     torch.cuda.init()
     rows = []
     for case in sorted(CASES):
         _empty()
         before = torch.cuda.memory_stats()[REQUESTED.format("current")]
-        optimizer, batch, step = training(*case, "cuda")
+        optimizer, step = training(*case, "cuda")
+        batch = batch_of(case[0], SIZE, "cuda")
         for number in range(3):
             if number == 2:
                 torch.cuda.reset_peak_memory_stats()
@@ -69,14 +72,51 @@ def _recorded() -> dict[str, Any]:
                 "cublas_bytes": with_cublas - torch.cuda.memory_allocated(),
             }
         )
-        print(*case, flush=True)
         del optimizer, batch, step
+        if case in LIMITED:
+            rows[-1]["largest_batch"] = _largest(case, CAPACITY, SIZE)
+        print(*case, flush=True)
     return {
         "what": "Memory of torch's own CUDA allocator, on a stand-in for an A100: no driver, "
         "no kernels (scripts/stand_in_gpu)",
         "torch": version("torch"),
         "rows": rows,
     }
+
+
+def _largest(case: Any, capacity: int, fitting: int) -> int:
+    """By halving; pieces make it uneven, so a larger size may run all the same."""
+    import torch
+
+    whole = torch.cuda.mem_get_info()[1]
+    torch.cuda.set_per_process_memory_fraction(capacity / whole)
+    too_large = fitting
+    while _runs(case, too_large):
+        fitting, too_large = too_large, 2 * too_large
+    while too_large - fitting > 1:
+        middle = (fitting + too_large) // 2
+        if _runs(case, middle):
+            fitting = middle
+        else:
+            too_large = middle
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    return fitting
+
+
+def _runs(case: Any, size: int) -> bool:
+    import torch
+
+    from tests.fake_step.cuda_cases import batch_of, training
+
+    _empty()
+    try:
+        _, step = training(*case, "cuda")
+        batch = batch_of(case[0], size, "cuda")
+        for _ in range(NUM_STEPS):
+            step(batch)
+    except torch.OutOfMemoryError:
+        return False
+    return True
 
 
 def _empty() -> None:

@@ -11,6 +11,8 @@ from tests.fake_step.small_models import Lora
 
 WORDS, LENGTH, WIDTH, HEADS, CLASSES = 512, 128, 128, 4, 64
 SIZE = 48
+CAPACITY = 4 << 30
+"""Bytes of a GPU that the largest batch sizes are sought for."""
 
 
 class Attention(nn.Module):
@@ -189,12 +191,24 @@ CASES = {
     *(("gpt", "fp32", optimizer) for optimizer in OPTIMIZERS),
     *(("LoRA", "bf16", optimizer) for optimizer in OPTIMIZERS),
 }
+LIMITED = {
+    *((model, "fp32", "AdamW") for model in MODELS if not model.startswith("LoRA")),
+    ("gpt", "bf16", "AdamW"),
+    ("encoder", "fp16", "SGD"),
+    ("translator", "bf16", "AdamW"),
+}
+"""Of these the largest batch is sought."""
+
+
+def batch_of(model, size, device):
+    """Inputs and targets of a batch."""
+    return tuple(each.to(device) for each in MODELS[model][1](size))
 
 
 def training(model, precision, optimizer, device):
-    """The optimizer, a batch, and a function that makes a step on it."""
+    """The optimizer, and a function that makes a step on a batch."""
     torch.manual_seed(0)
-    build, batch, loss = MODELS[model]
+    build, _, loss = MODELS[model]
     network = build().to(device)
     trained = [p for p in network.parameters() if p.requires_grad]
     chosen = OPTIMIZERS[optimizer](trained)
@@ -212,4 +226,4 @@ def training(model, precision, optimizer, device):
         cost.item()
         chosen.step()
 
-    return chosen, tuple(each.to(device) for each in batch(SIZE)), step
+    return chosen, step

@@ -1,29 +1,40 @@
 """Steps on fake tensors that stand for a GPU's, in a process of their own: `python -m`.
 
-Prints, of each case whose number in the recording is given, the peak of a step in bytes, and what
-the replica of torch's allocator reserves for the first two.
+Prints, of each case whose number in the recording is given, the peak of a step in bytes, what the
+replica of torch's allocator reserves for the first two, and the largest batch that it has room for.
 """
 
 import json
 import sys
 from pathlib import Path
 
-from batchadvisor.advisor.fit.first_step import Held, first_two_steps
+from batchadvisor.advisor.fit.first_steps import Held, first_steps
+from batchadvisor.advisor.fit.forecast import WORKSPACE_BYTES, Between
 from batchadvisor.advisor.fit.reserved_memory import reserved_bytes
 from batchadvisor.probes.fake_step.cuda_forms import use_cuda_forms
 
-from tests.fake_step.cuda_cases import training
-from tests.fake_step.small_models import faked
+from tests.fake_step.cuda_cases import CAPACITY, batch_of, training
+from tests.fake_step.small_models import faked_in_turn
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data/cuda_memory.json").read_text())["rows"]
+GROWTH = 64
 
 
 if __name__ == "__main__":
     use_cuda_forms(on_fakes=True)
     for number in map(int, sys.argv[1:]):
-        row = RECORDED[number]
-        optimizer, batch, step = training(*row["case"], "cpu")
-        steps = faked(step, batch, optimizer, for_gpu=True)
-        both = first_two_steps(steps.requests, Held(steps.num_held, steps.late))
-        peak = steps.trial(row["batch_size"]).peak_bytes
-        sys.stdout.write(json.dumps([number, [peak, reserved_bytes(both)]]) + "\n")
+        case, size = RECORDED[number]["case"], RECORDED[number]["batch_size"]
+        optimizer, step = training(*case, "cpu")
+        sizes = size, GROWTH * size
+        batches = (batch_of(case[0], each, "cpu") for each in sizes)
+        looked = [
+            (steps.trial(each), steps.requests, Held(steps.num_held, steps.late, steps.products))
+            for each, steps in zip(
+                sizes, faked_in_turn(step, batches, optimizer, for_gpu=True), strict=True
+            )
+        ]
+        (small, fewer, held), (large, more, _) = looked
+        reserved = reserved_bytes(first_steps(fewer, held, WORKSPACE_BYTES))
+        between = Between(small, large, fewer, more, held=held)
+        largest = between.largest_by_segments(CAPACITY, large.batch_size)
+        sys.stdout.write(json.dumps([number, [small.peak_bytes, reserved, largest]]) + "\n")

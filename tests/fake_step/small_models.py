@@ -160,20 +160,27 @@ def trained(optimizer):
 
 def faked(step, batch, optimizer, variant=PLAIN, num_steps=2, for_gpu=False):
     """What the last of some fake steps takes; as the door to a script drives them."""
+    [steps] = faked_in_turn(step, [batch], optimizer, variant, num_steps, for_gpu)
+    return steps
+
+
+def faked_in_turn(step, batches, optimizer, variant=PLAIN, num_steps=2, for_gpu=False):
+    """The same after the steps of each batch."""
     steps = FakeSteps(trained(optimizer), for_gpu=for_gpu)
     try:
-        steps.begin(variant)
-        for number in range(num_steps):
-            if number:
-                steps.next_step()
-            steps.enter(batch)
-            try:
-                step(batch)
-            finally:
-                steps.leave()
+        for batch in batches:
+            steps.begin(variant)
+            for number in range(num_steps):
+                if number:
+                    steps.next_step()
+                steps.enter(batch)
+                try:
+                    step(batch)
+                finally:
+                    steps.leave()
+            yield steps
     finally:
         steps.close()
-    return steps
 
 
 def estimated(name, optimizer, autocast, size):

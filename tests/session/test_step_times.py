@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from batchadvisor.advisor.fit.first_step import Held
+from batchadvisor.advisor.fit.first_steps import Held
 from batchadvisor.advisor.fit.gpu_specs import SPECS
 from batchadvisor.errors import RunError, UsageError
 from batchadvisor.records import (

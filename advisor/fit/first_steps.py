@@ -1,14 +1,16 @@
-"""The requests of a training's first two steps, from those of a step in the middle. Pure.
+"""The requests of a training's first steps, from those of a step in the middle. Pure.
 
 The first step has neither gradients nor an optimizer's state, so its tensors get whole segments.
 The state then takes room in what they leave, and the next step finds those segments cut to pieces:
-it may reserve much more. Steps after that are as the second.
+it may reserve much more. Where memory is short, it gives back segments that the third step misses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
+
+NUM_STEPS = 3
 
 
 class Held(NamedTuple):
@@ -18,34 +20,47 @@ class Held(NamedTuple):
         num: so many of the step's requests, the first, are of it.
         late: numbers of those of them, counted from 1, that a training's first step makes:
             gradients and the optimizer's state.
+        products: before which of its requests, counted from 0, cuBLAS begins its work: in the
+            forward pass, and in the thread of the backward pass.
     """
 
     num: int = 0
     late: tuple[int, ...] = ()
+    products: tuple[int, ...] = ()
 
 
-def first_two_steps(requests: Iterable[int], lived: Held) -> list[int]:
-    """The requests of both.
+def first_steps(
+    requests: Iterable[int], lived: Held, workspace: int = 0, num_steps: int = NUM_STEPS
+) -> list[int]:
+    """The requests of these.
 
     Args:
         requests: of one step; see `CachingAllocator.serve`.
         lived: before it.
+        workspace: bytes that cuBLAS asks torch's allocator for at the first product of each thread,
+            and keeps.
+        num_steps: how many steps.
     """
     requests = list(requests)
     held, own = requests[: lived.num], requests[lived.num :]
     remade = _remade(held, own)
     made_first = {*lived.late, *remade}
-    two = _Sequence()
-    first = {
-        number: two.ask(size) for number, size in enumerate(held, 1) if number not in made_first
+    steps = _Sequence()
+    lives = {
+        number: steps.ask(size) for number, size in enumerate(held, 1) if number not in made_first
     }
-    numbers = two.step(own, lived.num, first)
-    second = {}
-    for number, size in enumerate(held, 1):
-        lives = numbers.get(remade.get(number, number))
-        second[number] = two.ask(size) if lives is None else lives
-    two.step(own, lived.num, second)
-    return two.requests
+    begins = {at - lived.num: workspace for at in lived.products} if workspace else {}
+    left = steps.step(own, lived.num, lives, begins)
+    for _ in range(1, num_steps):
+        taken_over = (
+            (number, left.get(remade.get(number, number))) for number in range(1, len(held) + 1)
+        )
+        lives = {
+            number: steps.ask(held[number - 1]) if of_last is None else of_last
+            for number, of_last in taken_over
+        }
+        left = steps.step(own, lived.num, lives)
+    return steps.requests
 
 
 def _remade(held: Sequence[int], own: Sequence[int]) -> dict[int, int]:
@@ -86,19 +101,28 @@ class _Sequence:
         self._number += 1
         return self._number
 
-    def step(self, requests: Sequence[int], num_held: int, held: dict[int, int]) -> dict[int, int]:
+    def step(
+        self,
+        requests: Sequence[int],
+        num_held: int,
+        held: Mapping[int, int],
+        workspaces: Mapping[int, int] = {},
+    ) -> dict[int, int]:
         """One more step.
 
         Args:
             requests: of it.
             num_held: so many requests came before it.
             held: what lived before, by its number in the step.
+            workspaces: what is asked for, and kept, before a request of the step.
 
         Returns:
             What lives after it, by its number in the step.
         """
         numbers = dict(held)
-        for request in requests:
+        for at, request in enumerate(requests):
+            if at in workspaces:
+                self.ask(workspaces[at])
             if request > 0:
                 num_held += 1
                 numbers[num_held] = self.ask(request)

@@ -1,6 +1,6 @@
-"""The requests of a training's first two steps, from those of a step in the middle."""
+"""The requests of a training's first steps, from those of a step in the middle."""
 
-from batchadvisor.advisor.fit.first_step import Held, first_two_steps
+from batchadvisor.advisor.fit.first_steps import Held, first_steps
 from batchadvisor.advisor.fit.reserved_memory import reserved_bytes
 
 MIB = 1 << 20
@@ -17,14 +17,14 @@ STEP = (
 
 def test_the_first_step_makes_gradients_and_states():
     """No batch lives before it: the last one's does only where another takes its place."""
-    two = first_two_steps(STEP, HELD)
+    two = first_steps(STEP, HELD, num_steps=2)
     first = [PARAMETER, ACTIVATION, GRADIENT, -2, BATCH]
     second = [-3, ACTIVATION, GRADIENT, -6, -4, BATCH]
     assert two == [*first, STATE, *second]
 
 
 def test_each_request_is_given_back_once():
-    two = first_two_steps(STEP, HELD)
+    two = first_steps(STEP, HELD, num_steps=2)
     given_back = [-request for request in two if request < 0]
     assert len(given_back) == len(set(given_back))
     assert all(0 < number <= sum(request > 0 for request in two) for number in given_back)
@@ -32,13 +32,19 @@ def test_each_request_is_given_back_once():
 
 def test_a_step_that_finds_all_it_needs():
     requests = [PARAMETER, ACTIVATION, -2]
-    assert first_two_steps(requests, Held(1)) == [PARAMETER, ACTIVATION, -2, ACTIVATION, -3]
+    assert first_steps(requests, Held(1), num_steps=2) == [
+        PARAMETER,
+        ACTIVATION,
+        -2,
+        ACTIVATION,
+        -3,
+    ]
 
 
 def test_states_cut_the_first_steps_segments():
     """The state lies where the activation did, which needs another segment then."""
     one = [5 * MIB, 16 * MIB, 40 * MIB, -3]
-    two = first_two_steps(one, Held(2, (2,)))
+    two = first_steps(one, Held(2, (2,)), num_steps=2)
     assert two == [5 * MIB, 40 * MIB, -2, 16 * MIB, 40 * MIB, -4]
     assert reserved_bytes(one) == (20 + 16 + 40) * MIB
     assert reserved_bytes(two) == (20 + 40 + 40) * MIB
@@ -48,7 +54,28 @@ def test_what_is_left_of_a_step_of_another_size():
     """Logits of a smaller step give way to those of this one, not to one more tensor."""
     few, logits, loss = 2 * MIB, 30 * MIB, 3 * MIB
     step = [5 * MIB, few, loss, 40 * MIB, logits, -2, loss, -3, -4]
-    two = first_two_steps(step, Held(3))
+    two = first_steps(step, Held(3), num_steps=2)
     first = [5 * MIB, 40 * MIB, logits, loss, -2]
     second = [40 * MIB, logits, -3, loss, -4, -5]
     assert two == [*first, *second]
+
+
+def test_cublas_takes_room_at_the_first_product():
+    """Of each pass, in the first step alone."""
+    workspace = 8 * MIB
+    steps = first_steps(
+        [PARAMETER, ACTIVATION, GRADIENT, -2, -3], Held(1, products=(2, 3)), workspace, num_steps=2
+    )
+    first = [PARAMETER, ACTIVATION, workspace, GRADIENT, workspace, -2, -4]
+    assert steps == [*first, ACTIVATION, GRADIENT, -6, -7]
+
+
+def test_each_step_takes_over_what_the_last_one_left():
+    steps = first_steps(STEP, HELD)
+    two = first_steps(STEP, HELD, num_steps=2)
+    assert steps[: len(two)] == two
+    # What the third gives back is the gradient, activation and batch of the second.
+    sizes = [request for request in steps if request > 0]
+    third = [sizes[-request - 1] for request in steps[len(two) :] if request < 0]
+    assert third == [GRADIENT, ACTIVATION, BATCH]
+    assert -steps[len(two)] == len([request for request in two if request > 0]) - 1
