@@ -43,6 +43,7 @@ from batchadvisor.records import Spread
 from batchadvisor.session.recording.store import read_record
 from batchadvisor.spread import spread_of
 from common import RESULTS, TIMED_STEPS
+from other_work import OtherWork
 
 NUM_SAMPLES = 16384
 FILE = RESULTS / "scaling_law.json"
@@ -110,7 +111,7 @@ if rank == 0:
 def main() -> None:
     options = _options()
     rows = []
-    begun = _Busy()
+    begun = OtherWork()
     with tempfile.TemporaryDirectory(prefix="scaling-") as name:
         folder = Path(name)
         script = folder / "train.py"
@@ -130,31 +131,6 @@ def main() -> None:
             rows = [_row(case, repetitions) for case, repetitions in by_case.items()]
             _save(rows, begun, earlier)  # a bench that is ended early has what it measured
     print("\n".join(map(_line, rows)))
-
-
-class _Busy:
-    """What other work took of the cores' time since it was made, by the kernel's counts."""
-
-    def __init__(self) -> None:
-        self._start = self._read()
-
-    def others_pct(self) -> float | None:
-        """Percent of all cores' time that neither these processes nor idling took."""
-        if self._start is None or (end := self._read()) is None:
-            return None
-        busy, total, ours = (now - then for now, then in zip(end, self._start, strict=True))
-        return 100 * max(0.0, busy - ours) / total if total else None
-
-    @staticmethod
-    def _read() -> tuple[float, float, float] | None:
-        try:
-            words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
-        except OSError:
-            return None
-        ticks = [float(word) / os.sysconf("SC_CLK_TCK") for word in words]
-        total, idle = sum(ticks), ticks[3] + ticks[4]
-        own = os.times()
-        return total - idle, total, sum(own[:4])
 
 
 def _options() -> argparse.Namespace:
@@ -331,7 +307,7 @@ def _repetitions(earlier: dict[str, Any]) -> dict[tuple[int, int], list[Repetiti
     }
 
 
-def _save(rows: list[dict[str, Any]], begun: _Busy, earlier: dict[str, Any]) -> None:
+def _save(rows: list[dict[str, Any]], begun: OtherWork, earlier: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
     run = {
         "command": ["python", "bench/scaling_law.py", *sys.argv[1:]],

@@ -16,11 +16,8 @@ from .advice import (
     Helps,
     LearningRate,
     Limit,
-    MemoryLaw,
-    PriorLaw,
     Standing,
     Tail,
-    TimeLaw,
     Training,
     Verdict,
     worst_first,
@@ -79,6 +76,7 @@ from .explained import (
 )
 from .flops import StepFlops
 from .goal import Goal, GoalKind
+from .laws import MemoryLaw, PriorLaw, TimeLaw
 from .length_risk import EpochRisk, LengthLaw, MemoryRisk
 from .memory import DeviceMemory, Memory
 from .orders import BatchOrder, OrderEstimate, OrderEstimates, OrderTrial

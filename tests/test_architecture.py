@@ -13,8 +13,7 @@ class TestArchitecture:
 
     def test_the_rooms_are_the_folders(self) -> None:
         drawn = set(re.findall(r"\b([a-z]+)/", pages.block("rooms").text))
-        packages = _packages()
-        assert drawn == {name.split(".")[1] for name in packages if "." in name}
+        assert drawn == _tops()
         for name in re.findall(r"\b\w+\.py\b", pages.block("rooms").text):
             assert (ROOT / name).is_file(), name
 
@@ -26,7 +25,7 @@ class TestArchitecture:
             assert re.search(rf"^ *(?:def|class) {name}\b", text, flags=re.MULTILINE), path
 
     def test_every_file_that_a_page_names_exists(self) -> None:
-        rooms = {name.split(".")[1] for name in _packages() if "." in name}
+        rooms = _tops()
         named = [
             (page, path)
             for page, text in pages.texts().items()
@@ -35,6 +34,19 @@ class TestArchitecture:
         ]
         assert len(named) > 50
         assert [pair for pair in named if not (ROOT / pair[1]).exists()] == []
+
+
+def test_no_file_is_long() -> None:
+    """A file of more lines has more than one subject."""
+    folders = {*_tops(), "tests", "bench", "scripts", "examples"}
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
+    assert len(files) > 900
+    long = {file.name: num for file in files if (num := len(file.read_text().splitlines())) > 350}
+    assert long == {}
+
+
+def _tops() -> set[str]:
+    return {name.split(".")[1] for name in _packages() if "." in name}
 
 
 def _packages() -> list[str]:

@@ -74,6 +74,13 @@ def test_the_pages_count_the_cases_of_tails() -> None:
     assert set(told) == {len(catalogue())}
 
 
+FOREIGN = """
+--logdir --epochs --lr --batch-size --batch --gpus --workdir --seen --working-dir --task-epilog
+--nnodes --node-rank --master-addr --master-port --partition --exact --wait
+"""
+"""Options of scripts and of other tools; --batch_size too."""
+
+
 def test_every_option_of_the_pages_exists() -> None:
     help_text = "".join(
         _run([sys.executable, "-m", "batchadvisor", verb, "--help"], ROOT).stdout for verb in VERBS
@@ -81,25 +88,7 @@ def test_every_option_of_the_pages_exists() -> None:
     options = set().union(
         *(re.findall(r"--[a-z][a-z-]+", text) for page, text in pages.texts().items() if ours(page))
     )
-    foreign = {
-        "--logdir",
-        "--epochs",
-        "--lr",
-        "--batch-size",
-        "--batch",
-        "--gpus",
-        "--workdir",
-        "--seen",
-        "--working-dir",
-        "--task-epilog",
-        "--nnodes",
-        "--node-rank",
-        "--master-addr",
-        "--master-port",
-        "--partition",
-        "--exact",
-        "--wait",
-    }  # of scripts and other tools; --batch_size too
+    foreign = set(FOREIGN.split())
     missing = {option for option in options - foreign if option not in help_text}
     assert not missing
 

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 
 from ..measured.energy import samples_per_joule
 from ..measured.epoch_end import REACH
-from ..measured.measurements import Measurements, once
+from ..measured.measurements import Measurements
+from ..measured.once import once
 from ..measured.trials import throughput
 
 SPEED_COST = 0.02

@@ -9,7 +9,8 @@ from statistics import median
 
 from ...records import Trial
 from ..measured.energy import samples_per_joule, thriftiest
-from ..measured.measurements import Measurements, once
+from ..measured.measurements import Measurements
+from ..measured.once import once
 from ..measured.sizes import allowed
 from ..measured.thresholds import DRIFT
 from ..measured.trials import pooled, throughput, undisturbed

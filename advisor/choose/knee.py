@@ -12,7 +12,8 @@ from math import exp, fsum
 from ...records import TimeLaw, Trial
 from ..measured.epoch_end import REACH
 from ..measured.laws import fit_time, size_at
-from ..measured.measurements import Measurements, once
+from ..measured.measurements import Measurements
+from ..measured.once import once
 from ..measured.scaling import input_share
 from ..measured.sizes import smallest_sound
 from ..measured.thresholds import INPUT_SHARE

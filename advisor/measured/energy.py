@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from ...records import Counters, Spread, Trial
-from .measurements import Measurements, once
+from .measurements import Measurements
+from .once import once
 
 SHORTEST_S = 2.0
 """Energy counts over at least so much steady work of a size."""

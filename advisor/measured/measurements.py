@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import cached_property, wraps
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any
 
 import msgspec
 
@@ -23,8 +23,8 @@ MAX_WIDENING = 1.5
 class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
     """The facts of one record under one goal.
 
-    What follows from them elsewhere is kept here too; see `once`. Everybody gets the same mappings,
-    so nobody changes them.
+    What follows from them elsewhere is kept here too; see once.py. Everybody gets the same
+    mappings, so nobody changes them.
 
     Attributes:
         record: what was measured, with the goal that is asked for. Where real tokens per second
@@ -336,20 +336,3 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
     def answers(self) -> dict[object, Any]:
         """Of functions that are asked `once`, by function."""
         return {}
-
-
-Answer = TypeVar("Answer")
-
-
-def once(function: Callable[[Measurements], Answer]) -> Callable[[Measurements], Answer]:
-    """A function of measurements alone, which keep its answer; nobody changes that."""
-
-    @wraps(function)
-    def ask(measurements: Measurements) -> Answer:
-        answers = measurements.answers
-        if function not in answers:
-            answers[function] = function(measurements)
-        answer: Answer = answers[function]
-        return answer
-
-    return ask

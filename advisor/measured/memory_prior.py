@@ -12,7 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from ...records import PriorLaw
-from .measurements import Measurements, once
+from .measurements import Measurements
+from .once import once
 from .step_law import StepLaw, law_of
 
 DOUBT = 0.10

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..tails.conditions import SMALL_BATCH_NORM
 from .length_risk import MAX_CHANCE
-from .measurements import Measurements, once
+from .measurements import Measurements
+from .once import once
 
 MIN_STEPS_AN_EPOCH = 10
 """Fewer optimizer steps an epoch make a poor training; sizes are kept below that."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .measurements import Measurements, once
+from .measurements import Measurements
+from .once import once
 from .trials import fastest_of, throughput
 
 FIELD = 0.5

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from ...records import Trial, TrialRequest, TurnsPlan
 from ..measured.laws import fit_time
-from ..measured.measurements import Measurements, once
+from ..measured.measurements import Measurements
+from ..measured.once import once
 
 TIMED_STEPS = 14
 """Steps of a timed trial, warm-up included, as a rule."""

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.choose.decision import choose
-from batchadvisor.advisor.measured.measurements import Measurements, once
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.measured.once import once
 from batchadvisor.advisor.measured.script import NOT_FOUND
 from batchadvisor.advisor.search.next_trial import next_trial
 from batchadvisor.records import Goal
