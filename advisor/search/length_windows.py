@@ -113,7 +113,9 @@ def _matter(measurements: Measurements) -> bool:
     if discovery.num_ranks > 1 or discovery.primary.steered != "exact":
         return False
     seen = [trial.inputs for trial in measurements.ran if trial.inputs is not None]
-    if not seen or max(one.largest for one in seen) < VARIES * min(one.smallest for one in seen):
+    if not seen or max(each.largest for each in seen) < VARIES * min(
+        each.smallest for each in seen
+    ):
         return False
     peaks = [memory.peak_bytes for memory in measurements.trusted_memory.values()]
     refused = any(failure.outcome == "out_of_memory" for failure in measurements.failed)

@@ -144,7 +144,7 @@ def made(kind):
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         fields = msgspec.structs.fields(kind)
         return st.builds(kind, **{field.name: made(field.type) for field in fields})
-    words = [one for one in get_args(kind) if isinstance(one, str)]
+    words = [word for word in get_args(kind) if isinstance(word, str)]
     return st.sampled_from(words) if words else st.one_of(map(made, get_args(kind)))
 
 

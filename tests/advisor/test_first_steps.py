@@ -43,10 +43,10 @@ def test_a_step_that_finds_all_it_needs():
 
 def test_states_cut_the_first_steps_segments():
     """The state lies where the activation did, which needs another segment then."""
-    one = [5 * MIB, 16 * MIB, 40 * MIB, -3]
-    two = first_steps(one, Held(2, (2,)), num_steps=2)
+    step = [5 * MIB, 16 * MIB, 40 * MIB, -3]
+    two = first_steps(step, Held(2, (2,)), num_steps=2)
     assert two == [5 * MIB, 40 * MIB, -2, 16 * MIB, 40 * MIB, -4]
-    assert reserved_bytes(one) == (20 + 16 + 40) * MIB
+    assert reserved_bytes(step) == (20 + 16 + 40) * MIB
     assert reserved_bytes(two) == (20 + 40 + 40) * MIB
 
 

@@ -27,7 +27,7 @@ def test_they_are_steered_in_lock_step(method, tmp_path):
     for trial in found.record.trials:
         assert trial.ran, trial
         assert [rank.rank for rank in trial.ranks] == [0, 1]
-    assert [len(one.ranks) for one in job.communication] == [2]
+    assert [len(size.ranks) for size in job.communication] == [2]
 
 
 def test_one_of_them_out_of_memory(tmp_path):
@@ -57,7 +57,7 @@ def test_a_rank_that_is_a_program_is_steered(tmp_path):
     for trial in found.record.trials:
         assert trial.ran, trial
         assert [rank.rank for rank in trial.ranks] == [0, 1]
-    assert [len(one.ranks) for one in job.communication] == [2]
+    assert [len(size.ranks) for size in job.communication] == [2]
     # Two processes in all, one after the other, had the second rank each time.
     assert found.record.num_workers_started == 2
 

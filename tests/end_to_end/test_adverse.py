@@ -192,13 +192,13 @@ class TestFolders:
         """The second is refused at once, and the first does not notice."""
         waits = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\n"
         (tmp_path / "waits.py").write_text(waits + (SCRIPTS / "plain.py").read_text())
-        one = start("run", *OPTIONS, "waits.py", folder=tmp_path, preloaded=True)
-        one.wait_for(lambda: read_record(tmp_path / "out"), "the first run's record")
+        job = start("run", *OPTIONS, "waits.py", folder=tmp_path, preloaded=True)
+        job.wait_for(lambda: read_record(tmp_path / "out"), "the first run's record")
         second = run("run", "--resume", "out", "-q", "waits.py", folder=tmp_path)
         (tmp_path / "go").touch()
         second.assert_refused()
         assert "another run is writing into out" in second.error
-        done = one.finish()
+        done = job.finish()
         assert done.code == 0, done
         assert done.left == []
         third = run("run", *OPTIONS, SCRIPTS / "plain.py", folder=tmp_path)
@@ -304,5 +304,5 @@ def test_json_stays_json_whatever_the_script_prints(adverse):
     done = adverse("prints 100 MB")
     assert set(json.loads(done.stdout)) >= {"record", "advice"}
     assert len(done.stdout) < 1_000_000
-    there = {one.split("/")[0] for one in listing(done.folder / "out")}
+    there = {path.split("/")[0] for path in listing(done.folder / "out")}
     assert there - {"traces"} == {"record.json", "samples.jsonl", "script.log"}

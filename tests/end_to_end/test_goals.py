@@ -81,7 +81,9 @@ class TestThroughput:
         largest = max(trial.batch_size for trial in trials)
         assert largest == 96 or (largest < 96 and record.stop_reason == BUDGET_SPENT)
         # A size may be timed twice; the faster undisturbed trial speaks for it.
-        rates = {size: one.samples_per_s for size, one in Measurements.of(record).searched.items()}
+        rates = {
+            size: trial.samples_per_s for size, trial in Measurements.of(record).searched.items()
+        }
         best = fastest(Measurements.of(record))
         for size in rates.keys() - uncompared(Measurements.of(record)):
             assert rates[best].median >= 0.97 * rates[size].low

@@ -30,10 +30,10 @@ def started(pid):
 class TestCtrlC:
     def test_at_the_start(self, tmp_path):
         """The first worker still imports torch."""
-        one = start("run", "--json", *OPTIONS, SCRIPTS / "input_bound.py", folder=tmp_path)
-        one.wait_for(lambda: read_record(tmp_path / "out").num_workers_started, "a worker")
-        one.press_ctrl_c()
-        done = one.finish()
+        job = start("run", "--json", *OPTIONS, SCRIPTS / "input_bound.py", folder=tmp_path)
+        job.wait_for(lambda: read_record(tmp_path / "out").num_workers_started, "a worker")
+        job.press_ctrl_c()
+        done = job.finish()
         assert done.code == 130, done
         assert "Traceback" not in done.stderr
         assert done.left == []
@@ -48,11 +48,11 @@ class TestCtrlC:
             "import time\nprint('loading', flush=True)\n"
             "try:\n    time.sleep(600)\nfinally:\n    open('finally.txt', 'w')\n"
         )
-        one = start("run", *OPTIONS, "slow.py", folder=tmp_path)
+        job = start("run", *OPTIONS, "slow.py", folder=tmp_path)
         log = tmp_path / "out" / "script.log"
-        one.wait_for(lambda: "loading" in log.read_text(), "the script's own work")
-        os.killpg(one.process.pid, number)
-        done = one.finish()
+        job.wait_for(lambda: "loading" in log.read_text(), "the script's own work")
+        os.killpg(job.process.pid, number)
+        done = job.finish()
         assert done.code == 130, done
         assert "Traceback" not in done.stderr
         assert done.left == []
@@ -66,12 +66,12 @@ class TestCtrlC:
     def test_twice(self, tmp_path, pause_s):
         """The second ends the run at once; the record says what happened all the same."""
         words = ("run", *OPTIONS, *SIZES, SCRIPTS / "input_bound.py")
-        one = start(*words, folder=tmp_path, preloaded=True)
-        one.wait_for(lambda: num_trials(tmp_path) >= 1, "the first trial")
-        one.press_ctrl_c()
+        job = start(*words, folder=tmp_path, preloaded=True)
+        job.wait_for(lambda: num_trials(tmp_path) >= 1, "the first trial")
+        job.press_ctrl_c()
         time.sleep(pause_s)
-        one.press_ctrl_c()
-        done = one.finish()
+        job.press_ctrl_c()
+        done = job.finish()
         assert done.code == 130, done
         assert "Traceback" not in done.stderr
         assert done.left == []
@@ -80,10 +80,10 @@ class TestCtrlC:
     @pytest.mark.slow
     def test_in_a_trial_and_on_from_there(self, tmp_path):
         script = SCRIPTS / "input_bound.py"
-        one = start("run", *OPTIONS, *SIZES, script, folder=tmp_path, preloaded=True)
-        one.wait_for(lambda: num_trials(tmp_path) >= 1, "the first trial")
-        one.press_ctrl_c()
-        done = one.finish()
+        job = start("run", *OPTIONS, *SIZES, script, folder=tmp_path, preloaded=True)
+        job.wait_for(lambda: num_trials(tmp_path) >= 1, "the first trial")
+        job.press_ctrl_c()
+        done = job.finish()
         assert done.code == 130, done
         assert done.left == []
         cut = done.record
@@ -120,9 +120,9 @@ class TestCtrlC:
         else:
             assert verdict.limit == "input"
             assert "num_workers" in verdict.remedy
-        for one in search:
-            assert one.step_s.median > 0.002 * one.batch_size
-            assert one.input_wait_s.median >= 0.5 * one.step_s.median
+        for trial in search:
+            assert trial.step_s.median > 0.002 * trial.batch_size
+            assert trial.input_wait_s.median >= 0.5 * trial.step_s.median
 
 
 @pytest.mark.slow
@@ -134,11 +134,11 @@ class TestKilled:
         loop = next(line for line in text.splitlines() if line.endswith(" in loader:"))
         slow.write_text(text.replace(loop, f"{loop}\n            __import__('time').sleep(0.01)"))
         words = ("run", *OPTIONS, "--sizes", "8,16,24", slow)
-        one = start(*words, folder=tmp_path, preloaded=True)
-        one.wait_for(lambda: num_trials(tmp_path) >= 1, "the first trial")
-        assert len(one.processes()) >= 4  # this command, the script, its two data workers
-        os.kill(one.process.pid, signal.SIGKILL)
-        done = one.finish(killed=True)
+        job = start(*words, folder=tmp_path, preloaded=True)
+        job.wait_for(lambda: num_trials(tmp_path) >= 1, "the first trial")
+        assert len(job.processes()) >= 4  # this command, the script, its two data workers
+        os.kill(job.process.pid, signal.SIGKILL)
+        done = job.finish(killed=True)
         assert done.code == -signal.SIGKILL
         assert done.left == []
         assert done.record.state == "running"
@@ -150,13 +150,13 @@ class TestKilled:
     def test_the_script_is_killed_in_a_trial(self, tmp_path):
         """Somebody kills the script: this size failed, and nothing of it stays."""
         options = ("run", *OPTIONS, "--sizes", "100", SCRIPTS / "input_bound.py")
-        one = start(*options, folder=tmp_path)
-        one.wait_for(lambda: read_record(tmp_path / "out").discovery is not None, "discovery")
+        job = start(*options, folder=tmp_path)
+        job.wait_for(lambda: read_record(tmp_path / "out").discovery is not None, "discovery")
         # The first of them runs the script, the next one stands by.
-        workers = [int(text.split()[0]) for text in one.processes() if "probes.worker" in text]
+        workers = [int(text.split()[0]) for text in job.processes() if "probes.worker" in text]
         worker = min(workers, key=lambda pid: (started(pid), pid))
         os.kill(worker, signal.SIGTERM)
-        done = one.finish()
+        done = job.finish()
         assert done.code == 1, done
         assert "SIGTERM" in done.error
         assert done.left == []

@@ -68,6 +68,7 @@ def test_an_error_of_the_block_passes():
     [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")],
 )
 def test_who_interrupted_is_known(number, name):
+    started_with = signal.signal(number, signal.default_int_handler)  # nohup ignores SIGHUP
     before = like_ctrl_c()
     try:
         with pytest.raises(KeyboardInterrupt) as pressed:
@@ -75,6 +76,7 @@ def test_who_interrupted_is_known(number, name):
     finally:
         for changed, handler in before.items():
             signal.signal(changed, handler)
+        signal.signal(number, started_with)
     assert cause_of(pressed.value) == name
     assert signal_of(pressed.value) == number
 
