@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from collections import Counter, deque
 from collections.abc import Mapping
 from inspect import CO_OPTIMIZED
@@ -28,11 +29,16 @@ LONG = 8
 
 
 class Look(NamedTuple):
-    """What lives now: the ids of tensors, bytes of their storages, nodes of their graphs."""
+    """What lives now: tensors by their ids, bytes of their storages, nodes of their graphs."""
 
-    ids: frozenset[int]
+    tensors: dict[int, weakref.ref[torch.Tensor]]
     num_bytes: int
     num_nodes: int
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Whether it lived then: another may have had the id of one that lives now."""
+        then = self.tensors.get(id(tensor))
+        return then is not None and then() is tensor
 
 
 class LiveTensors:
@@ -51,8 +57,8 @@ class LiveTensors:
         tensors = _live(bound)
         before, now = self._before, _look(tensors)
         self._before = now
-        new = [tensor for tensor in tensors if id(tensor) not in before.ids]
-        more, nodes = len(now.ids) - len(before.ids), now.num_nodes - before.num_nodes
+        new = [tensor for tensor in tensors if not before.has(tensor)]
+        more, nodes = len(now.tensors) - len(before.tensors), now.num_nodes - before.num_nodes
         kept = KeptTensors(
             num_steps=num_steps,
             more_tensors=more,
@@ -66,12 +72,13 @@ class LiveTensors:
             return KeptTensors(
                 **{**_fields(kept), "with_graph": True, "holder": name, "holder_kind": "tensor"}
             )
+        # Beside what is kept, new ones take the place of others: gradients, a batch.
         graphs = sum(tensor.grad_fn is not None for tensor in new)
         holder = _holder(new, {id(tensors), id(new)}, bound)
         return KeptTensors(
             **{
                 **_fields(kept),
-                "with_graph": 2 * graphs > len(new),
+                "with_graph": 2 * graphs > more,
                 "holder": "" if holder is None else _name_of(holder),
                 "holder_kind": "" if holder is None else type(holder).__name__,
                 "is_bounded": isinstance(holder, deque) and holder.maxlen is not None,
@@ -102,7 +109,11 @@ def _look(tensors: list[torch.Tensor]) -> Look:
                 storages[storage._cdata] = num_bytes
         except (RuntimeError, NotImplementedError):
             continue  # sparse, or without a storage of its own
-    return Look(frozenset(map(id, tensors)), sum(storages.values()), _num_nodes(tensors))
+    return Look(
+        {id(each): weakref.ref(each) for each in tensors},
+        sum(storages.values()),
+        _num_nodes(tensors),
+    )
 
 
 def _num_nodes(tensors: list[torch.Tensor]) -> int:

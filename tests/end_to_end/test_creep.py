@@ -5,7 +5,7 @@ import pytest
 from .driver import ON_CPU, SCRIPTS, run_preloaded
 
 pytestmark = pytest.mark.slow
-OPTIONS = ("-q", "--json", "--no-profile", "-o", "out", "--sizes", "4,16", *ON_CPU)
+OPTIONS = ("-q", "--json", "--no-profile", "-o", "out", "--sizes", "4,8,16", *ON_CPU)
 KEEPS = "losses.append(loss)"
 REMEDY = "losses.append(loss.item())"
 
