@@ -260,7 +260,8 @@ class FakeSteps:
         gone = self._changes.gone
         with self._count.fakes, self._count:
             self._changes.begin(variant, self._optimizers.values())
-        gc.collect()  # graphs and sharded modules refer to themselves
+        if variant.ranks > 1 or self._variant.ranks > 1 or self._variant.lora_rank:
+            gc.collect()  # sharded and wrapped modules refer to themselves
         self._parameters = list(self._changes.trained)
         self._count.hold(gone)  # first: sharded anew, the same tensors are gone again
         self._count.forget([*before, *self._changes.gone])
