@@ -20,21 +20,28 @@ RECORDED = json.loads((Path(__file__).parents[1] / "data/cuda_memory.json").read
 GROWTH = 64
 
 
+def figures(row):
+    """Peak, reserved bytes, and the largest batch; `None` for it where the recording has none."""
+    case, size = row["case"], row["batch_size"]
+    optimizer, step = training(*case, "cpu")
+    sizes = (size, GROWTH * size) if "largest_batch" in row else (size,)
+    batches = (batch_of(case[0], each, "cpu") for each in sizes)
+    looked = [
+        (steps.trial(each), steps.requests, Held(steps.num_held, steps.late, steps.products))
+        for each, steps in zip(
+            sizes, faked_in_turn(step, batches, optimizer, for_gpu=True), strict=True
+        )
+    ]
+    small, fewer, held = looked[0]
+    reserved = reserved_bytes(first_steps(fewer, held, WORKSPACE_BYTES))
+    if len(looked) == 1:
+        return [small.peak_bytes, reserved, None]
+    large, more, _ = looked[1]
+    between = Between(small, large, fewer, more, held=held)
+    return [small.peak_bytes, reserved, between.largest_by_segments(CAPACITY, large.batch_size)]
+
+
 if __name__ == "__main__":
     use_cuda_forms(on_fakes=True)
     for number in map(int, sys.argv[1:]):
-        case, size = RECORDED[number]["case"], RECORDED[number]["batch_size"]
-        optimizer, step = training(*case, "cpu")
-        sizes = size, GROWTH * size
-        batches = (batch_of(case[0], each, "cpu") for each in sizes)
-        looked = [
-            (steps.trial(each), steps.requests, Held(steps.num_held, steps.late, steps.products))
-            for each, steps in zip(
-                sizes, faked_in_turn(step, batches, optimizer, for_gpu=True), strict=True
-            )
-        ]
-        (small, fewer, held), (large, more, _) = looked
-        reserved = reserved_bytes(first_steps(fewer, held, WORKSPACE_BYTES))
-        between = Between(small, large, fewer, more, held=held)
-        largest = between.largest_by_segments(CAPACITY, large.batch_size)
-        sys.stdout.write(json.dumps([number, [small.peak_bytes, reserved, largest]]) + "\n")
+        sys.stdout.write(json.dumps([number, figures(RECORDED[number])]) + "\n")
