@@ -1,4 +1,4 @@
-"""Memory foretold by steps on fake tensors, and what a real step on the CPU takes.
+"""Memory predicted by steps on fake tensors, and what a real step on the CPU takes.
 
     python bench/estimate_accuracy.py
     python bench/estimate_accuracy.py --models GPT,LSTM --optimizers AdamW --precisions fp32
@@ -78,7 +78,7 @@ class Training:
         return [each for each in tensors if isinstance(each, torch.Tensor)]
 
 
-def foretold(training: Training, sizes: list[int]) -> tuple[dict[int, dict[str, int]], float]:
+def predicted(training: Training, sizes: list[int]) -> tuple[dict[int, dict[str, int]], float]:
     """Fake steps of ascending sizes, and what the two before the last one say of it."""
     steps = FakeSteps(training.trained)
     rows: dict[int, dict[str, int]] = {}
@@ -196,7 +196,7 @@ def measured(model: str, optimizer: str, precision: str) -> dict[str, Any]:
     was = torch._C._get_mkldnn_enabled()  # noqa: SLF001
     torch._C._set_mkldnn_enabled(was and MODELS[model].fused)  # noqa: SLF001
     try:
-        fake, law = foretold(Training(model, optimizer, precision), [*sizes, target])
+        fake, law = predicted(Training(model, optimizer, precision), [*sizes, target])
         gc.collect()
         real = by_storages(training := Training(model, optimizer, precision), target)
         profiled = by_profiler(training, target)

@@ -14,7 +14,7 @@ MOST_RANKS = 65_536
 """That `--shard` counts; more share no model today."""
 
 
-@click.command(cls=ScriptLast, short_help="Foretell the batch that fits on GPUs not in reach.")
+@click.command(cls=ScriptLast, short_help="Estimate the batch that fits on a GPU you do not have.")
 @click.option(
     "--gpu",
     "gpus",
@@ -39,7 +39,7 @@ MOST_RANKS = 65_536
     "--shard",
     type=click.IntRange(2, MOST_RANKS),
     metavar="RANKS",
-    help="What fits on each of so many ranks that share the model (FSDP2).",
+    help="Also say what fits on each of this many ranks that share the model (FSDP2).",
 )
 @click.option(
     "--seq-len",
@@ -66,10 +66,10 @@ MOST_RANKS = 65_536
 def estimate(
     script: str, arguments: tuple[str, ...], as_json: bool, quiet: bool, **given: Any
 ) -> None:
-    """Foretell the largest batch that fits on GPUs that are not in reach.
+    """Estimate the largest batch that fits on GPUs you do not have.
 
     SCRIPT runs here, on the CPU, up to its first training steps. Then some steps run on tensors
-    that have shapes and no contents, and their memory is counted. What follows `--` goes to the
+    that have shapes but no contents, and their memory is counted. What follows `--` goes to the
     script. Every figure for a GPU is an estimate that was never compared with one.
     """
     from ..records import Goal

@@ -1,4 +1,4 @@
-"""What `estimate` foretells: nothing of it ran on the GPU that it speaks of."""
+"""What `estimate` predicts: nothing of it ran on the GPU that it speaks of."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class FittedGpu(Record, frozen=True, kw_only=True):
         memory_bytes: of the GPU, as torch reports it.
         low: size whose segments fit, as torch's caching allocator asks for them, beside a large
             context; 0 if that of the first trial does not, `None` where the requests cannot be
-            foretold.
+            predicted.
         high: size beyond which the tensors alone do not fit; 0 if that of the first trial does not.
         is_bounded: a larger size was looked at; else more than `high` may fit.
     """

@@ -140,7 +140,7 @@ def estimate(
                 except CannotFakeError as error:
                     if not forecasts:
                         raise RunError(
-                            f"the script's steps cannot be foretold: {error}.", WHY_NOT
+                            f"the script's steps cannot be predicted: {error}.", WHY_NOT
                         ) from None
                     unavailable[variant.name] = str(error)
                 if asked.ranks and fits_nowhere(forecasts[0]):

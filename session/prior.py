@@ -29,7 +29,7 @@ SHARE = 1 / 8
 """Of the budget: starting the script once more may cost so much, and so may the steps."""
 
 
-def foretell(workers: WorkerPool, writer: RecordWriter, display: Display) -> None:
+def predict_memory(workers: WorkerPool, writer: RecordWriter, display: Display) -> None:
     """Puts the peaks of steps on fake tensors into the record, or why there are none.
 
     Does nothing where memory is not what is searched for. Nothing that happens here is a failure
@@ -47,7 +47,7 @@ def foretell(workers: WorkerPool, writer: RecordWriter, display: Display) -> Non
         prior = msgspec.structs.replace(prior, elapsed_s=time.monotonic() - since_s)
     writer.change(prior=prior)
     if prior.reason:
-        display.note(f"memory is not foretold: {prior.reason}")
+        display.note(f"memory is not predicted: {prior.reason}")
 
 
 def is_wanted(record: RunRecord) -> bool:

@@ -39,7 +39,7 @@ from .loss import measure_loss
 from .memory_explained import explain_memory, record_step
 from .orders import try_orders
 from .plan import plan_of
-from .prior import foretell
+from .prior import predict_memory
 from .recording.event_files import EventStore
 from .recording.record_writer import RecordWriter
 from .recording.store import read_record
@@ -193,7 +193,7 @@ class Run:
                 self.workers.start()
             writer.search_begins()
             self._display.note(plan_of(writer.record))
-            foretell(self.workers, writer, self._display)
+            predict_memory(self.workers, writer, self._display)
             while not isinstance(step := next_trial(writer.record), Done):
                 self._one(step)
             measure_communication(self.workers, self.writer, self._display)

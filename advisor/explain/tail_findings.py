@@ -113,7 +113,7 @@ def _foreseen(
     near_by: str,
     check: TailCheck | None,
 ) -> list[Finding]:
-    """The harmful cases of the engine; what was executed and failed is not foretold as well."""
+    """The harmful cases of the engine; what was executed and failed is not predicted as well."""
     layout = layout_at(discovery, batch_size)
     if layout is None:
         return []

@@ -2,7 +2,7 @@
 
 Between two sizes that were looked at, each request for memory is a line in the batch size. Where
 the requests cannot be compared, the law of the step speaks (`measured/step_law.py`), which is also
-the one that the search for memory goes by. No size is foretold beyond the largest that was looked
+the one that the search for memory goes by. No size is predicted beyond the largest that was looked
 at. Once three sizes lie on one line, the next that is looked at is the last: the one that by the
 law fills the largest GPU.
 """

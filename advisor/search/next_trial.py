@@ -240,8 +240,8 @@ def _first(measurements: Measurements) -> TrialRequest | None:
 def _below(measurements: Measurements, bad: int) -> int:
     """A size that should fit where this one failed and none ran."""
     prior, target = prior_of(measurements), measurements.target_bytes
-    foretold = None if prior is None or target is None else prior.first_size(target)
-    return foretold if foretold is not None and foretold < bad else max(1, bad // 4)
+    predicted = None if prior is None or target is None else prior.first_size(target)
+    return predicted if predicted is not None and predicted < bad else max(1, bad // 4)
 
 
 def _bounded(measurements: Measurements, size: int) -> int:

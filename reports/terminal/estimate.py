@@ -1,4 +1,4 @@
-"""What `batchadvisor estimate` foretells, as terminal text."""
+"""What `batchadvisor estimate` predicts, as terminal text."""
 
 from __future__ import annotations
 

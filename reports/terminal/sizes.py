@@ -15,7 +15,7 @@ INDENT = 2
 GAP = 2
 DROPPED_FIRST = (
     "operators_pct", "tflops", "step±", "tensor_core_pct", "watts", "sm_efficiency_pct",
-    "per_joule", "used", "foretold", "mfu_pct", "padding", "input", "samples±", "tokens",
+    "per_joule", "used", "predicted", "mfu_pct", "padding", "input", "samples±", "tokens",
     "busy_pct",
 )  # fmt: skip
 """What a narrow terminal does without, least important first."""

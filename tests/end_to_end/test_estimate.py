@@ -84,11 +84,11 @@ class TestAnswers:
             for flags in ((), ("--checkpoint",))
         )
         assert without["blocks"] == "2 TransformerEncoderLayer"
-        foretold, true = (
+        predicted, true = (
             [trial["peak_bytes"] for trial in answer["forecasts"][number]["trials"]]
             for answer, number in ((without, 2), (applied, 0))
         )
-        assert foretold == pytest.approx(true, rel=0.02)
+        assert predicted == pytest.approx(true, rel=0.02)
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
@@ -105,9 +105,9 @@ class TestAnswers:
     def test_samples_of_another_length(self, tmp_path):
         """As the script says of itself where it is started with that length."""
         gpu, words = ("--gpu", "T4"), ("--width", "32", "--tokens", "4000000")
-        foretold = answered(tmp_path, "tiny_gpt.py", *gpu, "--seq-len", "129", "--", *words)
+        predicted = answered(tmp_path, "tiny_gpt.py", *gpu, "--seq-len", "129", "--", *words)
         true = answered(tmp_path, "tiny_gpt.py", *gpu, "--", *words, "--length", "128")
-        (longer,) = foretold["lengths"]
+        (longer,) = predicted["lengths"]
         ahead, script = (
             {trial["batch_size"]: trial["peak_bytes"] for trial in each["trials"]}
             for each in (longer, true["forecasts"][0])
@@ -190,7 +190,7 @@ class TestRefusals:
         )
         result = estimate(tmp_path, "whole.py", "-q")
         assert result.code == 1
-        assert "cannot be foretold: on fake tensors" in result.stderr
+        assert "cannot be predicted: on fake tensors" in result.stderr
         assert "it raised AssertionError" in result.stderr
 
     def test_a_shape_that_depends_on_values(self, tmp_path):

@@ -12,7 +12,7 @@ OPTIONS = (
 )
 
 
-def test_the_search_begins_with_what_they_foretell(tmp_path):
+def test_the_search_begins_with_what_they_predict(tmp_path):
     script = str(SCRIPTS / "tiny_gpt.py")
     result = run_preloaded("run", *OPTIONS, script, folder=tmp_path)
     assert result.code == 0, result
@@ -26,7 +26,7 @@ def test_the_search_begins_with_what_they_foretell(tmp_path):
     assert {trial.worker for trial in trials if trial.purpose == "search"} == {1}
     assert all(trial.predicted_bytes for trial in trials if trial.purpose == "search")
     assert trials[-1].batch_size == 64
-    assert "memory foretold" in result.stdout
+    assert "predicted memory" in result.stdout
     assert "by steps that computed nothing" in " ".join(result.stdout.split())
     assert "a step on fake tensors at batch 2" in result.stderr
     # Resumed, nothing of it is made again.
@@ -47,5 +47,5 @@ def test_a_script_that_cannot_be_traced_is_searched_as_before(tmp_path):
     assert result.record.prior.peaks == {}
     assert all(trial.predicted_bytes is None for trial in result.record.trials)
     assert result.record.trials[-1].batch_size == 64
-    assert "memory is not foretold: a shape depends on values" in result.stderr
+    assert "memory is not predicted: a shape depends on values" in result.stderr
     assert "the search went by measured peaks alone" in " ".join(result.stdout.split())

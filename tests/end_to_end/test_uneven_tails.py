@@ -29,7 +29,7 @@ def rules(done):
 
 
 def test_one_sample_fills_its_maps(ended):
-    """BatchNorm over 36 values of one sample: seen before, then executed; no error is foretold."""
+    """BatchNorm over 36 values of one sample: seen before, then executed; no error is predicted."""
     done = ended("maps")
     norms = done.record.discovery.norm_layers
     assert (norms.batch_norm, norms.batch_norm_values) == (1, 36)

@@ -46,8 +46,8 @@ def test_fake_steps_say_what_a_real_step_takes(name, optimizer, autocast):
         torch._C._set_mkldnn_enabled(was)
     assert large.peak_bytes == pytest.approx(real[256], rel=0.02)
     between = Between(small, large, (), ())
-    foretold = between.fixed_bytes + between.sample_bytes * 160
-    assert foretold == pytest.approx(real[160], rel=0.02)
+    predicted = between.fixed_bytes + between.sample_bytes * 160
+    assert predicted == pytest.approx(real[160], rel=0.02)
 
 
 def test_where_the_bytes_are():

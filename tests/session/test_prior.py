@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from batchadvisor.records import Goal
-from batchadvisor.session.prior import foretell
+from batchadvisor.session.prior import predict_memory
 
 from ..on_paper import discovery_of, loader_of, record_of
 
@@ -13,6 +13,6 @@ def test_sizes_that_are_budgets_cost_no_start_of_the_script():
     record = record_of([], discovery=discovery, goal=Goal(kind="memory"))
     written, said = {}, []
     writer = SimpleNamespace(record=record, change=written.update)
-    foretell(SimpleNamespace(current=None), writer, SimpleNamespace(note=said.append))
+    predict_memory(SimpleNamespace(current=None), writer, SimpleNamespace(note=said.append))
     assert "budget" in written["prior"].reason
     assert written["prior"].reason in said[0]

@@ -203,7 +203,7 @@ class TestIterable:
 
 
 class TestOneProcess:
-    """Code for a DataLoader, executed: the batches are those that the engine foretells."""
+    """Code for a DataLoader, executed: the batches are those that the engine predicts."""
 
     @pytest.mark.parametrize(("num_samples", "size"), [(10, 4), (129, 64), (1000, 300)])
     def test_loaders(self, num_samples, size):

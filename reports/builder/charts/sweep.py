@@ -19,7 +19,7 @@ LAW_POINTS = 24
 FARTHEST_LAW = 64
 """A law is drawn up to this many times the largest size that was tried."""
 ESTIMATED = "Dashed lines are fitted laws, not measurements."
-FORETOLD = (
+PREDICTED = (
     "The law of fake steps counts tensors of steps that computed nothing; the measured peaks "
     "corrected it. An estimate."
 )
@@ -116,7 +116,7 @@ def memory(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> Chart 
         notes = (ESTIMATED,)
     if prior is not None:
         series.append(_prior_law(prior, x, scale))
-        notes = (*notes, FORETOLD)
+        notes = (*notes, PREDICTED)
     if known_laws and known_laws[0].largest_estimate >= max(sizes):
         largest = known_laws[0].largest_estimate
         label = f"{largest} fit (estimate)"

@@ -15,7 +15,7 @@ def estimate_rows(advice: Advice) -> list[tuple[str, str]]:
     """Label and text of each law."""
     rows = [
         ("largest that fits", _memory_law(advice)),
-        ("memory foretold", _prior_law(advice)),
+        ("predicted memory", _prior_law(advice)),
         ("step time", _time_law(advice)),
     ]
     return [(label, text) for label, text in rows if text]

@@ -16,8 +16,8 @@ MARKS = {"largest": "largest that ran", "yours": "as the script is"}
 """What a mark means where it does not say it itself."""
 LEGEND = {
     "samples±": "±: half the interval of the median",
-    "foretold": "foretold: the peak expected before the size ran (estimate), the first by tensors "
-    "alone",
+    "predicted": "predicted: the peak expected before the size ran (estimate), the first by "
+    "tensors alone",
     "used": "used: share of the capacity",
     "busy_pct": "busy: share of the time in which the GPU did anything",
     "sm_efficiency_pct": "SM: share of the multiprocessors with work, an upper bound",
@@ -170,12 +170,12 @@ def _flops(rows: Sequence[SizeRow]) -> list[SizeColumn]:
 
 def _memory(record: RunRecord, rows: Sequence[SizeRow]) -> list[SizeColumn]:
     peaks = [row.peak_bytes for row in rows]
-    foretold = [row.predicted_bytes for row in rows]
-    top = max((peak for peak in [*peaks, *foretold] if peak is not None), default=0)
+    predicted = [row.predicted_bytes for row in rows]
+    top = max((peak for peak in [*peaks, *predicted] if peak is not None), default=0)
     unit, size = ("GiB", GIB) if top >= GIB else ("MiB", MIB)
     decimals = 0 if unit == "MiB" else 2 if top < 10 * GIB else 1
     columns = []
-    for key, values in (("peak", peaks), ("foretold", foretold)):
+    for key, values in (("peak", peaks), ("predicted", predicted)):
         cells = [UNKNOWN if peak is None else f"{peak / size:.{decimals}f}" for peak in values]
         columns.append(SizeColumn(key=key, title=key, unit=unit, cells=tuple(cells)))
     if record.device is not None:

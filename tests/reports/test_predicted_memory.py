@@ -1,4 +1,4 @@
-"""A report shows what was foretold of memory: the law, its corrections, the limit, each size."""
+"""A report shows what was predicted of memory: the law, its corrections, the limit, each size."""
 
 import msgspec
 import pytest
@@ -57,16 +57,16 @@ def test_prediction_stands_beside_measurement(answer):
     assert table["8"][1:3] == ["2.0", "1.2"]
     assert table["128"][1:3] == ["7.0", "6.0"]
     assert table["256"][1:3] == ["13.0", "12.0"]
-    assert table["512"][1:3] == ["-", "22.0"]  # refused, and foretold to be
-    assert ["batch", "peak", "foretold"] in [cells[:3] for cells in lines]
-    assert "foretold: the peak expected before the size ran (estimate)" in shown(answer)
+    assert table["512"][1:3] == ["-", "22.0"]  # refused, and predicted to be
+    assert ["batch", "peak", "predicted"] in [cells[:3] for cells in lines]
+    assert "predicted: the peak expected before the size ran (estimate)" in shown(answer)
 
 
 def test_pages_and_data_have_the_same(answer):
     report = build_report(*answer)
     for page in (html(report), markdown(report)):
         assert "fit into 19.00 GiB (estimate)" in page
-        assert "foretold" in page
+        assert "predicted" in page
         assert "12.0" in page
     whole = msgspec.json.decode(data.render(report))
     sizes = {size["batch_size"]: size for size in whole["devices"][0]["sizes"]}
@@ -106,7 +106,7 @@ def test_before_any_peak_nothing_corrects_the_law():
     assert "no measured peak corrects it" in " ".join(shown((record, advice)).split())
 
 
-def test_a_run_that_foretold_nothing_has_no_such_column():
+def test_a_run_that_predicted_nothing_has_no_such_column():
     trials = numbered(trial_of(8, peak=2 * GIB))
     text = shown(answered(trials, prior=None))
-    assert "foretold" not in text
+    assert "predicted" not in text
