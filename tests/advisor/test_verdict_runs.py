@@ -17,16 +17,16 @@ SCRIPT = Path(__file__).parents[1] / "scripts" / "planted.py"
 
 
 @pytest.mark.parametrize(
-    ("place", "limit", "larger"),
+    ("place", "sizes", "limit", "larger"),
     [
-        ("loader", "input", "does not help"),
-        ("host", "host", "helps"),
-        ("compute", "saturated", "does not help"),
+        ("loader", "16,64,128", "input", "does not help"),
+        ("host", "16,64,128", "host", "helps"),
+        ("compute", "16,64,256", "saturated", "does not help"),
     ],
 )
-def test_the_planted_cost_is_found(place, limit, larger, tmp_path):
+def test_the_planted_cost_is_found(place, sizes, limit, larger, tmp_path):
     command = [sys.executable, "-m", "batchadvisor", "run", "--json", "-q", "--device", "cpu"]
-    command += ["--budget", "30s", "--sizes", "16,64,256", "-o", str(tmp_path / "run")]
+    command += ["--budget", "30s", "--sizes", sizes, "-o", str(tmp_path / "run")]
     done = subprocess.run(
         [*command, str(SCRIPT), "--in", place],
         cwd=tmp_path,

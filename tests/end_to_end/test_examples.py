@@ -4,7 +4,7 @@ import pytest
 
 from .driver import EXAMPLES, KEPT, changed_line, run
 
-BUDGET = "20s"
+BUDGET = {"char_gpt": "12s", "resnet18_cifar10": "20s"}
 SCRIPT = {"char_gpt": (8, 15625), "resnet18_cifar10": (16, 10000)}
 
 
@@ -15,7 +15,7 @@ def probed(tmp_path_factory):
     def get(name):
         if name not in done:
             folder = tmp_path_factory.mktemp(name)
-            options = ("--json", "-q", "-o", "out", "--no-profile", "--budget", BUDGET)
+            options = ("--json", "-q", "-o", "out", "--no-profile", "--budget", BUDGET[name])
             done[name] = run("run", *options, EXAMPLES / f"{name}.py", folder=folder)
         return done[name]
 

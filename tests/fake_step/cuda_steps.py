@@ -4,6 +4,7 @@ Prints, of each case whose number in the recording is given, the peak of a step 
 replica of torch's allocator reserves for the first two, and the largest batch that it has room for.
 """
 
+import gc
 import json
 import sys
 from pathlib import Path
@@ -43,5 +44,6 @@ def figures(row):
 
 if __name__ == "__main__":
     use_cuda_forms(on_fakes=True)
+    gc.freeze()  # each case walks all objects that are not: none of torch's is its own
     for number in map(int, sys.argv[1:]):
         sys.stdout.write(json.dumps([number, figures(RECORDED[number])]) + "\n")
