@@ -76,7 +76,7 @@ def test_a_probe_for_each_type_of_the_cluster(ray, folder):
     ]  # fmt: skip
     for name in ("a100", "v100"):
         sizes = [trial.batch_size for trial in read_record(folder / "out" / name).trials]
-        assert sizes == [8, 16]
+        assert list(dict.fromkeys(sizes)) == [8, 16]  # a busy machine has one measured again
         assert f"{name}: running, on " in done.stderr
         assert f"{name}: batch 16" in done.stderr
     assert done.left == []
