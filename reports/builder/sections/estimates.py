@@ -40,7 +40,7 @@ def _prior_law(advice: Advice) -> str:
     law = advice.prior_law
     if law is None:
         reason = advice.unavailable.get("prior_law")
-        return f"not: {reason}; the search went by measured peaks alone" if reason else ""
+        return f"unavailable: {reason}; the search went by measured peaks alone" if reason else ""
     formula = law_text(law.floor_bytes, law.fixed_bytes, law.sample_bytes)
     limit = f" into {format_bytes(law.target_bytes)}" if law.target_bytes else ""
     sizes = f"{plural(len(law.sizes), 'size')} from {law.sizes[0]} to {law.sizes[-1]}"
