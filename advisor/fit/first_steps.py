@@ -52,13 +52,10 @@ def first_steps(
     begins = {at - lived.num: workspace for at in lived.products} if workspace else {}
     left = steps.step(own, lived.num, lives, begins)
     for _ in range(1, num_steps):
-        taken_over = (
-            (number, left.get(remade.get(number, number))) for number in range(1, len(held) + 1)
-        )
-        lives = {
-            number: steps.ask(held[number - 1]) if of_last is None else of_last
-            for number, of_last in taken_over
-        }
+        lives = {}
+        for number, size in enumerate(held, 1):
+            of_last = left.get(remade.get(number, number))
+            lives[number] = steps.ask(size) if of_last is None else of_last
         left = steps.step(own, lived.num, lives)
     return steps.requests
 

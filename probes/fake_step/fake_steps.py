@@ -202,7 +202,7 @@ class FakeSteps:
         growth = batch_size / max(1, self._last_size)
         sizes = (size for size in requests if size > 0)
         grown = {at: growth * size for at, size in enumerate(sizes, 1) if at in left}
-        return peak_of(requests, grown) <= peak_of(requests)
+        return peak_of(requests, grown) <= self._count.peak_bytes
 
     def trial(self, batch_size: int) -> FakeTrial:
         """What the last step took."""

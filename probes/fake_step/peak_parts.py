@@ -124,8 +124,8 @@ def peak_outside(requests: Sequence[int], origins: Sequence[Origin | None]) -> i
     return most
 
 
-def peak_of(requests: Sequence[int], sizes: Mapping[int, float] = {}) -> float:
-    """The most that lived at once, in bytes, with other sizes of some requests by their numbers."""
+def peak_of(requests: Sequence[int], sizes: Mapping[int, float]) -> float:
+    """The most that would live at once if some requests, by number, had these sizes, in bytes."""
     live = most = 0.0
     own: list[float] = []
     for request in requests:

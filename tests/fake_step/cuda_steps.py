@@ -44,6 +44,6 @@ def figures(row):
 
 if __name__ == "__main__":
     use_cuda_forms(on_fakes=True)
-    gc.freeze()  # each case walks all objects that are not: none of torch's is its own
+    gc.freeze()  # what torch has made so far holds no model, and need not be walked for each
     for number in map(int, sys.argv[1:]):
         sys.stdout.write(json.dumps([number, figures(RECORDED[number])]) + "\n")

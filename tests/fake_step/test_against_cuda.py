@@ -8,41 +8,40 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from tests.fake_step.cuda_steps import RECORDED
 
 ROOT = Path(__file__).parents[2]
-APART = 0.0005
-"""Requests are counted here in blocks of 512 bytes."""
+
+
+class Apart(NamedTuple):
+    """How far a figure may be from torch's own, as a share of it."""
+
+    peak: float = 0.0005  # requests are counted here in blocks of 512 bytes
+    reserved: float = 0.0
+    largest: float = 0.005  # as near as it is sought
+
+
 FURTHER_APART = {
     # Torch's own derivative has no grouped heads there, so they are repeated.
-    ("gpt, grouped", "fp32"): 0.05,
-    ("encoder, dropout", "fp32"): 0.005,
-    ("perceptron, squares", "fp32"): 0.01,
-    ("perceptron, squares", "bf16"): 0.01,
-}
-RESERVED_APART = {
-    ("gpt, grouped", "fp32"): 0.07,
-    ("gpt, scores", "fp32"): 0.015,
-    ("encoder, dropout", "bf16"): 0.015,
-    ("perceptron", "bf16"): 0.015,
-    ("perceptron, squares", "fp32"): 0.015,
-}
-"""The others are as torch's to the byte."""
-LARGEST_APART = {
+    ("gpt, grouped", "fp32"): Apart(peak=0.05, reserved=0.07, largest=0.05),
     # Blocks of 2 MiB more or less decide whether a piece is left over.
-    ("gpt", "bf16"): 0.07,
-    ("gpt, grouped", "fp32"): 0.05,
+    ("gpt", "bf16"): Apart(largest=0.07),
+    ("gpt, scores", "fp32"): Apart(reserved=0.015),
+    ("perceptron", "bf16"): Apart(reserved=0.015),
+    ("perceptron, squares", "fp32"): Apart(peak=0.01, reserved=0.015),
+    ("perceptron, squares", "bf16"): Apart(peak=0.01),
     # The buffer of a sum is no line in the batch size.
-    ("encoder", "fp32"): 0.03,
-    ("encoder", "fp16"): 0.03,
-    ("encoder, length first", "fp32"): 0.03,
-    ("encoder, dropout", "fp32"): 0.04,
-    ("translator", "bf16"): 0.02,
+    ("encoder", "fp32"): Apart(largest=0.03),
+    ("encoder", "fp16"): Apart(largest=0.03),
+    ("encoder, length first", "fp32"): Apart(largest=0.03),
+    ("encoder, dropout", "fp32"): Apart(peak=0.005, largest=0.04),
+    ("encoder, dropout", "bf16"): Apart(reserved=0.015),
+    ("translator", "bf16"): Apart(largest=0.02),
 }
-"""The others are as torch's within half a percent, as near as they are sought."""
 QUICK = {
     ("gpt", "bf16", "AdamW"),
     ("gpt, checkpointed", "bf16", "AdamW"),
@@ -64,13 +63,13 @@ def check(rows):
     for number, (peak, reserved, largest) in figures_of(rows).items():
         row = rows[number]
         case = tuple(row["case"][:2])
+        apart = FURTHER_APART.get(case, Apart())
         real = row["requested_bytes"] - row["cublas_bytes"]
-        assert peak == pytest.approx(real, rel=FURTHER_APART.get(case, APART)), case
-        apart = RESERVED_APART.get(case, 0)
-        assert reserved == pytest.approx(row["reserved_bytes"], rel=apart, abs=0), case
-        if "largest_batch" in row:
-            apart = LARGEST_APART.get(case, 0.005)
-            assert largest == pytest.approx(row["largest_batch"], rel=apart), case
+        assert peak == pytest.approx(real, rel=apart.peak), case
+        assert reserved == pytest.approx(row["reserved_bytes"], rel=apart.reserved, abs=0), case
+        assert (largest is None) == ("largest_batch" not in row), case
+        if largest is not None:
+            assert largest == pytest.approx(row["largest_batch"], rel=apart.largest), case
 
 
 def test_a_few():
