@@ -53,6 +53,7 @@ class Window:
         asynchronous: the device goes on while the host waits.
         shrinks: the window before ran a larger size, whose last batch is still alive.
         num_ahead: steps that the script still makes with batches of the window before.
+        num_workers: of the loader.
         meter: counts the tokens of timed steps; `None` where batches do not pass.
         flops: counts the operations of a step; `None` leaves that step out.
         agree: where ranks keep in step: waits for all and returns what the leading one decided.
@@ -76,6 +77,7 @@ class Window:
         asynchronous: bool = False,
         shrinks: bool = False,
         num_ahead: int = 0,
+        num_workers: int = 0,
         meter: TokenMeter | None = None,
         flops: Callable[[], FlopCounter] | None = None,
         agree: Callable[[bool], bool] = bool,
@@ -101,6 +103,7 @@ class Window:
             time_limit_s=time_limit_s,
             brief=brief,
             asynchronous=asynchronous,
+            num_workers=num_workers,
         )
         self._deadline_s = deadline_s
         self._evidence = evidence

@@ -74,7 +74,11 @@ class TrialTask:
                 context.door.ask(request.batch_size)
         if request.kind != "fit":
             files = host.throttle_files()
-            self._evidence = EvidenceReader(throttled=files, paced=context.order.paced)
+            self._evidence = EvidenceReader(
+                throttled=files,
+                paced=context.order.paced,
+                outside_cores=context.outside.cores,
+            )
         if request.turns is None:
             window = self._one_size()
         else:
@@ -157,6 +161,7 @@ class TrialTask:
             asynchronous=context.is_asynchronous,
             shrinks=self._shrinks,
             num_ahead=context.loop.num_ahead,
+            num_workers=context.loop.discovery.primary.num_workers,
             meter=context.door.meter,
             flops=self._flop_counter() if self._counts_flops else None,
             agree=context.agree,
