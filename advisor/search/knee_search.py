@@ -31,8 +31,6 @@ from .remeasure import again
 from .requests import timed_request
 from .turns_plan import more_rounds, next_comparison
 
-FIRST_GROWTH = 8.0
-"""The first step up: so much tells at once whether a larger batch pays."""
 GROWTH = 4.0
 SMALLER = 8
 LEAST_OWN = 4
@@ -132,9 +130,7 @@ def _steps_up(measurements: Measurements) -> list[TrialRequest]:
     if limit is not None:
         safe = largest_safe(measurements.trusted_memory, limit, measurements.smallest_bad)
         top = min(top, safe) if safe is not None else top
-    first = (FIRST_GROWTH,) if len(sizes) == 1 else ()
-    factors = (*first, GROWTH, 2.0, 1.5)
-    steps = [allowed(measurements, min(top, last * factor)) for factor in factors]
+    steps = [allowed(measurements, min(top, last * factor)) for factor in (GROWTH, 2.0, 1.5)]
     return [
         timed_request(measurements, size, f"x{size / last:.1f}: does a larger batch still pay?")
         for size in steps

@@ -3,7 +3,7 @@
 The same record gives the same answer, which is what lets a run be resumed and several ranks
 agree. Time is no exception: what was spent stands in the record.
 
-    knee, throughput:  native, x8 of it ── in turn ── native/8 ── growth by x4 ── refine ── confirm
+    knee, throughput:  native, x4 of it ── in turn ── native/8 ── growth by x4 ── refine ── confirm
                        ── tail
     (padded batches:   before the growth, halves of the smallest size, while they may be faster)
     (lengths differ:   windows at chosen lengths before the growth, which they bound)

@@ -94,13 +94,13 @@ class TestFreshProcess:
         )
 
     def test_the_own_size_is_measured_where_steps_are_too_long_for_turns(self):
-        session = session_of(545)
+        session = session_of(605)
         result = session.search()
         assert not any(trial.turns for trial in result.record.trials)
         sizes = Counter(
             trial.batch_size for trial in result.record.trials if trial.purpose == "confirm"
         )
-        assert sizes == {128: 2, 8: 2}
+        assert sizes == {40: 2, 4: 2}
         assert result.advice.standing == "better"
 
     def test_no_comparison_is_repeated_for_a_size_that_takes_no_turns(self):

@@ -152,7 +152,7 @@ class TestGoals:
         assert result.tried[0] == 64
         assert result.requests[0].min_timed_steps == 3
         assert not result.requests[0].profile
-        assert Machine(discovery=discovery_of(native=64)).search().tried[:3] == [64, 512, 8]
+        assert Machine(discovery=discovery_of(native=64)).search().tried[:3] == [64, 256, 8]
 
     @pytest.mark.parametrize(("worst_case", "num"), [(False, 1), (True, 3)])
     def test_no_step_of_the_longest_samples_is_timed(self, worst_case, num):
