@@ -241,7 +241,7 @@ class TestMeasurement:
         by_rule = findings(trial_of(32, step_s, micro_batches=2), trial_of(64, 0.2))
         assert "time.falls" not in by_rule, "it is a step of two batches, not of one"
 
-    @pytest.mark.parametrize(("rate", "fires"), [(430, False), (500, True), (600, False)])
+    @pytest.mark.parametrize(("rate", "fires"), [(430, False), (450, True), (600, False)])
     def test_a_faster_reading_that_nothing_was_compared_with(self, rate, fires):
         """Below the fastest there is nothing to say, and one much faster is the fastest."""
         turns = Turns(sizes=(16, 32), step_s=((0.04, 0.0725),) * 12)
