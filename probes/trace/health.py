@@ -24,8 +24,12 @@ from .steps import UNKNOWN, HostSteps, host_steps, launch_calls
 
 FAR_NS = 1_000_000_000
 """An event of time zero is wrong where the next one comes so much later."""
+LATEST_NS = 60_000_000_000
+"""So long after all that the host did no work of it begins: its time is of another clock."""
 TOLERATED = 0.05
 """Share of the GPU's events that may be wrong: the rest still carries a verdict."""
+OPEN = 0.02
+"""Share of the GPU's time up to which the lengths of events that were cut may be unsure."""
 MISSING = 0.02
 """Share of a step's launches whose work may be missing. Of graphs none may, they are too large."""
 _Rows = npt.NDArray[np.bool_]
@@ -81,7 +85,7 @@ class _Check:
     def health(self) -> Health:
         recorded = len(self.trace.gpu)
         self._times_of_zero()
-        self._before_the_launch()
+        self._beside_the_launch()
         self._without_duration()
         self._ends()
         gpu = self.trace.gpu
@@ -135,11 +139,17 @@ class _Check:
                 "times", f"{int(zero[0].sum()):,} of {len(trace.gpu):,} GPU events have no time"
             )
 
-    def _before_the_launch(self) -> None:
+    def _beside_the_launch(self) -> None:
         gpu = self.trace.gpu
         began = launch_calls(gpu, self.trace.launches).began_ns
         early = (began > UNKNOWN) & (gpu.start_ns < began - CLOCKS_NS)
         self._drop(early, "before the call that launched it")
+        gpu, hosts = self.trace.gpu, (self.trace.launches, self.trace.operators)
+        ends = [int(group.end_ns.max()) for group in hosts if len(group)]
+        if ends:
+            self._drop(
+                gpu.start_ns > max(ends) + LATEST_NS, "more than a minute after the host's last"
+            )
 
     def _drop(self, rows: _Rows, what: str) -> None:
         count, gpu = int(rows.sum()), self.trace.gpu
@@ -170,38 +180,39 @@ class _Check:
             self._refuse("times", f"{count:,} of {whole:,} kernels have no duration")
 
     def _ends(self) -> None:
-        self._cut(
-            impossible.ends_in_order(self.trace.gpu),
-            "after later ones of its stream",
-            "cut where the next one begins",
-        )
-        self._cut(
-            impossible.ends_before_waits(self.trace),
-            "after the host has waited for it",
-            "cut there",
-        )
-        self._cut(
-            impossible.ends_with_the_rest(self.trace),
-            "long after everything else in the trace",
-            "cut where the rest ends",
-        )
+        for latest, what in (
+            (impossible.ends_in_order, "after later ones of the same stream"),
+            (impossible.ends_before_waits, "after the host has waited for all work"),
+            (impossible.ends_with_the_rest, "long after everything else in the trace"),
+        ):
+            self._cut(latest(self.trace), what)
 
-    def _cut(self, ends: Ints, what: str, how: str) -> None:
+    def _cut(self, latest: Ints, what: str) -> None:
+        """Ends events that end too late at the latest possible time.
+
+        If that leaves much open of how long they took they are left out, and lack in their steps.
+        """
         gpu = self.trace.gpu
-        wrong = ends < gpu.end_ns
+        wrong = latest < gpu.end_ns
         count = int(wrong.sum())
         if not count:
             return
-        lost = int((gpu.end_ns - ends)[wrong].sum()) / 1e9
-        ends_word, which = ("ends", "it is") if count == 1 else ("end", "they are")
-        text = f"{_events(count, gpu=True)} that {ends_word} {what}, which cannot be"
-        self.left_out.append(f"{format_seconds(lost)} of {text}: {which} {how}")
-        self.trace = _with_gpu(self.trace, msgspec.structs.replace(gpu, end_ns=ends))
-        if count > max(TOLERATED * len(gpu), 1):
+        ends = "ends" if count == 1 else "end"
+        text = f"{_events(count, gpu=True)} that {ends} {what}, which cannot be"
+        lost = int((gpu.end_ns - latest)[wrong].sum()) / 1e9
+        span = int(gpu.start_ns.max()) - int(gpu.start_ns.min())
+        if int((latest - gpu.start_ns)[wrong].sum()) <= OPEN * span:
+            self.left_out.append(f"{format_seconds(lost)} of {text}")
+            gpu = msgspec.structs.replace(gpu, end_ns=np.minimum(gpu.end_ns, latest))
+        else:
+            self.left_out.append(text)
+            gpu = gpu.select(~wrong)
+        self.trace = _with_gpu(self.trace, gpu)
+        if count > max(TOLERATED * len(wrong), 1):
             self._refuse(
                 "times",
-                f"{count:,} of {len(gpu):,} GPU events {ends_word} {what}: their "
-                "durations are wrong, or several queues stand under one stream",
+                f"{count:,} of {len(wrong):,} GPU events {ends} {what}: their durations are "
+                "wrong, or several queues stand under one stream",
             )
 
     def _work_of_launches(self, steps: HostSteps) -> HostSteps:
@@ -236,13 +247,12 @@ class _Check:
                 "worked is not known",
             )
             return steps
-        left = [n for n in range(len(steps)) if not start <= n < stop]
-        listed = ", ".join(steps.names[n].removeprefix(vocabulary.STEP_PREFIX) for n in left[:5])
-        more = f" and {len(left) - 5} more" if len(left) > 5 else ""
-        word = "step" if len(left) == 1 else "steps"
-        self.left_out.append(
-            f"{word} {listed}{more}: for {lacking} the profiler recorded no work of the GPU"
-        )
+        text = f"{_names(steps, bad)}: for {lacking} the profiler recorded no work of the GPU"
+        beside = ~bad
+        beside[start:stop] = False
+        if beside.any():
+            text += f"; {_names(steps, beside)}, not in a row with those that are judged"
+        self.left_out.append(text)
         return steps.select(slice(start, stop))
 
     def _without_steps(self, calls: Ranges, has: _Rows, graphs: _Rows) -> None:
@@ -295,6 +305,13 @@ def _with_gpu(trace: Trace, gpu: Activities) -> Trace:
 def _count(has: _Rows, graphs: _Rows, rows: _Rows) -> _Missing:
     lacking = rows & ~has
     return _Missing(int(rows.sum()), int(lacking.sum()), int((lacking & graphs).sum()))
+
+
+def _names(steps: HostSteps, rows: _Rows) -> str:
+    """`step 3`, or `steps 3, 4, 5`."""
+    own = [steps.names[n].removeprefix(vocabulary.STEP_PREFIX) for n in np.flatnonzero(rows)]
+    more = f" and {len(own) - 5} more" if len(own) > 5 else ""
+    return f"step{'s' if len(own) > 1 else ''} {', '.join(own[:5])}{more}"
 
 
 def _longest_run(good: _Rows) -> tuple[int, int]:

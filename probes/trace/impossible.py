@@ -16,13 +16,14 @@ MANY = 100
 _LAST = 2**62
 
 
-def ends_in_order(gpu: Activities) -> Ints:
+def ends_in_order(trace: Trace) -> Ints:
     """A stream runs in order: an event that outlasts a later one ended where the next began.
 
     A kernel may begin before its neighbour has ended on newer GPUs, and is not measured so exactly
     that it could not seem to end first; the one after that waits for both.
     """
-    ends = gpu.end_ns.copy()
+    gpu = trace.gpu
+    ends: Ints = gpu.end_ns.copy()
     for rows in _streams(gpu):
         start, end = gpu.start_ns[rows], gpu.end_ns[rows]
         lasting = end > start  # copies below the clock's resolution have no length of their own
@@ -75,7 +76,7 @@ def ends_with_the_rest(trace: Trace) -> Ints:
     starts = [gpu.start_ns, *(group.start_ns for group in hosts)]
     last = max(int(times.max()) for times in ends if len(times))
     first = min(int(times.min()) for times in starts if len(times))
-    cut = gpu.end_ns.copy()
+    cut: Ints = gpu.end_ns.copy()
     if int(cut[row]) - last > last - first:
         cut[row] = max(last, int(gpu.start_ns[row]))
     return cut
