@@ -121,6 +121,7 @@ from .snapshot import (
     MemoryTimeline,
     OutOfMemory,
     SnapshotDevice,
+    SplitLimit,
 )
 from .split import CapSource, SplitKind, SplitOption, SplitPlan, SplitShare
 from .tails import (
@@ -294,6 +295,7 @@ __all__ = [
     "SnapshotDevice",
     "SourceLine",
     "SplitKind",
+    "SplitLimit",
     "SplitOption",
     "SplitPlan",
     "SplitShare",
