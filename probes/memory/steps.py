@@ -80,7 +80,8 @@ def _loop(events: Sequence[Event], levels: Sequence[int]) -> list[int]:
     """Where the outermost frame whose line changes goes back to a line that it was at before.
 
     Layers are loops too, further inside: deeper frames count only where they hold a backward or
-    an optimizer beside something else, and what a step asked for must be free again at its end.
+    an optimizer beside something else. Between two ends there has to be a backward, or what was
+    asked for has to be free again.
     """
     own = [
         number
@@ -98,7 +99,7 @@ def _loop(events: Sequence[Event], levels: Sequence[int]) -> list[int]:
         if len(frames) > 1:
             stops = _returns(frames)
             if len(stops) >= MIN_STEPS:
-                return stops if _comes_back(levels, stops) else []
+                return stops if _trains(events, stops) or _comes_back(levels, stops) else []
         own = max(frames.values(), key=len)
         kinds = {events[number].stack.category for number in own}
         if len(frames) > 1 and (kinds <= _LATE or not kinds & _LATE):
@@ -123,6 +124,14 @@ def _returns(frames: dict[tuple[str, int], list[int]]) -> list[int]:
         if line < before:
             back.setdefault(line, []).append(number)
     return next((back[line] for line in sorted(back) if len(back[line]) >= MIN_STEPS), [])
+
+
+def _trains(events: Sequence[Event], stops: Sequence[int]) -> bool:
+    """Whether there is a backward, or an optimizer, between any two ends."""
+    late = [number for number, event in enumerate(events) if event.stack.category in _LATE]
+    return all(
+        bisect_left(late, start) < bisect_left(late, stop) for start, stop in pairwise(stops)
+    )
 
 
 def _comes_back(levels: Sequence[int], stops: Sequence[int]) -> bool:

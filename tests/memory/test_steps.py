@@ -100,6 +100,17 @@ def test_a_loop_whose_line_comes_again(tmp_path, leak):
     )
 
 
+def test_a_training_that_keeps_its_activations(tmp_path):
+    """What is kept is most of what a step takes; a backward in each says that they are steps."""
+    device = Allocator()
+    for _ in range(8):
+        forward(device, 6)
+        device.free(device.malloc(MIB, script(43, BACKWARD)))
+    seen = device_of(tmp_path, device.snapshot())
+    assert seen.num_steps == 7
+    assert seen.growth[0].bytes_per_step == 24 * MIB
+
+
 def test_memory_that_comes_back_to_its_floor(tmp_path):
     """Inference in one line: each batch gives back all that it took."""
     device = Allocator()
