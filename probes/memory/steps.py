@@ -62,18 +62,21 @@ def _told(events: Sequence[Event], levels: Sequence[int]) -> Iterator[tuple[str,
 def _optimizer(events: Sequence[Event]) -> list[int]:
     """After the last allocation of each group of allocations by the optimizer.
 
-    What the backward asks for in between is of the same step: some optimizers write in it.
+    What the backward asks for in between is of the same step: some optimizers write in it. Without
+    a backward since the step before, it is still the same: some loops write for each layer.
     """
-    stops, last = [], 0
+    stops, last, backward = [], 0, False
     for number, event in enumerate(events):
         if event.action != "alloc":
             continue
         if event.stack.steps_optimizer:
             last = number + 1
-        elif last and event.stack.known and event.stack.category != "backward":
+        elif _is_backward(event):
+            backward = True
+        elif last and backward:
             stops.append(last)
-            last = 0
-    return [*stops, last] if last else stops
+            last, backward = 0, False
+    return [*stops, last] if last and backward else stops
 
 
 def _loop(events: Sequence[Event], levels: Sequence[int]) -> list[int]:
@@ -127,11 +130,17 @@ def _returns(frames: dict[tuple[str, int], list[int]]) -> list[int]:
 
 
 def _trains(events: Sequence[Event], stops: Sequence[int]) -> bool:
-    """Whether there is a backward, or an optimizer, between any two ends."""
-    late = [number for number, event in enumerate(events) if event.stack.category in _LATE]
+    """Whether there is a backward between any two ends."""
+    late = [number for number, event in enumerate(events) if _is_backward(event)]
     return all(
         bisect_left(late, start) < bisect_left(late, stop) for start, stop in pairwise(stops)
     )
+
+
+def _is_backward(event: Event) -> bool:
+    """Whether the backward asked for memory: its own threads have no Python frames."""
+    stack = event.stack
+    return event.action == "alloc" and (not stack.known or stack.category == "backward")
 
 
 def _comes_back(levels: Sequence[int], stops: Sequence[int]) -> bool:

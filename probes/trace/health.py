@@ -32,6 +32,8 @@ OPEN = 0.02
 """Share of the GPU's time up to which the lengths of events that were cut may be unsure."""
 MISSING = 0.02
 """Share of a step's launches whose work may be missing. Of graphs none may, they are too large."""
+_LAST = 2**62
+
 _Rows = npt.NDArray[np.bool_]
 
 
@@ -89,7 +91,9 @@ class _Check:
         self._without_duration()
         self._ends()
         gpu = self.trace.gpu
-        steps = host_steps(self.trace, launch_calls(gpu, self.trace.launches).began_ns)
+        steps = self._one_by_one(
+            host_steps(self.trace, launch_calls(gpu, self.trace.launches).began_ns)
+        )
         if len(gpu) and not self.fault:
             steps = self._work_of_launches(steps)
         elif not self.fault:
@@ -112,6 +116,14 @@ class _Check:
             fault=self.fault,
             doubt=self.doubt,
         )
+
+    def _one_by_one(self, steps: HostSteps) -> HostSteps:
+        """A step ends before the next begins."""
+        latest = np.append(steps.start_ns[1:], _LAST)
+        late = steps.end_ns > latest + CLOCKS_NS
+        if late.any():
+            self.left_out.append(f"what {_names(steps, late)} had left when the next began")
+        return msgspec.structs.replace(steps, end_ns=np.minimum(steps.end_ns, latest))
 
     def _times_of_zero(self) -> None:
         """Events at time zero of a trace that begins much later were never given a time."""

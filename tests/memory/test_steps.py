@@ -64,6 +64,7 @@ def test_layers_of_one_training_step_are_no_steps(tmp_path):
                 gradients.append(device.malloc(2 * MIB, script(43, BACKWARD)))
         for _ in () if inside else kept:
             device.malloc(MIB, script(44, ADAM))
+            device.malloc(4096, script(45))
             device.free(device.malloc(MIB, script(44, frame(TORCH + "optim/adam.py", 9, "step"))))
         seen = device_of(tmp_path, device.snapshot())
         assert (seen.num_steps, seen.growth) == (0, ())
