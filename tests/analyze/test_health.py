@@ -13,6 +13,8 @@ from batchadvisor.errors import UsageError
 from batchadvisor.records import Analysis
 from batchadvisor.reports.builder.board.traces import trace_page
 from batchadvisor.session.analyze import analyze
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from .. import pages
 from .faults import FAULTS, as_text, changed, training
@@ -148,3 +150,19 @@ def test_the_made_traces(name, recorded):
         )
     elif name != "impossible_durations":
         assert report.verdict.limit == "cannot tell"
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_whatever_the_times_are_no_number_exceeds_its_whole(tmp_path_factory, data):
+    events = training()
+    times = st.one_of(
+        st.floats(-1e4, 1e5), st.sampled_from([0, -1, 1e12, 1.7e15, "7.5", "N/A", None])
+    )
+    for _ in range(data.draw(st.integers(1, 12))):
+        entry = data.draw(st.sampled_from(events))
+        entry[data.draw(st.sampled_from(["ts", "dur"]))] = data.draw(times)
+        if data.draw(st.booleans()):
+            events.remove(data.draw(st.sampled_from(events)))
+    path = save(tmp_path_factory.mktemp("any") / "t.json", events)
+    no_number_above_its_whole(analyze([path]), shown(path, "--steps"))
