@@ -153,9 +153,9 @@ def wait_notes(profile: Profile) -> tuple[str, ...]:
     if bound is None or waits is None or waits < 100 * LONG_WAIT:
         return ()
     note = (
-        f"the host waits for the GPU for {waits:.0f}% of the window, mostly for what was queued "
-        f"before: without these waits a step is shorter by {bound:.0%} at most; by itself the host "
-        f"takes {1 - waits / 100:.0%}, the GPU {profile.busy_pct:.0f}%"
+        f"the host waits for the GPU for {waits:.0f}% of the window; without these waits a step is "
+        f"shorter by {bound:.0%} at most: by itself the host takes {1 - waits / 100:.0%}, the GPU "
+        f"{profile.busy_pct:.0f}%"
     )
     return (note,)
 
