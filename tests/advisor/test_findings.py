@@ -313,3 +313,10 @@ def test_no_size_was_chosen():
 def test_damaged_traces(losses):
     by_rule = findings(trial_of(64, 0.1, profile=Profile(losses=losses)))
     assert ("trace.damaged" in by_rule) is bool(losses)
+
+
+def test_what_of_a_trace_was_left_out_is_said():
+    clause = "3.4 s of 1 GPU event that ends after later ones of the same stream"
+    by_rule = findings(trial_of(64, 0.1, profile=Profile(left_out=(clause,))))
+    assert clause in by_rule["trace.left_out"].message
+    assert "trace.left_out" not in findings(trial_of(64, 0.1, profile=Profile()))
