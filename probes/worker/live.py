@@ -20,7 +20,8 @@ import torch
 from ...records import DeviceInfo, Discovery, FileTouched, Trial, TrialRequest
 from ..devices import host
 from ..devices.device_probe import DeviceProbe
-from ..devices.neighbours import Outside, Surroundings
+from ..devices.neighbours import Surroundings
+from ..devices.outside import Outside
 from ..devices.torch_devices import probe_for
 from ..doors.declared import Workload, WorkloadError
 from ..doors.optimizers import optimizer_info

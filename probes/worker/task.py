@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..devices.device_probe import DeviceProbe
-from ..devices.neighbours import Outside
+from ..devices.outside import Outside
 from ..doors.caught_errors import CaughtErrors
 from ..doors.protocols import Door, FoundLoop
 from ..doors.training_cycle import parts_of

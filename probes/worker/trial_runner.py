@@ -15,7 +15,7 @@ from ...records import Door as DoorName
 from ...records import FileTouched, Parallelism
 from ..devices.device_probe import DeviceProbe
 from ..devices.gpus_in_use import devices_of, gpus_in_use
-from ..devices.neighbours import Outside
+from ..devices.outside import Outside
 from ..devices.split_model import probe_of_model
 from ..doors.caught_errors import CaughtErrors
 from ..doors.protocols import Door, FoundLoop
