@@ -30,7 +30,7 @@ def optimizer_info(
     return OptimizerInfo(
         ordinal=ordinal,
         place=place,
-        name=type(optimizer).__name__,
+        name=_name_of(optimizer),
         learning_rate=None if rate is None else float(rate),
         num_parameters=sum(parameter.numel() for group in groups for parameter in group["params"]),
         trains=trains,
@@ -117,7 +117,7 @@ class _Made:
         self._last = OptimizerInfo(
             ordinal=ordinal,
             place=place,
-            name=type(optimizer).__name__,
+            name=_name_of(optimizer),
             learning_rate=None,
             num_parameters=None,
         )
@@ -137,6 +137,10 @@ class _Made:
         """Its record."""
         self.look()
         return msgspec.structs.replace(self._last, trains=trains)
+
+
+def _name_of(optimizer: Any) -> str:
+    return str(getattr(optimizer, "described_as", type(optimizer).__name__))
 
 
 def _parameters_of(optimizer: Any) -> list[Tensor]:
