@@ -13,7 +13,9 @@ from typing import Any
 
 import torch
 
-NAMED = "the script's own update"
+from ..source.call_site import user_call_site
+from .optimizers import ScriptUpdate
+
 SHOWN_VALUES = 256
 """Of each parameter, at most so many are compared."""
 MOST_NODES = 200_000
@@ -22,16 +24,6 @@ MOST_PASSES = 1000
 """Passes without an update after which those that come are looked at as if they were the first."""
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 """Others may be spread over devices, or have no contents."""
-
-
-class ScriptUpdate:
-    """Stands where an optimizer would: what it trains, and no learning rate that is known."""
-
-    described_as = NAMED
-
-    def __init__(self) -> None:
-        self.defaults: dict[str, Any] = {}
-        self.param_groups: list[dict[str, Any]] = [{"params": []}]
 
 
 class OwnUpdates:
@@ -46,11 +38,12 @@ class OwnUpdates:
         self._update: ScriptUpdate | None = ScriptUpdate()
         self._num_since = self._num_each = 0
         self._before: dict[int, _Values] = {}
+        self._earlier: dict[int, _Values] = {}
 
     def stop(self) -> None:
         """An optimizer steps, or a framework's loop runs: that tells where a step ends."""
         self._update = None
-        self._before = {}
+        self._before, self._earlier = {}, {}
 
     def made(self, *, known: bool) -> ScriptUpdate | None:
         """The update that was made since the last backward pass.
@@ -64,16 +57,16 @@ class OwnUpdates:
         if known:
             if self._num_since < self._num_each:
                 return None
-        elif any(values.changed for values in self._before.values()):
-            there = [values.parameter() for values in self._before.values()]
-            update.param_groups[0]["params"] = [one for one in there if one is not None]
-            self._num_each = self._num_since
-        elif self._num_since < MOST_PASSES:
+            self._num_since = 0
+            return update
+        changed = [values for values in self._before.values() if values.changed]
+        if not changed and self._num_since < MOST_PASSES:
             return None
-        else:
-            update = None
-        self._num_since, self._before = 0, {}
-        return update
+        trained = [one for one in map(self._trained, self._before.values()) if one is not None]
+        is_update = any(self._trained(values) is not None for values in changed)
+        update.param_groups[0]["params"], self._num_each = trained, self._num_since
+        self._num_since, self._earlier, self._before = 0, self._before, {}
+        return update if is_update else None
 
     def begins(self, outputs: Any, inputs: Any, *, accumulates: bool, known: bool) -> None:
         """A backward pass begins.
@@ -92,12 +85,20 @@ class OwnUpdates:
         self._num_since += 1
         if known:
             return
+        self._update.place = self._update.place or user_call_site()
         for leaf in inputs or _leaves_of(outputs):
             known_before = self._before.get(id(leaf))
             if type(leaf) not in _PLAIN or not leaf.is_leaf:
                 continue
             if known_before is None or known_before.parameter() is not leaf:
                 self._before[id(leaf)] = _Values(leaf)
+
+    def _trained(self, values: _Values) -> torch.Tensor | None:
+        """The parameter, if it is one: an input that an attack changes is not reached again."""
+        one = values.parameter()
+        earlier = self._earlier.get(id(one))
+        again = earlier is not None and earlier.parameter() is one
+        return one if again or isinstance(one, torch.nn.Parameter) else None
 
 
 class _Values:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...records import LossCheck
 from ..doors.caught_errors import CaughtErrors
-from ..doors.own_updates import NAMED
+from ..doors.optimizers import OWN_UPDATE
 from ..loader.batch_size_reader import BatchSizeReader
 from ..process.endings import NO_STEP
 from ..process.messages import LossResult
@@ -16,7 +16,7 @@ from .supervisor_line import wait_for_the_end
 from .task import Boundary, TaskContext
 
 AHEAD = "the script takes its batches several steps ahead"
-OWN_UPDATE = "the script writes its parameters itself, and would learn meanwhile"
+LEARNS = "the script writes its parameters itself, and would learn meanwhile"
 NO_BATCHES = "batches cannot be replaced behind this door"
 
 
@@ -40,8 +40,8 @@ class LossTask:
             self._send(LossCheck(reason=AHEAD))
             return False
         trains = [each.name for each in context.loop.discovery.optimizers if each.trains]
-        if NAMED in trains:
-            self._send(LossCheck(reason=OWN_UPDATE))
+        if OWN_UPDATE in trains:
+            self._send(LossCheck(reason=LEARNS))
             return False
         if not context.door.replace_batches(self._substitute):
             self._send(LossCheck(reason=NO_BATCHES))

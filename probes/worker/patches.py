@@ -142,16 +142,23 @@ def _watch_backward_passes(door: ScriptDoor) -> None:
         # Checkpointing has a pass inside a pass; a forked rank has hooks of its own.
         if os.getpid() == pid and torch._C._current_graph_task_id() == -1:
             _tell_of_update(door)
-            accumulates = kwargs.get("accumulate_grad", False)
-            known = door.in_control
-            door.watch.own_updates.begins(outputs, inputs, accumulates=accumulates, known=known)
+            accumulates, known = kwargs.get("accumulate_grad", False), door.in_control
+            updates = door.watch.own_updates
+            try:
+                updates.begins(outputs, inputs, accumulates=accumulates, known=known)
+            except Exception:  # noqa: BLE001  a look that fails ends the looks, not the script
+                updates.stop()
         return native(outputs, gradients, retain, create, inputs, *args, **kwargs)
 
     autograd._engine_run_backward = run_backward
 
 
 def _tell_of_update(door: ScriptDoor) -> None:
-    update = door.watch.own_updates.made(known=door.in_control)
+    updates, update = door.watch.own_updates, None
+    try:
+        update = updates.made(known=door.in_control)
+    except Exception:  # noqa: BLE001  as above
+        updates.stop()
     if update is not None:
         door.stepped(update)
 
