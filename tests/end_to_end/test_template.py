@@ -65,6 +65,38 @@ class TestWithoutLoader:
         assert "--batch_size 48" in change
 
 
+def test_it_runs_at_its_default_options(tmp_path):
+    """As the page says, profile, FLOPs and all; the script is cheap."""
+    (tmp_path / "gpt.py").write_text((SCRIPTS / "no_loader.py").read_text())
+    words = ("gpt.py", "--batch_size={batch_size}", "--max_iters", "100000")
+    done = run("run", "--budget", "20s", *words, folder=tmp_path)
+    assert done.code == 0, done
+    assert {trial.outcome for trial in done.record.trials} == {"ok"}
+    own = next(trial for trial in search(done.record) if trial.batch_size == 12)
+    assert own.flops is not None, own.unavailable
+    assert own.profile is not None, own.unavailable
+
+
+def test_a_script_that_writes_its_parameters_itself(tmp_path):
+    (tmp_path / "train.py").write_text((SCRIPTS / "own_update.py").read_text())
+    words = ("train.py", "--without-loader")
+    done = run("run", "-q", *words, folder=tmp_path)
+    assert done.code == 1
+    assert "batchadvisor run train.py --without-loader --batch-size {batch_size} " in done.error
+    words = (*words, "--batch-size", "{batch_size}")
+    done = run("run", "-o", "out", "--sizes", "16,48", "--budget", "30s", *words, folder=tmp_path)
+    assert done.code == 0, done
+    assert [trial.arrived_batch_size for trial in search(done.record)] == [16, 48]
+    assert {trial.size_proof for trial in done.record.trials} == {"shape"}
+    discovery = done.record.discovery
+    assert discovery.micro_batches == 2
+    assert [each.name for each in discovery.optimizers] == ["the script's own update"]
+    assert discovery.num_parameters == 12 * 32 + 32 + 32 + 1
+    own = search(done.record)[0]
+    # Of one optimizer step of two batches: forward, and backward without the inputs' gradient.
+    assert own.flops.forward + own.flops.backward == 2 * 16 * (2 * 12 * 32 * 2 + 2 * 32 * 3)
+
+
 def test_it_is_proposed_with_the_command(tmp_path):
     (tmp_path / "train.py").write_text((SCRIPTS / "no_loader.py").read_text())
     done = run("run", "-q", "train.py", "--max_iters", "50", folder=tmp_path)
