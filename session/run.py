@@ -319,5 +319,5 @@ class Run:
 
 
 def _without_profile(trial: Trial) -> Trial:
-    reason = "left out: steps are long against the budget"
+    reason = "left out: the budget has no time for it"
     return msgspec.structs.replace(trial, unavailable={**trial.unavailable, "profile": reason})

@@ -7,6 +7,7 @@ from ..measured.measurements import Measurements
 from ..measured.scaling import input_share
 from ..measured.sizes import smallest_sound
 from ..measured.thresholds import INPUT_SHARE
+from ..measured.trials import throughput, undisturbed
 from . import clean_size
 from .because import (
     Again,
@@ -91,7 +92,9 @@ def _waiting(measurements: Measurements, size: int) -> float | None:
     sizes = measurements.searched
     if size != measurements.own_size or size not in sizes:
         return None
-    share = input_share(sizes[size])
+    again = undisturbed([trial for trial in measurements.confirmations if trial.batch_size == size])
+    # The trial that speaks for a size in the table too: the fresh process, where it ran there.
+    share = input_share(max(again, key=throughput, default=sizes[size]))
     return None if share < INPUT_SHARE or _surely_slower(measurements, size) else share
 
 

@@ -32,14 +32,27 @@ def headline(
     words = [f"{'Keep' if kept else 'Use'} {named}"]
     if standing == "asked for":
         words = [f"Of the sizes asked for, {named.removeprefix('batch size ')}"]
-    if standing == "too noisy" and decision is not None:
-        other = "another" if decision.considered is None else str(decision.considered)
-        words.append(f"too noisy to tell whether {other} is better")
-    elif choice.samples_per_s is not None and not says_nothing(choice.samples_per_s):
+    if choice.samples_per_s is not None and not says_nothing(choice.samples_per_s):
         words.append(_rate_of(choice, choice.samples_per_s))
+    if standing == "too noisy" and decision is not None:
+        words.append(f"too noisy to tell whether {_other(choice, decision)}")
     if choice.peak_bytes is not None:
         words.append(f"peak {format_bytes(choice.peak_bytes)}")
     return ": ".join([words[0], ", ".join(words[1:])]) if words[1:] else words[0]
+
+
+def _other(choice: Choice, decision: Decision) -> str:
+    """`64 is better (x0.91 to x1.30)`; of a smaller size nobody expects that it is."""
+    other = decision.considered
+    named = "another" if other is None else str(other)
+    what = "is as fast" if other is not None and other < choice.batch_size else "is better"
+    between = "" if decision.ratio is None else f" ({interval_words(decision.ratio)})"
+    return f"{named} {what}{between}"
+
+
+def interval_words(ratio: Spread) -> str:
+    """`x0.91 to x1.30`."""
+    return f"x{ratio.low:.2f} to x{ratio.high:.2f}"
 
 
 def _rate_of(choice: Choice, samples_per_s: Spread) -> str:

@@ -49,6 +49,10 @@ OF_THE_SMALLEST: tuple[KneeRule, ...] = (
     "smallest within the tolerance and fastest",
     "clean beside the smallest",
 )
+FASTEST_BY_THE_SEARCH: tuple[KneeRule, ...] = (
+    "smallest within the tolerance and fastest",
+    "fastest",
+)
 
 
 def reason(
@@ -143,8 +147,11 @@ def _kept(measurements: Measurements, decision: Decision) -> str:
         )
     cause = disturbances.said(measurements)
     other = "another size" if size is None else str(size)
+    than = "better than"
+    if size is not None and own is not None and size < own:
+        other, than = f"the smaller {size}", "as fast as"
     return (
-        f"The measurements do not tell whether {other} is better than the script's own "
+        f"The measurements do not tell whether {other} is {than} the script's own "
         f"{own}{between}{': ' + cause if cause else ''}. "
         f"{disturbances.remedy(measurements)}"
     )
@@ -226,8 +233,10 @@ def _knee(measurements: Measurements, because: Knee) -> str:
     if because.again is None:
         return f"{why}."
     shown = _beside(measurements, because.again)
+    # The fastest by the search that the fresh process read slower: each figure with its own clock.
+    slower = because.again.middle < 1 and because.rule in FASTEST_BY_THE_SEARCH
     if because.doubt == "none":
-        return f"{why}: {shown}."
+        return f"{why}; in the fresh process {shown}." if slower else f"{why}: {shown}."
     doubt = {
         "noise": "the noise does not tell whether that is less",
         "few readings": "too few comparisons to tell; run again with a larger --budget",

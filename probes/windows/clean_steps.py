@@ -126,7 +126,9 @@ def _lost_s(step: TimedStep, *, needs_length: bool, usual_s: float) -> float:
         return min(lost_s, (1 - LEAST) * step.seconds)
     if lost_s <= max(LOST_S, LOST_SHARE * step.seconds) or (needs_length and not longer):
         return 0.0
-    return min(lost_s, step.seconds)
+    if lost_s >= step.seconds:  # counted over more than this step: by what it is longer
+        lost_s = max(step.seconds - usual_s, LEAST * step.seconds)
+    return min(lost_s, (1 - LEAST) * step.seconds)
 
 
 def rarely_slow(steps: Judged, held: Sequence[float] = ()) -> list[bool]:

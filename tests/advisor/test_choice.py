@@ -245,7 +245,10 @@ class TestChoice:
         advice = advise(record_of(numbered(*trials), goal=Goal(kind="throughput")))
         assert advice.recommended.batch_size == 8
         assert (advice.standing, advice.considered) == ("too noisy", 12)
-        assert advice.headline == "Keep batch size 8: too noisy to tell whether 12 is better"
+        assert advice.headline == (
+            "Keep batch size 8: 80 samples/s ±10%, too noisy to tell whether 12 is better "
+            "(x0.91 to x1.36)"
+        )
         assert "do not tell whether 12 is better than the script's own 8" in advice.reason
         assert advice.change == "nothing to change"
 

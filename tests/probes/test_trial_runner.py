@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 import torch
+from batchadvisor.probes.devices.outside import Outside
 from batchadvisor.probes.doors.caught_errors import CaughtErrors
 from batchadvisor.probes.doors.protocols import FoundLoop
 from batchadvisor.probes.process.messages import Found, LossResult, RecordedResult, Result
@@ -236,6 +237,7 @@ class TestARecordedStep:
             loop=FoundLoop(discovery=discovery_of(), device=torch.device("cuda", 0)),
             device=None,
             line=SupervisorLine(line, 60.0, tuple),
+            outside=Outside(),
         )
         task = RecordTask(self.ORDER, context)
         assert task.begin()
@@ -260,6 +262,7 @@ class TestARecordedStep:
             loop=FoundLoop(discovery=discovery_of(), device=torch.device("cuda", 0)),
             device=None,
             line=SupervisorLine(line, 60.0, tuple),
+            outside=Outside(),
         )
         task = RecordTask(self.ORDER, context)
         assert task.begin()

@@ -10,6 +10,8 @@ from ....spread import scaled
 from ...sizes import SizeRow
 
 _T = TypeVar("_T")
+AS_GOOD = 0.01
+"""Sizes this close in speed are as good; of these the advice calls the smallest the fastest."""
 
 
 def size_rows(record: RunRecord, advice: Advice) -> list[SizeRow]:
@@ -131,11 +133,29 @@ def _latest(trials: list[Trial], field: Callable[[Trial], _T | None]) -> _T | No
 def _marks(size: int, advice: Advice) -> tuple[str, ...]:
     marks = {
         "recommended": advice.recommended,
-        "fastest": None if advice.fastest_is_open else advice.fastest,
+        "fastest": None if advice.fastest_is_open else _fastest(advice),
         "largest": advice.largest,
         "yours": advice.native,
     }
     return tuple(mark for mark, choice in marks.items() if choice and choice.batch_size == size)
+
+
+def _fastest(advice: Advice) -> Choice | None:
+    """The size of the highest rate among those that are as good as the fastest.
+
+    The fastest is the smallest of sizes that noise cannot tell apart; where another one reads
+    higher beside it, the word stands there.
+    """
+    fastest = advice.fastest
+    if fastest is None or fastest.samples_per_s is None:
+        return fastest
+    same = [
+        choice
+        for choice in advice.sizes
+        if choice.samples_per_s is not None
+        and 1 <= choice.samples_per_s.median / fastest.samples_per_s.median <= 1 + AS_GOOD
+    ]
+    return max(same, key=lambda choice: choice.samples_per_s.median, default=fastest)
 
 
 def _reasons(best: Trial, good: list[Trial], choice: Choice | None) -> dict[str, str]:
