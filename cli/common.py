@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UsageError
-from .types import SHARE
+from .types import SHARE, SIZE
 
 if TYPE_CHECKING:
     from ..records import Advice, Goal, RunRecord
@@ -46,6 +46,14 @@ debug_option = click.option(
     expose_value=False,
     callback=_want_debug,
     help="Show batchadvisor's own traceback on errors.",
+)
+
+
+multiple_option = click.option(
+    "--multiple-of",
+    type=SIZE,
+    metavar="K",
+    help="Sizes, the last batch too, have to be multiples of K: 2 for Mixup, 4 for groups of 4.",
 )
 
 
@@ -92,6 +100,7 @@ def goal_of(options: dict[str, Any], base: Goal | None = None) -> Goal:
         "max_batch": options.get("max_batch"),
         "start": options.get("start"),
         "sizes": options.get("sizes") or None,
+        "multiple_of": options.get("multiple_of"),
         "profile": False if options.get("no_profile") else None,
         "keep_effective_batch": options.get("keep_effective_batch") or None,
         "worst_case": options.get("worst_case") or None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import INTERRUPTED, UsageError
-from .common import Debug, goal_of, goal_options, print_answer, terminal
+from .common import Debug, goal_of, goal_options, multiple_option, print_answer, terminal
 from .types import BYTES, PLACE, SECONDS, SIZE, Schedule, Sizes
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("--max-batch", type=SIZE, help="Largest batch size to try.")
 @click.option("--start", type=SIZE, help="First size to time (default: the script's own).")
 @click.option("--sizes", type=Sizes(), default=(), help="Try exactly these sizes: 32,64,128.")
+@multiple_option
 @click.option(
     "--keep-effective-batch",
     is_flag=True,

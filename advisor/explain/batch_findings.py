@@ -129,11 +129,44 @@ def _as_asked(measurements: Measurements) -> list[Finding]:
     ]
 
 
+def _multiples(measurements: Measurements) -> list[Finding]:
+    """The script takes some sizes only, as those show that ran beside those that did not."""
+    known = measurements.multiples.sure
+    if not known.refused:
+        return []
+    words = next(
+        failure.detail
+        for failure in reversed(measurements.failed)
+        if failure.batch_size in known.refused
+    )
+    at_most = f"{known.step} samples at most, or " if known.any_up_to else ""
+    which = f"{at_most}multiples of {known.step}"
+    if known.divide:
+        which = f"sizes that divide {known.divide}"
+    asked = measurements.goal.multiple_of % known.step == 0
+    return [
+        Finding(
+            rule="size.multiples",
+            severity="info",
+            message=f"the script takes {which} only, by the sizes that "
+            f"were tried: {_joined(known.ran)} ran, {_joined(known.refused)} did not ({words})",
+            evidence=(Evidence(metric="multiple", value=known.divide or known.step),),
+            remedy="" if asked else f"--multiple-of {known.step} tries no others.",
+        )
+    ]
+
+
+def _joined(sizes: tuple[int, ...]) -> str:
+    *most, last = map(str, sizes)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (
     _approximate,
     _by_budget,
     _mixed,
     *length_findings.RULES,
+    _multiples,
     _by_index,
     _samples_left_out,
     _as_asked,
