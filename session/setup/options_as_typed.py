@@ -10,6 +10,7 @@ FLAGS = {
 }
 WITH_A_VALUE = {
     *("--goal", "--memory-margin", "--tolerance", "--budget", "--max-batch", "--start", "--sizes"),
+    "--multiple-of",
     *("--device", "--gpus", "--memory-limit", "--nproc-per-node", "--loader"),
     *("--profile-schedule", "--output", "--resume", "--timeout"),
     *("--engine", "--gres", "--slurm-options", "--time-limit"),
