@@ -34,6 +34,7 @@ class ScriptWatch:
         arguments: the script's command line.
         batch_cap: the script's own batches are cut to this size.
         worst_case: trials begin with the longest samples.
+        ends_epochs: loaders end their epochs where the script expects it.
 
     Attributes:
         handles: of the loaders, in the order in which they were made.
@@ -50,7 +51,9 @@ class ScriptWatch:
         *,
         batch_cap: int | None = None,
         worst_case: bool = False,
+        ends_epochs: bool = False,
     ) -> None:
+        self._ends_epochs = ends_epochs
         self._arguments = arguments
         self._batch_cap = batch_cap
         self._worst_case = worst_case
@@ -107,6 +110,7 @@ class ScriptWatch:
             source,
             self._batch_cap,
             worst_case=self._worst_case,
+            ends_epochs=self._ends_epochs,
         )
         self._made_at[handle.ordinal] = (*([place] if place is not None else []), *callers)
         self.handles.append(handle)
@@ -197,6 +201,11 @@ class ScriptWatch:
     def forget_cycles(self) -> None:
         """What was counted so far says nothing: cycles are looked for anew."""
         self.cycles = CycleFinder()
+
+    @property
+    def just_past_epoch(self) -> bool:
+        """Whether a loader that trains went on beyond the end of its epoch just now."""
+        return any(handle.trains and handle.epochs.just_past for handle in self.handles)
 
     def note_empty(self, handle: LoaderHandle) -> None:
         """A loader gave no batch at all."""

@@ -37,6 +37,12 @@ class WorkerGone(Exception):  # noqa: N818  a normal way for a trial to end
         self.message = message
 
     @property
+    def is_past_epoch(self) -> bool:
+        """Whether the script raised where the epoch of its loader would have ended."""
+        raised = isinstance(self.message, Raised) and self.message.just_past_epoch
+        return raised and self.outcome == "exception"
+
+    @property
     def is_own_fault(self) -> bool:
         """Whether it was no fault of the script's."""
         return isinstance(self.message, Raised) and self.message.kind == "batchadvisor"

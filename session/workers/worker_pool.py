@@ -76,6 +76,7 @@ class WorkerPool:
         self._scratch = Scratch()
         self._batch_cap: int | None = None
         self._large_fake = False
+        self._ends_epochs = False
         self._restarts = 0
         self.current: WorkerLike | None = None
         self.watch: GpuWatch | None = None
@@ -177,7 +178,8 @@ class WorkerPool:
         """A script that ended by itself is started again, its trials shorter from then on.
 
         Unless they were short already and it completed none. After a fault of ours it is started
-        once more as well, and what else is measured of a step is left out.
+        once more as well, and what else is measured of a step is left out; so is one that fails
+        where its epoch would have ended, and its epochs end from then on.
         """
         if gone.is_own_fault and not self.left_out:
             self.left_out = gone.detail
@@ -186,6 +188,11 @@ class WorkerPool:
             fault = Fault(outcome=gone.outcome, detail=gone.detail, worker=number, log=log)
             self._writer.add_fault(fault)
             self._display.note(f"{gone.detail}; going on with time and memory alone (see {log})")
+            self.end()
+            return True
+        if gone.is_past_epoch and not self._ends_epochs:
+            self._ends_epochs = True
+            self._display.note(f"{gone.detail}, beyond len(loader) batches: epochs end from now on")
             self.end()
             return True
         if gone.outcome != "script_ended" or (self.brief and not self.num_measured):
@@ -282,7 +289,9 @@ class WorkerPool:
             batch_cap=self._batch_cap,
         )
         changes = self._order_changes()
-        return msgspec.structs.replace(order, large_fake=self._large_fake, **changes)
+        return msgspec.structs.replace(
+            order, large_fake=self._large_fake, ends_epochs=self._ends_epochs, **changes
+        )
 
     def _order_changes(self) -> dict[str, Any]:
         """What another door orders otherwise."""

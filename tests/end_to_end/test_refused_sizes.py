@@ -55,3 +55,15 @@ def test_a_batch_divides_the_tokens_of_a_step(tmp_path):
     assert {trial.detail for trial in refused} == {words}
     assert done.advice.recommended.batch_size in (1, 2, 4)
     assert any(words in finding.message for finding in done.advice.findings)
+
+
+def test_a_loop_that_counts_against_the_length_of_its_loader(tmp_path):
+    """In the style of timm: accumulation divides by what is left of the epoch, here by zero."""
+    sizes = ("--sizes", "8,16")
+    done = run("run", *OPTIONS, *sizes, SCRIPTS / "counts_epoch.py", folder=tmp_path)
+    assert done.code == 0, done
+    trials = [trial for trial in done.record.trials if trial.kind != "turns"]
+    assert {trial.batch_size: trial.outcome for trial in trials} == {8: "ok", 16: "ok"}
+    assert {trial.micro_batches for trial in trials if trial.purpose == "search"} == {4}
+    assert "ZeroDivisionError" in done.log
+    assert not [finding for finding in done.advice.findings if finding.rule.startswith("trial.")]
