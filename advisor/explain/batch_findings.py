@@ -80,6 +80,23 @@ def _by_budget(measurements: Measurements) -> list[Finding]:
     return findings
 
 
+def _bound(measurements: Measurements) -> list[Finding]:
+    """The length of the batch sampler is a bound."""
+    discovery = measurements.record.discovery
+    if discovery is None or discovery.primary.num_drawn is None:
+        return []
+    loader, drawn = discovery.primary, discovery.primary.num_drawn
+    return [
+        Finding(
+            rule="sampler.bound",
+            severity="info",
+            message=f"the length of {loader.sampler} is a bound: one pass drew {drawn} batches of "
+            "the script's own size and ended; steps per epoch are at most what is said here",
+            evidence=(Evidence(metric="batches of a pass", value=drawn),),
+        )
+    ]
+
+
 def _by_index(measurements: Measurements) -> list[Finding]:
     alone = [
         trial for trial in measurements.ran if trial.kind != "turns" and trial.mean_arrived is None
@@ -167,6 +184,7 @@ RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (
     _mixed,
     *length_findings.RULES,
     _multiples,
+    _bound,
     _by_index,
     _samples_left_out,
     _as_asked,

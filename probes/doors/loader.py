@@ -322,6 +322,7 @@ class LoaderDoor:
             native_batch_size=primary.batch_size or primary.native or 1,
             micro_batches=rhythm.micro_batches,
             accumulation=self.watch.accumulation_source(rhythm.micro_batches),
+            following=self.watch.following(primary, rhythm.micro_batches),
             steps_per_batch=rhythm.steps_per_batch,
             pool=rhythm.pool,
             parameter_device=str(device),

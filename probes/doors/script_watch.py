@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ...records import BatchSizeSource, LoaderInfo, NormLayers, OptimizerInfo, SourceLine
+from ...records import BatchSizeSource, Following, LoaderInfo, NormLayers, OptimizerInfo, SourceLine
 from ..loader.batch_sampler import SteeredBatchSampler
 from ..loader.loader_handle import LoaderHandle
 from ..loader.norm_inputs import NormInputs
@@ -18,6 +18,7 @@ from ..loader.remade_samplers import BUDGET_NAME
 from ..source.accumulation_source import find_accumulation_source
 from ..source.batch_size_source import find_batch_size_source
 from ..source.call_site import user_call_sites, user_files
+from ..source.following import Told, find_dataset_size, find_whole
 from ..source.setting_source import find_setting_source
 from .optimizers import Optimizers
 from .own_updates import OwnUpdates
@@ -58,6 +59,7 @@ class ScriptWatch:
         self._batch_cap = batch_cap
         self._worst_case = worst_case
         self._by_loader: dict[int, LoaderHandle] = {}
+        self._datasets: dict[int, Told] = {}
         self._made_at: dict[int, tuple[SourceLine, ...]] = {}
         self._sources: dict[object, BatchSizeSource | None] = {}
         self._optimizers = Optimizers()
@@ -112,6 +114,7 @@ class ScriptWatch:
             worst_case=self._worst_case,
             ends_epochs=self._ends_epochs,
         )
+        self._datasets[handle.ordinal] = Told.of(loader.dataset)
         self._made_at[handle.ordinal] = (*([place] if place is not None else []), *callers)
         self.handles.append(handle)
         # By identity, not by call site: one line may make several loaders. The handle keeps no
@@ -161,6 +164,19 @@ class ScriptWatch:
         """Where the micro-batches of an optimizer step are written."""
         return find_accumulation_source(
             micro_batches, self._arguments, self.settings(), user_files()
+        )
+
+    def following(self, primary: LoaderHandle, micro_batches: int) -> tuple[Following, ...]:
+        """Numbers that have to change with the size of a loader."""
+        size = primary.batch_size
+        if size is None or primary.budget is not None:
+            return ()
+        files = user_files()
+        whole = find_whole(size, micro_batches, self.settings(), files)
+        return tuple(
+            filter(
+                None, (whole, find_dataset_size(self._datasets.get(primary.ordinal), size, files))
+            )
         )
 
     def made_optimizer(self, optimizer: Any) -> None:

@@ -23,10 +23,10 @@ from .cycled_dataset import CycledDataset
 from .epochs import Epochs
 from .fresh_iterators import renewed, renewed_over
 from .lengths import Lengths
-from .loader_facts import attribute_size, budget_facts, drops_last, sampler_name, samples_of
+from .loader_facts import attribute_size, budget_facts, facts_of, samples_of
 from .loader_samples import LoaderSamples, drawn_by
 from .sample_lengths import SampleLengths
-from .sharing import sharing_of, why_dispatched
+from .sharing import why_dispatched
 from .taken_sizes import batches_of_a_sampler, how_taken
 
 
@@ -194,16 +194,12 @@ class LoaderHandle:
             ordinal=self.ordinal,
             place=self.place,
             batch_size=self.batch_size or self.native,
-            num_samples=None if loader is None else samples_of(loader),
-            drop_last=bool(loader is not None and drops_last(loader, self.native)),
-            num_workers=0 if loader is None else loader.num_workers,
-            sampler="?" if loader is None else sampler_name(loader),
             iterable=self.iterable,
             steered=steered,
             trains=self.trains,
             source=self.source,
             **budget_facts(self.budget, self.sample_lengths if self.budget else None),
-            **({} if loader is None else sharing_of(loader)),
+            **facts_of(loader, self.native),
         )
 
     def why_dispatched(self) -> tuple[str, str]:

@@ -67,3 +67,16 @@ def test_a_loop_that_counts_against_the_length_of_its_loader(tmp_path):
     assert {trial.micro_batches for trial in trials if trial.purpose == "search"} == {4}
     assert "ZeroDivisionError" in done.log
     assert not [finding for finding in done.advice.findings if finding.rule.startswith("trial.")]
+
+
+def test_samplers_that_count(tmp_path):
+    """A length that is a bound, and a dataset that is told the size as well."""
+    script = SCRIPTS / "leaves_duplicates.py"
+    done = run("run", *OPTIONS, "--sizes", "4,8", script, folder=tmp_path)
+    assert done.code == 0, done
+    assert done.record.discovery.primary.num_drawn < 400 // 4
+    (finding,) = findings(done, "sampler.bound")
+    assert "NoDuplicatesBatchSampler is a bound" in finding.message
+    assert done.advice.training.steps_at_most
+    (other,) = done.record.discovery.following
+    assert (other.name, other.source.before) == ("Pairs(batch_size=)", "batch_size=4")
