@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import UsageError
+from ..errors import BatchAdvisorError, UsageError
 from .types import SHARE, SIZE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from ..records import Advice, Goal, RunRecord
 
 
@@ -107,6 +110,18 @@ def goal_of(options: dict[str, Any], base: Goal | None = None) -> Goal:
     }
     given = {name: value for name, value in changes.items() if value is not None}
     return goal_from(given, base)
+
+
+@contextlib.contextmanager
+def options_kept(command: Sequence[str], num_script_words: int) -> Iterator[None]:
+    """A command that an error proposes keeps the options that were typed."""
+    from ..session.setup.options_as_typed import with_options_typed
+
+    try:
+        yield
+    except BatchAdvisorError as error:
+        error.remedy = with_options_typed(error.remedy, command, num_script_words)
+        raise
 
 
 def print_answer(record: RunRecord, advice: Advice, folder: Path, *, as_json: bool) -> None:
