@@ -280,6 +280,7 @@ def _tail(
         loss=loss_of(measurements.record),
         largest=cap,
         predict=None if time_law is None else time_law.samples_per_s,
+        taken=measurements.multiples.sure,
     )
     if isinstance(tail, str):
         unavailable["tail"] = tail

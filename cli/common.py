@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import UsageError
-from .types import SHARE
+from ..errors import BatchAdvisorError, UsageError
+from .types import SHARE, SIZE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from ..records import Advice, Goal, RunRecord
 
 
@@ -46,6 +49,14 @@ debug_option = click.option(
     expose_value=False,
     callback=_want_debug,
     help="Show batchadvisor's own traceback on errors.",
+)
+
+
+multiple_option = click.option(
+    "--multiple-of",
+    type=SIZE,
+    metavar="K",
+    help="Sizes, the last batch too, have to be multiples of K: 2 for Mixup, 4 for groups of 4.",
 )
 
 
@@ -92,12 +103,25 @@ def goal_of(options: dict[str, Any], base: Goal | None = None) -> Goal:
         "max_batch": options.get("max_batch"),
         "start": options.get("start"),
         "sizes": options.get("sizes") or None,
+        "multiple_of": options.get("multiple_of"),
         "profile": False if options.get("no_profile") else None,
         "keep_effective_batch": options.get("keep_effective_batch") or None,
         "worst_case": options.get("worst_case") or None,
     }
     given = {name: value for name, value in changes.items() if value is not None}
     return goal_from(given, base)
+
+
+@contextlib.contextmanager
+def options_kept(command: Sequence[str], num_script_words: int) -> Iterator[None]:
+    """A command that an error proposes keeps the options that were typed."""
+    from ..session.setup.options_as_typed import with_options_typed
+
+    try:
+        yield
+    except BatchAdvisorError as error:
+        error.remedy = with_options_typed(error.remedy, command, num_script_words)
+        raise
 
 
 def print_answer(record: RunRecord, advice: Advice, folder: Path, *, as_json: bool) -> None:

@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-from .common import ScriptLast, check_output_and_json, debug_option, terminal, wrote
+from .common import (
+    ScriptLast,
+    check_output_and_json,
+    debug_option,
+    multiple_option,
+    terminal,
+    wrote,
+)
 from .types import PLACE
 
 MOST_RANKS = 65_536
@@ -47,6 +54,7 @@ MOST_RANKS = 65_536
     metavar="LENGTHS",
     help="What fits with samples of other lengths: 512,2048 tokens of a batch.",
 )
+@multiple_option
 @click.option(
     "--expandable-segments",
     is_flag=True,
@@ -88,8 +96,9 @@ def estimate(
         lengths=given["seq_len"],
         expandable=given["expandable_segments"],
     )
+    goal = Goal(profile=False, multiple_of=given["multiple_of"] or 1)
     options = checked_options(
-        COMMAND_LINE, script=script, arguments=arguments, goal=Goal(profile=False), device="cpu"
+        COMMAND_LINE, script=script, arguments=arguments, goal=goal, device="cpu"
     )
     calibrate = given["calibrate"]
     record = None if calibrate is None else session.calibration_record(calibrate, options)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UsageError
-from .common import debug_option, terminal, wrote
+from .common import debug_option, multiple_option, terminal, wrote
 from .types import PLACE, SIZE
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class Link(ParamType):
     type=SIZE,
     help="Samples of all GPUs in a step (default: the sum of the recommended sizes).",
 )
+@multiple_option
 @click.option(
     "--price",
     "prices",
@@ -114,6 +115,7 @@ def plan(
     records: tuple[Path, ...],
     counts: tuple[tuple[str, int], ...],
     global_batch: int | None,
+    multiple_of: int | None,
     prices: tuple[tuple[str, float], ...],
     interconnect: Any,
     up_to: int | None,
@@ -141,6 +143,7 @@ def plan(
         counts=counts,
         prices=prices,
         global_batch=global_batch,
+        multiple_of=multiple_of or 1,
         interconnect=interconnect,
         up_to=up_to,
     )
@@ -157,6 +160,7 @@ def plan(
         *(word for name, number in counts for word in ("--count", f"{name}={number}")),
         *(word for name, price in prices for word in ("--price", f"{name}={price:g}")),
         *(("--global-batch", str(global_batch)) if global_batch is not None else ()),
+        *(("--multiple-of", str(multiple_of)) if multiple_of is not None else ()),
         *(("--interconnect", interconnect[0]) if interconnect is not None else ()),
         *(("--up-to", str(up_to)) if up_to is not None else ()),
     ]

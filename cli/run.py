@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import INTERRUPTED, UsageError
-from .common import Debug, goal_of, goal_options, print_answer, terminal
+from .common import (
+    Debug,
+    goal_of,
+    goal_options,
+    multiple_option,
+    options_kept,
+    print_answer,
+    terminal,
+)
 from .types import BYTES, PLACE, SECONDS, SIZE, Schedule, Sizes
 
 if TYPE_CHECKING:
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
 @click.option("--max-batch", type=SIZE, help="Largest batch size to try.")
 @click.option("--start", type=SIZE, help="First size to time (default: the script's own).")
 @click.option("--sizes", type=Sizes(), default=(), help="Try exactly these sizes: 32,64,128.")
+@multiple_option
 @click.option(
     "--keep-effective-batch",
     is_flag=True,
@@ -123,17 +132,16 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     A script without a DataLoader is started once for each size: write {batch_size} where its
     arguments take the size. SCRIPT may be wrapped: python, torchrun or accelerate launch.
     """
-    from ..session.engines.cluster import check_without_engine
     from ..session.setup.options_handed_over import handed_over
     from ..session.setup.wrapped import unwrapped
-    from ..session.workers import ranks
 
     _end_like_ctrl_c()
     _check_text([_working_folder(), *sys.argv[1:]])
     given = handed_over(os.environ)
     if given is not None:  # a part of another run: nothing was typed here
         Debug.wanted = given.debug
-        _alone(lambda: given)
+        with options_kept(given.command, len(given.script_words)):
+            _alone(lambda: given)
         return
 
     launcher: tuple[str, ...] = ()
@@ -144,6 +152,20 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
 
     def run_options() -> RunOptions:
         return _options_of(script, arguments, as_json=as_json, launcher=launcher, options=options)
+
+    with options_kept(("batchadvisor", *sys.argv[1:]), 1 + len(arguments)):
+        _start(run_options, arguments, launcher, options)
+
+
+def _start(
+    run_options: Callable[[], RunOptions],
+    arguments: tuple[str, ...],
+    launcher: tuple[str, ...],
+    options: dict[str, Any],
+) -> None:
+    """Starts what was asked for: on a cluster, on several devices, as ranks, or one run."""
+    from ..session.engines.cluster import check_without_engine
+    from ..session.workers import ranks
 
     if options["engine"] is not None:
         sys.exit(_on_a_cluster(run_options(), options))

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from .common import debug_option, terminal
-from .types import RANGE, SIZES
+from .types import RANGE, SIZE, SIZES
 
 SETUPS = (
     "dataloader", "distributed-sampler", "data-parallel", "ddp", "join", "accelerate", "lightning",
@@ -64,6 +64,12 @@ SETUPS = (
 @click.option("--group-norm-values", type=int, help="The same for GroupNorm, per group.")
 @click.option("--instance-norm-values", type=int, help="The same for InstanceNorm, per channel.")
 @click.option("--sync-batch-norm", is_flag=True, help="BatchNorm is synchronised over the ranks.")
+@click.option(
+    "--multiple-of",
+    type=SIZE,
+    metavar="K",
+    help="The model takes multiples of K only: 2 for Mixup.",
+)
 @click.option("--optimizer", help="Class of the optimizer, such as SGD.")
 @click.option(
     "--loss",
@@ -168,6 +174,7 @@ def _pipeline(facts: dict[str, Any], *, sweep: bool, sizes: tuple[int, int, int]
         optimizer=facts.pop("optimizer"),
         compiled=facts.pop("compiled"),
         loss=facts.pop("loss"),
+        multiple_of=facts.pop("multiple_of") or 1,
     )
     if facts["setup"] is None:
         facts["setup"] = "ddp" if facts["num_ranks"] > 1 else "dataloader"

@@ -204,6 +204,7 @@ class Training(Record, frozen=True, kw_only=True):
         steps_per_batch: optimizer steps on each batch, one after the other; above 1 each may see
             a part of its samples or of their length, and the effective batch is that of the fetch.
         axis: what the sizes count.
+        steps_at_most: the steps per epoch are a bound, as the sampler's length is.
         learning_rates: of the optimizers that step, each kind and rate once.
     """
 
@@ -216,6 +217,7 @@ class Training(Record, frozen=True, kw_only=True):
     learning_rates: tuple[LearningRate, ...]
     steps_per_batch: int = 1
     axis: SizeAxis = "samples"
+    steps_at_most: bool = False
 
 
 class Verdict(Record, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from .base import Record
+from .base import Count, Record
 
 GoalKind = Literal["knee", "throughput", "memory", "energy"]
 
@@ -19,6 +19,7 @@ class Goal(Record, frozen=True, kw_only=True):
         tolerance: throughput that a smaller size may cost under `knee`, 0..1.
         budget_s: wall time for all trials.
         sizes: try exactly these.
+        multiple_of: recommend multiples of this only, and end epochs in one.
         worst_case: every trial begins with the longest samples, so that its peak holds for them.
         seq_lens: lengths of sequences that the script's argument may have; it was started with the
             middle one, under `worst_case` with the longest.
@@ -32,6 +33,7 @@ class Goal(Record, frozen=True, kw_only=True):
     start: int | None = None
     sizes: tuple[int, ...] = ()
     profile: bool = True
+    multiple_of: Count = 1
     keep_effective_batch: bool = False
     worst_case: bool = False
     seq_lens: tuple[int, ...] = ()

@@ -49,6 +49,20 @@ class BatchSizeSource(Record, frozen=True, kw_only=True):
     others: tuple[OtherPlace, ...] = ()
 
 
+class Following(Record, frozen=True, kw_only=True):
+    """A number of the script's configuration that changes in proportion to the batch size.
+
+    Attributes:
+        name: what it is called, `train_batch_size`.
+        number: as the script is written.
+        source: where it is written; without a template it has the name of the size itself.
+    """
+
+    name: str
+    number: Count
+    source: BatchSizeSource | None = None
+
+
 class LoaderInfo(Record, frozen=True, kw_only=True):
     """A DataLoader that the script made, or what stands for it where another door is used.
 
@@ -61,6 +75,8 @@ class LoaderInfo(Record, frozen=True, kw_only=True):
         even_batches, split_batches: of Accelerate's shards; `None` without them.
         dispatch_batches: whether Accelerate's main process reads the batches of all ranks; `None`
             without Accelerate.
+        num_drawn: batches of a pass of the script's own batch sampler, where they are fewer than
+            its length says; that is a bound then.
         steered: `exact` (sizes are ours), `approximate` (a batch sampler's grouping is lost),
             `no: reason`; behind another door how the size gets in.
         axis: what the sizes of this loader count: samples, or a budget that bounds the sequences
@@ -91,6 +107,7 @@ class LoaderInfo(Record, frozen=True, kw_only=True):
     parameter: str = ""
     num_units: int | None = None
     longest: int | None = None
+    num_drawn: int | None = None
 
     @property
     def size_name(self) -> str:
@@ -156,6 +173,7 @@ class Discovery(Record, frozen=True, kw_only=True):
             cost (not settled); `None` if none was timed.
         num_ranks: ranks of the script's process group, 1 without one.
         num_replicas: devices that DataParallel scatters each batch to, 1 without it.
+        following: numbers that have to change with the size.
         accumulation: where the micro-batches of a step are written, if a place holds that number.
         compiled: whether a module of this process went through torch.compile.
         door: how the sizes reach the script; behind all but `loader` there is one LoaderInfo, of
@@ -186,6 +204,7 @@ class Discovery(Record, frozen=True, kw_only=True):
     pool: Count = 1
     precision: str = ""
     accumulation: BatchSizeSource | None = None
+    following: tuple[Following, ...] = ()
     unavailable: dict[str, str] = {}
 
     def __post_init__(self) -> None:

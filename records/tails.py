@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from .advice import CleanSize, Evidence
-from .base import Record
+from .base import Count, Record
 from .checks import Loss
 
 Setup = Literal[
@@ -50,6 +50,8 @@ class ModelFacts(Record, frozen=True, kw_only=True):
         loss: how the loss reduces a batch; `contrastive` compares the samples of a batch with each
             other.
         loss_in_forward: the model's own forward returns the reduced loss.
+        multiple_of: batches that it takes are multiples of this.
+        any_up_to_multiple: so are batches of at most that many samples, whatever they are.
     """
 
     batch_norm: int | None = None
@@ -63,6 +65,8 @@ class ModelFacts(Record, frozen=True, kw_only=True):
     compiled: Literal["no", "default", "static", "dynamic"] | None = None
     loss: Loss = "mean"
     loss_in_forward: bool = False
+    multiple_of: Count = 1
+    any_up_to_multiple: bool = False
 
 
 class Pipeline(Record, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ def plan(
     global_batch: int | None,
     interconnect: tuple[str, Interconnect] | None,
     up_to: int | None,
+    multiple_of: int = 1,
 ) -> ClusterPlan:
     """Reads the records and plans.
 
@@ -37,6 +38,7 @@ def plan(
         counts, prices: by the name of a type, as typed.
         interconnect: as typed, and what it is.
         up_to: GPUs of the forecast.
+        multiple_of: every size is a multiple of it.
 
     Raises:
         UsageError: no record can be read, a name is not known, or the numbers cannot work.
@@ -72,6 +74,7 @@ def plan(
             link=link,
             up_to=up_to or FARTHEST_ESTIMATE,
             left_out=broken,
+            multiple_of=multiple_of,
         )
     except NoPlanError as error:
         text = str(error)
@@ -81,6 +84,8 @@ def plan(
 def _remedy(text: str) -> str:
     if "different jobs" in text:
         return "Plan the records of one script, with one model and one setting, together."
+    if "no multiple of" in text:
+        return "Give a multiple as --global-batch, with one for each GPU at least."
     if "fewer samples than there are GPUs" in text:
         return "Give a larger --global-batch, or count fewer GPUs."
     if "of the data set" in text:

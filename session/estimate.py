@@ -127,7 +127,7 @@ def estimate(
         discovery = loop.start()
         own = discovery.native_batch_size
         num_samples = discovery.primary.num_samples
-        sizes = Sizes(own, num_samples, gpus, asked.expandable)
+        sizes = Sizes(own, num_samples, gpus, asked.expandable, options.goal.multiple_of)
         forecasts, unavailable = [], {}
         try:
             times = StepTimes(gpus, own, record)
@@ -183,13 +183,14 @@ class Sizes(NamedTuple):
         own: batch size of the script.
         num_samples: of an epoch, if known.
         gpus: names and memory in bytes.
-        expandable: see `forecast`.
+        expandable, multiple_of: see `forecast`.
     """
 
     own: int
     num_samples: int | None
     gpus: Sequence[tuple[str, int]]
     expandable: bool
+    multiple_of: int = 1
 
 
 def _forecast(
@@ -208,11 +209,14 @@ def _forecast(
     held: list[Held] = []
     most_bytes = max(memory for _, memory in sizes.gpus)
     while True:
-        size = next_size(trials, sizes.own, most_bytes, sizes.num_samples)
+        size = next_size(
+            trials, sizes.own, most_bytes, sizes.num_samples, multiple_of=sizes.multiple_of
+        )
         if size is None:
             return forecast(
-                variant, trials, requests, sizes.gpus, held=held, expandable=sizes.expandable
-            )
+                variant, trials, requests, sizes.gpus,
+                held=held, expandable=sizes.expandable, multiple_of=sizes.multiple_of,
+            )  # fmt: skip
         result = loop.step(size, variant)
         trials.append(result.made)
         if times is not None:

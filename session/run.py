@@ -262,8 +262,8 @@ class Run:
             request,
             ordinal,
             self.writer.record,
-            brief=self.workers.brief,
-            left_out=self.workers.left_out,
+            brief=self.workers.restarts.brief,
+            left_out=self.workers.restarts.left_out,
             deadline_s=self._left_s(request),
         )
         since_s, since_cpu_s = time.monotonic(), time.process_time()

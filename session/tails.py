@@ -46,7 +46,9 @@ def default_range(pipeline: Pipeline) -> tuple[int, int, int]:
     wanted = max(1, (high - low) // 40)
     step = next(number for number in (1, 2, 4, 8, 16, 32, 64) if number >= wanted or number == 64)
     step = max(step, wanted // 64 * 64)
-    return low, high, step
+    multiple = pipeline.model.multiple_of
+    step = -(-step // multiple) * multiple
+    return max(multiple, low // multiple * multiple), high, step
 
 
 def explain(name: str) -> Explained:

@@ -80,6 +80,23 @@ def _by_budget(measurements: Measurements) -> list[Finding]:
     return findings
 
 
+def _bound(measurements: Measurements) -> list[Finding]:
+    """The length of the batch sampler is a bound."""
+    discovery = measurements.record.discovery
+    if discovery is None or discovery.primary.num_drawn is None:
+        return []
+    loader, drawn = discovery.primary, discovery.primary.num_drawn
+    return [
+        Finding(
+            rule="sampler.bound",
+            severity="info",
+            message=f"the length of {loader.sampler} is a bound: one pass drew {drawn} batches of "
+            "the script's own size and ended; steps per epoch are at most what is said here",
+            evidence=(Evidence(metric="batches of a pass", value=drawn),),
+        )
+    ]
+
+
 def _by_index(measurements: Measurements) -> list[Finding]:
     alone = [
         trial for trial in measurements.ran if trial.kind != "turns" and trial.mean_arrived is None
@@ -129,11 +146,45 @@ def _as_asked(measurements: Measurements) -> list[Finding]:
     ]
 
 
+def _multiples(measurements: Measurements) -> list[Finding]:
+    """The script takes some sizes only, as those show that ran beside those that did not."""
+    known = measurements.multiples.sure
+    if not known.refused:
+        return []
+    words = next(
+        failure.detail
+        for failure in reversed(measurements.failed)
+        if failure.batch_size in known.refused
+    )
+    at_most = f"{known.step} samples at most, or " if known.any_up_to else ""
+    which = f"{at_most}multiples of {known.step}"
+    if known.divide:
+        which = f"sizes that divide {known.divide}"
+    asked = measurements.goal.multiple_of % known.step == 0
+    return [
+        Finding(
+            rule="size.multiples",
+            severity="info",
+            message=f"the script takes {which} only, by the sizes that "
+            f"were tried: {_joined(known.ran)} ran, {_joined(known.refused)} did not ({words})",
+            evidence=(Evidence(metric="multiple", value=known.divide or known.step),),
+            remedy="" if asked else f"--multiple-of {known.step} tries no others.",
+        )
+    ]
+
+
+def _joined(sizes: tuple[int, ...]) -> str:
+    *most, last = map(str, sizes)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (
     _approximate,
     _by_budget,
     _mixed,
     *length_findings.RULES,
+    _multiples,
+    _bound,
     _by_index,
     _samples_left_out,
     _as_asked,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ...records import BatchSizeSource, RunRecord
+from ...records import BatchSizeSource, Discovery, RunRecord
+
+WHOLE = "train_batch_size"
+"""What DeepSpeed calls the samples of an optimizer step of all ranks."""
 
 
 def change(record: RunRecord, size: int | None, micro_batches: int | None) -> str:
@@ -30,6 +33,7 @@ def change(record: RunRecord, size: int | None, micro_batches: int | None) -> st
         text = _replaced(source, size)
     if source is not None:
         text += _others(source, native)
+    text += _following(record.discovery, size, micro_batches)
     if not same:
         several = "" if micro_batches == 1 else "es"
         text += f"; accumulate over {micro_batches} micro-batch{several}"
@@ -47,6 +51,27 @@ def _replaced(source: BatchSizeSource, number: int) -> str:
     if source.option is not None and not typed:
         space = "" if source.option.endswith("=") else " "
         text += f"   (or on the command line: {source.option}{space}{number})"
+    return text
+
+
+def _following(discovery: Discovery, size: int, micro_batches: int | None) -> str:
+    """The numbers that have to change with the size, where they stand."""
+    native, accumulated = discovery.native_batch_size, micro_batches or discovery.micro_batches
+    text = ""
+    for other in discovery.following:
+        whole = other.name == WHOLE
+        own = native * (discovery.micro_batches if whole else 1)
+        ranks = other.number // own
+        number = ranks * size * (accumulated if whole else 1)
+        source = other.source
+        if source is not None and not source.template:
+            text += f"; {source.place}  {source.before} has to be the same number"
+        elif number != other.number:
+            change = f"{other.name} {other.number} → {number}"
+            text += f"; and with it {change if source is None else _replaced(source, number)}"
+            if whole:
+                parts = f"{size} x {accumulated} x {ranks}"
+                text += f" (DeepSpeed: micro-batch x accumulation x ranks, {parts})"
     return text
 
 

@@ -173,11 +173,14 @@ def _broken(measurements: Measurements) -> list[Finding]:
     bad = measurements.smallest_bad
     smallest = min(measurements.sizes_that_ran, default=None)
     largest = max(measurements.sizes_that_ran, default=0)
+    multiples = measurements.multiples.sure
     log = "its output and traceback are in the run's log"
     findings = []
     for failure in measurements.failed:
         if failure.outcome in ("out_of_memory", "script_ended"):
             continue
+        if multiples.explain(failure):
+            continue  # said with the multiples that run
         smaller_ran = smallest is not None and smallest < failure.batch_size
         known = known_failure(failure.detail, smaller_ran=smaller_ran)
         because = f" ({known.what})" if known is not None else ""

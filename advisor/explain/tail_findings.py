@@ -61,7 +61,9 @@ def _avoided(measurements: Measurements, batch_size: int, check: TailCheck) -> s
         if discovery.primary.drop_last:
             return "the loader drops a short batch already; nothing else is known of its end."
         return "DataLoader(..., drop_last=True), if the data are more than one batch."
-    pipeline = pipeline_of(discovery, batch_size, loss_of(measurements.record))
+    pipeline = pipeline_of(
+        discovery, batch_size, loss_of(measurements.record), measurements.multiples.sure
+    )
     avoiding = fixes_without(pipeline, check.num_samples)
     texts = [_code(fix) for fix in avoiding]
     return "; or ".join(texts) or "none of the known remedies avoids this step; mend the step."
@@ -120,7 +122,9 @@ def _foreseen(
     crashed = check is not None and check.outcome != "ok"
     norms = discovery.norm_layers
     known = norms is not None and (norms.batch_norm_values is not None or not norms.batch_norm)
-    pipeline = pipeline_of(discovery, batch_size, loss_of(measurements.record))
+    pipeline = pipeline_of(
+        discovery, batch_size, loss_of(measurements.record), measurements.multiples.sure
+    )
     by_loss = ("loader.short", "loss.contrastive")
     return [
         _finding(

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise, repeat
 
+import msgspec
+
 from ...records import FakeTrial, FittedGpu, Forecast, Variant
 from ..measured.step_law import GROWTH, SMALLEST, StepLaw, fit_step_law, law_of_trials
 from .first_steps import Held, first_steps
@@ -37,7 +39,12 @@ Requests = Sequence[int]
 
 
 def next_size(
-    trials: Sequence[FakeTrial], own: int, most_bytes: int, num_samples: int | None
+    trials: Sequence[FakeTrial],
+    own: int,
+    most_bytes: int,
+    num_samples: int | None,
+    *,
+    multiple_of: int = 1,
 ) -> int | None:
     """The size to look at next; `None` when the largest GPU is full, or the epoch a batch.
 
@@ -46,7 +53,21 @@ def next_size(
         own: the script's size.
         most_bytes: memory of the largest GPU.
         num_samples: of an epoch, if known.
+        multiple_of: every size but the script's own is a multiple of it.
     """
+    size = _next_size(trials, own, most_bytes, num_samples)
+    if size is None or size == own or multiple_of == 1:
+        return size
+    last = trials[-1].batch_size if trials else 0
+    size = -(-size // multiple_of) * multiple_of
+    if num_samples is not None and size > num_samples:
+        size = num_samples // multiple_of * multiple_of
+    return size if size > last else None
+
+
+def _next_size(
+    trials: Sequence[FakeTrial], own: int, most_bytes: int, num_samples: int | None
+) -> int | None:
     if not trials:
         return min(own, SMALLEST)
     last = trials[-1]
@@ -90,6 +111,7 @@ def forecast(
     *,
     held: Sequence[Held] = (),
     expandable: bool = False,
+    multiple_of: int = 1,
 ) -> Forecast:
     """What the trials say of these GPUs, by name and memory in bytes.
 
@@ -99,6 +121,7 @@ def forecast(
         requests: of each trial, for memory; see `reserved_memory.fits`.
         held: what lived before each; without it the steps find the allocator empty.
         expandable: torch's allocator has expandable segments.
+        multiple_of: sizes that fit are multiples of it.
     """
     law = law_of_trials(trials)
     known = None if isinstance(law, str) else law
@@ -117,8 +140,15 @@ def forecast(
         sample_bytes=line.sample_bytes,
         residual=None if known is None else known.residual,
         no_law=law if isinstance(law, str) else "",
-        gpus=tuple(_fitted(name, memory, between) for name, memory in gpus),
+        gpus=tuple(
+            _to_multiple(_fitted(name, memory, between), multiple_of) for name, memory in gpus
+        ),
     )
+
+
+def _to_multiple(gpu: FittedGpu, step: int) -> FittedGpu:
+    low = None if gpu.low is None else gpu.low // step * step
+    return msgspec.structs.replace(gpu, low=low, high=gpu.high // step * step)
 
 
 def _fitted(name: str, memory: int, between: Sequence[Between]) -> FittedGpu:

@@ -18,6 +18,7 @@ from ...records import (
 )
 from ..tails.layouts import layout_of
 from ..tails.sweeps import is_clean, nearest_clean, sweep, why_none_clean
+from .multiples import ANY, Multiples
 
 REACH = 1.34
 """How many times as large, or as small, a size without a harmful tail may be that is preferred."""
@@ -25,11 +26,14 @@ SCRIPTS_OWN = frozenset(("accumulation.tail",))
 """Cases that depend on how the script's loop divides its loss, which nobody saw."""
 
 
-def pipeline_of(discovery: Discovery, batch_size: int, loss: Loss = "mean") -> Pipeline:
+def pipeline_of(
+    discovery: Discovery, batch_size: int, loss: Loss = "mean", taken: Multiples = ANY
+) -> Pipeline:
     """The input pipeline of a script, as far as it was seen, at one batch size a rank.
 
     Args:
         loss: how it reduces a batch; a mean where nobody measured it.
+        taken: sizes that the script takes.
     """
     loader, norms = discovery.primary, discovery.norm_layers
     optimizers = {optimizer.name for optimizer in discovery.optimizers if optimizer.trains}
@@ -51,6 +55,8 @@ def pipeline_of(discovery: Discovery, batch_size: int, loss: Loss = "mean") -> P
             optimizer=optimizers.pop() if len(optimizers) == 1 else None,
             compiled="default" if discovery.compiled else None,
             loss=loss,
+            multiple_of=taken.step,
+            any_up_to_multiple=taken.any_up_to,
         ),
     )
     return _shared(pipeline, discovery)
@@ -193,17 +199,18 @@ def tail_of(
     loss: Loss = "mean",
     largest: int | None = None,
     predict: Callable[[int], float] | None = None,
+    taken: Multiples = ANY,
 ) -> Tail | str:
     """The layout of the epoch's end, or why it is unknown.
 
     Args:
-        loss: as in `pipeline_of`.
+        loss, taken: as in `pipeline_of`.
         largest, predict: as in `nearest_clean` of the engine.
     """
     reason = unknown_reason(discovery, batch_size)
     if reason:
         return reason
-    pipeline = pipeline_of(discovery, batch_size, loss)
+    pipeline = pipeline_of(discovery, batch_size, loss, taken)
     layout = layout_of(pipeline)
     if isinstance(layout, str):
         return layout
@@ -211,7 +218,7 @@ def tail_of(
     known = not discovery.why_steps_unknown
     clean: tuple[CleanSize, ...] = ()
     none = ""
-    harms = has_harmful_tail(discovery, batch_size, loss)
+    harms = has_harmful_tail(discovery, batch_size, loss, taken)
     if harms:
         clean = nearest_clean(pipeline, largest=largest, predict=predict)
         none = "" if clean else why_none_clean(pipeline, largest=largest)
@@ -242,15 +249,17 @@ def _by_rank(layout: Layout) -> tuple[int, ...]:
     return layout.batches * ranks if len(layout.batches) == 1 else layout.batches
 
 
-def has_harmful_tail(discovery: Discovery, batch_size: int, loss: Loss = "mean") -> bool:
+def has_harmful_tail(
+    discovery: Discovery, batch_size: int, loss: Loss = "mean", taken: Multiples = ANY
+) -> bool:
     """Whether the epoch's end does harm at this size, or no step is made at all.
 
     Args:
-        loss: as in `pipeline_of`. Sizes are chosen before it is measured.
+        loss, taken: as in `pipeline_of`. Sizes are chosen before the loss is measured.
     """
     if unknown_reason(discovery, batch_size):
         return False
-    pipeline = pipeline_of(discovery, batch_size, loss)
+    pipeline = pipeline_of(discovery, batch_size, loss, taken)
     (row,) = sweep(pipeline, [pipeline.batch_size])
     ids = tuple(case_id for case_id in row.ids if case_id not in SCRIPTS_OWN)
     return not is_clean(msgspec.structs.replace(row, ids=ids))

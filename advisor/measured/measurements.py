@@ -11,6 +11,7 @@ import msgspec
 from ...records import Goal, Memory, RunRecord, Trial, Turns
 from .graph_pools import captures_graphs, overruled
 from .length_risk import MAX_CHANCE, LengthRisk, packed, risk_of
+from .multiples import REFUSALS, Multiples, multiples_of
 from .script import Script, script_of
 from .token_pace import at_token_pace, rated_by_tokens, tokens_a_sample
 from .trials import compared, latest_confirmation, peaks_of
@@ -142,18 +143,29 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
         return any(trial.cut_short for trial in self.record.trials)
 
     @cached_property
+    def multiples(self) -> Multiples:
+        """Which sizes the script takes, maybe by a guess that the next trial has to bear out."""
+        refused = {trial.batch_size for trial in self.failed if trial.outcome in REFUSALS}
+        discovery, ran = self.record.discovery, set(self.sizes_that_ran)
+        if discovery is not None and discovery.traits.steers_loader:
+            ran.add(discovery.native_batch_size)  # the loop was found at this size
+        return multiples_of(ran, refused, self.goal.multiple_of)
+
+    @cached_property
     def smallest_bad(self) -> int | None:
         """The size at and above which nothing is tried, `None` when nothing failed.
 
         Memory that was refused bounds all larger sizes. Any other failure bounds them only when
-        nothing larger ran: a script may need a certain size and fail below it.
+        nothing larger ran, and when multiples that did run do not explain it: a script may need a
+        certain size and fail below it.
         """
         largest = max(self.sizes_that_ran, default=0)
         return min(
             (
                 trial.batch_size
                 for trial in self.failed
-                if trial.outcome == "out_of_memory" or trial.batch_size > largest
+                if trial.outcome == "out_of_memory"
+                or (trial.batch_size > largest and not self.multiples.explain(trial))
             ),
             default=None,
         )
@@ -218,7 +230,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
     def harmful(self, size: int) -> bool:
         """Whether an epoch's end does harm at a size; not known to before the loop is found."""
         if size not in self._harmful:
-            self._harmful[size] = self.script.harmful(size)
+            self._harmful[size] = self.script.harmful(size, self.multiples.sure)
         return self._harmful[size]
 
     def first_clean(self, sizes: Iterable[int]) -> int | None:

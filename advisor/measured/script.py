@@ -6,6 +6,7 @@ import msgspec
 
 from ...records import Discovery
 from .epoch_end import has_harmful_tail, last_batch, own_samples
+from .multiples import ANY, Multiples
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,9 +49,13 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
         """What a process draws in an epoch, training steps only; `None` where unknown."""
         return None
 
-    def harmful(self, size: int) -> bool:
-        """Whether an epoch's end is known to do harm at a size."""
-        del size
+    def harmful(self, size: int, taken: Multiples = ANY) -> bool:
+        """Whether an epoch's end is known to do harm at a size.
+
+        Args:
+            taken: sizes that the script takes.
+        """
+        del size, taken
         return False
 
     def last_batch(self, size: int) -> int | None:
@@ -75,8 +80,8 @@ class FoundScript(Script, frozen=True, kw_only=True):
     def epoch_samples(self) -> int | None:
         return own_samples(self.discovery)
 
-    def harmful(self, size: int) -> bool:
-        return has_harmful_tail(self.discovery, size)
+    def harmful(self, size: int, taken: Multiples = ANY) -> bool:
+        return has_harmful_tail(self.discovery, size, taken=taken)
 
     def last_batch(self, size: int) -> int | None:
         return last_batch(self.discovery, size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..tails.conditions import SMALL_BATCH_NORM
 from .length_risk import MAX_CHANCE
 from .measurements import Measurements
+from .multiples import REFUSALS
 from .once import once
 
 MIN_STEPS_AN_EPOCH = 10
@@ -45,7 +46,8 @@ def largest_allowed(measurements: Measurements) -> int:
     steps_bound = bound_by_steps(measurements)
     if steps_bound is not None:
         bounds.append(steps_bound)
-    return min(bounds)
+    most = min(bounds)
+    return measurements.multiples.nearest(most, most)
 
 
 @once
@@ -91,13 +93,21 @@ def bound_by_lengths(measurements: Measurements) -> int | None:
 
 
 def smallest_allowed(measurements: Measurements) -> int:
-    """The lower bound: BatchNorm cannot train on one value per channel, and a budget below the
-    longest sequence would leave it out, unless the script's own is.
+    """The lower bound: BatchNorm cannot train on one value per channel, a budget below the
+    longest sequence would leave it out, unless the script's own is, and a script may turn small
+    sizes down.
     """
     script = measurements.script
     if script.longest > 1:
         return min(script.longest, measurements.own_size or script.longest)
-    return 2 if script.has_batch_norm else 1
+    smallest = min(measurements.sizes_that_ran, default=0)
+    too_small = [
+        failure.batch_size
+        for failure in measurements.failed
+        if failure.outcome in REFUSALS and failure.batch_size < smallest
+    ]
+    least = max(measurements.goal.multiple_of, 2 if script.has_batch_norm else 1)
+    return max([least, *(size + 1 for size in too_small)])
 
 
 def smallest_sound(measurements: Measurements) -> int:
@@ -110,16 +120,18 @@ def smallest_sound(measurements: Measurements) -> int:
 
 
 def allowed(measurements: Measurements, size: float, *, up: bool = False) -> int:
-    """The nearest size that may be tried: rounded, bounded, a divisor where the batch is kept.
+    """The nearest size that may be tried: rounded, bounded, one that the script takes, a divisor
+    where the batch is kept.
 
     Args:
         up: prefer the next larger divisor over the nearest.
     """
-    top = largest_allowed(measurements)
+    top, multiples = largest_allowed(measurements), measurements.multiples
     if measurements.goal.keep_effective_batch and measurements.own_size is not None:
         whole = effective_batch(measurements)
         divisors = [divisor for divisor in range(1, top + 1) if whole % divisor == 0]
+        divisors = list(filter(multiples.takes, divisors)) or divisors
         if up:
             return next((divisor for divisor in divisors if divisor >= size), divisors[-1])
         return min(divisors, key=lambda divisor: (abs(divisor - size), divisor))
-    return min(top, round_size(size))
+    return multiples.nearest(round_size(size), top, up=up)

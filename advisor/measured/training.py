@@ -99,6 +99,7 @@ def training_of(
     return Training(
         effective_before=before * num_ranks,
         effective_after=after * num_ranks,
+        steps_at_most=discovery.primary.num_drawn is not None,
         steps_before=_steps(discovery, discovery.native_batch_size, discovery.micro_batches),
         steps_after=_steps(discovery, batch_size, micro),
         micro_batches=micro,

@@ -20,6 +20,7 @@ from ..choose.own_size import CONFIDENCE
 from ..measured.energy import samples_per_joule
 from ..measured.measurements import Measurements
 from ..measured.memory_guard import LEAST_STEP, largest_safe, room_ends
+from ..measured.multiples import REFUSALS
 from ..measured.sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
 from ..measured.thresholds import BUDGET_SPENT
 from ..measured.trials import throughput
@@ -53,6 +54,8 @@ TOO_COSTLY = 0.25
 """So much no step up may cost: a smaller one leaves time to compare what it found."""
 ENOUGH = 0.25
 """The ratio of knee and best is known to this share of the tolerance, or time is up."""
+MAX_REFUSED_ABOVE = 3
+"""Sizes above all that ran that a script may turn down, memory aside, before growth ends."""
 SPEED_GOALS = ("throughput", "energy")
 """Goals that grow until it no longer pays and look for no knee."""
 
@@ -125,6 +128,9 @@ def _steps_up(measurements: Measurements) -> list[TrialRequest]:
     if not sizes or not _growth_pays(measurements, sizes):
         return []
     last = max(sizes)
+    refused = [failure for failure in measurements.failed if failure.outcome in REFUSALS]
+    if sum(failure.batch_size > last for failure in refused) >= MAX_REFUSED_ABOVE:
+        return []
     top = largest_allowed(measurements)
     limit = measurements.target_bytes
     if limit is not None:

@@ -36,6 +36,10 @@ def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
     size = min(wanted, top)
     if measurements.goal.keep_effective_batch:
         size = _divisor(measurements, size, last, top)
+    else:
+        size = measurements.multiples.nearest(size, size) if size > last else size
+        if size <= last:
+            size = measurements.multiples.nearest(last + 1, top, up=True)
     if size in sizes or 0 < size <= last or (seen.refused is not None and size >= seen.refused):
         return "the largest size is bracketed"
     request = fit_request(size, "does it fit?")

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import msgspec
 
-from ...records import RunRecord, TrialRequest
+from ...records import RunRecord, Trial, TrialRequest
 from ..measured.energy import energy_measured, why_not
 from ..measured.graph_pools import may_be_tried_alone, others_bytes
 from ..measured.measurements import Measurements
 from ..measured.memory_prior import prior_of
+from ..measured.multiples import REFUSALS
 from ..measured.sizes import allowed, largest_allowed, smallest_allowed
 from ..measured.thresholds import BUDGET_SPENT
 from . import confirmation, knee_search, largest_size, length_windows
@@ -36,6 +37,8 @@ from .requests import fit_request, timed_request
 
 MAX_OTHER_FAILURES = 2
 """Failures that are not about memory (exceptions, crashes, hangs) after which a run gives up."""
+MAX_REFUSALS = 6
+"""Sizes that a script may turn down beside others that run, before the search is over."""
 TIMED_SIZES = 7
 FIT_SIZES = 6
 """Sizes that a search takes as a rule."""
@@ -127,9 +130,21 @@ def _must_stop(measurements: Measurements) -> str | None:
         any(failure.batch_size == own for failure in others)
         and own not in measurements.sizes_that_ran
     )
-    if others and (len(others) >= MAX_OTHER_FAILURES or own_failed):
+    unexplained = [failure for failure in others if _is_unexplained(measurements, failure)]
+    if others and (own_failed or len(unexplained) >= MAX_OTHER_FAILURES):
         return f"batch {others[-1].batch_size} failed: {others[-1].detail}"
     return None
+
+
+def _is_unexplained(measurements: Measurements, failure: Trial) -> bool:
+    """Whether a failure tells of a script that fails anyhow.
+
+    It does not beside sizes that run: then it may be that only multiples are taken, or none so
+    small, or none so large.
+    """
+    ran = measurements.sizes_that_ran
+    beside = bool(ran) and not min(ran) <= failure.batch_size <= max(ran)
+    return not beside and not measurements.multiples.explain(failure)
 
 
 def _search(measurements: Measurements, budget: Budget) -> TrialRequest | str:
@@ -137,6 +152,9 @@ def _search(measurements: Measurements, budget: Budget) -> TrialRequest | str:
     alone = _alone(measurements)
     if alone is not None and budget.allows(alone):
         return alone
+    refused = [failure for failure in measurements.failed if failure.outcome in REFUSALS]
+    if len(refused) >= MAX_REFUSALS:
+        return f"the script turned {len(refused)} sizes down"
     if measurements.goal.sizes:
         listed = _listed(measurements)
         window = length_windows.next_window(measurements, budget)
@@ -241,7 +259,10 @@ def _below(measurements: Measurements, bad: int) -> int:
 
 
 def _bounded(measurements: Measurements, size: int) -> int:
-    """A size that was not rounded, within bounds; what keeps the effective batch divides it."""
-    if measurements.goal.keep_effective_batch:
+    """A size that was not rounded, within bounds; what keeps the effective batch divides it, and
+    it is a multiple where these are asked for.
+    """
+    goal = measurements.goal
+    if goal.keep_effective_batch or size % goal.multiple_of:
         return allowed(measurements, size)
     return min(largest_allowed(measurements), size)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import lcm
 
 from ...records import (
     Advice,
@@ -21,6 +22,7 @@ from ...records import (
     SplitPlan,
     SplitShare,
 )
+from ..measured.measurements import Measurements
 from .step_times import Member, member_of
 
 COSTS_LITTLE = 0.05
@@ -109,11 +111,14 @@ def plan_split(
     num_samples = _num_samples(answers[member.device][0] for member in members)
     if num_samples is not None and total > num_samples:
         return f"a step of {total} samples is more than the {num_samples} of the data set"
-    portion = _granularity(members, total)
+    least = lcm(*(multiple_in(record) for record, _ in answers.values()))
+    if total % least:
+        return f"{total} samples are no multiple of {least}, which every size has to be"
+    portion = _granularity(members, total, least)
     sizes = _allocate(members, total, portion)
     if sizes is None:
         return f"{total} samples cannot be split over {len(members)} devices without accumulation"
-    options = _options(members, sizes, portion)
+    options = _options(members, sizes, portion, least)
     plan = options[0]
     assert plan.step_s is not None
     assert plan.samples_per_s is not None
@@ -156,16 +161,25 @@ def _num_samples(records: Iterable[RunRecord]) -> int | None:
     return min(known, default=None)
 
 
-def _granularity(members: Sequence[Member], total: int) -> int:
-    """On GPUs multiples that tensor cores like, if all sizes are such already and leave room."""
+def multiple_in(record: RunRecord) -> int:
+    """What a record says that sizes have to be multiples of."""
+    return Measurements.of(record).multiples.sure.step
+
+
+def _granularity(members: Sequence[Member], total: int, least: int) -> int:
+    """On GPUs multiples that tensor cores like, if all sizes are such already and leave room.
+
+    Args:
+        least: what every size is a multiple of in any case.
+    """
     if not all(member.cuda for member in members):
-        return 1
-    for portion in MULTIPLES:
+        return least
+    for portion in (lcm(multiple, least) for multiple in MULTIPLES):
         fine = total >= PORTIONS * portion * len(members)
         whole = all(member.recommended % portion == 0 for member in members)
         if fine and whole and total % portion == 0:
             return portion
-    return 1
+    return least
 
 
 def _allocate(members: Sequence[Member], total: int, portion: int) -> tuple[int, ...] | None:
@@ -191,15 +205,19 @@ def _share(member: Member, size: int, weight: float) -> SplitShare:
 
 
 def _options(
-    members: Sequence[Member], sizes: tuple[int, ...], portion: int
+    members: Sequence[Member], sizes: tuple[int, ...], portion: int, least: int
 ) -> tuple[SplitOption, ...]:
     """The plan, equal shares, shares in proportion to speed, the fastest 1, 2, ... devices."""
     total = sum(sizes)
+
+    def in_multiples(weights: Sequence[float]) -> tuple[int, ...]:
+        return tuple(least * portions for portions in proportional(total // least, weights))
+
     rates = [member.rate for member in members]
     options = [
         _option("plan", members, sizes),
-        _option("equal shares", members, proportional(total, [1.0] * len(members))),
-        _option("in proportion to speed", members, proportional(total, rates)),
+        _option("equal shares", members, in_multiples([1.0] * len(members))),
+        _option("in proportion to speed", members, in_multiples(rates)),
     ]
     fastest = sorted(members, key=lambda member: -member.rate)
     for count in range(1, len(members)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import lcm
 
 from ...records import (
     Advice,
@@ -14,7 +15,7 @@ from ...records import (
     RunRecord,
     worst_first,
 )
-from .allocation import MULTIPLES, PORTIONS
+from .allocation import MULTIPLES, PORTIONS, multiple_in
 from .cards import Card, card_of, num_samples_of, plan_card
 from .cluster_findings import findings_of, predictions_apart, remarks_of_left_out
 from .cluster_forecast import forecast_of
@@ -54,6 +55,7 @@ def plan_cluster(
     link: Link | None = None,
     up_to: int = 64,
     left_out: Mapping[str, str] | None = None,
+    multiple_of: int = 1,
 ) -> ClusterPlan:
     """The plan of a job.
 
@@ -63,6 +65,7 @@ def plan_cluster(
         link: where the time of synchronisation comes from.
         up_to: GPUs of the forecast.
         left_out: records that cannot be used, and why.
+        multiple_of: every size is a multiple of it, and of what the records say of their script.
 
     Raises:
         NoPlanError: the records are of different jobs, or the numbers cannot work.
@@ -93,20 +96,24 @@ def plan_cluster(
             without[card.name] = "it is not in --count"
     source = "the sum of the recommended sizes" if global_batch is None else "as asked"
     num_gpus = sum(card.count for card in used)
+    least = lcm(multiple_of, *(multiple_in(each.record) for each in probed))
     total = global_batch or sum(
-        max(1, card.count) * card.member.recommended for card in used or cards[:1]
+        max(1, card.count) * max(least, card.member.recommended // least * least)
+        for card in used or cards[:1]
     )
-    _check(total, num_gpus, num_samples)
+    _check(total, num_gpus, num_samples, least)
     shown = tuple(plan_card(card, choices[card.name], num_samples) for card in cards)
 
     def sync(ranks: int) -> tuple[float | None, str]:
         return sync_at(link, ranks)
 
     factor = link.busy_factor if link is not None else 1.0
-    portion = _granularity(used, total)
+    portion = _granularity(used, total, least)
     options: tuple[PlanOption, ...] = ()
     if used:
-        options = _options(used, total, portion, num_samples=num_samples, sync=sync, factor=factor)
+        options = _options(
+            used, total, portion, least, num_samples=num_samples, sync=sync, factor=factor
+        )
     elif global_batch is not None:
         options = _one_of_each(cards, total, num_samples)
     mixed = used if len(used) > 1 else []
@@ -140,7 +147,10 @@ def plan_cluster(
     )
 
 
-def _check(total: int, num_gpus: int, num_samples: int | None) -> None:
+def _check(total: int, num_gpus: int, num_samples: int | None, least: int) -> None:
+    if total % least or (least > 1 and total < num_gpus * least):
+        msg = f"a global batch of {total} is no multiple of {least} with {least} for each GPU"
+        raise NoPlanError(msg)
     if total < num_gpus:
         msg = f"a global batch of {total} is fewer samples than there are GPUs ({num_gpus})"
         raise NoPlanError(msg)
@@ -149,23 +159,28 @@ def _check(total: int, num_gpus: int, num_samples: int | None) -> None:
         raise NoPlanError(msg)
 
 
-def _granularity(cards: Sequence[Card], total: int) -> int:
-    """On GPUs multiples that tensor cores like, if all sizes are such already and leave room."""
+def _granularity(cards: Sequence[Card], total: int, least: int) -> int:
+    """On GPUs multiples that tensor cores like, if all sizes are such already and leave room.
+
+    Args:
+        least: what every size is a multiple of in any case.
+    """
     if not cards or not all(card.member.cuda for card in cards):
-        return 1
+        return least
     num_gpus = sum(card.count for card in cards)
-    for portion in MULTIPLES:
+    for portion in (lcm(multiple, least) for multiple in MULTIPLES):
         fine = total >= PORTIONS * portion * num_gpus
         whole = all(card.member.recommended % portion == 0 for card in cards)
         if fine and whole and total % portion == 0:
             return portion
-    return 1
+    return least
 
 
 def _options(
     cards: Sequence[Card],
     total: int,
     portion: int,
+    least: int,
     *,
     num_samples: int | None,
     sync: Sync,
@@ -190,8 +205,10 @@ def _options(
         options.append(option("all types", "all types", cards, whole))
     if sum(card.count for card in cards) > 1:
         rates = [card.rate for card in cards]
-        options.append(option("equal shares", "equal shares", cards, equal_sizes(cards, total)))
-        proportion = by_weight(cards, total, rates)
+        options.append(
+            option("equal shares", "equal shares", cards, equal_sizes(cards, total, least))
+        )
+        proportion = by_weight(cards, total, rates, least)
         options.append(
             option("in proportion to speed", "in proportion to speed", cards, proportion)
         )

@@ -110,21 +110,24 @@ def _factor(num_gpus: int, factor: float) -> float:
     return factor if num_gpus > 1 else 1.0
 
 
-def equal_sizes(cards: Sequence[Card], total: int) -> tuple[Sizes, ...]:
+def equal_sizes(cards: Sequence[Card], total: int, least: int = 1) -> tuple[Sizes, ...]:
     """As many samples for every GPU, the first of them one more where it does not divide."""
-    return by_weight(cards, total, [1.0] * len(cards))
+    return by_weight(cards, total, [1.0] * len(cards), least)
 
 
-def by_weight(cards: Sequence[Card], total: int, weights: Sequence[float]) -> tuple[Sizes, ...]:
-    """Shares in proportion to the weight of a GPU of each type, in whole samples."""
+def by_weight(
+    cards: Sequence[Card], total: int, weights: Sequence[float], least: int = 1
+) -> tuple[Sizes, ...]:
+    """Shares in proportion to the weight of a GPU of each type, in multiples of `least`."""
     whole = sum(card.count * weight for card, weight in zip(cards, weights, strict=True))
     of_types = proportional(
-        total, [card.count * weight / whole for card, weight in zip(cards, weights, strict=True)]
+        total // least,
+        [card.count * weight / whole for card, weight in zip(cards, weights, strict=True)],
     )
     sizes = []
     for card, samples in zip(cards, of_types, strict=True):
         size, more = divmod(samples, card.count)
-        pairs = ((size + 1, more), (size, card.count - more))
+        pairs = (((size + 1) * least, more), (size * least, card.count - more))
         sizes.append(tuple(pair for pair in pairs if pair[1]))
     return tuple(sizes)
 

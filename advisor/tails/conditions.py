@@ -94,6 +94,24 @@ def few_samples(pipeline: Pipeline, layout: Layout) -> int:
     return HARM if few and max(layout.batches) > 1 else NO
 
 
+def turned_down(pipeline: Pipeline, layout: Layout) -> int:
+    return HARM if untaken(pipeline, layout) is not None else NO
+
+
+def untaken(pipeline: Pipeline, layout: Layout) -> int | None:
+    """Samples of a step, on a rank, that the model does not take; `None` where it takes all."""
+    step, up_to = pipeline.model.multiple_of, pipeline.model.any_up_to_multiple
+    return next(
+        (
+            size
+            for sizes in made(layout)
+            for size in sizes
+            if size % step and not (up_to and size <= step)
+        ),
+        None,
+    )
+
+
 def empty_batch(pipeline: Pipeline, layout: Layout) -> int:
     del pipeline
     return HARM if 0 in layout.last and len(set(layout.batches)) == 1 else NO

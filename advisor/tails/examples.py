@@ -53,5 +53,6 @@ EXAMPLES: dict[str, Pipeline] = {
     "keras-torch.distribution": _ranks(1024, 64, "keras-torch"),
     "compiled.shape": _pipeline(1040, 64, model=ModelFacts(compiled="default")),
     "loader.below-one-batch": _ranks(100, 64, "ddp"),
+    "model.multiple": _pipeline(1027, 64, model=ModelFacts(multiple_of=2)),
     "loss.contrastive": _pipeline(1028, 64, model=ModelFacts(loss="contrastive")),
 }

@@ -254,4 +254,9 @@ RULES: tuple[Rule, ...] = (
         conditions.indivisible,
     ),
     Rule("compiled.shape", _compiled, conditions.new_shape),
+    Rule(
+        "model.multiple",
+        lambda pipeline: pipeline.model.multiple_of > 1 and conditions.trains(pipeline),
+        conditions.turned_down,
+    ),
 )

@@ -109,6 +109,8 @@ class LoaderDoor:
                 self._succeed(handle)
         if training and self.in_control:
             self._note_turn(handle)
+            if handle is self._primary and handle.epochs.begins():
+                self._listener.epoch_began()
         start = time.perf_counter()
         try:
             with self._aside():
@@ -202,6 +204,10 @@ class LoaderDoor:
             self._fetches_in_cycle = 0 if ended else self._fetches_in_cycle + 1
             if ended:
                 self._caught_errors.stop()
+                if self._primary is not None:
+                    self._primary.epochs.stepped(
+                        self._primary.asked, cycles.num_batches(self._primary.ordinal)
+                    )
                 self._listener.boundary(cycles.last_steps if self._rhythm else 0)
             else:
                 self._without_step(FETCHES_WITHOUT_STEP * max(1, self._batches_a_cycle))
@@ -316,6 +322,7 @@ class LoaderDoor:
             native_batch_size=primary.batch_size or primary.native or 1,
             micro_batches=rhythm.micro_batches,
             accumulation=self.watch.accumulation_source(rhythm.micro_batches),
+            following=self.watch.following(primary, rhythm.micro_batches),
             steps_per_batch=rhythm.steps_per_batch,
             pool=rhythm.pool,
             parameter_device=str(device),

@@ -138,6 +138,9 @@ class StepListener(Protocol):
                 or where each batch is stepped on more than once. 0: no rhythm was found in them.
         """
 
+    def epoch_began(self) -> None:
+        """The script begins another epoch: what it did since its last step belongs to no step."""
+
     def stepped_elsewhere(self) -> None:
         """An optimizer stepped on a batch of another loader, whose size is the script's own."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ...records import BatchSizeSource, LoaderInfo, NormLayers, OptimizerInfo, SourceLine
+from ...records import BatchSizeSource, Following, LoaderInfo, NormLayers, OptimizerInfo, SourceLine
 from ..loader.batch_sampler import SteeredBatchSampler
 from ..loader.loader_handle import LoaderHandle
 from ..loader.norm_inputs import NormInputs
@@ -18,6 +18,7 @@ from ..loader.remade_samplers import BUDGET_NAME
 from ..source.accumulation_source import find_accumulation_source
 from ..source.batch_size_source import find_batch_size_source
 from ..source.call_site import user_call_sites, user_files
+from ..source.following import Told, find_dataset_size, find_whole
 from ..source.setting_source import find_setting_source
 from .optimizers import Optimizers
 from .own_updates import OwnUpdates
@@ -34,6 +35,7 @@ class ScriptWatch:
         arguments: the script's command line.
         batch_cap: the script's own batches are cut to this size.
         worst_case: trials begin with the longest samples.
+        ends_epochs: loaders end their epochs where the script expects it.
 
     Attributes:
         handles: of the loaders, in the order in which they were made.
@@ -50,11 +52,14 @@ class ScriptWatch:
         *,
         batch_cap: int | None = None,
         worst_case: bool = False,
+        ends_epochs: bool = False,
     ) -> None:
+        self._ends_epochs = ends_epochs
         self._arguments = arguments
         self._batch_cap = batch_cap
         self._worst_case = worst_case
         self._by_loader: dict[int, LoaderHandle] = {}
+        self._datasets: dict[int, Told] = {}
         self._made_at: dict[int, tuple[SourceLine, ...]] = {}
         self._sources: dict[object, BatchSizeSource | None] = {}
         self._optimizers = Optimizers()
@@ -107,7 +112,9 @@ class ScriptWatch:
             source,
             self._batch_cap,
             worst_case=self._worst_case,
+            ends_epochs=self._ends_epochs,
         )
+        self._datasets[handle.ordinal] = Told.of(loader.dataset)
         self._made_at[handle.ordinal] = (*([place] if place is not None else []), *callers)
         self.handles.append(handle)
         # By identity, not by call site: one line may make several loaders. The handle keeps no
@@ -159,6 +166,19 @@ class ScriptWatch:
             micro_batches, self._arguments, self.settings(), user_files()
         )
 
+    def following(self, primary: LoaderHandle, micro_batches: int) -> tuple[Following, ...]:
+        """Numbers that have to change with the size of a loader."""
+        size = primary.batch_size
+        if size is None or primary.budget is not None:
+            return ()
+        files = user_files()
+        whole = find_whole(size, micro_batches, self.settings(), files)
+        return tuple(
+            filter(
+                None, (whole, find_dataset_size(self._datasets.get(primary.ordinal), size, files))
+            )
+        )
+
     def made_optimizer(self, optimizer: Any) -> None:
         """An optimizer was constructed."""
         self._optimizers.add(optimizer)
@@ -197,6 +217,11 @@ class ScriptWatch:
     def forget_cycles(self) -> None:
         """What was counted so far says nothing: cycles are looked for anew."""
         self.cycles = CycleFinder()
+
+    @property
+    def just_past_epoch(self) -> bool:
+        """Whether a loader that trains went on beyond the end of its epoch just now."""
+        return any(handle.trains and handle.epochs.just_past for handle in self.handles)
 
     def note_empty(self, handle: LoaderHandle) -> None:
         """A loader gave no batch at all."""

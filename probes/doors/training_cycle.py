@@ -166,6 +166,10 @@ class CycleFinder:
             {loader: num for loader, num in self._last.items() if loader in both or not both}
         )
 
+    def num_batches(self, loader: int) -> int:
+        """Batches of a loader in the last cycle."""
+        return self._last[loader]
+
     def rhythm(self, loader: int) -> Rhythm | None:
         """How the batches of a training loader and the steps go together.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
@@ -9,7 +10,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 from .batch_sampler import SteeredBatchSampler
 from .budgets import Budget
 from .sample_lengths import SampleLengths
-from .sharing import length_of
+from .sharing import length_of, sharing_of
 
 
 def attribute_size(batch_sampler: Any) -> int | None:
@@ -28,6 +29,25 @@ def budget_facts(budget: Budget | None, lengths: SampleLengths | None) -> dict[s
         "parameter": budget.parameter,
         "num_units": sum(known) or None,
         "longest": max(known, default=None),
+    }
+
+
+def facts_of(loader: DataLoader[Any] | None, seen: int | None) -> dict[str, Any]:
+    """Fields of the loader's record that it tells itself.
+
+    Args:
+        loader: `None` where it is gone.
+        seen: samples of a batch, where its batch sampler does not name them.
+    """
+    if loader is None:
+        return {"num_samples": None, "drop_last": False, "num_workers": 0, "sampler": "?"}
+    return {
+        "num_samples": samples_of(loader),
+        "drop_last": drops_last(loader, seen),
+        "num_workers": loader.num_workers,
+        "sampler": sampler_name(loader),
+        **sharing_of(loader),
+        **bound_of(loader),
     }
 
 
@@ -68,3 +88,27 @@ def sampler_name(loader: DataLoader[Any]) -> str:
         return type(batch_sampler).__name__
     # A loader that was given a batch sampler has a sampler of its own that nobody asks.
     return type(getattr(batch_sampler, "sampler", loader.sampler)).__name__
+
+
+MOST_DRAWN_S = 1.0
+"""A pass of a batch sampler is given up after so long."""
+
+
+def bound_of(loader: DataLoader[Any]) -> dict[str, int]:
+    """The batches of a pass, where the length of the script's own batch sampler is only a bound.
+
+    One that leaves duplicates out, for example, cannot tell before how many it will draw.
+    """
+    native: Any = getattr(loader.batch_sampler, "_native", loader.batch_sampler)
+    length = None if native is None or type(native) is BatchSampler else length_of(native)
+    if length is None:
+        return {}
+    num_drawn, until_s = 0, time.monotonic() + MOST_DRAWN_S
+    try:
+        for _ in iter(native):
+            num_drawn += 1
+            if num_drawn >= length or time.monotonic() > until_s:
+                return {}
+    except Exception:  # noqa: BLE001  the script's own code
+        return {}
+    return {"num_drawn": num_drawn}

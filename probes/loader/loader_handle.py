@@ -20,12 +20,13 @@ from .batch_size_reader import BY_BUDGET, DRAWN, BatchSizeReader, falls_short
 from .budgets import Budget
 from .chosen_batches import ChosenBatches, census_of, why_unknown
 from .cycled_dataset import CycledDataset
+from .epochs import Epochs
 from .fresh_iterators import renewed, renewed_over
 from .lengths import Lengths
-from .loader_facts import attribute_size, budget_facts, drops_last, sampler_name, samples_of
+from .loader_facts import attribute_size, budget_facts, facts_of, samples_of
 from .loader_samples import LoaderSamples, drawn_by
 from .sample_lengths import SampleLengths
-from .sharing import sharing_of, why_dispatched
+from .sharing import why_dispatched
 from .taken_sizes import batches_of_a_sampler, how_taken
 
 
@@ -38,6 +39,7 @@ class LoaderHandle:
         native: samples per batch as the script is written, once seen.
         num_seen: samples of the script's own batches, the most of one.
         budget: how its batch sampler takes a budget, where sizes are budgets.
+        epochs: how far the present one is, and whether they end.
         taken_ahead: batches of the present iterator, and the training cycles before its first.
     """
 
@@ -50,6 +52,7 @@ class LoaderHandle:
         cap: int | None,
         *,
         worst_case: bool = False,
+        ends_epochs: bool = False,
     ) -> None:
         self._loader = weakref.ref(loader)
         self.ordinal = ordinal
@@ -68,6 +71,7 @@ class LoaderHandle:
         self.chosen = ChosenBatches()
         self.iterable = isinstance(loader.dataset, IterableDataset)
         self.taken_ahead = (0, 0)
+        self.epochs = Epochs(end=ends_epochs)
         self._iterator: weakref.ref[Any] | None = None
         self.cannot_steer = "" if loader.batch_sampler is not None else "the dataset batches itself"
         self._in_order = bool(getattr(loader, "in_order", True)) or loader.num_workers == 0
@@ -173,6 +177,7 @@ class LoaderHandle:
         self.native, self.reader = other.native, other.reader
         self.approximate, self.lengths = other.approximate, other.lengths
         self.remakes = other.remakes
+        self.epochs.go_on_as(other.epochs)
         self.budget, self._sample_lengths = other.budget, other._sample_lengths
         self.batch_size = other.batch_size if other.budget is not None else self.batch_size
         self.chosen = other.chosen
@@ -189,16 +194,12 @@ class LoaderHandle:
             ordinal=self.ordinal,
             place=self.place,
             batch_size=self.batch_size or self.native,
-            num_samples=None if loader is None else samples_of(loader),
-            drop_last=bool(loader is not None and drops_last(loader, self.native)),
-            num_workers=0 if loader is None else loader.num_workers,
-            sampler="?" if loader is None else sampler_name(loader),
             iterable=self.iterable,
             steered=steered,
             trains=self.trains,
             source=self.source,
             **budget_facts(self.budget, self.sample_lengths if self.budget else None),
-            **({} if loader is None else sharing_of(loader)),
+            **facts_of(loader, self.native),
         )
 
     def why_dispatched(self) -> tuple[str, str]:
@@ -249,9 +250,13 @@ class LoaderHandle:
         """
         inner = iterator.__dict__.get("_batchadvisor_inner", iterator)
         if self.asked is None:
+            self.epochs.look(self._loader())
             batch = native_next(inner)
+            self.epochs.gave(iterator)
             self._note(batch, pop_issue(inner))
             return batch
+        if self.epochs.is_over(iterator):
+            raise StopIteration
         restarts = 0
         batch = None
         if self.iterable:
@@ -271,6 +276,7 @@ class LoaderHandle:
             issue = pop_issue(inner)
             if self._is_current(batch, issue):
                 break
+        self.epochs.gave(iterator)
         self._note(batch, issue)
         return batch
 

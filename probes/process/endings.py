@@ -37,6 +37,12 @@ class WorkerGone(Exception):  # noqa: N818  a normal way for a trial to end
         self.message = message
 
     @property
+    def is_past_epoch(self) -> bool:
+        """Whether the script raised where the epoch of its loader would have ended."""
+        raised = isinstance(self.message, Raised) and self.message.just_past_epoch
+        return raised and self.outcome == "exception"
+
+    @property
     def is_own_fault(self) -> bool:
         """Whether it was no fault of the script's."""
         return isinstance(self.message, Raised) and self.message.kind == "batchadvisor"
@@ -60,11 +66,18 @@ class NoRanks(Exception):  # noqa: N818  a normal turn of a script
     """The processes that the script started trained nothing, and ended: it goes on itself."""
 
 
+def asserted(message: Raised) -> str:
+    """The line that an `assert` without words of its own has; empty for any other exception."""
+    lines = [line.strip() for line in message.traceback.splitlines()]
+    own = [line for line in lines if line.startswith("assert ")]
+    return own[-1] if message.kind == "AssertionError" and own else ""
+
+
 def over(message: Raised | Ended | CannotSteer) -> WorkerGone:
     """What the last words of a script mean."""
     if isinstance(message, Raised):
         outcome: Outcome = "out_of_memory" if message.out_of_memory else "exception"
-        said = headline(message.text)
+        said = headline(message.text) or asserted(message)
         kind = OWN_FAULT if message.kind == "batchadvisor" else message.kind
         text = f"{kind}: {said}" if said else kind
         return WorkerGone(outcome, text, message)

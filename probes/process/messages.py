@@ -168,6 +168,7 @@ class Raised(Message, frozen=True, kw_only=True):
         out_of_memory: whether the exception means that memory was refused.
         peak_bytes: the most that the process had on the device by then, if it can be told.
         empty: a loader that was to feed the training and gave it no batch.
+        just_past_epoch: its loader had just gone on beyond `len(loader)` batches.
     """
 
     kind: str
@@ -177,6 +178,7 @@ class Raised(Message, frozen=True, kw_only=True):
     num_steps: int = 0
     peak_bytes: int | None = None
     empty: LoaderInfo | None = None
+    just_past_epoch: bool = False
 
 
 class Ended(Message, frozen=True, kw_only=True):

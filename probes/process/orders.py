@@ -45,6 +45,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
         cores: the cores that it may use; empty for all.
         paced: it is stopped and continued, for a share of the time.
         silence_s: after so long without a sign of life it is taken for hung.
+        ends_epochs: loaders end their epochs where the script expects it.
         large_fake: parameters of a large model are fake, and so is all that is done with them.
         ahead: only a preparation: import what every worker imports, say so, and await the order
             that counts.
@@ -73,6 +74,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     paced: bool = False
     silence_s: float = 60.0
     large_fake: bool = False
+    ends_epochs: bool = False
     ahead: bool = False
 
     @property

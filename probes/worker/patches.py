@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..doors.protocols import ScriptDoor
+from ..loader.epochs import began_anew
 from ..loader.remade_samplers import remember
 from ..windows.optimizer_hooks import listen
 from .checkpoints import silence_lightning
@@ -60,6 +61,7 @@ def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:
     pid = os.getpid()
     native_init = DataLoader.__init__
     native_iterator_init = _BaseDataLoaderIter.__init__
+    native_reset = _BaseDataLoaderIter._reset
     native_next = _BaseDataLoaderIter.__next__
 
     # In place, so that every `from torch.utils.data import DataLoader` and subclass is covered.
@@ -88,8 +90,14 @@ def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:
         _tell_of_update(door)
         return door.next_batch(handle, self, native_next)
 
+    @functools.wraps(native_reset)
+    def iterator_reset(self: Any, *args: Any, **kwargs: Any) -> None:
+        native_reset(self, *args, **kwargs)
+        began_anew(self)
+
     DataLoader.__init__ = loader_init  # type: ignore[method-assign]
     _BaseDataLoaderIter.__init__ = iterator_init  # type: ignore[method-assign]
+    _BaseDataLoaderIter._reset = iterator_reset  # type: ignore[method-assign]
     _BaseDataLoaderIter.__next__ = iterator_next  # type: ignore[method-assign]
 
 

@@ -118,7 +118,12 @@ def _door_for(order: WorkOrder, started_s: float) -> tuple[ScriptDoor, KerasDoor
     from ..doors.loader import LoaderDoor
     from ..doors.loader_or_keras import LoaderOrKerasDoor
 
-    watch = ScriptWatch(order.arguments, batch_cap=order.batch_cap, worst_case=order.worst_case)
+    watch = ScriptWatch(
+        order.arguments,
+        batch_cap=order.batch_cap,
+        worst_case=order.worst_case,
+        ends_epochs=order.ends_epochs,
+    )
     loader = LoaderDoor(
         watch, loader=order.loader, worst_case=order.worst_case, started_s=started_s
     )
@@ -238,6 +243,7 @@ def _raised(error: BaseException, watch: ScriptWatch, *, starved: bool) -> Raise
         num_steps=watch.num_steps,
         peak_bytes=_peak_bytes(),
         empty=watch.empty,
+        just_past_epoch=watch.just_past_epoch,
     )
 
 

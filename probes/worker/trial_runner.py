@@ -140,6 +140,12 @@ class TrialRunner:
         if self._task is not None and self._task.boundary(boundary):
             self.next_task()
 
+    def epoch_began(self) -> None:
+        """See `StepListener`."""
+        self._num_batches = 0
+        if isinstance(self._task, TrialTask):
+            self._task.epoch_began()
+
     def stepped_elsewhere(self) -> None:
         """See `StepListener`."""
         if self._task is not None:

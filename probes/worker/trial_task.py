@@ -122,6 +122,11 @@ class TrialTask:
         window.resume()
         return False
 
+    def epoch_began(self) -> None:
+        """The step that comes next starts now; validation and saving were before it."""
+        if self._window is not None and self._window.phase not in ("counting", "profiling"):
+            self._window.resume()
+
     def stepped_elsewhere(self) -> None:
         """An optimizer stepped on a batch of another loader, whose size is the script's own."""
         self._num_elsewhere += 1

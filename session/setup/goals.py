@@ -30,7 +30,12 @@ def goal_from(given: Mapping[str, Any], base: Goal | None = None) -> Goal:
         raise UsageError(f"{text}.", "See help(batchadvisor.run).") from None
     sizes = [
         size
-        for size in (given.get("start"), given.get("max_batch"), *given.get("sizes", ()))
+        for size in (
+            given.get("start"),
+            given.get("max_batch"),
+            given.get("multiple_of"),
+            *given.get("sizes", ()),
+        )
         if size is not None
     ]
     if min(sizes, default=1) < 1:

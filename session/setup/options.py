@@ -169,6 +169,16 @@ def check_goal(goal: Goal) -> None:
         raise _contradiction("--sizes", "--max-batch")
     if goal.sizes and goal.keep_effective_batch:
         raise _contradiction("--sizes", "--keep-effective-batch")
+    step = goal.multiple_of
+    if goal.max_batch and goal.max_batch < step:
+        msg = f"--max-batch {goal.max_batch} leaves no multiple of {step}."
+        raise UsageError(msg, "Raise it, or lower --multiple-of.")
+    for size in (*goal.sizes, goal.start or step):
+        if size % step:
+            raise UsageError(
+                f"{size} is no multiple of {step}, which --multiple-of asks for.",
+                f"Take {size // step * step or step} or {-(-size // step) * step}.",
+            )
     if goal.start and goal.max_batch and goal.start > goal.max_batch:
         msg = f"--start {goal.start} is above --max-batch {goal.max_batch}."
         raise UsageError(msg, "Lower --start or raise --max-batch.")

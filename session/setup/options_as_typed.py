@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterator, Sequence
 
 FLAGS = {
@@ -10,10 +11,16 @@ FLAGS = {
 }
 WITH_A_VALUE = {
     *("--goal", "--memory-margin", "--tolerance", "--budget", "--max-batch", "--start", "--sizes"),
+    "--multiple-of",
     *("--device", "--gpus", "--memory-limit", "--nproc-per-node", "--loader"),
     *("--profile-schedule", "--output", "--resume", "--timeout"),
     *("--engine", "--gres", "--slurm-options", "--time-limit"),
 }
+NOT_AGAIN = {"--loader", "--output", "--resume", "--template", "-m"}
+"""Not taken over into a command that starts a script in another way: it says these itself, or they
+would fail there, as a folder that holds a run by then.
+"""
+_RUN = "batchadvisor run "
 SHORT = {"-o": "--output", "-q": "--quiet", "-m": "-m"}
 """The options of `cli/run.py`; a test compares them."""
 
@@ -39,6 +46,30 @@ def options_as_typed(
     """
     typed = dict(_options(command[2 : len(command) - num_script_words]))
     return [word for name, words in typed.items() if name not in leave_out for word in words]
+
+
+def with_options_typed(remedy: str, command: Sequence[str], num_script_words: int) -> str:
+    """A remedy whose command has the options that were typed, and says that nobody tried it.
+
+    Args:
+        remedy: what to do about an error; it may propose a command.
+        command, num_script_words: as in `options_as_typed`.
+
+    >>> command = "batchadvisor run -q --loader 1 --budget 9s a.py".split()
+    >>> with_options_typed("Type: batchadvisor run --template a.py --bs {batch_size}.", command, 1)
+    'Type: batchadvisor run -q --budget 9s --template a.py --bs {batch_size}. It was not tried.'
+    >>> with_options_typed("Fix it.", command, 1)
+    'Fix it.'
+    """
+    ahead, run, proposed = remedy.partition(_RUN)
+    if not run or proposed.startswith("OPTIONS"):
+        return remedy
+    named = {word for word in proposed.split() if word.startswith("--")}
+    leave_out = named | NOT_AGAIN
+    typed = options_as_typed(command, num_script_words, leave_out=leave_out)
+    words = "".join(f"{shlex.quote(word)} " for word in typed)
+    end = "" if remedy.endswith(".") else "."
+    return f"{ahead}{run}{words}{proposed}{end} It was not tried."
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

@@ -25,7 +25,7 @@ def first_size(options: RunOptions) -> int:
     asked = goal.start or min(goal.sizes, default=None)
     if asked is None:
         own, _ = source_of(options.script, options.arguments, module=options.module)
-        asked = own or FIRST_SIZE
+        asked = own or -(-FIRST_SIZE // goal.multiple_of) * goal.multiple_of
     return min(asked, goal.max_batch) if goal.max_batch is not None else asked
 
 

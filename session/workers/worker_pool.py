@@ -33,13 +33,12 @@ from .batch_caps import next_cap, safe_cap
 from .capacity import capacity_moved, with_capacity_of
 from .failures import error_of
 from .gpu_watch import GpuWatch
+from .restarts import Restarts
 from .standby import Reserve
 from .work_orders import work_order
 
 DISCOVERY_SILENCE = 10.0
 """Before the loop is found a script may be silent this many times longer: data, downloads."""
-MAX_RESTARTS = 2
-"""New processes for a script that ends in the middle of a trial."""
 
 
 class WorkerPool:
@@ -49,8 +48,7 @@ class WorkerPool:
         current: the one that lives, in its training loop.
         watch: NVML beside it, on NVIDIA devices.
         num_measured: trials that `current` completed.
-        brief: the script ends early, so that a trial must do with few steps.
-        left_out: a fault of ours, after which trials measure nothing but time and memory.
+        restarts: of the script, and what trials do otherwise after one.
         until_s: a process that is started takes no longer than up to this moment, by
             `time.monotonic`, to come to its training loop; `None` for the first.
         reserve: the process that stands by for the next fresh one, where there is one.
@@ -76,12 +74,10 @@ class WorkerPool:
         self._scratch = Scratch()
         self._batch_cap: int | None = None
         self._large_fake = False
-        self._restarts = 0
+        self.restarts = Restarts()
         self.current: WorkerLike | None = None
         self.watch: GpuWatch | None = None
         self.num_measured = 0
-        self.brief = False
-        self.left_out = ""
         self.until_s: float | None = None
         self.reserve = Reserve(
             allowed=self.may_stand_by
@@ -174,27 +170,15 @@ class WorkerPool:
             self.end()
 
     def may_restart(self, gone: WorkerGone) -> bool:
-        """A script that ended by itself is started again, its trials shorter from then on.
-
-        Unless they were short already and it completed none. After a fault of ours it is started
-        once more as well, and what else is measured of a step is left out.
-        """
-        if gone.is_own_fault and not self.left_out:
-            self.left_out = gone.detail
-            number = self._writer.record.num_workers_started - 1
-            log = self._writer.store.log_path.name
-            fault = Fault(outcome=gone.outcome, detail=gone.detail, worker=number, log=log)
-            self._writer.add_fault(fault)
-            self._display.note(f"{gone.detail}; going on with time and memory alone (see {log})")
-            self.end()
-            return True
-        if gone.outcome != "script_ended" or (self.brief and not self.num_measured):
+        """Whether the script is started again; see restarts.py."""
+        why = self.restarts.why_again(gone, self.num_measured)
+        if not why:
             return False
-        if self._restarts >= MAX_RESTARTS:
-            return False
-        self._restarts += 1
-        self.brief = True
-        self._display.note(f"{gone.detail}; starting it again")
+        log = ""
+        if gone.is_own_fault:
+            self._add_fault(gone, self._writer.record.num_workers_started - 1)
+            log = f" (see {self._writer.store.log_path.name})"
+        self._display.note(f"{gone.detail}; {why}{log}")
         self.end()
         return True
 
@@ -281,8 +265,8 @@ class WorkerPool:
             scratch_folder=self._scratch.path,
             batch_cap=self._batch_cap,
         )
-        changes = self._order_changes()
-        return msgspec.structs.replace(order, large_fake=self._large_fake, **changes)
+        told = {"large_fake": self._large_fake, "ends_epochs": self.restarts.ends_epochs}
+        return msgspec.structs.replace(order, **told, **self._order_changes())
 
     def _order_changes(self) -> dict[str, Any]:
         """What another door orders otherwise."""
@@ -329,10 +313,14 @@ class WorkerPool:
             BatchAdvisorError: always.
         """
         log = self._writer.store.log_path
-        fault = Fault(outcome=gone.outcome, detail=gone.detail, worker=number, log=log.name)
-        self._writer.add_fault(fault)
+        self._add_fault(gone, number)
         error: BatchAdvisorError = error_of(gone, self._options, log, batch_cap)
         raise error
+
+    def _add_fault(self, gone: WorkerGone, number: int) -> None:
+        log = self._writer.store.log_path.name
+        fault = Fault(outcome=gone.outcome, detail=gone.detail, worker=number, log=log)
+        self._writer.add_fault(fault)
 
     def _on_progress(self, progress: Progress) -> None:
         if self.watch is not None:

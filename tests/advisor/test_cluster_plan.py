@@ -7,7 +7,7 @@ from batchadvisor.advisor.split.interconnects import INTERCONNECTS, interconnect
 from batchadvisor.advisor.split.links import estimated_link, measured_link, sync_at
 from batchadvisor.records import ClusterPlan, ScriptInfo, Versions
 
-from ..on_paper import discovery_of, numbered, trial_of
+from ..on_paper import discovery_of, failure_of, numbered, trial_of
 from ..plans import TYPES, VERSIONS, gpu_record, plan_of, probed, type_record
 from .test_distribution import at, record
 
@@ -49,6 +49,26 @@ class TestPlan:
             320,
             "the sum of the recommended sizes",
         )
+
+    def test_multiples_that_sizes_have_to_be(self):
+        types = (probed("a100", 3), probed("t4", 5))
+        plan = plan_of(*types, global_batch=600, multiple_of=6)
+        assert plan.granularity % 6 == 0
+        for option in plan.options:
+            assert option.global_batch == 600
+            assert all(share.batch_size % 6 == 0 for share in option.shares)
+        by_default = plan_of(*types, multiple_of=6)
+        assert by_default.global_batch % 6 == 0
+        for asked, each in ((604, "multiple of 6"), (42, "6 for each GPU")):
+            with pytest.raises(NoPlanError, match=each):
+                plan_of(*types, global_batch=asked, multiple_of=6)
+
+    def test_multiples_that_a_record_found(self):
+        record = type_record("t4", sizes=(8, 16, 24, 48))
+        odd = failure_of(12, "exception")
+        record = msgspec.structs.replace(record, trials=numbered(*record.trials, odd))
+        plan = plan_of(probed("t4", 5, record=record), global_batch=120)
+        assert all(share.batch_size % 8 == 0 for share in plan.options[0].shares)
 
     def test_step_times_that_miss_the_measured_speed_are_a_warning(self):
         trials = [trial_of(size, step_s, peak=2**30 + size * 2**20) for size, step_s in (

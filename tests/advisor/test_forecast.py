@@ -184,3 +184,18 @@ class TestGpus:
         assert gpu_named("A100-41GB") is None
         assert nearest("A100-41GB")[0] == "A100-40GB"
         assert nearest("zzz") == []
+
+
+def test_multiples_that_sizes_have_to_be():
+    sizes, made = [], []
+    while (size := next_size(made, 10, 24 * GIB, 5000, multiple_of=6)) is not None:
+        sizes.append(size)
+        made.append(step(size)[0])
+    assert sizes == sorted(set(sizes))
+    assert all(size % 6 == 0 for size in sizes if size != 10)
+    trials, requests = zip(*map(step, sizes), strict=True)
+    gpus = [("A", 16 * GIB)]
+    (free,) = forecast(Variant(), trials, requests, gpus).gpus
+    (held,) = forecast(Variant(), trials, requests, gpus, multiple_of=6).gpus
+    assert (held.low, held.high) == (free.low // 6 * 6, free.high // 6 * 6)
+    assert held.high > 0

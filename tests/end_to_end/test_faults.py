@@ -233,7 +233,8 @@ class TestLoopsThatResist:
         done = resisting("size_guard")
         assert done.code == 1, done
         assert "only at its own batch size 16" in done.error
-        assert f"batchadvisor run --template {script} --batch-size {{batch_size}}" in done.error
+        assert f"--template {script} --batch-size {{batch_size}}" in done.error
+        assert "--no-profile --goal memory --sizes 8,16 --template" in done.error
         search = [trial for trial in done.record.trials if trial.purpose == "search"]
         assert [(trial.batch_size, trial.outcome) for trial in search] == [
             (8, "no_step"),

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 from batchadvisor.advisor.explain.change import change
-from batchadvisor.session.workers.worker_pool import MAX_RESTARTS
+from batchadvisor.session.workers.restarts import MAX_RESTARTS
 
 from .driver import changed_line, line_of
 from .styles import STYLES

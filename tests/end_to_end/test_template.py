@@ -102,8 +102,9 @@ def test_it_is_proposed_with_the_command(tmp_path):
     done = run("run", "-q", "train.py", "--max_iters", "50", folder=tmp_path)
     assert done.code == 1
     assert "optimizer steps without fetching a batch from a DataLoader" in done.error
-    command = "batchadvisor run train.py --max_iters 50 --batch_size {batch_size} "
+    command = " -q train.py --max_iters 50 --batch_size {batch_size} "
     assert command in done.error
+    assert done.error.rstrip().endswith("It was not tried.")
 
 
 class TestDatasetThatBatches:
@@ -138,7 +139,9 @@ class TestShapedBySize:
         assert "RuntimeError: Expected hidden size" in done.error
         assert ("swallows" in done.error) is bool(words)
         typed = " ".join([str(script), *words, "--batch-size", "{batch_size}"])
-        assert f"batchadvisor run --template {typed} " in done.error
+        kept = " ".join(options)
+        assert "batchadvisor run " in done.error
+        assert f"{kept} --template {typed} " in done.error
         # What was measured stands all the same.
         assert "Keep batch size 16" in done.stdout
         assert done.record.state == "failed"
@@ -201,7 +204,8 @@ class TestBadUse:
         done = run("run", "-q", script, *words, folder=tmp_path)
         done.assert_refused()
         assert "can be steered" in done.error
-        assert f"batchadvisor run {script} --lr 0.1 " in done.error
+        assert "batchadvisor run " in done.error
+        assert f" -q {script} --lr 0.1 " in done.error
         assert listing(tmp_path) == {}
 
     def test_several_ranks_have_no_template(self, tmp_path):

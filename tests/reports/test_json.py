@@ -44,7 +44,7 @@ def check(value, schema, definitions, path="$"):
     """Holds a value against a schema: the keywords that ours uses, and no others."""
     known = {"$ref", "anyOf", "discriminator", "type", "properties", "required", "items",
              "prefixItems", "minItems", "maxItems", "enum", "additionalProperties", "default",
-             "title", "description", "$schema", "$defs"}  # fmt: skip
+             "title", "description", "$schema", "$defs", "minimum"}  # fmt: skip
     assert set(schema) <= known, f"{path}: {set(schema) - known}"
     if "$ref" in schema:
         return check(value, definitions[schema["$ref"].split("/")[-1]], definitions, path)
@@ -64,6 +64,8 @@ def check(value, schema, definitions, path="$"):
     if "type" in schema:
         assert isinstance(value, kinds[schema["type"]]), f"{path}: {value!r}"
         assert not (isinstance(value, bool) and schema["type"] != "boolean"), path
+    if "minimum" in schema:
+        assert value >= schema["minimum"], f"{path}: {value!r}"
     if isinstance(value, dict):
         assert set(schema.get("required", ())) <= set(value), path
         fields = schema.get("properties", {})

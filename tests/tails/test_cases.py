@@ -261,3 +261,32 @@ def test_compiled_shape(dynamic, name, graphs):
     if finding is not None:
         assert ("once" if graphs == 2 else "each new size") in finding.message
     torch._dynamo.reset()
+
+
+@pytest.mark.case("model.multiple", "groups of 4 over a last batch of 6, and of 3", "torch")
+def test_multiples():
+    def in_groups(batch, size):
+        return batch.reshape(-1, min(size, len(batch)), batch.shape[1]).std(dim=1)
+
+    *full, last = DataLoader(torch.randn(16 + 6, 3), 8)
+    assert [len(in_groups(batch, 4)) for batch in full] == [2, 2]
+    with pytest.raises(RuntimeError, match="invalid for input of size"):
+        in_groups(last, 4)
+    assert len(in_groups(last[:3], 4)) == 1  # at most 4 is one group
+    model = ModelFacts(multiple_of=4)
+    report = batchadvisor.tails(num_samples=22, batch_size=8, model=model)
+    finding = case_of(report, "model.multiple")
+    assert finding.harmful
+    assert "the last batch has 6 samples" in finding.message
+    assert any("drop_last=True" in fix.snippet for fix in finding.fixes)
+    for fix in finding.fixes:
+        assert case_of(batchadvisor.tails(report.pipeline, **fix.changes), "model.multiple") is None
+    for samples, left in ((24, 0), (20, 4)):
+        whole = batchadvisor.tails(num_samples=samples, batch_size=8, model=model)
+        assert whole.layout.last_samples == (left or 8)
+        assert case_of(whole, "model.multiple") is None
+    few = ModelFacts(multiple_of=4, any_up_to_multiple=True)
+    assert (
+        case_of(batchadvisor.tails(num_samples=19, batch_size=8, model=few), "model.multiple")
+        is None
+    )

@@ -152,4 +152,18 @@ LOADER_CASES: tuple[Case, ...] = (
         "drop",
         "size",
     ),
+    case(
+        33,
+        "model.multiple",
+        "error",
+        "The model takes multiples of a number only",
+        "Code that pairs or groups the samples of a batch does not take every size: timm's Mixup "
+        "asserts an even one, a layer that compares groups of 4 reshapes and takes at most 4 or a "
+        "multiple of 4. A last batch of another size raises at the end of the first epoch.",
+        "Drop the short batch, or fill it: where the number of samples is no multiple, no size "
+        "that is one leaves one.",
+        "drop",
+        "fill",
+        "size",
+    ),
 )

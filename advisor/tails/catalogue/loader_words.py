@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ....records import Evidence, Layout, Pipeline
 from ....units import format_count, format_runs
-from ..conditions import HARMFUL_WEIGHT, smallest_part
+from ..conditions import HARMFUL_WEIGHT, smallest_part, untaken
 from .phrases import Said, counted, of_all, others, say
 
 
@@ -143,6 +143,18 @@ def _new_shape(pipeline: Pipeline, layout: Layout) -> Said:
     )
 
 
+def _turned_down(pipeline: Pipeline, layout: Layout) -> Said:
+    size, step = untaken(pipeline, layout) or 0, pipeline.model.multiple_of
+    which = "the last batch" if size in layout.last and layout.is_short else "a batch"
+    whose = "" if pipeline.num_ranks == 1 else " of a rank"
+    at_most = f"at most {step} samples or " if pipeline.model.any_up_to_multiple else ""
+    return say(
+        f"{which}{whose} has {counted(size)}, and the model takes {at_most}multiples of {step} "
+        "only",
+        Evidence(metric="samples modulo the multiple", value=size % step, threshold=0),
+    )
+
+
 LOADER_WORDS: dict[str, Callable[[Pipeline, Layout], Said]] = {
     "loader.short": _short,
     "loader.no-steps": _no_steps,
@@ -154,4 +166,5 @@ LOADER_WORDS: dict[str, Callable[[Pipeline, Layout], Said]] = {
     "loss.empty-batch": _empty_batch,
     "accumulation.tail": _accumulation,
     "compiled.shape": _new_shape,
+    "model.multiple": _turned_down,
 }

@@ -84,6 +84,8 @@ def _goal(goal: Goal) -> str:
         parts.append("effective batch kept")
     if goal.max_batch is not None:
         parts.append(f"at most {goal.max_batch}")
+    if goal.multiple_of > 1:
+        parts.append(f"multiples of {goal.multiple_of}")
     if goal.sizes:
         parts.append(f"sizes {', '.join(map(str, goal.sizes))}")
     return "; ".join(parts) + "."

@@ -39,7 +39,7 @@ def _steps(training: Training) -> str:
         if training.axis != "samples":
             return "not known: the lengths of the samples decide how many batches there are"
         return "not known: nothing says how long an epoch is"
-    told = format_count(before)
+    told = f"{'at most ' if training.steps_at_most else ''}{format_count(before)}"
     return f"{told}, unchanged" if before == after else f"{told} → {format_count(after)}"
 
 

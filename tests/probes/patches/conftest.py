@@ -37,6 +37,9 @@ class Listener:
     def arrived(self, num_samples, proof, wait_s, *, primary):
         self.seen.append([num_samples, proof, primary])
 
+    def epoch_began(self):
+        self.num_epochs = getattr(self, "num_epochs", 0) + 1
+
     def stepped_elsewhere(self):
         self.elsewhere += 1
 

@@ -258,3 +258,54 @@ class TestSteered:
         code = "for _ in range(9):\n  for row in DataLoader(data, batch_size=None): step(row)"
         reason, _ = run(code)
         assert "the dataset batches itself" in reason
+
+
+class TestEpochs:
+    """Loops that count their batches against `len(loader)`."""
+
+    COUNTS = """
+told = []
+def boundary(num_steps=1):
+    told.append(batches)
+    door.ask(8)
+    if len(told) == 14:
+        seen = [handle.epochs for handle in door.watch.handles]
+        print(json.dumps([told, num_epochs, getattr(listener, "num_epochs", 0)]), flush=True)
+        os._exit(0)
+listener.boundary = boundary
+loader = DataLoader(data, batch_size=8, **ARGUMENTS)
+batches = num_epochs = 0
+while True:
+    num_epochs += 1
+    accumulate, left = 4, len(loader) % 4
+    for place, batch in enumerate(loader):
+        batches = place
+        if place >= len(loader) - left:
+            accumulate = left
+        nn.functional.mse_loss(model(batch[0]), batch[1]).backward()
+        if (place + 1) % accumulate == 0 or place + 1 == len(loader):
+            optimizer.step()
+"""
+
+    def test_an_epoch_goes_on_for_a_loop_that_does_not_count(self, run):
+        code = self.COUNTS.replace("ARGUMENTS", "{}").replace("len(loader) % 4", "0")
+        code = code.replace("if place >= len(loader) - left", "if False")
+        told, num_epochs, ended = run(code)
+        assert (num_epochs, ended) == (1, 0)  # though it makes a step at the end of each epoch
+        assert max(told) > 13
+
+    @pytest.mark.parametrize("arguments", ["{}", "{'num_workers': 1, 'persistent_workers': True}"])
+    def test_it_ends_once_the_loop_steps_otherwise_beyond_it(self, run, arguments):
+        """13 batches leave one: the loop steps after each batch from there on."""
+        told, num_epochs, ended = run(self.COUNTS.replace("ARGUMENTS", arguments))
+        assert ended > 1
+        assert num_epochs == ended + 1
+        assert max(told[-8:]) <= 13
+
+    @pytest.mark.parametrize("arguments", ["{}", "{'num_workers': 1, 'persistent_workers': True}"])
+    def test_it_ends_where_it_was_asked_to(self, run, arguments):
+        code = self.COUNTS.replace("ARGUMENTS", arguments)
+        code = code.replace("loader = ", "door.watch._ends_epochs = True\nloader = ")
+        told, num_epochs, ended = run(code)
+        assert ended == num_epochs - 1 > 2
+        assert max(told) <= 13

@@ -1,0 +1,90 @@
+"""Whether a loader's epochs end where the script expects it, and how far the present one is.
+
+While sizes are measured a loader yields for ever. A loop that counts its batches against
+`len(loader)` does not go on beyond it: it divides by the batches that are left, or looks up a list
+that is as long. Its epochs end, and windows go on in the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+_GIVEN = "_batchadvisor_given"
+"""Of the iterator that the script holds: batches that it gave in this epoch."""
+AT_THE_END = 4
+"""So few batches beyond its end, batches ahead of their steps among them, an epoch's end is why the
+script failed."""
+
+
+class Epochs:
+    """The epochs of one loader.
+
+    Attributes:
+        end: they end after as many batches as the script's own have.
+    """
+
+    def __init__(self, *, end: bool) -> None:
+        self.end = end
+        self._length: int | None = None
+        self._given = 0
+        self._has_ended = False
+        self._usual: dict[int | None, int] = {}
+        self._num_fewer = 0
+
+    def look(self, loader: Any) -> None:
+        """Takes the length of an epoch, while the loader has the script's own size."""
+        if self._length is None and loader is not None:
+            with contextlib.suppress(Exception):  # of a sampler of the script's own
+                self._length = len(loader)
+
+    def go_on_as(self, other: Epochs) -> None:
+        """The loader takes the place of another, made for an epoch of its own."""
+        self.end, self._length = other.end, other._length
+        self._has_ended, self._usual = other._has_ended, other._usual
+
+    def is_over(self, iterator: Any) -> bool:
+        """Whether the script's epoch ends here; then its next one begins."""
+        given = iterator.__dict__.get(_GIVEN, 0)
+        if not self.end or not self._length or given < self._length:
+            return False
+        began_anew(iterator)
+        self._has_ended = True
+        return True
+
+    def gave(self, iterator: Any) -> None:
+        """A batch went to the script."""
+        self._given = iterator.__dict__[_GIVEN] = iterator.__dict__.get(_GIVEN, 0) + 1
+
+    def stepped(self, asked: int | None, num_batches: int) -> None:
+        """The loop made an optimizer step, on so many batches of a size.
+
+        One that takes fewer beyond its end counts against it: its epochs end from here on. Once it
+        may: a step at the end of an epoch has some batches of the usual ones.
+        """
+        usual = self._usual.get(asked, num_batches)
+        if not self.is_past:
+            self._usual[asked] = max(usual, num_batches)
+            return
+        self._num_fewer = self._num_fewer + 1 if num_batches < usual else 0
+        self.end = self.end or self._num_fewer > 1
+
+    def begins(self) -> bool:
+        """Whether this is the first fetch after an epoch that was ended; it is told once."""
+        began, self._has_ended = self._has_ended, False
+        return began
+
+    @property
+    def is_past(self) -> bool:
+        """Whether the present epoch went on beyond its end."""
+        return self._length is not None and self._given > self._length
+
+    @property
+    def just_past(self) -> bool:
+        """Whether it did so a few batches ago."""
+        return self.is_past and self._given <= (self._length or 0) + AT_THE_END
+
+
+def began_anew(iterator: Any) -> None:
+    """An epoch begins with this iterator; with persistent workers it is that of the one before."""
+    iterator.__dict__[_GIVEN] = 0

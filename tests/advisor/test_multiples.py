@@ -1,0 +1,166 @@
+"""Scripts that take some sizes only: multiples are found from crashes beside sizes that run."""
+
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.measured.multiples import ANY, multiples_of
+from batchadvisor.errors import UsageError
+from batchadvisor.records import Goal
+from batchadvisor.session.setup.options import check_goal
+
+from ..on_paper import discovery_of, failure_of, numbered, record_of, trial_of
+from .machine import Machine
+
+
+def machine(takes, *, native=8, num_samples=10**6):
+    """A script that turns sizes down."""
+    return Machine(
+        discovery=discovery_of(native=native, num_samples=num_samples),
+        outcome=lambda request, worker: None if takes(request.batch_size) else "exception",
+    )
+
+
+def even(size):
+    return size % 2 == 0
+
+
+def group_of_four(size):
+    """As a layer that compares the samples of groups of 4."""
+    return size <= 4 or size % 4 == 0
+
+
+def bound_record(*trials):
+    """Of an epoch that leaves 6 samples."""
+    return record_of(numbered(*trials), discovery=discovery_of(8, 1014))
+
+
+class TestNumbers:
+    @pytest.mark.parametrize(
+        ("ran", "refused", "step", "any_up_to"),
+        [
+            ({8, 12, 16}, {10}, 4, False),
+            ({2, 8, 16}, {10}, 4, True),  # at most 4, or a multiple of 4
+            ({2, 6, 8}, {5, 7}, 2, False),
+            ({1, 8, 16}, {3}, 2, True),
+            ({8, 16}, {32}, 1, False),  # a bound, and no multiple
+            ({8, 16}, (), 1, False),
+            ((), {3}, 1, False),
+            ({8, 10, 16}, {10}, 1, False),  # it ran as well
+        ],
+    )
+    def test_the_smallest_that_all_agree_with(self, ran, refused, step, any_up_to):
+        known = multiples_of(ran, refused)
+        assert (known.step, known.any_up_to) == (step, any_up_to)
+
+    def test_a_crash_above_all_that_ran_is_told_from_a_bound(self):
+        guess = multiples_of({4, 8}, {10})
+        assert not guess.is_sure
+        assert (
+            guess.nearest(12, 100) == 16
+        )  # all that 10 leaves open is answered by a multiple of 8
+        assert guess.sure == ANY
+        assert multiples_of({4, 8}, {10, 16}) == ANY  # then it was one
+        assert multiples_of({4, 8, 16}, {10}).is_sure
+
+    def test_within_a_bound_that_leaves_no_such_multiple(self):
+        assert multiples_of({4, 8}, {11}).nearest(11, 11) == 10
+
+    def test_what_divides_a_number(self):
+        known = multiples_of({4, 16, 64, 256, 512}, {88, 144, 160, 192})
+        assert known.divide == 512
+        assert [known.takes(size) for size in (128, 96, 1024)] == [True, False, True]
+        assert known.nearest(100, 512) == 128
+
+    def test_asked_for_and_found_hold_together(self):
+        assert multiples_of((), (), asked=6) == multiples_of({6}, {7}, asked=6)
+        assert multiples_of({12, 24, 36}, {18}, asked=6).step == 12
+
+    def test_memory_and_time_are_no_constraint(self):
+        for outcome in ("out_of_memory", "hung", "no_step", "script_ended"):
+            trials = numbered(trial_of(8, 0.1), trial_of(16, 0.1), failure_of(10, outcome))
+            assert Measurements.of(record_of(trials)).multiples == ANY
+
+
+class TestSearch:
+    def test_a_crash_at_10_does_not_conclude_that_12_fails(self):
+        result = machine(group_of_four, native=8).search(Goal(max_batch=13))
+        assert 12 in result.tried
+        assert result.size == 12
+        assert result.advice.sureness == "confirmed"
+
+    @pytest.mark.parametrize("native", [6, 8, 12, 64])
+    @pytest.mark.parametrize("kind", ["knee", "throughput", "memory"])
+    @pytest.mark.parametrize("takes", [even, group_of_four, lambda size: size % 8 == 0])
+    def test_only_sizes_that_are_taken_are_recommended(self, takes, kind, native):
+        if not takes(native):
+            return
+        result = machine(takes, native=native).search(Goal(kind=kind))
+        assert result.finished
+        assert takes(result.size)
+        assert result.size > native
+        assert result.advice.sureness == "confirmed"
+        assert sum(not trial.ran for trial in result.record.trials) <= 3
+
+    def test_the_constraint_is_said_with_what_showed_it(self):
+        result = machine(even).search(Goal(sizes=(8, 9, 10, 12)))
+        (finding,) = [each for each in result.advice.findings if each.rule == "size.multiples"]
+        assert "multiples of 2 only" in finding.message
+        assert "8, 10 and 12 ran, 9 did not (exception on paper)" in finding.message
+        assert "--multiple-of 2" in finding.remedy
+        assert "trial.exception" not in {each.rule for each in result.advice.findings}
+
+    def test_it_holds_for_the_last_batch_too(self):
+        ran = [trial_of(size, 0.1 + size / 1000) for size in (2, 8, 16)]
+        refused = failure_of(10, "exception")
+        for num_samples, harmful in ((1014, True), (1012, False)):  # 6 and 4 are left
+            free, bound = (
+                Measurements.of(
+                    record_of(numbered(*trials), discovery=discovery_of(8, num_samples))
+                )
+                for trials in (ran, [*ran, refused])
+            )
+            assert bound.multiples.any_up_to
+            assert not free.harmful(8)
+            assert bound.harmful(8) is harmful
+        (finding,) = [
+            each
+            for each in advise(bound_record(*ran, refused)).findings
+            if each.rule == "tails.model.multiple"
+        ]
+        assert "the last batch has 6 samples" in finding.message
+        assert "drop_last=True" in finding.remedy
+
+    def test_sizes_above_all_that_run_are_turned_down(self):
+        """As where a batch divides the samples of a step: the rest is confirmed all the same."""
+        result = machine(lambda size: 4 % size == 0, native=4).search()
+        assert result.size == 4
+        assert result.finished
+        assert "failed" not in result.stop.reason
+
+    def test_what_divides_512(self):
+        result = machine(lambda size: 512 % size == 0, native=4).search()
+        assert 512 % result.size == 0
+        assert result.size >= 64
+
+
+class TestAskedFor:
+    @pytest.mark.parametrize("kind", ["knee", "throughput", "memory"])
+    @pytest.mark.parametrize("step", [3, 4, 6, 16])
+    def test_no_other_size_is_tried(self, step, kind):
+        goal = Goal(kind=kind, multiple_of=step)
+        result = machine(lambda size: size % step == 0, native=8).search(goal)
+        assert result.tried
+        assert all(size % step == 0 for size in result.tried)
+        assert result.size % step == 0
+
+    @pytest.mark.parametrize(
+        "goal",
+        [
+            Goal(multiple_of=4, sizes=(8, 10)),
+            Goal(multiple_of=4, start=6),
+            Goal(multiple_of=8, max_batch=7),
+        ],
+    )
+    def test_contradictions(self, goal):
+        with pytest.raises(UsageError, match="multiple"):
+            check_goal(goal)
