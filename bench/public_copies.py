@@ -19,6 +19,7 @@ from common import HERE
 
 PUBLIC, STAND_INS = HERE / "public", HERE / "stand_ins"
 _BEFORE_LIMIT_S = 120.0
+_ENDS_IN_S = 10.0
 _MODULES = {
     "pyyaml": "yaml",
     "scikit-learn": "sklearn",
@@ -131,15 +132,16 @@ def limited(
             printed, said = process.communicate(timeout=limit_s)
             code: int | None = process.returncode
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGINT)  # batchadvisor ends its own then
             code = None
+            os.killpg(process.pid, signal.SIGTERM)  # batchadvisor ends its own processes then
             try:
-                printed, said = process.communicate(timeout=10)
+                printed, said = process.communicate(timeout=_ENDS_IN_S)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 printed, said = process.communicate()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        finally:  # what is left of its children; all of it where this benchmark is interrupted
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     return code, printed, said
 
 

@@ -67,7 +67,7 @@ def _checks(truth: dict[str, Any], row: dict[str, Any]) -> dict[str, str]:
         "line to change": _line_named(truth["change"], row["source"]),
     }
     if by_loader and "loader" in truth:
-        named = row["loader"] in truth["loader"]
+        named = Path(row["loader"] or "").name in truth["loader"]
         checks["loader"] = _right(named, f"{row['loader']}, not {truth['loader'][0]}")
     if "says" in truth and advised not in (None, own):
         said = bool(re.search(truth["says"], _said(row)))

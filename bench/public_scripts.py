@@ -28,6 +28,7 @@ import os
 import pty
 import re
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -65,6 +66,7 @@ def main() -> None:
     parser.add_argument("--as-written", action="store_true", help="only check the list itself")
     parser.add_argument("--page", action="store_true", help="only write the page from the results")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # with all that was started
     sys.path.insert(0, str(STAND_INS / "torchvision"))  # what makes models imports it
     listed = scripts()
     beside = f"-beside-{options.beside}" if options.beside else ""
