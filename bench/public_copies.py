@@ -99,7 +99,7 @@ def without_paths(told: Any, place: Path) -> Any:
         return told
     for folder in (place.resolve(), place, HERE.parent):
         told = told.replace(f"{folder}/", "")
-    return re.sub(r"(?<![\w.])/(?:[\w.+-]+/)+(?=[\w.+-])", "", told)
+    return re.sub(r"(?<![\w./:])/(?:[\w.+-]+/)+(?=[\w.+-])", "", told)
 
 
 def _is_there(package: str) -> bool:

@@ -1,17 +1,15 @@
-"""Judges what bench/public_scripts.py recorded; makes its table and docs/works-with.md of it."""
+"""Makes a table and docs/works-with.md of what bench/public_scripts.py recorded."""
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections import Counter
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from common import HERE, header, table
+from public_verdicts import commas, judged, swept, written
 
 PAGE = HERE.parent / "docs" / "works-with.md"
-_TYPED = re.compile(r"batchadvisor run (.*?\{batch_size\}\S*)")
 _WIDTH = 118
 _VERDICTS = {
     "answered": "answered without a flag",
@@ -24,119 +22,6 @@ _VERDICTS = {
     "skipped": "not run",
 }
 """In the order in which they are counted."""
-
-
-class Judged(NamedTuple):
-    """One row beside what its source says.
-
-    Attributes:
-        verdict: a key of `_VERDICTS`.
-        checks: for each thing that was compared "right", "not named", or what is wrong.
-    """
-
-    verdict: str
-    checks: dict[str, str]
-
-
-def judged(script: dict[str, Any], row: dict[str, Any]) -> Judged:
-    """What a row is worth. Scripts without a `truth` are only asked whether there is an answer."""
-    truth = script.get("truth", {})
-    if row["outcome"] in ("skipped", "slow"):
-        return Judged(row["outcome"], {})
-    if "told" in truth:
-        said = bool(re.search(truth["says"], _said(row)))
-        wrong = row["outcome"] == "answered" and not said
-        return Judged("told" if said else "wrong" if wrong else "failed", {})
-    if row["outcome"] == "refused":
-        return Judged("flag" if _TYPED.search(row["error"]) else "failed", {})
-    checks = _checks(truth, row) if truth else {}
-    if any(value not in ("right", "not named") for value in checks.values()):
-        return Judged("wrong", checks)
-    later = row["headline"].startswith("No answer yet")
-    return Judged("later" if later else "answered", checks)
-
-
-def _checks(truth: dict[str, Any], row: dict[str, Any]) -> dict[str, str]:
-    own, advised = row["own"], row["recommended"]
-    by_loader = row["door"] == "loader"
-    others = sorted({asked for asked, arrived in row["arrived"] if arrived != asked})
-    checks = {
-        "door": _right(by_loader == (truth["door"] == "loader"), f"by the {row['door']}"),
-        "own size": _right(own == truth["own"], f"{own}, not {truth['own']}"),
-        "size that arrived": _right(not others, f"another one for {_listed(others)}"),
-        "line to change": _line_named(truth["change"], row["source"]),
-    }
-    if by_loader and "loader" in truth:
-        named = Path(row["loader"] or "").name in truth["loader"]
-        checks["loader"] = _right(named, f"{row['loader']}, not {truth['loader'][0]}")
-    if "says" in truth and advised not in (None, own):
-        said = bool(re.search(truth["says"], _said(row)))
-        checks["what else to change"] = _right(said, "not said")
-    if "most" in truth:
-        checks["advised"] = _right((advised or 0) <= truth["most"], f"{advised} cannot run")
-    return checks
-
-
-def _right(right: bool, wrong: str) -> str:
-    return "right" if right else wrong
-
-
-def _line_named(places: list[str], source: dict[str, Any] | None) -> str:
-    if not source:
-        return "not named"
-    named = [source["place"], *(other["place"] for other in source.get("others", ()))]
-    lines = {_line(place) for place in named}
-    return _right(bool(lines & set(places)), f"{_written(source)}, not {places[0]}")
-
-
-def _line(place: dict[str, Any] | None) -> str:
-    """A line by the name of its file; no place is what a framework takes from the command line."""
-    return "typed" if place is None else f"{Path(place['file']).name}:{place['line']}"
-
-
-def _said(row: dict[str, Any]) -> str:
-    parts = [row.get(name) or "" for name in ("error", "headline", "reason", "change")]
-    return "\n".join([*parts, *row.get("findings", [])])
-
-
-def _written(source: dict[str, Any] | None) -> str:
-    if not source:
-        return "-"
-    place = _line(source["place"])
-    return f"{'command line' if place == 'typed' else place}  {source['before']}"
-
-
-def _listed(values: Any) -> str:
-    return ", ".join(map(str, values))
-
-
-# the sweep -----------------------------------------------------------------------------------
-
-
-class Swept(NamedTuple):
-    """The sizes that were timed without batchadvisor.
-
-    Attributes:
-        share: of the best throughput, at the advised size.
-    """
-
-    best: int
-    share: float
-    num_sizes: int
-    num_passes: int
-
-
-def swept(row: dict[str, Any]) -> Swept | None:
-    """What a sweep says of the advised size; `None` if it was not swept, or not at that size."""
-    speeds = {
-        int(size): sum(values) / len(values)
-        for size, values in row.get("sweep", {}).get("samples_per_s", {}).items()
-    }
-    if row.get("recommended") not in speeds or len(speeds) < 2:
-        return None
-    best = max(speeds, key=lambda size: speeds[size])
-    passes = min(map(len, row["sweep"]["samples_per_s"].values()))
-    return Swept(best, speeds[row["recommended"]] / speeds[best], len(speeds), passes)
 
 
 # the table -----------------------------------------------------------------------------------
@@ -158,18 +43,26 @@ def report(data: dict[str, Any], listed: dict[str, Any]) -> str:
                 _cell(row.get("recommended")),
                 _cell(row.get("wall_s")),
                 "-" if sweep is None else f"{sweep.share:.0%} of {sweep.best}",
-                _written(row.get("source")),
+                written(row.get("source")),
             )
         )
         wrong = [f"{what} {said}" for what, said in checks.items() if said != "right"]
         if wrong or verdict not in ("answered", "told"):
-            said = "; ".join(wrong) or row.get("error") or row.get("headline", "")
+            said = "; ".join(wrong) or _last_word(row)
             notes.append(f"{name}: {verdict}. {textwrap.shorten(said, 400)}")
     headings = ("script", "verdict", "own", "advised", "seconds", "sweep", "own size is written at")
     lines += [table(headings, cells), ""]
     for title, ours in (("real", False), ("ours", True)):
-        lines.append(f"{title}: {_listed(_counts(data, listed, ours))}")
+        lines.append(f"{title}: {commas(_counts(data, listed, ours))}")
     return "\n".join([*lines, "", *notes])
+
+
+def _last_word(row: dict[str, Any]) -> str:
+    """What a run without an answer ended with."""
+    error = row.get("error")
+    if error is None:
+        return str(row.get("headline", ""))
+    return "Error: " + error.rpartition("Error: ")[2] if "\nError: " in error else str(error)
 
 
 def _cell(value: Any) -> str:
@@ -188,8 +81,12 @@ def _counts(data: dict[str, Any], listed: dict[str, Any], ours: bool) -> list[st
 # the page ------------------------------------------------------------------------------------
 
 
-def page(data: dict[str, Any], listed: dict[str, Any]) -> str:
-    """docs/works-with.md."""
+def page(data: dict[str, Any], beside: dict[str, Any] | None, listed: dict[str, Any]) -> str:
+    """docs/works-with.md.
+
+    Args:
+        beside: the results beside busy processes, if there are any.
+    """
     rows = {name: row for name, row in data["rows"].items() if not name.startswith("ours/")}
     ours = {name: row for name, row in data["rows"].items() if name.startswith("ours/")}
     repos = {listed[name].get("repo") for name in rows} - {None}
@@ -203,12 +100,14 @@ def page(data: dict[str, Any], listed: dict[str, Any]) -> str:
             f"{len(rows)} real, unmodified scripts, out of {len(repos)} repositories at named "
             "commits and out of packages, were run as their authors' users type them, after "
             f"`batchadvisor run --budget {' or '.join(budgets)}` and with no other option: "
-            f"{_listed(_counts(data, listed, ours=False))}."
+            f"{commas(_counts(data, listed, ours=False))}."
         ),
+        *_beside(beside, listed),
         _paragraph(
-            "Right means: compared with what a person read in the script's source and wrote into "
-            "[a list](../bench/public_scripts.yaml) before. Compared are the loader that trains, "
-            "the own size, the size that reached the training steps, and the line that sets it. "
+            "Each answer was compared with what a person had read in the script's source and "
+            "written into [a list](../bench/public_scripts.yaml): the loader that trains, the own "
+            "size, the size that reached the training steps, and the line that sets it. One that "
+            "differs in any of them is wrong, whatever it advises. "
             "[`bench/public_scripts.py`](../bench/public_scripts.py) runs them from a folder of "
             "clones; it has made this page too."
         ),
@@ -217,7 +116,7 @@ def page(data: dict[str, Any], listed: dict[str, Any]) -> str:
         *_sweeps(rows),
         "## How they were run",
         _paragraph(
-            f"Between {dates[0]} and {dates[-1]}, on {env['hardware']}, under a load of "
+            f"{_between(dates)} on {env['hardware']}, under a load of "
             f"{min(loads):.1f} to {max(loads):.1f} from other programs and from the run before. "
             f"Torch is {env['versions']['torch']}; the other versions are in the [raw "
             "results](../bench/results/public-scripts.txt). Data is made up in the format that "
@@ -232,11 +131,22 @@ def page(data: dict[str, Any], listed: dict[str, Any]) -> str:
             "## Written by us",
             _paragraph(
                 f"{len(ours)} more scripts are ours, in the style of a project; they are counted "
-                f"apart: {_listed(_counts(data, listed, ours=True))}. They are in `bench/public`."
+                f"apart: {commas(_counts(data, listed, ours=True))}. They are in `bench/public`."
             ),
             "\n".join(_our_table(ours, listed)),
         ]
     return "\n\n".join(parts) + "\n"
+
+
+def _beside(beside: dict[str, Any] | None, listed: dict[str, Any]) -> list[str]:
+    if beside is None:
+        return []
+    num, counts = beside["busy_processes"], commas(_counts(beside, listed, ours=False))
+    return [_paragraph(f"Beside {num} processes that computed all the time: {counts}.")]
+
+
+def _between(dates: list[str]) -> str:
+    return f"On {dates[0]}" if len(dates) == 1 else f"Between {dates[0]} and {dates[-1]}"
 
 
 def _paragraph(text: str) -> str:
@@ -250,20 +160,28 @@ def _real_table(rows: dict[str, Any], listed: dict[str, Any]) -> list[str]:
     ]
     for name, row in rows.items():
         script = listed[name]
-        command = textwrap.shorten(script["words"], 40, placeholder=" …")
         verdict = _VERDICTS[judged(script, row).verdict]
         own, advised = _cell(row.get("own")), _cell(row.get("recommended"))
         cells = (
-            f"`{command}`",
-            script.get("repo") or f"package {script['package']}",
+            f"`{_path_of(script)}`",
+            script.get("repo") or f"the package {script['package']}",
             script.get("commit", "")[:10] or "-",
             verdict,
             own,
             advised,
-            _code(_written(row.get("source"))),
+            _code(written(row.get("source"))),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def _path_of(script: dict[str, Any]) -> str:
+    """Where the script is in its repository, or what starts that of a package."""
+    words = script["words"].split()
+    if words[0] == "-m":
+        return " ".join(words[:3])
+    folder = script.get("folder", "")
+    return f"{folder}/{words[0]}" if folder else str(words[0])
 
 
 def _our_table(rows: dict[str, Any], listed: dict[str, Any]) -> list[str]:
@@ -273,7 +191,7 @@ def _our_table(rows: dict[str, Any], listed: dict[str, Any]) -> list[str]:
     ]
     for name, row in rows.items():
         script = listed[name]
-        place = _code(_written(row.get("source")))
+        place = _code(written(row.get("source")))
         verdict = _VERDICTS[judged(script, row).verdict]
         script_name = script["words"].split()[0]
         cells = (script["style"], f"`{script_name}`", verdict, row["date"][:10], place)
@@ -295,9 +213,9 @@ def _remarks(rows: dict[str, Any], listed: dict[str, Any]) -> list[str]:
         if verdict == "told":
             lines.append(f"- {name}: {truth['told']}.")
         elif wrong or verdict != "answered":
-            said = "; ".join(wrong) or row.get("error") or row.get("headline", "")
-            said = textwrap.shorten(re.sub(r"[`|<>*_\[\]]", "", said), 200)
-            lines.append(f"- {name}, {_VERDICTS[verdict]}: {said}")
+            said = textwrap.shorten("; ".join(wrong) or _last_word(row), 200, placeholder=" …")
+            said = said.replace("`", "'")
+            lines.append(f"- {name}, {_VERDICTS[verdict]}: `{said}`")
     return ["## What is to be said of some", "\n".join(lines)] if lines else []
 
 
@@ -329,4 +247,4 @@ def _stand_ins(rows: dict[str, Any], listed: dict[str, Any]) -> str:
     names = [
         f"{package} for {name}" for name in rows for package in listed[name].get("stand_ins", [])
     ]
-    return _listed(names) or "none"
+    return commas(names) or "none"

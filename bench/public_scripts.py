@@ -16,7 +16,8 @@ bench/stand_ins, and the page names it. A script whose package or clone is missi
 named. Where all are run, docs/works-with.md is written too.
 
 Rows are kept in the results; a row that is there is not run again without `--again`. Where the list
-says so, sizes are timed one by one too, by `observed_script.py`, in turn and without batchadvisor.
+says so, sizes are typed and timed one by one too, in turn and without batchadvisor, by
+`observed_script.py`; else the advised one, to see that it arrives.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ import yaml
 from common import HERE, RESULTS, Results, environment, say, scratch_folder
 from public_copies import STAND_INS, busy, limited, made, variables_of, without_paths
 from public_page import PAGE, page, report
+from public_verdicts import proposed
 
 LIST = HERE / "public_scripts.yaml"
-_TIMED_S = 2.0
+_TIMED_S = 1.5
 _ONE_LIMIT_S = 30.0
-_SWEEP_LIMIT_S = 60.0
+_SWEEP_LIMIT_S = 45.0
 _AS_WRITTEN_LIMIT_S = 90.0
 _SWEPT = (1, 2, 4, 8)
 """Multiples of the own size that a sweep times, beside the advised size."""
@@ -57,7 +59,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="names, separated by commas; `ours` for ours")
     parser.add_argument("--budget", default="30s", help="as of `batchadvisor run`")
     parser.add_argument(
-        "--limit", type=float, default=120.0, help="seconds for one run (%(default)s)"
+        "--limit", type=float, default=90.0, help="seconds for one run (%(default)s)"
     )
     parser.add_argument("--beside", type=int, default=0, help="processes that are busy meanwhile")
     parser.add_argument("--again", action="store_true", help="run rows that are there too")
@@ -72,7 +74,7 @@ def main() -> None:
     beside = f"-beside-{options.beside}" if options.beside else ""
     path = options.results / f"public-scripts{beside}.json"
     if options.page:
-        PAGE.write_text(page(json.loads(path.read_text()), listed), encoding="utf-8")
+        write_page(listed)
         return
     chosen = _chosen(listed, options.only)
     if options.as_written:
@@ -84,10 +86,14 @@ def main() -> None:
         path.write_text(json.dumps({"rows": {}}))
     results = Results(None, "", resumed=path)
     rows = results.data["rows"]
+    if options.again:  # what is interrupted goes on without it
+        rows = results.data["rows"] = {name: rows[name] for name in rows if name not in chosen}
+        results.save()
+    results.data["busy_processes"] = options.beside
     results.data |= {"environment": environment(), "versions": _versions(listed)}
     with busy(options.beside):
         for name in chosen:
-            if options.again or rows.get(name, {}).get("outcome", "skipped") == "skipped":
+            if rows.get(name, {}).get("outcome", "skipped") == "skipped":
                 say(name)
                 rows[name] = _row(name, listed[name], options)
                 say(f"  {rows[name]['outcome']}  {rows[name].get('headline') or _last(rows[name])}")
@@ -95,8 +101,21 @@ def main() -> None:
     results.data["rows"] = {name: rows[name] for name in listed if name in rows}
     results.data["state"] = "finished"
     results.finish(report(results.data, listed))
-    if path == RESULTS / "public-scripts.json":
-        PAGE.write_text(page(results.data, listed), encoding="utf-8")
+    if path.parent.resolve() == RESULTS:
+        write_page(listed)
+
+
+def write_page(listed: dict[str, Any]) -> None:
+    """docs/works-with.md, of the results that are there."""
+    PAGE.write_text(page(*results_of(RESULTS), listed), encoding="utf-8")
+
+
+def results_of(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Those of a quiet machine, and those beside busy processes."""
+    quiet, beside = folder / "public-scripts.json", folder / "public-scripts-beside-3.json"
+    return json.loads(quiet.read_text()), json.loads(
+        beside.read_text()
+    ) if beside.exists() else None
 
 
 def scripts() -> dict[str, dict[str, Any]]:
@@ -134,9 +153,12 @@ def _row(name: str, script: dict[str, Any], options: argparse.Namespace) -> dict
         variables = variables_of(script, place)
         words = shlex.split(script["words"])
         row |= _run(words, start, variables, options, options.logs and options.logs / name)
-        if script.get("sweep") and row.get("recommended"):
-            sizes = {script["truth"]["own"] * times for times in _SWEPT} | {row["recommended"]}
-            row["sweep"] = _sweep(script, sorted(sizes), start, variables)
+        if command := proposed(script, row):
+            second = _run(shlex.split(command), start, variables, options, None)
+            row["second"] = {"command": f"batchadvisor run {command}", **second}
+        sizes = _typed_sizes(script, row)
+        if sizes:
+            row["typed"] = _typed(script, sizes, start, variables)
         return {name: without_paths(value, place) for name, value in row.items()}
 
 
@@ -225,20 +247,38 @@ def _observed(
     return {"error": "took too long" if code is None else (said or printed).strip()[-600:]}
 
 
-def _sweep(
+def _typed_sizes(script: dict[str, Any], row: dict[str, Any]) -> list[int]:
+    """Which are typed as the script takes them: those of a sweep, or only the advised one."""
+    advised = row.get("recommended")
+    if advised is None or "set" not in script:
+        return []
+    own = script["truth"]["own"]
+    if script.get("sweep"):
+        return sorted({own * times for times in _SWEPT} | {advised})
+    return [advised] if advised != own else []
+
+
+def _typed(
     script: dict[str, Any], sizes: list[int], start: Path, variables: dict[str, str]
 ) -> dict[str, Any]:
-    """Samples per second of each size, upwards and then downwards, as long as time is left."""
+    """Samples per second of each size, upwards and then downwards, as long as time is left.
+
+    Returns them, and the sizes that no step trained on although they were typed (`missed`).
+    """
     begun, dimension = time.monotonic(), script.get("dimension", 0)
     speeds: dict[int, list[float]] = {size: [] for size in sizes}
-    for size in [*sizes, *reversed(sizes)]:
+    missed = set()
+    for size in [*sizes, *reversed(sizes)] if len(sizes) > 1 else sizes:
         if time.monotonic() - begun > _SWEEP_LIMIT_S:
             break
         words = shlex.split(f"{script['words']} {script['set'].format(size)}")
         seen = _observed(words, start, variables, dimension, _ONE_LIMIT_S)
-        if seen.get("samples_per_s") and str(size) in seen["sizes"]:
+        if str(size) in seen.get("sizes", ()):
             speeds[size].append(round(seen["samples_per_s"], 1))
-    return {"samples_per_s": {str(size): values for size, values in speeds.items() if values}}
+        elif seen.get("num_steps"):
+            missed.add(size)
+    timed = {str(size): values for size, values in speeds.items() if values}
+    return {"samples_per_s": timed, "missed": sorted(missed)}
 
 
 def _as_written(script: dict[str, Any], clones: Path | None) -> str:

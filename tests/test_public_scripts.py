@@ -60,6 +60,13 @@ def page(bench):
 
 
 @pytest.fixture(scope="module")
+def verdicts(bench):
+    import public_verdicts
+
+    return public_verdicts
+
+
+@pytest.fixture(scope="module")
 def scripts(bench):
     import public_scripts
 
@@ -91,11 +98,11 @@ class TestTheList:
 
 
 class TestJudging:
-    def verdict(self, page, truth=None, **fields):
-        return page.judged({"truth": TRUTH | (truth or {})}, ROW | fields)
+    def verdict(self, verdicts, truth=None, **fields):
+        return verdicts.judged({"truth": TRUTH | (truth or {})}, ROW | fields)
 
-    def test_an_answer_that_fits_the_source(self, page):
-        verdict, checks = self.verdict(page)
+    def test_an_answer_that_fits_the_source(self, verdicts):
+        verdict, checks = self.verdict(verdicts)
         assert verdict == "answered"
         assert set(checks.values()) == {"right"}
 
@@ -112,52 +119,77 @@ class TestJudging:
             ),
         ],
     )
-    def test_what_differs_from_the_source_is_wrong(self, page, fields, what):
-        verdict, checks = self.verdict(page, **fields)
+    def test_what_differs_from_the_source_is_wrong(self, verdicts, fields, what):
+        verdict, checks = self.verdict(verdicts, **fields)
         assert verdict == "wrong"
         assert [name for name, said in checks.items() if said != "right"] == [what]
 
-    def test_a_place_that_is_not_named_is_told_from_a_wrong_one(self, page):
-        verdict, checks = self.verdict(page, source=None)
+    def test_a_place_that_is_not_named_is_told_from_a_wrong_one(self, verdicts):
+        verdict, checks = self.verdict(verdicts, source=None)
         assert (verdict, checks["line to change"]) == ("answered", "not named")
 
-    def test_what_else_has_to_change_must_be_said(self, page):
-        assert self.verdict(page, {"says": "MAX_SIZE"}).verdict == "wrong"
-        assert self.verdict(page, {"says": "MAX_SIZE"}, change="MAX_SIZE too").verdict == "answered"
-        assert self.verdict(page, {"says": "MAX_SIZE"}, recommended=8).verdict == "answered"
+    def test_an_advised_size_that_does_not_arrive_when_it_is_typed_is_wrong(self, verdicts):
+        typed = {"samples_per_s": {}, "missed": [64]}
+        verdict, checks = self.verdict(verdicts, typed=typed)
+        assert (verdict, checks["size that arrived"]) == ("wrong", "another one for 64")
+        assert self.verdict(verdicts, typed=typed | {"missed": [16]}).verdict == "answered"
 
-    def test_a_size_that_cannot_run_is_wrong(self, page):
-        assert self.verdict(page, {"most": 32}).verdict == "wrong"
+    def test_what_else_has_to_change_must_be_said(self, verdicts):
+        assert self.verdict(verdicts, {"says": "MAX_SIZE"}).verdict == "wrong"
+        assert (
+            self.verdict(verdicts, {"says": "MAX_SIZE"}, change="MAX_SIZE too").verdict
+            == "answered"
+        )
+        assert self.verdict(verdicts, {"says": "MAX_SIZE"}, recommended=8).verdict == "answered"
 
-    def test_no_answer_yet_is_no_answer(self, page):
-        assert self.verdict(page, headline="No answer yet: go on").verdict == "later"
+    def test_a_size_that_cannot_run_is_wrong(self, verdicts):
+        assert self.verdict(verdicts, {"most": 32}).verdict == "wrong"
 
-    def test_a_command_to_type_is_counted_apart(self, page):
-        error = "Start it once for each size: batchadvisor run t.py --batch-size {batch_size}"
-        assert self.verdict(page, outcome="refused", error=error).verdict == "flag"
-        assert self.verdict(page, outcome="refused", error="Error: it failed").verdict == "failed"
+    def test_no_answer_yet_is_no_answer(self, verdicts):
+        assert self.verdict(verdicts, headline="No answer yet: go on").verdict == "later"
 
-    def test_no_size_to_choose(self, page):
+    def test_a_command_to_type_is_counted_apart_where_it_leads_to_an_answer(self, verdicts):
+        error = "Start it once for each size: batchadvisor run t.py -b {batch_size}   (one each)."
+        row = ROW | {"outcome": "refused", "error": error}
+        assert verdicts.proposed({"truth": TRUTH}, row) == "t.py -b {batch_size}"
+        assert verdicts.proposed({"truth": {"told": "no size"}}, row) == ""
+        assert verdicts.proposed({"truth": TRUTH}, ROW) == ""
+        for outcome, verdict in (("answered", "flag"), ("refused", "failed")):
+            judged = verdicts.judged({"truth": TRUTH}, row | {"second": {"outcome": outcome}})
+            assert judged.verdict == verdict
+
+    def test_an_option_that_is_typed_is_what_has_to_change(self, verdicts):
+        place = {"file": "train.py", "line": 30}
+        typed = {"source": {"place": place, "before": "-b 8", "others": []}}
+        command = "batchadvisor run train.py -b 8"
+        checks = self.verdict(verdicts, {"change": ["typed"]}, command=command, **typed).checks
+        assert checks["line to change"] == "right"
+        default = self.verdict(verdicts, {"change": ["typed"]}, command=command)
+        assert default.checks["line to change"] == "train.py:5  default=8, not typed"
+
+    def test_no_size_to_choose(self, verdicts):
         script = {"truth": {"told": "one batch is the graph", "says": "no size to choose"}}
         told = {"outcome": "refused", "error": "one batch: there is no size to choose"}
-        assert page.judged(script, told).verdict == "told"
-        assert page.judged(script, {"outcome": "refused", "error": "failed"}).verdict == "failed"
-        assert page.judged(script, ROW).verdict == "wrong"
+        assert verdicts.judged(script, told).verdict == "told"
+        assert (
+            verdicts.judged(script, {"outcome": "refused", "error": "failed"}).verdict == "failed"
+        )
+        assert verdicts.judged(script, ROW).verdict == "wrong"
 
-    def test_a_sweep_is_compared_at_the_advised_size(self, page):
+    def test_a_sweep_is_compared_at_the_advised_size(self, verdicts):
         row = {
             "recommended": 64,
-            "sweep": {"samples_per_s": {"8": [50, 70], "64": [90], "32": [100]}},
+            "typed": {"samples_per_s": {"8": [50, 70], "64": [90], "32": [100]}},
         }
-        sweep = page.swept(row)
+        sweep = verdicts.swept(row)
         assert (sweep.best, sweep.share, sweep.num_passes) == (32, 0.9, 1)
-        assert page.swept(row | {"recommended": 16}) is None
+        assert verdicts.swept(row | {"recommended": 16}) is None
 
 
 class TestThePage:
     def test_it_is_made_of_the_raw_results(self, page, scripts):
         """`python bench/public_scripts.py --page` writes it again."""
-        made = page.page(json.loads(RAW.read_text()), scripts.scripts())
+        made = page.page(*scripts.results_of(RAW.parent), scripts.scripts())
         assert (ROOT / "docs" / "works-with.md").read_text("utf-8") == made
 
     def test_the_table_is_made_of_the_raw_results(self, page, scripts):
@@ -215,7 +247,7 @@ class TestRunning:
         _, script = clones
         (tmp_path / "words.txt").write_text("a " * 4000)
         (tmp_path / "train.py").write_text(TRAIN)
-        speeds = scripts._sweep(script, [8, 64], tmp_path, dict(os.environ))["samples_per_s"]
+        speeds = scripts._typed(script, [8, 64], tmp_path, dict(os.environ))["samples_per_s"]
         assert {size: len(each) for size, each in speeds.items()} == {"8": 2, "64": 2}
         assert min(speeds["64"]) > max(speeds["8"])
 
@@ -243,3 +275,13 @@ class TestRunning:
         scripts.main()
         assert json.loads(path.read_text())["rows"]["made"] == first
         assert str(tmp_path) not in path.read_text()
+
+    def test_what_is_kept_names_no_folder(self, bench, tmp_path):
+        from public_copies import without_paths
+
+        told = {
+            "error": f"{tmp_path}/src/train.py: see /usr/lib/python3/torch/nn.py, a/b/c, https://a.b/c/d"
+        }
+        kept = {"error": "src/train.py: see nn.py, a/b/c, https://a.b/c/d"}
+        assert without_paths(told, tmp_path) == kept
+        assert without_paths([told, 3], tmp_path) == [kept, 3]
