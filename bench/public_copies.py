@@ -80,6 +80,7 @@ def variables_of(script: dict[str, Any], place: Path) -> dict[str, str]:
     """Python looks in stand-ins and the clone; hubs of models are not asked."""
     folders = [STAND_INS / name for name in ("torchvision", *script.get("stand_ins", []))]
     folders += [place / below for below in script.get("path", [])]
+    folders += [Path(before) for before in filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, folders)),

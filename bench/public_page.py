@@ -155,8 +155,8 @@ def _paragraph(text: str) -> str:
 
 def _real_table(rows: dict[str, Any], listed: dict[str, Any]) -> list[str]:
     lines = [
-        "| script | of | at | answer | own | advised | the own size is written at |",
-        "|---|---|---|---|---|---|---|",
+        "| script | at | answer | own | advised | the own size is written at |",
+        "|---|---|---|---|---|---|",
     ]
     for name, row in rows.items():
         script = listed[name]
@@ -164,8 +164,7 @@ def _real_table(rows: dict[str, Any], listed: dict[str, Any]) -> list[str]:
         own, advised = _cell(row.get("own")), _cell(row.get("recommended"))
         cells = (
             f"`{_path_of(script)}`",
-            script.get("repo") or f"the package {script['package']}",
-            script.get("commit", "")[:10] or "-",
+            script["commit"][:10] if "repo" in script else "a package",
             verdict,
             own,
             advised,
@@ -176,12 +175,11 @@ def _real_table(rows: dict[str, Any], listed: dict[str, Any]) -> list[str]:
 
 
 def _path_of(script: dict[str, Any]) -> str:
-    """Where the script is in its repository, or what starts that of a package."""
+    """The script from its owner on, or what starts that of a package."""
     words = script["words"].split()
-    if words[0] == "-m":
+    if "repo" not in script:
         return " ".join(words[:3])
-    folder = script.get("folder", "")
-    return f"{folder}/{words[0]}" if folder else str(words[0])
+    return "/".join(filter(None, (script["repo"], script.get("folder"), words[0])))
 
 
 def _our_table(rows: dict[str, Any], listed: dict[str, Any]) -> list[str]:
