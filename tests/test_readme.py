@@ -94,7 +94,7 @@ def test_every_option_of_the_pages_exists() -> None:
 
 
 def ours(page: str) -> bool:
-    """CONTRIBUTING.md names options of other tools as well, works-with.md those of public scripts."""
+    """Others name options of other tools, or those of public scripts, as well."""
     return page not in ("CONTRIBUTING.md", "docs/works-with.md")
 
 
