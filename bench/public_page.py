@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from common import HERE, header, table
-from public_verdicts import commas, judged, swept, written
+from public_verdicts import advice, commas, judged, swept, written
 
 PAGE = HERE.parent / "docs" / "works-with.md"
 _WIDTH = 118
@@ -54,6 +54,7 @@ def report(data: dict[str, Any], listed: dict[str, Any]) -> str:
     lines += [table(headings, cells), ""]
     for title, ours in (("real", False), ("ours", True)):
         lines.append(f"{title}: {commas(_counts(data, listed, ours))}")
+    lines.append(f"of the answers to real ones: {commas(_advice(data['rows'], listed))}")
     return "\n".join([*lines, "", *notes])
 
 
@@ -76,6 +77,15 @@ def _counts(data: dict[str, Any], listed: dict[str, Any], ours: bool) -> list[st
         if name.startswith("ours/") == ours
     )
     return [f"{verdicts[key]} {words}" for key, words in _VERDICTS.items() if verdicts[key]]
+
+
+def _advice(rows: dict[str, Any], listed: dict[str, Any]) -> list[str]:
+    kinds = Counter(
+        advice(row)
+        for name, row in rows.items()
+        if listed[name].get("truth") and judged(listed[name], row).verdict == "answered"
+    )
+    return [f"{num} {words}" for words, num in kinds.most_common()]
 
 
 # the page ------------------------------------------------------------------------------------
@@ -102,6 +112,7 @@ def page(data: dict[str, Any], beside: dict[str, Any] | None, listed: dict[str, 
             f"`batchadvisor run --budget {' or '.join(budgets)}` and with no other option: "
             f"{commas(_counts(data, listed, ours=False))}."
         ),
+        _paragraph(f"Of the answers, {commas(_advice(rows, listed))}."),
         *_beside(beside, listed),
         _paragraph(
             "Each answer was compared with what a person had read in the script's source and "

@@ -197,11 +197,8 @@ def _answer(told: dict[str, Any]) -> dict[str, Any]:
         for loader in discovery["loaders"]
         if loader["ordinal"] == discovery["primary_loader"]
     )
-    sizes = {
-        (trial["batch_size"], trial["arrived_batch_size"])
-        for trial in told["record"]["trials"]
-        if trial["outcome"] == "ok"
-    }
+    trials = [trial for trial in told["record"]["trials"] if trial["outcome"] == "ok"]
+    sizes = {(trial["batch_size"], trial["arrived_batch_size"]) for trial in trials}
     findings = [f"{finding['message']} {finding['remedy']}" for finding in advice["findings"]]
     return {
         "door": discovery.get("door", "loader"),
@@ -217,6 +214,7 @@ def _answer(told: dict[str, Any]) -> dict[str, Any]:
         "change": advice["change"],
         "findings": findings,
         "arrived": sorted(sizes, key=str),
+        "timed": sorted({t["batch_size"] for t in trials if t["kind"] in ("timed", "turns")}),
     }
 
 

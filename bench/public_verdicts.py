@@ -104,6 +104,18 @@ def commas(values: Any) -> str:
     return ", ".join(map(str, values))
 
 
+def advice(row: dict[str, Any]) -> str:
+    """What an answer comes to, of those that keep the own size by how much was looked at."""
+    if row["recommended"] != row["own"]:
+        return "advise another size"
+    if row["standing"] == "too noisy":
+        return "keep the own size as it is too noisy to tell"
+    timed = row.get("timed", [asked for asked, _ in row["arrived"]])
+    if max(timed, default=0) > row["own"]:
+        return "keep the own size after a larger one was timed"
+    return "keep the own size with no larger one timed"
+
+
 # the sweep -----------------------------------------------------------------------------------
 
 

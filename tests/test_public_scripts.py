@@ -176,6 +176,21 @@ class TestJudging:
         )
         assert verdicts.judged(script, ROW).verdict == "wrong"
 
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [
+            ({}, "advise another size"),
+            ({"recommended": 8, "standing": "too noisy"}, "too noisy to tell"),
+            ({"recommended": 8, "standing": "own", "timed": [4, 8]}, "no larger one timed"),
+            (
+                {"recommended": 8, "standing": "own", "timed": [8, 64]},
+                "after a larger one was timed",
+            ),
+        ],
+    )
+    def test_answers_are_told_apart_by_what_was_timed(self, verdicts, fields, words):
+        assert verdicts.advice(ROW | fields).endswith(words)
+
     def test_a_sweep_is_compared_at_the_advised_size(self, verdicts):
         row = {
             "recommended": 64,
