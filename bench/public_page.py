@@ -85,7 +85,7 @@ def _advice(rows: dict[str, Any], listed: dict[str, Any]) -> list[str]:
         for name, row in rows.items()
         if listed[name].get("truth") and judged(listed[name], row).verdict == "answered"
     )
-    return [f"{num} {words}" for words, num in kinds.most_common()]
+    return [f"{num} {words}" for words, num in kinds.most_common()] or ["none is right"]
 
 
 # the page ------------------------------------------------------------------------------------
