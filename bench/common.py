@@ -97,7 +97,7 @@ def _measured_by(words: list[str]) -> list[str]:
     kept = []
     for word in left:
         name, equals, _ = word.partition("=")
-        if name not in ("-o", "--output", "--results", "--resume"):
+        if name not in ("-o", "--output", "--results", "--resume", "--clones", "--logs"):
             kept.append(word)
         elif not equals:
             next(left, None)
