@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ...records import Door, DoorTraits, TrialRequest, Variant, traits_of
+from ..source.replaced import Replacement
 
 
 class Message(msgspec.Struct, frozen=True, tag=True):
@@ -46,6 +47,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
         paced: it is stopped and continued, for a share of the time.
         silence_s: after so long without a sign of life it is taken for hung.
         large_fake: parameters of a large model are fake, and so is all that is done with them.
+        replacements: numbers that the user's source is compiled with; the files stay as they are.
         ahead: only a preparation: import what every worker imports, say so, and await the order
             that counts.
     """
@@ -73,6 +75,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     paced: bool = False
     silence_s: float = 60.0
     large_fake: bool = False
+    replacements: tuple[Replacement, ...] = ()
     ahead: bool = False
 
     @property

@@ -10,7 +10,7 @@ import runpy
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..doors.keras import KerasDoor
     from ..doors.protocols import ScriptDoor
     from ..doors.script_watch import ScriptWatch
+    from ..source.replaced import Replacement
     from .trial_runner import TrialRunner
 
 _PR_SET_PDEATHSIG = 1
@@ -149,22 +150,27 @@ def run_script(order: WorkOrder, door: ScriptDoor) -> None:
         assert isinstance(door, WorkloadDoor)
         door.run()
         return
+    from ..source.replaced import put_in_force
+
+    put_in_force(order.replacements)
     if order.module:
         runpy.run_module(order.script, run_name="__main__", alter_sys=True)
         return
-    _run_file(order.script)
+    _run_file(order.script, order.replacements)
 
 
-def _run_file(script: str) -> None:
+def _run_file(script: str, replacements: Sequence[Replacement]) -> None:
     """Runs a file as plain python does; spawned data workers import `__main__` from it.
 
     Not through runpy: its `__file__` is the path as typed, which names nothing after a change of
     directory, and python's is absolute, beside a `sys.argv[0]` as typed.
     """
+    from ..source.replaced import compiled
+
     path = script
     with contextlib.suppress(OSError):  # the working folder is gone
         path = os.path.abspath(path)  # noqa: PTH100  links stay as the user named them
-    code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+    code = compiled(path, replacements)
     module = ModuleType("__main__")
     module.__dict__.update(__file__=path, __builtins__=builtins, __cached__=None)
     sys.modules["__main__"] = module
