@@ -16,7 +16,7 @@ from types import CodeType
 
 import msgspec
 
-from ...records import BatchSizeSource
+from ...records import BatchSizeSource, SourceLine
 
 
 class Replacement(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +80,26 @@ def replacement_at(source: BatchSizeSource, own: int, number: int) -> Replacemen
         columns = _columns(line, source, own)
         numbers = [node for node in numbers if node.col_offset in columns]
     return replacement_of(place.file, numbers[0], number) if len(numbers) == 1 else None
+
+
+def replacement_in_line(place: SourceLine, before: str, own: int) -> Replacement | None:
+    """A number in a file that is not Python: at the end of a text that stands on its line."""
+    try:
+        line = Path(place.file).read_text(encoding="utf-8").splitlines()[place.line - 1]
+    except (OSError, ValueError, IndexError):
+        return None
+    written = before[before.rfind(":") + 1 :] if before not in line else before
+    if line.count(written) != 1 or not written.endswith(str(own)):
+        return None
+    end = len(line[: line.index(written) + len(written)].encode())
+    return Replacement(
+        file=os.path.abspath(place.file),  # noqa: PTH100
+        line=place.line,
+        column=end - len(str(own)),
+        end_line=place.line,
+        end_column=end,
+        number=own,
+    )
 
 
 def compiled(path: str, replacements: Sequence[Replacement]) -> CodeType:

@@ -50,7 +50,7 @@ class ScriptText(NamedTuple):
                         yield value, node
             elif isinstance(node, ast.AnnAssign) and node.value is not None:
                 if target_name(node.target) == name:
-                    yield _default_of_field(node.value), node
+                    yield default_of_field(node.value), node
             elif isinstance(node, ast.Dict):
                 for key, value in zip(node.keys, node.values, strict=True):
                     if isinstance(key, ast.Constant) and key.value == name:
@@ -184,7 +184,7 @@ def _chain(node: ast.expr) -> tuple[str, ...]:
     return tuple(reversed(names))
 
 
-def _default_of_field(value: ast.expr) -> ast.expr:
+def default_of_field(value: ast.expr) -> ast.expr:
     """The number in `field(default=16)` of a dataclass, or in pydantic's `Field(16)`."""
     if isinstance(value, ast.Call) and target_name(value.func) in ("field", "Field"):
         for keyword in value.keywords:

@@ -15,7 +15,7 @@ from ...advisor.measured.energy import energy_measured, why_not
 from ...advisor.measured.measurements import Measurements
 from ...errors import UsageError
 from ...probes.doors.declared import path_of
-from ...probes.source.placeholder import source_file
+from ...probes.source.script_options import source_file
 from ...records import Door, DoorTraits, Goal, RunRecord, traits_of
 from ..live_function import LiveStep
 

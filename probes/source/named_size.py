@@ -1,0 +1,342 @@
+"""Finds the one place that sets the batch size of a script without a loader to follow it from.
+
+It goes by names: an option, a key of a settings file, a number in the script's text. Where there
+is one, sizes get in there; where there are several, or it is computed from others, that is said.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from ...records import BatchSizeSource, SourceLine
+from .computed_size import computed_as
+from .declared_fields import field_options
+from .replaced import Replacement, replacement_in_line, replacement_of
+from .script_options import (
+    PLACEHOLDER,
+    declared_options,
+    given_as_size,
+    has_a_configurator,
+    imported_files,
+    source_file,
+)
+from .script_text import ScriptText, target_name
+from .settings_files import is_settings_file, numbers_of
+from .size_names import NAMES, best_rank, option_rank, rank_of
+
+
+class Script(NamedTuple):
+    """What is known of a script.
+
+    Attributes:
+        arguments: its command line.
+        settings: the settings files that it opened, as a person would type them.
+        files: of the user's code; those that its text imports where nothing else is known.
+    """
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    module: bool = False
+    settings: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+class SizePlace(msgspec.Struct, frozen=True, kw_only=True):
+    """The place that sets the batch size, and how another gets in.
+
+    Attributes:
+        number: that stands there; `None` where nothing does.
+        arguments: of the script, with the placeholder, where they carry the size.
+        replacement: the number in a file that takes another, where they do not.
+    """
+
+    name: str
+    number: int | None
+    source: BatchSizeSource
+    arguments: tuple[str, ...] = ()
+    replacement: Replacement | None = None
+
+    @property
+    def text(self) -> str:
+        """As it is said."""
+        where = f" ({self.source.place})" if self.source.place is not None else ""
+        return f"{self.source.before}{where}"
+
+
+class NoPlace(NamedTuple):
+    """Why there is no one place.
+
+    Attributes:
+        several: the places between which nothing decides.
+        computed: each step of a size that is computed from others, and what these are.
+    """
+
+    several: tuple[SizePlace, ...] = ()
+    computed: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+
+
+class _Found(NamedTuple):
+    place: SizePlace
+    rank: tuple[int, ...]
+
+
+def find_size(script: Script) -> SizePlace | NoPlace:
+    """The one place that sets the size; what is typed counts before options, these before files."""
+    texts = _texts(script)
+    for finder in (_typed, _options, _settings, _numbers):
+        found = list(finder(script, texts))
+        if not found:
+            continue
+        best = min(each.rank for each in found)
+        computed = _computed(texts[:1], texts, best[0])
+        if computed is not None:
+            return computed
+        places = {each.place.text: each.place for each in found if each.rank == best}
+        if len(places) == 1:
+            return next(iter(places.values()))
+        return NoPlace(several=tuple(places.values()))
+    return _computed(texts, texts, len(NAMES)) or NoPlace()
+
+
+def find_named(script: Script, name: str) -> SizePlace | tuple[SizePlace, ...]:
+    """The number or the option of this very name, `module.NAME` too; else all that have one.
+
+    Several of that name are told apart by their kind: a global counts before what is local.
+    """
+    texts = _texts(script)
+    module, _, last = name.rpartition(".")
+    plain = last.lstrip("-").replace("-", "_")
+    wanted = [text for text in texts if not module or Path(text[0]).stem == module.split(".")[-1]]
+    found = [*_options(script, wanted, plain), *_numbers(script, wanted, plain)]
+    best = min((each.rank for each in found), default=None)
+    places = [each.place for each in found if each.rank == best]
+    if len(places) == 1:
+        return places[0]
+    everything = places or [each.place for each in _numbers(script, texts, None, every=True)]
+    return tuple(everything)
+
+
+# the kinds of places ------------------------------------------------------------------------------
+
+_Texts = Sequence[tuple[str, ScriptText]]
+
+
+def _texts(script: Script) -> list[tuple[str, ScriptText]]:
+    """The script's text first, then those of the user's other files."""
+    main = source_file(script.name, module=script.module)
+    if script.module and not Path(main).exists():  # found on the path of modules
+        parts = "/".join(script.name.split("."))
+        ends = (f"{parts}.py", f"{parts}/__main__.py")
+        main = next((file for file in script.files if file.endswith(ends)), main)
+    files = dict.fromkeys((main, *(script.files or imported_files(main))))
+    texts = ((file, ScriptText.of(SourceLine(file=file, line=1))) for file in files)
+    return [(file, text) for file, text in texts if text is not None]
+
+
+def _typed(script: Script, texts: _Texts) -> Iterator[_Found]:
+    """`--batch-size 16`, `-b 16`, and `train.batch_size=16`, as they were typed."""
+    known = {
+        flag: rank for flags, rank, *_ in _declared(texts) if rank is not None for flag in flags
+    }
+    words = script.arguments
+    for position, word in enumerate(words):
+        flag, equals, value = word.partition("=")
+        if not equals and word.startswith("-") and position + 1 < len(words):
+            value = words[position + 1]
+        rank = known.get(flag, option_rank(flag) if equals or word.startswith("-") else None)
+        if rank is None or not value.isdecimal():
+            continue
+        between = "=" if equals else " "
+        filled = (
+            (*words[:position], f"{flag}={PLACEHOLDER}", *words[position + 1 :])
+            if equals
+            else (*words[: position + 1], PLACEHOLDER, *words[position + 2 :])
+        )
+        source = BatchSizeSource(
+            place=None,
+            before=f"{flag}{between}{value}",
+            template=f"{flag}{between}{{}}",
+            option=flag if word.startswith("-") else f"{flag}=",
+        )
+        place = SizePlace(name=flag, number=int(value), source=source, arguments=filled)
+        yield _Found(place, (rank,))
+
+
+def _options(script: Script, texts: _Texts, name: str | None = None) -> Iterator[_Found]:
+    """Options that the text declares, whatever reads them."""
+    for flags, rank, number_of, at, joined in _declared(texts):
+        names = {flag.lstrip("-").replace("-", "_") for flag in flags}
+        wanted = rank is not None if name is None else name in names
+        if not wanted or not flags:
+            continue
+        named = [flag for flag in flags if option_rank(flag) is not None]
+        flag = max(named or flags, key=len)
+        file, value, holder = at
+        text = dict(texts)[file]
+        line = getattr(value if value is not None else holder, "lineno", 1)
+        before, template = (
+            text.marked(value, holder, flag) if value is not None else (flag, f"{flag} {{}}")
+        )
+        source = BatchSizeSource(
+            place=SourceLine(file=file, line=line), before=before, template=template, option=flag
+        )
+        words = (f"{flag}={PLACEHOLDER}",) if joined else (flag, PLACEHOLDER)
+        place = SizePlace(
+            name=flag, number=number_of, source=source, arguments=(*script.arguments, *words)
+        )
+        yield _Found(place, (0 if rank is None else rank,))
+
+
+_Declared = tuple[
+    tuple[str, ...], int | None, int | None, tuple[str, ast.expr | None, ast.AST], bool
+]
+
+
+def _declared(texts: _Texts) -> Iterator[_Declared]:
+    """Flags, the rank of their names, the default, its place, and whether `=` must join them."""
+    for file, text in texts:
+        given = given_as_size(text.tree)
+        for declared in declared_options(text.tree):
+            rank = best_rank(declared.flags)
+            if rank is None and any(map(declared.fills, given)):
+                rank = len(NAMES)
+            value = declared.default_value
+            holder = declared.default or declared.call
+            yield declared.flags, rank, _number(value), (file, _if_number(value), holder), False
+    for option in field_options([text.tree for _, text in texts]):
+        at = (texts[option.text][0], _if_number(option.value), option.holder)
+        yield (option.flag,), option_rank(option.flag), _number(option.value), at, False
+    for file, text in texts[:1]:
+        if has_a_configurator(text.tree):
+            for name, value, holder in _globals(text.tree):
+                at = (file, value, holder)
+                yield (f"--{name}",), option_rank(f"--{name}"), _number(value), at, True
+
+
+def _settings(script: Script, _: _Texts) -> Iterator[_Found]:
+    """Keys of settings files: those that were opened, else those that were passed."""
+    passed = tuple(
+        value
+        for word in script.arguments
+        for value in (word.rpartition("=")[2],)
+        if is_settings_file(value)
+    )
+    for file in dict.fromkeys((*script.settings, *passed)):
+        for entry in numbers_of(Path(file), file):
+            rank = option_rank("--" + ".".join(entry.path))
+            replacement = replacement_in_line(entry.place, entry.before, entry.value)
+            if rank is None or replacement is None or entry.value < 1:
+                continue
+            source = BatchSizeSource(
+                place=entry.place, before=entry.before, template=entry.template
+            )
+            place = SizePlace(
+                name=entry.name, number=entry.value, source=source, replacement=replacement
+            )
+            yield _Found(place, (rank,))
+
+
+def _numbers(
+    _: Script, texts: _Texts, name: str | None = None, *, every: bool = False
+) -> Iterator[_Found]:
+    """Numbers in the text that are given to a name, those of the script before those of others."""
+    for nth, (file, text) in enumerate(texts):
+        outermost = {id(node) for node in text.tree.body}
+        for each in dict.fromkeys(_bound_names(text.tree)):
+            rank = rank_of(each)
+            if name is not None:
+                rank = 0 if each == name else None
+            if rank is None and not every:
+                continue
+            for value, holder in text.bindings(each):
+                number = _number(value)
+                if number is None or (every and id(holder) not in outermost):
+                    continue
+                before, template = text.marked(value, holder, each)
+                line = SourceLine(file=file, line=value.lineno)
+                place = SizePlace(
+                    name=each,
+                    number=number,
+                    source=BatchSizeSource(place=line, before=before, template=template),
+                    replacement=replacement_of(file, value, number),
+                )
+                yield _Found(place, (rank or 0, nth > 0, _kind(holder, outermost)))
+
+
+# parts --------------------------------------------------------------------------------------------
+
+
+def _computed(where: _Texts, texts: _Texts, best: int) -> NoPlace | None:
+    """A size that the script computes from others, where no place is named more exactly."""
+    for rank in range(min(best + 1, len(NAMES) - 2)):
+        for file, text in where:
+            for name in dict.fromkeys(_bound_names(text.tree, assigned=True)):
+                computed = computed_as(file, text, name) if rank_of(name) == rank else None
+                if computed is not None:
+                    steps, leaves = computed
+                    return NoPlace(computed=steps, settings=_as_options(leaves, texts))
+    return None
+
+
+def _as_options(leaves: Sequence[str], texts: _Texts) -> tuple[str, ...]:
+    """Names of settings, as options where they are some."""
+    flags = {
+        flag.lstrip("-").replace("-", "_"): flag for flags, *_ in _declared(texts) for flag in flags
+    }
+    return tuple(flags.get(leaf, leaf) for leaf in leaves)
+
+
+def _bound_names(tree: ast.Module, *, assigned: bool = False) -> Iterator[str]:
+    """What a text gives a value to.
+
+    Args:
+        assigned: all that is assigned, whatever it gets, and nothing else.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                for each in target.elts if isinstance(target, ast.Tuple) else (target,):
+                    yield target_name(each) or ""
+        elif isinstance(node, ast.AnnAssign):
+            yield target_name(node.target) or ""
+        elif assigned:
+            continue
+        elif isinstance(node, ast.Dict):
+            for key in node.keys:
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    yield key.value
+        elif isinstance(node, (ast.keyword, ast.arg)):
+            yield node.arg or ""
+
+
+def _globals(tree: ast.Module) -> Iterator[tuple[str, ast.expr, ast.AST]]:
+    """`NAME = NUMBER` at the top of the script."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and _number(node.value) is not None:
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    yield target.id, node.value, node
+
+
+def _kind(holder: ast.AST, outermost: set[int]) -> int:
+    """A global counts before other assignments, these before arguments, fields and defaults."""
+    if isinstance(holder, (ast.Assign, ast.AnnAssign)) and id(holder) in outermost:
+        return 0
+    kinds = (ast.Assign, (ast.keyword, ast.Constant), ast.AnnAssign)
+    return next((nth for nth, kind in enumerate(kinds, 1) if isinstance(holder, kind)), 4)
+
+
+def _if_number(value: ast.expr | None) -> ast.expr | None:
+    return value if _number(value) is not None else None
+
+
+def _number(value: ast.expr | None) -> int | None:
+    if isinstance(value, ast.Constant) and type(value.value) is int and value.value > 0:
+        return value.value
+    return None
