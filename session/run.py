@@ -51,6 +51,7 @@ from .trial_order import order_of
 from .workers.choice import workers_for
 from .workers.failures import nothing_fits, tool_failed
 from .workers.ranks import rank_target
+from .workers.size_in_script import SizeInScriptError
 from .workers.template_workers import runs_only_as_written
 
 
@@ -93,7 +94,7 @@ def discover(
         BatchAdvisorError: it was not found.
     """
     with Run(options, display, keep=False, group=group) as current:
-        current.workers.start()
+        current.look()
         current.workers.end()
         record = current.writer.record
         assert record.discovery is not None
@@ -136,7 +137,8 @@ class Run:
         self._store = EventStore(folder_of(options, resumed))
         with self._nothing_left_of_a_start():
             self.writer = RecordWriter(first_record(options, resumed), self._store, keep=keep)
-            self.workers = workers_for(options, target, self.writer, display, group)
+            self._workers = lambda: workers_for(self._options, target, self.writer, display, group)
+            self.workers = self._workers()
 
     def __enter__(self) -> Run:  # noqa: PYI034  Self needs Python 3.11
         with self._nothing_left_of_a_start():
@@ -183,14 +185,37 @@ class Run:
             self._store.close()
             raise
 
+    @property
+    def _needs_start(self) -> bool:
+        """Whether the loop, or the place of its size, is not known yet: the latter on resuming."""
+        discovery = self.writer.record.discovery
+        if discovery is None:
+            return True
+        return discovery.traits.process_per_size and not self._options.traits.process_per_size
+
+    def look(self) -> None:
+        """Finds the training loop; where no loader feeds it, the sizes go in where they are set.
+
+        Raises:
+            BatchAdvisorError: it was not found.
+        """
+        try:
+            self.workers.start()
+        except SizeInScriptError as known:
+            self.workers.close()
+            self._display.note(known.said)
+            self._options = self._options.through(known.place)
+            self.workers = self._workers()
+            self.workers.start()
+
     def search(self) -> RunResult:
         """Tries size after size until the advisor has enough."""
         writer = self.writer
         error: BatchAdvisorError | None = None
         try:
             writer.change(state="running")
-            if writer.record.discovery is None:
-                self.workers.start()
+            if self._needs_start:
+                self.look()
             writer.search_begins()
             self._display.note(plan_of(writer.record))
             predict_memory(self.workers, writer, self._display)

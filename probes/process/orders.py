@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ...records import Door, DoorTraits, TrialRequest, Variant, traits_of
+from ..source.named_size import SizePlace
 from ..source.replaced import Replacement
 
 
@@ -41,6 +42,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
         door: how the sizes reach the script; see records.Door.
         template: the arguments with their placeholder, `arguments` holds them filled in.
         batch_size: the size that was filled in.
+        place: that sets the size, where it was found in the script and not typed.
         forced: the template was insisted on, whatever could be steered.
         lockstep: where the script is one rank of several.
         cores: the cores that it may use; empty for all.
@@ -68,6 +70,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     door: Door = "loader"
     template: tuple[str, ...] = ()
     batch_size: int | None = None
+    place: SizePlace | None = None
     worst_case: bool = False
     forced: bool = False
     lockstep: Lockstep | None = None

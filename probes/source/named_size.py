@@ -7,7 +7,7 @@ is one, sizes get in there; where there are several, or it is computed from othe
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -113,13 +113,15 @@ def find_named(script: Script, name: str) -> SizePlace | tuple[SizePlace, ...]:
     module, _, last = name.rpartition(".")
     plain = last.lstrip("-").replace("-", "_")
     wanted = [text for text in texts if not module or Path(text[0]).stem == module.split(".")[-1]]
-    found = [*_options(script, wanted, plain), *_numbers(script, wanted, plain)]
+    found = [*_options(script, wanted, plain), *_numbers(script, wanted, _is(plain))]
     best = min((each.rank for each in found), default=None)
-    places = [each.place for each in found if each.rank == best]
+    everything = list(_numbers(script, texts, lambda _: 0))
+    places = [each.place for each in found if each.rank == best] or [
+        each.place for each in everything if str(each.place.source.place) == name
+    ]
     if len(places) == 1:
         return places[0]
-    everything = places or [each.place for each in _numbers(script, texts, None, every=True)]
-    return tuple(everything)
+    return tuple(places or (each.place for each in sorted(everything, key=_globals_first)))
 
 
 # the kinds of places ------------------------------------------------------------------------------
@@ -243,20 +245,18 @@ def _settings(script: Script, _: _Texts) -> Iterator[_Found]:
 
 
 def _numbers(
-    _: Script, texts: _Texts, name: str | None = None, *, every: bool = False
+    _: Script, texts: _Texts, rank_of: Callable[[str], int | None] = rank_of
 ) -> Iterator[_Found]:
     """Numbers in the text that are given to a name, those of the script before those of others."""
     for nth, (file, text) in enumerate(texts):
         outermost = {id(node) for node in text.tree.body}
         for each in dict.fromkeys(_bound_names(text.tree)):
             rank = rank_of(each)
-            if name is not None:
-                rank = 0 if each == name else None
-            if rank is None and not every:
+            if rank is None:
                 continue
             for value, holder in text.bindings(each):
                 number = _number(value)
-                if number is None or (every and id(holder) not in outermost):
+                if number is None:
                     continue
                 before, template = text.marked(value, holder, each)
                 line = SourceLine(file=file, line=value.lineno)
@@ -266,7 +266,7 @@ def _numbers(
                     source=BatchSizeSource(place=line, before=before, template=template),
                     replacement=replacement_of(file, value, number),
                 )
-                yield _Found(place, (rank or 0, nth > 0, _kind(holder, outermost)))
+                yield _Found(place, (rank, nth > 0, _kind(holder, outermost)))
 
 
 # parts --------------------------------------------------------------------------------------------
@@ -330,6 +330,15 @@ def _kind(holder: ast.AST, outermost: set[int]) -> int:
         return 0
     kinds = (ast.Assign, (ast.keyword, ast.Constant), ast.AnnAssign)
     return next((nth for nth, kind in enumerate(kinds, 1) if isinstance(holder, kind)), 4)
+
+
+def _is(name: str) -> Callable[[str], int | None]:
+    """Ranks that name alone."""
+    return lambda other: 0 if other == name else None
+
+
+def _globals_first(found: _Found) -> tuple[int, ...]:
+    return found.rank
 
 
 def _if_number(value: ast.expr | None) -> ast.expr | None:

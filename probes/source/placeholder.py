@@ -52,30 +52,26 @@ def command(
     )
 
 
-def proposal(
-    script: str, arguments: Sequence[str], *, module: bool = False, forced: bool = False
-) -> str:
+def proposal(script: Script, *, forced: bool = False) -> str:
     """What to do about a script that cannot be steered: the very command to type.
 
     Args:
         forced: the script has a loader that looks steerable; `--template` is needed.
     """
     options = ("--template",) if forced else ()
-    known = Script(script, tuple(arguments), module)
-    place = find_size(known)
-    if isinstance(place, SizePlace) and place.arguments:
-        whole = command(script, place.arguments, module=module, options=options)
-        return f"Start it once for each size: {whole}   (one process each)."
+    place = find_size(script)
+    name, arguments = "NAME", script.arguments
     if isinstance(place, SizePlace):
-        options = (*options, "--set", f"{place.name}={PLACEHOLDER}")
-        whole = command(script, arguments, module=module, options=options)
-        return f"Start it once for each size: {whole}   (one process each)."
-    if place.computed:
-        return computed_text(script, place)
-    if place.several:
+        name, arguments = place.name, place.arguments or arguments
+    elif place.computed:
+        return f"{computed_text(script.name, place)} Change these by hand."
+    elif place.several:
         return several_text(place.several)
-    options = (*options, "--set", f"NAME={PLACEHOLDER}")
-    whole = command(script, arguments, module=module, options=options)
+    if not has_placeholder(arguments):
+        options = ("--set", f"{name}={PLACEHOLDER}")
+    whole = command(script.name, arguments, module=script.module, options=options)
+    if isinstance(place, SizePlace):
+        return f"Start it once for each size: {whole}   (one process each)."
     return (
         "Nothing in it is named like a batch size. Name the number or the option that sets it: "
         f"{whole}."
@@ -85,8 +81,8 @@ def proposal(
 def computed_text(script: str, place: NoPlace) -> str:
     """That a size is computed from others, and how."""
     return (
-        f"{script} computes its batch size from other settings: {'; '.join(place.computed)}. No "
-        f"single place sets it: change {_listed(place.settings, 'or')} by hand."
+        f"{script} computes its batch size from other settings: {'; '.join(place.computed)}. "
+        f"{_listed(place.settings, 'and')} set it together, and no single option does."
     )
 
 
@@ -105,7 +101,7 @@ def source_of(
     script: str, arguments: Sequence[str], *, module: bool = False
 ) -> tuple[int | None, BatchSizeSource | None]:
     """The script's own size, where its text says one, and the place that sets it."""
-    flag = _flag_of_placeholder(arguments)
+    flag = flag_of_placeholder(arguments)
     if flag is None:
         return None, None
     place = find_named(Script(script, without_placeholder(arguments), module), flag)
@@ -115,7 +111,7 @@ def source_of(
     return place.number, msgspec.structs.replace(place.source, option=option)
 
 
-def _flag_of_placeholder(arguments: Sequence[str]) -> str | None:
+def flag_of_placeholder(arguments: Sequence[str]) -> str | None:
     """`--batch-size` of `--batch-size {batch_size}` and of `--batch-size={batch_size}`."""
     for position, argument in enumerate(arguments):
         if argument == PLACEHOLDER and position and arguments[position - 1].startswith("-"):

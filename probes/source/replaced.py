@@ -7,12 +7,15 @@ tracebacks and `inspect` show it as it is.
 from __future__ import annotations
 
 import ast
+import builtins
+import io
 import os
 import re
 from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
+from typing import Any
 
 import msgspec
 
@@ -122,13 +125,22 @@ def compiled(path: str, replacements: Sequence[Replacement]) -> CodeType:
     return compile(tree, path, "exec", dont_inherit=True)
 
 
-def put_in_force(replacements: Sequence[Replacement]) -> None:
+def put_in_force(replacements: Sequence[Replacement], folder: str = "") -> None:
     """Modules that are imported from now on have the numbers; compiled ones on disk are not read.
 
-    The script itself is run by `run_script`, which asks for `compiled`.
+    The script itself is run by `run_script`, which asks for `compiled`. Of a settings file, what
+    opens it gets a copy with the number.
+
+    Args:
+        folder: where copies are made.
     """
     if not replacements:
         return
+    copies = [
+        (each.file, _copy(each, folder)) for each in replacements if not each.file.endswith(".py")
+    ]
+    if copies:
+        _open_instead(copies)
     native = SourceFileLoader.get_code
 
     def get_code(self: SourceFileLoader, fullname: str) -> CodeType | None:
@@ -138,6 +150,32 @@ def put_in_force(replacements: Sequence[Replacement]) -> None:
         return native(self, fullname)
 
     SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
+
+
+def _copy(replacement: Replacement, folder: str) -> str:
+    """A settings file with the number in its place, under the same name."""
+    path = Path(folder) / f"replaced-{os.getpid()}-{Path(replacement.file).name}"
+    lines = Path(replacement.file).read_bytes().split(b"\n")
+    line = lines[replacement.line - 1]
+    number = str(replacement.number).encode()
+    lines[replacement.line - 1] = (
+        line[: replacement.column] + number + line[replacement.end_column :]
+    )
+    path.write_bytes(b"\n".join(lines))
+    return str(path)
+
+
+def _open_instead(copies: Sequence[tuple[str, str]]) -> None:
+    """What opens a file by its name from now on reads its copy."""
+    native = io.open
+
+    def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if isinstance(file, (str, os.PathLike)) and not set(mode) & set("wax+"):
+            path = os.fspath(file)
+            file = next((copy for own, copy in copies if _same_file(own, path)), file)
+        return native(file, mode, *args, **kwargs)
+
+    builtins.open = io.open = opened
 
 
 class _Numbers(ast.NodeTransformer):

@@ -57,7 +57,14 @@ def steer(
     files = FileWatch(ignore=(order.run_folder + os.sep, order.scratch_folder + os.sep))
     door, keras = _door_for(order, started_s)
     hold, device_known, has_room = _limits(order)
-    runner = TrialRunner(channel, order, door, touched=files.take, device_known=device_known)
+    runner = TrialRunner(
+        channel,
+        order,
+        door,
+        touched=files.take,
+        device_known=device_known,
+        settings=files.settings,
+    )
     install(door, files.saved, hold)
     no_ranks = bool if look_for_ranks is None else look_for_ranks(runner)
     if keras is not None:
@@ -152,7 +159,7 @@ def run_script(order: WorkOrder, door: ScriptDoor) -> None:
         return
     from ..source.replaced import put_in_force
 
-    put_in_force(order.replacements)
+    put_in_force(order.replacements, order.scratch_folder)
     if order.module:
         runpy.run_module(order.script, run_name="__main__", alter_sys=True)
         return

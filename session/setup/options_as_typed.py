@@ -12,7 +12,7 @@ WITH_A_VALUE = {
     *("--goal", "--memory-margin", "--tolerance", "--budget", "--max-batch", "--start", "--sizes"),
     *("--device", "--gpus", "--memory-limit", "--nproc-per-node", "--loader"),
     *("--profile-schedule", "--output", "--resume", "--timeout"),
-    *("--engine", "--gres", "--slurm-options", "--time-limit"),
+    *("--set", "--engine", "--gres", "--slurm-options", "--time-limit"),
 }
 SHORT = {"-o": "--output", "-q": "--quiet", "-m": "-m"}
 """The options of `cli/run.py`; a test compares them."""

@@ -19,6 +19,7 @@ from ...reports.words.wording import plural
 from ...units import format_bytes
 from ..setup.options import RunOptions
 from .empty_loader import is_empty, no_batches
+from .size_in_script import not_by_a_loader
 
 LOG_TAIL_BYTES = 20_000
 MANY_STEPS = 20
@@ -45,8 +46,7 @@ def error_of(
     if isinstance(message, CannotSteer):
         kind = UsageError if message.usage else RunError
         if message.door is not None and traits_of(message.door).size_is_argument:
-            remedy = proposal(script, options.arguments, module=options.module)
-            return kind(f"{message.reason}.", remedy)
+            return not_by_a_loader(message, options)
         return kind(f"{message.reason}.", _sentence(message.remedy))
     if gone.outcome == "out_of_memory":
         return _out_of_memory(gone, options, batch_cap)
@@ -240,7 +240,7 @@ def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
         return RunError(
             f"{script} made {message.num_steps} optimizer steps on {fetched} that it fetched, "
             "and ended. Only a loop that keeps fetching can be steered.",
-            proposal(script, options.arguments, module=options.module, forced=True),
+            proposal(options.known_script, forced=True),
         )
     return RunError(
         f"{script} ended after {message.num_steps} optimizer steps, before two training cycles "

@@ -24,7 +24,10 @@ def first_size(options: RunOptions) -> int:
     goal = options.goal
     asked = goal.start or min(goal.sizes, default=None)
     if asked is None:
-        own, _ = source_of(options.script, options.arguments, module=options.module)
+        if options.place is not None:
+            own = options.place.number
+        else:
+            own, _ = source_of(options.script, options.arguments, module=options.module)
         asked = own or FIRST_SIZE
     return min(asked, goal.max_batch) if goal.max_batch is not None else asked
 
@@ -86,11 +89,16 @@ class TemplateWorkers(WorkerPool):
     def _order_changes(self) -> dict[str, Any]:
         assert self._size is not None
         options = self._options
+        place = options.place
+        replacement = None if place is None else place.replacement
+        replaced = () if replacement is None else (replacement.with_number(self._size),)
         return {
             "arguments": filled(options.arguments, self._size),
             "template": options.arguments,
             "batch_size": self._size,
             "forced": options.forced,
+            "place": place,
+            "replacements": replaced,
         }
 
     def _raise(self, gone: WorkerGone, size: int) -> None:
@@ -118,5 +126,5 @@ def runs_only_as_written(record: RunRecord, options: RunOptions) -> BatchAdvisor
     return RunError(
         f"{options.script} trains only at its own batch size {own}; batch {worst.batch_size}: "
         f"{worst.detail}.",
-        proposal(options.script, options.arguments, module=options.module, forced=True),
+        proposal(options.known_script, forced=True),
     )

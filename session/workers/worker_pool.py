@@ -33,6 +33,7 @@ from .batch_caps import next_cap, safe_cap
 from .capacity import capacity_moved, with_capacity_of
 from .failures import error_of
 from .gpu_watch import GpuWatch
+from .size_in_script import SizeInScriptError
 from .standby import Reserve
 from .work_orders import work_order
 
@@ -317,9 +318,11 @@ class WorkerPool:
             BatchAdvisorError: always.
         """
         log = self._writer.store.log_path
+        error: BatchAdvisorError = error_of(gone, self._options, log, batch_cap)
+        if isinstance(error, SizeInScriptError) and self._group is None:
+            raise error  # the run goes on through another door
         fault = Fault(outcome=gone.outcome, detail=gone.detail, worker=number, log=log.name)
         self._writer.add_fault(fault)
-        error: BatchAdvisorError = error_of(gone, self._options, log, batch_cap)
         raise error
 
     def _on_progress(self, progress: Progress) -> None:
