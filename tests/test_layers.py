@@ -95,6 +95,7 @@ RULES = {
             "probes/fake_step",
             "probes/devices/live_objects",
             "probes/memory/stacks",
+            "probes/windows/optimizer_hooks",
             "probes/windows/step_flops",
         },
     ),

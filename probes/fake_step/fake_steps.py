@@ -15,13 +15,10 @@ from typing import Any
 
 import torch
 from torch.optim import Optimizer
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 from torch.utils._pytree import tree_leaves
 
 from ...records import FakeTrial, OpWork, PeakRole, Variant
+from ..windows.optimizer_hooks import listen
 from .changes import Changes
 from .checkpointed_blocks import CheckpointedBlocks
 from .cuda_reductions import reduction_buffer
@@ -65,10 +62,7 @@ class FakeSteps:
         self._roles: dict[int, PeakRole] = {}
         self._owners: dict[int, str] = {}
         self._owner_of = owners_of(self._parameters)
-        self._hooks = (
-            register_optimizer_step_pre_hook(self._before_step),
-            register_optimizer_step_post_hook(self._after_step),
-        )
+        self._steps = listen(self._before_step, self._after_step)
         for tensor in self._parameters:
             tensor.grad = None
         self._count.hold(self._parameters)
@@ -229,8 +223,7 @@ class FakeSteps:
 
     def close(self) -> None:
         """Takes the hooks away."""
-        for hook in self._hooks:
-            hook.remove()
+        self._steps.remove()
 
     # inside ----------------------------------------------------------------------------------
 

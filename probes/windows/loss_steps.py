@@ -14,16 +14,13 @@ from typing import Any
 
 import torch
 from torch.optim import Optimizer
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 
 from ...records import LossCheck
 from ..loader.batch_parts import CannotCutError, part_of
 from ..loader.batch_size_reader import BatchSizeReader
 from .loss_kind import AGAIN, FIRST, NO_TIME, PLAN, REPEATS, SECOND, WHOLE, loss_of
 from .loss_outputs import Output, OutputWatch
+from .optimizer_hooks import listen
 
 MAX_STRAYS = 16
 """Batches of another size that are let through before it is given up."""
@@ -70,10 +67,7 @@ class LossSteps:
         most = max(64, MAX_VALUES // max(1, len(self._parameters)))
         self._strides = [-(-parameter.numel() // most) | 1 for parameter in self._parameters]
         self._watch = OutputWatch(self._parameters)
-        self._hooks: list[Any] = [
-            register_optimizer_step_pre_hook(self._hold),
-            register_optimizer_step_post_hook(self._let_go),
-        ]
+        self._hooks: list[Any] = [listen(self._hold, self._let_go)]
         if not self._reason:
             self._hooks += [
                 parameter.register_hook(self._arrival(number))  # type: ignore[no-untyped-call]

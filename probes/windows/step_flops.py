@@ -16,14 +16,11 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 from torch.utils import flop_counter
 from torch.utils.flop_counter import FlopCounterMode
 
 from ...records import StepFlops
+from .optimizer_hooks import Listener, listen
 
 CPU_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 PRODUCTS = ("attention", "bmm")
@@ -69,7 +66,7 @@ class StepFlopCounter:
 
     def __init__(self) -> None:
         self._mode: _PhaseCounter | None = None
-        self._hooks: list[Any] = []
+        self._steps: Listener | None = None
         self._replay: Any = None
 
     def start(self) -> None:
@@ -77,10 +74,9 @@ class StepFlopCounter:
         mode = _PhaseCounter()
         self._mode = mode
         # What an optimizer multiplies (Muon) is no part of the model.
-        self._hooks = [
-            register_optimizer_step_pre_hook(lambda *_: mode.pause(paused=True)),
-            register_optimizer_step_post_hook(lambda *_: mode.pause(paused=False)),
-        ]
+        self._steps = listen(
+            lambda *_: mode.pause(paused=True), lambda *_: mode.pause(paused=False)
+        )
         graphs: Any = torch.cuda.CUDAGraph
         replay = self._replay = graphs.replay
 
@@ -121,9 +117,8 @@ class StepFlopCounter:
             self._let_go(mode)
 
     def _let_go(self, mode: _PhaseCounter) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
+        if self._steps is not None:
+            self._steps.remove()
         graphs: Any = torch.cuda.CUDAGraph
         graphs.replay = self._replay
         mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]

@@ -31,6 +31,7 @@ from ..process.endings import WorkerGone
 from ..process.faults import is_out_of_memory, script_traceback
 from ..process.messages import CannotSteer, Progress, Raised, StepSample
 from ..process.orders import Message, RunTrial, WorkOrder
+from ..windows.optimizer_hooks import listen
 from ..windows.protocols import WindowProfiler
 from ..windows.step_evidence import EvidenceReader
 from ..windows.window import Window
@@ -190,11 +191,10 @@ class LocalWorker:
             self._size = size
 
     def _discover(self, workload: Workload, started_s: float) -> tuple[Discovery, DeviceInfo]:
-        from torch.optim.optimizer import register_optimizer_step_post_hook
-
         optimizers: dict[int, Any] = {}
-        hook = register_optimizer_step_post_hook(
-            lambda optimizer, _args, _kwargs: optimizers.setdefault(id(optimizer), optimizer)
+        steps = listen(
+            lambda *_: None,
+            lambda optimizer, *_: optimizers.setdefault(id(optimizer), optimizer),
         )
         inputs, norms = ModelInputs(), NormInputs()
         step_s = 0.0
@@ -210,7 +210,7 @@ class LocalWorker:
                 if not number:
                     norms.watch()  # the first step may have made the model
         finally:
-            hook.remove()
+            steps.remove()
             inputs.stop()
             norms.stop()
         self._proof = "shape" if inputs.lead == size else AS_ASKED

@@ -14,15 +14,12 @@ from typing import Any
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 from torch.utils.data import DataLoader, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..doors.protocols import ScriptDoor
 from ..loader.remade_samplers import remember
+from ..windows.optimizer_hooks import listen
 from .checkpoints import silence_lightning
 from .saves import silence_saves
 
@@ -119,8 +116,7 @@ def _watch_optimizers(
             door.stepped(optimizer)
 
     Optimizer.__init__ = optimizer_init  # type: ignore[method-assign]
-    register_optimizer_step_pre_hook(begins)
-    register_optimizer_step_post_hook(stepped)
+    listen(begins, stepped)
 
 
 def _forgive_schedulers(door: ScriptDoor) -> None:

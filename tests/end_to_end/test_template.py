@@ -65,6 +65,18 @@ class TestWithoutLoader:
         assert "--batch_size 48" in change
 
 
+def test_it_runs_at_its_default_options(tmp_path):
+    """As the page says, profile, FLOPs and all; the script is cheap."""
+    (tmp_path / "gpt.py").write_text((SCRIPTS / "no_loader.py").read_text())
+    words = ("gpt.py", "--batch_size={batch_size}", "--max_iters", "100000")
+    done = run("run", "--budget", "20s", *words, folder=tmp_path)
+    assert done.code == 0, done
+    assert {trial.outcome for trial in done.record.trials} == {"ok"}
+    own = next(trial for trial in search(done.record) if trial.batch_size == 12)
+    assert own.flops is not None, own.unavailable
+    assert own.profile is not None, own.unavailable
+
+
 def test_it_is_proposed_with_the_command(tmp_path):
     (tmp_path / "train.py").write_text((SCRIPTS / "no_loader.py").read_text())
     done = run("run", "-q", "train.py", "--max_iters", "50", folder=tmp_path)

@@ -1,0 +1,69 @@
+"""Who listens to the steps of optimizers comes and goes while torch walks its own hooks."""
+
+import pytest
+import torch
+from batchadvisor.probes.windows.optimizer_hooks import listen
+from batchadvisor.probes.windows.step_flops import StepFlopCounter
+from torch.optim import optimizer as of_torch
+
+
+def step(model=None):
+    model = model or torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+
+
+def nothing(*_):
+    return None
+
+
+@pytest.fixture
+def boundary():
+    """What a door does at the end of a step: whatever is put into it."""
+    tasks = []
+    listener = listen(nothing, lambda *_: tasks.pop(0)() if tasks else None)
+    yield tasks
+    listener.remove()
+
+
+def test_a_counter_starts_and_ends_inside_the_step_that_ends_a_trial(boundary):
+    counter, counted = StepFlopCounter(), []
+    boundary += [counter.start, lambda: counted.append(counter.finish()), nothing]
+    for _ in range(3):
+        step()
+    assert counted[0].forward == 2 * 3 * 4 * 2
+
+
+def test_who_comes_in_a_step_hears_the_next_one(boundary):
+    heard, late = [], []
+    boundary.append(
+        lambda: late.append(
+            listen(lambda *_: heard.append("before"), lambda *_: heard.append("after"))
+        )
+    )
+    step()
+    assert heard == []
+    step()
+    assert heard == ["before", "after"]
+    late[0].remove()
+    step()
+    assert heard == ["before", "after"]
+
+
+def test_other_arguments_reach_the_step_and_the_next_listener():
+    seen = []
+    first = listen(lambda _optimizer, args, kwargs: (args, {**kwargs, "closure": None}), nothing)
+    second = listen(lambda _optimizer, _args, kwargs: seen.append(kwargs), nothing)
+    step()
+    first.remove()
+    second.remove()
+    assert seen == [{"closure": None}]
+
+
+def test_nothing_stays_in_torch():
+    before = len(of_torch._global_optimizer_pre_hooks), len(of_torch._global_optimizer_post_hooks)
+    listener = listen(nothing, nothing)
+    listener.remove()
+    after = len(of_torch._global_optimizer_pre_hooks), len(of_torch._global_optimizer_post_hooks)
+    assert after == before
