@@ -288,6 +288,7 @@ class Run:
             ordinal,
             self.writer.record,
             brief=self.workers.brief,
+            left_out=self.workers.left_out,
             deadline_s=self._left_s(request),
         )
         since_s, since_cpu_s = time.monotonic(), time.process_time()

@@ -20,7 +20,13 @@ ENERGY_S = 1.25 * SHORTEST_S
 
 
 def order_of(
-    request: TrialRequest, ordinal: int, record: RunRecord, *, brief: bool, deadline_s: float
+    request: TrialRequest,
+    ordinal: int,
+    record: RunRecord,
+    *,
+    brief: bool,
+    deadline_s: float,
+    left_out: str = "",
 ) -> RunTrial:
     """What the worker is told of a trial.
 
@@ -28,6 +34,7 @@ def order_of(
         record: of the run so far.
         brief: the script has few steps to give.
         deadline_s: seconds that the whole trial may take.
+        left_out: why only time and memory are measured; empty where all is.
     """
     goal = record.goal
     on_cpu = record.device is None or record.device.kind == "cpu"
@@ -44,4 +51,5 @@ def order_of(
         brief=brief,
         time_limit_s=time_limit_s,
         deadline_s=deadline_s,
+        left_out=left_out,
     )

@@ -18,6 +18,10 @@ NO_STEP = "no optimizer stepped"
 """Begins the answer of a process that makes no further steps, and waits for its end."""
 
 
+OWN_FAULT = "batchadvisor itself failed"
+"""Begins the detail of a trial that a bug of ours ended."""
+
+
 class WorkerGone(Exception):  # noqa: N818  a normal way for a trial to end
     """The worker is over: it raised, ended, died, hung or cannot steer.
 
@@ -31,6 +35,11 @@ class WorkerGone(Exception):  # noqa: N818  a normal way for a trial to end
         self.outcome = outcome
         self.detail = detail
         self.message = message
+
+    @property
+    def is_own_fault(self) -> bool:
+        """Whether it was no fault of the script's."""
+        return isinstance(self.message, Raised) and self.message.kind == "batchadvisor"
 
 
 class RanksStarting(Exception):  # noqa: N818  a normal turn of a script
@@ -56,7 +65,8 @@ def over(message: Raised | Ended | CannotSteer) -> WorkerGone:
     if isinstance(message, Raised):
         outcome: Outcome = "out_of_memory" if message.out_of_memory else "exception"
         said = headline(message.text)
-        text = f"{message.kind}: {said}" if said else message.kind
+        kind = OWN_FAULT if message.kind == "batchadvisor" else message.kind
+        text = f"{kind}: {said}" if said else kind
         return WorkerGone(outcome, text, message)
     if isinstance(message, Ended):
         return WorkerGone(

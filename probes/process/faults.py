@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 import traceback
 from collections.abc import Iterator
 
 from ...records import Outcome
-from ..source.call_site import is_own
+from ..source.call_site import is_own, is_users
 
 _MEMORY_TEXTS = (
     "can't allocate memory",
@@ -201,12 +202,29 @@ def script_traceback(error: BaseException) -> str:
     return "".join(whole.format())
 
 
+_MEASURES = re.compile(
+    r"/probes/(windows/\w+|devices/\w+|loader/(norm_inputs|model_inputs|token_\w+|lengths)"
+    r"|worker/(trial_task|trial_checks|kept_steps))\.py$"
+)
+"""Files of ours that call no code of the script's: below them a library raises at our call."""
+_BY_A_DEVICE = re.compile(r"\b(cuda|hip|xpu|nccl|cublas|cudnn)( \w+)? error", re.IGNORECASE)
+"""In the words of errors of a step of the script's that the next call which waits raises."""
+
+
 def raised_by_us(error: BaseException) -> bool:
-    """Whether the exception comes from our own code, not through it."""
-    last = None
+    """Whether our own code raised it, or a library that a measurement of ours called.
+
+    What comes through our code is the script's: between its call and a library's we only hand on.
+    """
+    ours = measures = False
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        last = frame.f_code.co_filename
-    return last is not None and is_own(last)
+        name = frame.f_code.co_filename
+        ours = is_own(name)
+        if ours:
+            measures = _MEASURES.search(name.replace(os.sep, "/")) is not None
+        elif is_users(name):
+            measures = False
+    return (ours or measures) and not _BY_A_DEVICE.search(str(error))
 
 
 _LAST_WORDS = (

@@ -97,6 +97,7 @@ class RunTrial(Message, frozen=True, kw_only=True):
         brief: the script has few steps to give.
         time_limit_s: timing stops after this long once it has the fewest samples.
         deadline_s: the whole trial ends after this long, with what it has by then.
+        left_out: why nothing but time and memory is measured; empty where all is.
     """
 
     request: TrialRequest
@@ -107,6 +108,7 @@ class RunTrial(Message, frozen=True, kw_only=True):
     brief: bool = False
     time_limit_s: float
     deadline_s: float | None = None
+    left_out: str = ""
 
 
 class RunPairs(Message, frozen=True, kw_only=True):

@@ -232,10 +232,12 @@ def _raised(error: BaseException, watch: ScriptWatch, *, starved: bool) -> Raise
     )
 
     if raised_by_us(error):
+        text = "".join(traceback.format_exception(error))
+        print(text, file=sys.stderr, end="")  # noqa: T201
         return Raised(
             kind="batchadvisor",
             text=f"{type(error).__name__}: {error}",
-            traceback="".join(traceback.format_exception(error)),
+            traceback=text,
             out_of_memory=refused,
             num_steps=watch.num_steps,
         )

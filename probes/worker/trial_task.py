@@ -72,7 +72,7 @@ class TrialTask:
                 context.door.ask(request.batch_size, request.length)
             else:
                 context.door.ask(request.batch_size)
-        if request.kind != "fit":
+        if request.kind != "fit" and not self._order.left_out:
             files = host.throttle_files()
             self._evidence = EvidenceReader(throttled=files, paced=context.order.paced)
         if request.turns is None:
@@ -84,7 +84,8 @@ class TrialTask:
         self._size = window.size
         if request.purpose == "tail":
             self._norms = RunningStatistics()
-        if request.kind != "fit" and context.order.lockstep is None:  # other ranks are no strangers
+        alone = context.order.lockstep is None  # other ranks are no strangers
+        if request.kind != "fit" and alone and not self._order.left_out:
             self._surroundings = Surroundings(torch.get_num_threads())
         if self._looks:
             self._kept.begin()
@@ -141,7 +142,7 @@ class TrialTask:
 
     def _one_size(self) -> TrialWindow:
         order, context, request = self._order, self._context, self._request
-        wants_profile = request.profile and not context.loop.no_profile
+        wants_profile = request.profile and not (context.loop.no_profile or order.left_out)
         return Window(
             request,
             context.device,
@@ -172,8 +173,9 @@ class TrialTask:
     def _flop_counter(self) -> Callable[[], FlopCounter]:
         from ..windows.step_flops import COMPILED, Refused, StepFlopCounter
 
-        if self._context.loop.discovery.compiled:
-            return lambda: Refused(COMPILED)
+        why_not = COMPILED if self._context.loop.discovery.compiled else self._order.left_out
+        if why_not:
+            return lambda: Refused(why_not)
         return StepFlopCounter
 
     def _sizes_in_turn(self) -> TrialWindow:
@@ -215,6 +217,7 @@ class TrialTask:
             request.kind != "fit"
             and request.purpose != "tail"
             and self._context.order.lockstep is None
+            and not self._order.left_out
         )
 
     # its result ------------------------------------------------------------------------------
@@ -235,14 +238,15 @@ class TrialTask:
             if self._kept.reason:
                 reasons = {**trial.unavailable, "kept": self._kept.reason}
                 trial = msgspec.structs.replace(trial, unavailable=reasons)
-        inputs = door.inputs()
+        inputs = None if self._order.left_out else door.inputs()
         if inputs is not None:
             trial = msgspec.structs.replace(trial, inputs=inputs)
         if door.meter is None and request.kind == "timed":
             reasons = {**trial.unavailable, "tokens": NOT_SEEN}
             trial = msgspec.structs.replace(trial, unavailable=reasons)
-        if loop.no_profile and request.profile:
-            reasons = {**trial.unavailable, "profile": loop.no_profile}
+        no_profile = loop.no_profile or self._order.left_out
+        if no_profile and request.profile:
+            reasons = {**trial.unavailable, "profile": no_profile}
             trial = msgspec.structs.replace(trial, unavailable=reasons)
         if loop.no_input:
             reasons = {**trial.unavailable, "input_wait_s": loop.no_input}

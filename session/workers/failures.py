@@ -11,7 +11,7 @@ from ...advisor.explain.known_failures import known_failure
 from ...advisor.measured.measurements import Measurements
 from ...errors import BatchAdvisorError, RunError, ScriptError, UsageError
 from ...probes.devices.device_faults import device_fault
-from ...probes.process.endings import WorkerGone
+from ...probes.process.endings import OWN_FAULT, WorkerGone
 from ...probes.process.messages import CannotSteer, Ended, Raised
 from ...probes.source.placeholder import command, proposal
 from ...records import RunRecord, traits_of
@@ -22,6 +22,7 @@ from .empty_loader import is_empty, no_batches
 from .size_in_script import not_by_a_loader
 
 LOG_TAIL_BYTES = 20_000
+REPORT_IT = "This is a bug in batchadvisor; please report it with the traceback."
 MANY_STEPS = 20
 """A loop that fetches is found in fewer optimizer steps, several on a batch among them."""
 _LAUNCHERS_OWN = (
@@ -66,8 +67,8 @@ def error_of(
             return ScriptError(f"{script} raised {gone.detail}.", "Fix it.", message.traceback)
         if message.kind == "batchadvisor":
             return ScriptError(
-                f"batchadvisor itself failed inside {script}: {message.text}.",
-                "This is a bug in batchadvisor; please report it with the traceback.",
+                f"{OWN_FAULT} inside {script}: {message.text}.",
+                REPORT_IT,
                 message.traceback,
             )
         if _asks_for_input(message):
@@ -137,8 +138,10 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
         None,
     )
     if raised is not None and own not in measurements.sizes_that_ran:
+        if raised.detail.startswith(OWN_FAULT):
+            return _own_fault(raised.detail, script_traceback)
         what = f"the script raised {raised.detail}, at batch {own}, its own size."
-        return ScriptError(what, _mend_the_script(log), script_traceback)
+        return ScriptError(what, _mend_the_script(record, log), script_traceback)
     if measurements.ran or not bad:
         return None
     smallest = min(bad, key=lambda trial: trial.batch_size)
@@ -154,8 +157,10 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
     if known is not None:
         return RunError(f"{known.what} (batch {last.batch_size}: {last.detail}).", known.remedy)
     what = f"no size could be measured; batch {last.batch_size}: {last.detail}."
+    if last.detail.startswith(OWN_FAULT):
+        return _own_fault(last.detail, script_traceback)
     if last.outcome == "exception":
-        return ScriptError(what, _mend_the_script(log), script_traceback)
+        return ScriptError(what, _mend_the_script(record, log), script_traceback)
     if last.outcome == "script_ended":
         return RunError(what, "Let it train longer: more epochs, or a larger step limit.")
     return RunError(what, f"See its output in {log}.")
@@ -165,8 +170,8 @@ def tool_failed(error: BaseException) -> ScriptError:
     """The error for a fault of our own outside the script's process."""
     text = f"{type(error).__name__}: {error}".rstrip(".: ")
     return ScriptError(
-        f"batchadvisor itself failed: {text}.",
-        "This is a bug in batchadvisor; please report it with the traceback.",
+        f"{OWN_FAULT}: {text}.",
+        REPORT_IT,
         "".join(traceback.format_exception(error)),
     )
 
@@ -200,8 +205,14 @@ def _if_it_fails_alone(log: Path) -> str:
     return f"If the script also fails without batchadvisor, fix it first. Its output is in {log}."
 
 
-def _mend_the_script(log: Path) -> str:
+def _own_fault(detail: str, script_traceback: str) -> ScriptError:
+    return ScriptError(f"{detail}.", REPORT_IT, script_traceback)
+
+
+def _mend_the_script(record: RunRecord, log: Path) -> str:
     """It raised in a loop that it had gone round before, with batches of its own."""
+    if record.discovery is not None and not record.discovery.traits.steers_loader:
+        return _if_it_fails_alone(log)
     return (
         f"{_if_it_fails_alone(log)} If it relies on an epoch ending, which does not happen while "
         "sizes are measured, start it once for each size: --template, with {batch_size} in its "

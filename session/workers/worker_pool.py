@@ -51,6 +51,7 @@ class WorkerPool:
         watch: NVML beside it, on NVIDIA devices.
         num_measured: trials that `current` completed.
         brief: the script ends early, so that a trial must do with few steps.
+        left_out: a fault of ours, after which trials measure nothing but time and memory.
         until_s: a process that is started takes no longer than up to this moment, by
             `time.monotonic`, to come to its training loop; `None` for the first.
         reserve: the process that stands by for the next fresh one, where there is one.
@@ -81,6 +82,7 @@ class WorkerPool:
         self.watch: GpuWatch | None = None
         self.num_measured = 0
         self.brief = False
+        self.left_out = ""
         self.until_s: float | None = None
         self.reserve = Reserve(
             allowed=self.may_stand_by
@@ -175,8 +177,18 @@ class WorkerPool:
     def may_restart(self, gone: WorkerGone) -> bool:
         """A script that ended by itself is started again, its trials shorter from then on.
 
-        Unless they were short already and it completed none.
+        Unless they were short already and it completed none. After a fault of ours it is started
+        once more as well, and what else is measured of a step is left out.
         """
+        if gone.is_own_fault and not self.left_out:
+            self.left_out = gone.detail
+            number = self._writer.record.num_workers_started - 1
+            log = self._writer.store.log_path.name
+            fault = Fault(outcome=gone.outcome, detail=gone.detail, worker=number, log=log)
+            self._writer.add_fault(fault)
+            self._display.note(f"{gone.detail}; going on with time and memory alone (see {log})")
+            self.end()
+            return True
         if gone.outcome != "script_ended" or (self.brief and not self.num_measured):
             return False
         if self._restarts >= MAX_RESTARTS:

@@ -28,6 +28,45 @@ class Fault:
     options: tuple[str, ...] = ()
 
 
+OUR_FAULT = """
+import functools
+from batchadvisor.probes.{module} import {name}
+{name}.{method} = functools.partial(int, "x")
+"""
+"""Put before a script: a measurement of ours that raises, as a bug would."""
+
+
+def with_a_bug(folder, *what):
+    text = OUR_FAULT.format(**dict(zip(("module", "name", "method"), what, strict=True)))
+    (folder / "train.py").write_text(text + (SCRIPTS / "plain.py").read_text())
+    return run_preloaded("run", "--sizes", "16", "--budget", "20s", "train.py", folder=folder)
+
+
+@pytest.mark.slow
+def test_a_trial_goes_on_without_a_measurement_that_fails(tmp_path):
+    done = with_a_bug(tmp_path, "devices.neighbours", "Surroundings", "causes")
+    assert done.code == 0, done
+    first = done.record.trials[0]
+    assert first.outcome == "ok"
+    assert first.step_s is not None
+    assert first.unavailable["flops"].startswith("batchadvisor itself failed: TypeError")
+    assert first.unavailable["profile"] == first.unavailable["flops"]
+    assert "batchadvisor itself failed: TypeError" in done.stdout
+    assert [fault.detail for fault in done.record.faults] == [first.unavailable["flops"]]
+    assert done.left == []
+
+
+@pytest.mark.slow
+def test_a_fault_of_ours_that_comes_again(tmp_path):
+    done = with_a_bug(tmp_path, "windows.window", "Window", "result")
+    assert done.code == 1, done
+    assert done.error.startswith("batchadvisor itself failed: TypeError")
+    assert "This is a bug in batchadvisor" in done.error
+    assert "If the script also fails" not in done.stderr
+    assert "window.result(" in done.stderr  # the traceback, with our frames
+    assert done.left == []
+
+
 SIZE = ("--sizes", "16")
 FAULTS = {
     "killed": Fault(1, ("batch 16", "SIGKILL"), "crashed", options=SIZE),

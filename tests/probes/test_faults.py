@@ -1,7 +1,11 @@
 """What exceptions and exits mean, and tracebacks without our own frames."""
 
+import functools
 import runpy
 import signal
+import traceback
+from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,15 +17,25 @@ from batchadvisor.probes.process.faults import (
     script_traceback,
 )
 from batchadvisor.probes.source import call_site
+from batchadvisor.probes.source.call_site import is_own
+from batchadvisor.probes.windows.profiling import TraceProfiler
+from batchadvisor.probes.worker import patches
+from torch.utils.data import DataLoader
 
 
-def raised(function, *arguments):
+def raised(function, *arguments, **options):
     """The exception that a call raises."""
     try:
-        function(*arguments)
+        function(*arguments, **options)
     except BaseException as error:  # noqa: BLE001
         return error
     pytest.fail("nothing was raised")
+
+
+def asked_of_a_library(text):
+    """What a library raises, with a text, where a measurement calls it."""
+    stopped = SimpleNamespace(stop=functools.partial(Fraction, text))
+    return raised(TraceProfiler.abandon, SimpleNamespace(_profiler=stopped))
 
 
 class TestOutOfMemory:
@@ -122,6 +136,28 @@ class TestTraceback:
             shape = ("no number",)
 
         assert raised_by_us(raised(BatchSizeReader().read, [Odd()]))
+
+    def test_a_library_that_a_measurement_asked(self):
+        assert raised_by_us(asked_of_a_library("none"))
+
+    @pytest.mark.parametrize("options", [{"batch_size": 0}, {"num_workers": -1}])
+    def test_a_library_that_the_script_asked_through_us(self, options):
+        """Our wrapper of a loader's constructor hands on what the script gave it."""
+        door = SimpleNamespace(watch=SimpleNamespace(made_loader=print))
+        native = DataLoader.__init__
+        try:
+            patches._watch_loaders(door, print)
+            error = raised(DataLoader, [1], **options)
+        finally:
+            DataLoader.__init__ = native
+        assert any(is_own(frame.filename) for frame in traceback.extract_tb(error.__traceback__))
+        assert not raised_by_us(error)
+
+    def test_a_device_that_fails_later(self):
+        """A kernel of the script's: the next call that waits for the device raises it."""
+        error = asked_of_a_library("CUDA error: device-side assert triggered")
+        assert "CUDA error" in str(error)
+        assert not raised_by_us(error)
 
 
 class TestExit:

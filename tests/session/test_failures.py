@@ -107,6 +107,26 @@ def test_a_script_that_counts_on_the_end_of_an_epoch(own):
     assert "--template, with {batch_size} in its arguments" in said
 
 
+def test_a_script_that_was_started_for_each_size_is_not_told_to():
+    bad = trial_of(8, outcome="exception", detail="IndexError: index 20 is out of bounds")
+    template = msgspec.structs.replace(discovery_of(native=8), door="template")
+    said = str(nothing_fits(record_of(trials=(bad,), discovery=template), "", Path("log")))
+    assert "If the script also fails without batchadvisor" in said
+    assert "--template" not in said
+
+
+def test_a_fault_of_ours_is_not_the_scripts():
+    last_words = Raised(
+        kind="batchadvisor", text="KeyError: 'x'", traceback="", out_of_memory=False
+    )
+    gone = over(last_words)
+    assert gone.is_own_fault
+    bad = trial_of(8, outcome=gone.outcome, detail=gone.detail)
+    said = str(nothing_fits(record_of(trials=(bad,), discovery=discovery_of()), "", Path("log")))
+    assert said.startswith("batchadvisor itself failed: KeyError: 'x'. This is a bug")
+    assert "script" not in said
+
+
 def test_a_script_that_gives_up_is_not_told_to_train_longer():
     """`sys.exit(3)` in the middle of the loop is no end of an epoch."""
     gone = over(Ended(exit_code=3, num_steps=12, num_fetches=12, num_loaders=1))
