@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -137,8 +138,10 @@ class Run:
         self._store = EventStore(folder_of(options, resumed))
         with self._nothing_left_of_a_start():
             self.writer = RecordWriter(first_record(options, resumed), self._store, keep=keep)
-            self._workers = lambda: workers_for(self._options, target, self.writer, display, group)
-            self.workers = self._workers()
+            self._workers_for = partial(
+                workers_for, target=target, writer=self.writer, display=display, group=group
+            )
+            self.workers = self._workers_for(options)
 
     def __enter__(self) -> Run:  # noqa: PYI034  Self needs Python 3.11
         with self._nothing_left_of_a_start():
@@ -205,7 +208,7 @@ class Run:
             self.workers.close()
             self._display.note(known.said)
             self._options = self._options.through(known.place)
-            self.workers = self._workers()
+            self.workers = self._workers_for(self._options)
             self.workers.start()
 
     def search(self) -> RunResult:

@@ -108,11 +108,11 @@ def _fields(
                 yield each.target.id, each.annotation, value, each
         return
     named = [*node.args.posonlyargs, *node.args.args]
-    defaults: list[ast.expr | None] = [*node.args.defaults]
-    defaults = [None] * (len(named) - len(defaults)) + defaults
-    both = [*zip(named, defaults, strict=True)]
-    both += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
-    for argument, value in both:
+    without: list[ast.expr | None] = [None] * (len(named) - len(node.args.defaults))
+    for argument, value in (
+        *zip(named, without + node.args.defaults, strict=True),
+        *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True),
+    ):
         yield argument.arg, argument.annotation, value, argument
 
 

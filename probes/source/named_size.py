@@ -144,7 +144,10 @@ def _texts(script: Script) -> list[tuple[str, ScriptText]]:
 def _typed(script: Script, texts: _Texts) -> Iterator[_Found]:
     """`--batch-size 16`, `-b 16`, and `train.batch_size=16`, as they were typed."""
     known = {
-        flag: rank for flags, rank, *_ in _declared(texts) if rank is not None for flag in flags
+        flag: option.rank
+        for option in _declared(texts)
+        if option.rank is not None
+        for flag in option.flags
     }
     words = script.arguments
     for position, word in enumerate(words):
@@ -172,53 +175,64 @@ def _typed(script: Script, texts: _Texts) -> Iterator[_Found]:
 
 def _options(script: Script, texts: _Texts, name: str | None = None) -> Iterator[_Found]:
     """Options that the text declares, whatever reads them."""
-    for flags, rank, number_of, at, joined in _declared(texts):
-        names = {flag.lstrip("-").replace("-", "_") for flag in flags}
-        wanted = rank is not None if name is None else name in names
-        if not wanted or not flags:
+    for option in _declared(texts):
+        names = {flag.lstrip("-").replace("-", "_") for flag in option.flags}
+        if option.rank is None if name is None else name not in names:
             continue
-        named = [flag for flag in flags if option_rank(flag) is not None]
-        flag = max(named or flags, key=len)
-        file, value, holder = at
-        text = dict(texts)[file]
-        line = getattr(value if value is not None else holder, "lineno", 1)
-        before, template = (
-            text.marked(value, holder, flag) if value is not None else (flag, f"{flag} {{}}")
+        named = [flag for flag in option.flags if option_rank(flag) is not None]
+        flag = max(named or option.flags, key=len)
+        before, template, line = flag, f"{flag} {{}}", getattr(option.holder, "lineno", 1)
+        if option.value is not None:
+            before, template = dict(texts)[option.file].marked(option.value, option.holder, flag)
+            line = option.value.lineno
+        place = SourceLine(file=option.file, line=line)
+        words = (f"{flag}={PLACEHOLDER}",) if option.joined else (flag, PLACEHOLDER)
+        yield _Found(
+            SizePlace(
+                name=flag,
+                number=_number(option.value),
+                source=BatchSizeSource(place=place, before=before, template=template, option=flag),
+                arguments=(*script.arguments, *words),
+            ),
+            (option.rank or 0,),
         )
-        source = BatchSizeSource(
-            place=SourceLine(file=file, line=line), before=before, template=template, option=flag
-        )
-        words = (f"{flag}={PLACEHOLDER}",) if joined else (flag, PLACEHOLDER)
-        place = SizePlace(
-            name=flag, number=number_of, source=source, arguments=(*script.arguments, *words)
-        )
-        yield _Found(place, (0 if rank is None else rank,))
 
 
-_Declared = tuple[
-    tuple[str, ...], int | None, int | None, tuple[str, ast.expr | None, ast.AST], bool
-]
+class _Declared(NamedTuple):
+    """An option of the script.
+
+    Attributes:
+        rank: of its name; `None` if it is not called like a batch size.
+        value: its default, where that is a number.
+        holder: what declares it.
+        joined: whether `=` must stand between it and its value.
+    """
+
+    flags: tuple[str, ...]
+    rank: int | None
+    file: str
+    value: ast.expr | None
+    holder: ast.AST
+    joined: bool = False
 
 
 def _declared(texts: _Texts) -> Iterator[_Declared]:
-    """Flags, the rank of their names, the default, its place, and whether `=` must join them."""
+    """Every option, of whatever declares it."""
     for file, text in texts:
         given = given_as_size(text.tree)
         for declared in declared_options(text.tree):
             rank = best_rank(declared.flags)
             if rank is None and any(map(declared.fills, given)):
                 rank = len(NAMES)
-            value = declared.default_value
-            holder = declared.default or declared.call
-            yield declared.flags, rank, _number(value), (file, _if_number(value), holder), False
+            value = _if_number(declared.default_value)
+            yield _Declared(declared.flags, rank, file, value, declared.default or declared.call)
     for option in field_options([text.tree for _, text in texts]):
-        at = (texts[option.text][0], _if_number(option.value), option.holder)
-        yield (option.flag,), option_rank(option.flag), _number(option.value), at, False
+        file, value = texts[option.text][0], _if_number(option.value)
+        yield _Declared((option.flag,), option_rank(option.flag), file, value, option.holder)
     for file, text in texts[:1]:
-        if has_a_configurator(text.tree):
-            for name, value, holder in _globals(text.tree):
-                at = (file, value, holder)
-                yield (f"--{name}",), option_rank(f"--{name}"), _number(value), at, True
+        for name, value, holder in _globals(text.tree) if has_a_configurator(text.tree) else ():
+            flag = f"--{name}"
+            yield _Declared((flag,), option_rank(flag), file, value, holder, joined=True)
 
 
 def _settings(script: Script, _: _Texts) -> Iterator[_Found]:
@@ -287,7 +301,9 @@ def _computed(where: _Texts, texts: _Texts, best: int) -> NoPlace | None:
 def _as_options(leaves: Sequence[str], texts: _Texts) -> tuple[str, ...]:
     """Names of settings, as options where they are some."""
     flags = {
-        flag.lstrip("-").replace("-", "_"): flag for flags, *_ in _declared(texts) for flag in flags
+        flag.lstrip("-").replace("-", "_"): flag
+        for option in _declared(texts)
+        for flag in option.flags
     }
     return tuple(flags.get(leaf, leaf) for leaf in leaves)
 
@@ -328,8 +344,8 @@ def _kind(holder: ast.AST, outermost: set[int]) -> int:
     """A global counts before other assignments, these before arguments, fields and defaults."""
     if isinstance(holder, (ast.Assign, ast.AnnAssign)) and id(holder) in outermost:
         return 0
-    kinds = (ast.Assign, (ast.keyword, ast.Constant), ast.AnnAssign)
-    return next((nth for nth, kind in enumerate(kinds, 1) if isinstance(holder, kind)), 4)
+    kinds: tuple[type[ast.AST], ...] = (ast.Assign, ast.keyword, ast.Constant, ast.AnnAssign)
+    return next((nth for nth, kind in enumerate(kinds, 1) if isinstance(holder, kind)), 5)
 
 
 def _is(name: str) -> Callable[[str], int | None]:

@@ -58,7 +58,7 @@ def proposal(script: Script, *, forced: bool = False) -> str:
     Args:
         forced: the script has a loader that looks steerable; `--template` is needed.
     """
-    options = ("--template",) if forced else ()
+    options: tuple[str, ...] = ("--template",) if forced else ()
     place = find_size(script)
     name, arguments = "NAME", script.arguments
     if isinstance(place, SizePlace):

@@ -66,7 +66,7 @@ def declared_options(tree: ast.Module) -> Iterator[DeclaredOption]:
         words = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
         flags = tuple(word for word in words if isinstance(word, str) and word.startswith("-"))
         if (target_name(node.func) or "").startswith(_ABSL) and words:
-            flags = (f"--{words[0]}",)
+            flags = (f"--{words[0]!s}",)
         if flags:
             yield DeclaredOption(node, flags)
 

@@ -12,12 +12,8 @@ import msgspec
 
 from ...errors import UsageError
 from ...probes.source.named_size import SizePlace, find_named
-from ...probes.source.placeholder import (
-    PLACEHOLDER,
-    has_placeholder,
-    proposal,
-    several_text,
-)
+from ...probes.source.placeholder import has_placeholder, proposal, several_text
+from ...probes.source.script_options import PLACEHOLDER
 from ...records import Goal
 from .options import DEFAULT_SCHEDULE, RunOptions, is_schedule
 from .sequence_lengths import with_sequence_lengths
