@@ -110,7 +110,7 @@ def _fields(
     named = [*node.args.posonlyargs, *node.args.args]
     without: list[ast.expr | None] = [None] * (len(named) - len(node.args.defaults))
     for argument, value in (
-        *zip(named, without + node.args.defaults, strict=True),
+        *zip(named, (*without, *node.args.defaults), strict=True),
         *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True),
     ):
         yield argument.arg, argument.annotation, value, argument

@@ -25,7 +25,7 @@ from .script_options import (
     imported_files,
     source_file,
 )
-from .script_text import ScriptText, target_name
+from .script_text import ScriptText, bound_names, number_of, numbers_at_the_top
 from .settings_files import is_settings_file, numbers_of
 from .size_names import NAMES, best_rank, option_rank, rank_of
 
@@ -190,7 +190,7 @@ def _options(script: Script, texts: _Texts, name: str | None = None) -> Iterator
         yield _Found(
             SizePlace(
                 name=flag,
-                number=_number(option.value),
+                number=number_of(option.value),
                 source=BatchSizeSource(place=place, before=before, template=template, option=flag),
                 arguments=(*script.arguments, *words),
             ),
@@ -230,7 +230,9 @@ def _declared(texts: _Texts) -> Iterator[_Declared]:
         file, value = texts[option.text][0], _if_number(option.value)
         yield _Declared((option.flag,), option_rank(option.flag), file, value, option.holder)
     for file, text in texts[:1]:
-        for name, value, holder in _globals(text.tree) if has_a_configurator(text.tree) else ():
+        for name, value, holder in (
+            numbers_at_the_top(text.tree) if has_a_configurator(text.tree) else ()
+        ):
             flag = f"--{name}"
             yield _Declared((flag,), option_rank(flag), file, value, holder, joined=True)
 
@@ -264,12 +266,12 @@ def _numbers(
     """Numbers in the text that are given to a name, those of the script before those of others."""
     for nth, (file, text) in enumerate(texts):
         outermost = {id(node) for node in text.tree.body}
-        for each in dict.fromkeys(_bound_names(text.tree)):
+        for each in dict.fromkeys(bound_names(text.tree)):
             rank = rank_of(each)
             if rank is None:
                 continue
             for value, holder in text.bindings(each):
-                number = _number(value)
+                number = number_of(value)
                 if number is None:
                     continue
                 before, template = text.marked(value, holder, each)
@@ -290,7 +292,7 @@ def _computed(where: _Texts, texts: _Texts, best: int) -> NoPlace | None:
     """A size that the script computes from others, where no place is named more exactly."""
     for rank in range(min(best + 1, len(NAMES) - 2)):
         for file, text in where:
-            for name in dict.fromkeys(_bound_names(text.tree, assigned=True)):
+            for name in dict.fromkeys(bound_names(text.tree, assigned=True)):
                 computed = computed_as(file, text, name) if rank_of(name) == rank else None
                 if computed is not None:
                     steps, leaves = computed
@@ -306,38 +308,6 @@ def _as_options(leaves: Sequence[str], texts: _Texts) -> tuple[str, ...]:
         for flag in option.flags
     }
     return tuple(flags.get(leaf, leaf) for leaf in leaves)
-
-
-def _bound_names(tree: ast.Module, *, assigned: bool = False) -> Iterator[str]:
-    """What a text gives a value to.
-
-    Args:
-        assigned: all that is assigned, whatever it gets, and nothing else.
-    """
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                for each in target.elts if isinstance(target, ast.Tuple) else (target,):
-                    yield target_name(each) or ""
-        elif isinstance(node, ast.AnnAssign):
-            yield target_name(node.target) or ""
-        elif assigned:
-            continue
-        elif isinstance(node, ast.Dict):
-            for key in node.keys:
-                if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                    yield key.value
-        elif isinstance(node, (ast.keyword, ast.arg)):
-            yield node.arg or ""
-
-
-def _globals(tree: ast.Module) -> Iterator[tuple[str, ast.expr, ast.AST]]:
-    """`NAME = NUMBER` at the top of the script."""
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and _number(node.value) is not None:
-            for target in node.targets:
-                if isinstance(target, ast.Name):
-                    yield target.id, node.value, node
 
 
 def _kind(holder: ast.AST, outermost: set[int]) -> int:
@@ -358,10 +328,4 @@ def _globals_first(found: _Found) -> tuple[int, ...]:
 
 
 def _if_number(value: ast.expr | None) -> ast.expr | None:
-    return value if _number(value) is not None else None
-
-
-def _number(value: ast.expr | None) -> int | None:
-    if isinstance(value, ast.Constant) and type(value.value) is int and value.value > 0:
-        return value.value
-    return None
+    return value if number_of(value) is not None else None
