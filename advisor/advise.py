@@ -84,8 +84,8 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         tail = _tail(measurements, discovery, chosen, (time_law, memory_law), unavailable)
         training = _training(measurements, discovery, chosen)
         loss_check = _loss_check(measurements, discovery, chosen)
-    if discovery is not None and discovery.why_steps_unknown:
-        unavailable["training"] = discovery.why_steps_unknown
+    if discovery is not None and _why_no_training(discovery):
+        unavailable["training"] = _why_no_training(discovery)
     if why_unknown(measurements):
         unavailable["memory_creep"] = why_unknown(measurements)
     check = _tail_check(measurements, tail)
@@ -286,7 +286,7 @@ def _tail(
 
 def _training(measurements: Measurements, discovery: Discovery, size: int) -> Training | None:
     """What the size does to the training, where its optimizer steps are known."""
-    if discovery.why_steps_unknown:
+    if _why_no_training(discovery):
         return None
     return training_of(
         discovery,
@@ -294,6 +294,12 @@ def _training(measurements: Measurements, discovery: Discovery, size: int) -> Tr
         keep=measurements.goal.keep_effective_batch,
         num_ranks=num_ranks(measurements.record),
     )
+
+
+def _why_no_training(discovery: Discovery) -> str:
+    """Why nobody knows what a size does to the training; empty where that is known."""
+    unknown = discovery.why_own_unknown
+    return f"the script's own size: {unknown}" if unknown else discovery.why_steps_unknown
 
 
 def _loss_check(measurements: Measurements, discovery: Discovery, size: int) -> LossCheck | None:

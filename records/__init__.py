@@ -51,6 +51,7 @@ from .distribution import (
     ScalingPoint,
 )
 from .doors import Door, DoorTraits, traits_of
+from .entered import Entered
 from .estimate import (
     Estimate,
     FakeTrial,
@@ -194,6 +195,7 @@ __all__ = [
     "Distribution",
     "Door",
     "DoorTraits",
+    "Entered",
     "EpochRisk",
     "Estimate",
     "Evidence",

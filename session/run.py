@@ -49,6 +49,7 @@ from .setup.first_record import first_record, folder_of
 from .setup.options import RunOptions, check_energy_device, check_goal, check_script
 from .setup.target import choose_target
 from .trial_order import order_of
+from .workers.arrival import asked_in_vain, in_vain, vain_error
 from .workers.choice import workers_for
 from .workers.failures import nothing_fits, tool_failed
 from .workers.ranks import rank_target
@@ -224,6 +225,7 @@ class Run:
             predict_memory(self.workers, writer, self._display)
             while not isinstance(step := next_trial(writer.record), Done):
                 self._one(step)
+                self._check_arrival()
             measure_communication(self.workers, self.writer, self._display)
             try_orders(self.workers, self.writer, self._display)
             recorded = record_step(self.workers, self.writer)
@@ -255,6 +257,18 @@ class Run:
         if self._store.problem:
             self._display.note(f"event files for TensorBoard: {self._store.problem}")
         return RunResult(record, advise(record), self._store.folder, error)
+
+    def _check_arrival(self) -> None:
+        """Ends the search where the sizes that are asked for change nothing.
+
+        Raises:
+            RunError: they do not arrive.
+        """
+        record = self.writer.record
+        vain = asked_in_vain(record)
+        if vain is not None:
+            self.writer.change(trials=tuple(in_vain(trial, vain) for trial in record.trials))
+            raise vain_error(record, vain, self._options)
 
     def _one(self, request: TrialRequest) -> None:
         """Runs one trial and puts it into the record, whatever comes of it."""

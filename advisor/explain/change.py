@@ -16,7 +16,7 @@ def change(record: RunRecord, size: int | None, micro_batches: int | None) -> st
     loader = record.discovery.primary
     native = record.discovery.native_batch_size
     same = micro_batches in (None, record.discovery.micro_batches)
-    if size == native and same:
+    if size == native and same and not record.discovery.why_own_unknown:
         return "nothing to change"
     source = loader.source
     if source is None and record.discovery.traits.size_is_argument:

@@ -77,6 +77,7 @@ class TemplateDoor:
         else:
             watch.look_at_norms()
         self._backwards.forget()
+        self._inputs.forget()
 
     def next_batch(
         self, handle: LoaderHandle, iterator: Any, native_next: Callable[[Any], Any]
@@ -161,6 +162,7 @@ class TemplateDoor:
             norm_layers=norms,
             setup_s=time.monotonic() - self._started_s,
             native_step_s=watch.native_step_s,
+            entered=self._inputs.entered,
             unavailable={"norm_values": unseen} if unseen else {},
         )
         self._inputs.stop()

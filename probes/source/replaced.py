@@ -117,12 +117,14 @@ def compiled(path: str, replacements: Sequence[Replacement]) -> CodeType:
     if not here:
         return compile(source, path, "exec", dont_inherit=True)
     numbers = _Numbers(here)
-    tree = numbers.visit(ast.parse(source, path))
+    tree = ast.parse(source, path)
+    numbers.visit(tree)
     if numbers.left:
         line = min(each.line for each in numbers.left)
         msg = f"line {line} of {path} is not what it was when its number was found"
         raise LookupError(msg)
-    return compile(tree, path, "exec", dont_inherit=True)
+    code: CodeType = compile(tree, path, "exec", dont_inherit=True)
+    return code
 
 
 def put_in_force(replacements: Sequence[Replacement], folder: str = "") -> None:
@@ -149,7 +151,7 @@ def put_in_force(replacements: Sequence[Replacement], folder: str = "") -> None:
             return compiled(path, replacements)
         return native(self, fullname)
 
-    SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
+    SourceFileLoader.get_code = get_code  # type: ignore[method-assign, assignment]
 
 
 def _copy(replacement: Replacement, folder: str) -> str:
