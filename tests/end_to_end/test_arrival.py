@@ -70,7 +70,8 @@ QUICK = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--siz
             ("--batch-size", "{batch_size}"),
             (
                 "asked for 8 and 32 by --batch-size, every step trained on 32 x 10 both times (the "
-                "first tensor that entered the model). train.py:2 may set it: B = 32."
+                "first tensor that entered the model). Name what sets it: batchadvisor run --set "
+                "B={batch_size} train.py   (not tried). train.py:2 may set it: B = 32."
             ),
         ),
         (
@@ -78,9 +79,9 @@ QUICK = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--siz
             ("--batch-size={batch_size}",),
             (
                 "asked for 24 and 96 by --batch-size, every step trained on 32 x 10 both times "
-                "(the first tensor that entered the model). train.py:15 may set it: default=32 of "
-                "--mini-batch-size. Ask for sizes there: batchadvisor run train.py "
-                "--mini-batch-size {batch_size} "
+                "(the first tensor that entered the model). Name what sets it: batchadvisor run "
+                "train.py --mini-batch-size {batch_size}   (not tried). train.py:15 may set it: "
+                "default=32 of --mini-batch-size."
             ),
         ),
         (
@@ -116,7 +117,7 @@ def test_the_place_of_a_batch_that_is_an_item(tmp_path):
     """A collate function that joins such items follows the size, and so is no error."""
     (tmp_path / "train.py").write_text(ITEMS.replace("COLLATE", "lambda items: items[0]"))
     done = run("run", "-q", *QUICK[4:], "train.py", folder=tmp_path)
-    assert "an item of the data set may be a whole batch. train.py:14 may set their" in done.error
+    assert "where batches are made. train.py:14 may set it: rows=64." in done.error
     joined = "lambda items: tuple(map(torch.cat, zip(*items)))"
     (tmp_path / "train.py").write_text(ITEMS.replace("COLLATE", joined))
     done = run("run", *QUICK, "train.py", folder=tmp_path)

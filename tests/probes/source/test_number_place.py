@@ -26,9 +26,11 @@ WIDTH = 32
 def test_the_place(tmp_path, monkeypatch, text, numbers, line, before):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(text)
-    found = place_of_number("train.py", numbers, besides="--batch-size")
+    place = place_of_number("train.py", numbers, besides="--batch-size")
     if line is None:
-        assert found is None
+        assert place is None
         return
+    name, found = place
+    assert name in found.before or text is OPTIONS
     assert (found.place.line, found.before) == (line, before)
     assert found.option == ("--mini-batch-size" if text is OPTIONS else None)
