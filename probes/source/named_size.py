@@ -36,7 +36,7 @@ class Script(NamedTuple):
     Attributes:
         arguments: its command line.
         settings: the settings files that it opened, as a person would type them.
-        files: of the user's code; those that its text imports where nothing else is known.
+        files: of the user's code, beside those that its text imports.
     """
 
     name: str
@@ -136,7 +136,7 @@ def _texts(script: Script) -> list[tuple[str, ScriptText]]:
         parts = "/".join(script.name.split("."))
         ends = (f"{parts}.py", f"{parts}/__main__.py")
         main = next((file for file in script.files if file.endswith(ends)), main)
-    files = dict.fromkeys((main, *(script.files or imported_files(main))))
+    files = dict.fromkeys((main, *imported_files(main), *script.files))
     texts = ((file, ScriptText.of(SourceLine(file=file, line=1))) for file in files)
     return [(file, text) for file, text in texts if text is not None]
 
@@ -174,7 +174,7 @@ def _typed(script: Script, texts: _Texts) -> Iterator[_Found]:
 
 
 def _options(script: Script, texts: _Texts, name: str | None = None) -> Iterator[_Found]:
-    """Options that the text declares, whatever reads them."""
+    """Options that the text declares, whatever reads them; those of the script before others."""
     for option in _declared(texts):
         names = {flag.lstrip("-").replace("-", "_") for flag in option.flags}
         if option.rank is None if name is None else name not in names:
@@ -194,7 +194,7 @@ def _options(script: Script, texts: _Texts, name: str | None = None) -> Iterator
                 source=BatchSizeSource(place=place, before=before, template=template, option=flag),
                 arguments=(*script.arguments, *words),
             ),
-            (option.rank or 0,),
+            (option.rank or 0, option.file != texts[0][0]),
         )
 
 

@@ -68,7 +68,7 @@ def proposal(script: Script, *, forced: bool = False) -> str:
     elif place.several:
         return several_text(place.several)
     if not has_placeholder(arguments):
-        options = ("--set", f"{name}={PLACEHOLDER}")
+        options = (*options, "--set", f"{name}={PLACEHOLDER}")
     whole = command(script.name, arguments, module=script.module, options=options)
     if isinstance(place, SizePlace):
         return f"Start it once for each size: {whole}   (one process each)."
