@@ -29,10 +29,8 @@ from ..records import (
     Discovery,
     FileTouched,
     RunRecord,
-    TailCheck,
     Trial,
     TrialRequest,
-    trial_of,
 )
 from .communication import measure_communication
 from .display import Display
@@ -51,7 +49,7 @@ from .setup.target import choose_target
 from .trial_order import order_of
 from .workers.arrival import asked_in_vain, in_vain, vain_error
 from .workers.choice import workers_for
-from .workers.failures import nothing_fits, tool_failed
+from .workers.failures import failed_trial, nothing_fits, tool_failed
 from .workers.ranks import rank_target
 from .workers.size_in_script import SizeInScriptError
 from .workers.template_workers import runs_only_as_written
@@ -191,11 +189,10 @@ class Run:
 
     @property
     def _needs_start(self) -> bool:
-        """Whether the loop, or the place of its size, is not known yet: the latter on resuming."""
-        discovery = self.writer.record.discovery
-        if discovery is None:
-            return True
-        return discovery.traits.process_per_size and not self._options.traits.process_per_size
+        """Whether the loop, or on resuming the place of its size, is not known yet."""
+        found = self.writer.record.discovery
+        elsewhere = found is not None and found.traits.process_per_size
+        return found is None or (elsewhere and not self._options.traits.process_per_size)
 
     def look(self) -> None:
         """Finds the training loop; where no loader feeds it, the sizes go in where they are set.
@@ -336,20 +333,8 @@ class Run:
     def _failed_trial(
         self, request: TrialRequest, ordinal: int, gone: WorkerGone, started_s: float
     ) -> Trial:
-        tail = None
-        if request.purpose == "tail":
-            tail = TailCheck(
-                num_samples=request.batch_size, outcome=gone.outcome, detail=gone.detail
-            )
-        return trial_of(
-            request,
-            ordinal=ordinal,
-            worker=self.writer.record.num_workers_started - 1,
-            outcome=gone.outcome,
-            detail=gone.detail,
-            elapsed_s=time.monotonic() - started_s,
-            tail=tail,
-        )
+        worker, lasted_s = self.writer.record.num_workers_started - 1, time.monotonic() - started_s
+        return failed_trial(request, gone, ordinal=ordinal, worker=worker, elapsed_s=lasted_s)
 
     def _add(self, trial: Trial) -> None:
         if trial.kind != "turns" and trial.says_of_size:

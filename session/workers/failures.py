@@ -14,7 +14,7 @@ from ...probes.devices.device_faults import device_fault
 from ...probes.process.endings import OWN_FAULT, WorkerGone
 from ...probes.process.messages import CannotSteer, Ended, Raised
 from ...probes.source.placeholder import command, proposal
-from ...records import RunRecord, traits_of
+from ...records import RunRecord, TailCheck, Trial, TrialRequest, traits_of, trial_of
 from ...reports.words.wording import plural
 from ...units import format_bytes
 from ..setup.options import RunOptions
@@ -164,6 +164,24 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
     if last.outcome == "script_ended":
         return RunError(what, "Let it train longer: more epochs, or a larger step limit.")
     return RunError(what, f"See its output in {log}.")
+
+
+def failed_trial(
+    request: TrialRequest, gone: WorkerGone, *, ordinal: int, worker: int, elapsed_s: float
+) -> Trial:
+    """The trial of a process that was over before it could say anything of it."""
+    tail = None
+    if request.purpose == "tail":
+        tail = TailCheck(num_samples=request.batch_size, outcome=gone.outcome, detail=gone.detail)
+    return trial_of(
+        request,
+        ordinal=ordinal,
+        worker=worker,
+        outcome=gone.outcome,
+        detail=gone.detail,
+        elapsed_s=elapsed_s,
+        tail=tail,
+    )
 
 
 def tool_failed(error: BaseException) -> ScriptError:

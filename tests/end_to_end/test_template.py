@@ -1,6 +1,7 @@
 """The template door: scripts that cannot be steered, and what sends them there."""
 
 import pytest
+from batchadvisor.session.recording.store import read_record
 
 from .driver import SCRIPTS, listing
 from .driver import run_preloaded as run
@@ -105,7 +106,7 @@ class TestWithoutAFlag:
         assert done.left == []
         more = run("run", "--resume", "out", "--sizes", "6,40", "train.py", folder=tmp_path)
         assert more.code == 0, more
-        assert [trial.batch_size for trial in search(more.record)] == [6, 24, 40]
+        assert [trial.batch_size for trial in search(read_record(tmp_path / "out"))] == [6, 24, 40]
 
     @pytest.mark.parametrize(
         ("size", "place"),
