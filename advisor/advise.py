@@ -34,7 +34,7 @@ from .choose.finalists import agrees
 from .choose.knee import fastest
 from .choose.rivals import fastest_is_open
 from .explain.callback_advice import with_observed
-from .explain.change import change
+from .explain.change import change, change_check
 from .explain.creep_findings import why_unknown
 from .explain.distribution_findings import distribution_findings
 from .explain.findings import findings_of
@@ -111,6 +111,7 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         against_own=decision.ratio,
         sizes=tuple(_choice(measurements, size) for size in sorted(measurements.sizes_that_ran)),
         change="" if unchanged else change(measurements.record, chosen, micro_batches),
+        change_check="" if unchanged else change_check(measurements.record, chosen),
         verdict=verdict,
         training=training,
         tail=tail,

@@ -51,6 +51,7 @@ from .distribution import (
     ScalingPoint,
 )
 from .doors import Door, DoorTraits, traits_of
+from .edit import EditCheck
 from .entered import Entered
 from .estimate import (
     Estimate,
@@ -195,6 +196,7 @@ __all__ = [
     "Distribution",
     "Door",
     "DoorTraits",
+    "EditCheck",
     "Entered",
     "EpochRisk",
     "Estimate",

@@ -276,6 +276,7 @@ class Advice(Record, frozen=True, kw_only=True):
     against_own: Spread | None = None
     sizes: tuple[Choice, ...] = ()
     change: str
+    change_check: str = ""
     verdict: Verdict
     training: Training | None
     tail: Tail | None

@@ -34,6 +34,7 @@ from ..records import (
 )
 from .communication import measure_communication
 from .display import Display
+from .edit import check_edit
 from .loss import measure_loss
 from .memory_explained import explain_memory, record_step
 from .orders import try_orders
@@ -221,6 +222,8 @@ class Run:
             self._display.note(plan_of(writer.record))
             predict_memory(self.workers, writer, self._display)
             while not isinstance(step := next_trial(writer.record), Done):
+                if step.purpose == "confirm" and step.fresh_process:
+                    check_edit(self.workers, writer, self._options, last=False)
                 self._one(step)
                 self._check_arrival()
             measure_communication(self.workers, self.writer, self._display)
@@ -228,6 +231,7 @@ class Run:
             recorded = record_step(self.workers, self.writer)
             measure_loss(self.workers, self.writer)
             explain_memory(self.workers, self.writer, self._display, recorded)
+            check_edit(self.workers, self.writer, self._options, last=True)
             self.workers.end()  # its last words belong to the record that is returned
             writer.change(state="finished", stop_reason=step.reason)
         except KeyboardInterrupt as pressed:

@@ -18,12 +18,18 @@ _LIKE_A_SIZE = re.compile(r"b|n|bs|bsz|(\w+_)?(batch|batch_?size\w*|micro_?batch
 
 
 def place_of_number(
-    script: str, numbers: Collection[int], *, module: bool = False, besides: str = ""
+    script: str,
+    numbers: Collection[int],
+    *,
+    module: bool = False,
+    besides: str = "",
+    after: SourceLine | None = None,
 ) -> tuple[str, BatchSizeSource] | None:
     """The place that may set one of the numbers, the first of them first, and its name.
 
     Args:
         besides: the option that does not.
+        after: a line that is known to set it as well.
     """
     file = source_file(script, module=module)
     text = ScriptText.of(SourceLine(file=file, line=1))
@@ -31,6 +37,7 @@ def place_of_number(
         return None
     for number in dict.fromkeys(numbers):
         found = list(_places(text, file, number, besides)) if number > 1 else []
+        found = [each for each in found if each[1].place != after]
         named = [each for each in found if _LIKE_A_SIZE.fullmatch(each[0].lower())]
         if named or len(found) == 1:
             return (*named, *found)[0]

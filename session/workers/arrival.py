@@ -57,9 +57,9 @@ def vain_error(record: RunRecord, vain: NotFollowed, options: RunOptions) -> Run
 
 def _to_type(found: tuple[str, BatchSizeSource] | None, options: RunOptions) -> str:
     """Another command, which was not tried."""
-    words: tuple[str, ...] = without_placeholder(options.arguments)
+    words, ours = without_placeholder(options.arguments), tuple[str, ...]()
     if found is not None and found[1].option is not None:
-        words, ours = (*words, found[1].option, PLACEHOLDER), ()
+        words = (*words, found[1].option, PLACEHOLDER)
     else:
         ours = ("--set", f"{'NAME' if found is None else found[0]}={PLACEHOLDER}")
     whole = command(options.script, words, module=options.module, options=ours)

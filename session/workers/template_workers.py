@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import msgspec
@@ -158,29 +157,30 @@ class TemplateWorkers(WorkerPool):
         Args:
             size: `None` starts the script as it is written.
         """
-        self.end()
-        self._size, before_s = size, self.until_s
-        self.until_s = time.monotonic() + max(LOOK_S, LOOK_SHARE * setup_s)
+        self._size = None
         try:
-            return self._spawn().discover(self.until_s)[0]
+            limit_s = max(LOOK_S, LOOK_SHARE * setup_s)
+            return self.look(limit_s, **self._changes_for(size))
         except (WorkerGone, TimeOver):
             return None
-        finally:
-            self.end()
-            self._size, self.until_s = None, before_s
 
     def _order_changes(self) -> dict[str, Any]:
-        options, size = self._options, self._size
+        return self._changes_for(self._size)
+
+    def _changes_for(self, size: int | None) -> dict[str, Any]:
+        """What a process is ordered that has this size, or none."""
+        options = self._options
         replacement = None if options.place is None else options.place.replacement
         written = without_placeholder(options.arguments)
-        asked = replacement is not None and size is not None
         return {
             "arguments": written if size is None else filled(options.arguments, size),
             "template": options.arguments,
             "batch_size": size or 1,
             "forced": options.forced,
             "place": options.place,
-            "replacements": (replacement.with_number(size),) if asked else (),
+            "replacements": ()
+            if replacement is None or size is None
+            else (replacement.with_number(size),),
         }
 
     def _raise(self, gone: WorkerGone, size: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -77,6 +78,7 @@ class WorkerPool:
         self._scratch = Scratch()
         self._batch_cap: int | None = None
         self._large_fake = False
+        self._changes: dict[str, Any] = {}
         self._restarts = 0
         self.current: WorkerLike | None = None
         self.watch: GpuWatch | None = None
@@ -136,6 +138,20 @@ class WorkerPool:
         if self.current is None or request.fresh_process:
             return self.start()
         return self.current
+
+    def look(self, limit_s: float, **changes: Any) -> Discovery:
+        """The training loop as another order finds it, in a process that makes no trial.
+
+        Raises:
+            WorkerGone, TimeOver, RanksStarting: it was not found.
+        """
+        self.end()
+        self._changes = changes
+        try:
+            return self._spawn().discover(time.monotonic() + limit_s)[0]
+        finally:
+            self._changes = {}
+            self.end()
 
     def was_stopped(self) -> bool:
         """Whether somebody else stopped the current process since this was last asked."""
@@ -282,7 +298,7 @@ class WorkerPool:
             scratch_folder=self._scratch.path,
             batch_cap=self._batch_cap,
         )
-        changes = self._order_changes()
+        changes = {**self._order_changes(), **self._changes}
         return msgspec.structs.replace(order, large_fake=self._large_fake, **changes)
 
     def _order_changes(self) -> dict[str, Any]:
