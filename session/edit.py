@@ -14,8 +14,9 @@ from ..probes.process.worker_listener import TimeOver
 from ..probes.source.number_place import place_of_number
 from ..probes.source.replaced import Replacement, replacement_at, replacement_in_line
 from ..probes.source.settings_files import is_settings_file
-from ..records import BatchSizeSource, Discovery, EditCheck
+from ..records import BatchSizeSource, EditCheck
 from .recording.record_writer import RecordWriter
+from .workers.look import look
 
 if TYPE_CHECKING:
     from .setup.options import RunOptions
@@ -89,7 +90,7 @@ def _tried(
     """The first steps of the script with the change in force."""
     left_s = end_s(writer.record.goal.budget_s) - writer.search_s
     try:
-        found: Discovery = workers.look(left_s, batch_cap=None, **changes)
+        found = look(workers, left_s, batch_cap=None, **changes)
     except TimeOver:
         return EditCheck(size=size, reason=NO_TIME)
     except RanksStarting:

@@ -48,7 +48,7 @@ from .setup.first_record import first_record, folder_of
 from .setup.options import RunOptions, check_energy_device, check_goal, check_script
 from .setup.target import choose_target
 from .trial_order import order_of
-from .workers.arrival import asked_in_vain, in_vain, vain_error
+from .workers.arrival import check_arrival
 from .workers.choice import workers_for
 from .workers.failures import failed_trial, nothing_fits, tool_failed
 from .workers.ranks import rank_target
@@ -225,7 +225,7 @@ class Run:
                 if step.purpose == "confirm" and step.fresh_process:
                     check_edit(self.workers, writer, self._options, last=False)
                 self._one(step)
-                self._check_arrival()
+                check_arrival(writer, self._options)
             measure_communication(self.workers, self.writer, self._display)
             try_orders(self.workers, self.writer, self._display)
             recorded = record_step(self.workers, self.writer)
@@ -258,18 +258,6 @@ class Run:
         if self._store.problem:
             self._display.note(f"event files for TensorBoard: {self._store.problem}")
         return RunResult(record, advise(record), self._store.folder, error)
-
-    def _check_arrival(self) -> None:
-        """Ends the search where the sizes that are asked for change nothing.
-
-        Raises:
-            RunError: they do not arrive.
-        """
-        record = self.writer.record
-        vain = asked_in_vain(record)
-        if vain is not None:
-            self.writer.change(trials=tuple(in_vain(trial, vain) for trial in record.trials))
-            raise vain_error(record, vain, self._options)
 
     def _one(self, request: TrialRequest) -> None:
         """Runs one trial and puts it into the record, whatever comes of it."""

@@ -10,17 +10,26 @@ from ...probes.source.number_place import place_of_number
 from ...probes.source.placeholder import command, flag_of_placeholder, without_placeholder
 from ...probes.source.script_options import PLACEHOLDER
 from ...records import BatchSizeSource, RunRecord, Trial
+from ..recording.record_writer import RecordWriter
 from ..setup.options import RunOptions
 
 
-def asked_in_vain(record: RunRecord) -> NotFollowed | None:
-    """Two sizes at which steps trained on the same."""
-    discovery = record.discovery
-    counts = discovery is not None and discovery.axis == "samples"
-    return not_followed(record.trials) if counts else None
+def check_arrival(writer: RecordWriter, options: RunOptions) -> None:
+    """Ends the search where the sizes that are asked for change nothing.
+
+    Raises:
+        RunError: they do not arrive.
+    """
+    record = writer.record
+    if record.discovery is None or record.discovery.axis != "samples":
+        return
+    vain = not_followed(record.trials)
+    if vain is not None:
+        writer.change(trials=tuple(_in_vain(trial, vain) for trial in record.trials))
+        raise vain_error(record, vain, options)
 
 
-def in_vain(trial: Trial, vain: NotFollowed) -> Trial:
+def _in_vain(trial: Trial, vain: NotFollowed) -> Trial:
     """A trial whose size did not arrive, whatever went through the loader."""
     if not trial.ran:
         return trial

@@ -15,6 +15,7 @@ from ...probes.source.placeholder import filled, proposal, source_of, without_pl
 from ...records import Discovery, RunRecord, TrialRequest
 from ..setup.options import RunOptions
 from .arrival import vain_error
+from .look import look
 from .worker_pool import WorkerPool
 
 FIRST_SIZE = 8
@@ -92,7 +93,7 @@ class TemplateWorkers(WorkerPool):
     def _start_at(self, size: int) -> WorkerLike:
         self.end()
         self._size = size
-        worker = self._spawn()
+        worker = self.spawn()
         try:
             loop = worker.discover(self.until_s)
         except (WorkerGone, TimeOver):
@@ -160,7 +161,7 @@ class TemplateWorkers(WorkerPool):
         self._size = None
         try:
             limit_s = max(LOOK_S, LOOK_SHARE * setup_s)
-            return self.look(limit_s, **self._changes_for(size))
+            return look(self, limit_s, **self._changes_for(size))
         except (WorkerGone, TimeOver):
             return None
 

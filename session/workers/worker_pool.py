@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -78,7 +77,6 @@ class WorkerPool:
         self._scratch = Scratch()
         self._batch_cap: int | None = None
         self._large_fake = False
-        self._changes: dict[str, Any] = {}
         self._restarts = 0
         self.current: WorkerLike | None = None
         self.watch: GpuWatch | None = None
@@ -113,7 +111,7 @@ class WorkerPool:
         self.end()
         self._batch_cap = safe_cap(self._writer.record) or self._batch_cap
         while True:
-            worker = self._spawn()
+            worker = self.spawn()
             self._stand_by(worker.order)
             try:
                 worker, discovery, device = self._discover(worker)
@@ -138,20 +136,6 @@ class WorkerPool:
         if self.current is None or request.fresh_process:
             return self.start()
         return self.current
-
-    def look(self, limit_s: float, **changes: Any) -> Discovery:
-        """The training loop as another order finds it, in a process that makes no trial.
-
-        Raises:
-            WorkerGone, TimeOver, RanksStarting: it was not found.
-        """
-        self.end()
-        self._changes = changes
-        try:
-            return self._spawn().discover(time.monotonic() + limit_s)[0]
-        finally:
-            self._changes = {}
-            self.end()
 
     def was_stopped(self) -> bool:
         """Whether somebody else stopped the current process since this was last asked."""
@@ -215,13 +199,12 @@ class WorkerPool:
         self.end()
         return True
 
-    # inside ----------------------------------------------------------------------------------
-
-    def _spawn(self) -> WorkerLike:
+    def spawn(self, **changes: Any) -> WorkerLike:
+        """A fresh process, with these changes to what it is ordered."""
         options = self._options
         number = self._writer.record.num_workers_started
         self._writer.change(num_workers_started=number + 1)
-        order = self._order(number)
+        order = self._order(number, changes)
         environment = self._environment()
         self.reserve.settle()
         with held_back():
@@ -239,6 +222,8 @@ class WorkerPool:
                 on_progress=self._on_progress,
             )
         return self.current
+
+    # inside ----------------------------------------------------------------------------------
 
     def _stand_by(self, first: WorkOrder) -> None:
         """While the first process measures nothing, the next one is started as well."""
@@ -289,7 +274,7 @@ class WorkerPool:
         )
         return self.current
 
-    def _order(self, number: int) -> WorkOrder:
+    def _order(self, number: int, changes: dict[str, Any]) -> WorkOrder:
         order = work_order(
             self._options,
             self._target,
@@ -298,7 +283,7 @@ class WorkerPool:
             scratch_folder=self._scratch.path,
             batch_cap=self._batch_cap,
         )
-        changes = {**self._order_changes(), **self._changes}
+        changes = {**self._order_changes(), **changes}
         return msgspec.structs.replace(order, large_fake=self._large_fake, **changes)
 
     def _order_changes(self) -> dict[str, Any]:
