@@ -55,16 +55,20 @@ OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--s
         (
             BOUND,
             (),
-            'train.py:21  "batch_size": 16 → "batch_size": 64; and train.py:15  LARGEST = 16 → '
-            "LARGEST = 64",
+            (
+                'train.py:21  "batch_size": 16 → "batch_size": 64; and train.py:15  LARGEST = 16 → '
+                "LARGEST = 64"
+            ),
             "checked: started so, the script trains on batches of 64",
         ),
         (
             SWALLOWED,
             (),
             'train.py:21  "batch_size": 16 → "batch_size": 64',
-            "checked, and not enough: started so, the script trains on batches of 16, 4 for each "
-            "step",
+            (
+                "checked, and not enough: started so, the script trains on batches of 16, 4 for each "
+                "step"
+            ),
         ),
         (
             REFUSES,
