@@ -29,6 +29,7 @@ from ..records import (
     worst_first,
 )
 from ..spread import inverse
+from .choose.because import NothingLarger
 from .choose.decision import Decision, choose
 from .choose.finalists import agrees
 from .choose.knee import fastest
@@ -138,6 +139,8 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
 
 
 def _why_no_verdict(decision: Decision) -> str:
+    if isinstance(decision.because, NothingLarger):
+        return "nothing above the script's own size was timed"
     if decision.standing == "not compared":
         return "the script's own size was not timed"
     return "nothing ran"

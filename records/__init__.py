@@ -22,7 +22,7 @@ from .advice import (
     Verdict,
     worst_first,
 )
-from .analysis import Analysis, Breakdown, Collectives, Copies, RankTimes, StepTimes, TraceReport
+from .analysis import Analysis, Breakdown, Collectives, RankTimes, StepTimes, TraceReport
 from .base import SCHEMA_VERSION, Record, Spread
 from .callback_observations import NoiseScale, Observed, SizeSeen, StretchesSeen
 from .checks import Loss, LossCheck, Outcome, TailCheck
@@ -85,12 +85,14 @@ from .orders import BatchOrder, OrderEstimate, OrderEstimates, OrderTrial
 from .prior import MemoryPrior, PriorKind
 from .profile import (
     CallTime,
+    Copies,
     DeviceShare,
     IdleShares,
     KernelTime,
     LongestGap,
     OperatorTime,
     Profile,
+    TraceFault,
 )
 from .quality import Cause, CauseKind, StepMethod, StepQuality
 from .request import Purpose, TrialKind, TrialRequest, TurnsPlan
@@ -121,6 +123,7 @@ from .snapshot import (
     MemoryTimeline,
     OutOfMemory,
     SnapshotDevice,
+    SplitLimit,
 )
 from .split import CapSource, SplitKind, SplitOption, SplitPlan, SplitShare
 from .tails import (
@@ -296,6 +299,7 @@ __all__ = [
     "SnapshotDevice",
     "SourceLine",
     "SplitKind",
+    "SplitLimit",
     "SplitOption",
     "SplitPlan",
     "SplitShare",
@@ -320,6 +324,7 @@ __all__ = [
     "TokenStep",
     "Tokens",
     "TooSmall",
+    "TraceFault",
     "TraceReport",
     "Training",
     "Trial",

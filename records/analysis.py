@@ -4,21 +4,7 @@ from __future__ import annotations
 
 from .advice import Verdict
 from .base import SCHEMA_VERSION, Record
-from .profile import Profile
-
-
-class Copies(Record, frozen=True, kw_only=True):
-    """Copies of one direction in a window, `HtoD` for example.
-
-    Attributes:
-        total_s: their durations added up.
-        num_bytes: `None` where the trace does not state it of all.
-    """
-
-    direction: str
-    num_copies: int
-    total_s: float
-    num_bytes: int | None
+from .profile import Copies, Profile
 
 
 class Breakdown(Record, frozen=True, kw_only=True):

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from .base import Record
+
+TraceFault = Literal["", "nothing recorded", "records missing", "times", "another accelerator"]
+"""Why a trace carries no verdict on a GPU: no record of its work, too few of them, times that
+cannot be, events that are not understood. Empty where it does."""
 
 
 class OperatorTime(Record, frozen=True, kw_only=True):
@@ -102,6 +108,20 @@ class DeviceShare(Record, frozen=True, kw_only=True):
     dependency_pct: float | None = None
 
 
+class Copies(Record, frozen=True, kw_only=True):
+    """Copies of one direction in a window, `HtoD` for example.
+
+    Attributes:
+        total_s: their durations added up.
+        num_bytes: `None` where the trace does not state it of all.
+    """
+
+    direction: str
+    num_copies: int
+    total_s: float
+    num_bytes: int | None
+
+
 class Profile(Record, frozen=True, kw_only=True):
     """What the profiled window of one trial showed. Shares are of the window unless told otherwise.
 
@@ -128,7 +148,10 @@ class Profile(Record, frozen=True, kw_only=True):
         calls: calls of the GPU's API that take more than a fifth of the window, the most first.
         trains: whether something of the trace belongs to a backward pass or an optimizer; `None`
             where it holds no operators that would show it.
-        unrecorded: why nothing is known of a device that the script surely used; empty if it is.
+        copies: by direction.
+        left_out: what of the trace does not count, because it cannot have been, a clause each.
+        fault, unrecorded: why the trace carries no verdict on a device that the script surely used,
+            as a kind and in words; empty if it does.
         operators_pct: share of the window in which the CPU was inside an operator.
         input_wait_pct: share of the window in which the script waited for its DataLoader.
         operators, kernels: the most expensive ones first.
@@ -157,6 +180,9 @@ class Profile(Record, frozen=True, kw_only=True):
     longest_gap: LongestGap | None = None
     calls: tuple[CallTime, ...] = ()
     trains: bool | None = None
+    copies: tuple[Copies, ...] = ()
+    left_out: tuple[str, ...] = ()
+    fault: TraceFault = ""
     unrecorded: str = ""
     operators_pct: float | None = None
     input_wait_pct: float | None = None

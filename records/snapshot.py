@@ -46,6 +46,7 @@ class MemoryPool(Record, frozen=True, kw_only=True):
         allocated_bytes: in use, rounding included.
         inactive_bytes: free within the segments.
         largest_free_bytes: the largest block among them.
+        num_cached, cached_bytes: segments that nothing uses.
     """
 
     stream: int
@@ -56,6 +57,26 @@ class MemoryPool(Record, frozen=True, kw_only=True):
     allocated_bytes: int
     inactive_bytes: int
     largest_free_bytes: int
+    num_cached: int = 0
+    cached_bytes: int = 0
+
+
+class SplitLimit(Record, frozen=True, kw_only=True):
+    """`max_split_size_mb` beside segments that expand, tried on a replica of torch's allocator.
+
+    Attributes:
+        limit_bytes: as it is set.
+        blocked_bytes: free in blocks so large that no smaller request may have them.
+        requested_bytes: all that is in use in large blocks, asked for once more.
+        more_bytes, more_without_bytes: what had to be reserved for that, with the limit and without
+            it.
+    """
+
+    limit_bytes: int
+    blocked_bytes: int
+    requested_bytes: int
+    more_bytes: int
+    more_without_bytes: int
 
 
 class MemoryBlock(Record, frozen=True, kw_only=True):
@@ -146,6 +167,7 @@ class SnapshotDevice(Record, frozen=True, kw_only=True):
         inactive_split_bytes: free in segments that are in use: only fitting requests can have it.
         cached_bytes: free segments, which `torch.cuda.empty_cache()` would give back.
         expandable: whether all segments are; `None` where none is there or it is not said.
+        split_limit: what `max_split_size_mb` costs; `None` where it costs nothing.
         num_events: length of the history.
         step_source: how the ends of steps were told; empty where there are none.
         unavailable: why a field is `None` or empty.
@@ -167,6 +189,7 @@ class SnapshotDevice(Record, frozen=True, kw_only=True):
     categories: tuple[MemoryShare, ...] = ()
     pools: tuple[MemoryPool, ...] = ()
     largest: tuple[MemoryBlock, ...] = ()
+    split_limit: SplitLimit | None = None
     num_events: int = 0
     peak: MemoryPeak | None = None
     out_of_memory: OutOfMemory | None = None

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from ..advisor.explain.job_verdict import job_verdict
-from ..advisor.explain.limits import losses_of
+from ..advisor.explain.limits import losses_of, wait_notes
 from ..advisor.explain.verdict import verdict_of, without_steps
 from ..errors import UsageError
 from ..probes.trace import metrics, ranks
@@ -173,7 +173,7 @@ def _reports(
                 copies=() if device is None else device.copies,
                 steps=tuple(_step(step, device) for step in result.steps),
                 verdict=verdict,
-                notes=_notes(result, device, len(devices)),
+                notes=(*_notes(result, device, len(devices)), *wait_notes(profile)),
             )
         )
     return reports
@@ -213,7 +213,11 @@ def _notes(result: TraceMetrics, device: DeviceMetrics | None, num_devices: int)
         why = result.unrecorded or "the trace holds no GPU activity"
         notes.append(f"{why}: these are the CPU's shares")
     if result.window_source != "steps":
-        what = {"GPU span": "from the first GPU activity to the last", "operators": "the CPU's"}
+        what = {
+            "GPU span": "from the first GPU activity to the last",
+            "operators": "the CPU's",
+            "calls": "from the first call of the GPU's API to the last",
+        }
         notes.append(
             f"the trace has no steps: the window is {what[result.window_source]}, which may hold "
             "start-up; call profiler.step() in the loop"
@@ -228,6 +232,7 @@ def _notes(result: TraceMetrics, device: DeviceMetrics | None, num_devices: int)
             notes.append(
                 f"{device.num_kernels} kernels came from {device.num_launches} launches: graphs"
             )
+    notes += [f"left out: {clause}" for clause in result.left_out]
     if result.losses.any:
         notes.append(f"the trace is damaged: {result.losses}")
     return tuple(notes)

@@ -11,12 +11,14 @@ import msgspec
 
 from ..advisor.advise import advise
 from ..probes.distributed.ranks import MPIRUN, SELF_STARTED, SRUN
-from ..records import Advice, DeviceInfo, Discovery, FileTouched, GoalKind, RunRecord
+from ..records import Advice, DeviceInfo, Discovery, FileTouched, Goal, GoalKind, RunRecord
 from .recording.store import LOG, MEMORY_PAGE, RECORD, SAMPLES, TRACES
 from .setup.options_as_typed import options_as_typed
 from .setup.wrapped import launcher_words
 from .workers.launcher import OPTION
 
+LONGER = 4.0
+"""A budget that was too small for an answer is to be so many times as large, or the default."""
 LAUNCHERS = {MPIRUN: ("mpirun", "-np"), SRUN: ("srun", "-n")}
 """How ranks are started again by what started them before."""
 
@@ -53,6 +55,9 @@ def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
     live = record.observed is not None or record.command[:1] == ("batchadvisor.probe",)
     if record.state == "interrupted" and not live:
         return _resume_command(record, folder)
+    if advice.recommended is None and advice.standing == "not compared" and not live:
+        longer_s = max(Goal().budget_s, LONGER * record.goal.budget_s)
+        return _resume_command(record, folder, budget_s=longer_s)
     if (folder / TRACES).exists():
         return f"batchadvisor view {shlex.quote(str(folder))}"
     other: GoalKind = "memory" if advice.goal.kind != "memory" else "knee"
@@ -62,17 +67,22 @@ def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
     return f"batchadvisor advise --goal {other} {shlex.quote(str(folder))}"
 
 
-def _resume_command(record: RunRecord, folder: Path) -> str:
-    """The command as it was typed, with its goal and its door, going on in the folder."""
+def _resume_command(record: RunRecord, folder: Path, budget_s: float | None = None) -> str:
+    """The command as it was typed, with its goal and its door, going on in the folder.
+
+    Args:
+        budget_s: of both parts together, where it is to be larger than what was typed.
+    """
     script = (record.script.path, *record.script.arguments)
-    again = ("--output", "--resume", "--json")
+    again = ("--output", "--resume", "--json", *(["--budget"] if budget_s else []))
+    more = ["--budget", f"{budget_s:g}s"] if budget_s else []
     launcher = launcher_words(record.command, len(script))
     if launcher:
         script = (*launcher, *script)
     typed = options_as_typed(record.command, len(script), leave_out=again)
     if launcher:
-        return shlex.join(["batchadvisor", "run", "--resume", str(folder), *typed, *script])
-    return shlex.join([*_start(record, typed), "--resume", str(folder), *typed, *script])
+        return shlex.join(["batchadvisor", "run", "--resume", str(folder), *more, *typed, *script])
+    return shlex.join([*_start(record, typed), "--resume", str(folder), *more, *typed, *script])
 
 
 def _start(record: RunRecord, typed: list[str]) -> list[str]:

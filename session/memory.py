@@ -11,10 +11,11 @@ from pathlib import Path
 import msgspec
 
 from ..advisor.explain.memory_cuts import cuts_of
+from ..advisor.fit.split_limit import limit_of, split_limit
 from ..errors import RunError
 from ..probes.memory.analysis import devices_of, notes_of
-from ..probes.memory.snapshot import read_snapshot
-from ..records import MemoryAnalysis
+from ..probes.memory.snapshot import Snapshot, read_snapshot
+from ..records import MemoryAnalysis, SnapshotDevice
 from ..reports.builder.memory import build_memory_report
 from ..reports.report import MemoryReport
 from .recording.store import write_whole
@@ -27,7 +28,7 @@ def analyze_memory(path: Path) -> MemoryAnalysis:
         UsageError: it is no snapshot.
     """
     snapshot = read_snapshot(path)
-    devices = devices_of(snapshot)
+    devices = tuple(_with_split_limit(device, snapshot) for device in devices_of(snapshot))
     return MemoryAnalysis(
         snapshot=os.fspath(path).encode("utf-8", "backslashreplace").decode(),
         file_bytes=snapshot.file_bytes,
@@ -36,6 +37,19 @@ def analyze_memory(path: Path) -> MemoryAnalysis:
         cuts=tuple(cut for device in devices for cut in cuts_of(device)),
         notes=notes_of(snapshot),
     )
+
+
+def _with_split_limit(device: SnapshotDevice, snapshot: Snapshot) -> SnapshotDevice:
+    """The device with what `max_split_size_mb` costs it."""
+    limit = limit_of(snapshot.settings)
+    if limit is None:
+        return device
+    growing = [
+        [(block.size, not block.active) for block in segment.blocks]
+        for segment in snapshot.segments
+        if segment.device == device.device and segment.expandable and segment.kind == "large"
+    ]
+    return msgspec.structs.replace(device, split_limit=split_limit(growing, limit))
 
 
 def memory_json(analysis: MemoryAnalysis) -> str:

@@ -105,13 +105,18 @@ def python_block(start: str) -> str:
 
 
 def check_block(page: Path, name: str, content: str) -> None:
+    """The page has the content, in a block, between the marks of that name."""
+    check_text(page, name, f"```text\n{content}\n```")
+
+
+def check_text(page: Path, name: str, content: str) -> None:
     """The page has the content between the marks of that name."""
     text = page.read_text()
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     head, _, tail = text.partition(begin)
     _, closed, tail = tail.partition(end)
     assert closed, f"{page.name} lacks the marks {begin} and {end}"
-    wanted = f"{head}{begin}\n```text\n{content}\n```\n{end}{tail}"
+    wanted = f"{head}{begin}\n{content}\n{end}{tail}"
     if os.environ.get("BATCHADVISOR_UPDATE_GOLDEN") == "1":
         page.write_text(wanted)
     assert page.read_text() == wanted

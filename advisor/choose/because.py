@@ -300,7 +300,19 @@ class AskedFor(msgspec.Struct, frozen=True):
     rule: OfTheGoal
 
 
-OfTheOwnSize = AskedFor | NotBetter | TooNoisy | NotCompared
+class NothingLarger(msgspec.Struct, frozen=True):
+    """No size yet: the time was over before one larger than the script's own was tried.
+
+    Attributes:
+        own: the script's own size.
+        timed: the sizes that were timed.
+    """
+
+    own: int
+    timed: tuple[int, ...]
+
+
+OfTheOwnSize = AskedFor | NotBetter | TooNoisy | NotCompared | NothingLarger
 """Rules by which the script's own size has a say."""
 OfNothing = NoEnergy | TooLarge | NeverDelivered | NeverTimed | OutOfMemory | Failed | NothingRan
 """Why there is no size."""

@@ -11,6 +11,8 @@ import msgspec
 from ...records import Goal, Spread, Standing
 from ..measured.energy import thriftiest, why_not
 from ..measured.measurements import Measurements
+from ..measured.sizes import largest_allowed
+from ..measured.thresholds import BUDGET_SPENT
 from ..measured.trials import throughput
 from .because import (
     AskedFor,
@@ -21,6 +23,7 @@ from .because import (
     NoEnergy,
     NotBetter,
     NotCompared,
+    NothingLarger,
     NothingRan,
     OfNothing,
     OutOfMemory,
@@ -89,13 +92,35 @@ def _of_the_goal(measurements: Measurements) -> int | None:
 
 def _beside_own(measurements: Measurements, wanted: int) -> Decision:
     """Whether the size of the goal may be recommended over the script's own."""
+    decision = _against_own(measurements, wanted)
+    own = measurements.own_size
+    if own is None or decision.size != own or not _nothing_larger(measurements, own):
+        return decision
+    timed = tuple(sorted(measurements.best_timed))
+    return Decision(
+        size=None, standing="not compared", because=NothingLarger(own, timed), considered=own
+    )
+
+
+def _nothing_larger(measurements: Measurements, own: int) -> bool:
+    """Whether the time was over before any size above the script's own was tried."""
+    record, goal = measurements.record, measurements.goal
+    cut = record.stop_reason == BUDGET_SPENT or record.state == "interrupted"
+    if not cut or goal.kind not in ("knee", "throughput") or goal.sizes:
+        return False
+    tried = (trial.batch_size for trial in record.trials if trial.outcome != "interrupted")
+    return max(tried, default=own) <= own < largest_allowed(measurements)
+
+
+def _against_own(measurements: Measurements, wanted: int) -> Decision:
+    """Whether the size of the goal may be recommended, by what was compared with the own one."""
     wanted_standing, own = standing(measurements, wanted), measurements.own_size
     if own is not None and wanted_standing == "not compared":
         ran = tuple(sorted(measurements.sizes_that_ran))
         because: Because = NotCompared(own, ran)
         return Decision(size=None, standing=wanted_standing, because=because, considered=wanted)
     compared = against_own(measurements, wanted)
-    ratio = None if compared is None or compared.contended else compared.ratio
+    ratio = None if compared is None else compared.ratio
     if own is not None and wanted_standing in ("worse", "no gain", "too noisy"):
         return Decision(
             size=own,

@@ -7,7 +7,7 @@ sizes are measured for that, search/knee_search.py says.
 
 from __future__ import annotations
 
-from math import exp, fsum
+from math import exp, fsum, log
 
 from ...records import TimeLaw, Trial
 from ..measured.epoch_end import REACH
@@ -16,9 +16,10 @@ from ..measured.measurements import Measurements
 from ..measured.once import once
 from ..measured.scaling import input_share
 from ..measured.sizes import smallest_sound
-from ..measured.thresholds import INPUT_SHARE
-from ..measured.trials import WANDERING, throughput
+from ..measured.thresholds import DRIFT, INPUT_SHARE
+from ..measured.trials import WANDERING, fastest_of, throughput
 from ..measured.turn_sizes import field
+from ..measured.turns_model import speeds
 
 AS_GOOD_WITHIN = 0.01
 """Sizes this close to the best are as good."""
@@ -47,12 +48,28 @@ def judged(measurements: Measurements) -> dict[int, Trial]:
     met = {size for turns in measurements.search_turns for size in turns.sizes} & sizes.keys()
     if not met:
         return sizes
-    clearly = exp(WANDERING) * best_throughput({size: sizes[size] for size in met})
+    clearly = exp(_wandered(measurements)) * best_throughput({size: sizes[size] for size in met})
     long = {
         size for size, trial in sizes.items() if size > max(met) and throughput(trial) < clearly
     }
     unmet = (set(field(measurements)) | long) - met
     return {size: trial for size, trial in sizes.items() if size not in unmet} or sizes
+
+
+def _wandered(measurements: Measurements) -> float:
+    """Logs of the machine's speed that a window may be off by, as far as this run shows.
+
+    Sizes that took turns were timed by themselves before: by how much the two differ, the machine
+    wandered between them. Two such differences are few, so twice the larger one is granted.
+    """
+    apart = fastest_of(measurements.searched_trials)
+    rates = speeds(measurements.search_turns, measurements.script.micro_batches)
+    seen = [
+        abs(log(throughput(apart[size]) / rate.median))
+        for size, rate in rates.items()
+        if size in apart and throughput(apart[size]) > 0
+    ]
+    return min(WANDERING, DRIFT + 2 * max(seen)) if len(seen) > 1 else WANDERING
 
 
 @once

@@ -7,18 +7,17 @@ its speed in between, and the interval is wider by what machines wander.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 from math import exp
 from typing import NamedTuple
 
-from ...records import Goal, Spread, Standing, Trial
+from ...records import Goal, Spread, Standing
 from ...spread import ratio_of
 from ..measured.energy import joules_spread
 from ..measured.measurements import Measurements
 from ..measured.sizes import allowed, largest_allowed, smallest_sound
 from ..measured.trials import WANDERING, says_nothing, undisturbed
-from ..measured.turns_model import held_up, ratio
+from ..measured.turns_model import ratio
 from . import clean_size
 from .finalists import ROUNDS, num_comparisons, ratio_to
 
@@ -44,13 +43,10 @@ class Comparison(NamedTuple):
     Attributes:
         ratio: middle and interval; above 1 is faster.
         in_turn: whether both were measured in turn, step by step.
-        contended: whether what both were measured by waited for a core most of the time. What
-            contention adds to a step is no cost of a step, and no counter has all of it.
     """
 
     ratio: Spread
     in_turn: bool
-    contended: bool = False
 
 
 def against_own(measurements: Measurements, size: int) -> Comparison | None:
@@ -64,8 +60,7 @@ def against_own(measurements: Measurements, size: int) -> Comparison | None:
     in_turn = ratio(measurements.turns, size, own, CONFIDENCE)
     if in_turn is not None and in_turn.num_samples >= MIN_ROUNDS:
         luck = LUCK if in_turn.num_samples < SURE_ROUNDS else 0.0
-        contended = held_up(measurements.turns, size, own)
-        return Comparison(_wider(in_turn, luck), in_turn=True, contended=contended)
+        return Comparison(_wider(in_turn, luck), in_turn=True)
     again = ratio_to(measurements, size, own)
     if again is not None:
         middle, low, high = again
@@ -73,9 +68,7 @@ def against_own(measurements: Measurements, size: int) -> Comparison | None:
         if in_turn is None:
             low, high = _reaching_as_far_as_windows(measurements, size, own, low, high)
         spread = Spread(median=middle, low=low, high=high, num_samples=num, confidence=0.0)
-        contended = _any_contended(measurements.confirmations, size, own)
-        wider = _wider(spread, drift if num < ROUNDS else LUCK)
-        return Comparison(wider, in_turn=True, contended=contended)
+        return Comparison(_wider(spread, drift if num < ROUNDS else LUCK), in_turn=True)
     timed = measurements.best_timed
     if size not in timed or own not in timed:
         return None
@@ -84,8 +77,7 @@ def against_own(measurements: Measurements, size: int) -> Comparison | None:
     assert theirs is not None
     apart = ratio_of(mine, theirs)
     alone = LONE if not (mine.is_interval and theirs.is_interval) else 0.0
-    contended = _any_contended([timed[size], timed[own]], size, own)
-    return Comparison(_wider(apart, drift + alone), in_turn=False, contended=contended)
+    return Comparison(_wider(apart, drift + alone), in_turn=False)
 
 
 def _reaching_as_far_as_windows(
@@ -113,14 +105,6 @@ def _reaching_as_far_as_windows(
     )
 
 
-def _any_contended(trials: Sequence[Trial], size: int, own: int) -> bool:
-    """Whether one of the two sizes was only ever timed under contention."""
-    times = (
-        [trial.contended for trial in trials if trial.batch_size == which] for which in (size, own)
-    )
-    return any(contended and all(contended) for contended in times)
-
-
 def standing(measurements: Measurements, size: int) -> Standing:
     """What may be said of a size beside the script's own."""
     own, discovery = measurements.own_size, measurements.record.discovery
@@ -144,8 +128,6 @@ def standing(measurements: Measurements, size: int) -> Standing:
     if compared is None:
         return "not compared"
     floor = _floor(measurements, size, own)
-    if compared.contended:
-        return "too noisy"
     if compared.ratio.low > floor and compared.ratio.median < _least_share(measurements, size, own):
         return "worse" if compared.ratio.high < 1 else "too noisy"
     if compared.ratio.low > floor:
@@ -165,9 +147,7 @@ def _nothing_is_known(measurements: Measurements, own: int) -> bool:
         return False
     comparisons = [against_own(measurements, size) for size in others]
     return not any(
-        comparison is not None
-        and not comparison.contended
-        and (comparison.in_turn or comparison.ratio.high < 1)
+        comparison is not None and (comparison.in_turn or comparison.ratio.high < 1)
         for comparison in comparisons
     )
 

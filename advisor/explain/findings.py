@@ -293,6 +293,22 @@ def _damaged(measurements: Measurements) -> list[Finding]:
     ]
 
 
+def _left_out(measurements: Measurements) -> list[Finding]:
+    """What of a trace cannot have been; its shares are of the rest."""
+    return [
+        Finding(
+            rule="trace.left_out",
+            severity="info",
+            message=f"of the trace at {measurements.named(trial.batch_size)} was left out: "
+            f"{'; '.join(trial.profile.left_out)}",
+            evidence=(Evidence(metric="batch size", value=trial.batch_size),),
+            remedy="the shares of the time at this size are those of the rest.",
+        )
+        for trial in measurements.record.trials
+        if trial.profile is not None and trial.profile.left_out
+    ]
+
+
 _RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (
     _refused,
     _nothing_fits,
@@ -304,4 +320,5 @@ _RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (
     _not_compared,
     _bounded,
     _damaged,
+    _left_out,
 )

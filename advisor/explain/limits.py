@@ -18,6 +18,8 @@ HOST_PACES_LOSS = 0.15
 """... and where the device then waits so long for the host, work on the device costs nothing."""
 TRUSTED_EFFICIENCY_PCT = 5.0
 """An efficiency below this says that grids are not known, not that they are so small."""
+LONG_WAIT = 0.10
+"""Share of the window from which on it is said what waits of the host are worth."""
 WORDS: dict[LossKind, str] = {
     "input": "waiting for the DataLoader",
     "synchronisation": "the host waits for the GPU, then the GPU for the host",
@@ -113,8 +115,9 @@ def losses_of(profile: Profile | None, input_share: float | None = None) -> Loss
     ) / 100
     device_wait = (profile.device_wait_pct or 0.0) / 100
     ahead = max(device_wait - idle.synchronize_pct / 100, 0.0)
+    bound = wait_bound(profile)
     # A loader after a synchronisation is input: workers take it away, whatever waited before.
-    synchronisation = min(idle.drained_pct / 100, ahead, host)
+    synchronisation = min(idle.drained_pct / 100, ahead, host, 1.0 if bound is None else bound)
     host -= synchronisation
     efficiency = profile.sm_efficiency_computing_pct
     compute = profile.compute_pct / 100
@@ -130,6 +133,31 @@ def losses_of(profile: Profile | None, input_share: float | None = None) -> Loss
         unexplained=(idle.dependency_pct + idle.unknown_pct + idle.tail_pct) / 100,
         host_paces=device_wait < HOST_PACES_WAIT and host + waited >= HOST_PACES_LOSS,
     )
+
+
+def wait_bound(profile: Profile) -> float | None:
+    """What a step is shorter by at most if the host never waits for the device, 0..1.
+
+    Then the longer of host and device sets the pace: at most the shorter of them is saved. How long
+    a wait takes is mostly the queue before it.
+    """
+    if profile.device_wait_pct is None or profile.busy_pct is None:
+        return None
+    waits, busy = profile.device_wait_pct / 100, profile.busy_pct / 100
+    return max(min(waits, 1 - waits, busy, 1 - busy), 0.0)
+
+
+def wait_notes(profile: Profile) -> tuple[str, ...]:
+    """What waits of the host are worth, where they are long."""
+    bound, waits = wait_bound(profile), profile.device_wait_pct
+    if bound is None or waits is None or waits < 100 * LONG_WAIT:
+        return ()
+    note = (
+        f"the host waits for the GPU for {waits:.0f}% of the window; without these waits a step is "
+        f"shorter by {bound:.0%} at most: by itself the host takes {1 - waits / 100:.0%}, the GPU "
+        f"{profile.busy_pct:.0f}%"
+    )
+    return (note,)
 
 
 def message_of(limit: Limit, losses: Losses) -> str:

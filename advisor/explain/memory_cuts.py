@@ -7,11 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...records import MemoryCategory, MemoryCut, MemoryGrowth, MemoryShare, SnapshotDevice
+from ...records import (
+    MemoryCategory,
+    MemoryCut,
+    MemoryGrowth,
+    MemoryPool,
+    MemoryShare,
+    SnapshotDevice,
+)
 from ...units import GIB, MIB, format_bytes
 
 SPLIT_SHARE, SPLIT_BYTES = 0.15, 256 * MIB
 """Of the reserved memory; from both on, free pieces of used segments are worth a remedy."""
+IDLE_SHARE = 0.5
+"""Of what is reserved for a side stream; from here on it is called idle."""
 OPTIMIZER_SHARE = 0.25
 FORWARD_SHARE = 0.4
 """Of the memory in use: from here on an optimizer's or a forward's part is named."""
@@ -64,8 +73,39 @@ def growth_text(line: MemoryGrowth) -> str:
 
 
 def _fragmentation(device: SnapshotDevice) -> Iterable[MemoryCut]:
-    if device.expandable:
+    """Free memory that requests cannot have, by its kind."""
+    yield from _split_limit(device)
+    if not device.expandable:
+        yield from _between(device)
+        yield from _whole_segments(device)
+    yield from _side_streams(device)
+
+
+def _split_limit(device: SnapshotDevice) -> Iterable[MemoryCut]:
+    """`max_split_size_mb` keeps large free blocks of growing segments from smaller requests."""
+    cost = device.split_limit
+    if cost is None or not _much(cost.blocked_bytes, device):
         return
+    if cost.more_bytes <= cost.more_without_bytes:
+        return
+    yield MemoryCut(
+        rule="fragmentation.split_limit",
+        device=device.device,
+        message=f"{format_bytes(cost.blocked_bytes)} are free in blocks that no request below "
+        f"{format_bytes(cost.limit_bytes)} may have: max_split_size_mb and expandable_segments are "
+        "set together",
+        evidence=f"in a replica of torch's allocator with these blocks, what is in use "
+        f"({format_bytes(cost.requested_bytes)}), asked for once more, takes "
+        f"{format_bytes(cost.more_bytes)} of new memory; without max_split_size_mb "
+        f"{format_bytes(cost.more_without_bytes)}",
+        remedy="leave max_split_size_mb out of PYTORCH_CUDA_ALLOC_CONF and keep "
+        "expandable_segments:True",
+        num_bytes=cost.blocked_bytes,
+    )
+
+
+def _between(device: SnapshotDevice) -> Iterable[MemoryCut]:
+    """Live blocks between free pieces."""
     failed = device.out_of_memory
     free = device.inactive_split_bytes
     if failed is not None and failed.fragmentation:
@@ -81,17 +121,70 @@ def _fragmentation(device: SnapshotDevice) -> Iterable[MemoryCut]:
             remedy=f"start with {EXPANDABLE}: segments then grow instead of standing side by side",
             num_bytes=failed.free_bytes,
         )
-    elif free >= SPLIT_BYTES and free >= SPLIT_SHARE * device.reserved_bytes:
+    elif _much(free, device):
         share = 100 * free / device.reserved_bytes
         yield MemoryCut(
             rule="fragmentation",
             device=device.device,
-            message=f"{format_bytes(free)} are free in pieces of segments that are in use",
+            message=f"{format_bytes(free)} are free in pieces of segments that are in use: live "
+            "blocks stand between",
             evidence=f"{share:.0f}% of what is reserved; the largest piece has "
             f"{format_bytes(device.largest_free_bytes)}",
             remedy=f"start with {EXPANDABLE}",
             num_bytes=free,
         )
+
+
+def _whole_segments(device: SnapshotDevice) -> Iterable[MemoryCut]:
+    """Segments of one pool that nothing uses: they never merge."""
+    for pool in device.pools:
+        if pool.num_cached > 1 and _is_main(pool, device) and _much(pool.cached_bytes, device):
+            yield MemoryCut(
+                rule="fragmentation.segments",
+                device=device.device,
+                message=f"{format_bytes(pool.cached_bytes)} are free in {pool.num_cached} whole "
+                "segments, which never merge",
+                evidence=f"{100 * pool.cached_bytes / device.reserved_bytes:.0f}% of what is "
+                "reserved; a request that is larger than each of them takes new memory",
+                remedy="one torch.cuda.empty_cache() where such requests begin gives them back; "
+                f"{EXPANDABLE} keeps it from coming again",
+                num_bytes=pool.cached_bytes,
+            )
+
+
+def _side_streams(device: SnapshotDevice) -> Iterable[MemoryCut]:
+    """Segments that lie idle on another stream than most: only its requests can have them."""
+    streams: dict[int, list[MemoryPool]] = {}
+    for pool in device.pools:
+        if not _is_main(pool, device) and pool.pool == (0, 0):
+            streams.setdefault(pool.stream, []).append(pool)
+    for stream, pools in streams.items():
+        idle = sum(pool.inactive_bytes for pool in pools)
+        reserved = sum(pool.reserved_bytes for pool in pools)
+        if idle >= SPLIT_BYTES and idle >= IDLE_SHARE * reserved:
+            yield MemoryCut(
+                rule="fragmentation.stream",
+                device=device.device,
+                message=f"{format_bytes(idle)} lie idle on the side stream {stream:#x}, whose "
+                "requests alone can have them",
+                evidence=f"{100 * idle / reserved:.0f}% of the {format_bytes(reserved)} that are "
+                "reserved for it",
+                remedy="allocate on the main stream and only work on the side stream "
+                "(record_stream), or call torch.cuda.empty_cache() when its work is done",
+                num_bytes=idle,
+            )
+
+
+def _is_main(pool: MemoryPool, device: SnapshotDevice) -> bool:
+    """Whether the pool is of the stream that most of what is in use belongs to."""
+    used: dict[int, int] = {}
+    for own in device.pools:
+        used[own.stream] = used.get(own.stream, 0) + own.allocated_bytes
+    return pool.stream == max(used, key=lambda stream: (used[stream], stream == 0))
+
+
+def _much(num_bytes: int, device: SnapshotDevice) -> bool:
+    return num_bytes >= SPLIT_BYTES and num_bytes >= SPLIT_SHARE * device.reserved_bytes
 
 
 def _parts(device: SnapshotDevice) -> Iterable[MemoryCut]:

@@ -28,6 +28,7 @@ from ..choose.because import (
     NoEnergy,
     NotBetter,
     NotCompared,
+    NothingLarger,
     NothingRan,
     OnlyTimed,
     OutOfMemory,
@@ -117,6 +118,12 @@ def _words(
             return (
                 f"The script's own {own} was not timed, and no other size is recommended without a "
                 f"comparison with it. Sizes that ran: {_listed(ran)}. Continue with --resume."
+            )
+        case NothingLarger(own, timed):
+            return (
+                f"Nothing above the script's own {own} was timed before the time was over, so that "
+                f"nothing says whether a larger batch pays. Sizes timed: {_listed(timed)}. "
+                "Continue with --resume and a larger --budget."
             )
         case _:
             return _nothing(measurements, because)

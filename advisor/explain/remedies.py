@@ -22,6 +22,8 @@ def remedy_of(limit: Limit, profile: Profile | None = None, num_workers: int | N
         return _input(num_workers)
     if limit == "host":
         return _host(profile)
+    if limit == "copies" and _direction(profile) in _COPIES:
+        return _COPIES[_direction(profile)]
     if profile is not None and profile.trains is False:
         return _INFERENCE.get(limit, _FIXED[limit])
     return _FIXED[limit]
@@ -54,6 +56,17 @@ _INFERENCE: dict[Limit, str] = {
 }
 """Where nothing is trained: no loss to print, no gradients to bucket."""
 
+_COPIES: dict[str, str] = {
+    "DtoH": "keep results on the GPU and copy them less often: sum or stack them there and fetch "
+    "them once in many steps; what must come goes into pinned memory with non_blocking=True; a "
+    "larger batch copies in proportion.",
+    "DtoD": "fewer copies inside the GPU: .clone(), .contiguous(), torch.cat, changes of type or "
+    "layout; a larger batch copies in proportion.",
+    "PtoP": "fewer copies from GPU to GPU: a process for each (DistributedDataParallel), or "
+    "cuts of the model where little passes; a larger batch copies in proportion.",
+}
+"""By the direction that takes the most; copies from the host have the general remedy."""
+
 UNTIMED = "time a larger batch; if it gains nothing, lower precision or torch.compile."
 """For a device that computes all the time where nothing says what a larger batch gains."""
 
@@ -84,6 +97,12 @@ LOADING: dict[Helps, str] = {
 def _input(num_workers: int | None) -> str:
     more = "more workers (num_workers)" if num_workers != 0 else "workers (num_workers=4 or more)"
     return f"{more}, pin_memory=True, persistent_workers=True, cheaper or cached preprocessing"
+
+
+def _direction(profile: Profile | None) -> str:
+    """In which direction copies take the most time; empty where that is not known."""
+    copies = () if profile is None else profile.copies
+    return max(copies, key=lambda own: own.total_s).direction if copies else ""
 
 
 def _host(profile: Profile | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...records import IdleShares, LongestGap, Profile, Verdict
+from ...records import IdleShares, LongestGap, Profile, TraceFault, Verdict
 from ...units import format_seconds
 from ..measured.scaling import Scaling
 from .limits import Losses
@@ -12,6 +12,18 @@ WORTH_SAYING = 0.01
 """Shares below this are left out of a sentence."""
 LONG_NAME = 48
 """Characters of a kernel's name that are shown."""
+_RECORD = (
+    "record it again with ProfilerActivity.CUDA (or XPU) and look at the profiler's warnings: "
+    "another tool may hold the GPU's counters, or the window may end before the GPU has worked."
+)
+_AGAIN: dict[TraceFault, str] = {
+    "records missing": "record fewer steps at a time (schedule(active=3)), without "
+    "with_stack and profile_memory: the profiler drops what its buffers do not hold.",
+    "times": "record it again; if the times are wrong again, with another version of torch or of "
+    "the driver.",
+    "another accelerator": "read it with the tools of the accelerator's maker: here only the host "
+    "is seen.",
+}
 UNTIMED_SHARES = "see what a larger batch gains: `batchadvisor run` times several sizes."
 """For a trace alone that shows many small losses."""
 
@@ -77,9 +89,7 @@ def unrecorded(profile: Profile, wait: float | None, scaling: Scaling) -> Verdic
         limit="cannot tell",
         message=message,
         evidence=verdict.evidence,
-        remedy="record it again with ProfilerActivity.CUDA (or XPU) and look at the profiler's "
-        "warnings: another tool may hold the GPU's counters, or the window may end before the GPU "
-        "has worked.",
+        remedy=_AGAIN.get(profile.fault, _RECORD),
     )
 
 

@@ -81,14 +81,20 @@ class CachingAllocator:
 
     Attributes:
         reserved_bytes: of all segments.
+        max_split_bytes: `max_split_size_mb`: blocks of that size and more serve no smaller request
+            and are not split for another; `None` where it is not set.
     """
 
     least_rest: tuple[int, int] = (SMALL_BYTES + 1, BLOCK_BYTES)
     """Bytes of a block, beyond the request, from which on they become a block of their own: in the
     large and in the small pool."""
 
+    splits_all: bool = False
+    """Whether blocks are split for requests above `max_split_bytes` too."""
+
     def __init__(self, capacity: int) -> None:
         self.reserved_bytes = 0
+        self.max_split_bytes: int | None = None
         self._capacity = capacity
         self._taken: dict[int, Block] = {}
         self._free: tuple[list[tuple[int, int, Block]], ...] = ([], [])
@@ -120,7 +126,7 @@ class CachingAllocator:
         """
         small = size <= SMALL_BYTES
         block = self._best_fit(size, small=small) or self._more(size, small=small)
-        if block.size - size >= self.least_rest[small]:
+        if block.size - size >= self.least_rest[small] and self._splits(size, small=small):
             self._keep(block.split(size))
         block.free = False
         self._taken[key] = block
@@ -140,7 +146,18 @@ class CachingAllocator:
     def _best_fit(self, size: int, *, small: bool) -> Block | None:
         pool = self._free[small]
         at = bisect_left(pool, size, key=lambda entry: entry[0])
-        return pool.pop(at)[2] if at < len(pool) else None
+        return pool.pop(at)[2] if at < len(pool) and self._serves(pool[at][2], size) else None
+
+    def _serves(self, block: Block, size: int) -> bool:
+        """Whether the limit on splits lets a request have the block."""
+        limit = self.max_split_bytes
+        if limit is None or block.small:
+            return True
+        return block.size < limit if size < limit else block.size < size + LARGE_SEGMENT_BYTES
+
+    def _splits(self, size: int, *, small: bool) -> bool:
+        limit = self.max_split_bytes
+        return small or self.splits_all or limit is None or size < limit
 
     def _more(self, size: int, *, small: bool) -> Block:
         """A segment of its own for a request that no free block serves."""

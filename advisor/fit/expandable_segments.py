@@ -30,6 +30,7 @@ class ExpandableAllocator(CachingAllocator):
     """
 
     least_rest = (BLOCK_BYTES, BLOCK_BYTES)
+    splits_all = True
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
@@ -44,7 +45,7 @@ class ExpandableAllocator(CachingAllocator):
             return None
         while at + 1 < len(pool) and _reach(pool[at + 1][2]) < _reach(pool[at][2]):
             at += 1
-        return pool.pop(at)[2]
+        return pool.pop(at)[2] if self._serves(pool[at][2], size) else None
 
     def _more(self, size: int, *, small: bool) -> Block:
         """A free block of at least `size` bytes, for which pages were mapped."""

@@ -13,13 +13,16 @@ COMPARISON_SHARE = 0.1
 MIN_ROUNDS = 4
 WARMUP_STEPS = 1
 """The first step after another size finds memory of another shape."""
-WORKERS_WARMUP_STEPS = 3
-"""Data workers have batches of the old size under way, which are dropped."""
+MAX_WORKERS_WARMUP_STEPS = 9
+"""Data workers have batches of the old size under way, which are dropped; two each by default. So
+many steps later, at most, their queue is as it is in training."""
 
 
 @once
 def field(measurements: Measurements) -> dict[int, float]:
     """The sizes that may take turns, ascending, with the seconds of a counted step.
+
+    The script's own size may however slow it is: what it gains by another is the answer.
 
     Where batches are fetched in pools, that is as many optimizer steps as a pool has batches for.
     """
@@ -40,10 +43,12 @@ def field(measurements: Measurements) -> dict[int, float]:
         size: script.pool * trial.step_s.median
         for size, trial in measured.items()
         if trial.step_s is not None
-        and throughput(trial) >= floor
+        and (throughput(trial) >= floor or size == measurements.own_size)
         and script.pool * trial.step_s.median <= most_s
     }
 
 
 def warmup_steps(measurements: Measurements) -> int:
-    return WORKERS_WARMUP_STEPS if measurements.script.num_workers else WARMUP_STEPS
+    """Steps of a turn that do not count."""
+    num_queued = 2 * (measurements.script.num_workers or 0)
+    return min(WARMUP_STEPS + num_queued, MAX_WORKERS_WARMUP_STEPS)

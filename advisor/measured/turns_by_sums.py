@@ -67,8 +67,7 @@ def speeds(comparisons: Sequence[Turns], micro_batches: int) -> dict[int, Spread
 def ratio(comparisons: Sequence[Turns], size: int, other: int, confidence: float) -> Spread | None:
     """Throughput of `size` over that of `other`, over the rounds that had both.
 
-    Where steps waited for a core, the ends take one size as it was and the other without its
-    waiting.
+    Where steps lost time to others, the ends are the ratio with all of that time and with none.
     """
     pairs: list[tuple[Turn, Turn]] = []
     for comparison in comparisons:
@@ -82,10 +81,11 @@ def ratio(comparisons: Sequence[Turns], size: int, other: int, confidence: float
     if num > 1:
         squares = fsum((_off(a, mine) - _off(b, theirs)) ** 2 for a, b in pairs)
         half = middle * student(num - 1, confidence) * sqrt(squares / (num - 1) / num)
+    alone = (1 - _lost_share(theirs)) / (1 - _lost_share(mine))  # over the ratio as it was
     spread = Spread(
         median=middle,
-        low=max(LEAST * middle, middle - half) * (1 - _lost_share(theirs)),
-        high=(middle + half) / (1 - _lost_share(mine)),
+        low=max(LEAST * middle, middle - half) * min(1.0, alone),
+        high=(middle + half) * max(1.0, alone),
         num_samples=num,
         confidence=confidence if num > 1 else 0.0,
     )

@@ -25,8 +25,6 @@ from .turn_effects import Readings, effects
 
 CLEAN_ROUNDS = 4
 """So many rounds in which nothing was held up make the others unnecessary."""
-HELD_UP = 0.1
-"""Sizes whose usual turn lost more than this share were compared under contention."""
 LEAST_SHARE = 0.01
 """No turn would have taken less than this share of its time."""
 
@@ -77,36 +75,24 @@ def ratio(
 ) -> Spread | None:
     """Throughput of `size` over that of `other`, from the rounds that had both.
 
-    Where steps waited for a core, what they would have taken alone lies between their time and
-    their time without the waiting. The interval holds for both ends: its low end compares `size`
-    as it was with `other` as fast as it can have been. Rounds in which neither waited decide alone
-    where there are enough of them.
+    Where steps lost time to others, what they would have taken alone lies between their time and
+    their time without that. Both sizes took turns beside the same neighbours, so that the share of
+    the counted time that was truly lost is one for both: the interval reaches from the ratio with
+    all of it to the ratio with none. Rounds in which neither lost any decide alone where there are
+    enough of them.
     """
     turns = tuple(turns)
     if any(comparison.unsure for comparison in turns):
         return by_sums.ratio(turns, size, other, confidence)
     readings = _decisive(turns, size, other)
     spread = spread_of([reading.ratio for reading in readings], confidence)
-    least = spread_of([reading.ratio * reading.theirs for reading in readings], confidence)
-    most = spread_of([reading.ratio / reading.mine for reading in readings], confidence)
-    if spread is None or least is None or most is None:
+    alone = spread_of(
+        [reading.ratio * reading.theirs / reading.mine for reading in readings], confidence
+    )
+    if spread is None or alone is None:
         return None
-    return msgspec.structs.replace(spread, low=least.low, high=most.high)
-
-
-def held_up(turns: Iterable[Turns], size: int, other: int) -> bool:
-    """Whether the rounds that decide between two sizes were contended.
-
-    What threads that spin against each other add to a step is then CPU time too, no waiting, and
-    much the same for all sizes: it makes every larger size look better than it is.
-    """
-    readings = _decisive(turns, size, other)
-    return any(
-        shares and 1 - median(shares) > HELD_UP
-        for shares in (
-            [reading.mine for reading in readings],
-            [reading.theirs for reading in readings],
-        )
+    return msgspec.structs.replace(
+        spread, low=min(spread.low, alone.low), high=max(spread.high, alone.high)
     )
 
 

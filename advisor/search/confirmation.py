@@ -107,6 +107,9 @@ def _in_turn(measurements: Measurements, sizes: tuple[int, ...]) -> TrialRequest
     """The finalists in turn, where they may and have not yet."""
     own = measurements.own_size
     able = field(measurements)
+    met = any({sizes[0], own} <= set(turns.sizes) for turns in measurements.search_turns)
+    if met and not set(sizes) <= set(able):
+        return None  # the time is better spent on the rival, which takes no turns
     wanted = sizes if own is None else (*sizes, own)
     sizes = tuple(dict.fromkeys(size for size in wanted if size in able))
     if any(set(sizes) <= set(turns.sizes) for turns in measurements.confirmed_turns):

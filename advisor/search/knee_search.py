@@ -25,13 +25,19 @@ from ..measured.thresholds import BUDGET_SPENT
 from ..measured.trials import throughput
 from ..measured.turns_model import ratio
 from .clean_search import next_to_knee
-from .cost import Budget
+from .cost import Budget, has_long_steps
 from .less_padding import next_smaller, surely_slower
 from .remeasure import again
 from .requests import timed_request
 from .turns_plan import more_rounds, next_comparison
 
 GROWTH = 4.0
+SMALLER = 8
+LEAST_OWN = 4
+"""An own size from which on one so many times smaller is timed, for the fixed cost of a step."""
+MOSTLY = 0.5
+"""An own size that fills more of the memory is not followed by a small one: what a process kept of
+the larger may be refused to the smaller, and that would say nothing of either."""
 NO_GAIN = 0.01
 """Under the goal `throughput`, growth ends when a larger size gains less than this twice."""
 CLEAR_LOSS = 0.1
@@ -57,6 +63,8 @@ def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
         again(measurements)
         or next_comparison(measurements)
         or next_smaller(measurements)  # these cost the least
+        or _first_larger(measurements, budget)
+        or _first_smaller(measurements, budget)
         or _grow(measurements, budget)
         or _refine(measurements)
         or _sharpen(measurements)
@@ -77,6 +85,27 @@ def _why_over(measurements: Measurements) -> str:
         if ends is not None and ends <= last * LEAST_STEP < largest_allowed(measurements):
             return "memory allows no larger size"
     return "the knee is bracketed"
+
+
+def _first_larger(measurements: Measurements, budget: Budget) -> TrialRequest | None:
+    """A much larger size than the one that was timed first, before anything else is asked."""
+    return _grow(measurements, budget) if len(measurements.searched) == 1 else None
+
+
+def _first_smaller(measurements: Measurements, budget: Budget) -> TrialRequest | None:
+    """A much smaller size than the script's own, for the cost of a step that no batch changes."""
+    goal, own = measurements.goal, measurements.own_size
+    if own is None or own < LEAST_OWN or goal.kind != "knee" or goal.start:
+        return None
+    tried = {trial.batch_size for trial in measurements.record.trials}
+    small = allowed(measurements, max(smallest_allowed(measurements), own // SMALLER))
+    if min(tried, default=own) < own or small >= own or measurements.ruled_out(small):
+        return None
+    target, memory = measurements.target_bytes, measurements.trusted_memory.get(own)
+    filled = memory is not None and target is not None and memory.peak_bytes > MOSTLY * target
+    if filled or has_long_steps(budget.step_s(own), goal.budget_s):
+        return None
+    return timed_request(measurements, small, "a small size, for the fixed cost")
 
 
 def _grow(measurements: Measurements, budget: Budget) -> TrialRequest | None:

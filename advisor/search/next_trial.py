@@ -3,7 +3,8 @@
 The same record gives the same answer, which is what lets a run be resumed and several ranks
 agree. Time is no exception: what was spent stands in the record.
 
-    knee, throughput:  native/8, native, then growth up to x4 ── refine the knee ── confirm ── tail
+    knee, throughput:  native, x4 of it ── in turn ── native/8 ── growth by x4 ── refine ── confirm
+                       ── tail
     (padded batches:   before the growth, halves of the smallest size, while they may be faster)
     (lengths differ:   windows at chosen lengths before the growth, which they bound)
     memory:            native, then a guarded secant on peak memory ── confirm ── tail
@@ -29,7 +30,6 @@ from .cost import (
     USUAL_FIT_STEPS,
     Budget,
     budget_of,
-    has_long_steps,
     step_plan,
 )
 from .requests import fit_request, timed_request
@@ -224,10 +224,6 @@ def _first(measurements: Measurements) -> TrialRequest | None:
     wanted = [(start, native_is if start == native else "asked for by --start")]
     if start != native and measurements.own_size is not None:
         wanted.append((native, "the script's own size, to compare with"))
-    long = has_long_steps(budget_of(measurements).step_s(native), goal.budget_s)
-    if goal.kind == "knee" and not goal.start and native >= 4 and not long:
-        small = max(least, native // 8)
-        wanted.insert(0, (allowed(measurements, small), "a small size, for the fixed cost"))
     if goal.kind == "memory":  # two steps are enough to see the memory
         seen |= measurements.sizes_that_ran
     for size, reason in wanted:

@@ -27,6 +27,8 @@ TURN_S = 0.02
 """Short steps are repeated until a turn takes about so long, so that it is not all jitter."""
 TURN_OF_LENGTHS_S = 0.1
 """The same where the steps of a turn differ in length."""
+TURN_OF_WORKERS_S = 0.2
+"""The same where data workers hand over batches in bursts."""
 MAX_TURN_STEPS = 50
 
 
@@ -90,7 +92,9 @@ def comparison(
     steps = {size: seconds for size, seconds in field(measurements).items() if size in set(sizes)}
     if len(steps) < 2:
         return None
+    num_workers = measurements.script.num_workers or 0
     turn_s = TURN_OF_LENGTHS_S if measurements.rated_by_tokens else TURN_S
+    turn_s = TURN_OF_WORKERS_S if num_workers else turn_s
     plan = TurnsPlan(
         sizes=tuple(steps),
         num_steps=tuple(

@@ -128,6 +128,7 @@ class KerasDoor:
         kwargs: dict[str, Any],
     ) -> None:
         self.fitted = True
+        self._watch.own_updates.stop()
         place = user_call_site()
         bound = inspect.signature(native).bind(model, *args, **kwargs)
         bound.apply_defaults()

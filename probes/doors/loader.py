@@ -241,8 +241,9 @@ class LoaderDoor:
             text = f"; the script swallows {seen}" if seen else ""
             self._listener.cannot_steer(
                 f"{num_fetches} batches were fetched and no optimizer made a step{text}",
-                "check that the script reaches optimizer.step() of a torch optimizer; updates made "
-                "by hand go through a declared workload (--workload).",
+                "check that the script reaches its update: the step() of a torch optimizer, or a "
+                "write to its parameters after the backward pass. Updates that make new tensors go "
+                "through a declared workload (--workload).",
             )
 
     def _look_whether_repeated(self) -> None:

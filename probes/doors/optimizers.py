@@ -15,6 +15,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+OWN_UPDATE = "the script's own update"
+
+
+class ScriptUpdate:
+    """Stands where an optimizer would: what it trains, and no learning rate that is known.
+
+    Attributes:
+        place: of the first backward pass.
+    """
+
+    def __init__(self) -> None:
+        self.place: SourceLine | None = None
+        self.defaults: dict[str, Any] = {}
+        self.param_groups: list[dict[str, Any]] = [{"params": []}]
+
+
 def optimizer_info(
     optimizer: Any, ordinal: int, *, place: SourceLine | None = None, trains: bool = True
 ) -> OptimizerInfo:
@@ -30,7 +46,7 @@ def optimizer_info(
     return OptimizerInfo(
         ordinal=ordinal,
         place=place,
-        name=type(optimizer).__name__,
+        name=_name_of(optimizer),
         learning_rate=None if rate is None else float(rate),
         num_parameters=sum(parameter.numel() for group in groups for parameter in group["params"]),
         trains=trains,
@@ -48,7 +64,8 @@ class Optimizers:
         """One was constructed; its ordinal."""
         ordinal = len(self._made)
         self._ordinals[id(optimizer)] = ordinal
-        self._made.append(_Made(optimizer, ordinal, user_call_site()))
+        place = optimizer.place if isinstance(optimizer, ScriptUpdate) else user_call_site()
+        self._made.append(_Made(optimizer, ordinal, place))
         return ordinal
 
     def ordinal_of(self, optimizer: Any) -> int:
@@ -84,8 +101,12 @@ class Optimizers:
         ]
 
     def would_train_more(self, ordinals: set[int]) -> bool:
-        """Whether others than these hold parameters that these do not, and that want a gradient."""
-        stepping = {id(parameter) for parameter in self.parameters(ordinals)}
+        """Whether others than these hold parameters that these do not, and that want a gradient.
+
+        What the script writes itself, an optimizer may still be made for.
+        """
+        of_torch = {ordinal for ordinal in ordinals if not self._made[ordinal].is_own_update}
+        stepping = {id(parameter) for parameter in self.parameters(of_torch)}
         others = set(range(len(self._made))) - ordinals
         return any(
             parameter.requires_grad and id(parameter) not in stepping
@@ -113,11 +134,12 @@ class _Made:
 
     def __init__(self, optimizer: Any, ordinal: int, place: SourceLine | None) -> None:
         self.there = weakref.ref(optimizer)
+        self.is_own_update = isinstance(optimizer, ScriptUpdate)
         # Its parameters may not be initialized before it steps (lazy modules).
         self._last = OptimizerInfo(
             ordinal=ordinal,
             place=place,
-            name=type(optimizer).__name__,
+            name=_name_of(optimizer),
             learning_rate=None,
             num_parameters=None,
         )
@@ -137,6 +159,10 @@ class _Made:
         """Its record."""
         self.look()
         return msgspec.structs.replace(self._last, trains=trains)
+
+
+def _name_of(optimizer: Any) -> str:
+    return OWN_UPDATE if isinstance(optimizer, ScriptUpdate) else type(optimizer).__name__
 
 
 def _parameters_of(optimizer: Any) -> list[Tensor]:

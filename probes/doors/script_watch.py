@@ -20,6 +20,7 @@ from ..source.batch_size_source import find_batch_size_source
 from ..source.call_site import user_call_sites, user_files
 from ..source.setting_source import find_setting_source
 from .optimizers import Optimizers
+from .own_updates import OwnUpdates
 from .training_cycle import CycleFinder
 
 PATIENCE_CYCLES = 12
@@ -38,6 +39,7 @@ class ScriptWatch:
         handles: of the loaders, in the order in which they were made.
         cycles: of fetches and steps.
         native_step_s: seconds of the last cycle of the script's own size.
+        own_updates: the backward passes, and the updates that the script makes itself.
         empty: a loader whose first fetch for training gave no batch.
         settings: gives the settings files that the script has read so far.
     """
@@ -61,6 +63,7 @@ class ScriptWatch:
         self._cycle_started_s = time.monotonic()
         self.handles: list[LoaderHandle] = []
         self.cycles = CycleFinder()
+        self.own_updates = OwnUpdates()
         self.native_step_s = 0.0
         self.empty: LoaderInfo | None = None
         self.settings: Callable[[], tuple[tuple[Path, str], ...]] = tuple

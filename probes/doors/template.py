@@ -1,7 +1,8 @@
 """The template door: the script is started once for each size, which it got as an argument.
 
 Nothing is taken over: what the script does is only watched. A step ends when every optimizer has
-stepped; the time until the next such moment is the step's.
+stepped, or with the next backward pass after the script wrote its parameters itself; the time until
+the next such moment is the step's.
 """
 
 from __future__ import annotations
@@ -45,7 +46,6 @@ class TemplateDoor:
         self._started_s = started_s
         self._size = order.batch_size
         self._inputs = ModelInputs()
-        self._backwards = _BackwardCount()
         place = order.place
         self._own_size, self._own_source = (
             (place.number, place.source)
@@ -76,7 +76,7 @@ class TemplateDoor:
             self._begin()
         else:
             watch.look_at_norms()
-        self._backwards.forget()
+        watch.own_updates.num_passes = 0
         self._inputs.forget()
 
     def next_batch(
@@ -189,7 +189,8 @@ class TemplateDoor:
 
     def _num_backwards(self) -> int:
         """Backward passes per optimizer step: an accumulation, where there is one optimizer."""
-        return self._backwards.count if len(self.watch.cycles.optimizers) == 1 else 1
+        one = len(self.watch.cycles.optimizers) == 1
+        return self.watch.own_updates.num_passes if one else 1
 
     def _stand_in(self, handle: LoaderHandle | None) -> LoaderInfo:
         info = handle.info() if handle is not None else None
@@ -212,21 +213,3 @@ class TemplateDoor:
             trains=True,
             source=self._own_source,
         )
-
-
-class _BackwardCount:
-    """How often a backward pass ran since it was last forgotten."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        native = torch.autograd.backward
-
-        def backward(*args: Any, **kwargs: Any) -> None:
-            self.count += 1
-            native(*args, **kwargs)
-
-        # Tensor.backward() calls this name of the module.
-        torch.autograd.backward = backward
-
-    def forget(self) -> None:
-        self.count = 0

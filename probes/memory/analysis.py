@@ -63,7 +63,7 @@ def _device(snapshot: Snapshot, number: int, segments: list[Segment]) -> Snapsho
         )
     history = History(events, segments)
     own = [note for note in snapshot.annotations if note.device == number]
-    steps, source = steps_of(events, own or snapshot.annotations)
+    steps, source = steps_of(events, own or snapshot.annotations, history.active)
     reasons = {}
     told = history.mismatches <= TOLERATED * len(events)
     if not told:
@@ -71,7 +71,9 @@ def _device(snapshot: Snapshot, number: int, segments: list[Segment]) -> Snapsho
     elif history.mismatches:
         reasons["history"] = history.doubt
     if told and not steps:
-        reasons["growth"] = f"fewer than {MIN_STEPS} steps can be told apart in the history"
+        reasons["growth"] = (
+            f"fewer than {MIN_STEPS} steps can be told apart in the history: growth cannot be told"
+        )
     return msgspec.structs.replace(
         state,
         num_events=len(events),

@@ -26,8 +26,8 @@ SPARE_CONTAINERS = 10_000
 RUN = 4096
 """Opcodes that one search takes."""
 _CONTAINERS = b"]}"
-_LONG = rb"\x8a(?:" + b"|".join(b"\\x%02x.{%d}" % (length, length) for length in range(9)) + b")"
-"""LONG1: integers of up to 64 bits with their sign."""
+_LONG = rb"\x8a(?:" + b"|".join(b"\\x%02x.{%d}" % (length, length) for length in range(10)) + b")"
+"""LONG1: integers of up to 64 bits; those that fill all of them have a byte more for the sign."""
 _INTEGER = rb"(?:K.|M..|J.{4}|" + _LONG + b")"
 _FRAME = rb"\x95.{8}"
 """What follows is read at once: between any two opcodes, about every 64 KiB."""
@@ -163,7 +163,7 @@ def _refuse(path: Path, data: bytes, at: int, texts: list[str]) -> NoReturn:
     elif len(data) - at < 10 and code in b"KMJjrhqG\x8a\x95\x80":
         _cut(path)
     else:
-        msg = f"{path} holds, at byte {at}, what no snapshot holds: it was not written by torch."
+        msg = f"{path} holds, at byte {at}, what no snapshot holds that is read here."
         raise UsageError(msg, DUMP)
     msg = f"{path} wants to run code ({name}): it was not written by torch. Nothing ran."
     raise UsageError(msg, DUMP)

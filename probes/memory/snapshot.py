@@ -17,7 +17,7 @@ from ...errors import UsageError
 from .pickled import DUMP, load
 from .stacks import CATEGORIES, NO_STACK, Stack, stack_of
 
-LARGEST = 1 << 63
+LARGEST = 1 << 64
 """Sizes and addresses are below."""
 ALLOCATED, INACTIVE = "active_allocated", "inactive"
 _STATES = (ALLOCATED, "active_pending_free", "active_awaiting_free", INACTIVE)

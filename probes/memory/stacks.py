@@ -33,6 +33,7 @@ class Stack:
         category: what its frames prove.
         known: whether any frame was recorded.
         library: whether the line is of a library, as no other frame is there.
+        outer: file and line of each Python frame, the outermost first.
     """
 
     line: str
@@ -40,6 +41,7 @@ class Stack:
     category: MemoryCategory
     known: bool
     library: bool = False
+    outer: tuple[tuple[str, int], ...] = ()
 
     @property
     def steps_optimizer(self) -> bool:
@@ -71,6 +73,7 @@ def stack_of(frames: Iterable[tuple[str, int, str]], category: str = "") -> Stac
         category=own or _category(listed),
         known=True,
         library=outside is not None and mine is None,
+        outer=tuple((name, number) for name, number, _ in reversed(python)),
     )
 
 

@@ -109,6 +109,7 @@ def _pools(segments: Sequence[Segment]) -> tuple[MemoryPool, ...]:
     for (stream, pool, kind), own in groups.items():
         reserved = sum(segment.size for segment in own)
         inactive = sum(map(_free, own))
+        cached = [segment.size for segment in own if _free(segment) == segment.size]
         allocated = sum(
             block.size for segment in own for block in segment.blocks if block.state == ALLOCATED
         )
@@ -122,6 +123,8 @@ def _pools(segments: Sequence[Segment]) -> tuple[MemoryPool, ...]:
                 allocated_bytes=allocated,
                 inactive_bytes=inactive,
                 largest_free_bytes=max(map(_largest_free, own)),
+                num_cached=len(cached),
+                cached_bytes=sum(cached),
             )
         )
     return tuple(sorted(pools, key=lambda pool: (-pool.reserved_bytes, pool.stream, pool.pool)))

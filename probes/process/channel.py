@@ -22,12 +22,15 @@ class Channel:
     """One end of the two pipes.
 
     Only the process that made it may write: forked data workers inherit the descriptors.
+
+    Args:
+        terminal: our end of the other side's terminal, which lasts as long.
     """
 
-    def __init__(self, read_fd: int, write_fd: int) -> None:
+    def __init__(self, read_fd: int, write_fd: int, *, terminal: int | None = None) -> None:
         self._read_fd = read_fd
         self._write_fd = write_fd
-        self._open = [read_fd, write_fd]
+        self._open = [read_fd, write_fd, *([] if terminal is None else [terminal])]
         self._pid = os.getpid()
         self._buffer = bytearray()
         self._lock = threading.Lock()
@@ -79,7 +82,7 @@ class Channel:
         return line
 
     def close(self) -> None:
-        """Closes both descriptors; once, since others may get their numbers."""
+        """Closes the descriptors; once, since others may get their numbers."""
         while self._open:
             with contextlib.suppress(OSError):
                 os.close(self._open.pop())

@@ -135,8 +135,8 @@ class StepSample(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         lost_s: seconds that it lost to something outside the script; 0 for a clean step.
-        delay_s, stolen_s, throttled_s, switches, thread_s, process_s, stops: what was counted
-            meanwhile; see windows/step_evidence.py.
+        delay_s, stolen_s, throttled_s, switches, thread_s, process_s, stops, outside_s: what was
+            counted meanwhile; see windows/step_evidence.py.
     """
 
     step_s: float
@@ -150,6 +150,7 @@ class StepSample(msgspec.Struct, frozen=True, kw_only=True):
     thread_s: float | None = None
     process_s: float | None = None
     stops: float | None = None
+    outside_s: float | None = None
 
 
 class Result(Message, frozen=True, kw_only=True):

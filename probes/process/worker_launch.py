@@ -12,6 +12,7 @@ from .bytecode_cache import variables_for
 from .channel import Channel, ChannelClosedError
 from .messages import Ready, decode_from_worker
 from .orders import WorkOrder
+from .script_terminal import open_terminal
 from .worker_environment import worker_command
 
 
@@ -27,10 +28,11 @@ class Launched:
         environment = variables_for(environment, Path(environment["TMPDIR"]))
         their_read, our_write = os.pipe()
         our_read, their_write = os.pipe()
+        ours, theirs = open_terminal() or (None, None)
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 worker_command(their_read, their_write, environment),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if theirs is None else theirs,
                 stdout=output,
                 stderr=output,
                 pass_fds=(their_read, their_write),
@@ -39,7 +41,9 @@ class Launched:
             )
         os.close(their_read)
         os.close(their_write)
-        self.channel = Channel(our_read, our_write)
+        if theirs is not None:
+            os.close(theirs)
+        self.channel = Channel(our_read, our_write, terminal=ours)
 
 
 class Standby:

@@ -59,20 +59,33 @@ class _Group:
         return np.frombuffer(self.columns.pop(name, b""), dtype)
 
 
+class Unread(msgspec.Struct):
+    """Events of one category and process that nothing here reads.
+
+    Attributes:
+        name: of the first.
+        on_device: an argument says that they ran on a device.
+    """
+
+    name: str
+    count: int = 0
+    on_device: bool = False
+
+
 class Builder:
     """Collects what the metrics need; everything else is dropped at once.
 
     Attributes:
         num_events, num_complete: seen so far.
         num_broken: events of a kind that matters, without a usable time.
-        unread: categories of the events that were dropped.
+        unread: what was dropped and is no part of Kineto's vocabulary.
     """
 
     def __init__(self) -> None:
         self.num_events = 0
         self.num_complete = 0
         self.num_broken = 0
-        self.unread: set[str] = set()
+        self.unread: dict[tuple[str, Any], Unread] = {}
         self.names: defaultdict[str, int] = defaultdict(itertools.count().__next__)
         self.threads: defaultdict[tuple[Any, Any], int] = defaultdict(itertools.count().__next__)
         self._groups = {kind: _Group() for kind in ("gpu", "launch", "operator", "annotation")}
@@ -90,15 +103,15 @@ class Builder:
             place.update(dict.fromkeys(categories, by_kind[kind].append))
         get = place.get
         complete = 0
-        drop = self.unread.add
+        known = vocabulary.DROPPED_CATEGORIES
         for event in events:
             if event.ph == "X":
                 complete += 1
                 append = get(event.cat)
                 if append is not None:
                     append(event)
-                else:
-                    drop(event.cat)
+                elif event.cat not in known:
+                    self._drop(event)
         self.num_events += len(events)
         self.num_complete += complete
         for kind, members in by_kind.items():
@@ -106,6 +119,35 @@ class Builder:
                 self._add_ranges(kind, members)
         if gpu:
             self._add_gpu(gpu)
+
+    def _drop(self, event: Event) -> None:
+        key = event.cat, event.pid if isinstance(event.pid, int | str) else None
+        unread = self.unread.get(key)
+        if unread is None:
+            unread = self.unread[key] = Unread(name=event.name)
+        unread.count += 1
+        unread.on_device |= vocabulary.has_device_args(bytes(event.args))
+
+    def unread_devices(self) -> tuple[str, ...]:
+        """What accelerators did whose events are not read, in words.
+
+        Their categories say so, their arguments, or that they stand beside the script's process.
+        """
+        kinds = dict.fromkeys(
+            category for category, _ in self.unread if vocabulary.is_unread_device(category)
+        )
+        hosts = {pid for pid, _ in self.threads}
+        other = [
+            unread
+            for (category, pid), unread in self.unread.items()
+            if category not in kinds and (unread.on_device or (hosts and pid not in hosts))
+        ]
+        words = sorted(kinds)
+        if other:
+            most = max(other, key=lambda unread: unread.count)
+            count = sum(unread.count for unread in other)
+            words.append(f"{count} event{'s' if count > 1 else ''} such as {most.name[:48]}")
+        return tuple(words)
 
     def _add_ranges(self, kind: str, events: list[Event]) -> None:
         start, end, events = self._times(events)

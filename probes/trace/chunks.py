@@ -29,6 +29,8 @@ _BLANK = 1 << 16
 _SPACE = b" \t\r\n"
 _CHUNK = 2 << 20
 _WINDOW = 1 << 16
+_VALUES = tuple(bytes([value]) for value in b'["-0123456789')
+"""What a list begins with that holds no events."""
 _LIST_START = re.compile(rb'"traceEvents"\s*:\s*\[')
 _REMEDY = "Give the .json or .json.gz file that torch.profiler exported."
 
@@ -141,11 +143,24 @@ class Chunks:
         """Where the first event begins, `None` if the list has not begun yet."""
         body = text.lstrip()
         if body.startswith(b"["):
+            if body[1:].lstrip()[:1] in _VALUES:
+                self._refuse_values()
             return len(text) - len(body) + 1
         match = _LIST_START.search(text)
         if (body and not body.startswith(b"{")) or (not match and len(text) > MOST_UNBROKEN):
             self._refuse(text)
         return match.end() if match else None
+
+    def _refuse_values(self) -> NoReturn:
+        msg = (
+            f"{self.source.path} is not a profiler trace but another kind of file: a list of "
+            "values, such as export_memory_timeline writes."
+        )
+        remedy = (
+            "Give the file that export_chrome_trace wrote; for memory, `batchadvisor memory` reads "
+            "what torch.cuda.memory._dump_snapshot() writes."
+        )
+        raise UsageError(msg, remedy)
 
     def _refuse(self, text: bytes) -> NoReturn:
         path, damage = self.source.path, self.source.damage

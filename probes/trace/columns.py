@@ -173,7 +173,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         devices: properties, by device number.
         distributed: rank, world size, backend, as the trace states them.
         base_time_ns: what to add to every time; 0 if times are absolute.
-        unread_devices: categories of accelerators whose events are not read.
+        unread_devices: events of accelerators that are not read, in words.
         losses: what could not be read.
     """
 

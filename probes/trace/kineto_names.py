@@ -34,10 +34,22 @@ LAUNCH_CATEGORIES: Final = frozenset(
 Intel's GPUs in `xpu_runtime`."""
 
 _READ_DEVICES = re.compile(r"(?:cpu|cuda|xpu|gpu)_")
+_DEVICE_ARGS = re.compile(
+    rb'"[^":]*(?:stream|queue|task type|engine|device)[^":]*"\s*:', re.IGNORECASE
+)
 _DEVICE_CATEGORY = re.compile(r"[a-z0-9]+_(?:ccp_)?(?:runtime|driver|op|events|insight|memcpy)$")
 
 OPERATOR_CATEGORIES: Final = frozenset({"cpu_op", "Operator"})
 ANNOTATION_CATEGORIES: Final = frozenset({"user_annotation"})
+
+DROPPED_CATEGORIES: Final = frozenset(
+    {
+        "python_function", "gpu_user_annotation", "cuda_sync", "cuda_profiler_range", "overhead",
+        "Trace", "cpu_instant_event", "user_defined", "hardware_counters", "collective_comm",
+        "fwdbwd", "forward_backward", "ac2g", "async_cpu_to_gpu", "async", "launch", "async_gpu",
+    }
+)  # fmt: skip
+"""Kineto's other categories, which no metric needs."""
 
 STEP_PREFIX: Final = "ProfilerStep#"
 """Name of a profiler step on the host. `gpu_user_annotation` repeats it on the device; those
@@ -57,6 +69,9 @@ _TRAINS = re.compile(
 )
 _WORK = re.compile(r"Launch|Memcpy|MemCpy|Memset|MemSet|Enqueue|Append|Alloc|Free|EventRecord")
 _SYNCHRONIZE = re.compile(r"Synchronize$")
+_WAITS = re.compile(r"(?:Device|Ctx)Synchronize$")
+_NO_DEVICE_WORK = re.compile(r"HostFunc")
+_GRAPH = re.compile(r"GraphLaunch")
 _LONG_COPY = re.compile(r"Copy(Host|Device|Peer)To(Host|Device|Peer)")
 
 _TENSOR_CORES = re.compile(
@@ -105,9 +120,24 @@ def is_synchronize(name: str) -> bool:
     return _SYNCHRONIZE.search(name) is not None
 
 
+def waits_for_device(name: str) -> bool:
+    """Whether an API call comes back only when all that was launched before has ended."""
+    return _WAITS.search(name) is not None
+
+
 def is_launch(name: str) -> bool:
     """Whether an API call launches kernels or graphs of them."""
     return "Launch" in name
+
+
+def launches_work(name: str) -> bool:
+    """Whether the profiler has a record of what the call launches: kernels, no functions."""
+    return is_launch(name) and _NO_DEVICE_WORK.search(name) is None
+
+
+def is_graph(name: str) -> bool:
+    """Whether an API call launches a graph."""
+    return _GRAPH.search(name) is not None
 
 
 def is_work(name: str) -> bool:
@@ -126,6 +156,11 @@ def is_unread_device(category: str) -> bool:
     Kineto's plugins name theirs `hpu_op`, `mtia_ccp_events`, `mlu_runtime`, `privateuse1_driver`.
     """
     return _DEVICE_CATEGORY.match(category) is not None and not _READ_DEVICES.match(category)
+
+
+def has_device_args(args: bytes) -> bool:
+    """Whether an event's arguments say that it ran on a device: on a stream or queue of one."""
+    return _DEVICE_ARGS.search(args) is not None
 
 
 def uses_tensor_cores(name: str) -> bool | None:

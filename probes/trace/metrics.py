@@ -19,10 +19,11 @@ from .columns import Ranges, Trace
 from .devices import Device, NameFlags
 from .event import whole_number
 from .gaps import HostCalls, blocking_calls
+from .health import health_of
 from .intervals import IntervalSet
 from .reader import read_trace
 from .results import DeviceMetrics, StepMetrics, TraceMetrics, WindowSource
-from .steps import UNKNOWN, HostSteps, host_steps, launch_calls
+from .steps import UNKNOWN, HostSteps, launch_calls
 
 NO_GPU = "the trace holds no GPU activity"
 NO_HOST = "the trace holds no host activity"
@@ -45,13 +46,14 @@ def analyse(trace: Trace) -> TraceMetrics:
 
 
 class Analysis:
-    """A trace with all that is computed once for any window."""
+    """A trace with all that is computed once for any window; first its health is checked."""
 
     def __init__(self, trace: Trace) -> None:
-        self.trace = trace
+        self.health = health_of(trace)
+        self.trace = trace = self.health.trace
         calls = launch_calls(trace.gpu, trace.launches)
         self.launched = calls.began_ns
-        self.steps = host_steps(trace, self.launched)
+        self.steps = self.health.steps
         self.flags = NameFlags(trace.names)
         self.inputs = self._when(trace.annotations, vocabulary.is_input_wait)
         self.synchronize = self._when(trace.launches, vocabulary.is_synchronize)
@@ -98,6 +100,9 @@ class Analysis:
             return int(gpu.start_ns.min()), int(gpu.end_ns.max()), "GPU span"
         if len(operators):
             return int(operators.start_ns.min()), int(operators.end_ns.max()), "operators"
+        calls = self.trace.launches
+        if len(calls) and self.health.fault:
+            return int(calls.start_ns.min()), int(calls.end_ns.max()), "calls"
         return 0, 0, "none"
 
     def device_metrics(self, start: int, end: int) -> tuple[DeviceMetrics, ...]:
@@ -138,7 +143,9 @@ class Analysis:
             world_size=whole_number(trace.distributed.get("world_size")),
             calls=tables.call_table(trace.launches, trace.names, start, end),
             trains=self._trains(),
-            unrecorded=self._unrecorded(),
+            left_out=self.health.left_out,
+            fault=self.health.fault,
+            unrecorded=self.health.doubt,
             num_unlaunched=int((self.launched == UNKNOWN).sum()),
             losses=trace.losses,
             unavailable=self.unavailable,
@@ -152,26 +159,6 @@ class Analysis:
             return False
         self.unavailable["trains"] = _NO_OPERATORS
         return None
-
-    def _unrecorded(self) -> str:
-        """Why nothing is known of a device that the script surely used; empty if it is."""
-        trace = self.trace
-        if self.devices:
-            return ""
-        work = np.array([vocabulary.is_work(name) for name in trace.names], bool)
-        if work[trace.launches.name].any():
-            calls = len(trace.launches)
-            return (
-                f"no GPU activity was recorded: the trace holds {calls} "
-                f"call{'s' if calls > 1 else ''} of the GPU's API, and neither a kernel nor a copy"
-            )
-        if trace.unread_devices:
-            kinds = ", ".join(trace.unread_devices)
-            return (
-                f"no GPU activity was recorded: the events of another accelerator ({kinds}) are "
-                "not read"
-            )
-        return ""
 
     def _has_host(self) -> bool:
         return len(self.trace.operators) + len(self.steps) > 0

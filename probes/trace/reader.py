@@ -20,7 +20,6 @@ from .chunks import MOST_UNBROKEN, Chunks
 from .columns import DeviceProperties, Losses, Trace
 from .damaged import find_events
 from .event import Event, lenient_event, whole_number
-from .kineto_names import is_unread_device
 
 _MOST_METADATA = 16 << 20
 _EVENTS = msgspec.json.Decoder(list[Event])
@@ -85,7 +84,7 @@ class _Reader:
             devices=_devices(metadata),
             distributed=_distributed(metadata),
             base_time_ns=whole_number(metadata.get("baseTimeNanoseconds")) or 0,
-            unread_devices=tuple(sorted(filter(is_unread_device, builder.unread))),
+            unread_devices=builder.unread_devices(),
             losses=Losses(
                 num_lost=self.num_lost + builder.num_broken,
                 num_mended=self.num_mended,

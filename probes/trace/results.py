@@ -9,11 +9,20 @@ from typing import Literal
 
 import msgspec
 
-from ...records import Breakdown, CallTime, Copies, KernelTime, LongestGap, OperatorTime, Record
+from ...records import (
+    Breakdown,
+    CallTime,
+    Copies,
+    KernelTime,
+    LongestGap,
+    OperatorTime,
+    Record,
+    TraceFault,
+)
 from .columns import Losses
 from .gaps import Idle
 
-WindowSource = Literal["steps", "GPU span", "operators", "none"]
+WindowSource = Literal["steps", "GPU span", "operators", "calls", "none"]
 
 
 class DeviceMetrics(Record, frozen=True, kw_only=True):
@@ -125,7 +134,9 @@ class TraceMetrics(Record, frozen=True, kw_only=True):
         calls: calls of the GPU's API that take more than a fifth of the window, the most first.
         trains: whether a backward pass or an optimizer is in the trace; `None` where nothing in it
             would show them.
-        unrecorded: why nothing is known of a device that the script surely used; empty if it is.
+        left_out: what of the trace does not count, a clause each.
+        fault, unrecorded: why the trace carries no verdict on a device that the script surely used,
+            as a kind and in words; empty if it does.
         num_unlaunched: GPU activities whose launch is not in the trace.
         losses: what could not be read of the file.
     """
@@ -148,6 +159,8 @@ class TraceMetrics(Record, frozen=True, kw_only=True):
     world_size: int | None = None
     calls: tuple[CallTime, ...] = ()
     trains: bool | None = None
+    left_out: tuple[str, ...] = ()
+    fault: TraceFault = ""
     unrecorded: str = ""
     num_unlaunched: int = 0
     losses: Losses = Losses()

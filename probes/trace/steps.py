@@ -36,6 +36,12 @@ class HostSteps(msgspec.Struct, frozen=True, kw_only=True):
     def __len__(self) -> int:
         return len(self.names)
 
+    def select(self, rows: slice) -> HostSteps:
+        """The given steps."""
+        return HostSteps(
+            **{field: getattr(self, field)[rows] for field in self.__struct_fields__},
+        )
+
     @property
     def windows(self) -> list[tuple[int, int]]:
         """Ranges that do not overlap and hold the GPU work: (start, end) of each step.

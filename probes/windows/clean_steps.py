@@ -40,10 +40,11 @@ WIDE = 0.25
 
 
 class TimedStep(NamedTuple):
-    """One timed step: its seconds, and what was counted meanwhile."""
+    """One timed step: its seconds, what was counted meanwhile, and its seconds without a batch."""
 
     seconds: float
     evidence: StepEvidence | None = None
+    wait_s: float = 0.0
 
 
 class Judged(NamedTuple):
@@ -52,11 +53,22 @@ class Judged(NamedTuple):
     Attributes:
         lost_s: seconds that each step lost to something outside, 0 for a clean one.
         known: whether any evidence could be read.
+        wait_s: seconds that each step waited for the loader.
     """
 
     seconds: tuple[float, ...]
     lost_s: tuple[float, ...]
     known: bool
+    wait_s: tuple[float, ...] = ()
+
+    @property
+    def computing_s(self) -> list[float]:
+        """Seconds of each step without its wait for the loader.
+
+        Workers hand over batches in bursts: what a step waits for them differs, as it should.
+        """
+        waits = self.wait_s or (0.0,) * len(self.seconds)
+        return [seconds - wait for seconds, wait in zip(self.seconds, waits, strict=True)]
 
     @property
     def clean(self) -> list[float]:
@@ -84,7 +96,7 @@ def judged(steps: Sequence[TimedStep], *, asynchronous: bool = False) -> Judged:
         and (step.evidence.delay_s is not None or step.evidence.switches is not None)
         for step in steps
     )
-    return Judged(seconds, lost, known)
+    return Judged(seconds, lost, known, tuple(step.wait_s for step in steps))
 
 
 def was_stopped(step: TimedStep) -> bool:
@@ -98,14 +110,17 @@ def _lost_s(step: TimedStep, *, needs_length: bool, usual_s: float) -> float:
     if evidence is None:
         return 0.0
     longer = step.seconds > LONGER * usual_s
-    waited_s = max(evidence.delay_s or 0.0, evidence.throttled_s or 0.0)
+    # Threads of the script that wait for each other and for its workers are what a step costs: of
+    # the waiting only as much is lost as others had of the cores meanwhile.
+    outside_s = step.seconds if evidence.outside_s is None else evidence.outside_s
+    waited_s = max(min(evidence.delay_s or 0.0, outside_s), evidence.throttled_s or 0.0)
     stolen_s = evidence.stolen_s or 0.0
     # A stolen core-second is one of all cores, and counted in ticks of 10 ms.
     lost_s = max(waited_s, min(stolen_s, step.seconds - usual_s) if longer else 0.0)
     if evidence.delay_s is None and evidence.switches and evidence.thread_s is not None:
         # No waiting is counted here: time off the core of a thread that was pushed off it. Beside
         # steady neighbours all steps are as long, so that their length is no sign.
-        lost_s = max(lost_s, step.seconds - evidence.thread_s)
+        lost_s = max(lost_s, min(step.seconds - evidence.thread_s, outside_s))
     if was_stopped(step):  # how long is not counted: by what the step is longer, be it a little
         lost_s = max(lost_s, step.seconds - usual_s, LEAST * step.seconds)
         return min(lost_s, (1 - LEAST) * step.seconds)
@@ -121,7 +136,8 @@ def rarely_slow(steps: Judged, held: Sequence[float] = ()) -> list[bool]:
         held: how much work each step's batches held beside the others'; a step with more of it
             takes longer for that. Empty where all hold as much.
     """
-    clean = steps.clean
+    computing_s = steps.computing_s
+    clean = [value for value, lost in zip(computing_s, steps.lost_s, strict=True) if not lost]
     if not clean:
         return [False] * len(steps.seconds)
     most_s = SLOW * quantile(clean, 0.5)
@@ -129,7 +145,7 @@ def rarely_slow(steps: Judged, held: Sequence[float] = ()) -> list[bool]:
     room = [max(1.0, each / usual) if usual else 1.0 for each in held] or [1.0] * len(steps.seconds)
     slow = [
         not lost and seconds > most_s * more
-        for seconds, lost, more in zip(steps.seconds, steps.lost_s, room, strict=True)
+        for seconds, lost, more in zip(computing_s, steps.lost_s, room, strict=True)
     ]
     return slow if sum(slow) <= RARE * len(clean) else [False] * len(slow)
 
@@ -245,7 +261,10 @@ def quality_of(
     usual_s = quantile(steps.clean or steps.seconds, 0.5 if steps.clean else QUARTILE)
     disturbed = [seconds for seconds, lost in zip(steps.seconds, steps.lost_s, strict=True) if lost]
     stalls = [max(0.0, seconds - usual_s) for seconds in disturbed]
-    slow = [seconds - usual_s for seconds in steps.clean if seconds > SLOW * usual_s]
+    pairs = zip(steps.computing_s, steps.lost_s, strict=True)
+    alone = [seconds for seconds, lost in pairs if not lost]
+    usual_alone_s = quantile(alone, 0.5) if alone else 0.0
+    slow = [seconds - usual_alone_s for seconds in alone if seconds > SLOW * usual_alone_s]
     return StepQuality(
         num_steps=len(steps.seconds),
         num_clean=len(steps.clean) if steps.known else 0,

@@ -275,7 +275,7 @@ class TurnsWindow:
         """
         timed = [
             [
-                (clean_steps.TimedStep(seconds, step.evidence), held_by(step))
+                (clean_steps.TimedStep(seconds, step.evidence, step.wait_s), held_by(step))
                 for step in steps
                 if step.micro_batches == usual and (seconds := self._elapsed_s(step)) is not None
             ]

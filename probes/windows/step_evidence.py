@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +38,9 @@ class StepEvidence(NamedTuple):
         switches: times that a thread was taken off its core against its will.
         thread_s, process_s: CPU seconds of the main thread, of all threads.
         stops: times that the process was stopped and continued.
+        outside_s: core-seconds that processes outside the run used. A thread that waited longer
+            waited for its own kind: that is what the step costs on this machine. `None` where
+            nobody counts that.
     """
 
     delay_s: float | None = None
@@ -47,6 +50,7 @@ class StepEvidence(NamedTuple):
     thread_s: float | None = None
     process_s: float | None = None
     stops: float | None = None
+    outside_s: float | None = None
 
     def per(self, parts: int) -> StepEvidence:
         """The share of one of several equal steps that were counted together."""
@@ -66,6 +70,8 @@ class Reading(NamedTuple):
     thread_s: float
     process_s: float
     stops: int | None
+    at_s: float = 0.0
+    outside_cores: float | None = None
 
 
 class EvidenceReader:
@@ -77,6 +83,7 @@ class EvidenceReader:
         throttled: files `cpu.stat` of the cgroups that bound the process.
         paced: the process gets its share of the time by being stopped and continued; its stops are
             part of a step.
+        outside_cores: cores that processes outside the run used lately; `None` where nobody knows.
 
     Attributes:
         unavailable: what cannot be read here, and why.
@@ -89,7 +96,9 @@ class EvidenceReader:
         throttled: tuple[Path, ...] = (),
         *,
         paced: bool = False,
+        outside_cores: Callable[[], float | None] | None = None,
     ) -> None:
+        self._outside_cores = outside_cores
         self._tasks = tasks
         self._files: dict[int, int] = {}
         self._main = os.getpid()
@@ -139,6 +148,8 @@ class EvidenceReader:
             thread_s=time.thread_time(),
             process_s=time.process_time(),
             stops=None if self._stops is None else self._stops.count,
+            at_s=now_s,
+            outside_cores=None if self._outside_cores is None else self._outside_cores(),
         )
 
     def close(self) -> None:
@@ -182,6 +193,7 @@ def between(start: Reading, end: Reading) -> StepEvidence:
         for thread, value in end.delays_ns.items()
         if thread in start.delays_ns
     ]
+    cores = end.outside_cores
     return StepEvidence(
         delay_s=max(waits) / 1e9 if waits else None,
         stolen_s=_less(end.stolen_s, start.stolen_s),
@@ -192,6 +204,7 @@ def between(start: Reading, end: Reading) -> StepEvidence:
         thread_s=end.thread_s - start.thread_s,
         process_s=end.process_s - start.process_s,
         stops=None if end.stops is None or start.stops is None else end.stops - start.stops,
+        outside_s=None if cores is None else cores * (end.at_s - start.at_s),
     )
 
 

@@ -74,7 +74,9 @@ class Step:
 
 def sampled(steps: list[Step], *, asynchronous: bool = False) -> tuple[StepSample, ...]:
     """Finished steps with their evidence, as `samples.jsonl` keeps them."""
-    timed = [clean_steps.TimedStep(step.elapsed_s or 0.0, step.evidence) for step in steps]
+    timed = [
+        clean_steps.TimedStep(step.elapsed_s or 0.0, step.evidence, step.wait_s) for step in steps
+    ]
     lost_s = clean_steps.judged(timed, asynchronous=asynchronous).lost_s
     return tuple(
         StepSample(
@@ -84,5 +86,5 @@ def sampled(steps: list[Step], *, asynchronous: bool = False) -> tuple[StepSampl
             lost_s=None if evidence is None else lost,
             **({} if evidence is None else evidence._asdict()),
         )
-        for step, (seconds, evidence), lost in zip(steps, timed, lost_s, strict=True)
+        for step, (seconds, evidence, _), lost in zip(steps, timed, lost_s, strict=True)
     )

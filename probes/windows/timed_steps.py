@@ -38,6 +38,7 @@ class TimedSteps:
         time_limit_s: timing stops after this long once it has the fewest clean samples.
         brief: the script has few steps to give; none is timed that need not be.
         asynchronous: the device goes on while the host waits.
+        num_workers: of the loader. They hand over batches in bursts: so many steps are one sample.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class TimedSteps:
         time_limit_s: float,
         brief: bool,
         asynchronous: bool,
+        num_workers: int = 0,
     ) -> None:
+        self._burst = max(1, num_workers)
         self._least = request.min_timed_steps
         self._device = device
         self._precision = precision
@@ -74,7 +77,10 @@ class TimedSteps:
         Args:
             shortest_s: seconds of the shortest step of the warm-up.
         """
-        self._group = max(1, min(MAX_STEPS_A_SAMPLE, ceil(self._min_sample_s / shortest_s)))
+        group = max(1, min(MAX_STEPS_A_SAMPLE, ceil(self._min_sample_s / shortest_s)))
+        whole = self._burst * ceil(group / self._burst)
+        affordable = self._least * whole * shortest_s <= self._time_limit_s
+        self._group = whole if affordable else group
         self._most_ahead = max(MIN_AHEAD, ceil(AHEAD_S / shortest_s))
 
     def skip_run_up(self) -> bool:
@@ -181,7 +187,7 @@ class TimedSteps:
     def _judged(self, micro_batches: int) -> clean_steps.Judged:
         """The finished usual steps, each with what it lost."""
         steps = [
-            clean_steps.TimedStep(step.elapsed_s or 0.0, step.evidence)
+            clean_steps.TimedStep(step.elapsed_s or 0.0, step.evidence, step.wait_s)
             for step in self._finished(micro_batches)
         ]
         return clean_steps.judged(steps, asynchronous=self._asynchronous)

@@ -54,6 +54,7 @@ class Window:
         asynchronous: the device goes on while the host waits.
         shrinks: the window before ran a larger size, whose last batch is still alive.
         num_ahead: steps that the script still makes with batches of the window before.
+        num_workers: of the loader.
         meter: counts the tokens of timed steps; `None` where batches do not pass.
         flops: counts the operations of a step; `None` leaves that step out.
         inputs: looks at what steps of the warm-up train on; `None` leaves that out.
@@ -78,6 +79,7 @@ class Window:
         asynchronous: bool = False,
         shrinks: bool = False,
         num_ahead: int = 0,
+        num_workers: int = 0,
         meter: TokenMeter | None = None,
         flops: Callable[[], FlopCounter] | None = None,
         inputs: ModelInputs | None = None,
@@ -104,6 +106,7 @@ class Window:
             time_limit_s=time_limit_s,
             brief=brief,
             asynchronous=asynchronous,
+            num_workers=num_workers,
         )
         self._deadline_s = deadline_s
         self._evidence = evidence

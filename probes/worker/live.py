@@ -21,6 +21,7 @@ from ...records import DeviceInfo, Discovery, FileTouched, Trial, TrialRequest
 from ..devices import host
 from ..devices.device_probe import DeviceProbe
 from ..devices.neighbours import Surroundings
+from ..devices.outside import Outside
 from ..devices.torch_devices import probe_for
 from ..doors.declared import Workload, WorkloadError
 from ..doors.optimizers import optimizer_info
@@ -86,6 +87,7 @@ class LocalWorker:
         self._parameters: list[torch.Tensor] = []
         self._workload: Workload | None = None
         self._signs = SignsOfLife(order.silence_s)
+        self._outside = Outside()
 
     def was_stopped(self) -> bool:
         """False: who stops this process stops us as well."""
@@ -125,7 +127,9 @@ class LocalWorker:
         request, ordinal = order.request, order.ordinal
         window: Window | None = None
         surroundings = Surroundings(torch.get_num_threads())
-        evidence = EvidenceReader(throttled=host.throttle_files())
+        evidence = EvidenceReader(
+            throttled=host.throttle_files(), outside_cores=self._outside.cores
+        )
         try:
             self._prepare(request.batch_size)
             window = Window(

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...records import LossCheck
 from ..doors.caught_errors import CaughtErrors
+from ..doors.optimizers import OWN_UPDATE
 from ..loader.batch_size_reader import BatchSizeReader
 from ..process.endings import NO_STEP
 from ..process.messages import LossResult
@@ -15,6 +16,7 @@ from .supervisor_line import wait_for_the_end
 from .task import Boundary, TaskContext
 
 AHEAD = "the script takes its batches several steps ahead"
+LEARNS = "the script writes its parameters itself, and would learn meanwhile"
 NO_BATCHES = "batches cannot be replaced behind this door"
 
 
@@ -36,6 +38,10 @@ class LossTask:
         context, order = self._context, self._order
         if context.loop.num_queued:
             self._send(LossCheck(reason=AHEAD))
+            return False
+        trains = [each.name for each in context.loop.discovery.optimizers if each.trains]
+        if OWN_UPDATE in trains:
+            self._send(LossCheck(reason=LEARNS))
             return False
         if not context.door.replace_batches(self._substitute):
             self._send(LossCheck(reason=NO_BATCHES))

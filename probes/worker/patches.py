@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Sampler
@@ -37,6 +38,7 @@ def install(
     _watch_samplers()
     _watch_loaders(door, hold)
     _watch_optimizers(door, saved, hold)
+    _watch_backward_passes(door)
     _forgive_schedulers(door)
     silence_saves(saved, lambda: not door.in_control)
 
@@ -83,6 +85,7 @@ def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:
             return native_next(self)
         if not door.in_control:
             hold()
+        _tell_of_update(door)
         return door.next_batch(handle, self, native_next)
 
     DataLoader.__init__ = loader_init  # type: ignore[method-assign]
@@ -107,6 +110,7 @@ def _watch_optimizers(
 
     def begins(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         begun.add(id(optimizer))
+        door.watch.own_updates.stop()
 
     def stepped(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         # A step() that calls that of the class above it has both hooks twice: one step it is.
@@ -117,6 +121,46 @@ def _watch_optimizers(
 
     Optimizer.__init__ = optimizer_init  # type: ignore[method-assign]
     listen(begins, stepped)
+
+
+def _watch_backward_passes(door: ScriptDoor) -> None:
+    """The function that `backward` and `grad` of torch.autograd both call."""
+    pid = os.getpid()
+    autograd: Any = torch.autograd
+    native = autograd._engine_run_backward
+
+    @functools.wraps(native)
+    def run_backward(
+        outputs: Any,
+        gradients: Any,
+        retain: Any,
+        create: Any,
+        inputs: Any = (),
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        # Checkpointing has a pass inside a pass; a forked rank has hooks of its own.
+        if os.getpid() == pid and torch._C._current_graph_task_id() == -1:
+            _tell_of_update(door)
+            accumulates, known = kwargs.get("accumulate_grad", False), door.in_control
+            updates = door.watch.own_updates
+            try:
+                updates.begins(outputs, inputs, accumulates=accumulates, known=known)
+            except Exception:  # noqa: BLE001  a look that fails ends the looks, not the script
+                updates.stop()
+        return native(outputs, gradients, retain, create, inputs, *args, **kwargs)
+
+    autograd._engine_run_backward = run_backward
+
+
+def _tell_of_update(door: ScriptDoor) -> None:
+    updates, update = door.watch.own_updates, None
+    try:
+        update = updates.made(known=door.in_control)
+    except Exception:  # noqa: BLE001  as above
+        updates.stop()
+    if update is not None:
+        door.stepped(update)
 
 
 def _forgive_schedulers(door: ScriptDoor) -> None:

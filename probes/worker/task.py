@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..devices.device_probe import DeviceProbe
+from ..devices.outside import Outside
 from ..doors.caught_errors import CaughtErrors
 from ..doors.protocols import Door, FoundLoop
 from ..doors.training_cycle import parts_of
@@ -29,6 +30,7 @@ class TaskContext:
         line: to the supervisor.
         agree: where ranks keep in step: waits for all and returns what the leading one decided.
         meeting: the same in two parts; `None` for one rank.
+        outside: tells how many cores processes outside the run use.
     """
 
     order: WorkOrder
@@ -36,6 +38,7 @@ class TaskContext:
     loop: FoundLoop
     device: DeviceProbe
     line: SupervisorLine
+    outside: Outside
     agree: Callable[[bool], bool] = bool
     meeting: Agreement | None = None
 

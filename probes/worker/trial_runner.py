@@ -5,6 +5,7 @@ Lives in the worker. The script waits inside its own `next(loader)` while we tal
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from ...records import Door as DoorName
 from ...records import FileTouched, Parallelism
 from ..devices.device_probe import DeviceProbe
 from ..devices.gpus_in_use import devices_of, gpus_in_use
+from ..devices.outside import Outside
 from ..devices.split_model import probe_of_model
 from ..doors.caught_errors import CaughtErrors
 from ..doors.protocols import Door, FoundLoop
@@ -81,6 +83,7 @@ class TrialRunner:
         self._fake_steps: FakeSteps | None = None
         self._kept: list[Kept] = []
         self._kept_steps = KeptSteps()
+        self._outside = Outside((os.getppid(),))  # all that the supervisor started is ours
         self._num_batches = 0
         self._largest_so_far = 0
         door.report_to(self)
@@ -221,6 +224,7 @@ class TrialRunner:
             loop=self._loop,
             device=self._device,
             line=self._line,
+            outside=self._outside,
             agree=bool if self._agreement is None else self._agreement.agree,
             meeting=self._agreement,
         )

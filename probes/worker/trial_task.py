@@ -76,7 +76,11 @@ class TrialTask:
                 context.door.ask(request.batch_size)
         if request.kind != "fit" and not self._order.left_out:
             files = host.throttle_files()
-            self._evidence = EvidenceReader(throttled=files, paced=context.order.paced)
+            self._evidence = EvidenceReader(
+                throttled=files,
+                paced=context.order.paced,
+                outside_cores=context.outside.cores,
+            )
         if request.turns is None:
             window = self._one_size()
         else:
@@ -160,6 +164,7 @@ class TrialTask:
             asynchronous=context.is_asynchronous,
             shrinks=self._shrinks,
             num_ahead=context.loop.num_ahead,
+            num_workers=context.loop.discovery.primary.num_workers,
             meter=context.door.meter,
             flops=self._flop_counter() if self._counts_flops else None,
             inputs=None if compiles() else ModelInputs(),

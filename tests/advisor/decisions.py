@@ -103,6 +103,7 @@ OF_THE_OWN_SIZE = {
     ),
     "TooNoisy": of(*searched({4: 0.2, 8: 0.1, 12: 0.135}, half_width=0.1), kind="throughput"),
     "NotCompared": of(*searched({32: 0.16, 64: 0.3048})),
+    "NothingLarger": of(*searched({1: 0.05, 8: 0.1}), stop_reason="the budget is spent"),
 }
 OF_NOTHING = {
     "NoEnergy": of(trial_of(8, 0.1), kind="energy"),

@@ -13,6 +13,7 @@ from batchadvisor.advisor.choose.because import (
     Knee,
     KneeRule,
     NotCompared,
+    NothingLarger,
     OfNothing,
     Rival,
 )
@@ -28,7 +29,7 @@ from hypothesis import strategies as st
 from ..on_paper import exactly, record_of, trial_of
 from .decisions import DOUBTS, KNEES, OF_THE_OWN_SIZE, RECORDS, STEPS, of, searched
 
-WITHOUT_A_SIZE = (*get_args(OfNothing), NotCompared)
+WITHOUT_A_SIZE = (*get_args(OfNothing), NotCompared, NothingLarger)
 
 
 def decided(record):

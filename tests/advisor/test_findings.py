@@ -241,7 +241,7 @@ class TestMeasurement:
         by_rule = findings(trial_of(32, step_s, micro_batches=2), trial_of(64, 0.2))
         assert "time.falls" not in by_rule, "it is a step of two batches, not of one"
 
-    @pytest.mark.parametrize(("rate", "fires"), [(430, False), (500, True), (600, False)])
+    @pytest.mark.parametrize(("rate", "fires"), [(430, False), (450, True), (600, False)])
     def test_a_faster_reading_that_nothing_was_compared_with(self, rate, fires):
         """Below the fastest there is nothing to say, and one much faster is the fastest."""
         turns = Turns(sizes=(16, 32), step_s=((0.04, 0.0725),) * 12)
@@ -313,3 +313,10 @@ def test_no_size_was_chosen():
 def test_damaged_traces(losses):
     by_rule = findings(trial_of(64, 0.1, profile=Profile(losses=losses)))
     assert ("trace.damaged" in by_rule) is bool(losses)
+
+
+def test_what_of_a_trace_was_left_out_is_said():
+    clause = "3.4 s of 1 GPU event that ends after later ones of the same stream"
+    by_rule = findings(trial_of(64, 0.1, profile=Profile(left_out=(clause,))))
+    assert clause in by_rule["trace.left_out"].message
+    assert "trace.left_out" not in findings(trial_of(64, 0.1, profile=Profile()))

@@ -126,12 +126,12 @@ class TestSure:
 
 
 class TestJudged:
-    def record(self, *more):
-        """Two sizes took turns; `more` did not."""
+    def record(self, *more, alone=400):
+        """Two sizes took turns; `more` did not. `alone` is what the first read by itself before."""
         turns = Turns(sizes=(16, 32), step_s=((0.04, 0.0725),) * 12)
         return record_of(
             [
-                at_rate(16, 400),
+                at_rate(16, alone),
                 at_rate(32, 440, ordinal=1),
                 trial_of(32, kind="turns", turns=turns, ordinal=2),
                 *more,
@@ -162,11 +162,20 @@ class TestJudged:
         )
         assert set(judged(Measurements.of(alone))) == {16, 24, 32}
 
-    @pytest.mark.parametrize(("rate", "is_judged"), [(420, False), (500, False), (600, True)])
-    def test_one_whose_steps_are_too_long_for_turns_is_where_it_is_much_faster(
-        self, rate, is_judged
+    @pytest.mark.parametrize(
+        ("rate", "alone", "is_judged"),
+        [
+            (420, 400, False),
+            (450, 400, False),
+            (500, 400, True),
+            (500, 360, False),
+            (600, 360, True),
+        ],
+    )
+    def test_one_whose_steps_are_too_long_for_turns_is_where_it_is_faster_than_the_machine_wanders(
+        self, rate, alone, is_judged
     ):
-        record = self.record(at_rate(512, rate, ordinal=3))
+        record = self.record(at_rate(512, rate, ordinal=3), alone=alone)
         assert set(judged(Measurements.of(record))) == ({16, 32, 512} if is_judged else {16, 32})
         goal = msgspec.structs.replace(record.goal, kind="throughput")
         assert fastest(Measurements.of(msgspec.structs.replace(record, goal=goal))) == (

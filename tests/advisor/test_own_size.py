@@ -8,7 +8,7 @@ from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.choose.finalists import disagreement
 from batchadvisor.advisor.choose.own_size import against_own, standing
 from batchadvisor.advisor.measured.measurements import Measurements
-from batchadvisor.advisor.measured.turns_model import held_up
+from batchadvisor.advisor.measured.turns_model import ratio
 from batchadvisor.records import Goal, NormLayers, StepQuality, Turns
 
 from ..on_paper import CPU, discovery_of, numbered, record_of, trial_of
@@ -26,43 +26,46 @@ def record(*trials, **changes):
     return record_of(numbered(*trials), device=CPU, **changes)
 
 
-def in_turn(lost_share, rounds=12):
-    """8 in 20 ms, 32 in 30 ms, with so much of it lost in each round."""
+def in_turn(lost_by_8, lost_by_32, rounds=12):
+    """8 in 20 ms, 32 in 30 ms, with such shares of it lost in each round."""
     return Turns(
         sizes=(8, 32),
         step_s=((0.02, 0.03),) * rounds,
-        lost_s=((0.02 * lost_share, 0.03 * lost_share),) * rounds,
+        lost_s=((0.02 * lost_by_8, 0.03 * lost_by_32),) * rounds,
     )
 
 
 class TestContention:
     @pytest.mark.parametrize(
-        ("lost_share", "said"),
-        [(0.0, "better"), (0.05, "better"), (0.2, "too noisy"), (0.5, "too noisy")],
+        ("lost_by_8", "lost_by_32", "said"),
+        [
+            (0.0, 0.0, "better"),
+            (0.2, 0.2, "better"),
+            (0.7, 0.7, "better"),  # the same neighbours beside both
+            (0.7, 0.1, "too noisy"),  # alone 8 may be as fast
+            (0.1, 0.7, "better"),
+        ],
     )
-    def test_turns_that_all_waited_say_nothing(self, lost_share, said):
-        turns = trial_of(32, kind="turns", turns=in_turn(lost_share))
+    def test_turns_beside_the_same_neighbours(self, lost_by_8, lost_by_32, said):
+        turns = trial_of(32, kind="turns", turns=in_turn(lost_by_8, lost_by_32))
         run = record(timed(8, 0.02), timed(32, 0.03), turns)
         assert standing(Measurements.of(run), 32) == said
-        assert against_own(Measurements.of(run), 32).contended == (said == "too noisy")
 
     def test_enough_clean_rounds_decide(self):
-        mixed = (in_turn(0.0, rounds=4), in_turn(0.5, rounds=8))
-        assert not held_up(mixed, 32, 8)
-        assert held_up(mixed[1:], 32, 8)
-        assert not held_up((), 32, 8)
+        mixed = (in_turn(0.0, 0.0, rounds=4), in_turn(0.7, 0.1, rounds=8))
+        assert ratio(mixed, 32, 8).low > 1
+        assert ratio(mixed[1:], 32, 8).low < 1
+        assert ratio((), 32, 8) is None
 
     @pytest.mark.parametrize(("own", "other"), [(CONTENDED, CLEAN), (CLEAN, CONTENDED)])
-    def test_one_size_that_only_ran_beside_others(self, own, other):
-        """Threads that spin add the same to a step of any size: the larger then looks better."""
+    def test_the_interval_decides_for_one_that_only_ran_beside_others(self, own, other):
+        """A gain far beyond the noise stands, one within it does not."""
         run = record(timed(8, 0.5, own), timed(32, 0.5, other))
-        assert against_own(Measurements.of(run), 32).ratio.low > 3
-        assert standing(Measurements.of(run), 32) == "too noisy"
-        advice = advise(run)
-        assert advice.recommended.batch_size == 8
-        assert advice.change == "nothing to change"
-        assert advice.against_own is None
-        assert "samples per second" not in advice.reason
+        assert standing(Measurements.of(run), 32) == "better"
+        assert advise(run).recommended.batch_size == 32
+        close = record(timed(8, 0.5, own), timed(32, 1.9, other))
+        assert standing(Measurements.of(close), 32) == "too noisy"
+        assert advise(close).recommended.batch_size == 8
 
     def test_clean_ones_apart_are_compared(self):
         assert standing(Measurements.of(record(timed(8, 0.5), timed(32, 0.5))), 32) == "better"
@@ -91,13 +94,13 @@ class TestFreshProcess:
         )
 
     def test_the_own_size_is_measured_where_steps_are_too_long_for_turns(self):
-        session = session_of(545)
+        session = session_of(605)
         result = session.search()
         assert not any(trial.turns for trial in result.record.trials)
         sizes = Counter(
             trial.batch_size for trial in result.record.trials if trial.purpose == "confirm"
         )
-        assert sizes == {128: 2, 8: 2}
+        assert sizes == {40: 2, 4: 2}
         assert result.advice.standing == "better"
 
     def test_no_comparison_is_repeated_for_a_size_that_takes_no_turns(self):

@@ -282,3 +282,9 @@ def test_grids_that_are_not_known_leave_the_host_to_blame():
     assert (verdict.limit, verdict.larger_batch, verdict.gain_at_most) == ("host", "helps", None)
     bounded = verdict_of(unknown, scaling=Scaling(fixed_share=0.2, fixed_low=0.1, fixed_high=0.25))
     assert bounded.gain_at_most == pytest.approx(1 / 0.75, abs=1e-3)
+
+
+def test_a_wait_is_worth_no_more_than_host_or_device():
+    """What stands still for 60 of 100 while host and device work for 20 each saves 20 at most."""
+    waits = profile_of(host=30.0, drained=30.0, dependency=50.0, wait=80.0)
+    assert losses_of(waits).synchronisation == pytest.approx(0.2)

@@ -101,7 +101,7 @@ def test_calls_without_activity_leave_the_cpu_unblamed(category, name, tmp_path)
 def test_accelerators_that_are_not_read(category, tmp_path):
     verdict = report_of(tmp_path, gpu_calls(category, "work")).verdict
     assert verdict.limit == "cannot tell"
-    assert f"another accelerator ({category})" in verdict.message
+    assert f"an accelerator that this version does not read ({category})" in verdict.message
 
 
 def test_a_cpu_without_such_calls_is_still_judged(tmp_path):

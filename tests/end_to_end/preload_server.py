@@ -228,8 +228,8 @@ class _Forks:
             if preexec_fn is not None:
                 preexec_fn()
             if pass_fds:
-                assert (stdin, stdout) == (subprocess.DEVNULL, stderr)
-                _run(_worker, stdout.fileno(), pass_fds, env, self._num_spares)
+                assert stdout == stderr
+                _run(_worker, stdin, stdout.fileno(), pass_fds, env, self._num_spares)
             nothing = os.open(os.devnull, os.O_RDWR)
             given = zip((stdin, stdout, stderr), (nothing, nothing, write), strict=True)
             streams = [number if way is None else end for number, (way, end) in enumerate(given)]
@@ -270,9 +270,9 @@ def _close_but(*ends):
                 os.dup2(nothing, number, inheritable=False)
 
 
-def _worker(log, ends, environment, num_spares):
+def _worker(terminal, log, ends, environment, num_spares):
     """`worker/main.py` in this process, which holds no file of its parent's."""
-    _begin((os.open(os.devnull, os.O_RDONLY), log, os.dup(log)), environment)
+    _begin((os.dup(terminal), log, os.dup(log)), environment)
     _close_but(*ends)
     sys.path[:] = [entry for entry in sys.path[1:] if entry]
     sys.argv = ["-c"]

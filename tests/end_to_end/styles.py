@@ -180,6 +180,16 @@ STYLES = {
         source="loader = DataLoader(",
         slow=True,
     ),
+    "own_update": Style(
+        options=(*LARGEST, "5,50"),
+        native=16,
+        micro_batches=2,
+        num_samples=1600,
+        loaders=("loader = DataLoader(",),
+        optimizers=(("the script's own update", "loss.backward()"),),
+        source='add_argument("--batch-size"',
+        slow=True,
+    ),
     "tbptt": Style(
         options=(*QUICK, "--sizes", "10,40"),
         native=10,

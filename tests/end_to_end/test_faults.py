@@ -36,6 +36,33 @@ from batchadvisor.probes.{module} import {name}
 """Put before a script: a measurement of ours that raises, as a bug would."""
 
 
+WITH_A_TERMINAL = """
+import os
+rows, columns = os.popen("stty size").read().split()
+print("the width", columns)
+"""
+"""As the progress bar of pytorch-cifar's utils.py begins."""
+
+
+@pytest.mark.slow
+def test_a_script_that_asks_for_the_size_of_its_terminal(tmp_path):
+    (tmp_path / "train.py").write_text(WITH_A_TERMINAL + (SCRIPTS / "plain.py").read_text())
+    options = ("--sizes", "16", "--budget", "20s", "--no-profile", "-o", "out")
+    done = run("run", *options, "train.py", folder=tmp_path)
+    assert done.code == 0, done
+    assert "the width 80" in (tmp_path / "out" / "script.log").read_text()
+    assert done.left == []
+
+
+@pytest.mark.slow
+def test_a_script_that_asks_for_input(tmp_path):
+    (tmp_path / "train.py").write_text("name = input('experiment? ')\n")
+    done = run("run", "train.py", folder=tmp_path)
+    assert done.code == 1, done
+    assert "train.py asks for input, but standard input is closed during a run" in done.error
+    assert done.left == []
+
+
 def with_a_bug(folder, *what):
     text = OUR_FAULT.format(**dict(zip(("module", "name", "method"), what, strict=True)))
     (folder / "train.py").write_text(text + (SCRIPTS / "plain.py").read_text())

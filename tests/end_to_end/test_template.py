@@ -157,6 +157,22 @@ class TestNamed:
         assert listing(tmp_path).keys() == {"train.py"}
 
 
+def test_a_script_that_writes_its_parameters_itself(tmp_path):
+    (tmp_path / "train.py").write_text((SCRIPTS / "own_update.py").read_text())
+    words = ("train.py", "--without-loader", "--batch-size", "{batch_size}")
+    done = run("run", "-o", "out", "--sizes", "16,48", "--budget", "30s", *words, folder=tmp_path)
+    assert done.code == 0, done
+    assert [trial.arrived_batch_size for trial in search(done.record)] == [16, 48]
+    assert {trial.size_proof for trial in done.record.trials} == {"shape"}
+    discovery = done.record.discovery
+    assert discovery.micro_batches == 2
+    assert [each.name for each in discovery.optimizers] == ["the script's own update"]
+    assert discovery.num_parameters == 12 * 32 + 32 + 32 + 1
+    own = search(done.record)[0]
+    # Of one optimizer step of two batches: forward, and backward without the inputs' gradient.
+    assert own.flops.forward + own.flops.backward == 2 * 16 * (2 * 12 * 32 * 2 + 2 * 32 * 3)
+
+
 class TestDatasetThatBatches:
     def test_it_goes_there_by_itself(self, tmp_path):
         options = (*OPTIONS, "--sizes", "4,40")

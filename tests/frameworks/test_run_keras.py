@@ -1,5 +1,7 @@
 """Model.fit of Keras 3 with our sizes, on its three backends."""
 
+from pathlib import Path
+
 import pytest
 
 from ..end_to_end.driver import SCRIPTS, run, run_preloaded
@@ -45,6 +47,20 @@ def test_fit(tmp_path, backend):
     assert done.advice.change == "keras_mlp.py:22  batch_size=32 → batch_size=64"
     # The script's callbacks, and what follows fit, did not run.
     assert {path.name for path in tmp_path.iterdir()} == {"keras_mlp.py", "out"}
+
+
+def test_the_script_of_the_page_at_default_options(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    script = Path(__file__).parents[2] / "bench/public/keras_mnist.py"
+    (tmp_path / "keras_mnist.py").write_text(script.read_text())
+    done = run_preloaded("run", "keras_mnist.py", folder=tmp_path, preload=KERAS["torch"])
+    assert done.code == 0, done
+    assert done.left == []
+    record = done.record
+    assert (record.discovery.door, record.discovery.native_batch_size) == ("keras", 128)
+    assert record.faults == ()
+    assert {trial.outcome for trial in record.trials} <= {"ok", "out_of_memory"}
+    assert "batchadvisor itself failed" not in done.stdout + done.stderr
 
 
 def test_jax_on_several_devices(tmp_path, monkeypatch):

@@ -142,7 +142,7 @@ class TestGrowth:
         device = Allocator()
         train(device, 8, leak=900, optimizer=False)
         seen = device_of(tmp_path, device.snapshot())
-        assert seen.step_source == "an allocation that comes back evenly"
+        assert seen.step_source == "a line of the script's loop that comes again"
         assert [line.bytes_per_step for line in seen.growth] == [900]
 
     def test_annotations_come_first(self, tmp_path):

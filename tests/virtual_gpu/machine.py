@@ -329,9 +329,7 @@ class Machine:
     ) -> Profiler:
         return Profiler(self.gpu, self.script.blocks, path, folder, schedule)
 
-    def _workers(
-        self, options: Any, target: Any, writer: Any, display: Any, **_: Any
-    ) -> WorkerPool:
+    def _workers(self, options: Any, **known: Any) -> WorkerPool:
         machine = self
 
         class VirtualWorkers(WorkerPool):
@@ -344,7 +342,7 @@ class Machine:
                 self.current = worker
                 return worker
 
-        return VirtualWorkers(options, target, writer, display)
+        return VirtualWorkers(options, **known)
 
 
 def timed(record: RunRecord) -> list[Trial]:

@@ -140,4 +140,6 @@ def _reasons(measured: Sequence[Measured]) -> tuple[str, ...]:
                 reasons.setdefault(why, {})[name if field != "*" else "all"] = None
         if column.profile is not None and column.profile.losses:
             reasons.setdefault(column.profile.losses, {})[column.name] = None
+        for clause in column.profile.left_out if column.profile is not None else ():
+            reasons.setdefault(f"left out: {clause}", {})[column.name] = None
     return tuple(clean(f"{', '.join(names)}: {why}.") for why, names in reasons.items())

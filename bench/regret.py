@@ -1,0 +1,318 @@
+"""Regret: how much throughput the recommended size leaves beside the best of a sweep.
+
+    python bench/regret.py                                # all scripts, quiet and beside 1, 3, 6
+    python bench/regret.py --conditions quiet --scripts gan,cnn
+    python bench/regret.py --resume bench/results/regret_....json
+
+The truth is no measurement of batchadvisor: each size of a grid runs the script by itself, as a
+user would start it, and only the moments at which its optimizer stepped are written down. The
+sizes take turns, pass by pass, before and after the runs, and the recommended sizes join the last
+pass. Regret is 1 - throughput at the recommended size / best of the grid.
+
+Start it on a quiet machine: the other conditions make their own busy processes. What was measured
+is kept as it comes, and `--resume` goes on with what is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import loads
+from common import EXAMPLES, HERE, RESULTS, Results, header, say, scratch_folder, table
+from stamped import read_stamps
+
+TRAINING = HERE / "planted" / "training.py"
+CONDITIONS = {"quiet": 0, "busy1": 1, "busy3": 3, "busy6": 6}
+"""So many busy processes beside a run; two cores are full with two."""
+START_S = 0.5
+"""Steps of the first half second are left out: memory and threads are new."""
+NO_WORSE = 0.03
+"""Beside others the recommended size may be so much slower than the script's own, no more."""
+LARGE_GAIN = 1.5
+"""A gain that must be found beside others, too."""
+
+
+class Script(NamedTuple):
+    """A training and how its size is set.
+
+    Attributes:
+        words: its arguments, without the size.
+        own: its own size.
+        sizes: the grid of the truth.
+        door: `loader`, or `template` where no loader can be steered.
+    """
+
+    path: Path
+    words: tuple[str, ...]
+    own: int
+    sizes: tuple[int, ...]
+    door: str = "loader"
+    option: str = "--batch-size"
+
+
+def _kind(kind: str, own: int, most: int, workers: int = 0) -> Script:
+    words = ("--kind", kind, "--workers", str(workers), "--batch-size", str(own))
+    sizes = [own]
+    while sizes[-1] < most:
+        sizes.append(2 * sizes[-1])
+    return Script(TRAINING, words, own, (max(1, own // 4), *sizes))
+
+
+SCRIPTS = {
+    "perceptron": _kind("perceptron", 64, 2048),
+    "perceptron, 1 worker": _kind("perceptron", 64, 1024, workers=1),
+    "deep": _kind("deep", 32, 1024),
+    "cnn": _kind("cnn", 16, 256),
+    "cnn, 1 worker": _kind("cnn", 16, 256, workers=1),
+    "cnn, 2 workers": _kind("cnn", 16, 256, workers=2),
+    "cnn, 4 workers": _kind("cnn", 16, 256, workers=4),
+    "wide cnn, 2 workers": _kind("wide_cnn", 32, 128, workers=2),
+    "gan, 2 workers": _kind("gan", 32, 1024, workers=2),
+    "sleeping, 1 worker": _kind("sleeping", 16, 128, workers=1),
+    "sleeping, 4 workers": _kind("sleeping", 16, 128, workers=4),
+    "decoding, 2 workers": _kind("decoding", 8, 128, workers=2),
+    "lstm": _kind("lstm", 16, 512),
+    "saturated": _kind("saturated", 128, 1024),
+    "growing memory": _kind("growing", 16, 256),
+    "accumulating, 2 workers": _kind("accumulating", 16, 256, workers=2),
+    "char_gpt": Script(EXAMPLES / "char_gpt.py", (), 8, (2, 8, 16, 32, 64, 128)),
+    "resnet18": Script(EXAMPLES / "resnet18_cifar10.py", (), 16, (4, 16, 32, 64, 128)),
+    "nanogpt": Script(
+        HERE / "public" / "nanogpt.py", (), 12, (3, 12, 24, 48, 96), "template", "--batch_size"
+    ),
+}
+
+
+# the truth -----------------------------------------------------------------------------------
+
+
+def samples_per_s(script: Script, size: int, seconds: float) -> float | None:
+    """Samples per second of the script by itself; `None` where it did not step."""
+    with scratch_folder() as folder:
+        stamps = Path(folder) / "stamps"
+        word = f"{script.option}={size}"
+        process = subprocess.Popen(
+            [sys.executable, str(HERE / "stamped.py"), str(script.path), *script.words, word],
+            env={**os.environ, "BENCH_STAMPS": str(stamps)}, start_new_session=True, cwd=folder,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            latest = time.monotonic() + 60 + seconds
+            while process.poll() is None and time.monotonic() < latest:
+                time.sleep(0.1)
+                moments = read_stamps(stamps)
+                if len(moments) > 6 and moments[-1] - moments[0] > START_S + seconds:
+                    break
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        moments = read_stamps(stamps)
+    usual = [moment for moment in moments if moment - moments[0] > START_S]
+    per_step = size * (4 if "accumulating" in script.words else 1)
+    per_step = per_step // 2 if "gan" in script.words else per_step  # two optimizers step
+    if len(usual) < 3:
+        return None
+    return (len(usual) - 1) * per_step / (usual[-1] - usual[0])
+
+
+def one_pass(script: Script, sizes: list[int], seconds: float, seed: int) -> dict[str, Any]:
+    """Each size once, in an order of its own."""
+    order = list(sizes)
+    random.Random(seed).shuffle(order)
+    load = os.getloadavg()[0]
+    return {"load": load, "rates": {str(n): samples_per_s(script, n, seconds) for n in order}}
+
+
+def truth_of(row: dict[str, Any]) -> dict[int, float]:
+    """The median over the passes, by size."""
+    rates: dict[int, list[float]] = {}
+    for each in row["passes"]:
+        for size, rate in each["rates"].items():
+            if rate:
+                rates.setdefault(int(size), []).append(rate)
+    return {size: statistics.median(values) for size, values in sorted(rates.items())}
+
+
+# one run -------------------------------------------------------------------------------------
+
+
+def one_run(script: Script, budget_s: float, busy: int) -> dict[str, Any]:
+    """`batchadvisor run` as a user types it, with its answer as JSON."""
+    with scratch_folder() as folder, loads.neighbours(busy):
+        command = [sys.executable, "-m", "batchadvisor", "run", "--json", "--quiet"]
+        command += ["--device", "cpu", "--budget", f"{budget_s:g}s", "-o", f"{folder}/run"]
+        command += [str(script.path), *script.words]
+        if script.door == "template":
+            command.append(f"{script.option}={{batch_size}}")
+        started = time.monotonic()
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+        row: dict[str, Any] = {"wall_s": time.monotonic() - started, "exit_code": done.returncode}
+    if not done.stdout:
+        return row | {"error": (done.stderr.strip().splitlines() or ["no output"])[-1]}
+    printed = json.loads(done.stdout)
+    advice, record = printed["advice"], printed["record"]
+    chosen = advice["recommended"]
+    keys = ("headline", "reason", "change", "sureness", "standing")
+    return row | {
+        "recommended": chosen and chosen["batch_size"],
+        "against_own": advice.get("against_own"),
+        **{key: advice.get(key) for key in keys},
+        "findings": [finding["rule"] for finding in advice["findings"]],
+        "search_s": record["search_s"],
+        "sizes": [
+            {key: size.get(key) for key in ("batch_size", "samples_per_s")}
+            for size in advice["sizes"]
+        ],
+        "stop_reason": record["stop_reason"],
+    }
+
+
+def judged(row: dict[str, Any], script: Script, truth: dict[int, float]) -> dict[str, Any]:
+    """Regret of a run, and what became of it."""
+    size, best = row.get("recommended"), max(truth.values())
+    gain = best / truth[script.own]
+    if size is None:
+        return {"regret": None, "gain": gain, "noisy": False, "worse": False}
+    rate = truth.get(size) or between(truth, size)
+    return {
+        "regret": max(0.0, 1 - rate / best),
+        "gain": gain,
+        "noisy": row["standing"] == "too noisy",
+        "worse": rate < (1 - NO_WORSE) * truth[script.own],
+    }
+
+
+def between(truth: dict[int, float], size: int) -> float:
+    """What a size that did not run by itself would reach, a line between its neighbours."""
+    below = max((other for other in truth if other <= size), default=min(truth))
+    above = min((other for other in truth if other >= size), default=max(truth))
+    if below == above:
+        return truth[below]
+    share = (size - below) / (above - below)
+    return truth[below] + share * (truth[above] - truth[below])
+
+
+# the whole -----------------------------------------------------------------------------------
+
+
+def measure_all(options: argparse.Namespace, results: Results) -> None:
+    """What is missing, script by script: a pass, the runs, a pass with the recommended sizes."""
+    rows = results.data.setdefault("scripts", {})
+    results.data["budget_s"] = options.budget
+    for name in options.scripts:
+        script = SCRIPTS[name]
+        row = rows.setdefault(name, {"own": script.own, "passes": [], "runs": {}})
+        grid = list(script.sizes)
+        if not row["passes"]:
+            row["passes"].append(one_pass(script, grid, options.seconds, 0))
+            results.save()
+        missing = [kind for kind in options.conditions if kind not in row["runs"]]
+        for kind in missing:
+            row["runs"][kind] = one_run(script, options.budget, CONDITIONS[kind])
+            results.save()
+        if missing or len(row["passes"]) < 2:
+            found = {run.get("recommended") for run in row["runs"].values()} - {None}
+            known = {int(size) for each in row["passes"][1:] for size in each["rates"]}
+            if len(row["passes"]) < 2 or not found <= known:
+                sizes = sorted({*grid, *found})
+                row["passes"].append(one_pass(script, sizes, options.seconds, len(row["passes"])))
+                results.save()
+        for kind in missing:
+            told = judged(row["runs"][kind], script, truth_of(row))
+            headline = row["runs"][kind].get("headline") or row["runs"][kind].get("error")
+            lost = "-" if told["regret"] is None else f"{told['regret']:.1%}"
+            say(f"{name}, {kind}: regret {lost}: {headline}")
+
+
+def report(data: dict[str, Any]) -> str:
+    """The printed tables."""
+    lines = header(data, f"regret of batchadvisor run --budget {data['budget_s']:g}s")
+    summary: dict[str, Any] = {}
+    for kind in CONDITIONS:
+        rows, all_told = [], []
+        for name, row in data["scripts"].items():
+            if kind not in row["runs"]:
+                continue
+            run, script, truth = row["runs"][kind], SCRIPTS[name], truth_of(row)
+            told = judged(run, script, truth)
+            all_told.append(told)
+            best = max(truth, key=lambda size: truth[size])
+            lost = "-" if told["regret"] is None else f"{told['regret']:.1%}"
+            marks = [word for word in ("noisy", "worse") if told[word]]
+            gain, wall = f"x{told['gain']:.2f}", f"{run['wall_s']:.0f}"
+            answer, sureness = run.get("recommended") or "-", run.get("sureness") or "-"
+            rows.append(
+                (name, script.own, answer, best, gain, lost, wall, sureness, ", ".join(marks))
+            )
+        if not rows:
+            continue
+        known = [told for told in all_told if told["regret"] is not None]
+        large = [told for told in known if told["gain"] >= LARGE_GAIN]
+        found = [told for told in large if told["regret"] <= 1 - LARGE_GAIN / told["gain"] + 1e-9]
+        summary[kind] = {
+            "scripts": len(all_told),
+            "answered": len(known),
+            "within 5 %": sum(told["regret"] <= 0.05 for told in known),
+            "within 10 %": sum(told["regret"] <= 0.10 for told in known),
+            "too noisy": sum(told["noisy"] for told in known),
+            "worse than own": sum(told["worse"] for told in known),
+            "gains of x1.5": len(large),
+            "of these found": len(found),
+        }
+        columns = (kind, "own", "answer", "best", "gain", "regret", "wall s", "sureness", "")
+        told_line = ", ".join(f"{key} {value}" for key, value in summary[kind].items())
+        lines += [table(columns, rows), told_line, ""]
+    data["summary"] = summary
+    lines.append("samples/s of the scripts by themselves, median of the passes")
+    for name, row in data["scripts"].items():
+        truth = truth_of(row)
+        rates = "  ".join(f"{size}: {rate:.4g}" for size, rate in truth.items())
+        lines.append(f"  {name}: {rates}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--conditions", default=",".join(CONDITIONS), help="(%(default)s)")
+    parser.add_argument("--scripts", default="", help="a part, separated by semicolons (all)")
+    parser.add_argument("--budget", type=float, default=30.0, help="of a run (%(default)s s)")
+    parser.add_argument(
+        "--seconds", type=float, default=1.5, help="of a size's truth (%(default)s)"
+    )
+    parser.add_argument("--resume", type=Path, help="results of an earlier part, as JSON")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
+    parser.add_argument("--no-results", action="store_true", help="print only")
+    options = parser.parse_args()
+    options.conditions = options.conditions.split(",")
+    options.scripts = [name.strip() for name in options.scripts.split(";") if name] or list(SCRIPTS)
+    if not set(options.conditions) <= set(CONDITIONS) or not set(options.scripts) <= set(SCRIPTS):
+        parser.error(f"conditions: {', '.join(CONDITIONS)}; scripts: {'; '.join(SCRIPTS)}")
+    folder = None if options.no_results else options.results
+    results = Results(folder, "regret", options.resume)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what runs meanwhile is ended too
+    try:
+        measure_all(options, results)
+        results.data["state"] = "finished"
+    except KeyboardInterrupt:
+        results.data["state"] = "interrupted"
+    results.finish(report(results.data))
+    sys.exit(0 if results.data["state"] == "finished" else 1)
+
+
+if __name__ == "__main__":
+    main()
