@@ -35,7 +35,7 @@ from .choose.finalists import agrees
 from .choose.knee import fastest
 from .choose.rivals import fastest_is_open
 from .explain.callback_advice import with_observed
-from .explain.change import change
+from .explain.change import change, change_check
 from .explain.creep_findings import why_unknown
 from .explain.distribution_findings import distribution_findings
 from .explain.findings import findings_of
@@ -85,8 +85,8 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         tail = _tail(measurements, discovery, chosen, (time_law, memory_law), unavailable)
         training = _training(measurements, discovery, chosen)
         loss_check = _loss_check(measurements, discovery, chosen)
-    if discovery is not None and discovery.why_steps_unknown:
-        unavailable["training"] = discovery.why_steps_unknown
+    if discovery is not None and _why_no_training(discovery):
+        unavailable["training"] = _why_no_training(discovery)
     if why_unknown(measurements):
         unavailable["memory_creep"] = why_unknown(measurements)
     check = _tail_check(measurements, tail)
@@ -112,6 +112,7 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         against_own=decision.ratio,
         sizes=tuple(_choice(measurements, size) for size in sorted(measurements.sizes_that_ran)),
         change="" if unchanged else change(measurements.record, chosen, micro_batches),
+        change_check="" if unchanged else change_check(measurements.record, chosen),
         verdict=verdict,
         training=training,
         tail=tail,
@@ -290,7 +291,7 @@ def _tail(
 
 def _training(measurements: Measurements, discovery: Discovery, size: int) -> Training | None:
     """What the size does to the training, where its optimizer steps are known."""
-    if discovery.why_steps_unknown:
+    if _why_no_training(discovery):
         return None
     return training_of(
         discovery,
@@ -298,6 +299,12 @@ def _training(measurements: Measurements, discovery: Discovery, size: int) -> Tr
         keep=measurements.goal.keep_effective_batch,
         num_ranks=num_ranks(measurements.record),
     )
+
+
+def _why_no_training(discovery: Discovery) -> str:
+    """Why nobody knows what a size does to the training; empty where that is known."""
+    unknown = discovery.why_own_unknown
+    return f"the script's own size: {unknown}" if unknown else discovery.why_steps_unknown
 
 
 def _loss_check(measurements: Measurements, discovery: Discovery, size: int) -> LossCheck | None:

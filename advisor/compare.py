@@ -215,6 +215,7 @@ def _said(record: RunRecord, label: str) -> str:
     if record.distribution is not None:
         texts["ranks"] = str(record.distribution.world_size)
     if discovery is not None:
-        texts["own batch size"] = str(discovery.native_batch_size)
+        own = discovery.why_own_unknown and "unknown"
+        texts["own batch size"] = own or str(discovery.native_batch_size)
         texts["data workers"] = str(discovery.primary.num_workers)
     return texts.get(label, "")

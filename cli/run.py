@@ -117,6 +117,13 @@ if TYPE_CHECKING:
     "must contain {batch_size}.",
 )
 @click.option(
+    "--set",
+    "setting",
+    metavar="NAME={batch_size}",
+    help="The number NAME in SCRIPT sets its batch size: start it once for each size with another "
+    "number there. The file stays as it is.",
+)
+@click.option(
     "--workload",
     is_flag=True,
     help="SCRIPT is FILE.py[:NAME], which declares make(batch_size) and needs no training loop.",
@@ -129,8 +136,10 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     The script stays unchanged. batchadvisor takes over its training DataLoader, measures short
     windows at growing batch sizes, and prints the size to use with the evidence.
 
-    A script without a DataLoader is started once for each size: write {batch_size} where its
-    arguments take the size. SCRIPT may be wrapped: python, torchrun or accelerate launch.
+    A script without a DataLoader is started once for each size. Where no single option or number
+    sets its size, write {batch_size} in its arguments, or name the number with --set.
+
+    SCRIPT may be wrapped: python, torchrun or accelerate launch.
     """
     from ..session.setup.options_handed_over import handed_over
     from ..session.setup.wrapped import unwrapped
@@ -262,10 +271,11 @@ def _check_door(arguments: tuple[str, ...], options: dict[str, Any], *, ranks: b
 
     if not ranks and options["nproc_per_node"] is None:
         return
-    if options["template"] or options["workload"] or has_placeholder(arguments):
+    doors = options["template"] or options["workload"] or options["setting"]
+    if doors or has_placeholder(arguments):
         raise UsageError(
-            "several ranks are steered through their DataLoaders; {batch_size}, --template and "
-            "--workload need a single process.",
+            "several ranks are steered through their DataLoaders; {batch_size}, --template, --set "
+            "and --workload need a single process.",
             "Run one process, or leave these out.",
         )
 
@@ -324,6 +334,7 @@ def _options_of(
         profile_schedule=options["profile_schedule"],
         stacks=options["stacks"],
         template=options["template"],
+        setting=options["setting"],
         door="workload" if options["workload"] else "loader",
         command=("batchadvisor", *sys.argv[1:]),
         dry_run=options["dry_run"],

@@ -51,6 +51,8 @@ from .distribution import (
     ScalingPoint,
 )
 from .doors import Door, DoorTraits, traits_of
+from .edit import EditCheck
+from .entered import Entered
 from .estimate import (
     Estimate,
     FakeTrial,
@@ -198,6 +200,8 @@ __all__ = [
     "Distribution",
     "Door",
     "DoorTraits",
+    "EditCheck",
+    "Entered",
     "EpochRisk",
     "Estimate",
     "Evidence",

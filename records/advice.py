@@ -36,6 +36,7 @@ Standing = Literal[
     "too noisy",  # compared, and the noise does not tell
     "not compared",  # the own size was not timed
     "asked for",  # the best of the sizes that were asked for, the own not among them
+    "own unknown",  # nobody knows the size that the script has as it is written
     "own cannot run",  # the own size failed, or takes more memory than it may
 ]
 """What is known of a size beside the script's own."""
@@ -277,6 +278,7 @@ class Advice(Record, frozen=True, kw_only=True):
     against_own: Spread | None = None
     sizes: tuple[Choice, ...] = ()
     change: str
+    change_check: str = ""
     verdict: Verdict
     training: Training | None
     tail: Tail | None

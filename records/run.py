@@ -8,6 +8,7 @@ from .base import SCHEMA_VERSION, Record
 from .callback_observations import Observed
 from .checks import LossCheck, Outcome
 from .distribution import Distribution
+from .edit import EditCheck
 from .explained import MemoryExplained
 from .goal import Goal
 from .orders import OrderTrial
@@ -72,6 +73,7 @@ class RunRecord(Record, frozen=True, kw_only=True):
         orders: the samples in batches of like length beside the script's own, where padding costs.
         loss: how the loss reduces a batch; `None` where nothing depends on it, or nobody looked.
         explained: where the memory goes; `None` where nobody looked.
+        edit: what the recommended change did to the script; `None` where nobody tried it.
         prior: the memory of steps on fake tensors; `None` where memory is not what is searched for.
     """
 
@@ -98,6 +100,7 @@ class RunRecord(Record, frozen=True, kw_only=True):
     orders: OrderTrial | None = None
     explained: MemoryExplained | None = None
     prior: MemoryPrior | None = None
+    edit: EditCheck | None = None
 
     @property
     def usual_trial(self) -> Trial | None:

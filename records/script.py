@@ -6,6 +6,7 @@ from typing import Literal
 
 from .base import Count, Record
 from .doors import Door, DoorTraits, traits_of
+from .entered import Entered
 
 SizeAxis = Literal["samples", "tokens", "frames", "seconds"]
 """What a size counts: the samples of a batch, or what its sequences may hold together."""
@@ -180,7 +181,10 @@ class Discovery(Record, frozen=True, kw_only=True):
             what yields the batches, and `native_batch_size` is the size of the first process.
         precision: of the parameters, as torch names it: `float32`; empty where nobody looked.
             Autocast is not seen.
-        unavailable: why something is not known, `norm_values` for example; under `worst_case`, why
+        entered: what one of the script's own steps trained on, where the size gets in as an
+            argument; `None` where nothing shows it.
+        unavailable: why something is not known: `own_size`, where `native_batch_size` is only that
+            of the first process; `norm_values` for example; under `worst_case`, why
             trials could not begin with the longest samples; under `optimizer_steps`, why nobody
             can tell how many there are for a batch; `micro_batches` are those that the script
             fetched before it stepped then.
@@ -205,6 +209,7 @@ class Discovery(Record, frozen=True, kw_only=True):
     precision: str = ""
     accumulation: BatchSizeSource | None = None
     following: tuple[Following, ...] = ()
+    entered: Entered | None = None
     unavailable: dict[str, str] = {}
 
     def __post_init__(self) -> None:
@@ -226,6 +231,11 @@ class Discovery(Record, frozen=True, kw_only=True):
     def axis(self) -> SizeAxis:
         """What the sizes count."""
         return self.primary.axis
+
+    @property
+    def why_own_unknown(self) -> str:
+        """Why nobody knows the script's size as it is written; empty where it is known."""
+        return self.unavailable.get("own_size", "")
 
     @property
     def why_steps_unknown(self) -> str:

@@ -8,6 +8,7 @@ from .base import Count, Record, Spread
 from .checks import Outcome, TailCheck
 from .counters import Counters
 from .creep import KeptTensors
+from .entered import Entered
 from .flops import StepFlops
 from .memory import Memory
 from .profile import Profile
@@ -108,6 +109,8 @@ class Trial(Record, frozen=True, kw_only=True):
         predicted_bytes: the peak that was expected before it ran, by steps on fake tensors and the
             peaks measured by then; `None` where there were no such steps.
         kept: tensors that live more since the last look; `None` where none was taken.
+        entered: what a step of the warm-up trained on; `None` where nobody looked, or nothing shows
+            it.
         elapsed_s: wall time of the whole trial, warm-up and profile included.
         ended_s: when it was over, in seconds since the search began.
         doubts: what may have disturbed the times.
@@ -146,6 +149,7 @@ class Trial(Record, frozen=True, kw_only=True):
     counters: Counters | None = None
     tail: TailCheck | None = None
     inputs: InputSize | None = None
+    entered: Entered | None = None
     tokens: Tokens | None = None
     flops: StepFlops | None = None
     turns: Turns | None = None

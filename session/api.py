@@ -72,6 +72,7 @@ def run(
     *arguments: str,
     module: bool = False,
     template: bool = False,
+    setting: str | None = None,
     workload: bool = False,
     goal: GoalKind = "knee",
     budget_s: float = 120.0,
@@ -102,6 +103,7 @@ def run(
         script: path of the script; name of the module with `module`; FILE.py[:NAME] with
             `workload`.
         arguments: the script's own; `{batch_size}` in one starts it once for each size.
+        setting: `NAME={batch_size}`: the number in the script that sets its size.
         budget_s: seconds for all trials.
         margin, tolerance: shares, 0..1.
         worst_case: begin every trial with the longest samples.
@@ -152,6 +154,7 @@ def run(
         profile_schedule=profile_schedule,
         stacks=stacks,
         template=template,
+        setting=setting,
         door="workload" if workload else "loader",
         command=("batchadvisor.run", *words),
         quiet=quiet,

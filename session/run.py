@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -28,13 +29,12 @@ from ..records import (
     Discovery,
     FileTouched,
     RunRecord,
-    TailCheck,
     Trial,
     TrialRequest,
-    trial_of,
 )
 from .communication import measure_communication
 from .display import Display
+from .edit import check_edit
 from .loss import measure_loss
 from .memory_explained import explain_memory, record_step
 from .orders import try_orders
@@ -48,9 +48,11 @@ from .setup.first_record import first_record, folder_of
 from .setup.options import RunOptions, check_energy_device, check_goal, check_script
 from .setup.target import choose_target
 from .trial_order import order_of
+from .workers.arrival import check_arrival
 from .workers.choice import workers_for
-from .workers.failures import nothing_fits, tool_failed
+from .workers.failures import failed_trial, nothing_fits, tool_failed
 from .workers.ranks import rank_target
+from .workers.size_in_script import SizeInScriptError
 from .workers.template_workers import runs_only_as_written
 
 
@@ -93,7 +95,7 @@ def discover(
         BatchAdvisorError: it was not found.
     """
     with Run(options, display, keep=False, group=group) as current:
-        current.workers.start()
+        current.look()
         current.workers.end()
         record = current.writer.record
         assert record.discovery is not None
@@ -136,7 +138,10 @@ class Run:
         self._store = EventStore(folder_of(options, resumed))
         with self._nothing_left_of_a_start():
             self.writer = RecordWriter(first_record(options, resumed), self._store, keep=keep)
-            self.workers = workers_for(options, target, self.writer, display, group)
+            self._workers_for = partial(
+                workers_for, target=target, writer=self.writer, display=display, group=group
+            )
+            self.workers = self._workers_for(options)
 
     def __enter__(self) -> Run:  # noqa: PYI034  Self needs Python 3.11
         with self._nothing_left_of_a_start():
@@ -183,24 +188,50 @@ class Run:
             self._store.close()
             raise
 
+    @property
+    def _needs_start(self) -> bool:
+        """Whether the loop, or on resuming the place of its size, is not known yet."""
+        found = self.writer.record.discovery
+        elsewhere = found is not None and found.traits.process_per_size
+        return found is None or (elsewhere and not self._options.traits.process_per_size)
+
+    def look(self) -> None:
+        """Finds the training loop; where no loader feeds it, the sizes go in where they are set.
+
+        Raises:
+            BatchAdvisorError: it was not found.
+        """
+        try:
+            self.workers.start()
+        except SizeInScriptError as known:
+            self.workers.close()
+            self._display.note(known.said)
+            self._options = self._options.through(known.place)
+            self.workers = self._workers_for(self._options)
+            self.workers.start()
+
     def search(self) -> RunResult:
         """Tries size after size until the advisor has enough."""
         writer = self.writer
         error: BatchAdvisorError | None = None
         try:
             writer.change(state="running")
-            if writer.record.discovery is None:
-                self.workers.start()
+            if self._needs_start:
+                self.look()
             writer.search_begins()
             self._display.note(plan_of(writer.record))
             predict_memory(self.workers, writer, self._display)
             while not isinstance(step := next_trial(writer.record), Done):
+                if step.purpose == "confirm" and step.fresh_process:
+                    check_edit(self.workers, writer, self._options, last=False)
                 self._one(step)
+                check_arrival(writer, self._options)
             measure_communication(self.workers, self.writer, self._display)
             try_orders(self.workers, self.writer, self._display)
             recorded = record_step(self.workers, self.writer)
             measure_loss(self.workers, self.writer)
             explain_memory(self.workers, self.writer, self._display, recorded)
+            check_edit(self.workers, self.writer, self._options, last=True)
             self.workers.end()  # its last words belong to the record that is returned
             writer.change(state="finished", stop_reason=step.reason)
         except KeyboardInterrupt as pressed:
@@ -294,20 +325,8 @@ class Run:
     def _failed_trial(
         self, request: TrialRequest, ordinal: int, gone: WorkerGone, started_s: float
     ) -> Trial:
-        tail = None
-        if request.purpose == "tail":
-            tail = TailCheck(
-                num_samples=request.batch_size, outcome=gone.outcome, detail=gone.detail
-            )
-        return trial_of(
-            request,
-            ordinal=ordinal,
-            worker=self.writer.record.num_workers_started - 1,
-            outcome=gone.outcome,
-            detail=gone.detail,
-            elapsed_s=time.monotonic() - started_s,
-            tail=tail,
-        )
+        worker, lasted_s = self.writer.record.num_workers_started - 1, time.monotonic() - started_s
+        return failed_trial(request, gone, ordinal=ordinal, worker=worker, elapsed_s=lasted_s)
 
     def _add(self, trial: Trial) -> None:
         if trial.kind != "turns" and trial.says_of_size:

@@ -107,9 +107,9 @@ def _reaching_as_far_as_windows(
 
 def standing(measurements: Measurements, size: int) -> Standing:
     """What may be said of a size beside the script's own."""
-    own = measurements.own_size
+    own, discovery = measurements.own_size, measurements.record.discovery
     if own is None:
-        return "own"
+        return "own unknown" if discovery is not None and discovery.why_own_unknown else "own"
     if size == own:
         return "too noisy" if _nothing_is_known(measurements, own) else "own"
     if not measurements.usable(own) or _too_large(measurements, own):

@@ -19,7 +19,7 @@ def change(record: RunRecord, size: int | None, micro_batches: int | None) -> st
     loader = record.discovery.primary
     native = record.discovery.native_batch_size
     same = micro_batches in (None, record.discovery.micro_batches)
-    if size == native and same:
+    if size == native and same and not record.discovery.why_own_unknown:
         return "nothing to change"
     source = loader.source
     if source is None and record.discovery.traits.size_is_argument:
@@ -34,6 +34,9 @@ def change(record: RunRecord, size: int | None, micro_batches: int | None) -> st
     if source is not None:
         text += _others(source, native)
     text += _following(record.discovery, size, micro_batches)
+    edit = record.edit
+    if edit is not None and edit.size == size and edit.also is not None:
+        text += f"; and {_replaced(edit.also, size)}"
     if not same:
         several = "" if micro_batches == 1 else "es"
         text += f"; accumulate over {micro_batches} micro-batch{several}"
@@ -41,6 +44,25 @@ def change(record: RunRecord, size: int | None, micro_batches: int | None) -> st
         if accumulation is not None and micro_batches is not None:
             text += f": {_replaced(accumulation, micro_batches)}"
     return text
+
+
+def change_check(record: RunRecord, size: int | None) -> str:
+    """Whether the script was seen to take the size from there; empty where it got it from there.
+
+    What is an argument of the script, or of a function, was that in every trial.
+    """
+    discovery, edit = record.discovery, record.edit
+    if discovery is None or size in (None, discovery.native_batch_size):
+        return ""
+    if not (discovery.traits.steers_loader or discovery.traits.trains_by_keras):
+        return ""
+    if edit is None or edit.size != size:
+        return "unchecked"
+    if edit.arrived is None:
+        return f"unchecked: {edit.reason}"
+    each = f", {edit.micro_batches} for each step" if edit.micro_batches > 1 else ""
+    seen = f"started so, the script trains on batches of {edit.arrived}{each}"
+    return f"checked: {seen}" if edit.did else f"checked, and not enough: {seen}"
 
 
 def _replaced(source: BatchSizeSource, number: int) -> str:

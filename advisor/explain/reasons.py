@@ -68,6 +68,10 @@ def reason(
     parts = [_words(measurements, decision, choice, because)]
     if choice is None or isinstance(because, AskedFor):
         return parts[0]
+    discovery = measurements.record.discovery
+    if decision.standing == "own unknown" and discovery is not None:
+        why = discovery.why_own_unknown
+        parts.append(f"The script's own size is unknown, nothing is compared with it: {why}.")
     if not isinstance(because, NotBetter | TooNoisy):
         if native is not None and native.batch_size != choice.batch_size:
             parts.append(against_own(choice, native, decision.ratio, rate_name(measurements)))

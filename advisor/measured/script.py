@@ -14,6 +14,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         own_size: its own batch size; `None` where it is unknown.
+        first_size: of its first process, with which a search begins.
         num_samples: what the steered loader draws in an epoch; `None` without a length, and where
             sizes do not count samples.
         num_units: what the sizes count, in all samples of an epoch; `None` if unknown.
@@ -31,6 +32,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     own_size: int | None = None
+    first_size: int | None = None
     num_samples: int | None = None
     num_units: int | None = None
     longest: int = 1
@@ -102,7 +104,8 @@ def script_of(discovery: Discovery | None) -> Script:
     layers, counts = discovery.norm_layers, discovery.axis == "samples"
     return FoundScript(
         discovery=discovery,
-        own_size=discovery.native_batch_size,
+        own_size=None if discovery.why_own_unknown else discovery.native_batch_size,
+        first_size=discovery.native_batch_size,
         num_samples=discovery.primary.num_samples if counts else None,
         num_units=discovery.primary.num_samples if counts else discovery.primary.num_units,
         longest=discovery.primary.longest or 1,

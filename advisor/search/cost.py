@@ -120,7 +120,7 @@ class Budget:
         if self._times:
             nearest = min(self._times, key=lambda timed_size: (abs(timed_size - size), timed_size))
             return self._times[nearest] * max(1.0, size / nearest)
-        own, step_s = self._script.own_size, self._script.native_step_s
+        own, step_s = self._script.first_size, self._script.native_step_s
         if own is None or step_s is None:
             return 0.0
         return step_s * max(1.0, size / max(1, own))
@@ -147,7 +147,7 @@ class Budget:
 
     def reserve_s(self) -> float:
         """Seconds kept back for confirming what was found: the two best sizes so far."""
-        if not self._times or self._script.own_size is None:
+        if not self._times or self._script.first_size is None:
             return 0.0
         if self._goal.kind == "memory":
             finalists = sorted(self._times)[-2:]

@@ -94,7 +94,7 @@ class Expected(msgspec.Struct, frozen=True):
 def expected(record: RunRecord) -> Expected:
     """An estimate from the step time that was seen while the training loop was found."""
     measurements = Measurements.of(record)
-    script, own = measurements.script, measurements.own_size
+    script, own = measurements.script, measurements.script.first_size
     each = script.pool * script.steps_per_batch
     if measurements.goal.kind == "memory":
         return Expected(FIT_SIZES, FIT_SIZES * USUAL_FIT_STEPS * each)
@@ -215,15 +215,16 @@ def _listed(measurements: Measurements) -> TrialRequest | str:
 
 def _first(measurements: Measurements) -> TrialRequest | None:
     """The sizes that every search begins with, smallest first."""
-    goal, own = measurements.goal, measurements.own_size
-    assert own is not None
-    native = _bounded(measurements, own)
+    goal, first = measurements.goal, measurements.script.first_size
+    assert first is not None
+    native = _bounded(measurements, first)
+    native_is = "the script's own size" if measurements.own_size is not None else "a first size"
     start = _bounded(measurements, goal.start) if goal.start else native
     failures = measurements.failed
     bad = min((failure.batch_size for failure in failures), default=None)
     if bad is not None and not measurements.ran:
         if failures[-1].outcome != "out_of_memory" and bad != native:
-            why = f"the script's own size: {bad} failed otherwise"
+            why = f"{native_is}: {bad} failed otherwise"
             return timed_request(measurements, native, why)
         smaller = allowed(measurements, _below(measurements, bad))
         return timed_request(measurements, smaller, f"below {bad}, which failed")
@@ -238,8 +239,8 @@ def _first(measurements: Measurements) -> TrialRequest | None:
             return timed_request(measurements, smaller, why)
     refused = measurements.smallest_bad
     bad = min([*over, *([] if refused is None else [refused])], default=None)
-    wanted = [(start, "the script's own size" if start == native else "asked for by --start")]
-    if start != native:
+    wanted = [(start, native_is if start == native else "asked for by --start")]
+    if start != native and measurements.own_size is not None:
         wanted.append((native, "the script's own size, to compare with"))
     if goal.kind == "memory":  # two steps are enough to see the memory
         seen |= measurements.sizes_that_ran

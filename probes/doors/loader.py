@@ -19,6 +19,7 @@ from ..loader.loader_handle import LoaderHandle, is_training_fetch
 from ..loader.loader_samples import LoaderSamples
 from ..loader.norms import is_compiled
 from ..loader.reading_ahead import reads_ahead
+from ..loader.repeated_inputs import RepeatedInputs
 from ..loader.token_meter import TokenMeter
 from .caught_errors import CaughtErrors
 from .primary_loader import Refusal, primary_of, steps_ahead
@@ -75,6 +76,7 @@ class LoaderDoor:
         self._fed_elsewhere = False
         self._substitute: BatchSubstitute | None = None
         self._aside: Aside = nullcontext
+        self._repeated = RepeatedInputs()
         self.in_control = False
         self.meter = TokenMeter()
 
@@ -86,6 +88,8 @@ class LoaderDoor:
         self._num_fed_without += self._fetched_without
         self._fetched_without = False
         self._used = True
+        if not self.in_control:
+            self._look_whether_repeated()
         if self._fed_elsewhere:
             self._fed_elsewhere = False
             self._listener.stepped_elsewhere()
@@ -248,6 +252,12 @@ class LoaderDoor:
                 "through a declared workload (--workload).",
             )
 
+    def _look_whether_repeated(self) -> None:
+        if self.watch.num_fetches == 0:
+            self._repeated.step_ended()
+        else:
+            self._repeated.stop()
+
     def _check_fetches(self) -> None:
         if self.watch.num_fetches == 0 and self._num_fed_without > 1:
             # Batches come through a generator that works under torch.no_grad(). One validation
@@ -261,6 +271,7 @@ class LoaderDoor:
                 "a batch from a DataLoader",
                 "only batches that come from a torch DataLoader can be resized.",
                 door="template",
+                whole=self._repeated.said(),
             )
         elif self.watch.num_steps - self._steps_at_fetch >= STEPS_ON_FETCHED:
             self._check_last_fetch()

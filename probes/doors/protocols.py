@@ -152,11 +152,18 @@ class StepListener(Protocol):
         """
 
     def cannot_steer(
-        self, reason: str, remedy: str, *, usage: bool = False, door: DoorName | None = None
+        self,
+        reason: str,
+        remedy: str,
+        *,
+        usage: bool = False,
+        door: DoorName | None = None,
+        whole: str = "",
     ) -> None:
         """No sizes can be asked of this script through this door.
 
         Args:
             usage: the command line is at fault.
             door: another one that may do.
+            whole: what is said where every step trained on the same tensors.
         """

@@ -19,7 +19,7 @@ from ..loader.loader_handle import LoaderHandle, is_training_fetch
 from ..loader.loader_samples import NO_LOADER, LoaderSamples
 from ..loader.model_inputs import AS_ASKED, ModelInputs
 from ..process.orders import WorkOrder
-from ..source.placeholder import command, source_of, without_placeholder
+from ..source.placeholder import command, has_placeholder, source_of, without_placeholder
 from .protocols import Aside, BatchSubstitute, FoundLoop, StepListener
 from .script_watch import ScriptWatch
 
@@ -46,8 +46,11 @@ class TemplateDoor:
         self._started_s = started_s
         self._size = order.batch_size
         self._inputs = ModelInputs()
-        self._own_size, self._own_source = source_of(
-            order.script, order.template, module=order.module
+        place = order.place
+        self._own_size, self._own_source = (
+            (place.number, place.source)
+            if place is not None
+            else source_of(order.script, order.template, module=order.module)
         )
         self._source: LoaderHandle | None = None
         self._micro_batches = 1
@@ -74,6 +77,7 @@ class TemplateDoor:
         else:
             watch.look_at_norms()
         watch.own_updates.num_passes = 0
+        self._inputs.forget()
 
     def next_batch(
         self, handle: LoaderHandle, iterator: Any, native_next: Callable[[Any], Any]
@@ -158,6 +162,7 @@ class TemplateDoor:
             norm_layers=norms,
             setup_s=time.monotonic() - self._started_s,
             native_step_s=watch.native_step_s,
+            entered=self._inputs.entered,
             unavailable={"norm_values": unseen} if unseen else {},
         )
         self._inputs.stop()
@@ -200,7 +205,11 @@ class TemplateDoor:
             num_workers=info.num_workers if info is not None else 0,
             sampler=info.sampler if info is not None else "none",
             iterable=info.iterable if info is not None else False,
-            steered="by the script's argument",
+            steered=(
+                "by the script's argument"
+                if has_placeholder(self._order.template)
+                else "by another number in place of its own"
+            ),
             trains=True,
             source=self._own_source,
         )

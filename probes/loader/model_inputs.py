@@ -1,45 +1,117 @@
-"""What the model is fed with: where no loader shows the batch size, a tensor may."""
+"""What a step trains on: the tensors that enter its outermost modules, and its loss."""
 
 from __future__ import annotations
 
+from collections import deque
+from itertools import islice
+from math import prod
 from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from ...records import Entered
+from .batch_structure import MAX_LEAVES, paths
+
 AS_ASKED = "asked"
 """The proof of a size that nothing shows; see records.Trial."""
+MAX_SHAPES = 16
+"""Tensors of a step whose shapes are kept."""
+MAX_NODES = 64
+"""Nodes of the autograd graph that are looked at behind a loss."""
+DEPTH = 4
+"""Of lists, mappings and objects in what a module is given; PyTorch Geometric's graphs are so deep.
+"""
 
 
 class ModelInputs:
-    """The length of the first tensor that the outermost module was given, until it is stopped.
+    """Looks at what a step trains on, from its making until it is stopped.
 
-    Attributes:
-        lead: that length in the last call with gradients enabled.
+    Torch shows its hooks no arguments that are given by name: where a module is given nothing else,
+    the modules inside it are looked at.
     """
 
     def __init__(self) -> None:
-        self.lead: int | None = None
         self._depth = 0
+        self._told_at = 0
+        self._is_over = False
+        self.forget()
         self._hooks = [
             register_module_forward_pre_hook(self._enter),
             register_module_forward_hook(self._leave, always_call=True),
         ]
+        self._native_backward = torch.autograd.backward
+        self._own_backward = self._backward  # one object, to be known again
+        torch.autograd.backward = self._own_backward  # Tensor.backward() calls this name
+
+    @property
+    def lead(self) -> int | None:
+        """The length of the first tensor, where one was seen since the last step."""
+        return self._inputs[0][0] if self._inputs else None
+
+    @property
+    def entered(self) -> Entered | None:
+        """What the step trained on so far; `None` where nothing was seen."""
+        if not (self._inputs or self._loss):
+            return None
+        return Entered(
+            inputs=tuple(self._inputs),
+            loss=tuple(self._loss),
+            num_inputs=self._num_inputs,
+            num_elements=self._num_elements,
+        )
 
     def forget(self) -> None:
-        self.lead = None
+        """A step begins."""
+        self._inputs: list[tuple[int, ...]] = []
+        self._loss: list[tuple[int, ...]] = []
+        self._num_inputs = self._num_elements = 0
 
     def stop(self) -> None:
         """Takes the hooks away; timed steps run without them."""
+        self._is_over = True
         for hook in self._hooks:
             hook.remove()
+        if torch.autograd.backward is self._own_backward:
+            torch.autograd.backward = self._native_backward
+
+    # inside ----------------------------------------------------------------------------------
 
     def _enter(self, _module: Any, inputs: Any) -> None:
         self._depth += 1
-        if self._depth == 1 and torch.is_grad_enabled():
-            first = next((value for value in inputs if isinstance(value, torch.Tensor)), None)
-            if first is not None and first.dim():
-                self.lead = int(first.shape[0])
+        if self._told_at or not torch.is_grad_enabled():
+            return
+        for _, leaf in islice(paths(inputs, (), DEPTH), MAX_LEAVES):
+            if isinstance(leaf, torch.Tensor) and leaf.dim():
+                self._told_at = self._depth
+                self._add(tuple(leaf.shape))
+
+    def _add(self, shape: tuple[int, ...]) -> None:
+        self._num_inputs += 1
+        self._num_elements += prod(shape)
+        if len(self._inputs) < MAX_SHAPES:
+            self._inputs.append(shape)
 
     def _leave(self, _module: Any, _inputs: Any, _output: Any) -> None:
+        if self._told_at == self._depth:
+            self._told_at = 0
         self._depth -= 1
+
+    def _backward(self, *args: Any, **kwargs: Any) -> None:
+        if not self._is_over:
+            losses = args[0] if args else kwargs.get("tensors")
+            for loss in (losses,) if isinstance(losses, torch.Tensor) else losses or ():
+                self._look_behind(loss)
+        self._native_backward(*args, **kwargs)
+
+    def _look_behind(self, loss: torch.Tensor) -> None:
+        """The shapes of what a loss was made of: every node knows those of its results."""
+        queue, seen = deque([loss.grad_fn]), set[Any]()
+        while queue and len(seen) < MAX_NODES and len(self._loss) < MAX_SHAPES:
+            node = queue.popleft()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            shapes = (tuple(each.shape) for each in getattr(node, "_input_metadata", ()))
+            self._loss += [shape for shape in shapes if shape]
+            queue.extend(following for following, _ in node.next_functions)

@@ -204,12 +204,18 @@ class CannotSteer(Message, frozen=True, kw_only=True):
     Attributes:
         usage: an option asked for what the script does not have.
         door: the one that would serve this script; its command is the remedy.
+        whole: what is said where every step trained on the same tensors; empty where not.
+        settings, files: settings files that the script opened, and files of the user's code, as a
+            person would type them; where another door may serve.
     """
 
     reason: str
     remedy: str
     usage: bool = False
     door: Door | None = None
+    whole: str = ""
+    settings: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 class Touched(Message, frozen=True, kw_only=True):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from ...records import Door, DoorTraits, TrialRequest, Variant, traits_of
+from ..source.named_size import SizePlace
+from ..source.replaced import Replacement
 
 
 class Message(msgspec.Struct, frozen=True, tag=True):
@@ -40,6 +42,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
         door: how the sizes reach the script; see records.Door.
         template: the arguments with their placeholder, `arguments` holds them filled in.
         batch_size: the size that was filled in.
+        place: that sets the size, where it was found in the script and not typed.
         forced: the template was insisted on, whatever could be steered.
         lockstep: where the script is one rank of several.
         cores: the cores that it may use; empty for all.
@@ -47,6 +50,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
         silence_s: after so long without a sign of life it is taken for hung.
         ends_epochs: loaders end their epochs where the script expects it.
         large_fake: parameters of a large model are fake, and so is all that is done with them.
+        replacements: numbers that the user's source is compiled with; the files stay as they are.
         ahead: only a preparation: import what every worker imports, say so, and await the order
             that counts.
     """
@@ -67,6 +71,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     door: Door = "loader"
     template: tuple[str, ...] = ()
     batch_size: int | None = None
+    place: SizePlace | None = None
     worst_case: bool = False
     forced: bool = False
     lockstep: Lockstep | None = None
@@ -75,6 +80,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     silence_s: float = 60.0
     large_fake: bool = False
     ends_epochs: bool = False
+    replacements: tuple[Replacement, ...] = ()
     ahead: bool = False
 
     @property

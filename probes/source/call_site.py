@@ -21,7 +21,10 @@ MOST_FILES = 60
 _OWN = str(Path(__file__).parents[2])
 _OWN_CODE = tuple(
     f"{_OWN}{os.sep}{part}"
-    for part in ("callback/", "probes/", "session/", "records/", "errors.py", "spread.py")
+    for part in (
+        *("advisor/", "callback/", "cli/", "probes/", "records/", "reports/", "session/"),
+        *("errors.py", "spread.py", "units.py"),
+    )
 )
 _TORCH = importlib.util.find_spec("torch")  # found, not imported: the supervisor lives without
 _NOT_THE_USER = tuple(

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
+
+from .declared_fields import field_options
+from .script_text import ScriptText, number_of, numbers_at_the_top, target_name
+from .size_names import NAMES, best_rank, option_rank
+
+PLACEHOLDER = "{batch_size}"
+"""Stands in a command line for the size."""
+_ABSL = "DEFINE_"
+Texts = Sequence[tuple[str, ScriptText]]
+"""The files of the user's code, the script itself first: their names and their texts."""
 
 
 class DeclaredOption(NamedTuple):
-    """One `add_argument("--x", ...)` or click option.
+    """One `add_argument("--x", ...)`, click or typer option, or flag of absl.
 
     Attributes:
         flags: its spellings, in the order of the text.
@@ -32,6 +43,16 @@ class DeclaredOption(NamedTuple):
         """Its `default=`."""
         return self._keyword("default")
 
+    @property
+    def default_value(self) -> ast.expr | None:
+        """Its default, also where it goes without a name: absl's second argument, typer's first."""
+        if self.default is not None:
+            return self.default.value
+        place = 1 if (target_name(self.call.func) or "").startswith(_ABSL) else 0
+        given = self.call.args[place : place + 1]
+        flag = given and isinstance(given[0], ast.Constant) and isinstance(given[0].value, str)
+        return given[0] if given and not flag else None
+
     def fills(self, name: str) -> bool:
         """Whether the script reads its value as `args.NAME`."""
         names = {flag.lstrip("-").replace("-", "_") for flag in self.flags}
@@ -48,6 +69,8 @@ def declared_options(tree: ast.Module) -> Iterator[DeclaredOption]:
             continue
         words = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
         flags = tuple(word for word in words if isinstance(word, str) and word.startswith("-"))
+        if (target_name(node.func) or "").startswith(_ABSL) and words:
+            flags = (f"--{words[0]!s}",)
         if flags:
             yield DeclaredOption(node, flags)
 
@@ -64,3 +87,151 @@ def typed_option(arguments: Sequence[str], flags: Sequence[str]) -> tuple[str, s
         if letter in flags and word[2:].isdecimal():  # `-b16`
             return word, f"{letter}{{}}"
     return None
+
+
+def has_a_configurator(tree: ast.Module) -> bool:
+    """Whether variables are overridden from the command line.
+
+    By a file that the script executes, or by the script itself: `globals()[key] = value`.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id == "exec":
+                return True
+        elif (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.ctx, ast.Store)
+            and isinstance(node.value, ast.Call)
+            and target_name(node.value.func) == "globals"
+        ):
+            return True
+    return False
+
+
+class Option(NamedTuple):
+    """An option of the script.
+
+    Attributes:
+        rank: of its name; `None` if it is not called like a batch size.
+        value: its default, where that is a number.
+        holder: what declares it.
+        joined: whether `=` must stand between it and its value.
+    """
+
+    flags: tuple[str, ...]
+    rank: int | None
+    file: str
+    value: ast.expr | None
+    holder: ast.AST
+    joined: bool = False
+
+    def fills(self, name: str) -> bool:
+        """Whether one of its flags is called so."""
+        return any(flag.lstrip("-").replace("-", "_") == name for flag in self.flags)
+
+
+def all_options(texts: Texts, words: Sequence[str] = ()) -> Iterator[Option]:
+    """Every option, of whatever declares it.
+
+    Args:
+        words: of the command line, which may name files that override variables.
+    """
+    for file, text in texts:
+        given = given_as_size(text.tree)
+        for declared in declared_options(text.tree):
+            rank = best_rank(declared.flags)
+            if rank is None and any(map(declared.fills, given)):
+                rank = len(NAMES)
+            value = _if_number(declared.default_value)
+            yield Option(declared.flags, rank, file, value, declared.default or declared.call)
+    for option in field_options([text.tree for _, text in texts]):
+        file, value = texts[option.text][0], _if_number(option.value)
+        yield Option((option.flag,), option_rank(option.flag), file, value, option.holder)
+    yield from _overridden(texts, words)
+
+
+def _overridden(texts: Texts, words: Sequence[str]) -> Iterator[Option]:
+    """Variables of a script that takes them from its command line, after the files named there."""
+    if not texts or not has_a_configurator(texts[0][1].tree):
+        return
+    last: dict[str, tuple[str, ast.expr, ast.AST]] = {}
+    for file, text in texts:
+        for name, value, holder in numbers_at_the_top(text.tree):
+            if file == texts[0][0] or (file in words and name in last):
+                last[name] = (file, value, holder)
+    for name, (file, value, holder) in last.items():
+        flag = f"--{name}"
+        yield Option((flag,), option_rank(flag), file, value, holder, joined=True)
+
+
+def _if_number(value: ast.expr | None) -> ast.expr | None:
+    return value if number_of(value) is not None else None
+
+
+def given_as_size(tree: ast.Module) -> set[str]:
+    """NAME of `batch_size=args.NAME` and of `{"batch_size": args.NAME}`, the first of the text.
+
+    Loaders that validate stand behind the one that trains, as a rule.
+    """
+    given = [
+        value
+        for node in ast.walk(tree)
+        for name, value in _pairs(node)
+        if name == "batch_size" and isinstance(value, ast.Attribute)
+    ]
+    first = min(given, key=lambda value: (value.lineno, value.col_offset), default=None)
+    return set() if first is None else {first.attr}
+
+
+def _pairs(node: ast.AST) -> list[tuple[str, ast.expr]]:
+    """The keywords of a call and the items of a dictionary."""
+    if isinstance(node, ast.Call):
+        return [(each.arg, each.value) for each in node.keywords if each.arg is not None]
+    if isinstance(node, ast.Dict):
+        return [
+            (str(key.value), value)
+            for key, value in zip(node.keys, node.values, strict=True)
+            if isinstance(key, ast.Constant)
+        ]
+    return []
+
+
+def source_file(script: str, *, module: bool) -> str:
+    """The source of a script, or of a module below the working folder; nothing is imported."""
+    if not module:
+        return script
+    base = Path(*script.split("."))
+    package = base / "__main__.py"
+    return str(package if package.exists() else base.with_suffix(".py"))
+
+
+def imported_files(script: str, deepest: int = 3) -> tuple[str, ...]:
+    """The files beside a script that its text imports, and those that they import."""
+    found: dict[str, None] = {}
+    left = [(Path(script), 0)]
+    while left:
+        path, depth = left.pop(0)
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            continue
+        for name in _imported(tree) if depth < deepest else ():
+            for folder in dict.fromkeys((Path(script).parent, path.parent, Path())):
+                base = folder.joinpath(*name.split("."))
+                for file in (base.with_suffix(".py"), base / "__init__.py"):
+                    if str(file) not in found and file.is_file():
+                        found[str(file)] = None
+                        left.append((file, depth + 1))
+    return tuple(found)
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """The modules that a text imports, and what may be modules among what it takes of them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            if module:
+                yield module
+            yield from (f"{module}.{each.name}".lstrip(".") for each in node.names)

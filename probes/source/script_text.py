@@ -50,7 +50,7 @@ class ScriptText(NamedTuple):
                         yield value, node
             elif isinstance(node, ast.AnnAssign) and node.value is not None:
                 if target_name(node.target) == name:
-                    yield _default_of_field(node.value), node
+                    yield default_of_field(node.value), node
             elif isinstance(node, ast.Dict):
                 for key, value in zip(node.keys, node.values, strict=True):
                     if isinstance(key, ast.Constant) and key.value == name:
@@ -184,7 +184,7 @@ def _chain(node: ast.expr) -> tuple[str, ...]:
     return tuple(reversed(names))
 
 
-def _default_of_field(value: ast.expr) -> ast.expr:
+def default_of_field(value: ast.expr) -> ast.expr:
     """The number in `field(default=16)` of a dataclass, or in pydantic's `Field(16)`."""
     if isinstance(value, ast.Call) and target_name(value.func) in ("field", "Field"):
         for keyword in value.keywords:
@@ -207,3 +207,42 @@ def target_name(node: ast.expr) -> str | None:
     if isinstance(node, ast.Name):
         return node.id
     return node.attr if isinstance(node, ast.Attribute) else None
+
+
+def bound_names(tree: ast.Module, *, assigned: bool = False) -> Iterator[str]:
+    """What a text gives a value to.
+
+    Args:
+        assigned: all that is assigned, whatever it gets, and nothing else.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                for each in target.elts if isinstance(target, ast.Tuple) else (target,):
+                    yield target_name(each) or ""
+        elif isinstance(node, ast.AnnAssign):
+            yield target_name(node.target) or ""
+        elif assigned:
+            continue
+        elif isinstance(node, ast.Dict):
+            for key in node.keys:
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    yield key.value
+        elif isinstance(node, (ast.keyword, ast.arg)):
+            yield node.arg or ""
+
+
+def numbers_at_the_top(tree: ast.Module) -> Iterator[tuple[str, ast.expr, ast.AST]]:
+    """`NAME = NUMBER` at the top of the script."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and number_of(node.value) is not None:
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    yield target.id, node.value, node
+
+
+def number_of(value: ast.expr | None) -> int | None:
+    """A whole number above 0, as a text has it."""
+    if isinstance(value, ast.Constant) and type(value.value) is int and value.value > 0:
+        return value.value
+    return None

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...records import Memory, StepMethod, Trial, TrialRequest, trial_of
+from ...records import Entered, Memory, StepMethod, Trial, TrialRequest, trial_of
 from ...spread import inverse
 from ..devices.device_probe import WindowDevice
 from ..process.messages import Phase, StepSample
@@ -29,6 +29,7 @@ from .token_rates import tokens_of
 from .warm_up import WarmUp
 
 if TYPE_CHECKING:
+    from ..loader.model_inputs import ModelInputs
     from ..loader.token_meter import TokenMeter
 
 FIT_STEPS = 2
@@ -56,6 +57,7 @@ class Window:
         num_workers: of the loader.
         meter: counts the tokens of timed steps; `None` where batches do not pass.
         flops: counts the operations of a step; `None` leaves that step out.
+        inputs: looks at what steps of the warm-up train on; `None` leaves that out.
         agree: where ranks keep in step: waits for all and returns what the leading one decided.
         clock: monotonic seconds.
     """
@@ -80,6 +82,7 @@ class Window:
         num_workers: int = 0,
         meter: TokenMeter | None = None,
         flops: Callable[[], FlopCounter] | None = None,
+        inputs: ModelInputs | None = None,
         agree: Callable[[bool], bool] = bool,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -112,6 +115,8 @@ class Window:
         self._meter = meter
         if meter is not None:
             meter.begin()
+        self._inputs = inputs
+        self._entered: Entered | None = None
         self._clock = clock
         self._started_s = clock()
         self._timing_started_s = self._started_s
@@ -146,6 +151,8 @@ class Window:
         """The script goes on: the next step starts now."""
         if self._is_warming_up:
             self._device.synchronize()
+            if self._inputs is not None:
+                self._inputs.forget()
         self._arrivals.begin_step()
         if self.phase in ("timing", "counting") and self._meter is not None:
             self._meter.begin_step()
@@ -176,10 +183,14 @@ class Window:
                 return False
             self._timed.add(self._step(end))
             return self._after_timed(late=late)
-        return self._after_warm_up(end, late=late)
+        over = self._after_warm_up(end, late=late)
+        if over or not self._is_warming_up:
+            self._look_no_more()
+        return over
 
     def abandon(self) -> None:
         """Stops a running profiler or counter; the trial is over some other way."""
+        self._look_no_more()
         self._counted.abandon()
         self._profiled.abandon()
 
@@ -228,6 +239,7 @@ class Window:
             step_s=step_s,
             samples_per_s=inverse(step_s, per_step) if step_s and step_s.low > 0 else None,
             input_wait_s=self._timed.wait_time(micro_batches, method),
+            entered=self._entered,
             tokens=tokens,
             flops=self._counted.flops,
             memory=self._memory,
@@ -242,6 +254,13 @@ class Window:
     @property
     def _is_warming_up(self) -> bool:
         return self.phase in ("warming up", "fitting")
+
+    def _look_no_more(self) -> None:
+        """Steps that are timed run without the look at what they train on."""
+        if self._inputs is not None:
+            self._entered = self._inputs.entered
+            self._inputs.stop()
+            self._inputs = None
 
     def _is_late(self) -> bool:
         """Whether the trial has taken all the time that it may."""

@@ -27,7 +27,7 @@ from ..doors.declared import Workload, WorkloadError
 from ..doors.optimizers import optimizer_info
 from ..doors.workload import device_in_use, discovery_of
 from ..loader.model_inputs import AS_ASKED, ModelInputs
-from ..loader.norm_inputs import NormInputs
+from ..loader.norm_inputs import NormInputs, compiles
 from ..process.endings import WorkerGone
 from ..process.faults import is_out_of_memory, script_traceback
 from ..process.messages import CannotSteer, Progress, Raised, StepSample
@@ -145,6 +145,7 @@ class LocalWorker:
                 evidence=evidence,
                 asynchronous=self._device_type != "cpu",
                 shrinks=request.batch_size < self._largest,
+                inputs=None if compiles() else ModelInputs(),
             )
             self._largest = max(self._largest, request.batch_size)
             self._steps(window)

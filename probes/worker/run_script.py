@@ -10,7 +10,7 @@ import runpy
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..doors.keras import KerasDoor
     from ..doors.protocols import ScriptDoor
     from ..doors.script_watch import ScriptWatch
+    from ..source.replaced import Replacement
     from .trial_runner import TrialRunner
 
 _PR_SET_PDEATHSIG = 1
@@ -56,7 +57,14 @@ def steer(
     files = FileWatch(ignore=(order.run_folder + os.sep, order.scratch_folder + os.sep))
     door, keras = _door_for(order, started_s)
     hold, device_known, has_room = _limits(order)
-    runner = TrialRunner(channel, order, door, touched=files.take, device_known=device_known)
+    runner = TrialRunner(
+        channel,
+        order,
+        door,
+        touched=files.take,
+        device_known=device_known,
+        settings=files.settings,
+    )
     install(door, files.saved, hold)
     no_ranks = bool if look_for_ranks is None else look_for_ranks(runner)
     if keras is not None:
@@ -154,22 +162,27 @@ def run_script(order: WorkOrder, door: ScriptDoor) -> None:
         assert isinstance(door, WorkloadDoor)
         door.run()
         return
+    from ..source.replaced import put_in_force
+
+    put_in_force(order.replacements, order.scratch_folder)
     if order.module:
         runpy.run_module(order.script, run_name="__main__", alter_sys=True)
         return
-    _run_file(order.script)
+    _run_file(order.script, order.replacements)
 
 
-def _run_file(script: str) -> None:
+def _run_file(script: str, replacements: Sequence[Replacement]) -> None:
     """Runs a file as plain python does; spawned data workers import `__main__` from it.
 
     Not through runpy: its `__file__` is the path as typed, which names nothing after a change of
     directory, and python's is absolute, beside a `sys.argv[0]` as typed.
     """
+    from ..source.replaced import compiled
+
     path = script
     with contextlib.suppress(OSError):  # the working folder is gone
         path = os.path.abspath(path)  # noqa: PTH100  links stay as the user named them
-    code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+    code = compiled(path, replacements)
     module = ModuleType("__main__")
     module.__dict__.update(__file__=path, __builtins__=builtins, __cached__=None)
     sys.modules["__main__"] = module

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,6 +32,7 @@ from ..process.orders import (
     RunTrial,
     WorkOrder,
 )
+from ..source.call_site import user_files
 from .fake_task import FakeTask, Kept
 from .kept_steps import KeptSteps
 from .loss_task import LossTask
@@ -56,6 +58,7 @@ class TrialRunner:
         door: is asked for sizes, and tells of steps.
         touched: takes the files that the script opened since it was last asked.
         device_known: told of the kind of device that the script trains on.
+        settings: gives the settings files that the script opened so far.
     """
 
     def __init__(
@@ -66,11 +69,13 @@ class TrialRunner:
         *,
         touched: Callable[[], tuple[FileTouched, ...]],
         device_known: Callable[[str], None] = lambda _: None,
+        settings: Callable[[], tuple[tuple[Path, str], ...]] = tuple,
     ) -> None:
         self._line = SupervisorLine(channel, order.silence_s, touched)
         self._order = order
         self._door = door
         self._device_known = device_known
+        self._settings = settings
         self._loop: FoundLoop | None = None
         self._device: DeviceProbe | None = None
         self._agreement: Agreement | None = None
@@ -157,10 +162,28 @@ class TrialRunner:
         self._task.no_step(num_fetches, caught_errors)
 
     def cannot_steer(
-        self, reason: str, remedy: str, *, usage: bool = False, door: DoorName | None = None
+        self,
+        reason: str,
+        remedy: str,
+        *,
+        usage: bool = False,
+        door: DoorName | None = None,
+        whole: str = "",
     ) -> None:
         """Nothing here can be steered; the supervisor ends this process."""
-        self._line.send(CannotSteer(reason=reason, remedy=remedy, usage=usage, door=door))
+        files = user_files() if door is not None else ()
+        settings = tuple(shown for _, shown in self._settings()) if door is not None else ()
+        self._line.send(
+            CannotSteer(
+                reason=reason,
+                remedy=remedy,
+                usage=usage,
+                door=door,
+                whole=whole,
+                settings=settings,
+                files=files,
+            )
+        )
         wait_for_the_end()
 
     # inside ----------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from ..devices import host
 from ..devices.neighbours import Surroundings
 from ..doors.caught_errors import CaughtErrors
 from ..doors.training_cycle import usual_steps
+from ..loader.model_inputs import ModelInputs
+from ..loader.norm_inputs import compiles
 from ..loader.norms import RunningStatistics
 from ..process.messages import Progress, Result, StepSample
 from ..process.orders import RunTrial, WorkOrder
@@ -170,6 +172,7 @@ class TrialTask:
             num_workers=context.loop.discovery.primary.num_workers,
             meter=context.door.meter,
             flops=self._flop_counter() if self._counts_flops else None,
+            inputs=None if compiles() else ModelInputs(),
             agree=context.agree,
         )
 

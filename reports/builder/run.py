@@ -13,7 +13,7 @@ from ..chart import BATCH, Chart
 from ..report import DeviceSection, Fact, Finding, LimitText, Report, Size, Table, TailSection
 from ..sizes import SizeRow
 from ..words.outcomes import spoken
-from ..words.wording import clean, evidence_text
+from ..words.wording import change_text, clean, evidence_text
 from . import observed
 from .charts.breakdown import breakdown
 from .charts.sweep import sweep_charts
@@ -78,7 +78,7 @@ def build_report(
         headline=clean(advice.headline),
         reason=clean(advice.reason),
         sureness=sureness(record, advice) if advice.recommended is not None else "",
-        change=clean(advice.change),
+        change=clean(change_text(advice)),
         circumstances=_facts(
             [
                 *circumstances(record, advice.goal),

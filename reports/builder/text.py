@@ -7,7 +7,7 @@ import re
 from ...records import Advice, RunRecord
 from ..report import Fact
 from ..text import TextReport
-from ..words.wording import clean
+from ..words.wording import change_text, clean
 from .run import build_report
 from .sections.circumstances import reservations
 from .sections.distribution import distribution_rows, epoch_rows, epochs_unknown
@@ -27,7 +27,7 @@ def build_text(record: RunRecord, advice: Advice) -> TextReport:
         report=build_report(record, advice),
         sizes=sizes_table(record, size_rows(record, advice)),
         sure=advice.sureness == "confirmed" and not reservations(advice),
-        change=tuple(clean(part) for part in re.split(r"\s{2,}", advice.change)),
+        change=tuple(clean(part) for part in re.split(r"\s{2,}", change_text(advice))),
         training_unknown=f"not known: {why_unknown(advice, 'training')}"
         if chosen and advice.training is None
         else "",

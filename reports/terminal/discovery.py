@@ -40,6 +40,8 @@ def render(
     step = f"{each}{discovery.micro_batches} x {discovery.native_batch_size} = {samples} {axis}"
     if discovery.steps_per_batch > 1:
         step = f"{discovery.steps_per_batch} optimizer steps for each {samples} {axis}"
+    if discovery.why_own_unknown:
+        step = f"not known of how many samples: {discovery.why_own_unknown}"
     if discovery.why_steps_unknown:
         step = f"not known of how many samples: {discovery.why_steps_unknown}"
     lines.append(
@@ -58,7 +60,8 @@ def render(
 def _batches(loader: LoaderInfo) -> str:
     """What yields the batches behind another door than a DataLoader's."""
     where = f" {loader.place}" if loader.place is not None else ""
-    text = f"Batches{where}: of {loader.batch_size}, sizes get in {loader.steered}"
+    size = "an unknown size" if loader.batch_size is None else loader.batch_size
+    text = f"Batches{where}: of {size}, sizes get in {loader.steered}"
     if loader.num_samples is not None:
         text += f"; {plural(loader.num_samples, 'sample')} an epoch"
     return text + _source_line(loader)

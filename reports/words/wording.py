@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from math import ceil, floor, log10
 
-from ...records import Evidence, Spread
+from ...records import Advice, Evidence, Spread
 from ...units import GIB, MIB, format_bytes, format_count, format_measured, format_seconds
 
 _ESCAPES = re.compile(
@@ -39,6 +39,13 @@ PERCENT = " (%)"
 _SHARES = re.compile(r"\b(?:share|half-width|marginal gain)\b")
 """In the name of a metric whose values are 0..1."""
 MAX_TEXT = 500
+
+
+def change_text(advice: Advice) -> str:
+    """The line to change, and whether the script was seen to take the size from there."""
+    if not advice.change or not advice.change_check:
+        return advice.change
+    return f"{advice.change}   ({advice.change_check})"
 
 
 def clean(text: str, encoding: str = "utf-8", *, limit: int = MAX_TEXT) -> str:

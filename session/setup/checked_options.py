@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 
 from ...errors import UsageError
-from ...probes.source.placeholder import PLACEHOLDER, has_placeholder, proposal
+from ...probes.source.named_size import SizePlace, find_named
+from ...probes.source.placeholder import has_placeholder, proposal, several_text
+from ...probes.source.script_options import PLACEHOLDER
 from ...records import Goal
 from .options import DEFAULT_SCHEDULE, RunOptions, is_schedule
 from .sequence_lengths import with_sequence_lengths
@@ -33,6 +35,7 @@ class Spelling(msgspec.Struct, frozen=True, kw_only=True):
     profile_schedule: str
     resume: str
     output: str
+    setting: str
 
 
 COMMAND_LINE = Spelling(
@@ -42,6 +45,7 @@ COMMAND_LINE = Spelling(
     profile_schedule="--profile-schedule",
     resume="--resume",
     output="--output",
+    setting="--set {}",
 )
 PYTHON = Spelling(
     timeout="timeout_s={!r}",
@@ -50,6 +54,7 @@ PYTHON = Spelling(
     profile_schedule="profile_schedule",
     resume="resume",
     output="output",
+    setting="setting={!r}",
 )
 
 
@@ -64,12 +69,14 @@ def checked_options(
     output: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
     template: bool = False,
+    setting: str | None = None,
     **others: Any,
 ) -> RunOptions:
     """The options of a run, checked against each other.
 
     Args:
         template: the template door was asked for; a placeholder in the arguments asks for it too.
+        setting: `NAME={batch_size}`, the number in the script that sets the size.
         others: fields of the options that need no check.
 
     Raises:
@@ -94,7 +101,8 @@ def checked_options(
         resume=None if resume is None else Path(resume),
         **others,
     )
-    return _with_door(with_sequence_lengths(options), forced=template)
+    options = _with_door(with_sequence_lengths(options), forced=template, waits=setting is not None)
+    return options if setting is None else _with_setting(spelling, options, setting)
 
 
 def _schedule(spelling: Spelling, steps: Sequence[int] | None) -> tuple[int, int, int]:
@@ -108,11 +116,40 @@ def _schedule(spelling: Spelling, steps: Sequence[int] | None) -> tuple[int, int
     return wait, warm_up, active
 
 
-def _with_door(options: RunOptions, *, forced: bool) -> RunOptions:
+def _with_setting(spelling: Spelling, options: RunOptions, setting: str) -> RunOptions:
+    """The options with the place that `--set NAME={batch_size}` names.
+
+    Raises:
+        UsageError: it names none, or several; or the options contradict it.
+    """
+    what = spelling.setting.format(setting)
+    name, _, value = setting.partition("=")
+    if value != PLACEHOLDER or not name:
+        raise UsageError(f"{what} is not NAME={PLACEHOLDER}.", f"Write NAME={PLACEHOLDER}.")
+    if options.door != "loader" or options.loader is not None:
+        msg = f"{what} says where sizes go in, and so does another option or argument."
+        raise UsageError(msg, "Leave one of them out.")
+    place = find_named(options.known_script, name)
+    if isinstance(place, SizePlace):
+        return options.through(place)
+    named = [each for each in place if each.name == name]
+    if named:
+        lines = ", ".join(f"{each.text}" for each in named)
+        msg = f"{what}: {options.script} sets it in several places: {lines}."
+        where = named[0].source.place
+        raise UsageError(
+            msg, f"Name the line: {spelling.setting.format(f'{where}={PLACEHOLDER}')}."
+        )
+    msg = f"{what}: {options.script} sets no number and has no option of that name."
+    raise UsageError(msg, several_text(place) if place else "It sets none at all.")
+
+
+def _with_door(options: RunOptions, *, forced: bool, waits: bool) -> RunOptions:
     """The options with their door: a placeholder in the script's arguments chooses the template.
 
     Args:
         forced: `--template` was given.
+        waits: the place of the size is named apart.
 
     Raises:
         UsageError: the placeholder is missing, or misspelt, or the options contradict it.
@@ -123,12 +160,12 @@ def _with_door(options: RunOptions, *, forced: bool) -> RunOptions:
         if near is not None:
             msg = f"{near.group()} is not the placeholder for the batch size."
             raise UsageError(msg, f"Write {PLACEHOLDER}.")
-        if forced:
+        if forced and not waits:
             raise UsageError(
                 f"--template: no argument of {options.script} holds {PLACEHOLDER}.",
-                proposal(options.script, options.arguments, module=options.module, forced=True),
+                proposal(options.known_script, forced=True),
             )
-        return options
+        return msgspec.structs.replace(options, forced=forced)
     if options.traits.declares_workload:
         msg = f"a declared workload gets its size by a function call, not by {PLACEHOLDER}."
         raise UsageError(msg, "Leave the placeholder or --workload out.")

@@ -15,7 +15,8 @@ from ...advisor.measured.energy import energy_measured, why_not
 from ...advisor.measured.measurements import Measurements
 from ...errors import UsageError
 from ...probes.doors.declared import path_of
-from ...probes.source.placeholder import source_file
+from ...probes.source.named_size import Script, SizePlace
+from ...probes.source.script_options import source_file
 from ...records import Door, DoorTraits, Goal, RunRecord, traits_of
 from ..live_function import LiveStep
 
@@ -38,6 +39,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         profile_schedule: wait, warm-up and active steps of the profiled window.
         door: how sizes reach the script; see records.Door.
         forced: the template was insisted on.
+        place: that sets the batch size, where it was found in the script and not typed.
         gpus: several GPUs, each for a run of its own, as `--gpus` names them.
         num_ranks: as so many ranks torch's launcher shall start the script.
         launcher: the words of a launcher that shall start it, up to the script.
@@ -61,6 +63,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
     door: Door = "loader"
     forced: bool = False
+    place: SizePlace | None = None
     gpus: str | None = None
     num_ranks: int | None = None
     launcher: tuple[str, ...] = ()
@@ -79,6 +82,16 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     def script_words(self) -> tuple[str, ...]:
         """The script and its arguments, as the end of a command."""
         return (self.script, *self.arguments)
+
+    @property
+    def known_script(self) -> Script:
+        """The script as what finds its size takes it."""
+        return Script(self.script, self.arguments, self.module)
+
+    def through(self, place: SizePlace) -> RunOptions:
+        """The same, with sizes that go in at that place."""
+        arguments = place.arguments or self.arguments
+        return msgspec.structs.replace(self, door="template", arguments=arguments, place=place)
 
     @property
     def script_path(self) -> str:

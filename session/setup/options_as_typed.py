@@ -14,7 +14,7 @@ WITH_A_VALUE = {
     "--multiple-of",
     *("--device", "--gpus", "--memory-limit", "--nproc-per-node", "--loader"),
     *("--profile-schedule", "--output", "--resume", "--timeout"),
-    *("--engine", "--gres", "--slurm-options", "--time-limit"),
+    *("--set", "--engine", "--gres", "--slurm-options", "--time-limit"),
 }
 NOT_AGAIN = {"--loader", "--output", "--resume", "--template", "-m"}
 """Not taken over into a command that starts a script in another way: it says these itself, or they

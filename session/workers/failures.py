@@ -14,11 +14,12 @@ from ...probes.devices.device_faults import device_fault
 from ...probes.process.endings import OWN_FAULT, WorkerGone
 from ...probes.process.messages import CannotSteer, Ended, Raised
 from ...probes.source.placeholder import command, proposal
-from ...records import RunRecord, traits_of
+from ...records import RunRecord, TailCheck, Trial, TrialRequest, traits_of, trial_of
 from ...reports.words.wording import plural
 from ...units import format_bytes
 from ..setup.options import RunOptions
 from .empty_loader import is_empty, no_batches
+from .size_in_script import not_by_a_loader
 
 LOG_TAIL_BYTES = 20_000
 REPORT_IT = "This is a bug in batchadvisor; please report it with the traceback."
@@ -46,8 +47,7 @@ def error_of(
     if isinstance(message, CannotSteer):
         kind = UsageError if message.usage else RunError
         if message.door is not None and traits_of(message.door).size_is_argument:
-            remedy = proposal(script, options.arguments, module=options.module)
-            return kind(f"{message.reason}.", remedy)
+            return not_by_a_loader(message, options)
         return kind(f"{message.reason}.", _sentence(message.remedy))
     if gone.outcome == "out_of_memory":
         return _out_of_memory(gone, options, batch_cap)
@@ -166,6 +166,24 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
     return RunError(what, f"See its output in {log}.")
 
 
+def failed_trial(
+    request: TrialRequest, gone: WorkerGone, *, ordinal: int, worker: int, elapsed_s: float
+) -> Trial:
+    """The trial of a process that was over before it could say anything of it."""
+    tail = None
+    if request.purpose == "tail":
+        tail = TailCheck(num_samples=request.batch_size, outcome=gone.outcome, detail=gone.detail)
+    return trial_of(
+        request,
+        ordinal=ordinal,
+        worker=worker,
+        outcome=gone.outcome,
+        detail=gone.detail,
+        elapsed_s=elapsed_s,
+        tail=tail,
+    )
+
+
 def tool_failed(error: BaseException) -> ScriptError:
     """The error for a fault of our own outside the script's process."""
     text = f"{type(error).__name__}: {error}".rstrip(".: ")
@@ -251,7 +269,7 @@ def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
         return RunError(
             f"{script} made {message.num_steps} optimizer steps on {fetched} that it fetched, "
             "and ended. Only a loop that keeps fetching can be steered.",
-            proposal(script, options.arguments, module=options.module, forced=True),
+            proposal(options.known_script, forced=True),
         )
     return RunError(
         f"{script} ended after {message.num_steps} optimizer steps, before two training cycles "

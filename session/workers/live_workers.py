@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...probes.process.worker_like import WorkerLike
 from .worker_pool import WorkerPool
 
@@ -11,7 +13,7 @@ class LocalWorkers(WorkerPool):
 
     may_stand_by = False
 
-    def _spawn(self) -> WorkerLike:
+    def spawn(self, **changes: Any) -> WorkerLike:
         from ...probes.worker.live import LocalWorker
 
         number = self._writer.record.num_workers_started
@@ -20,7 +22,7 @@ class LocalWorkers(WorkerPool):
         assert live is not None
         self.current = LocalWorker(
             live.step,
-            self._order(number),
+            self._order(number, **changes),
             batch_size=live.batch_size,
             num_samples=live.num_samples,
             log=self._writer.store.log_path,

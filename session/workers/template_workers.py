@@ -4,19 +4,39 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from ...advisor.measured.following import NotFollowed, grows, share_of, shows
 from ...errors import BatchAdvisorError, RunError
 from ...probes.process.endings import WorkerGone
 from ...probes.process.worker_like import WorkerLike
 from ...probes.process.worker_listener import TimeOver
-from ...probes.source.placeholder import filled, proposal, source_of
-from ...records import RunRecord, TrialRequest
+from ...probes.source.placeholder import filled, proposal, source_of, without_placeholder
+from ...records import Discovery, RunRecord, TrialRequest
 from ..setup.options import RunOptions
+from .arrival import vain_error
+from .look import look
 from .worker_pool import WorkerPool
 
 FIRST_SIZE = 8
 """Where neither the options nor the script's text say one."""
 SHRINK = 4
 """The first size is divided by this while it does not fit."""
+LOOK_S = 20.0
+"""A process that is only looked at may take so long, or LOOK_SHARE times as long as the first."""
+LOOK_SHARE = 3.0
+APART = 4
+"""Another size is so many times the first, to see whether it arrives."""
+WITHOUT = "without that argument the script does not come to its training loop"
+NOT_TOLD = "what a step trains on does not tell it"
+
+
+def written_size(options: RunOptions) -> int | None:
+    """The script's own size, as far as its text says one."""
+    if options.place is not None:
+        return options.place.number
+    own, _ = source_of(options.script, options.arguments, module=options.module)
+    return own
 
 
 def first_size(options: RunOptions) -> int:
@@ -24,8 +44,7 @@ def first_size(options: RunOptions) -> int:
     goal = options.goal
     asked = goal.start or min(goal.sizes, default=None)
     if asked is None:
-        own, _ = source_of(options.script, options.arguments, module=options.module)
-        asked = own or -(-FIRST_SIZE // goal.multiple_of) * goal.multiple_of
+        asked = written_size(options) or -(-FIRST_SIZE // goal.multiple_of) * goal.multiple_of
     return min(asked, goal.max_batch) if goal.max_batch is not None else asked
 
 
@@ -44,7 +63,9 @@ class TemplateWorkers(WorkerPool):
         size = first_size(self._options)
         while True:
             try:
-                return self._start_at(size)
+                worker = self._start_at(size)
+                self._settle_sizes(size)
+                return worker
             except WorkerGone as gone:
                 if gone.outcome != "out_of_memory" or size == 1:
                     self._raise(gone, size)
@@ -72,7 +93,7 @@ class TemplateWorkers(WorkerPool):
     def _start_at(self, size: int) -> WorkerLike:
         self.end()
         self._size = size
-        worker = self._spawn()
+        worker = self.spawn()
         try:
             loop = worker.discover(self.until_s)
         except (WorkerGone, TimeOver):
@@ -83,14 +104,84 @@ class TemplateWorkers(WorkerPool):
         self._found(worker, *loop)
         return worker
 
+    def _settle_sizes(self, size: int) -> None:
+        """The size that the script has as it is written, and whether another one arrives.
+
+        Each of the two is looked at in a process of its own, and only where the text and the
+        tensors of the first do not tell.
+
+        Raises:
+            RunError: the size does not arrive.
+        """
+        options, found = self._options, self._writer.record.discovery
+        if found is None or found.entered is None:
+            self._name_own(None, "nothing shows how many samples a step trains on")
+            return
+        if written_size(options) is None:
+            written = self._look_at(None, found.setup_s)
+            own = None
+            if written is not None and written.entered is not None:
+                own = share_of(written.entered, found.entered, size)
+            self._name_own(own, WITHOUT if written is None else NOT_TOLD)
+        if not shows(found.entered, size):
+            most = options.goal.max_batch
+            larger = most is None or APART * size <= most
+            other = APART * size if larger else max(1, size // APART)
+            seen = self._look_at(other, found.setup_s) if other != size else None
+            if seen is None or seen.entered is None:
+                return
+            low, high = (found, seen) if larger else (seen, found)
+            assert low.entered is not None
+            assert high.entered is not None
+            if not grows(low.entered, high.entered, max(size, other) / min(size, other)):
+                vain = NotFollowed(min(size, other), max(size, other), high.entered)
+                raise vain_error(self._writer.record, vain, options)
+
+    def _name_own(self, own: int | None, why: str) -> None:
+        """The size that the script has as it is written, else why nobody knows it."""
+        discovery = self._writer.record.discovery
+        if discovery is None or written_size(self._options) is not None:
+            return
+        loaders = tuple(
+            msgspec.structs.replace(loader, batch_size=own) for loader in discovery.loaders
+        )
+        if own is not None:
+            changed = msgspec.structs.replace(discovery, native_batch_size=own, loaders=loaders)
+        else:
+            reasons = {**discovery.unavailable, "own_size": why}
+            changed = msgspec.structs.replace(discovery, unavailable=reasons, loaders=loaders)
+        self._writer.change(discovery=changed)
+
+    def _look_at(self, size: int | None, setup_s: float) -> Discovery | None:
+        """The loop of a process that makes no trial; `None` where it was not found in time.
+
+        Args:
+            size: `None` starts the script as it is written.
+        """
+        self._size = None
+        try:
+            limit_s = max(LOOK_S, LOOK_SHARE * setup_s)
+            return look(self, limit_s, **self._changes_for(size))
+        except (WorkerGone, TimeOver):
+            return None
+
     def _order_changes(self) -> dict[str, Any]:
-        assert self._size is not None
+        return self._changes_for(self._size)
+
+    def _changes_for(self, size: int | None) -> dict[str, Any]:
+        """What a process is ordered that has this size, or none."""
         options = self._options
+        replacement = None if options.place is None else options.place.replacement
+        written = without_placeholder(options.arguments)
         return {
-            "arguments": filled(options.arguments, self._size),
+            "arguments": written if size is None else filled(options.arguments, size),
             "template": options.arguments,
-            "batch_size": self._size,
+            "batch_size": size or 1,
             "forced": options.forced,
+            "place": options.place,
+            "replacements": ()
+            if replacement is None or size is None
+            else (replacement.with_number(size),),
         }
 
     def _raise(self, gone: WorkerGone, size: int) -> None:
@@ -118,5 +209,5 @@ def runs_only_as_written(record: RunRecord, options: RunOptions) -> BatchAdvisor
     return RunError(
         f"{options.script} trains only at its own batch size {own}; batch {worst.batch_size}: "
         f"{worst.detail}.",
-        proposal(options.script, options.arguments, module=options.module, forced=True),
+        proposal(options.known_script, forced=True),
     )

@@ -34,6 +34,7 @@ from .capacity import capacity_moved, with_capacity_of
 from .failures import error_of
 from .gpu_watch import GpuWatch
 from .restarts import Restarts
+from .size_in_script import SizeInScriptError
 from .standby import Reserve
 from .work_orders import work_order
 
@@ -106,7 +107,7 @@ class WorkerPool:
         self.end()
         self._batch_cap = safe_cap(self._writer.record) or self._batch_cap
         while True:
-            worker = self._spawn()
+            worker = self.spawn()
             self._stand_by(worker.order)
             try:
                 worker, discovery, device = self._discover(worker)
@@ -182,13 +183,12 @@ class WorkerPool:
         self.end()
         return True
 
-    # inside ----------------------------------------------------------------------------------
-
-    def _spawn(self) -> WorkerLike:
+    def spawn(self, **changes: Any) -> WorkerLike:
+        """A fresh process, with these changes to what it is ordered."""
         options = self._options
         number = self._writer.record.num_workers_started
         self._writer.change(num_workers_started=number + 1)
-        order = self._order(number)
+        order = self._order(number, **changes)
         environment = self._environment()
         self.reserve.settle()
         with held_back():
@@ -206,6 +206,8 @@ class WorkerPool:
                 on_progress=self._on_progress,
             )
         return self.current
+
+    # inside ----------------------------------------------------------------------------------
 
     def _stand_by(self, first: WorkOrder) -> None:
         """While the first process measures nothing, the next one is started as well."""
@@ -256,7 +258,7 @@ class WorkerPool:
         )
         return self.current
 
-    def _order(self, number: int) -> WorkOrder:
+    def _order(self, number: int, **changes: Any) -> WorkOrder:
         order = work_order(
             self._options,
             self._target,
@@ -266,7 +268,7 @@ class WorkerPool:
             batch_cap=self._batch_cap,
         )
         told = {"large_fake": self._large_fake, "ends_epochs": self.restarts.ends_epochs}
-        return msgspec.structs.replace(order, **told, **self._order_changes())
+        return msgspec.structs.replace(order, **{**told, **self._order_changes(), **changes})
 
     def _order_changes(self) -> dict[str, Any]:
         """What another door orders otherwise."""
@@ -313,8 +315,10 @@ class WorkerPool:
             BatchAdvisorError: always.
         """
         log = self._writer.store.log_path
-        self._add_fault(gone, number)
         error: BatchAdvisorError = error_of(gone, self._options, log, batch_cap)
+        if isinstance(error, SizeInScriptError) and self._group is None:
+            raise error  # the run goes on through another door
+        self._add_fault(gone, number)
         raise error
 
     def _add_fault(self, gone: WorkerGone, number: int) -> None:

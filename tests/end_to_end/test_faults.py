@@ -123,7 +123,8 @@ FAULTS = {
             "batch_size = 40",
         ),
     ),
-    "no_loader": Fault(1, ("optimizer steps without fetching", "DataLoader")),
+    "rollouts": Fault(1, ("computes its batch size from other settings", "--num-envs")),
+    "whole_graph": Fault(1, ("same graph (300 nodes, 1,200 edges)", "no size to choose")),
 }
 
 

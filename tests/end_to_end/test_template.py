@@ -1,6 +1,7 @@
 """The template door: scripts that cannot be steered, and what sends them there."""
 
 import pytest
+from batchadvisor.session.recording.store import read_record
 
 from .driver import SCRIPTS, listing
 from .driver import run_preloaded as run
@@ -77,13 +78,88 @@ def test_it_runs_at_its_default_options(tmp_path):
     assert own.profile is not None, own.unavailable
 
 
+CONSTANT = """\
+import torch, settings
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+SIZE
+for _ in range(4000):
+    loss = model(torch.randn(rows, 64)).square().mean()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+class TestWithoutAFlag:
+    """The place of the size is known: the run goes there by itself."""
+
+    def test_an_option(self, tmp_path):
+        (tmp_path / "train.py").write_text((SCRIPTS / "no_loader.py").read_text())
+        options = [option for option in OPTIONS if option not in ("--json", "-q")]
+        done = run("run", *options, "--sizes", "6,24", "train.py", folder=tmp_path)
+        assert done.code == 0, done
+        said = "default=12 of --batch_size (train.py:11) sets them, and the script is started once"
+        assert done.stderr.count(said) == 1
+        assert done.record.discovery.native_batch_size == 12
+        assert {trial.arrived_batch_size for trial in search(done.record)} == {6, 24}
+        assert done.record.script.arguments == ()
+        assert done.left == []
+        more = run("run", "--resume", "out", "--sizes", "6,40", "train.py", folder=tmp_path)
+        assert more.code == 0, more
+        assert [trial.batch_size for trial in search(read_record(tmp_path / "out"))] == [6, 24, 40]
+
+    @pytest.mark.parametrize(
+        ("size", "place"),
+        [
+            ("BATCH_SIZE = 12; rows = BATCH_SIZE", "train.py:4"),
+            ("rows = settings.BATCH_SIZE", "settings.py:1"),
+            ("import json; rows = json.load(open('a.json'))['batch_size']", "a.json:2"),
+        ],
+    )
+    def test_a_number_in_a_file(self, tmp_path, size, place):
+        files = {
+            "pkg/train.py": CONSTANT.replace("\nSIZE\n", f"\n{size}\n"),
+            "settings.py": "BATCH_SIZE = 12\n" if "settings" in size else "",
+            "a.json": '{\n"batch_size": 12}',
+        }
+        (tmp_path / "pkg").mkdir()
+        for name, text in files.items():
+            (tmp_path / name).write_text(text)
+        done = run("run", *OPTIONS, "--sizes", "6,24", "-m", "pkg.train", folder=tmp_path)
+        assert done.code == 0, done
+        assert [trial.arrived_batch_size for trial in search(done.record)] == [6, 24]
+        assert {trial.size_proof for trial in done.record.trials} == {"shape"}
+        source = done.record.discovery.primary.source
+        assert str(source.place) == place.replace("train.py", "pkg/train.py")
+        assert "12 → " in done.advice.change
+        assert {name: (tmp_path / name).read_text() for name in files} == files
+        assert done.left == []
+
+
+class TestNamed:
+    """`--set NAME={batch_size}`."""
+
+    def test_a_number(self, tmp_path):
+        (tmp_path / "settings.py").write_text("")
+        (tmp_path / "train.py").write_text(CONSTANT.replace("\nSIZE\n", "\nrows = 12\n"))
+        named = ("--set", "rows={batch_size}", "train.py")
+        done = run("run", *OPTIONS, "--sizes", "6,24", *named, folder=tmp_path)
+        assert done.code == 0, done
+        assert [trial.arrived_batch_size for trial in search(done.record)] == [6, 24]
+        assert done.advice.change.startswith("train.py:4  rows = 12 → rows = 24")
+
+    def test_one_that_is_not_there(self, tmp_path):
+        (tmp_path / "train.py").write_text("rows = 12\nwidth = 4\n")
+        done = run("run", "--set", "row={batch_size}", "train.py", folder=tmp_path)
+        done.assert_refused()
+        assert "--set row={batch_size}: train.py sets no number" in done.error
+        assert "rows = 12 (train.py:1), width = 4 (train.py:2)" in done.error
+        assert listing(tmp_path).keys() == {"train.py"}
+
+
 def test_a_script_that_writes_its_parameters_itself(tmp_path):
     (tmp_path / "train.py").write_text((SCRIPTS / "own_update.py").read_text())
-    words = ("train.py", "--without-loader")
-    done = run("run", "-q", *words, folder=tmp_path)
-    assert done.code == 1
-    assert "batchadvisor run train.py --without-loader --batch-size {batch_size} " in done.error
-    words = (*words, "--batch-size", "{batch_size}")
+    words = ("train.py", "--without-loader", "--batch-size", "{batch_size}")
     done = run("run", "-o", "out", "--sizes", "16,48", "--budget", "30s", *words, folder=tmp_path)
     assert done.code == 0, done
     assert [trial.arrived_batch_size for trial in search(done.record)] == [16, 48]
@@ -97,22 +173,13 @@ def test_a_script_that_writes_its_parameters_itself(tmp_path):
     assert own.flops.forward + own.flops.backward == 2 * 16 * (2 * 12 * 32 * 2 + 2 * 32 * 3)
 
 
-def test_it_is_proposed_with_the_command(tmp_path):
-    (tmp_path / "train.py").write_text((SCRIPTS / "no_loader.py").read_text())
-    done = run("run", "-q", "train.py", "--max_iters", "50", folder=tmp_path)
-    assert done.code == 1
-    assert "optimizer steps without fetching a batch from a DataLoader" in done.error
-    command = " -q train.py --max_iters 50 --batch_size {batch_size} "
-    assert command in done.error
-    assert done.error.rstrip().endswith("It was not tried.")
-
-
 class TestDatasetThatBatches:
-    def test_it_is_proposed(self, tmp_path):
-        done = run("run", "-q", SCRIPTS / "batches_itself.py", "-b", "10", folder=tmp_path)
-        assert done.code == 1
-        assert "the dataset batches itself" in done.error
-        assert "batches_itself.py -b {batch_size} " in done.error
+    def test_it_goes_there_by_itself(self, tmp_path):
+        options = (*OPTIONS, "--sizes", "4,40")
+        done = run("run", *options, SCRIPTS / "batches_itself.py", "-b", "10", folder=tmp_path)
+        assert done.code == 0, done
+        assert [trial.arrived_batch_size for trial in search(done.record)] == [4, 40]
+        assert done.record.discovery.native_batch_size == 10
 
     def test_it_runs(self, tmp_path):
         options = (*OPTIONS, "--sizes", "4,40")

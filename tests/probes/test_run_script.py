@@ -68,3 +68,57 @@ def test_a_process_that_stands_by_has_imported_all_that_a_script_is_steered_with
         cwd=tmp_path,
     )  # fmt: skip
     assert done.stdout == "nothing\n", done.stderr
+
+
+def test_another_number_in_the_source(tmp_path):
+    """In the script itself and in a module of its own; what is on disk stays."""
+    (tmp_path / "train.py").write_text("import sizes\nB = 32\nprint(B, sizes.WIDTH)\n")
+    (tmp_path / "sizes.py").write_text("WIDTH = 8\n")
+    replaced = """
+import ast, msgspec
+from batchadvisor.probes.source.replaced import replacement_of
+numbers = [
+    replacement_of(file, ast.parse(text).body[0].value, number)
+    for file, text, number in (("train.py", "\\nB = 32", 5), ("sizes.py", "WIDTH = 8", 3))
+]
+order = msgspec.structs.replace(order, replacements=tuple(numbers))
+order = msgspec.json.decode(msgspec.json.encode(order), type=WorkOrder)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", ORDER + replaced + RUN],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert done.stdout == "5 3\n"
+    assert "32" in (tmp_path / "train.py").read_text()
+
+
+def test_another_number_in_a_settings_file(tmp_path):
+    """However it is opened; what is on disk stays."""
+    text = '{"lr": 0.1, "batch_size": 32}'
+    (tmp_path / "a.json").write_text(text)
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "train.py").write_text(
+        "import io, json\n"
+        "from pathlib import Path\n"
+        "for text in (open('a.json').read(), Path('a.json').read_text(),\n"
+        "             io.open(Path('a.json').resolve(), 'rb').read()):\n"
+        "    print(json.loads(text))\n"
+    )
+    replaced = """
+import msgspec
+from batchadvisor.probes.source.named_size import Script, find_size
+place = find_size(Script("train.py", settings=("a.json",)))
+order = msgspec.structs.replace(order, replacements=(place.replacement.with_number(128),))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", ORDER + replaced + RUN],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.stdout == "{'lr': 0.1, 'batch_size': 128}\n" * 3, done.stderr
+    assert (tmp_path / "a.json").read_text() == text

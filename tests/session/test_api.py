@@ -274,5 +274,5 @@ class TestRun:
         assert list(folder.iterdir()) == []
 
     def test_a_script_that_cannot_be_steered(self):
-        with pytest.raises(RunError, match=r"--batch_size \{batch_size\}"):
-            batchadvisor.run(SCRIPTS / "no_loader.py", **QUICK)
+        with pytest.raises(RunError, match="--num-envs, --num-steps and --num-minibatches set it"):
+            batchadvisor.run(SCRIPTS / "rollouts.py", **QUICK)

@@ -87,7 +87,7 @@ def test_a_script_that_trains_on_batches_that_it_holds(tmp_path):
     said = ended(tmp_path, num_steps=2000, num_fetches=20)
     assert "2000 optimizer steps on 20 batches" in said
     assert "Let it train longer" not in said
-    assert "batchadvisor run --template a.py --lr 1 --batch-size {batch_size}" in said
+    assert "batchadvisor run --template --set NAME={batch_size} a.py --lr 1" in said
     assert "99 optimizer steps on 1 batch that" in ended(tmp_path, num_steps=99, num_fetches=1)
 
 

@@ -11,7 +11,9 @@ import pytest
 from batchadvisor.cli.run import _options_of
 from batchadvisor.cli.run import run as run_command
 from batchadvisor.errors import UsageError
-from batchadvisor.records import Goal
+from batchadvisor.probes.source.named_size import SizePlace
+from batchadvisor.probes.source.replaced import Replacement
+from batchadvisor.records import BatchSizeSource, Goal, SourceLine
 from batchadvisor.session.setup.checked_options import COMMAND_LINE, PYTHON, checked_options
 from batchadvisor.session.setup.goals import goal_from
 from batchadvisor.session.setup.options import RunOptions
@@ -45,6 +47,14 @@ GIVEN = {
     "command": ("batchadvisor", "run", "a.py"),
     "door": "template",
     "forced": True,
+    "place": SizePlace(
+        name="B",
+        number=4,
+        source=BatchSizeSource(
+            place=SourceLine(file="a.py", line=1), before="B=4", template="B={}"
+        ),
+        replacement=Replacement(file="/a.py", line=1, column=2, end_line=1, end_column=3, number=4),
+    ),
     "gpus": "all",
     "num_ranks": 2,
     "launcher": ("torchrun", "--nproc-per-node=2"),
@@ -129,6 +139,14 @@ def test_a_rank_starts_no_others():
         ),
         (PYTHON, {"resume": "a", "output": "b"}, "resume continues in its own folder; output nam"),
         (PYTHON, {"template": True}, "--template: no argument of a.py holds {batch_size}."),
+        (COMMAND_LINE, {"setting": "B=4"}, "--set B=4 is not NAME={batch_size}."),
+        (PYTHON, {"setting": "B"}, "setting='B' is not NAME={batch_size}."),
+        (
+            COMMAND_LINE,
+            {"setting": "B={batch_size}", "loader": 1},
+            "--set B={batch_size} says where sizes go in, and so does another option",
+        ),
+        (COMMAND_LINE, {"setting": "B={batch_size}"}, "--set B={batch_size}: a.py sets no number"),
     ],
 )
 def test_both_doors_refuse_the_same(spelling, values, said):

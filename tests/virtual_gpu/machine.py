@@ -329,20 +329,20 @@ class Machine:
     ) -> Profiler:
         return Profiler(self.gpu, self.script.blocks, path, folder, schedule)
 
-    def _workers(self, options: Any, target: Any, writer: Any, display: Any, _: Any) -> WorkerPool:
+    def _workers(self, options: Any, **known: Any) -> WorkerPool:
         machine = self
 
         class VirtualWorkers(WorkerPool):
             may_stand_by = False
 
-            def _spawn(self) -> Any:
+            def spawn(self, **changes: Any) -> Any:
                 number = self._writer.record.num_workers_started
                 self._writer.change(num_workers_started=number + 1)
-                worker: Any = Worker(machine, self._order(number), self._on_progress)
+                worker: Any = Worker(machine, self._order(number, **changes), self._on_progress)
                 self.current = worker
                 return worker
 
-        return VirtualWorkers(options, target, writer, display)
+        return VirtualWorkers(options, **known)
 
 
 def timed(record: RunRecord) -> list[Trial]:

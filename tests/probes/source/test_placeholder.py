@@ -1,6 +1,7 @@
 """`{batch_size}` in arguments, and the command that is proposed."""
 
 import pytest
+from batchadvisor.probes.source.named_size import Script
 from batchadvisor.probes.source.placeholder import (
     command,
     filled,
@@ -79,22 +80,33 @@ def test_a_command_can_be_typed():
     ],
 )
 def test_the_proposal(script, text, arguments, said):
-    assert said in proposal(script(text), arguments)
+    assert said in proposal(Script(script(text), arguments))
 
 
-def test_the_proposal_where_nothing_sets_it(script):
-    text = proposal(script("batch_size = 12\nprint(globals()['batch_size'])\n"), ())
-    assert text.startswith("No option of the script was found")
-    assert "batchadvisor run train.py --batch-size {batch_size} " in text
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("print('{}')\n", "Nothing in it is named like a batch size."),
+        ("ROWS = 2\n", "batchadvisor run --set NAME={batch_size} train.py."),
+        ("BATCH = 2\n", "each size: batchadvisor run --set BATCH={batch_size} train.py "),
+        ("f(bs=2)\ng(bs=4)\n", "--set NAME={batch_size}: bs=2 (train.py:1), bs=4 (train.py:2)."),
+        ("batch_size = rows * columns\n", "rows and columns set it together"),
+    ],
+)
+def test_the_proposal_where_no_option_sets_it(script, text, said):
+    assert said in proposal(Script(script(text)))
+    assert "--template" not in proposal(Script(script(text)))
 
 
 def test_the_proposal_for_a_module(script):
     script(ARGPARSE, "pkg/train.py")
     script(ARGPARSE.replace("--batch-size", "--bs"), "pkg/__main__.py")
-    assert "-m pkg.train --batch-size {batch_size}" in proposal("pkg.train", (), module=True)
-    assert "-m pkg --bs {batch_size}" in proposal("pkg", (), module=True)
+    said = proposal(Script("pkg.train", module=True))
+    assert "-m pkg.train --batch-size {batch_size}" in said
+    assert "-m pkg --bs {batch_size}" in proposal(Script("pkg", module=True))
     # A module of an installed package is not looked for.
-    assert "-m json.tool --batch-size" in proposal("json.tool", (), module=True)
+    said = proposal(Script("json.tool", module=True), forced=True)
+    assert "run --template --set NAME={batch_size} -m json.tool" in said
 
 
 class TestSourceOf:

@@ -1,0 +1,299 @@
+"""Finds the one place that sets the batch size of a script without a loader to follow it from.
+
+It goes by names: an option, a key of a settings file, a number in the script's text. Where there
+is one, sizes get in there; where there are several, or it is computed from others, that is said.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from ...records import BatchSizeSource, SourceLine
+from .computed_size import computed_as
+from .replaced import Replacement, replacement_in_line, replacement_of
+from .script_options import (
+    PLACEHOLDER,
+    Option,
+    Texts,
+    all_options,
+    imported_files,
+    source_file,
+)
+from .script_text import ScriptText, bound_names, number_of
+from .settings_files import is_settings_file, numbers_of
+from .size_names import NAMES, option_rank, rank_of
+
+
+class Script(NamedTuple):
+    """What is known of a script.
+
+    Attributes:
+        arguments: its command line.
+        settings: the settings files that it opened, as a person would type them.
+        files: of the user's code, beside those that its text imports.
+    """
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    module: bool = False
+    settings: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+class SizePlace(msgspec.Struct, frozen=True, kw_only=True):
+    """The place that sets the batch size, and how another gets in.
+
+    Attributes:
+        number: that stands there; `None` where nothing does.
+        arguments: of the script, with the placeholder, where they carry the size.
+        replacement: the number in a file that takes another, where they do not.
+    """
+
+    name: str
+    number: int | None
+    source: BatchSizeSource
+    arguments: tuple[str, ...] = ()
+    replacement: Replacement | None = None
+
+    @property
+    def text(self) -> str:
+        """As it is said."""
+        source = self.source
+        named = source.option is None or source.option.strip("-") in source.before
+        option = "" if named else f" of {source.option}"
+        where = f" ({source.place})" if source.place is not None else ""
+        return f"{source.before}{option}{where}"
+
+
+class NoPlace(NamedTuple):
+    """Why there is no one place.
+
+    Attributes:
+        several: the places between which nothing decides.
+        computed: each step of a size that is computed from others, and what these are.
+    """
+
+    several: tuple[SizePlace, ...] = ()
+    computed: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+
+
+class _Found(NamedTuple):
+    place: SizePlace
+    rank: tuple[int, ...]
+
+
+def find_size(script: Script) -> SizePlace | NoPlace:
+    """The one place that sets the size; what is typed counts before options, these before files."""
+    texts = _texts(script)
+    for finder in (_typed, _options, _settings, _numbers):
+        found = list(finder(script, texts))
+        if not found:
+            continue
+        best = min(each.rank for each in found)
+        computed = _computed(texts[:1], texts, best[0])
+        if computed is not None:
+            return computed
+        places = {each.place.text: each.place for each in found if each.rank == best}
+        if len(places) == 1:
+            return next(iter(places.values()))
+        return NoPlace(several=tuple(places.values()))
+    return _computed(texts, texts, len(NAMES)) or NoPlace()
+
+
+def find_named(script: Script, name: str) -> SizePlace | tuple[SizePlace, ...]:
+    """The number or the option of this very name, `module.NAME` too; else all that have one.
+
+    Several of that name are told apart by their kind: a global counts before what is local.
+    """
+    texts = _texts(script)
+    module, _, last = name.rpartition(".")
+    plain = last.lstrip("-").replace("-", "_")
+    wanted = [text for text in texts if not module or Path(text[0]).stem == module.split(".")[-1]]
+    found = [
+        *_options(script, wanted, lambda option: option.fills(plain)),
+        *_numbers(script, wanted, _is(plain)),
+    ]
+    best = min((each.rank for each in found), default=None)
+    options = [each for each in _options(script, texts, bool) if each.place.number is not None]
+    known = {each.place.source.place for each in options}
+    numbers = list(_numbers(script, texts, lambda _: 0))
+    everything = options + [each for each in numbers if each.place.source.place not in known]
+    places = [each.place for each in found if each.rank == best] or [
+        each.place for each in everything if str(each.place.source.place) == name
+    ]
+    if len(places) == 1:
+        return places[0]
+    return tuple(places or sorted((each.place for each in everything), key=_likeliest_first))
+
+
+# the kinds of places ------------------------------------------------------------------------------
+
+
+def _texts(script: Script) -> list[tuple[str, ScriptText]]:
+    """The script's text first, then those of the user's other files."""
+    main = source_file(script.name, module=script.module)
+    if script.module and not Path(main).exists():  # found on the path of modules
+        parts = "/".join(script.name.split("."))
+        ends = (f"{parts}.py", f"{parts}/__main__.py")
+        main = next((file for file in script.files if file.endswith(ends)), main)
+    named = (word for word in script.arguments if word.endswith(".py"))
+    files = dict.fromkeys((main, *named, *imported_files(main), *script.files))
+    texts = ((file, ScriptText.of(SourceLine(file=file, line=1))) for file in files)
+    return [(file, text) for file, text in texts if text is not None]
+
+
+def _typed(script: Script, texts: Texts) -> Iterator[_Found]:
+    """`--batch-size 16`, `-b 16`, and `train.batch_size=16`, as they were typed."""
+    known = {
+        flag: option.rank
+        for option in all_options(texts)
+        if option.rank is not None
+        for flag in option.flags
+    }
+    words = script.arguments
+    for position, word in enumerate(words):
+        flag, equals, value = word.partition("=")
+        if not equals and word.startswith("-") and position + 1 < len(words):
+            value = words[position + 1]
+        rank = known.get(flag, option_rank(flag) if equals or word.startswith("-") else None)
+        if rank is None or not value.isdecimal():
+            continue
+        between = "=" if equals else " "
+        filled = (
+            (*words[:position], f"{flag}={PLACEHOLDER}", *words[position + 1 :])
+            if equals
+            else (*words[: position + 1], PLACEHOLDER, *words[position + 2 :])
+        )
+        source = BatchSizeSource(
+            place=None,
+            before=f"{flag}{between}{value}",
+            template=f"{flag}{between}{{}}",
+            option=flag if word.startswith("-") else f"{flag}=",
+        )
+        place = SizePlace(name=flag, number=int(value), source=source, arguments=filled)
+        yield _Found(place, (rank,))
+
+
+def _options(
+    script: Script,
+    texts: Texts,
+    wanted: Callable[[Option], bool] = lambda option: option.rank is not None,
+) -> Iterator[_Found]:
+    """Options that the text declares, whatever reads them; those of the script before others."""
+    for option in all_options(texts, script.arguments):
+        if not wanted(option):
+            continue
+        named = [flag for flag in option.flags if option_rank(flag) is not None]
+        flag = max(named or option.flags, key=len)
+        before, template, line = flag, f"{flag} {{}}", getattr(option.holder, "lineno", 1)
+        if option.value is not None:
+            before, template = dict(texts)[option.file].marked(option.value, option.holder, flag)
+            line = option.value.lineno
+        place = SourceLine(file=option.file, line=line)
+        words = (f"{flag}={PLACEHOLDER}",) if option.joined else (flag, PLACEHOLDER)
+        yield _Found(
+            SizePlace(
+                name=flag,
+                number=number_of(option.value),
+                source=BatchSizeSource(place=place, before=before, template=template, option=flag),
+                arguments=(*script.arguments, *words),
+            ),
+            (option.rank or 0, option.file != texts[0][0]),
+        )
+
+
+def _settings(script: Script, _: Texts) -> Iterator[_Found]:
+    """Keys of settings files: those that were opened, else those that were passed."""
+    passed = tuple(
+        value
+        for word in script.arguments
+        for value in (word.rpartition("=")[2],)
+        if is_settings_file(value)
+    )
+    for file in dict.fromkeys((*script.settings, *passed)):
+        for entry in numbers_of(Path(file), file):
+            rank = option_rank("--" + ".".join(entry.path))
+            replacement = replacement_in_line(entry.place, entry.before, entry.value)
+            if rank is None or replacement is None or entry.value < 1:
+                continue
+            source = BatchSizeSource(
+                place=entry.place, before=entry.before, template=entry.template
+            )
+            place = SizePlace(
+                name=entry.name, number=entry.value, source=source, replacement=replacement
+            )
+            yield _Found(place, (rank,))
+
+
+def _numbers(
+    _: Script, texts: Texts, rank_of: Callable[[str], int | None] = rank_of
+) -> Iterator[_Found]:
+    """Numbers in the text that are given to a name, those of the script before those of others."""
+    for nth, (file, text) in enumerate(texts):
+        outermost = {id(node) for node in text.tree.body}
+        for each in dict.fromkeys(bound_names(text.tree)):
+            rank = rank_of(each)
+            if rank is None:
+                continue
+            for value, holder in text.bindings(each):
+                number = number_of(value)
+                if number is None:
+                    continue
+                before, template = text.marked(value, holder, each)
+                line = SourceLine(file=file, line=value.lineno)
+                place = SizePlace(
+                    name=each,
+                    number=number,
+                    source=BatchSizeSource(place=line, before=before, template=template),
+                    replacement=replacement_of(file, value, number),
+                )
+                yield _Found(place, (rank, nth > 0, _kind(holder, outermost)))
+
+
+# parts --------------------------------------------------------------------------------------------
+
+
+def _computed(where: Texts, texts: Texts, best: int) -> NoPlace | None:
+    """A size that the script computes from others, where no place is named more exactly."""
+    for rank in range(min(best + 1, len(NAMES) - 2)):
+        for file, text in where:
+            for name in dict.fromkeys(bound_names(text.tree, assigned=True)):
+                computed = computed_as(file, text, name) if rank_of(name) == rank else None
+                if computed is not None:
+                    steps, leaves = computed
+                    return NoPlace(computed=steps, settings=_as_options(leaves, texts))
+    return None
+
+
+def _as_options(leaves: Sequence[str], texts: Texts) -> tuple[str, ...]:
+    """Names of settings, as options where they are some."""
+    flags = {
+        flag.lstrip("-").replace("-", "_"): flag
+        for option in all_options(texts)
+        for flag in option.flags
+    }
+    return tuple(flags.get(leaf, leaf) for leaf in leaves)
+
+
+def _kind(holder: ast.AST, outermost: set[int]) -> int:
+    """A global counts before other assignments, these before arguments, fields and defaults."""
+    if isinstance(holder, (ast.Assign, ast.AnnAssign)) and id(holder) in outermost:
+        return 0
+    kinds: tuple[type[ast.AST], ...] = (ast.Assign, ast.keyword, ast.Constant, ast.AnnAssign)
+    return next((nth for nth, kind in enumerate(kinds, 1) if isinstance(holder, kind)), 5)
+
+
+def _is(name: str) -> Callable[[str], int | None]:
+    """Ranks that name alone."""
+    return lambda other: 0 if other == name else None
+
+
+def _likeliest_first(place: SizePlace) -> tuple[bool, int]:
+    line = place.source.place.line if place.source.place is not None else 0
+    return rank_of(place.name) is None, line

@@ -1,0 +1,139 @@
+"""After the search: the script is started with the recommended change, and the size must arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..advisor.advise import advise
+from ..advisor.search.cost import end_s
+from ..probes.process.endings import RanksStarting, WorkerGone
+from ..probes.process.worker_listener import TimeOver
+from ..probes.source.number_place import place_of_number
+from ..probes.source.replaced import Replacement, replacement_at, replacement_in_line
+from ..probes.source.settings_files import is_settings_file
+from ..records import BatchSizeSource, EditCheck
+from .recording.record_writer import RecordWriter
+from .workers.look import look
+
+if TYPE_CHECKING:
+    from .setup.options import RunOptions
+    from .workers.worker_pool import WorkerPool
+
+NUM_STEPS = 3
+"""Steps until a training loop is found."""
+ROOM = 1.5
+"""A process is started where so many times what it should take is left."""
+CHEAP = 0.1
+"""Before the confirmation it may take this share of the budget, after it all that is left."""
+NO_TIME = "no time was left for it"
+ROUGHLY = "nothing tells which number of that line it is"
+SEVERAL = "the script trains on several ranks"
+
+
+def check_edit(
+    workers: WorkerPool, writer: RecordWriter, options: RunOptions, *, last: bool
+) -> None:
+    """What the change does that will be recommended, into the record.
+
+    The source is compiled with another number, or the script gets another argument: no file is
+    changed. No failure here is one of the run.
+
+    Args:
+        last: nothing else follows that needs the time.
+    """
+    record = writer.record
+    advice, discovery = advise(record), record.discovery
+    if not advice.change_check or advice.recommended is None or discovery is None:
+        return
+    source, size = discovery.primary.source, advice.recommended.batch_size
+    if source is None or (record.edit is not None and record.edit.size == size):
+        return
+    budget_s = record.goal.budget_s
+    left_s = end_s(budget_s) - writer.search_s
+    left_s = left_s if last else min(left_s, CHEAP * budget_s)
+    own = discovery.native_batch_size
+    changes = _in_force(source, own, size, options.arguments)
+    step_s = 0.0 if advice.recommended.step_s is None else advice.recommended.step_s.median
+    needed_s = ROOM * (discovery.setup_s + NUM_STEPS * discovery.micro_batches * step_s)
+    reason = ""
+    if changes is None:
+        reason = ROUGHLY
+    elif record.distribution is not None or discovery.num_ranks > 1:
+        reason = SEVERAL
+    elif needed_s > left_s:
+        reason = NO_TIME
+    if reason == NO_TIME and not last:
+        return
+    if reason or changes is None:
+        writer.change(edit=EditCheck(size=size, reason=reason))
+        return
+    check = _tried(workers, writer, size, changes)
+    file = options.script if source.place is None else source.place.file
+    if check.arrived == own != size:
+        other = place_of_number(file, (own,), after=source.place)
+        second = None if other is None else replacement_at(other[1], own, size)
+        enough = needed_s <= end_s(budget_s) - writer.search_s
+        if other is not None and second is not None and enough:
+            both = {**changes, "replacements": (*changes.get("replacements", ()), second)}
+            again = _tried(workers, writer, size, both)
+            if again.did:
+                check = msgspec.structs.replace(again, also=other[1])
+    writer.change(edit=check)
+
+
+def _tried(
+    workers: WorkerPool, writer: RecordWriter, size: int, changes: dict[str, Any]
+) -> EditCheck:
+    """The first steps of the script with the change in force."""
+    left_s = end_s(writer.record.goal.budget_s) - writer.search_s
+    try:
+        found = look(workers, left_s, batch_cap=None, **changes)
+    except TimeOver:
+        return EditCheck(size=size, reason=NO_TIME)
+    except RanksStarting:
+        return EditCheck(size=size, reason=SEVERAL)
+    except WorkerGone as gone:
+        return EditCheck(size=size, reason=f"started so, it did not train: {gone.detail}")
+    return EditCheck(size=size, arrived=found.native_batch_size, micro_batches=found.micro_batches)
+
+
+def _in_force(
+    source: BatchSizeSource, own: int, size: int, arguments: Sequence[str]
+) -> dict[str, Any] | None:
+    """How a process is ordered to run with the change; `None` where the number is not known."""
+    typed = _typed(source, size, arguments)
+    if typed is not None:
+        return {"arguments": typed}
+    replacement = _replacement(source, own, size)
+    if replacement is not None:
+        return {"replacements": (replacement,)}
+    if source.option is None or not source.template:
+        return None
+    joined = source.option.endswith("=")
+    words = (f"{source.option}{size}",) if joined else (source.option, str(size))
+    return {"arguments": (*arguments, *words)}
+
+
+def _typed(source: BatchSizeSource, size: int, arguments: Sequence[str]) -> tuple[str, ...] | None:
+    """The arguments with another number, where the number was typed."""
+    words = list(arguments)
+    for position, word in enumerate(words):
+        if word == source.before:
+            words[position] = source.template.format(size)
+        elif " ".join(words[position : position + 2]) == source.before:
+            words[position + 1] = str(size)
+        else:
+            continue
+        return tuple(words)
+    return None
+
+
+def _replacement(source: BatchSizeSource, own: int, size: int) -> Replacement | None:
+    place = source.place
+    if place is not None and is_settings_file(place.file):
+        found = replacement_in_line(place, source.before, own)
+        return None if found is None else found.with_number(size)
+    return replacement_at(source, own, size)

@@ -1,0 +1,93 @@
+"""What to tell the user when steps train on the same, whatever size is asked for."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...advisor.measured.following import NotFollowed, not_followed
+from ...errors import RunError
+from ...probes.source.number_place import place_of_number
+from ...probes.source.placeholder import command, flag_of_placeholder, without_placeholder
+from ...probes.source.script_options import PLACEHOLDER
+from ...records import BatchSizeSource, RunRecord, Trial
+from ..recording.record_writer import RecordWriter
+from ..setup.options import RunOptions
+
+
+def check_arrival(writer: RecordWriter, options: RunOptions) -> None:
+    """Ends the search where the sizes that are asked for change nothing.
+
+    Raises:
+        RunError: they do not arrive.
+    """
+    record = writer.record
+    if record.discovery is None or record.discovery.axis != "samples":
+        return
+    vain = not_followed(record.trials)
+    if vain is not None:
+        writer.change(trials=tuple(_in_vain(trial, vain) for trial in record.trials))
+        raise vain_error(record, vain, options)
+
+
+def _in_vain(trial: Trial, vain: NotFollowed) -> Trial:
+    """A trial whose size did not arrive, whatever went through the loader."""
+    if not trial.ran:
+        return trial
+    detail = (
+        f"asked for {vain.smaller} and {vain.larger}, every step trained on "
+        f"{_shown(vain.shape)} both times"
+    )
+    return msgspec.structs.replace(trial, outcome="wrong_size", detail=detail)
+
+
+def vain_error(record: RunRecord, vain: NotFollowed, options: RunOptions) -> RunError:
+    """The error, with the place that may set the size."""
+    assert record.discovery is not None
+    template = record.discovery.traits.size_is_argument
+    flag = flag_of_placeholder(options.arguments) or ""
+    name = (flag or PLACEHOLDER) if template else record.discovery.primary.size_name
+    if template and options.place is not None:
+        name = options.place.name
+    what = (
+        f"the batch size does not arrive: asked for {vain.smaller} and {vain.larger} by {name}, "
+        f"every step trained on {_shown(vain.shape)} both times (the first tensor that entered "
+        f"{'the model' if vain.entered.inputs else 'the loss'})."
+    )
+    found = place_of_number(options.script, vain.shape, module=options.module, besides=flag)
+    if found is None:
+        seems = ""
+    else:
+        named = "" if found[1].option is None else f" of {found[1].option}"
+        seems = f" {found[1].place} may set it: {found[1].before}{named}."
+    if template:
+        return RunError(what, f"{_to_type(found, options)}{seems}")
+    return RunError(what, f"{_of_a_loader(record)}{seems}")
+
+
+def _to_type(found: tuple[str, BatchSizeSource] | None, options: RunOptions) -> str:
+    """Another command, which was not tried."""
+    words, ours = without_placeholder(options.arguments), tuple[str, ...]()
+    if found is not None and found[1].option is not None:
+        words = (*words, found[1].option, PLACEHOLDER)
+    else:
+        ours = ("--set", f"{'NAME' if found is None else found[0]}={PLACEHOLDER}")
+    whole = command(options.script, words, module=options.module, options=ours)
+    return f"Name what sets it: {whole}   (not tried)."
+
+
+def _of_a_loader(record: RunRecord) -> str:
+    assert record.discovery is not None
+    if not record.discovery.traits.steers_loader:
+        return "Make steps of the batch size that is asked for."
+    place = record.discovery.primary.place
+    where = f" ({place})" if place is not None else ""
+    return (
+        f"What the training loader{where} draws does not decide what a step trains on: an item of "
+        "the data set may be a whole batch. Change the size where batches are made."
+    )
+
+
+def _shown(shape: tuple[int, ...]) -> str:
+    if len(shape) == 1:
+        return f"{shape[0]} samples"
+    return " x ".join(map(str, shape))

@@ -1,0 +1,48 @@
+"""A script whose loop no loader feeds: the place of its size, or why there is none to choose."""
+
+from __future__ import annotations
+
+from ...errors import BatchAdvisorError, RunError, UsageError
+from ...probes.process.messages import CannotSteer
+from ...probes.source.named_size import SizePlace, find_size
+from ...probes.source.placeholder import computed_text, proposal
+from ..setup.options import RunOptions
+
+_PARTS = "A loader that draws parts of it for each step would bring one."
+
+
+class SizeInScriptError(RunError):
+    """No loader can be asked for sizes; the script is to be started once for each.
+
+    Attributes:
+        place: that sets the size.
+        said: what is told to the user.
+    """
+
+    def __init__(self, what: str, remedy: str, place: SizePlace) -> None:
+        super().__init__(what, remedy)
+        self.place = place
+        self.said = (
+            f"no DataLoader can be asked for sizes: {place.text} sets them, and the script is "
+            "started once for each size"
+        )
+
+
+def not_by_a_loader(message: CannotSteer, options: RunOptions) -> BatchAdvisorError:
+    """The error for a script whose loaders cannot be asked for sizes."""
+    script = options.known_script._replace(settings=message.settings, files=message.files)
+    place = find_size(script)
+    what = f"{message.reason}."
+    remedy = proposal(script)
+    if message.usage:
+        return UsageError(what, remedy)
+    if isinstance(place, SizePlace):
+        if options.loader is not None or options.traits.process_per_size:
+            return RunError(what, remedy)
+        return SizeInScriptError(what, remedy, place)
+    if place.computed:
+        change = "Change these by hand, and measure what comes of it with the callback."
+        return RunError(computed_text(options.script, place), change)
+    if message.whole and not place.several:
+        return RunError(f"{message.whole}: there is no size to choose.", _PARTS)
+    return RunError(what, remedy)
