@@ -22,7 +22,7 @@ class LocalWorkers(WorkerPool):
         assert live is not None
         self.current = LocalWorker(
             live.step,
-            self._order(number, changes),
+            self._order(number, **changes),
             batch_size=live.batch_size,
             num_samples=live.num_samples,
             log=self._writer.store.log_path,

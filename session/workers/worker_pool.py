@@ -204,7 +204,7 @@ class WorkerPool:
         options = self._options
         number = self._writer.record.num_workers_started
         self._writer.change(num_workers_started=number + 1)
-        order = self._order(number, changes)
+        order = self._order(number, **changes)
         environment = self._environment()
         self.reserve.settle()
         with held_back():
@@ -274,7 +274,7 @@ class WorkerPool:
         )
         return self.current
 
-    def _order(self, number: int, changes: dict[str, Any]) -> WorkOrder:
+    def _order(self, number: int, **changes: Any) -> WorkOrder:
         order = work_order(
             self._options,
             self._target,

@@ -66,8 +66,8 @@ OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--s
             (),
             'train.py:21  "batch_size": 16 → "batch_size": 64',
             (
-                "checked, and not enough: started so, the script trains on batches of 16, 4 for each "
-                "step"
+                "checked, and not enough: started so, the script trains on batches of 16, 4 for "
+                "each step"
             ),
         ),
         (

@@ -338,7 +338,7 @@ class Machine:
             def spawn(self, **changes: Any) -> Any:
                 number = self._writer.record.num_workers_started
                 self._writer.change(num_workers_started=number + 1)
-                worker: Any = Worker(machine, self._order(number, changes), self._on_progress)
+                worker: Any = Worker(machine, self._order(number, **changes), self._on_progress)
                 self.current = worker
                 return worker
 
