@@ -329,7 +329,9 @@ class Machine:
     ) -> Profiler:
         return Profiler(self.gpu, self.script.blocks, path, folder, schedule)
 
-    def _workers(self, options: Any, target: Any, writer: Any, display: Any, _: Any) -> WorkerPool:
+    def _workers(
+        self, options: Any, target: Any, writer: Any, display: Any, **_: Any
+    ) -> WorkerPool:
         machine = self
 
         class VirtualWorkers(WorkerPool):
