@@ -203,6 +203,7 @@ def _fill(folder: Path) -> Path:
     shutil.copy(scripts / "argparse_validate_first.py", folder / "train.py")
     shutil.copy(scripts / "train_ddp.py", folder / "train_ddp.py")
     shutil.copy(scripts / "no_loader.py", folder / "gpt.py")
+    shutil.copy(scripts / "rollouts.py", folder / "rollouts.py")
     (folder / "bench.py").write_text(pages.python_block("# bench.py"))
     (folder / "package").mkdir()
     (folder / "package/__init__.py").touch()
@@ -319,7 +320,7 @@ def _items(text: str) -> dict[str, str]:
 
 
 def test_the_error_is_the_one_that_is_printed(folder: Path) -> None:
-    done = _run([sys.executable, "-m", "batchadvisor", "run", "-q", "gpt.py"], folder)
+    done = _run([sys.executable, "-m", "batchadvisor", "run", "-q", "rollouts.py"], folder)
     assert done.returncode == 1
     assert done.stderr.strip() == pages.block("error").text.partition("\n")[2]
 

@@ -136,7 +136,8 @@ def _texts(script: Script) -> list[tuple[str, ScriptText]]:
         parts = "/".join(script.name.split("."))
         ends = (f"{parts}.py", f"{parts}/__main__.py")
         main = next((file for file in script.files if file.endswith(ends)), main)
-    files = dict.fromkeys((main, *imported_files(main), *script.files))
+    named = (word for word in script.arguments if word.endswith(".py"))
+    files = dict.fromkeys((main, *named, *imported_files(main), *script.files))
     texts = ((file, ScriptText.of(SourceLine(file=file, line=1))) for file in files)
     return [(file, text) for file, text in texts if text is not None]
 
@@ -175,7 +176,7 @@ def _typed(script: Script, texts: _Texts) -> Iterator[_Found]:
 
 def _options(script: Script, texts: _Texts, name: str | None = None) -> Iterator[_Found]:
     """Options that the text declares, whatever reads them; those of the script before others."""
-    for option in _declared(texts):
+    for option in _declared(texts, script.arguments):
         names = {flag.lstrip("-").replace("-", "_") for flag in option.flags}
         if option.rank is None if name is None else name not in names:
             continue
@@ -216,8 +217,12 @@ class _Declared(NamedTuple):
     joined: bool = False
 
 
-def _declared(texts: _Texts) -> Iterator[_Declared]:
-    """Every option, of whatever declares it."""
+def _declared(texts: _Texts, words: Sequence[str] = ()) -> Iterator[_Declared]:
+    """Every option, of whatever declares it.
+
+    Args:
+        words: of the command line, which may name files that override variables.
+    """
     for file, text in texts:
         given = given_as_size(text.tree)
         for declared in declared_options(text.tree):
@@ -229,12 +234,21 @@ def _declared(texts: _Texts) -> Iterator[_Declared]:
     for option in field_options([text.tree for _, text in texts]):
         file, value = texts[option.text][0], _if_number(option.value)
         yield _Declared((option.flag,), option_rank(option.flag), file, value, option.holder)
-    for file, text in texts[:1]:
-        for name, value, holder in (
-            numbers_at_the_top(text.tree) if has_a_configurator(text.tree) else ()
-        ):
-            flag = f"--{name}"
-            yield _Declared((flag,), option_rank(flag), file, value, holder, joined=True)
+    yield from _overridden(texts, words)
+
+
+def _overridden(texts: _Texts, words: Sequence[str]) -> Iterator[_Declared]:
+    """Variables of a script that takes them from its command line, after the files named there."""
+    if not texts or not has_a_configurator(texts[0][1].tree):
+        return
+    last = {name: (texts[0][0], *where) for name, *where in numbers_at_the_top(texts[0][1].tree)}
+    for file, text in texts:
+        for name, *where in numbers_at_the_top(text.tree) if file in words else ():
+            if name in last:
+                last[name] = (file, *where)
+    for name, (file, value, holder) in last.items():
+        flag = f"--{name}"
+        yield _Declared((flag,), option_rank(flag), file, value, holder, joined=True)
 
 
 def _settings(script: Script, _: _Texts) -> Iterator[_Found]:

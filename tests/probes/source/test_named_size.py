@@ -78,6 +78,14 @@ def test_an_option(folder, text, words):
     assert place.source.template.format(24) == place.source.before
 
 
+def test_a_file_that_overrides_variables(folder):
+    """nanoGPT's configurator executes the files on its command line; options come after them."""
+    (folder / "small.py").write_text("batch_size = 64\nunknown = 2\n")
+    place = found(folder, "batch_size = 12\nexec(open('c.py').read())\n", "small.py", "--lr=1")
+    assert place.arguments == ("small.py", "--lr=1", "--batch_size={batch_size}")
+    assert (place.number, str(place.source.place)) == (64, "small.py:1")
+
+
 @pytest.mark.parametrize(
     ("typed", "filled"),
     [
