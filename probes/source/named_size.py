@@ -15,19 +15,18 @@ import msgspec
 
 from ...records import BatchSizeSource, SourceLine
 from .computed_size import computed_as
-from .declared_fields import field_options
 from .replaced import Replacement, replacement_in_line, replacement_of
 from .script_options import (
     PLACEHOLDER,
-    declared_options,
-    given_as_size,
-    has_a_configurator,
+    Option,
+    Texts,
+    all_options,
     imported_files,
     source_file,
 )
-from .script_text import ScriptText, bound_names, number_of, numbers_at_the_top
+from .script_text import ScriptText, bound_names, number_of
 from .settings_files import is_settings_file, numbers_of
-from .size_names import NAMES, best_rank, option_rank, rank_of
+from .size_names import NAMES, option_rank, rank_of
 
 
 class Script(NamedTuple):
@@ -64,8 +63,11 @@ class SizePlace(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """As it is said."""
-        where = f" ({self.source.place})" if self.source.place is not None else ""
-        return f"{self.source.before}{where}"
+        source = self.source
+        named = source.option is None or source.option.strip("-") in source.before
+        option = "" if named else f" of {source.option}"
+        where = f" ({source.place})" if source.place is not None else ""
+        return f"{source.before}{option}{where}"
 
 
 class NoPlace(NamedTuple):
@@ -113,20 +115,24 @@ def find_named(script: Script, name: str) -> SizePlace | tuple[SizePlace, ...]:
     module, _, last = name.rpartition(".")
     plain = last.lstrip("-").replace("-", "_")
     wanted = [text for text in texts if not module or Path(text[0]).stem == module.split(".")[-1]]
-    found = [*_options(script, wanted, plain), *_numbers(script, wanted, _is(plain))]
+    found = [
+        *_options(script, wanted, lambda option: option.fills(plain)),
+        *_numbers(script, wanted, _is(plain)),
+    ]
     best = min((each.rank for each in found), default=None)
-    everything = list(_numbers(script, texts, lambda _: 0))
+    options = [each for each in _options(script, texts, bool) if each.place.number is not None]
+    known = {each.place.source.place for each in options}
+    numbers = list(_numbers(script, texts, lambda _: 0))
+    everything = options + [each for each in numbers if each.place.source.place not in known]
     places = [each.place for each in found if each.rank == best] or [
         each.place for each in everything if str(each.place.source.place) == name
     ]
     if len(places) == 1:
         return places[0]
-    return tuple(places or (each.place for each in sorted(everything, key=_globals_first)))
+    return tuple(places or sorted((each.place for each in everything), key=_likeliest_first))
 
 
 # the kinds of places ------------------------------------------------------------------------------
-
-_Texts = Sequence[tuple[str, ScriptText]]
 
 
 def _texts(script: Script) -> list[tuple[str, ScriptText]]:
@@ -142,11 +148,11 @@ def _texts(script: Script) -> list[tuple[str, ScriptText]]:
     return [(file, text) for file, text in texts if text is not None]
 
 
-def _typed(script: Script, texts: _Texts) -> Iterator[_Found]:
+def _typed(script: Script, texts: Texts) -> Iterator[_Found]:
     """`--batch-size 16`, `-b 16`, and `train.batch_size=16`, as they were typed."""
     known = {
         flag: option.rank
-        for option in _declared(texts)
+        for option in all_options(texts)
         if option.rank is not None
         for flag in option.flags
     }
@@ -174,11 +180,14 @@ def _typed(script: Script, texts: _Texts) -> Iterator[_Found]:
         yield _Found(place, (rank,))
 
 
-def _options(script: Script, texts: _Texts, name: str | None = None) -> Iterator[_Found]:
+def _options(
+    script: Script,
+    texts: Texts,
+    wanted: Callable[[Option], bool] = lambda option: option.rank is not None,
+) -> Iterator[_Found]:
     """Options that the text declares, whatever reads them; those of the script before others."""
-    for option in _declared(texts, script.arguments):
-        names = {flag.lstrip("-").replace("-", "_") for flag in option.flags}
-        if option.rank is None if name is None else name not in names:
+    for option in all_options(texts, script.arguments):
+        if not wanted(option):
             continue
         named = [flag for flag in option.flags if option_rank(flag) is not None]
         flag = max(named or option.flags, key=len)
@@ -199,59 +208,7 @@ def _options(script: Script, texts: _Texts, name: str | None = None) -> Iterator
         )
 
 
-class _Declared(NamedTuple):
-    """An option of the script.
-
-    Attributes:
-        rank: of its name; `None` if it is not called like a batch size.
-        value: its default, where that is a number.
-        holder: what declares it.
-        joined: whether `=` must stand between it and its value.
-    """
-
-    flags: tuple[str, ...]
-    rank: int | None
-    file: str
-    value: ast.expr | None
-    holder: ast.AST
-    joined: bool = False
-
-
-def _declared(texts: _Texts, words: Sequence[str] = ()) -> Iterator[_Declared]:
-    """Every option, of whatever declares it.
-
-    Args:
-        words: of the command line, which may name files that override variables.
-    """
-    for file, text in texts:
-        given = given_as_size(text.tree)
-        for declared in declared_options(text.tree):
-            rank = best_rank(declared.flags)
-            if rank is None and any(map(declared.fills, given)):
-                rank = len(NAMES)
-            value = _if_number(declared.default_value)
-            yield _Declared(declared.flags, rank, file, value, declared.default or declared.call)
-    for option in field_options([text.tree for _, text in texts]):
-        file, value = texts[option.text][0], _if_number(option.value)
-        yield _Declared((option.flag,), option_rank(option.flag), file, value, option.holder)
-    yield from _overridden(texts, words)
-
-
-def _overridden(texts: _Texts, words: Sequence[str]) -> Iterator[_Declared]:
-    """Variables of a script that takes them from its command line, after the files named there."""
-    if not texts or not has_a_configurator(texts[0][1].tree):
-        return
-    last = {name: (texts[0][0], *where) for name, *where in numbers_at_the_top(texts[0][1].tree)}
-    for file, text in texts:
-        for name, *where in numbers_at_the_top(text.tree) if file in words else ():
-            if name in last:
-                last[name] = (file, *where)
-    for name, (file, value, holder) in last.items():
-        flag = f"--{name}"
-        yield _Declared((flag,), option_rank(flag), file, value, holder, joined=True)
-
-
-def _settings(script: Script, _: _Texts) -> Iterator[_Found]:
+def _settings(script: Script, _: Texts) -> Iterator[_Found]:
     """Keys of settings files: those that were opened, else those that were passed."""
     passed = tuple(
         value
@@ -275,7 +232,7 @@ def _settings(script: Script, _: _Texts) -> Iterator[_Found]:
 
 
 def _numbers(
-    _: Script, texts: _Texts, rank_of: Callable[[str], int | None] = rank_of
+    _: Script, texts: Texts, rank_of: Callable[[str], int | None] = rank_of
 ) -> Iterator[_Found]:
     """Numbers in the text that are given to a name, those of the script before those of others."""
     for nth, (file, text) in enumerate(texts):
@@ -302,7 +259,7 @@ def _numbers(
 # parts --------------------------------------------------------------------------------------------
 
 
-def _computed(where: _Texts, texts: _Texts, best: int) -> NoPlace | None:
+def _computed(where: Texts, texts: Texts, best: int) -> NoPlace | None:
     """A size that the script computes from others, where no place is named more exactly."""
     for rank in range(min(best + 1, len(NAMES) - 2)):
         for file, text in where:
@@ -314,11 +271,11 @@ def _computed(where: _Texts, texts: _Texts, best: int) -> NoPlace | None:
     return None
 
 
-def _as_options(leaves: Sequence[str], texts: _Texts) -> tuple[str, ...]:
+def _as_options(leaves: Sequence[str], texts: Texts) -> tuple[str, ...]:
     """Names of settings, as options where they are some."""
     flags = {
         flag.lstrip("-").replace("-", "_"): flag
-        for option in _declared(texts)
+        for option in all_options(texts)
         for flag in option.flags
     }
     return tuple(flags.get(leaf, leaf) for leaf in leaves)
@@ -337,9 +294,6 @@ def _is(name: str) -> Callable[[str], int | None]:
     return lambda other: 0 if other == name else None
 
 
-def _globals_first(found: _Found) -> tuple[int, ...]:
-    return found.rank
-
-
-def _if_number(value: ast.expr | None) -> ast.expr | None:
-    return value if number_of(value) is not None else None
+def _likeliest_first(place: SizePlace) -> tuple[bool, int]:
+    line = place.source.place.line if place.source.place is not None else 0
+    return rank_of(place.name) is None, line

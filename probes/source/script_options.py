@@ -7,11 +7,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .script_text import target_name
+from .declared_fields import field_options
+from .script_text import ScriptText, number_of, numbers_at_the_top, target_name
+from .size_names import NAMES, best_rank, option_rank
 
 PLACEHOLDER = "{batch_size}"
 """Stands in a command line for the size."""
 _ABSL = "DEFINE_"
+Texts = Sequence[tuple[str, ScriptText]]
+"""The files of the user's code, the script itself first: their names and their texts."""
 
 
 class DeclaredOption(NamedTuple):
@@ -102,6 +106,66 @@ def has_a_configurator(tree: ast.Module) -> bool:
         ):
             return True
     return False
+
+
+class Option(NamedTuple):
+    """An option of the script.
+
+    Attributes:
+        rank: of its name; `None` if it is not called like a batch size.
+        value: its default, where that is a number.
+        holder: what declares it.
+        joined: whether `=` must stand between it and its value.
+    """
+
+    flags: tuple[str, ...]
+    rank: int | None
+    file: str
+    value: ast.expr | None
+    holder: ast.AST
+    joined: bool = False
+
+    def fills(self, name: str) -> bool:
+        """Whether one of its flags is called so."""
+        return any(flag.lstrip("-").replace("-", "_") == name for flag in self.flags)
+
+
+def all_options(texts: Texts, words: Sequence[str] = ()) -> Iterator[Option]:
+    """Every option, of whatever declares it.
+
+    Args:
+        words: of the command line, which may name files that override variables.
+    """
+    for file, text in texts:
+        given = given_as_size(text.tree)
+        for declared in declared_options(text.tree):
+            rank = best_rank(declared.flags)
+            if rank is None and any(map(declared.fills, given)):
+                rank = len(NAMES)
+            value = _if_number(declared.default_value)
+            yield Option(declared.flags, rank, file, value, declared.default or declared.call)
+    for option in field_options([text.tree for _, text in texts]):
+        file, value = texts[option.text][0], _if_number(option.value)
+        yield Option((option.flag,), option_rank(option.flag), file, value, option.holder)
+    yield from _overridden(texts, words)
+
+
+def _overridden(texts: Texts, words: Sequence[str]) -> Iterator[Option]:
+    """Variables of a script that takes them from its command line, after the files named there."""
+    if not texts or not has_a_configurator(texts[0][1].tree):
+        return
+    last: dict[str, tuple[str, ast.expr, ast.AST]] = {}
+    for file, text in texts:
+        for name, value, holder in numbers_at_the_top(text.tree):
+            if file == texts[0][0] or (file in words and name in last):
+                last[name] = (file, value, holder)
+    for name, (file, value, holder) in last.items():
+        flag = f"--{name}"
+        yield Option((flag,), option_rank(flag), file, value, holder, joined=True)
+
+
+def _if_number(value: ast.expr | None) -> ast.expr | None:
+    return value if number_of(value) is not None else None
 
 
 def given_as_size(tree: ast.Module) -> set[str]:

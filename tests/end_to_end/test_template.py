@@ -98,7 +98,7 @@ class TestWithoutAFlag:
         options = [option for option in OPTIONS if option not in ("--json", "-q")]
         done = run("run", *options, "--sizes", "6,24", "train.py", folder=tmp_path)
         assert done.code == 0, done
-        said = "default=12 (train.py:11) sets them, and the script is started once for each size"
+        said = "default=12 of --batch_size (train.py:11) sets them, and the script is started once"
         assert done.stderr.count(said) == 1
         assert done.record.discovery.native_batch_size == 12
         assert {trial.arrived_batch_size for trial in search(done.record)} == {6, 24}

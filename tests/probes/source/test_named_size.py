@@ -206,6 +206,11 @@ class TestByItsName:
             place = find_named(Script("train.py", ("x",)), name)
             assert place.arguments == ("x", "--rows", "{batch_size}")
 
+    def test_options_are_listed_by_their_names(self, folder):
+        (folder / "train.py").write_text('parser.add_argument("--rows", default=24)\nN = 2\n')
+        said = [each.text for each in find_named(Script("train.py"), "other")]
+        assert said == ["default=24 of --rows (train.py:1)", "N = 2 (train.py:2)"]
+
     @pytest.mark.parametrize(("name", "numbers"), [("n", [4, 8]), ("other", [24, 4, 8])])
     def test_not_one(self, folder, name, numbers):
         """Those of the name; where there is none, all."""
