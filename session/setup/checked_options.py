@@ -126,7 +126,7 @@ def _with_setting(spelling: Spelling, options: RunOptions, setting: str) -> RunO
     name, _, value = setting.partition("=")
     if value != PLACEHOLDER or not name:
         raise UsageError(f"{what} is not NAME={PLACEHOLDER}.", f"Write NAME={PLACEHOLDER}.")
-    if options.door != "loader" or options.loader is not None:
+    if not options.traits.steers_loader or options.loader is not None:
         msg = f"{what} says where sizes go in, and so does another option or argument."
         raise UsageError(msg, "Leave one of them out.")
     place = find_named(options.known_script, name)

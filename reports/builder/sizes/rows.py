@@ -149,13 +149,14 @@ def _fastest(advice: Advice) -> Choice | None:
     fastest = advice.fastest
     if fastest is None or fastest.samples_per_s is None:
         return fastest
+    least = fastest.samples_per_s.median
     same = [
-        choice
+        (choice.samples_per_s.median, choice)
         for choice in advice.sizes
         if choice.samples_per_s is not None
-        and 1 <= choice.samples_per_s.median / fastest.samples_per_s.median <= 1 + AS_GOOD
+        and least <= choice.samples_per_s.median <= (1 + AS_GOOD) * least
     ]
-    return max(same, key=lambda choice: choice.samples_per_s.median, default=fastest)
+    return max(same, key=lambda each: each[0], default=(least, fastest))[1]
 
 
 def _reasons(best: Trial, good: list[Trial], choice: Choice | None) -> dict[str, str]:
