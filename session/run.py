@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,7 +135,7 @@ class Run:
         self._display = display
         self._keep = keep
         self._script_traceback = ""
-        self._store = EventStore(folder_of(options, resumed))
+        self._store = _store(options, resumed, keep=keep)
         with self._nothing_left_of_a_start():
             self.writer = RecordWriter(first_record(options, resumed), self._store, keep=keep)
             self.workers = workers_for(options, target, self.writer, display, group)
@@ -315,6 +317,17 @@ class Run:
             trial = msgspec.structs.replace(trial, predicted_bytes=expected)
         self.writer.add_trial(trial)
         self._display.trial_done(trial)
+
+
+def _store(options: RunOptions, resumed: RunRecord | None, *, keep: bool) -> EventStore:
+    """The run's folder; one that is not kept needs no working folder that can be written."""
+    folder = folder_of(options, resumed)
+    try:
+        return EventStore(folder)
+    except UsageError:
+        if keep or options.output is not None:
+            raise
+        return EventStore(Path(tempfile.gettempdir()) / f"batchadvisor-{os.getpid()}-{folder.name}")
 
 
 def _without_profile(trial: Trial) -> Trial:

@@ -39,6 +39,7 @@ class LoaderHandle:
         num_seen: samples of the script's own batches, the most of one.
         budget: how its batch sampler takes a budget, where sizes are budgets.
         taken_ahead: batches of the present iterator, and the training cycles before its first.
+        was_asked: whether the script fetched from it, whatever came.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class LoaderHandle:
         self.chosen = ChosenBatches()
         self.iterable = isinstance(loader.dataset, IterableDataset)
         self.taken_ahead = (0, 0)
+        self.was_asked = False
         self._iterator: weakref.ref[Any] | None = None
         self.cannot_steer = "" if loader.batch_sampler is not None else "the dataset batches itself"
         self._in_order = bool(getattr(loader, "in_order", True)) or loader.num_workers == 0
@@ -247,6 +249,7 @@ class LoaderHandle:
         Raises:
             StopIteration: the script's own epoch is over, or the dataset yields nothing.
         """
+        self.was_asked = True
         inner = iterator.__dict__.get("_batchadvisor_inner", iterator)
         if self.asked is None:
             batch = native_next(inner)

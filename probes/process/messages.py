@@ -168,6 +168,8 @@ class Raised(Message, frozen=True, kw_only=True):
         out_of_memory: whether the exception means that memory was refused.
         peak_bytes: the most that the process had on the device by then, if it can be told.
         empty: a loader that was to feed the training and gave it no batch.
+        is_altered: whether the script had got what it does not get alone: batches, which may be
+            cut, or parameters without contents.
     """
 
     kind: str
@@ -177,6 +179,7 @@ class Raised(Message, frozen=True, kw_only=True):
     num_steps: int = 0
     peak_bytes: int | None = None
     empty: LoaderInfo | None = None
+    is_altered: bool = False
 
 
 class Ended(Message, frozen=True, kw_only=True):

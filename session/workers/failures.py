@@ -46,6 +46,8 @@ def error_of(
         kind = UsageError if message.usage else RunError
         if message.door is not None and traits_of(message.door).size_is_argument:
             remedy = proposal(script, options.arguments, module=options.module)
+            if options.verb == "estimate":
+                remedy = f"`estimate` needs a DataLoader; on a GPU, `run` does without. {remedy}"
             return kind(f"{message.reason}.", remedy)
         return kind(f"{message.reason}.", _sentence(message.remedy))
     if gone.outcome == "out_of_memory":
@@ -84,7 +86,8 @@ def error_of(
             start = command(
                 script, options.arguments, module=options.module, options=("--nproc-per-node", "2")
             )
-            remedy = f"It expects to be a rank of a job. Start it as one: {start}"
+            way = "Start" if options.verb == "run" else "Ranks are not estimated; on GPUs, start"
+            remedy = f"It expects to be a rank of a job. {way} it as one: {start}"
         return ScriptError(f"{script} raised {gone.detail}.", remedy, message.traceback)
     if isinstance(message, Ended):
         return _ended(message, options, log)
@@ -215,8 +218,8 @@ def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
         said = _last_line(log)
         return UsageError(
             f"{script} ended with exit code 2 before training{': ' + said if said else ''}.",
-            "Put our options before the script and its own after it: batchadvisor run "
-            f"OPTIONS {script} ARGUMENTS.",
+            "Put our options before the script and its own after it: batchadvisor "
+            f"{options.verb} OPTIONS {script} ARGUMENTS.",
         )
     if message.exit_code != 0:
         said = _last_line(log)

@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from ...errors import BatchAdvisorError
 from ...probes.distributed.group_worker import GroupWorker
 from ...probes.distributed.rank_group import RankGroup
 from ...probes.distributed.self_started import SelfStarted
@@ -319,8 +318,7 @@ class WorkerPool:
         log = self._writer.store.log_path
         fault = Fault(outcome=gone.outcome, detail=gone.detail, worker=number, log=log.name)
         self._writer.add_fault(fault)
-        error: BatchAdvisorError = error_of(gone, self._options, log, batch_cap)
-        raise error
+        raise error_of(gone, self._options, log, batch_cap) from gone
 
     def _on_progress(self, progress: Progress) -> None:
         if self.watch is not None:

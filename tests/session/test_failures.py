@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from batchadvisor.probes.process.endings import over
-from batchadvisor.probes.process.messages import Ended, Raised
+from batchadvisor.probes.process.messages import CannotSteer, Ended, Raised
 from batchadvisor.session.setup.options import RunOptions
 from batchadvisor.session.workers.failures import error_of, nothing_fits
 
@@ -126,3 +126,22 @@ def test_a_script_that_asks_for_input(tmp_path):
     assert "a.py asks for input, but standard input is closed during a run." in said
     assert "fix it first" not in said
     assert "fix it first" in error("EOFError", "Ran out of input", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (Ended(exit_code=2, num_steps=0, num_fetches=0, num_loaders=0), "estimate OPTIONS a.py"),
+        (
+            Raised(kind="KeyError", text="'RANK'", traceback="there", out_of_memory=False),
+            "Ranks are not estimated; on GPUs, start it as one",
+        ),
+        (
+            CannotSteer(reason="no loader", remedy="", door="template"),
+            "`estimate` needs a DataLoader; on a GPU, `run` does without.",
+        ),
+    ],
+)
+def test_what_is_said_of_an_estimate(message, words, tmp_path):
+    options = RunOptions(script="a.py", verb="estimate")
+    assert words in str(error_of(over(message), options, tmp_path, None))
