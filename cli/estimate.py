@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .common import check_output_and_json, debug_option, terminal, wrote
+from .common import check_output_and_json, debug_option, end_like_ctrl_c, terminal, wrote
 from .types import PLACE
 
 MOST_RANKS = 65_536
@@ -80,6 +80,7 @@ def estimate(
     from ..session import estimate as session
     from ..session.setup.checked_options import COMMAND_LINE, checked_options
 
+    end_like_ctrl_c()
     output = given["output"]
     if output is not None:
         check_output_and_json(output, as_json=as_json, force=given["force"])

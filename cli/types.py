@@ -54,8 +54,10 @@ class Sizes(ParamType):
             sizes = tuple(int(part) for part in value.split(",") if part.strip())
         except ValueError:
             sizes = ()
-        if not sizes or not 1 <= min(sizes) <= max(sizes) <= LARGEST:
+        if not sizes or min(sizes) < 1:
             self.fail(f"{value!r} is not a list of sizes: write 32,64,128", param, ctx)
+        if max(sizes) > LARGEST:
+            self.fail(f"{max(sizes)} is too large: sizes go up to {LARGEST}", param, ctx)
         return sizes
 
 

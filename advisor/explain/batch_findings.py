@@ -47,6 +47,28 @@ def _approximate(measurements: Measurements) -> list[Finding]:
     ]
 
 
+def _above_data(measurements: Measurements) -> list[Finding]:
+    """Sizes that no epoch of the script has a batch of; only the user can ask for them."""
+    script = measurements.script
+    num = script.num_units
+    sizes = sorted({trial.batch_size for trial in measurements.ran})
+    above = [size for size in sizes if num is not None and size > num]
+    if not above:
+        return []
+    named = ", ".join(map(measurements.named, above))
+    return [
+        Finding(
+            rule="size.above_data",
+            severity="warning",
+            message=f"{named}: larger than the dataset, whose epoch has {num}; the batches that "
+            "were timed held samples more than once",
+            evidence=(Evidence(metric="size", value=above[0], threshold=num),),
+            remedy=f"ask for sizes up to {num}: in training a larger one gives batches of {num}, "
+            "or none with drop_last.",
+        )
+    ]
+
+
 def _by_budget(measurements: Measurements) -> list[Finding]:
     """Sizes are a budget: what that means, and whether the longest sequence has room in it."""
     discovery = measurements.record.discovery
@@ -130,6 +152,7 @@ def _as_asked(measurements: Measurements) -> list[Finding]:
 
 
 RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (
+    _above_data,
     _approximate,
     _by_budget,
     _mixed,

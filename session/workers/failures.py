@@ -7,10 +7,11 @@ import traceback
 from pathlib import Path
 
 from ...advisor.explain import remedies
-from ...advisor.explain.known_failures import known_failure
+from ...advisor.explain.known_failures import known_failure, next_step
 from ...advisor.measured.measurements import Measurements
 from ...errors import BatchAdvisorError, RunError, ScriptError, UsageError
 from ...probes.devices.device_faults import device_fault
+from ...probes.nvml.gpus import devices
 from ...probes.process.endings import WorkerGone
 from ...probes.process.messages import CannotSteer, Ended, Raised
 from ...probes.source.placeholder import command, proposal
@@ -52,7 +53,7 @@ def error_of(
         return kind(f"{message.reason}.", _sentence(message.remedy))
     if gone.outcome == "out_of_memory":
         return _out_of_memory(gone, options, batch_cap)
-    fault = _fault_of(gone.detail, options.device)
+    fault = _fault_of(gone.detail, "cpu" if _has_no_gpu(options.device) else options.device)
     if fault is not None:
         return fault
     known = known_failure(gone.detail)
@@ -78,7 +79,8 @@ def error_of(
                 "Pass its input as an argument or in a file.",
                 message.traceback,
             )
-        remedy = _if_it_fails_alone(log)
+        helps = next_step(gone.detail)
+        remedy = f"{helps} Its output is in {log}." if helps else _if_it_fails_alone(log)
         if message.num_steps == 0 and is_empty(message.empty):
             what, first = no_batches(message.empty)
             remedy = f"{what[0].upper()}{what[1:]}. {first} {remedy}"
@@ -174,6 +176,11 @@ def tool_failed(error: BaseException) -> ScriptError:
     )
 
 
+def _has_no_gpu(device: str) -> bool:
+    """Whether none could have failed, as none was there."""
+    return device == "auto" and not devices()
+
+
 def _fault_of(detail: str, device: str) -> RunError | None:
     """The error where the GPU failed, and not the script."""
     fault = device_fault(detail) if not device.startswith("cpu") else None
@@ -226,7 +233,7 @@ def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
         return RunError(
             f"{script} ended with exit code {message.exit_code} before its training loop was "
             f"found{': ' + said if said else ''}.",
-            f"Its output is in {log}.",
+            f"{next_step(said)} Its output is in {log}.".lstrip(),
         )
     if message.num_steps == 0 and is_empty(message.empty):
         what, remedy = no_batches(message.empty)
@@ -235,7 +242,7 @@ def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
         return RunError(
             f"{script} never trains: it ended after {plural(message.num_loaders, 'DataLoader')}, "
             f"{plural(message.num_fetches, 'batch', 'batches')} fetched with gradients enabled and "
-            "no optimizer step.",
+            f"no optimizer step. {_last_words(log)}".strip(),
             "Point batchadvisor at the script that trains.",
         )
     if 0 < message.num_fetches < message.num_steps >= MANY_STEPS:
@@ -257,6 +264,11 @@ def _is_no_module(message: Raised, name: str) -> bool:
     return message.kind == "ImportError" and message.text.startswith(
         ("Error while finding module specification for ", f"No module named {name}")
     )
+
+
+def _last_words(log: Path) -> str:
+    said = _last_line(log)
+    return f"Its last words: {said}." if said else ""
 
 
 def _last_line(log: Path) -> str:

@@ -313,3 +313,11 @@ def test_no_size_was_chosen():
 def test_damaged_traces(losses):
     by_rule = findings(trial_of(64, 0.1, profile=Profile(losses=losses)))
     assert ("trace.damaged" in by_rule) is bool(losses)
+
+
+@pytest.mark.parametrize(("size", "fires"), [(6400, False), (6401, True), (9000, True)])
+def test_a_size_above_the_dataset_is_said(size, fires):
+    found = findings(trial_of(64, 0.1), trial_of(size, 0.2))
+    assert ("size.above_data" in found) is fires
+    if fires:
+        assert f"batch {size}: larger than the dataset" in found["size.above_data"].message

@@ -95,7 +95,7 @@ WRONG = {
     "sizes as words": (["--sizes", "a,b", "plain.py"], "'a,b' is not a list of sizes"),
     "size 0": (["--sizes", "8,0", "plain.py"], "'8,0' is not a list of sizes"),
     "no sizes": (["--sizes", "", "plain.py"], "is not a list of sizes"),
-    "a size beyond counting": (["--sizes", "9" * 20, "plain.py"], "is not a list of sizes"),
+    "a size beyond counting": (["--sizes", "9" * 20, "plain.py"], "9" * 20 + " is too large"),
     "a start beyond counting": (["--start", "9" * 20, "plain.py"], "is not in the range"),
     "a schedule too long": (["--profile-schedule", "0,0,101", "plain.py"], "100 steps at most"),
     "max-batch 0": (["--max-batch", "0", "plain.py"], "0 is not in the range"),
