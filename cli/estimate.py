@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from .common import check_output_and_json, debug_option, end_like_ctrl_c, terminal, wrote
-from .types import PLACE
+from .types import PLACE, files
 
 MOST_RANKS = 65_536
 """That `--shard` counts; more share no model today."""
@@ -63,8 +63,8 @@ MOST_RANKS = 65_536
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 @debug_option
-@click.argument("script")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.argument("script", shell_complete=files)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 def estimate(
     script: str, arguments: tuple[str, ...], as_json: bool, quiet: bool, **given: Any
 ) -> None:

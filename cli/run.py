@@ -10,7 +10,7 @@ import click
 
 from ..errors import UsageError
 from .common import Debug, end_like_ctrl_c, goal_of, goal_options, print_answer, terminal
-from .types import BYTES, PLACE, SECONDS, SIZE, Schedule, Sizes
+from .types import BYTES, PLACE, SECONDS, SIZE, Schedule, Sizes, files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,8 +112,8 @@ if TYPE_CHECKING:
     is_flag=True,
     help="SCRIPT is FILE.py[:NAME], which declares make(batch_size) and needs no training loop.",
 )
-@click.argument("script")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.argument("script", shell_complete=files)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Recommend a batch size for the training script SCRIPT. Everything after SCRIPT goes to it.
 

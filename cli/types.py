@@ -118,6 +118,14 @@ class Place(click.Path):
         return path
 
 
+def files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
+    """Shell completion of what a script is given, and of the script: files."""
+    from click.shell_completion import CompletionItem
+
+    del context, parameter
+    return [CompletionItem(incomplete, type="file")]
+
+
 SECONDS = Parsed("duration", parse_seconds)
 BYTES = Parsed("bytes", parse_bytes)
 SHARE = Parsed("share", parse_share)

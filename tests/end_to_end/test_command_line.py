@@ -9,11 +9,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from batchadvisor.cli import cli
 from batchadvisor.probes.nvml.gpus import devices
+from click.shell_completion import ShellComplete
 
 from .driver import EXAMPLES, SCRIPTS, line_of, listing, run, run_preloaded
 
 TRAINS = (SCRIPTS / "plain.py").read_text()
+
+
+@pytest.mark.parametrize("words", [["run"], ["run", "--budget", "9s"], ["run", "a.py", "--data"],
+                                   ["estimate"], ["emit", "k8s"]])  # fmt: skip
+def test_the_shell_completes_scripts(words):
+    completion = ShellComplete(cli, {}, "batchadvisor", "_BATCHADVISOR_COMPLETE")
+    assert [item.type for item in completion.get_completions(words, "tr")] == ["file"]
 
 
 class TestDryRun:
