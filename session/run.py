@@ -237,7 +237,7 @@ class Run:
         left_s = max(0.0, record.goal.budget_s - record.search_s)
         self._display.trial(request, f"{left_s:.0f} s of the budget left")
         started_s = time.monotonic()
-        self.workers.until_s = started_s + self._left_s(request)
+        self.workers.until_s = started_s + self._left_s()
         try:
             trial = self._run(self.workers.ready_for(request), request, ordinal)
         except KeyboardInterrupt as pressed:
@@ -265,7 +265,7 @@ class Run:
             ordinal,
             self.writer.record,
             brief=self.workers.brief,
-            deadline_s=self._left_s(request),
+            deadline_s=self._left_s(),
         )
         since_s, since_cpu_s = time.monotonic(), time.process_time()
         self.workers.was_stopped()  # what happened before the trial
@@ -285,12 +285,9 @@ class Run:
             self.workers.end()
         return with_profile(trial, self._store.folder)
 
-    def _left_s(self, request: TrialRequest) -> float:
-        """Seconds that a trial may take: the budget's rest, a little more for the confirmation."""
-        budget_s, spent_s = self.writer.record.goal.budget_s, self.writer.search_s
-        if request.purpose in ("search", "lengths"):
-            return max(0.0, budget_s - spent_s)
-        return max(0.0, end_s(budget_s) - spent_s)
+    def _left_s(self) -> float:
+        """Seconds that a trial may take, a fresh process's start included: the budget's rest."""
+        return max(0.0, end_s(self.writer.record.goal.budget_s) - self.writer.search_s)
 
     def _failed_trial(
         self, request: TrialRequest, ordinal: int, gone: WorkerGone, started_s: float
