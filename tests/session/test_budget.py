@@ -35,10 +35,10 @@ def test_nothing_runs_after_the_budget():
 @pytest.mark.parametrize(
     ("step_s", "words"),
     [
-        (0.001, "about 7 sizes and"),
-        (0.1, "about 3 to 7 sizes and"),
-        (1.2, "1 to 2 sizes fit in the 20.0 s that are left"),
-        (4.0, "1 size fits in the 20.0 s that are left; to compare two, use --budget"),
+        (0.00001, "about 7 sizes and"),
+        (0.001, "about 5 to 7 sizes and"),
+        (0.1, "2 to 5 sizes fit in the 20.0 s that are left"),
+        (1.2, "1 size fits in the 20.0 s that are left; to compare two, use --budget 37s"),
     ],
 )
 def test_a_forecast_is_of_what_is_left(step_s, words):
