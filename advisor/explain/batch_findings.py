@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ...records import Evidence, Finding
 from ..measured.measurements import Measurements
+from ..measured.training import FAR
 from . import length_findings
 
 MIXED = 0.05
@@ -43,6 +44,26 @@ def _approximate(measurements: Measurements) -> list[Finding]:
             "batch_size; its batches were flattened and cut again, its grouping is lost",
             remedy="treat times and memory as estimates if it groups by length or "
             "by a budget of tokens.",
+        )
+    ]
+
+
+def far_from_own(measurements: Measurements, batch_size: int) -> list[Finding]:
+    """An effective batch so much larger that the training is another one."""
+    own, goal = measurements.own_size, measurements.goal
+    if own is None or goal.keep_effective_batch or batch_size <= FAR * own:
+        return []
+    factor = batch_size / own
+    return [
+        Finding(
+            rule="training.far",
+            severity="warning",
+            message=f"an optimizer step sees x{factor:.3g} the samples of the script's own: the "
+            "throughput was measured, and whether the model trains as well with so few steps was "
+            "not",
+            evidence=(Evidence(metric="effective batch", value=round(factor, 1), threshold=FAR),),
+            remedy=f"keep to --max-batch {FAR * own} or less until a larger one has trained as "
+            "well; --keep-effective-batch changes nothing of the training.",
         )
     ]
 
