@@ -13,6 +13,8 @@ from __future__ import annotations
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it (128 + SIGINT)."""
+INTERRUPTED_BY = (INTERRUPTED, 143, 129)
+"""Exit codes after Ctrl-C, SIGTERM and SIGHUP."""
 
 
 class BatchAdvisorError(Exception):

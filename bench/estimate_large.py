@@ -54,8 +54,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 def command(size: str, batch: int, length: int, ranks: int) -> dict[str, Any]:
     """The whole command, as plain data."""
-    words = [sys.executable, "-m", "batchadvisor", "estimate", str(SCRIPT), "--json", "--quiet"]
-    words += ["--gpu", GPUS, "--shard", str(ranks), "--", size, str(batch), str(length)]
+    words = [sys.executable, "-m", "batchadvisor", "estimate", "--json", "--quiet"]
+    words += ["--gpu", GPUS, "--shard", str(ranks), str(SCRIPT), size, str(batch), str(length)]
     load = os.getloadavg()[0]
     with scratch_folder() as folder:
         began = time.monotonic()

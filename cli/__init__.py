@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 from typing import NoReturn
 
 import click
 
 from .. import __version__
-from ..errors import INTERRUPTED, BatchAdvisorError, ScriptError
+from ..errors import BatchAdvisorError, ScriptError
 from .advise import advise
 from .analyze import analyze
 from .common import Debug
@@ -73,12 +74,13 @@ def _open_standard_streams() -> None:
 def _main() -> NoReturn:
     """Every error is one line of what, why and what to do."""
     try:
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # see __main__
         code = cli.main(standalone_mode=False)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.exceptions.Abort:
-        click.echo("Interrupted.", err=True)
-        sys.exit(INTERRUPTED)
+        _interrupted()
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -94,8 +96,7 @@ def _main() -> NoReturn:
     except KeyboardInterrupt:
         if Debug.wanted:
             raise
-        click.echo("Interrupted.", err=True)
-        sys.exit(INTERRUPTED)
+        _interrupted()
     except BatchAdvisorError as error:
         if Debug.wanted:
             raise
@@ -104,6 +105,13 @@ def _main() -> NoReturn:
         click.echo(f"Error: {error}", err=True)
         sys.exit(error.exit_code)
     sys.exit(code or 0)
+
+
+def _interrupted() -> NoReturn:
+    from ..probes.process.interrupts import exit_code
+
+    click.echo("Interrupted.", err=True)
+    sys.exit(exit_code())
 
 
 def _close_output() -> None:

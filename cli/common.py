@@ -145,6 +145,14 @@ def check_output_and_json(output: Path, *, as_json: bool, force: bool) -> None:
     check_output(output, force=force)
 
 
+def end_like_ctrl_c() -> None:
+    """A polite kill and a closed terminal keep what was measured, as Ctrl-C does."""
+    from ..probes.process.interrupts import like_ctrl_c, never_lost
+
+    never_lost()
+    like_ctrl_c()
+
+
 def terminal() -> tuple[int, bool]:
     """Columns of the terminal, and whether colours make sense (no-color.org)."""
     import shutil

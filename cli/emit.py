@@ -13,7 +13,7 @@ import click
 from ..errors import UsageError
 from .common import ScriptLast, debug_option
 from .run import run
-from .types import PLACE, SECONDS
+from .types import PLACE, SECONDS, files
 
 OURS = (
     *("output", "resume", "gpus", "device", "nproc_per_node", "dry_run"),
@@ -57,8 +57,14 @@ OURS = (
 @click.option("--json", "as_json", is_flag=True, help="Print a List as JSON, which kubectl takes.")
 @debug_option
 @click.argument("kind", type=click.Choice(["k8s", "jobset", "trainjob"]))
-@click.argument("script")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- SCRIPT'S ARGUMENTS]...")
+@click.argument("script", shell_complete=files)
+@click.argument(
+    "arguments",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="[-- SCRIPT'S ARGUMENTS]...",
+    shell_complete=files,
+)
 def emit(
     *,
     script: str,

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 import click
 
 from .common import (
-    ScriptLast,
     check_output_and_json,
     debug_option,
+    end_like_ctrl_c,
     multiple_option,
     terminal,
     wrote,
 )
-from .types import PLACE
+from .types import PLACE, files
 
 MOST_RANKS = 65_536
 """That `--shard` counts; more share no model today."""
 
 
-@click.command(cls=ScriptLast, short_help="Estimate the batch that fits on a GPU you do not have.")
+@click.command(
+    context_settings={"allow_interspersed_args": False},
+    short_help="Estimate the batch that fits on a GPU you do not have.",
+)
 @click.option(
     "--gpu",
     "gpus",
@@ -69,22 +71,24 @@ MOST_RANKS = 65_536
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 @debug_option
-@click.argument("script")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- SCRIPT'S ARGUMENTS]...")
+@click.argument("script", shell_complete=files)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 def estimate(
     script: str, arguments: tuple[str, ...], as_json: bool, quiet: bool, **given: Any
 ) -> None:
     """Estimate the largest batch that fits on GPUs you do not have.
 
     SCRIPT runs here, on the CPU, up to its first training steps. Then some steps run on tensors
-    that have shapes but no contents, and their memory is counted. What follows `--` goes to the
-    script. Every figure for a GPU is an estimate that was never compared with one.
+    that have shapes but no contents, and their memory is counted. Everything after SCRIPT goes to
+    it. Every figure for a GPU is an estimate that was never compared with one.
     """
+    from ..probes.source.placeholder import command
     from ..records import Goal
     from ..reports.terminal.progress import NullDisplay, ProgressDisplay
     from ..session import estimate as session
     from ..session.setup.checked_options import COMMAND_LINE, checked_options
 
+    end_like_ctrl_c()
     output = given["output"]
     if output is not None:
         check_output_and_json(output, as_json=as_json, force=given["force"])
@@ -97,8 +101,15 @@ def estimate(
         expandable=given["expandable_segments"],
     )
     goal = Goal(profile=False, multiple_of=given["multiple_of"] or 1)
+    if arguments[:1] == ("--",):  # may be typed
+        arguments = arguments[1:]
     options = checked_options(
-        COMMAND_LINE, script=script, arguments=arguments, goal=goal, device="cpu"
+        COMMAND_LINE,
+        script=script,
+        arguments=arguments,
+        goal=goal,
+        device="cpu",
+        verb="estimate",
     )
     calibrate = given["calibrate"]
     record = None if calibrate is None else session.calibration_record(calibrate, options)
@@ -107,7 +118,7 @@ def estimate(
     if as_json:
         click.echo(session.estimate_json(answer))
         return
-    next_command = shlex.join(["batchadvisor", "run", script, *arguments])
+    next_command = command(script, arguments)
     if output is not None:
         session.write_estimate(answer, next_command, output)
         wrote("report", output)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import INTERRUPTED, UsageError
+from ..errors import UsageError
 from .common import (
     Debug,
+    end_like_ctrl_c,
     goal_of,
     goal_options,
     multiple_option,
@@ -18,7 +19,7 @@ from .common import (
     print_answer,
     terminal,
 )
-from .types import BYTES, PLACE, SECONDS, SIZE, Schedule, Sizes
+from .types import BYTES, PLACE, SECONDS, SIZE, Schedule, Sizes, files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,8 +129,8 @@ if TYPE_CHECKING:
     is_flag=True,
     help="SCRIPT is FILE.py[:NAME], which declares make(batch_size) and needs no training loop.",
 )
-@click.argument("script")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.argument("script", shell_complete=files)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Recommend a batch size for the training script SCRIPT. Everything after SCRIPT goes to it.
 
@@ -144,7 +145,7 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     from ..session.setup.options_handed_over import handed_over
     from ..session.setup.wrapped import unwrapped
 
-    _end_like_ctrl_c()
+    end_like_ctrl_c()
     _check_text([_working_folder(), *sys.argv[1:]])
     given = handed_over(os.environ)
     if given is not None:  # a part of another run: nothing was typed here
@@ -206,6 +207,7 @@ def _alone(run_options: Callable[[], RunOptions]) -> None:
 
 
 def _run(options: RunOptions, group: Any) -> None:
+    from ..probes.process.interrupts import exit_code
     from ..reports.terminal.progress import NullDisplay, ProgressDisplay
     from ..session import run as session
     from ..session.recording.store import read_record
@@ -225,7 +227,7 @@ def _run(options: RunOptions, group: Any) -> None:
     result = session.run(options, display, group)
     print_answer(result.record, result.advice, result.folder, as_json=options.as_json)
     if result.record.state == "interrupted":
-        sys.exit(INTERRUPTED)
+        sys.exit(exit_code())
     if result.error is not None:
         raise result.error
     if result.advice.recommended is None:
@@ -233,6 +235,7 @@ def _run(options: RunOptions, group: Any) -> None:
 
 
 def _on_several_devices(options: RunOptions) -> int:
+    from ..probes.process.interrupts import exit_code
     from ..reports.terminal.progress import NullDisplay, ProgressDisplay
     from ..session.devices import several
 
@@ -241,11 +244,12 @@ def _on_several_devices(options: RunOptions) -> int:
     width, color = terminal()
     click.echo(several.answer(outcome, width=width, color=color, as_json=options.as_json))
     if outcome.record.state == "interrupted":
-        return INTERRUPTED
+        return exit_code()
     return 0 if outcome.recommends else 1
 
 
 def _on_a_cluster(options: RunOptions, typed: dict[str, Any]) -> int:
+    from ..probes.process.interrupts import exit_code
     from ..reports.terminal.progress import NullDisplay, ProgressDisplay
     from ..session.engines import cluster
 
@@ -261,7 +265,7 @@ def _on_a_cluster(options: RunOptions, typed: dict[str, Any]) -> int:
     said = cluster.cluster_answer(outcome, width=width, color=color, as_json=options.as_json)
     click.echo(said)
     if outcome.record.state == "interrupted":
-        return INTERRUPTED
+        return exit_code()
     return 0 if outcome.recommends else 1
 
 
@@ -342,11 +346,3 @@ def _options_of(
         quiet=options["quiet"],
         debug=Debug.wanted,
     )
-
-
-def _end_like_ctrl_c() -> None:
-    """A polite kill and a closed terminal keep what was measured, as Ctrl-C does."""
-    from ..probes.process.interrupts import like_ctrl_c, never_lost
-
-    never_lost()
-    like_ctrl_c()

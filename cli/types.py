@@ -54,8 +54,10 @@ class Sizes(ParamType):
             sizes = tuple(int(part) for part in value.split(",") if part.strip())
         except ValueError:
             sizes = ()
-        if not sizes or not 1 <= min(sizes) <= max(sizes) <= LARGEST:
+        if not sizes or min(sizes) < 1:
             self.fail(f"{value!r} is not a list of sizes: write 32,64,128", param, ctx)
+        if max(sizes) > LARGEST:
+            self.fail(f"{max(sizes)} is too large: sizes go up to {LARGEST}", param, ctx)
         return sizes
 
 
@@ -114,6 +116,14 @@ class Place(click.Path):
         except OSError as error:
             self.fail(f"{path}: {error.strerror or error}", param, ctx)
         return path
+
+
+def files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
+    """Shell completion of what a script is given, and of the script: files."""
+    from click.shell_completion import CompletionItem
+
+    del context, parameter
+    return [CompletionItem(incomplete, type="file")]
 
 
 SECONDS = Parsed("duration", parse_seconds)

@@ -97,7 +97,7 @@ from .profile import (
 from .quality import Cause, CauseKind, StepMethod, StepQuality
 from .request import Purpose, TrialKind, TrialRequest, TurnsPlan
 from .roofline import Calibration, OpWork, StepBound
-from .run import DeviceInfo, Fault, RunRecord, RunState, Versions
+from .run import START_SHARE, DeviceInfo, Fault, RunRecord, RunState, Versions
 from .script import (
     BatchSizeSource,
     Discovery,
@@ -164,6 +164,7 @@ __all__ = [
     "GPU_SETTINGS",
     "INFERRED",
     "SCHEMA_VERSION",
+    "START_SHARE",
     "Advice",
     "Analysis",
     "BatchIs",

@@ -61,12 +61,17 @@ class Fault(Record, frozen=True, kw_only=True):
     log: str | None = None
 
 
+START_SHARE = 1 / 3
+"""Of the budget: the first start of the script may take so much of it, the rest is for trials."""
+
+
 class RunRecord(Record, frozen=True, kw_only=True):
     """All that one run measured. Advice and reports are made from this and nothing else.
 
     Attributes:
         elapsed_s: wall time spent so far, over all resumed parts.
-        search_s: the part of it that was spent after discovery, which the budget bounds.
+        search_s: the part of it that the budget bounds: all but what the first start of the script
+            took beyond `START_SHARE` of the budget.
         observed: what a callback saw of a training of the user's own; `None` where the sizes were
             steered, by `run`.
         distribution: the ranks, where the script was started as a job of several.

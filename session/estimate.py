@@ -122,6 +122,9 @@ def estimate(
     Raises:
         BatchAdvisorError: the loop was not found, or its steps do not run on fake tensors.
     """
+    if options.traits.size_is_argument:
+        msg = "estimate makes batches of every size itself; {batch_size} is for `run`."
+        raise UsageError(msg, "Write the script's own size in its place.")
     with Run(options, display, keep=False) as current:
         loop = FakeLoop(current, display)
         discovery = loop.start()

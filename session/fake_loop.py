@@ -9,7 +9,7 @@ from ..advisor.fit.first_steps import Held
 from ..advisor.measured.step_law import SMALLEST
 from ..errors import RunError, ScriptError
 from ..probes.process.endings import WorkerGone
-from ..probes.process.messages import FakeResult
+from ..probes.process.messages import FakeResult, Raised
 from ..probes.process.worker_like import FakesSteps
 from ..records import Discovery, FakeTrial, OpWork, Variant
 from .display import Display
@@ -87,7 +87,9 @@ class FakeLoop:
         for words, change in ways:
             try:
                 self._workers.start()
-            except ScriptError:
+            except ScriptError as error:
+                if not _may_be_ours(error):
+                    raise
                 self._display.note(f"the script fails; starting it again {words}")
                 change()
             else:
@@ -127,3 +129,11 @@ class FakeLoop:
             result.work,
             result.no_work,
         )
+
+
+def _may_be_ours(error: ScriptError) -> bool:
+    """Whether the script may have raised because of what was changed for it."""
+    gone = error.__cause__
+    if not isinstance(gone, WorkerGone) or not isinstance(gone.message, Raised):
+        return True
+    return gone.message.is_altered

@@ -18,15 +18,18 @@ def plan_of(record: RunRecord) -> str:
         where = "one process for each size; "
     elif not traits.steers_loader and primary is not None:
         where = f"sizes get in {primary.steered}; "
-    budget = format_seconds(record.goal.budget_s)
+    left = format_seconds(max(0.0, record.goal.budget_s - record.search_s))
+    sizes = plural(estimate.num_sizes, "size")
+    if estimate.least < estimate.num_sizes:
+        sizes = f"{estimate.least} to {sizes}"
     if not estimate.fits and estimate.window_s is not None:
-        sizes = plural(estimate.num_sizes, "size")
         text = f"one window takes about {format_seconds(estimate.window_s)}: "
-        text += f"{sizes} {'fits' if estimate.num_sizes == 1 else 'fit'} in the budget of {budget}"
+        fit = "fits" if estimate.num_sizes == 1 else "fit"
+        text += f"{sizes} {fit} in the {left} that are left"
         if estimate.enough_s is not None:
             text += f"; to compare two, use --budget {round(estimate.enough_s)}s"
         return where + text
     return (
-        f"{where}about {plural(estimate.num_sizes, 'size')} and "
-        f"{plural(estimate.num_steps, 'optimizer step')}, at most {budget}"
+        f"{where}about {sizes} and "
+        f"{plural(estimate.num_steps, 'optimizer step')}, at most {left} more"
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import tempfile
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -135,7 +137,7 @@ class Run:
         self._display = display
         self._keep = keep
         self._script_traceback = ""
-        self._store = EventStore(folder_of(options, resumed))
+        self._store = _store(options, resumed, keep=keep)
         with self._nothing_left_of_a_start():
             self.writer = RecordWriter(first_record(options, resumed), self._store, keep=keep)
             self._workers_for = partial(
@@ -266,7 +268,7 @@ class Run:
         left_s = max(0.0, record.goal.budget_s - record.search_s)
         self._display.trial(request, f"{left_s:.0f} s of the budget left")
         started_s = time.monotonic()
-        self.workers.until_s = started_s + self._left_s(request)
+        self.workers.until_s = started_s + self._left_s()
         try:
             trial = self._run(self.workers.ready_for(request), request, ordinal)
         except KeyboardInterrupt as pressed:
@@ -295,7 +297,7 @@ class Run:
             self.writer.record,
             brief=self.workers.restarts.brief,
             left_out=self.workers.restarts.left_out,
-            deadline_s=self._left_s(request),
+            deadline_s=self._left_s(),
         )
         since_s, since_cpu_s = time.monotonic(), time.process_time()
         self.workers.was_stopped()  # what happened before the trial
@@ -315,12 +317,9 @@ class Run:
             self.workers.end()
         return with_profile(trial, self._store.folder)
 
-    def _left_s(self, request: TrialRequest) -> float:
-        """Seconds that a trial may take: the budget's rest, a little more for the confirmation."""
-        budget_s, spent_s = self.writer.record.goal.budget_s, self.writer.search_s
-        if request.purpose in ("search", "lengths"):
-            return max(0.0, budget_s - spent_s)
-        return max(0.0, end_s(budget_s) - spent_s)
+    def _left_s(self) -> float:
+        """Seconds that a trial may take, a fresh process's start included: the budget's rest."""
+        return max(0.0, end_s(self.writer.record.goal.budget_s) - self.writer.search_s)
 
     def _failed_trial(
         self, request: TrialRequest, ordinal: int, gone: WorkerGone, started_s: float
@@ -335,6 +334,17 @@ class Run:
             trial = msgspec.structs.replace(trial, predicted_bytes=expected)
         self.writer.add_trial(trial)
         self._display.trial_done(trial)
+
+
+def _store(options: RunOptions, resumed: RunRecord | None, *, keep: bool) -> EventStore:
+    """The run's folder; one that is not kept needs no working folder that can be written."""
+    folder = folder_of(options, resumed)
+    try:
+        return EventStore(folder)
+    except UsageError:
+        if keep or options.output is not None:
+            raise
+        return EventStore(Path(tempfile.gettempdir()) / f"batchadvisor-{os.getpid()}-{folder.name}")
 
 
 def _without_profile(trial: Trial) -> Trial:

@@ -45,6 +45,14 @@ def test_no_file_is_long() -> None:
     assert long == {}
 
 
+def test_every_folder_is_listed() -> None:
+    """Else a build warns that setuptools takes it for a package that is left out."""
+    files = (file for top in _tops() for file in (ROOT / top).rglob("*") if file.is_file())
+    folders = {file.parent.relative_to(ROOT).parts for file in files}
+    names = {".".join(("batchadvisor", *parts)) for parts in folders if "__pycache__" not in parts}
+    assert names == set(_packages()) - {"batchadvisor"}
+
+
 def _tops() -> set[str]:
     return {name.split(".")[1] for name in _packages() if "." in name}
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ...records import Evidence, Finding
 from ..measured.measurements import Measurements
+from ..measured.training import FAR
 from . import length_findings
 
 MIXED = 0.05
@@ -43,6 +44,48 @@ def _approximate(measurements: Measurements) -> list[Finding]:
             "batch_size; its batches were flattened and cut again, its grouping is lost",
             remedy="treat times and memory as estimates if it groups by length or "
             "by a budget of tokens.",
+        )
+    ]
+
+
+def far_from_own(measurements: Measurements, batch_size: int) -> list[Finding]:
+    """An effective batch so much larger that the training is another one."""
+    own, goal = measurements.own_size, measurements.goal
+    if own is None or goal.keep_effective_batch or batch_size <= FAR * own:
+        return []
+    factor = batch_size / own
+    return [
+        Finding(
+            rule="training.far",
+            severity="warning",
+            message=f"an optimizer step sees x{factor:.3g} the samples of the script's own: the "
+            "throughput was measured, and whether the model trains as well with so few steps was "
+            "not",
+            evidence=(Evidence(metric="effective batch", value=round(factor, 1), threshold=FAR),),
+            remedy=f"keep to --max-batch {FAR * own} or less until a larger one has trained as "
+            "well; --keep-effective-batch changes nothing of the training.",
+        )
+    ]
+
+
+def _above_data(measurements: Measurements) -> list[Finding]:
+    """Sizes that no epoch of the script has a batch of; only the user can ask for them."""
+    script = measurements.script
+    num = script.num_units
+    sizes = sorted({trial.batch_size for trial in measurements.ran})
+    above = [size for size in sizes if num is not None and size > num]
+    if not above:
+        return []
+    named = ", ".join(map(measurements.named, above))
+    return [
+        Finding(
+            rule="size.above_data",
+            severity="warning",
+            message=f"{named}: larger than the dataset, whose epoch has {num}; the batches that "
+            "were timed held samples more than once",
+            evidence=(Evidence(metric="size", value=above[0], threshold=num),),
+            remedy=f"ask for sizes up to {num}: in training a larger one gives batches of {num}, "
+            "or none with drop_last.",
         )
     ]
 
@@ -179,6 +222,7 @@ def _joined(sizes: tuple[int, ...]) -> str:
 
 
 RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (
+    _above_data,
     _approximate,
     _by_budget,
     _mixed,

@@ -35,6 +35,7 @@ def findings_of(
     if batch_size is not None:
         findings += tail_findings(measurements, batch_size, tail, check)
         findings += _noise(measurements, batch_size)
+        findings += batch_findings.far_from_own(measurements, batch_size)
         findings += _disagreement(measurements, batch_size)
         findings += token_findings.padding(measurements, batch_size)
         findings += device_findings.retries(measurements, batch_size)

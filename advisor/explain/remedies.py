@@ -10,16 +10,22 @@ GRAPH_KERNELS = 2.0
 """Kernels per launch from which on CUDA graphs are in use."""
 
 
-def remedy_of(limit: Limit, profile: Profile | None = None, num_workers: int | None = None) -> str:
+def remedy_of(
+    limit: Limit,
+    profile: Profile | None = None,
+    num_workers: int | None = None,
+    num_cores: int | None = None,
+) -> str:
     """What to do, in one line.
 
     Args:
         limit: what limits the step.
         profile: what the trace showed.
         num_workers: of the DataLoader.
+        num_cores: of a CPU that trains; the workers share them with the training.
     """
     if limit == "input":
-        return _input(num_workers)
+        return _input(num_workers) if num_cores is None else _input_on(num_cores, num_workers)
     if limit == "host":
         return _host(profile)
     if limit == "copies" and _direction(profile) in _COPIES:
@@ -103,6 +109,16 @@ def _direction(profile: Profile | None) -> str:
     """In which direction copies take the most time; empty where that is not known."""
     copies = () if profile is None else profile.copies
     return max(copies, key=lambda own: own.total_s).direction if copies else ""
+
+
+def _input_on(num_cores: int, num_workers: int | None) -> str:
+    """On a CPU: no more workers than cores beside one that trains, and no memory to pin."""
+    spare = min(4, num_cores - 1)
+    cheaper = "cheaper or cached preprocessing"
+    if spare < 1 or (num_workers or 0) >= spare:
+        cores = f"{num_cores} cores" if num_cores > 1 else "1 core"
+        return f"{cheaper}: training and loading share {cores}, so that more workers add little"
+    return f"num_workers={spare} ({num_cores} cores), persistent_workers=True, {cheaper}"
 
 
 def _host(profile: Profile | None) -> str:

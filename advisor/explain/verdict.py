@@ -51,6 +51,7 @@ def verdict_at(measurements: Measurements, batch_size: int, law: TimeLaw | None)
         wait=wait,
         scaling=scaling_at(measurements, batch_size, law),
         num_workers=measurements.script.num_workers,
+        num_cores=device.num_cores if on_cpu and device is not None else None,
         gpu=not on_cpu,
     )
 
@@ -61,6 +62,7 @@ def verdict_of(
     wait: float | None = None,
     scaling: Scaling | None = None,
     num_workers: int | None = None,
+    num_cores: int | None = None,
     gpu: bool = False,
 ) -> Verdict:
     """What limits a step.
@@ -70,6 +72,7 @@ def verdict_of(
         wait: share of unprofiled steps spent waiting for the DataLoader.
         scaling: what other sizes say.
         num_workers: of the DataLoader.
+        num_cores: of a CPU that trains.
         gpu: the step is known to run on one, whether or not the trace shows it.
     """
     alone = scaling is None
@@ -87,7 +90,7 @@ def verdict_of(
         if alone and verdict.remedy == remedy_of("cannot tell"):
             verdict = msgspec.structs.replace(verdict, remedy=UNTIMED_SHARES)
     else:
-        verdict = by_times(profile, wait, scaling, num_workers)
+        verdict = by_times(profile, wait, scaling, num_workers, num_cores)
     verdict = _with_scaling(verdict, losses, scaling)
     if losses is not None and wait is None and verdict.limit == "host":
         return _without_loader(verdict, scaling)

@@ -21,7 +21,11 @@ from .remedies import UNTIMED, remedy_of
 
 
 def by_times(
-    profile: Profile | None, wait: float | None, scaling: Scaling, num_workers: int | None
+    profile: Profile | None,
+    wait: float | None,
+    scaling: Scaling,
+    num_workers: int | None,
+    num_cores: int | None = None,
 ) -> Verdict:
     """What limits a step.
 
@@ -30,13 +34,14 @@ def by_times(
         wait: share of the step spent waiting for the DataLoader.
         scaling: what other sizes say.
         num_workers: of the DataLoader.
+        num_cores: of a CPU that trains.
     """
     if wait is not None and wait >= INPUT_SHARE:
-        return _input(wait, num_workers)
+        return _input(wait, num_workers, num_cores)
     rule = _host(profile, scaling)
     if rule is None and _flat(scaling):
         if wait is not None and wait >= LOSS_SHARE:
-            return _input(wait, num_workers, LOSS_SHARE)
+            return _input(wait, num_workers, num_cores, LOSS_SHARE)
         rule = _Rule(
             "saturated", "the device is saturated: a larger batch takes proportionally longer"
         )
@@ -177,7 +182,9 @@ def _computes(profile: Profile | None) -> bool:
     return mean_s >= LONG_OPERATOR_S
 
 
-def _input(wait: float, num_workers: int | None, threshold: float = INPUT_SHARE) -> Verdict:
+def _input(
+    wait: float, num_workers: int | None, num_cores: int | None, threshold: float = INPUT_SHARE
+) -> Verdict:
     how = ""
     if num_workers is not None:
         how = f": {num_workers} workers do not keep up"
@@ -192,5 +199,5 @@ def _input(wait: float, num_workers: int | None, threshold: float = INPUT_SHARE)
         limit="input",
         message=f"the step waits {wait:.0%} of its time for the DataLoader{how}",
         evidence=(share,),
-        remedy=remedy_of("input", None, num_workers),
+        remedy=remedy_of("input", None, num_workers, num_cores),
     )

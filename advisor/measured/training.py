@@ -20,6 +20,13 @@ SQUARE_ROOT = (
 )
 KEPT = ("the effective batch stays, so does the learning rate", "")
 UNKNOWN = ("no rule is known for this optimizer", "")
+FAR = 32
+"""Beyond so many times the effective batch no rule of thumb is followed: the linear one was shown
+for 256 to 8,192 samples (Goyal et al. 2017), and was lost beyond."""
+TOO_FAR = (
+    "the effective batch grows x{:.3g}, further than rules of thumb hold: warm up, tune the rate",
+    "Goyal et al. 2017, arXiv 1706.02677: x32",
+)
 _LINEAR_FOR = ("SGD",)
 _SQUARE_ROOT_FOR = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "SparseAdam")
 
@@ -114,6 +121,8 @@ def _rate(optimizer: OptimizerInfo, factor: float) -> LearningRate:
     before = optimizer.learning_rate
     if factor == 1:
         suggested, rule = before, KEPT
+    elif factor > FAR:
+        suggested, rule = None, (TOO_FAR[0].format(factor), TOO_FAR[1])
     elif optimizer.name in _LINEAR_FOR:
         suggested, rule = before and before * factor, LINEAR
     elif optimizer.name in _SQUARE_ROOT_FOR:

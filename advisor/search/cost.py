@@ -18,8 +18,6 @@ FULL_STEPS = 9
 """The fewest steps of a trial that was not made shorter; as a rule it takes TIMED_STEPS."""
 USUAL_FIT_STEPS = 3
 """Steps of a fit trial as a rule: two that count, and one before the size arrives."""
-OVERRUN = 1.2
-"""The confirmation may end after this many times the budget, and nothing later."""
 CLOSING_S, CLOSING_SHARE = 0.5, 0.02
 """Kept for the end of the last process, beside busy neighbours too; a share of short budgets."""
 TRIAL_SHARE = 1 / 8
@@ -72,7 +70,7 @@ def has_time_for_a_profile(step_s: float, budget_s: float) -> bool:
 
 def end_s(budget_s: float) -> float:
     """Seconds of search after which nothing runs any more, the confirmation included."""
-    return OVERRUN * budget_s - min(CLOSING_S, CLOSING_SHARE * budget_s)
+    return budget_s - min(CLOSING_S, CLOSING_SHARE * budget_s)
 
 
 def turns_s(plan: TurnsPlan, step_s: Callable[[int], float]) -> float:

@@ -32,7 +32,7 @@ from .remeasure import again
 from .requests import timed_request
 from .turns_plan import more_rounds, next_comparison
 
-GROWTH = 4.0
+GROWTH, LEAST_GROWTH = 4.0, 1.5
 SMALLER = 8
 LEAST_OWN = 4
 """An own size from which on one so many times smaller is timed, for the fixed cost of a step."""
@@ -136,7 +136,9 @@ def _steps_up(measurements: Measurements) -> list[TrialRequest]:
     if limit is not None:
         safe = largest_safe(measurements.trusted_memory, limit, measurements.smallest_bad)
         top = min(top, safe) if safe is not None else top
-    steps = [allowed(measurements, min(top, last * factor)) for factor in (GROWTH, 2.0, 1.5)]
+    steps = [
+        allowed(measurements, min(top, last * factor)) for factor in (GROWTH, 2.0, LEAST_GROWTH)
+    ]
     return [
         timed_request(measurements, size, f"x{size / last:.1f}: does a larger batch still pay?")
         for size in steps

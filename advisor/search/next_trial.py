@@ -13,6 +13,8 @@ agree. Time is no exception: what was spent stands in the record.
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import msgspec
 
 from ...records import RunRecord, Trial, TrialRequest
@@ -25,7 +27,7 @@ from ..measured.sizes import allowed, largest_allowed, smallest_allowed
 from ..measured.thresholds import BUDGET_SPENT
 from . import confirmation, knee_search, largest_size, length_windows
 from .cost import (
-    OVERRUN,
+    RESERVE_SHARE,
     RESERVE_TRIALS,
     TIMED_STEPS,
     USUAL_FIT_STEPS,
@@ -79,6 +81,7 @@ class Expected(msgspec.Struct, frozen=True):
 
     Attributes:
         num_sizes, num_steps: as a rule; fewer sizes where the budget has no more.
+        least: sizes if larger ones take longer in proportion; else their steps take as long.
         window_s: of one size, by the script's own step time; `None` where that is unknown.
         fits: whether the budget has time for as many sizes as a search takes as a rule.
         enough_s: a budget that lets two sizes be compared, where this one does not.
@@ -86,6 +89,7 @@ class Expected(msgspec.Struct, frozen=True):
 
     num_sizes: int
     num_steps: int
+    least: int
     window_s: float | None = None
     fits: bool = True
     enough_s: float | None = None
@@ -97,20 +101,32 @@ def expected(record: RunRecord) -> Expected:
     script, own = measurements.script, measurements.script.first_size
     each = script.pool * script.steps_per_batch
     if measurements.goal.kind == "memory":
-        return Expected(FIT_SIZES, FIT_SIZES * USUAL_FIT_STEPS * each)
+        return Expected(FIT_SIZES, FIT_SIZES * USUAL_FIT_STEPS * each, FIT_SIZES)
     usual = len(measurements.goal.sizes) or TIMED_SIZES
     steps = (usual + RESERVE_TRIALS) * TIMED_STEPS * each
     if own is None or script.native_step_s is None:
-        return Expected(usual, steps)
-    budget_s = measurements.goal.budget_s
-    step_s = budget_of(measurements).step_s(own)
+        return Expected(usual, steps, usual)
+    budget = budget_of(measurements)
+    budget_s, step_s = measurements.goal.budget_s, budget.step_s(own)
+    room_s = budget.left_s - RESERVE_SHARE * budget_s
+    if measurements.goal.sizes:
+        grown = [max(1.0, size / own) for size in sorted(measurements.goal.sizes)]
+    else:
+        grown = [knee_search.GROWTH**number for number in range(usual)]
     num_steps = step_plan(step_s, budget_s).num_steps
     window_s = num_steps * step_s
-    if window_s * usual <= budget_s:
-        return Expected(usual, steps, window_s)
-    fitting = min(usual, int(budget_s / window_s))
-    enough_s = None if fitting >= 2 else OVERRUN * 2 * window_s
-    return Expected(fitting, fitting * num_steps * each, window_s, fits=False, enough_s=enough_s)
+    grown_s = [factor * step_s for factor in grown]
+    windows_s = [step_plan(each_s, budget_s).num_steps * each_s for each_s in grown_s]
+    least = max(1, sum(spent_s <= room_s for spent_s in accumulate(windows_s)))
+    if window_s * usual <= room_s:
+        return Expected(usual, steps, least, window_s)
+    fitting = max(1, least, min(usual, int(room_s / window_s)))
+    both_s = window_s * (1 + (knee_search.LEAST_GROWTH if len(grown) > 1 else 0))
+    spent_s = budget_s - budget.left_s
+    enough_s = None if fitting >= 2 else (spent_s + both_s) / (1 - RESERVE_SHARE)
+    return Expected(
+        fitting, fitting * num_steps * each, least, window_s, fits=False, enough_s=enough_s
+    )
 
 
 def _must_stop(measurements: Measurements) -> str | None:

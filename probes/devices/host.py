@@ -118,6 +118,11 @@ def descendants(pid: int) -> list[int]:
     return below
 
 
+def parents() -> dict[int, int]:
+    """The parent of every process; empty where /proc is missing."""
+    return {pid: parent for pid, parent, _ in _processes()}
+
+
 def session_members(pid: int) -> list[int]:
     """All processes of the session that `pid` began, also once it is dead."""
     return [member for member, _, session in _processes() if session == pid]

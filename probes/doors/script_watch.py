@@ -84,6 +84,11 @@ class ScriptWatch:
         return self.cycles.num_fetches
 
     @property
+    def gave_batches(self) -> bool:
+        """Whether the script fetched from any loader, for training or not."""
+        return any(handle.was_asked for handle in self.handles)
+
+    @property
     def num_loaders(self) -> int:
         """Loaders made so far."""
         return len(self.handles)

@@ -22,6 +22,7 @@ from ..windows.optimizer_hooks import listen
 from .changes import Changes
 from .checkpointed_blocks import CheckpointedBlocks
 from .cuda_reductions import reduction_buffer
+from .fake_values import make_readable
 from .faked_count import FakedCount
 from .large_parameters import LargeParameters
 from .model_tree import local_part
@@ -66,6 +67,7 @@ class FakeSteps:
         for tensor in self._parameters:
             tensor.grad = None
         self._count.hold(self._parameters)
+        make_readable()
 
     def begin(self, variant: Variant, batch_size: int = 0) -> bool:
         """Steps of another size begin.

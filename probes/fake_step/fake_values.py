@@ -2,6 +2,7 @@
 
 Logging and stopping rules read a loss, a norm, a count of right answers. They get a number that
 keeps them going. A whole number that may decide a shape gets none: the step is refused.
+Arrays for NumPy are full of such a number.
 """
 
 from __future__ import annotations
@@ -10,14 +11,20 @@ from math import isinf
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 COUNTS = {"sum", "argmax", "argmin", "count_nonzero", "add", "add_", "sub", "sub_"}
 """Operations whose whole numbers are read to be shown."""
+WITH_INDICES = {"max", "min", "sort", "topk"}
+"""Operations that return the places of what they return; at one axis each is as of `argmax`."""
 UNWANTED = {"isnan", "isinf", "any", "ne"}
 """Questions that a healthy step answers with no."""
-SAME_NUMBER = {"_to_copy", "clone", "detach", "lift_fresh", "alias", "view", "expand", "squeeze"}
-"""Operations that return the number that they got."""
+SAME_NUMBER = {
+    *("_to_copy", "clone", "detach", "lift_fresh", "alias", "view", "expand", "squeeze"),
+    *("_unsafe_view", "permute", "select", "slice", "t", "transpose", "unbind", "unsqueeze"),
+}
+"""Operations that return numbers that they got."""
 
 
 class FakeValues:
@@ -28,10 +35,12 @@ class FakeValues:
 
     def note(self, out: Any, name: str, args: Any) -> None:
         """The operation `name` returned `out`."""
-        if isinstance(out, torch.Tensor) and out.numel() == 1:
-            if name in SAME_NUMBER and args[0] in self._sources:
-                self._sources[out] = self._sources[args[0]]
-                return
+        if name in SAME_NUMBER and args[0] in self._sources:
+            for each in out if isinstance(out, (tuple, list)) else (out,):
+                self._sources[each] = self._sources[args[0]]
+        elif name in WITH_INDICES and isinstance(out, (tuple, list)):
+            self._sources[out[1]] = ("argmax", None)
+        elif isinstance(out, torch.Tensor) and (out.numel() == 1 or _is_read_whole(out, name)):
             filled = args[1] if name == "full" and len(args) > 1 else None
             against_infinity = name == "eq" and isinstance(args[1], float) and isinf(args[1])
             self._sources[out] = ("isinf" if against_infinity else name, filled)
@@ -54,3 +63,37 @@ class FakeValues:
             return 1
         msg = f"the step reads a whole number that {name or 'an operation'} computed"
         raise NotImplementedError(msg)
+
+
+def _is_read_whole(out: torch.Tensor, name: str) -> bool:
+    """Whether arrays of what the operation returns are shown, or asked for broken numbers."""
+    return (name in COUNTS or name in UNWANTED) and not out.is_floating_point()
+
+
+def make_readable() -> None:
+    """What torch refuses of a fake tensor reads such a number too, for the rest of the process."""
+    FakeTensor.__format__ = _formatted  # type: ignore[assignment, method-assign]
+    FakeTensor.numpy = _array  # type: ignore[assignment, method-assign]
+
+
+def _formatted(tensor: FakeTensor, spec: str) -> str:
+    """As torch formats its own tensors."""
+    return object.__format__(tensor, spec) if tensor.dim() else format(tensor.item(), spec)
+
+
+def _array(tensor: FakeTensor, *, force: bool = False) -> Any:
+    """A NumPy array of the tensor's shape and type, full of one number.
+
+    Raises:
+        RuntimeError: torch would refuse a real tensor as well.
+    """
+    if tensor.requires_grad and not force:
+        msg = (
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+        )
+        raise RuntimeError(msg)
+    with torch.utils._python_dispatch._disable_current_modes():
+        array = torch.ones(tensor.shape, dtype=tensor.dtype).numpy()
+    if array.size:
+        array.fill(tensor[(0,) * tensor.dim()].item())
+    return array

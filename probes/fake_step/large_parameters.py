@@ -19,7 +19,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-from .fake_values import FakeValues
+from .fake_values import FakeValues, make_readable
 from .known_outputs import KnownOutputs, name_of, tensors_of
 from .storage_count import is_shared
 
@@ -72,6 +72,12 @@ class LargeParameters(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.outputs = KnownOutputs(self.fakes)
         self._values = FakeValues()
         self._left_bytes = real_bytes
+        self._made_any = False
+
+    @classmethod
+    def was_used(cls) -> bool:
+        """Whether this process has parameters without contents."""
+        return cls.current is not None and cls.current._made_any
 
     def start(self) -> None:
         """On for the rest of the process, in this thread, but for pauses."""
@@ -80,6 +86,7 @@ class LargeParameters(TorchDispatchMode):  # type: ignore[no-untyped-call]
         warnings.filterwarnings("ignore", message=r"The \.grad attribute of a Tensor that is not")
         # torch's own asks for the address of its contents.
         FakeTensor.__deepcopy__ = _copied  # type: ignore[assignment, method-assign]
+        make_readable()
         self.__enter__()  # type: ignore[no-untyped-call]
 
     def pause(self) -> bool:
@@ -112,6 +119,7 @@ class LargeParameters(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._forget(args[0])
             return out
         if not tensors and _is_large(args) and self._beyond(args, kwargs):
+            self._made_any = True
             with self.fakes:
                 return func(*args, **kwargs)
         return func(*args, **kwargs)

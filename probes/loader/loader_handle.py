@@ -41,6 +41,7 @@ class LoaderHandle:
         budget: how its batch sampler takes a budget, where sizes are budgets.
         epochs: how far the present one is, and whether they end.
         taken_ahead: batches of the present iterator, and the training cycles before its first.
+        was_asked: whether the script fetched from it, whatever came.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class LoaderHandle:
         self.iterable = isinstance(loader.dataset, IterableDataset)
         self.taken_ahead = (0, 0)
         self.epochs = Epochs(end=ends_epochs)
+        self.was_asked = False
         self._iterator: weakref.ref[Any] | None = None
         self.cannot_steer = "" if loader.batch_sampler is not None else "the dataset batches itself"
         self._in_order = bool(getattr(loader, "in_order", True)) or loader.num_workers == 0
@@ -248,6 +250,7 @@ class LoaderHandle:
         Raises:
             StopIteration: the script's own epoch is over, or the dataset yields nothing.
         """
+        self.was_asked = True
         inner = iterator.__dict__.get("_batchadvisor_inner", iterator)
         if self.asked is None:
             self.epochs.look(self._loader())

@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 from ...records import FileTouched
+from ..devices import host
 from ..source.call_site import shown_path
 
 MAX_ENTRIES = 20_000
@@ -46,6 +48,7 @@ class FolderSnapshot:
 
     def changes(self) -> list[FileTouched]:
         """Files and folders that are new, changed or gone since, in order of their paths."""
+        self._own |= _redirections()  # a reader of our output may have begun after us
         now = self._list()
         if self._before is None or now is None:
             return []
@@ -92,10 +95,33 @@ class FolderSnapshot:
 
 
 def _redirections() -> set[tuple[int, int]]:
-    """Device and inode of the files that our own output goes to; the shell opened them for us."""
+    """Device and inode of the files that our output goes to; the shell opened them for us.
+
+    Those of the processes that started this one too, such as a command for several devices, and of
+    those beside it that read its output: `| tee out.txt`.
+    """
     files = set()
-    for descriptor in (1, 2):
+    for descriptor in (*(Path(f"/proc/self/fd/{number}") for number in (1, 2)), *_of_others()):
         with contextlib.suppress(OSError):
-            stat = os.fstat(descriptor)
+            stat = descriptor.stat()
             files.add((stat.st_dev, stat.st_ino))
     return files
+
+
+def _of_others() -> Iterator[Path]:
+    """What our ancestors, and other processes of our group, have open."""
+    parents = host.parents()
+    pid, ancestors = os.getpid(), set()
+    while (pid := parents.get(pid, 0)) > 1 and pid not in ancestors:
+        ancestors.add(pid)
+    group = {other for other in parents if _group_of(other) == os.getpgrp()}
+    for other in (ancestors | group) - {os.getpid()}:
+        with contextlib.suppress(OSError):
+            yield from Path(f"/proc/{other}/fd").iterdir()
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return None

@@ -13,6 +13,8 @@ from types import FrameType
 from typing import Any, NoReturn
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_came: list[int] = []
+"""Signals other than Ctrl-C that interrupted this process."""
 
 
 def like_ctrl_c() -> dict[int, Any]:
@@ -63,6 +65,11 @@ def cause_of(interrupt: BaseException) -> str:
     return name if name in (signal.SIGTERM.name, signal.SIGHUP.name) else "Ctrl-C"
 
 
+def exit_code() -> int:
+    """Of this process after it was interrupted, as shells have it: 128 and the signal's number."""
+    return 128 + (_came[0] if _came else signal.SIGINT)
+
+
 def signal_of(interrupt: BaseException) -> signal.Signals:
     """The signal that passes an interrupt on to another process of ours."""
     return signal.Signals[cause_of(interrupt).replace("Ctrl-C", "SIGINT")]
@@ -70,6 +77,7 @@ def signal_of(interrupt: BaseException) -> signal.Signals:
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     del frame
+    _came.append(number)
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 

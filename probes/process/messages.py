@@ -169,6 +169,8 @@ class Raised(Message, frozen=True, kw_only=True):
         peak_bytes: the most that the process had on the device by then, if it can be told.
         empty: a loader that was to feed the training and gave it no batch.
         just_past_epoch: its loader had just gone on beyond `len(loader)` batches.
+        is_altered: whether the script had got what it does not get alone: batches, which may be
+            cut, or parameters without contents.
     """
 
     kind: str
@@ -179,6 +181,7 @@ class Raised(Message, frozen=True, kw_only=True):
     peak_bytes: int | None = None
     empty: LoaderInfo | None = None
     just_past_epoch: bool = False
+    is_altered: bool = False
 
 
 class Ended(Message, frozen=True, kw_only=True):

@@ -83,7 +83,8 @@ def steer(
         message = _ended(code, door.watch)
     except BaseException as error:  # noqa: BLE001
         lift_process_memory_limit()
-        message = _raised(error, door.watch, starved=not has_room and _is_foreign(error, order))
+        starved = not has_room and _is_foreign(error, order)
+        message = _raised(error, door.watch, starved=starved, large_fake=order.large_fake)
         if message.out_of_memory:
             from .record_task import dump_at_refusal
 
@@ -223,12 +224,13 @@ def _is_foreign(error: BaseException, order: WorkOrder) -> bool:
     return Path(frame.f_code.co_filename).resolve() != Path(order.script).resolve()
 
 
-def _raised(error: BaseException, watch: ScriptWatch, *, starved: bool) -> Raised:
+def _raised(error: BaseException, watch: ScriptWatch, *, starved: bool, large_fake: bool) -> Raised:
     """The script's exception, as its last words.
 
     Args:
         starved: a library raised it, and there was no memory from the start: refusals take any
             shape there, such as an import that finds no source text.
+        large_fake: see `WorkOrder`.
     """
     from ..process.faults import is_out_of_memory, memory_is_short, raised_by_us, script_traceback
 
@@ -257,7 +259,14 @@ def _raised(error: BaseException, watch: ScriptWatch, *, starved: bool) -> Raise
         peak_bytes=_peak_bytes(),
         empty=watch.empty,
         just_past_epoch=watch.just_past_epoch,
+        is_altered=watch.gave_batches or (large_fake and _has_fake_parameters()),
     )
+
+
+def _has_fake_parameters() -> bool:
+    from ..fake_step.large_parameters import LargeParameters
+
+    return LargeParameters.was_used()
 
 
 def _peak_bytes() -> int | None:

@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from ...records import Purpose, Trial, TrialRequest
+from ...records import START_SHARE, Purpose, Trial, TrialRequest
 from ...units import format_bytes, format_seconds
 from ..words.outcomes import OUTCOMES
 from ..words.wording import clean, measured
@@ -68,7 +68,7 @@ class ProgressDisplay:
     and each note.
 
     Args:
-        budget_s: wall time for all trials; it runs from the first trial.
+        budget_s: wall time, of which the first start may take `START_SHARE`.
         spent_s: the part of it that earlier parts of a resumed run have used.
         console: standard error if not given.
         clock: monotonic seconds.
@@ -186,8 +186,9 @@ class ProgressDisplay:
         now = self._clock()
         elapsed, budget = whole_seconds(now - self._started_s), whole_seconds(self._budget_s)
         if self._first_trial_s is None:
-            return f"{elapsed} so far; the budget of {budget} starts with the first trial"
-        used = self._spent_s + now - self._first_trial_s
+            return f"{elapsed} so far; the budget is {budget}"
+        start_s = min(self._first_trial_s - self._started_s, START_SHARE * self._budget_s)
+        used = self._spent_s + start_s + now - self._first_trial_s
         left = self._budget_s - used
         rest = f"{whole_seconds(left)} left" if left >= 0.5 else "finishing"
         return f"{whole_seconds(used)} of {budget} used, {rest}; {elapsed} since the start"

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -34,11 +35,14 @@ from ..recording.store import DEVICES, RECORD, RunStore, write_whole
 from ..setup.device_choice import Device
 from ..setup.options import RunOptions
 from ..setup.options_handed_over import hand_over
-from .device_options import device_options
+from .device_options import CHECK_S, device_options
 from .outcome import Outcome, answer_of, last_error, twin_check
 
 END_S = 30.0
 """A run that was interrupted gets so long to save and leave."""
+CHECK_SHARE, WEAK_SHARE = 1 / 6, 1 / 3
+"""Of the budget, where devices are of one model: for the check of twins, and for the weak ones
+among them. Phases follow each other, and a budget bounds all of them."""
 RELAY_S = 5.0
 """What a run that ended said last is waited for so long."""
 
@@ -86,18 +90,22 @@ class _Run:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._relays: dict[str, threading.Thread] = {}
         self._state = "running"
+        self._until_s = time.monotonic() + options.goal.budget_s
         self._started_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
 
     def all(self) -> Outcome:
         """Probes, checks the twins, probes the weak ones."""
         self._save()
         try:
-            self._probe(list(representatives(self._models)))
+            budget_s = self._options.goal.budget_s
+            first = list(representatives(self._models))
+            later = CHECK_SHARE + WEAK_SHARE if len(first) < len(self._models) else 0.0
+            self._probe(first, budget_s * (1 - later) if later else None)
             weak = self._check_twins()
             if weak:
                 names = ", ".join(self._devices[place].name for place in weak)
                 self._display.note(f"{names}: weaker than its twin, probing it in full")
-                self._probe(weak)
+                self._probe(weak, self._left_s(WEAK_SHARE))
             self._state = "finished"
         except KeyboardInterrupt as pressed:
             self._interrupt(signal_of(pressed))
@@ -123,8 +131,14 @@ class _Run:
 
     # inside ----------------------------------------------------------------------------------
 
-    def _probe(self, places: Sequence[int]) -> None:
-        started = {self._devices[place].name: self._start(place) for place in places}
+    def _left_s(self, share: float) -> float:
+        """For the next phase: what is left, and its share of the budget at least."""
+        return max(self._until_s - time.monotonic(), share * self._options.goal.budget_s)
+
+    def _probe(self, places: Sequence[int], budget_s: float | None) -> None:
+        started = {
+            self._devices[place].name: self._start(place, budget_s=budget_s) for place in places
+        }
         for name, child in started.items():
             self._note(name, folder=name, twin_of=None, exit_code=child.wait())
             error = self._errors(name)
@@ -146,7 +160,8 @@ class _Run:
                 continue
             size = answer[1].recommended.batch_size
             self._display.note(f"batch {size} on {len(places)} devices at the same time: {model}")
-            children = [self._start(place, "-check", size) for place in places]
+            check_s = min(CHECK_S, CHECK_SHARE * self._options.goal.budget_s)
+            children = [self._start(place, "-check", size, check_s) for place in places]
             for child in children:
                 child.wait()
             speeds = [self._speed(f"{self._devices[place].name}-check", size) for place in places]
@@ -160,7 +175,11 @@ class _Run:
         return weak
 
     def _start(
-        self, place: int, suffix: str = "", check_size: int | None = None
+        self,
+        place: int,
+        suffix: str = "",
+        check_size: int | None = None,
+        budget_s: float | None = None,
     ) -> subprocess.Popen[bytes]:
         device = self._devices[place]
         name = f"{device.name}{suffix}"
@@ -170,6 +189,7 @@ class _Run:
             self._folder / name,
             memory_limit_bytes=self._share_bytes(device),
             check_size=check_size,
+            budget_s=budget_s,
         )
         variable = hand_over(options, self._scratch / f"{name}.json")
         words = options.script_words

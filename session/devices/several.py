@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ...advisor.advise import advise
-from ...errors import INTERRUPTED, BatchAdvisorError, UsageError
+from ...errors import INTERRUPTED_BY, BatchAdvisorError, UsageError
 from ..answer import next_command
 from ..display import Display
 from ..recording.store import DEVICES, read_record
@@ -96,7 +96,7 @@ def _to_resume(outcome: Outcome) -> list[str]:
     """The commands that go on with what was interrupted, a device each."""
     commands = []
     for device in outcome.record.devices:
-        if device.exit_code == INTERRUPTED and device.twin_of is None and device.folder:
+        if device.exit_code in INTERRUPTED_BY and device.twin_of is None and device.folder:
             folder = outcome.folder / device.folder
             with contextlib.suppress(BatchAdvisorError):
                 record = read_record(folder)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ...records import Fault, FileTouched, RunRecord, Trial
+from ...records import START_SHARE, Fault, FileTouched, RunRecord, Trial
 from .store import RunStore
 
 
@@ -30,8 +30,12 @@ class RecordWriter:
         self._search_before_s = record.search_s
 
     def search_begins(self) -> None:
-        """From now on time counts against the budget."""
-        self._search_started_s = time.monotonic()
+        """From now on all time counts against the budget; of the start before, a part."""
+        now_s = time.monotonic()
+        counted_s = START_SHARE * self.record.goal.budget_s
+        self._search_before_s += min(counted_s, now_s - self._started_s)
+        self._search_started_s = now_s
+        self.change()
 
     def change(self, **changes: Any) -> None:
         """Replaces fields of the record."""
@@ -46,7 +50,7 @@ class RecordWriter:
 
     @property
     def search_s(self) -> float:
-        """Seconds since the first trial, over all resumed parts, up to now."""
+        """Seconds that count against the budget, over all resumed parts, up to now."""
         begun = self._search_started_s
         return self._search_before_s + (0.0 if begun is None else time.monotonic() - begun)
 

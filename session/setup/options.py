@@ -8,6 +8,7 @@ import shlex
 import stat
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -46,6 +47,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         command: what was typed, for the record.
         dry_run, as_json, quiet, debug: what is done with what was found, and what is shown.
         live: a function of this process instead of a script.
+        verb: the command that errors name.
     """
 
     script: str
@@ -72,6 +74,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     quiet: bool = False
     debug: bool = False
     live: LiveStep | None = None
+    verb: Literal["run", "estimate"] = "run"
 
     @property
     def traits(self) -> DoorTraits:

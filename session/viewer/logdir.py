@@ -216,8 +216,22 @@ def _is_trace(entry: os.DirEntry[str], heads: Heads) -> bool:
 
 
 def _is_record(path: str | Path) -> bool:
-    """A record of ours begins with its schema's version; other people's record.json does not."""
-    return _RECORD.search(_head(path)) is not None
+    """A record of ours begins with its schema's version; other people's record.json does not.
+
+    One that is no JSON at all is listed, so that the page says what is wrong with it.
+    """
+    head = _head(path)
+    if _RECORD.search(head) is not None:
+        return True
+    return len(head) < HEAD_BYTES and os.path.isfile(path) and not _is_json(head)  # noqa: PTH113
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
 
 
 def _head(path: str | Path) -> bytes:

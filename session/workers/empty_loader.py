@@ -1,9 +1,10 @@
-"""A training loader that gave no batch: fewer samples than one batch, and drop_last=True."""
+"""A training loader that gave no batch: no samples, or fewer than one batch and drop_last=True."""
 
 from __future__ import annotations
 
 from typing import TypeGuard
 
+from ...advisor.explain.known_failures import EMPTY_DATASET
 from ...advisor.tails import tails
 from ...records import LoaderInfo, TailFinding, TailReport
 
@@ -11,8 +12,8 @@ CASE = "loader.no-steps"
 
 
 def is_empty(loader: LoaderInfo | None) -> TypeGuard[LoaderInfo]:
-    """Whether the arithmetic of its last batch says why it gave none."""
-    return loader is not None and _finding(loader) is not None
+    """Whether its samples, or the arithmetic of its last batch, say why it gave none."""
+    return loader is not None and (loader.num_samples == 0 or _finding(loader) is not None)
 
 
 def no_batches(loader: LoaderInfo) -> tuple[str, str]:
@@ -21,9 +22,11 @@ def no_batches(loader: LoaderInfo) -> tuple[str, str]:
     Args:
         loader: one of which `is_empty` holds.
     """
+    where = "" if loader.place is None else f" at {loader.place}"
+    if loader.num_samples == 0:
+        return f"the dataset of the DataLoader{where} is empty", EMPTY_DATASET
     finding = _finding(loader)
     assert finding is not None
-    where = "" if loader.place is None else f" at {loader.place}"
     sizes = [fix.snippet for fix in finding.fixes]
     take = f"Take {sizes[0]}" if sizes else "Take a smaller batch"
     return (

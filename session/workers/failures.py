@@ -7,10 +7,11 @@ import traceback
 from pathlib import Path
 
 from ...advisor.explain import remedies
-from ...advisor.explain.known_failures import known_failure
+from ...advisor.explain.known_failures import known_failure, next_step
 from ...advisor.measured.measurements import Measurements
 from ...errors import BatchAdvisorError, RunError, ScriptError, UsageError
 from ...probes.devices.device_faults import device_fault
+from ...probes.nvml.gpus import devices
 from ...probes.process.endings import OWN_FAULT, WorkerGone
 from ...probes.process.messages import CannotSteer, Ended, Raised
 from ...probes.source.placeholder import command, proposal
@@ -47,11 +48,15 @@ def error_of(
     if isinstance(message, CannotSteer):
         kind = UsageError if message.usage else RunError
         if message.door is not None and traits_of(message.door).size_is_argument:
+            if options.verb == "estimate":
+                remedy = proposal(options.known_script)
+                remedy = f"`estimate` needs a DataLoader; on a GPU, `run` does without. {remedy}"
+                return kind(f"{message.reason}.", remedy)
             return not_by_a_loader(message, options)
         return kind(f"{message.reason}.", _sentence(message.remedy))
     if gone.outcome == "out_of_memory":
         return _out_of_memory(gone, options, batch_cap)
-    fault = _fault_of(gone.detail, options.device)
+    fault = _fault_of(gone.detail, "cpu" if _has_no_gpu(options.device) else options.device)
     if fault is not None:
         return fault
     known = known_failure(gone.detail)
@@ -77,7 +82,8 @@ def error_of(
                 "Pass its input as an argument or in a file.",
                 message.traceback,
             )
-        remedy = _if_it_fails_alone(log)
+        helps = next_step(gone.detail)
+        remedy = f"{helps} Its output is in {log}." if helps else _if_it_fails_alone(log)
         if message.num_steps == 0 and is_empty(message.empty):
             what, first = no_batches(message.empty)
             remedy = f"{what[0].upper()}{what[1:]}. {first} {remedy}"
@@ -85,7 +91,8 @@ def error_of(
             start = command(
                 script, options.arguments, module=options.module, options=("--nproc-per-node", "2")
             )
-            remedy = f"It expects to be a rank of a job. Start it as one: {start}"
+            way = "Start" if options.verb == "run" else "Ranks are not estimated; on GPUs, start"
+            remedy = f"It expects to be a rank of a job. {way} it as one: {start}"
         return ScriptError(f"{script} raised {gone.detail}.", remedy, message.traceback)
     if isinstance(message, Ended):
         return _ended(message, options, log)
@@ -194,6 +201,11 @@ def tool_failed(error: BaseException) -> ScriptError:
     )
 
 
+def _has_no_gpu(device: str) -> bool:
+    """Whether none could have failed, as none was there."""
+    return device == "auto" and not devices()
+
+
 def _fault_of(detail: str, device: str) -> RunError | None:
     """The error where the GPU failed, and not the script."""
     fault = device_fault(detail) if not device.startswith("cpu") else None
@@ -244,15 +256,15 @@ def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
         said = _last_line(log)
         return UsageError(
             f"{script} ended with exit code 2 before training{': ' + said if said else ''}.",
-            "Put our options before the script and its own after it: batchadvisor run "
-            f"OPTIONS {script} ARGUMENTS.",
+            "Put our options before the script and its own after it: batchadvisor "
+            f"{options.verb} OPTIONS {script} ARGUMENTS.",
         )
     if message.exit_code != 0:
         said = _last_line(log)
         return RunError(
             f"{script} ended with exit code {message.exit_code} before its training loop was "
             f"found{': ' + said if said else ''}.",
-            f"Its output is in {log}.",
+            f"{next_step(said)} Its output is in {log}.".lstrip(),
         )
     if message.num_steps == 0 and is_empty(message.empty):
         what, remedy = no_batches(message.empty)
@@ -261,7 +273,7 @@ def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
         return RunError(
             f"{script} never trains: it ended after {plural(message.num_loaders, 'DataLoader')}, "
             f"{plural(message.num_fetches, 'batch', 'batches')} fetched with gradients enabled and "
-            "no optimizer step.",
+            f"no optimizer step. {_last_words(log)}".strip(),
             "Point batchadvisor at the script that trains.",
         )
     if 0 < message.num_fetches < message.num_steps >= MANY_STEPS:
@@ -283,6 +295,11 @@ def _is_no_module(message: Raised, name: str) -> bool:
     return message.kind == "ImportError" and message.text.startswith(
         ("Error while finding module specification for ", f"No module named {name}")
     )
+
+
+def _last_words(log: Path) -> str:
+    said = _last_line(log)
+    return f"Its last words: {said}." if said else ""
 
 
 def _last_line(log: Path) -> str:

@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from ...errors import BatchAdvisorError
 from ...probes.distributed.group_worker import GroupWorker
 from ...probes.distributed.rank_group import RankGroup
 from ...probes.distributed.self_started import SelfStarted
@@ -315,11 +314,11 @@ class WorkerPool:
             BatchAdvisorError: always.
         """
         log = self._writer.store.log_path
-        error: BatchAdvisorError = error_of(gone, self._options, log, batch_cap)
+        error = error_of(gone, self._options, log, batch_cap)
         if isinstance(error, SizeInScriptError) and self._group is None:
             raise error  # the run goes on through another door
         self._add_fault(gone, number)
-        raise error
+        raise error from gone
 
     def _add_fault(self, gone: WorkerGone, number: int) -> None:
         log = self._writer.store.log_path.name

@@ -15,7 +15,7 @@ from statistics import median
 
 import msgspec
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.search.cost import OVERRUN
+from batchadvisor.advisor.search.cost import end_s
 from batchadvisor.advisor.search.next_trial import Done, next_trial
 from batchadvisor.probes.windows.interleaved_window import TurnsWindow
 from batchadvisor.probes.windows.step_evidence import Reading
@@ -250,7 +250,7 @@ class Session:
         return Result(self.record, advise(self.record), stop, requests)
 
     def _one(self, request):
-        left_s = self._left_s(request)
+        left_s = self._left_s()
         if request.fresh_process or not self.alive:
             took_s = self.setup_s * self.kernel.rng.uniform(0.8, 1.5)
             self.kernel.now_s += min(took_s, left_s)
@@ -266,7 +266,7 @@ class Session:
         kernel, goal = self.kernel, self.goal
         shared = {
             "time_limit_s": max(1.0, min(MAX_TIMED_S, goal.budget_s * BUDGET_SHARE)),
-            "deadline_s": self._left_s(request),
+            "deadline_s": self._left_s(),
             "evidence": kernel,
             "clock": kernel.clock,
         }
@@ -288,9 +288,8 @@ class Session:
                 return window.result(ordinal, self.worker)
             window.resume()
 
-    def _left_s(self, request):
-        factor = 1.0 if request.purpose == "search" else OVERRUN
-        return max(0.0, factor * self.goal.budget_s - self.search_s)
+    def _left_s(self):
+        return max(0.0, end_s(self.goal.budget_s) - self.search_s)
 
     def _change(self, **changes):
         self.record = msgspec.structs.replace(self.record, search_s=self.search_s, **changes)

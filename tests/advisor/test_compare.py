@@ -137,6 +137,17 @@ def test_another_script_is_named_and_other_arguments_are_not_another_script():
     assert held(run, tuned).differs == (("script", "train.py", "train.py --amp"),)
 
 
+def test_the_same_text_is_the_same_script_wherever_it_was():
+    run = record({8: 1.0})
+    here, there, other = (
+        msgspec.structs.replace(run, script=ScriptInfo(path=path, digest=digest))
+        for path, digest in (("a/train.py", "1f"), ("b/copy.py", "1f"), ("b/copy.py", "2e"))
+    )
+    assert held(here, there).same_script
+    assert held(here, there).differs == ()
+    assert not held(here, other).same_script
+
+
 def test_sizes_of_one_run_are_listed_and_nothing_is_made_up():
     comparison = held(record({8: 100.0, 16: 110.0}), record({8: 100.0, 32: 120.0}))
     assert (comparison.only_before, comparison.only_after) == ((16,), (32,))

@@ -2,13 +2,15 @@
 
 import re
 
+import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.explain.findings import WIDE_INTERVAL, findings_of
 from batchadvisor.advisor.measured.epoch_end import tail_of
 from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.measured.training import training_of
 from batchadvisor.advisor.tails.conditions import SMALL_BATCH_NORM
-from batchadvisor.records import Goal, Memory, NormLayers, Profile, TailCheck, Turns
+from batchadvisor.records import Goal, Memory, NormLayers, OptimizerInfo, Profile, TailCheck, Turns
 
 from ..on_paper import CPU, GIB, discovery_of, failure_of, loader_of, numbered, record_of, trial_of
 from .finding_cases import findings
@@ -320,3 +322,25 @@ def test_what_of_a_trace_was_left_out_is_said():
     by_rule = findings(trial_of(64, 0.1, profile=Profile(left_out=(clause,))))
     assert clause in by_rule["trace.left_out"].message
     assert "trace.left_out" not in findings(trial_of(64, 0.1, profile=Profile()))
+
+
+@pytest.mark.parametrize(("size", "fires"), [(6400, False), (6401, True), (9000, True)])
+def test_a_size_above_the_dataset_is_said(size, fires):
+    found = findings(trial_of(64, 0.1), trial_of(size, 0.2))
+    assert ("size.above_data" in found) is fires
+    if fires:
+        assert f"batch {size}: larger than the dataset" in found["size.above_data"].message
+
+
+@pytest.mark.parametrize(("size", "fires"), [(64 * 32, False), (64 * 44, True)])
+def test_a_step_of_many_times_the_samples_is_said(size, fires):
+    """A learning rate of 0.1 would become 4.4: no number is suggested, and a warning stands."""
+    loader = loader_of(640_000)
+    assert ("training.far" in findings(trial_of(size, 0.2), size=size, loader=loader)) is fires
+    optimizer = OptimizerInfo(
+        ordinal=0, place=None, name="SGD", learning_rate=0.1, num_parameters=1, trains=True
+    )
+    discovery = msgspec.structs.replace(discovery_of(native=64), optimizers=(optimizer,))
+    (rate,) = training_of(discovery, size, keep=False).learning_rates
+    assert (rate.suggested is None) is fires
+    assert ("x44, further than rules of thumb" in rate.rule) is fires

@@ -6,7 +6,6 @@ The real windows run on a processor on paper; see contended.py.
 from collections import Counter
 
 import pytest
-from batchadvisor.advisor.search.cost import OVERRUN
 
 from .contended import session_of
 
@@ -48,7 +47,7 @@ def answers(seeds):
         assert result.finished, f"the search of seed {seed} does not end"
         if is_wrong(session, result):
             wrong.append(seed)
-        if session.search_s > OVERRUN * session.goal.budget_s + session.kernel.longest_s:
+        if session.search_s > session.goal.budget_s + session.kernel.longest_s:
             late.append(seed)
         if quiet and not is_near_the_best(session, result):
             short.append((seed, result.advice.standing))

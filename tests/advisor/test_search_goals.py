@@ -138,13 +138,13 @@ class TestGoals:
             assert real / 4 <= steps <= real * 4
 
     def test_long_steps_are_said_before_the_search(self):
-        """Steps of 15 s: a window of four takes a minute, and ten minutes hold seven no more."""
+        """Steps of 15 s: a window of four takes a minute, a larger size's may take longer."""
         discovery = discovery_of(native_step_s=15.0)
         plan = expected(record_of(goal=Goal(budget_s=200.0), discovery=discovery))
-        assert (plan.window_s, plan.num_sizes, plan.fits) == (60.0, 3, False)
+        assert (plan.window_s, plan.least, plan.num_sizes, plan.fits) == (60.0, 1, 2, False)
         assert plan.enough_s is None
         plan = expected(record_of(goal=Goal(budget_s=100.0), discovery=discovery))
-        assert (plan.num_sizes, plan.enough_s) == (1, 144.0)
+        assert (plan.num_sizes, plan.enough_s) == (1, 250.0)
 
     def test_the_own_size_comes_first_and_a_much_larger_one_then(self):
         machine = Machine(time_s=lambda size: 6 + 0.05 * size, discovery=discovery_of(native=64))

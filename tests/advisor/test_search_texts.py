@@ -28,7 +28,7 @@ def test_the_answer_is_near_the_best_real_tokens_per_second(batching, own, seed)
     best = max(map(machine.real_rate, SIZES))
     assert machine.real_rate(result.size) >= ENOUGH * best
     assert machine.real_rate(own) < ENOUGH * best  # it had to change
-    assert result.record.search_s < 1.2 * 40
+    assert result.record.search_s < 41  # with the step in progress
 
 
 def test_no_step_up_that_the_law_says_would_lose():

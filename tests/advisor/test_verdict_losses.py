@@ -213,6 +213,21 @@ class TestRemedies:
         assert "num_workers=4" in remedy_of("input", None, 0)
         assert "more workers" in remedy_of("input", None, 2)
 
+    @pytest.mark.parametrize(
+        ("num_cores", "num_workers", "words"),
+        [
+            (1, 0, "share 1 core, so that more workers add little"),
+            (2, 0, "num_workers=1 (2 cores)"),
+            (2, 1, "share 2 cores, so that more workers add little"),
+            (16, 0, "num_workers=4 (16 cores)"),
+            (16, 2, "num_workers=4 (16 cores)"),
+        ],
+    )
+    def test_workers_are_those_that_the_machine_has_cores_for(self, num_cores, num_workers, words):
+        verdict = verdict_of(None, wait=0.6, num_workers=num_workers, num_cores=num_cores)
+        assert words in verdict.remedy
+        assert "pin_memory" not in verdict.remedy
+
     def test_what_to_do_instead(self):
         for limit, word in {
             "synchronisation": ".item()",

@@ -6,6 +6,7 @@ import os
 import msgspec
 import pytest
 from batchadvisor.errors import UsageError
+from batchadvisor.session.view import choose
 from batchadvisor.session.viewer import board, logdir
 
 from . import zoo
@@ -45,6 +46,17 @@ class TestFind:
         assert not logdir.any_below([("", tmp_path)])
         zoo.cpu_trace(tmp_path / "named" / "anything.json.gz")
         assert by_name(tmp_path).keys() == {"named"}
+
+    @pytest.mark.parametrize("data", [b"", b'{\n "sche', b"\0\0\0\0", b"\xff\xfe"])
+    def test_a_record_that_is_broken_is_listed(self, data, tmp_path):
+        """To say so: the folder may hold nothing else."""
+        (tmp_path / "record.json").write_bytes(data)
+        places = by_name(tmp_path)
+        assert [place.entry.kind for place in places.values()] == ["run"]
+        assert logdir.any_below([("", tmp_path)])
+        assert choose(tmp_path) == tmp_path
+        shown = board.Board([("", tmp_path)])
+        assert "is not a record" in shown.show(shown.entries()[0].key).problem
 
     def test_a_file_that_grows_is_looked_at_again_and_remembered_once(self, tmp_path):
         heads, path = {}, tmp_path / "later.json"

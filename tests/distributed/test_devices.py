@@ -79,6 +79,10 @@ class TestChoice:
         typed = "batchadvisor run --device cpu:1,cpu:1 -o out --json -q --start 8 a.py"
         options = RunOptions(script="a.py", command=tuple(typed.split()), output=Path("out"))
         first = logical_devices("cpu:1")[0]
+        check = device_options(options, first, Path("out/c"), check_size=4, budget_s=2.5)
+        assert (check.goal.budget_s, check.goal.sizes) == (2.5, (4,))
+        assert check.command.count("--budget") == 1
+        assert "2.5s" in check.command
         own = device_options(options, first, Path("out/cpu-1"), memory_limit_bytes=9)
         assert (own.device, own.output, own.memory_limit_bytes) == ("cpu:1", Path("out/cpu-1"), 9)
         assert " ".join(own.command) == (

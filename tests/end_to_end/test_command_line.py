@@ -9,11 +9,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from batchadvisor.cli import cli
 from batchadvisor.probes.nvml.gpus import devices
+from click.shell_completion import ShellComplete
 
 from .driver import EXAMPLES, SCRIPTS, line_of, listing, run, run_preloaded
 
 TRAINS = (SCRIPTS / "plain.py").read_text()
+
+
+@pytest.mark.parametrize("words", [["run"], ["run", "--budget", "9s"], ["run", "a.py", "--data"],
+                                   ["estimate"], ["emit", "k8s"]])  # fmt: skip
+def test_the_shell_completes_scripts(words):
+    completion = ShellComplete(cli, {}, "batchadvisor", "_BATCHADVISOR_COMPLETE")
+    assert [item.type for item in completion.get_completions(words, "tr")] == ["file"]
 
 
 class TestDryRun:
@@ -95,7 +104,7 @@ WRONG = {
     "sizes as words": (["--sizes", "a,b", "plain.py"], "'a,b' is not a list of sizes"),
     "size 0": (["--sizes", "8,0", "plain.py"], "'8,0' is not a list of sizes"),
     "no sizes": (["--sizes", "", "plain.py"], "is not a list of sizes"),
-    "a size beyond counting": (["--sizes", "9" * 20, "plain.py"], "is not a list of sizes"),
+    "a size beyond counting": (["--sizes", "9" * 20, "plain.py"], "9" * 20 + " is too large"),
     "a start beyond counting": (["--start", "9" * 20, "plain.py"], "is not in the range"),
     "a schedule too long": (["--profile-schedule", "0,0,101", "plain.py"], "100 steps at most"),
     "max-batch 0": (["--max-batch", "0", "plain.py"], "0 is not in the range"),

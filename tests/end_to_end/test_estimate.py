@@ -13,8 +13,10 @@ from .driver import SCRIPTS, line_of, listing, run_preloaded
 GIB = 1 << 30
 
 
-def estimate(folder, *arguments):
-    result = run_preloaded("estimate", *arguments, folder=folder)
+def estimate(folder, script, *words):
+    """Options of ours, and what the script gets behind a `--`."""
+    at = words.index("--") if "--" in words else len(words)
+    result = run_preloaded("estimate", *words[:at], script, *words[at + 1 :], folder=folder)
     assert not result.left
     return result
 
@@ -146,6 +148,54 @@ class TestAnswers:
         ):
             assert text in page
         assert set(listing(tmp_path)) == {"fits.html"}
+
+
+class TestDoors:
+    def test_arguments_as_for_a_run(self, tmp_path):
+        """Everything after SCRIPT is its own, and meters that print end no step."""
+        needed = ("sin", "-b", "8")
+        meter = """
+            print(f"{loss:.3f}", loss.detach().numpy(), (inputs > 0).numpy().mean())
+        print("""
+        text = (SCRIPTS / "needs_arguments.py").read_text()
+        (tmp_path / "meter.py").write_text(text.replace("\n        print(", meter))
+        options = ("--json", "-q", "--gpu", "T4")
+        result = run_preloaded("estimate", *options, "meter.py", *needed, folder=tmp_path)
+        assert result.code == 0, result
+        answer = json.loads(result.stdout)
+        assert answer["arguments"] == list(needed)
+        assert answer["batch_size"] == 8
+
+    def test_options_of_ours_behind_the_script(self, tmp_path):
+        """The command that the error names is this one."""
+        result = estimate(tmp_path, str(SCRIPTS / "needs_arguments.py"), "--", "--gpu", "T4")
+        assert result.code == 2
+        assert "batchadvisor estimate OPTIONS" in result.stderr
+        assert "batchadvisor run" not in result.stderr
+
+    def test_a_placeholder(self, tmp_path):
+        words = ("--", "--batch-size", "{batch_size}")
+        result = estimate(tmp_path, str(SCRIPTS / "needs_arguments.py"), *words)
+        assert result.code == 2
+        assert "makes batches of every size itself" in result.stderr
+
+    def test_a_script_that_lacks_a_module_is_started_once(self, tmp_path):
+        (tmp_path / "lacks.py").write_text(
+            "open('starts', 'a').write('x')\nimport torch, no_such_module\n"
+        )
+        result = estimate(tmp_path, "lacks.py")
+        assert result.code == 1
+        assert "No module named 'no_such_module'" in result.error
+        assert "starting it again" not in result.stderr
+        assert (tmp_path / "starts").read_text() == "x"
+
+    @pytest.mark.slow
+    def test_a_folder_that_takes_no_files(self, tmp_path):
+        (tmp_path / "batchadvisor-runs").write_text("in the way, also of root")
+        assert json.loads(
+            estimate(tmp_path, str(SCRIPTS / "plain.py"), "--json", "-q", "--gpu", "T4").stdout
+        )
+        assert set(listing(tmp_path)) == {"batchadvisor-runs"}
 
 
 class TestRefusals:

@@ -28,6 +28,15 @@ def started(pid):
 
 
 class TestCtrlC:
+    def test_while_modules_load(self, tmp_path):
+        """In the first tenth of a second: the import of click stands for all of them."""
+        (tmp_path / "click").mkdir()
+        (tmp_path / "click" / "__init__.py").write_text(
+            "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
+        )
+        done = run("run", "x.py", folder=tmp_path, variables={"PYTHONPATH": str(tmp_path)})
+        assert (done.code, done.stderr) == (130, "Interrupted.\n")
+
     def test_at_the_start(self, tmp_path):
         """The first worker still imports torch."""
         job = start("run", "--json", *OPTIONS, SCRIPTS / "input_bound.py", folder=tmp_path)
@@ -41,7 +50,7 @@ class TestCtrlC:
         assert done.record.trials == ()
         assert done.advice.recommended is None
 
-    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     def test_before_the_loop_is_found(self, tmp_path, number):
         """The script itself takes its time, and would catch what is raised in it."""
         (tmp_path / "slow.py").write_text(
@@ -53,11 +62,11 @@ class TestCtrlC:
         job.wait_for(lambda: "loading" in log.read_text(), "the script's own work")
         os.killpg(job.process.pid, number)
         done = job.finish()
-        assert done.code == 130, done
+        assert done.code == 128 + number, done
         assert "Traceback" not in done.stderr
         assert done.left == []
         assert done.record.state == "interrupted"
-        name = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}[number]
+        name = "Ctrl-C" if number == signal.SIGINT else number.name
         assert done.record.stop_reason == f"interrupted by {name}"
         assert not (tmp_path / "finally.txt").exists()
 

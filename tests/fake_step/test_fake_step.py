@@ -220,6 +220,56 @@ def test_a_whole_number_that_may_decide_a_shape_gives_no_number():
     assert "a whole number that" in refused(picks)
 
 
+def heard(question, rows=4):
+    """What a step reads that asks this of the output of a model and of its labels."""
+    answers = []
+
+    def step(given):
+        out = net(given[0])
+        loss = functional.cross_entropy(out, given[1])
+        chosen.zero_grad()
+        loss.backward()
+        chosen.step()
+        answers.append(question(out, given[1], loss))
+
+    net = nn.Linear(8, 5)
+    chosen = torch.optim.SGD(net.parameters(), lr=0.1)
+    faked(step, (torch.randn(rows, 8), torch.randint(5, (rows,))), chosen)
+    return answers[-1]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        (lambda _out, _y, loss: f"{loss:.3f}", "1.000"),
+        (lambda _out, _y, loss: f"{loss.detach():8.2e}".strip(), "1.00e+00"),
+        (lambda _out, _y, loss: float(loss.detach().cpu().numpy()), 1.0),
+        (lambda out, _y, _loss: out.detach().cpu().numpy().shape, (4, 5)),
+        (lambda out, _y, _loss: out.detach().softmax(1).numpy().mean(), 1.0),
+        (lambda out, y, _loss: (out.argmax(1).numpy() == y.numpy()).shape, (4,)),
+        (lambda out, _y, _loss: str(out.max(1)[1].cpu().numpy().dtype), "int64"),
+        (lambda out, _y, _loss: out.topk(2)[1].t().numpy().shape, (2, 4)),
+        (lambda out, _y, _loss: bool(out.isnan().numpy().any()), False),
+        (lambda out, _y, _loss: len(out.tolist()), 4),
+    ],
+)
+def test_what_a_meter_shows_has_the_shape_of_what_it_would_be(question, answer):
+    assert heard(question) == answer
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        (lambda out, _y, _loss: out.long().numpy(), "a whole number that"),
+        (lambda out, _y, _loss: out.numpy(), "requires grad"),
+        (lambda out, _y, _loss: f"{out:.2f}", "unsupported format string"),
+    ],
+)
+def test_what_torch_refuses_is_refused(question, words):
+    with pytest.raises((RuntimeError, TypeError, ValueError, NotImplementedError), match=words):
+        heard(question)
+
+
 def healthy(question):
     """What a step hears that asks this of its loss."""
     heard = []

@@ -1,6 +1,8 @@
 """The working folder before and after."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -53,6 +55,41 @@ def test_a_folder_of_ours_that_was_made_since(here):
     Path("ours/file").write_text("")
     snapshot.ignore(Path("ours"))
     assert changes(snapshot) == set()
+
+
+STARTED = """
+import subprocess, sys, time
+print("begun", flush=True)
+child = subprocess.Popen([sys.executable, "child.py"], stdin=subprocess.PIPE,
+                         stdout=subprocess.DEVNULL, start_new_session=True)
+time.sleep(0.5)
+print("more", flush=True)
+child.communicate(b"")
+"""
+CHILD = """
+import sys, time
+from pathlib import Path
+from batchadvisor.probes.process.folder_snapshot import FolderSnapshot
+snapshot = FolderSnapshot(Path.cwd(), ())
+print("begun", flush=True)
+sys.stdin.read()
+Path("made.txt").write_text("by the script")
+print([change.path for change in snapshot.changes()], file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("command", ["{0} > out.txt", "{0} | tee out.txt", "{0}started > out.txt"])
+def test_where_our_own_output_goes_is_no_file_of_the_script(command, here):
+    """Nor is that of who started us in a group of our own, as each device of several is."""
+    (here / "child.py").write_text(CHILD)
+    (here / "started.py").write_text(STARTED)
+    program = "started.py" if "started" in command else "child.py"
+    command = command.replace("started", "")
+    command = command.format(f"{sys.executable} {program}")
+    done = subprocess.run(
+        command, shell=True, cwd=here, input="", capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1:] == ["['made.txt']"], done
 
 
 def test_nothing_happened(here):

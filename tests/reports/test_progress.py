@@ -110,7 +110,7 @@ def test_the_live_display_shows_what_runs_and_what_was_seen():
     display.discovering(2)
     assert terminal.frame() == [
         "discovering the training loop, 2 optimizer steps seen",
-        "5 s so far; the budget of 2 min starts with the first trial",
+        "5 s so far; the budget is 2 min",
     ]
     display.trial(TrialRequest(batch_size=2, kind="timed"), "about 4 s")
     terminal.clock.now += 4

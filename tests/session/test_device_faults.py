@@ -3,6 +3,7 @@
 import pytest
 from batchadvisor.errors import RunError
 from batchadvisor.probes.devices.device_faults import device_fault
+from batchadvisor.probes.nvml.gpus import devices
 from batchadvisor.probes.process.endings import over
 from batchadvisor.probes.process.messages import Raised
 from batchadvisor.records import DeviceInfo, Goal, RunRecord, ScriptInfo, Trial
@@ -42,8 +43,16 @@ def test_an_exclusive_gpu_is_no_fault_of_the_script(text, tmp_path):
 
 @pytest.mark.parametrize("text", GONE)
 def test_a_gpu_that_vanished_is_said(text, tmp_path):
-    error = error_of(gone(text), RunOptions(script="a.py"), tmp_path, None)
+    error = error_of(gone(text), RunOptions(script="a.py", device="cuda:0"), tmp_path, None)
     assert "the GPU is gone" in str(error)
+
+
+@pytest.mark.skipif(bool(devices()), reason="there is a GPU that could be gone")
+@pytest.mark.parametrize("text", [text for text in GONE if "CUDA" in text])
+def test_where_there_is_no_gpu_none_is_gone(text, tmp_path):
+    error = error_of(gone(text), RunOptions(script="a.py"), tmp_path, None)
+    assert "is gone" not in str(error)
+    assert "torch sees none here" in str(error)
 
 
 @pytest.mark.parametrize("text", OTHERS)

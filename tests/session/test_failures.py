@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from batchadvisor.probes.process.endings import over
-from batchadvisor.probes.process.messages import Ended, Raised
+from batchadvisor.probes.process.messages import CannotSteer, Ended, Raised
 from batchadvisor.session.setup.options import RunOptions
 from batchadvisor.session.workers.failures import error_of, nothing_fits
 
@@ -15,6 +15,7 @@ SAID = (
     "Error initializing torch.distributed using env:// rendezvous: environment variable {} "
     "expected, but not set"
 )
+NO_SAMPLES = "num_samples should be a positive"
 LACKING = [
     ("ValueError", SAID.format("RANK")),
     ("ValueError", SAID.format("MASTER_ADDR")),
@@ -146,3 +147,67 @@ def test_a_script_that_asks_for_input(tmp_path):
     assert "a.py asks for input, but standard input is closed during a run." in said
     assert "fix it first" not in said
     assert "fix it first" in error("EOFError", "Ran out of input", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (Ended(exit_code=2, num_steps=0, num_fetches=0, num_loaders=0), "estimate OPTIONS a.py"),
+        (
+            Raised(kind="KeyError", text="'RANK'", traceback="there", out_of_memory=False),
+            "Ranks are not estimated; on GPUs, start it as one",
+        ),
+        (
+            CannotSteer(reason="no loader", remedy="", door="template"),
+            "`estimate` needs a DataLoader; on a GPU, `run` does without.",
+        ),
+    ],
+)
+def test_what_is_said_of_an_estimate(message, words, tmp_path):
+    options = RunOptions(script="a.py", verb="estimate")
+    assert words in str(error_of(over(message), options, tmp_path, None))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "words"),
+    [
+        ("ModuleNotFoundError", "No module named 'timm.data'", "Install the package that has timm"),
+        ("ModuleNotFoundError", "No module named 'yaml'", "Install pyyaml for this Python"),
+        ("FileNotFoundError", "[Errno 2] No such file or directory: 'x/y'", "counts from the work"),
+        ("FileNotFoundError", "[Errno 2] No such file or directory: '/x'", "another path. Its out"),
+        ("AssertionError", "Torch not compiled with CUDA enabled", "torch sees none here"),
+        ("OSError", "We couldn't connect to 'https://huggingface.co' to load", "needs the network"),
+        (
+            "URLError",
+            "<urlopen error [Errno -3] Temporary failure in name reso",
+            "needs the network",
+        ),
+        ("OSError", "[Errno 25] Inappropriate ioctl for device", "asks its terminal"),
+        ("ValueError", f"{NO_SAMPLES} integer value, but got num_samples=0", "dataset is empty"),
+    ],
+)
+def test_what_helps_is_said(kind, text, words, tmp_path):
+    """The script's own last words, and one next step."""
+    said = error(kind, text, tmp_path / "script.log")
+    assert f"a.py raised {kind}: {text}" in said
+    assert words in said
+    assert "fix it first" not in said
+    assert said.endswith(f"Its output is in {tmp_path / 'script.log'}.")
+
+
+@pytest.mark.parametrize(("code", "says"), [(1, "exit code 1"), (0, "never trains")])
+def test_the_last_words_of_a_script_that_gives_up(code, says, tmp_path):
+    log = tmp_path / "script.log"
+    log.write_text("loading\nNo module named 'cv2', good bye\n\n")
+    gone = over(Ended(exit_code=code, num_steps=0, num_fetches=0, num_loaders=0))
+    said = str(error_of(gone, RunOptions(script="a.py"), log, None))
+    assert says in said
+    assert "No module named 'cv2', good bye." in said
+    assert ("Install opencv-python-headless" in said) is (code == 1)
+
+
+def test_a_dataset_without_samples(tmp_path):
+    loader = msgspec.structs.replace(loader_of(0), batch_size=64)
+    gone = over(Ended(exit_code=0, num_steps=0, num_fetches=0, num_loaders=1, empty=loader))
+    said = str(error_of(gone, RunOptions(script="a.py"), tmp_path / "script.log", None))
+    assert "is empty. Look at the folder and the filters" in said

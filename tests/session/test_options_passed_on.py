@@ -62,6 +62,7 @@ GIVEN = {
     "as_json": True,
     "quiet": True,
     "debug": True,
+    "verb": "estimate",
 }
 """A value of each option that is not its default."""
 COUNT = """

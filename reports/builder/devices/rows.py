@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ....errors import INTERRUPTED
+from ....errors import INTERRUPTED_BY
 from ....records import Advice, DeviceRun, DevicesRecord, RunRecord
 from ....units import format_bytes
 from ...words.wording import measured
@@ -33,7 +33,7 @@ def device_row(run: DeviceRun, answer: tuple[RunRecord, Advice] | None) -> tuple
 
 def ended(run: DeviceRun) -> str:
     """How the run of a device without an answer ended."""
-    if run.exit_code == INTERRUPTED:
+    if run.exit_code in INTERRUPTED_BY:
         return "interrupted"
     if run.exit_code is None and not run.error:
         return "not begun"

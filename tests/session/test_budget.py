@@ -1,0 +1,47 @@
+"""What counts against a budget: of the first start a part, then everything."""
+
+import msgspec
+import pytest
+from batchadvisor.advisor.search.cost import end_s
+from batchadvisor.records import Goal
+from batchadvisor.session.plan import plan_of
+from batchadvisor.session.recording import record_writer
+from batchadvisor.session.recording.record_writer import RecordWriter
+from batchadvisor.session.recording.store import RunStore
+
+from ..on_paper import discovery_of, record_of
+
+
+@pytest.mark.parametrize(("start_s", "counted_s"), [(0.0, 0.0), (4.0, 4.0), (99.0, 10.0)])
+def test_the_first_start_counts_up_to_a_third(start_s, counted_s, tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(record_writer.time, "monotonic", lambda: now[0])
+    record = msgspec.structs.replace(record_of(goal=Goal(budget_s=30.0)), search_s=0.0)
+    writer = RecordWriter(record, RunStore(tmp_path), keep=True)
+    now[0] += start_s
+    writer.search_begins()
+    assert writer.record.search_s == writer.search_s == pytest.approx(counted_s)
+    now[0] += 5.0
+    writer.change()
+    assert writer.record.search_s == pytest.approx(counted_s + 5.0)
+    assert writer.record.elapsed_s - record.elapsed_s == pytest.approx(start_s + 5.0)
+
+
+def test_nothing_runs_after_the_budget():
+    """The confirmation, the last batch and the looks after them are within it."""
+    assert all(0.9 * budget_s < end_s(budget_s) < budget_s for budget_s in (5.0, 15.0, 120.0))
+
+
+@pytest.mark.parametrize(
+    ("step_s", "words"),
+    [
+        (0.00001, "about 7 sizes and"),
+        (0.001, "about 5 to 7 sizes and"),
+        (0.1, "2 to 5 sizes fit in the 20.0 s that are left"),
+        (1.2, "1 size fits in the 20.0 s that are left; to compare two, use --budget 37s"),
+    ],
+)
+def test_a_forecast_is_of_what_is_left(step_s, words):
+    """Larger sizes may take longer in proportion, and a part is kept for the confirmation."""
+    record = record_of(goal=Goal(budget_s=30.0), discovery=discovery_of(native_step_s=step_s))
+    assert words in plan_of(msgspec.structs.replace(record, search_s=10.0))
