@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -42,11 +40,10 @@ from .memory_explained import explain_memory, record_step
 from .orders import try_orders
 from .plan import plan_of
 from .prior import predict_memory
-from .recording.event_files import EventStore
 from .recording.record_writer import RecordWriter
 from .recording.store import read_record
 from .recording.traces import with_profile
-from .setup.first_record import first_record, folder_of
+from .setup.first_record import first_record, store_of
 from .setup.options import RunOptions, check_energy_device, check_goal, check_script
 from .setup.target import choose_target
 from .trial_order import order_of
@@ -137,7 +134,7 @@ class Run:
         self._display = display
         self._keep = keep
         self._script_traceback = ""
-        self._store = _store(options, resumed, keep=keep)
+        self._store = store_of(options, resumed, keep=keep)
         with self._nothing_left_of_a_start():
             self.writer = RecordWriter(first_record(options, resumed), self._store, keep=keep)
             self._workers_for = partial(
@@ -334,17 +331,6 @@ class Run:
             trial = msgspec.structs.replace(trial, predicted_bytes=expected)
         self.writer.add_trial(trial)
         self._display.trial_done(trial)
-
-
-def _store(options: RunOptions, resumed: RunRecord | None, *, keep: bool) -> EventStore:
-    """The run's folder; one that is not kept needs no working folder that can be written."""
-    folder = folder_of(options, resumed)
-    try:
-        return EventStore(folder)
-    except UsageError:
-        if keep or options.output is not None:
-            raise
-        return EventStore(Path(tempfile.gettempdir()) / f"batchadvisor-{os.getpid()}-{folder.name}")
 
 
 def _without_profile(trial: Trial) -> Trial:

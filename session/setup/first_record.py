@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -11,6 +12,7 @@ import msgspec
 
 from ...errors import UsageError
 from ...records import RunRecord, ScriptInfo
+from ..recording.event_files import EventStore
 from ..recording.store import DEVICES, RECORD
 from .options import RunOptions, check_same_script, digest_of, run_folder
 
@@ -32,6 +34,17 @@ def first_record(options: RunOptions, resumed: RunRecord | None) -> RunRecord:
         ),
         goal=options.goal,
     )
+
+
+def store_of(options: RunOptions, resumed: RunRecord | None, *, keep: bool) -> EventStore:
+    """The run's folder; one that is not kept needs no working folder that can be written."""
+    folder = folder_of(options, resumed)
+    try:
+        return EventStore(folder)
+    except UsageError:
+        if keep or options.output is not None:
+            raise
+        return EventStore(Path(tempfile.gettempdir()) / f"batchadvisor-{os.getpid()}-{folder.name}")
 
 
 def folder_of(options: RunOptions, resumed: RunRecord | None) -> Path:
