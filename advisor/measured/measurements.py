@@ -12,6 +12,7 @@ from ...records import Goal, Memory, RunRecord, Trial, Turns
 from .graph_pools import captures_graphs, overruled
 from .length_risk import MAX_CHANCE, LengthRisk, packed, risk_of
 from .multiples import REFUSALS, Multiples, multiples_of
+from .refused import not_of_the_size
 from .script import Script, script_of
 from .token_pace import at_token_pace, rated_by_tokens, tokens_a_sample
 from .trials import compared, latest_confirmation, peaks_of
@@ -124,7 +125,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
         """Trials that did not run, without Ctrl-C, tails and comparisons that the script cut short.
 
         Refusals beside the graphs of other sizes are left out too, where the size ran without them
-        afterwards.
+        afterwards, and those of which the size is not to blame.
         """
         trials = self.record.trials
         return tuple(
@@ -135,7 +136,16 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
             and trial.outcome != "interrupted"
             and not trial.cut_short
             and not (self.captures_graphs and overruled(trials, trial))
+            and not not_of_the_size(trial, self.record.device)
         )
+
+    @cached_property
+    def last_not_of_the_size(self) -> str:
+        """Why the last failure says nothing about its size, where no process came after it."""
+        last = self.record.trials[-1] if self.record.trials else None
+        if last is None or last.worker < self.record.num_workers_started - 1:
+            return ""
+        return not_of_the_size(last, self.record.device)
 
     @cached_property
     def too_short_for_turns(self) -> bool:

@@ -124,6 +124,8 @@ class LoaderDoor:
                 self.watch.note_empty(handle)
             raise
         wait_s = time.perf_counter() - start
+        trains = handle.trains if self.in_control else training
+        self.watch.aside = None if trains or not self.watch.num_steps else handle
         if training:
             if not self.in_control:
                 handle.taken(iterator, cycles.num_cycles)

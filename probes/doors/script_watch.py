@@ -44,6 +44,7 @@ class ScriptWatch:
         own_updates: the backward passes, and the updates that the script makes itself.
         empty: a loader whose first fetch for training gave no batch.
         settings: gives the settings files that the script has read so far.
+        aside: the loader that the last batch came from, if it does not train; else `None`.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class ScriptWatch:
         self.own_updates = OwnUpdates()
         self.native_step_s = 0.0
         self.empty: LoaderInfo | None = None
+        self.aside: LoaderHandle | None = None
         self.settings: Callable[[], tuple[tuple[Path, str], ...]] = tuple
 
     @property

@@ -53,7 +53,7 @@ def memory_is_short() -> bool:
     from ..devices.gpus_in_use import indices_in_use
 
     for kind, indices in ((torch.cuda, indices_in_use()), (torch.xpu, None)):
-        if not kind.is_initialized():  # type: ignore[no-untyped-call]
+        if not kind.is_initialized():
             continue
         with contextlib.suppress(RuntimeError, AttributeError):  # a broken context, an older torch
             every = range(kind.device_count())
@@ -125,6 +125,20 @@ def script_traceback(error: BaseException) -> str:
         )
         queue += [exception.__cause__, exception.__context__]
     return "".join(whole.format())
+
+
+def largest_tensor(error: BaseException) -> tuple[int, ...]:
+    """The shape of the largest tensor that the frames of an exception hold; empty without one."""
+    import torch
+
+    largest: torch.Size | None = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        for value in tuple(frame.f_locals.values()):
+            for one in value if isinstance(value, (tuple, list)) else (value,):
+                shape = one.shape if isinstance(one, torch.Tensor) else None
+                if shape is not None and (largest is None or shape.numel() > largest.numel()):
+                    largest = shape
+    return () if largest is None else tuple(map(int, largest))
 
 
 _MEASURES = re.compile(

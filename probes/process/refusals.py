@@ -93,7 +93,9 @@ _LAUNCHERS = re.compile(
 """What torch, torchrun, mpirun, Ray and srun put before the lines of a rank."""
 _GROUP = re.compile(r"^\s*(?:[|+] ?)+")
 _TRACEBACK = re.compile(r"^\s*(?:Original |Exception Group )?Traceback\b|^Caught \w+ in | raised:$")
-_HEAD = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt))(?:: |:?$)")
+_HEAD = re.compile(
+    r"^(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt))(?:: |:?$)"
+)
 _LINK = re.compile(r"^(?:During handling of the above|The above exception was)")
 _TYPES = re.compile(
     r"^(?:MemoryError|torch\.(?:cuda\.)?OutOfMemoryError"

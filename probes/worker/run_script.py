@@ -242,7 +242,13 @@ def _raised(
             shape there, such as an import that finds no source text.
         large_fake: see `WorkOrder`.
     """
-    from ..process.faults import memory_is_short, raised_by_us, refusal_in, script_traceback
+    from ..process.faults import (
+        largest_tensor,
+        memory_is_short,
+        raised_by_us,
+        refusal_in,
+        script_traceback,
+    )
 
     refusal = refusal_in(error, short=memory_is_short())
     refused = refusal is not None or (
@@ -271,6 +277,8 @@ def _raised(
         empty=watch.empty,
         just_past_epoch=watch.just_past_epoch,
         is_altered=watch.gave_batches or (large_fake and _has_fake_parameters()),
+        largest_tensor=() if refused else largest_tensor(error),
+        aside="" if watch.aside is None else watch.aside.called(),
     )
 
 

@@ -1,6 +1,7 @@
 """Memory that was refused, in other people's words: assertions, other devices, wrapped exceptions,
 processes that ended without an exception. The texts are those of public reports, shortened.
 """
+# ruff: noqa: E501  the texts as they were printed
 
 import signal
 
@@ -108,7 +109,7 @@ def test_the_error_number_in_any_language():
 def test_a_group_of_exceptions():
     inner = [ValueError("no"), torch.OutOfMemoryError("CUDA out of memory.")]
     try:
-        group = ExceptionGroup("two tasks", inner)  # noqa: F821  from Python 3.11 on
+        group = ExceptionGroup("two tasks", inner)
     except NameError:
         pytest.skip("Python 3.10 has no groups")
     assert is_out_of_memory(group)
@@ -119,7 +120,9 @@ def test_what_is_said_of_it():
         raised = Raised(kind="RuntimeError", text=text, traceback="", out_of_memory=True)
         return over(raised).detail
 
-    assert said(PINNING).endswith("CUDA error: out of memory (in the pin memory thread for device 0)")
+    assert said(PINNING).endswith(
+        "CUDA error: out of memory (in the pin memory thread for device 0)"
+    )
     assert said(NCCL) == "RuntimeError: Cuda failure 2 'out of memory'"
     assert headline(NO_REFUSALS["cut before the words"]).startswith("Caught RuntimeError in pin")
     assert [one.kind for one in exceptions_in(REFUSALS["three deep"])] == [
@@ -129,7 +132,7 @@ def test_what_is_said_of_it():
 
 TERMINATE = "terminate called after throwing an instance of '{}'\n  what():  {}\n"
 STACK = (
-    "Fatal Python error: Aborted\n\nThread 0x00007f0 (most recent call first):\n  File \"a.py\", line "
+    'Fatal Python error: Aborted\n\nThread 0x00007f0 (most recent call first):\n  File "a.py", line '
     "1 in f\n\nExtension modules: numpy._core (total: 1)\nAborted (core dumped)\n"
 )
 ABORTS = {
