@@ -39,6 +39,7 @@ def findings_of(
         findings += _disagreement(measurements, batch_size)
         findings += token_findings.padding(measurements, batch_size)
         findings += device_findings.retries(measurements, batch_size)
+        findings += device_findings.retries_above(measurements, batch_size)
         findings += device_findings.scattered(measurements, batch_size)
         findings += device_findings.graph_pools(measurements, batch_size)
     devices = (device_findings.settings, device_findings.unseen, creep_findings.creep)

@@ -15,10 +15,10 @@ GPU = DeviceInfo(
 )
 
 
-def findings(*trials):
+def findings(*trials, size=64):
     record = msgspec.structs.replace(record_of(trials), device=GPU)
     return {
-        finding.rule: finding for finding in findings_of(Measurements.of(record), 64, None, None)
+        finding.rule: finding for finding in findings_of(Measurements.of(record), size, None, None)
     }
 
 
@@ -44,6 +44,29 @@ def memory(reserved, allocated, source="the allocator", retries=0):
         peak_bytes=reserved * GIB, peak_source=source, reserved_bytes=reserved * GIB,
         allocated_bytes=allocated * GIB, num_alloc_retries=retries,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("retries", "step_s", "said"),
+    [
+        (40, 384 / 4000, "that is why"),  # 4,000 samples/s against 7,000
+        (2, 384 / 4000, "it may be why"),
+        (0, 384 / 4000, ""),
+        (40, 384 / 7500, ""),  # it flushes, and is faster all the same
+    ],
+)
+def test_retries_are_the_cause_of_a_slower_larger_size(retries, step_s, said):
+    by_rule = findings(
+        trial_of(256, 256 / 7000, memory=memory(60, 58)),
+        trial_of(384, step_s, memory=memory(78, 76, retries=retries)),
+        size=256,
+    )
+    assert ("memory.retries_above" in by_rule) is bool(said)
+    if said:
+        message = by_rule["memory.retries_above"].message
+        assert "batch 384 is slower than batch 256 (4,000 against 7,000 samples/s)" in message
+        assert f"flushed its cache {retries} times" in message
+        assert said in message
 
 
 @pytest.mark.parametrize(("reserved", "allocated", "fires"), [(60, 40, True), (60, 55, False)])
