@@ -50,6 +50,39 @@ def settings(measurements: Measurements) -> list[Finding]:
     ]
 
 
+def shared_core(measurements: Measurements) -> list[Finding]:
+    """Data workers that may run on fewer cores than the script began with."""
+    discovery = measurements.record.discovery
+    cores = discovery.cores if discovery is not None else None
+    if cores is None or cores.in_workers >= min(cores.num_workers, cores.at_start):
+        return []
+    by = f" ({', '.join(cores.variables)})" if cores.variables else ""
+    on = "1 core" if cores.in_workers == 1 else f"{cores.in_workers} cores"
+    return [
+        Finding(
+            rule="workers.share_cores",
+            severity="warning",
+            message=f"{cores.num_workers} data workers share {on} of the {cores.at_start} that the "
+            f"script began with: its mask of cores shrank while it imported{by}, and workers "
+            "inherit it",
+            evidence=(
+                Evidence(
+                    metric="cores of all data workers",
+                    value=cores.in_workers,
+                    threshold=min(cores.num_workers, cores.at_start),
+                ),
+            ),
+            remedy="give the workers all cores back"
+            + (", or start without these variables:" if cores.variables else ":"),
+            code=(
+                "def on_all_cores(worker):",
+                "    os.sched_setaffinity(0, range(os.cpu_count()))",
+                "DataLoader(..., worker_init_fn=on_all_cores)",
+            ),
+        )
+    ]
+
+
 def retries(measurements: Measurements, batch_size: int) -> list[Finding]:
     """The allocator had to give memory back to the driver, which stops the GPU."""
     num = max(

@@ -42,7 +42,12 @@ def findings_of(
         findings += device_findings.retries_above(measurements, batch_size)
         findings += device_findings.scattered(measurements, batch_size)
         findings += device_findings.graph_pools(measurements, batch_size)
-    devices = (device_findings.settings, device_findings.unseen, creep_findings.creep)
+    devices = (
+        device_findings.settings,
+        device_findings.unseen,
+        device_findings.shared_core,
+        creep_findings.creep,
+    )
     for rule in (*_RULES, *batch_findings.RULES, *disturbances.RULES, *devices):
         findings += rule(measurements)
     return worst_first(findings)

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ..devices.core_masks import start_on
 from ..process.channel import Channel
 from ..process.messages import CannotSteer, Ended, Raised, Touched
 from ..process.orders import WorkOrder
@@ -150,7 +151,7 @@ def become_the_script(order: WorkOrder) -> None:
 
     start_here()
     if order.cores:
-        os.sched_setaffinity(0, order.cores)  # before torch counts them for its threads
+        start_on(order.cores)  # before torch counts them for its threads
     if order.module:
         sys.argv = [order.script, *order.arguments]
         sys.path.insert(0, os.getcwd())  # noqa: PTH109

@@ -5,7 +5,7 @@ import pytest
 from batchadvisor.advisor.explain.findings import findings_of
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.probes.devices.torch_devices import _with_segments
-from batchadvisor.records import Counters, DeviceInfo, Memory
+from batchadvisor.records import CoreMasks, Counters, DeviceInfo, Memory
 
 from ..on_paper import record_of, trial_of
 
@@ -64,7 +64,9 @@ def test_retries_are_the_cause_of_a_slower_larger_size(retries, step_s, said):
     assert ("memory.retries_above" in by_rule) is bool(said)
     if said:
         message = by_rule["memory.retries_above"].message
-        assert "batch 384 is slower than batch 256 (4,000 against 7,000 samples/s)" in message
+        assert (
+            "batch 384 is slower than batch 256 (4,000 against 7,000 samples per second)" in message
+        )
         assert f"flushed its cache {retries} times" in message
         assert said in message
 
@@ -92,3 +94,17 @@ def test_what_is_on_already_is_not_proposed(monkeypatch):
     assert "expandable" not in by_rule["memory.retries"].remedy
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:False")
     assert _with_segments() == ""
+
+
+@pytest.mark.parametrize(
+    ("at_start", "workers", "in_workers", "fires"),
+    [(16, 8, 1, True), (16, 8, 4, True), (16, 8, 16, False), (16, 8, 8, False), (4, 8, 4, False),
+     (16, 0, 0, False), (1, 8, 1, False)],
+)  # fmt: skip
+def test_workers_on_fewer_cores_than_there_were(at_start, workers, in_workers, fires):
+    masks = CoreMasks(at_start=at_start, in_loop=1, num_workers=workers, in_workers=in_workers)
+    record = record_of((trial_of(64, 0.1),))
+    discovery = msgspec.structs.replace(record.discovery, cores=masks)
+    record = msgspec.structs.replace(record, discovery=discovery)
+    found = findings_of(Measurements.of(record), 64, None, None)
+    assert ("workers.share_cores" in {finding.rule for finding in found}) is fires
