@@ -57,6 +57,11 @@ _SHARED = (
     "unable to resize file </torch_",
 )
 _BUS_ERROR = "is killed by signal: bus error"
+_GATHERED = re.compile(
+    r"(?:gather got an input of invalid size: got|input tensor at index \d+ has invalid shape) "
+    r"\[([\d, ]+)\], but expected \[([\d, ]+)\]"
+)
+"""torch/csrc/cuda/comm.cpp, where DataParallel puts the parts of an output together."""
 _PINNING = "(in the pin memory thread"
 
 
@@ -154,6 +159,9 @@ def known_failure(
     lower = text.lower()
     if _BUS_ERROR in lower or any(part in lower for part in _SHARED):
         return SHARED_MEMORY
+    gathered = _GATHERED.search(lower)
+    if gathered is not None:
+        return _apart(*gathered.groups())
     limit = kernel_limit(text, batch_size, shape, smaller_ran=smaller_ran)
     if limit is None or not limit.why:
         return None if limit is None else TOO_LARGE
@@ -161,6 +169,20 @@ def known_failure(
     if limit.largest:
         below = f"Take {limit.largest} or less, by these shapes."
     return KnownFailure(f"{TOO_LARGE.what}: {limit.why}", below)
+
+
+def _apart(got: str, expected: str) -> KnownFailure | None:
+    """Parts of an output that DataParallel cannot put together along axis 0."""
+    pairs = zip(got.split(", "), expected.split(", "), strict=False)
+    axis = next((axis for axis, (one, other) in enumerate(pairs) if one != other), None)
+    if axis is None or axis == 0:
+        return None
+    return KnownFailure(
+        f"DataParallel puts outputs together along axis 0, and the parts of one differ in axis "
+        f"{axis} ([{got}] and [{expected}]): its batch, or a length of its own, lies there",
+        "Return it with the batch in axis 0, or take a size, and drop_last=True, by which all GPUs "
+        "get as many samples.",
+    )
 
 
 def known_refusal(

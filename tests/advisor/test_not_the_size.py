@@ -5,6 +5,7 @@ takes. The words are those of public reports; the numbers around them are made u
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.explain.known_failures import PINNED, failure_of, known_failure
+from batchadvisor.advisor.explain.tail_findings import tail_findings
 from batchadvisor.advisor.measured.kernel_limits import kernel_limit
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.measured.refused import request_of
@@ -12,7 +13,7 @@ from batchadvisor.advisor.search.next_trial import Done, next_trial
 from batchadvisor.errors import ScriptError
 from batchadvisor.probes.process.endings import over
 from batchadvisor.probes.process.messages import Raised
-from batchadvisor.records import Goal
+from batchadvisor.records import Goal, TailCheck
 from batchadvisor.session.setup.options import RunOptions
 from batchadvisor.session.workers.failures import (
     error_of,
@@ -262,3 +263,33 @@ class TestAnEvaluation:
     def test_a_refusal_of_the_training_is_one(self):
         record = record_of(numbered(refused(8, OWN)), num_workers_started=1)
         assert next_trial(record).batch_size < 8
+
+
+class TestPartsOfDataParallel:
+    @pytest.mark.parametrize(
+        ("words", "axis"),
+        [
+            ("RuntimeError: Gather got an input of invalid size: got [2, 3, 12, 256, 64], but "
+             "expected [2, 4, 12, 256, 64] (gather at comm.cpp:227)", 1),
+            ("RuntimeError: Input tensor at index 1 has invalid shape [1, 5, 256], but expected "
+             "[1, 6, 256]", 1),
+            ("RuntimeError: Input tensor at index 3 has invalid shape [14, 14], but expected "
+             "[14, 17]", 1),
+            ("RuntimeError: Input tensor at index 1 has invalid shape [5], but expected [6]", None),
+            ("RuntimeError: Input tensor at index 1 has inv", None),
+        ],
+    )  # fmt: skip
+    def test_the_axis_in_which_they_differ(self, words, axis):
+        known = known_failure(words)
+        assert (known is None) is (axis is None)
+        if axis is not None:
+            assert f"differ in axis {axis}" in known.what
+            assert "drop_last=True" in known.remedy
+
+    def test_the_executed_last_batch_says_it(self):
+        words = "RuntimeError: Input tensor at index 3 has invalid shape [2, 1, 9], but expected "
+        check = TailCheck(num_samples=13, outcome="exception", detail=words + "[2, 4, 9]")
+        record = record_of((trial_of(16, 0.1),))
+        measurements = Measurements.of(record)
+        found = tail_findings(measurements, 16, None, check)
+        assert "differ in axis 1" in found[0].message
