@@ -6,6 +6,7 @@ Every formula is compared with the framework's own code by tests/tails and tests
 from __future__ import annotations
 
 from ...records import Layout, Pipeline
+from .conditions import num_shares
 from .pipeline import (
     ACCELERATE,
     DDP,
@@ -13,7 +14,6 @@ from .pipeline import (
     batch_is,
     dispatches,
     drops_last,
-    num_shares,
     sampler_of,
 )
 

@@ -60,12 +60,6 @@ def sampler_of(pipeline: Pipeline) -> Sampler:
     return "plain" if pipeline.iterable else "distributed"
 
 
-def num_shares(pipeline: Pipeline) -> int:
-    """Data workers of one process that each cut batches of their own share of a stream."""
-    shares = pipeline.iterable and pipeline.setup == "dataloader"
-    return max(1, pipeline.num_workers) if shares else 1
-
-
 def _lightning_deals(pipeline: Pipeline) -> bool:
     """Whether Lightning puts its own sampler in to predict: an iterable dataset takes none."""
     return pipeline.setup == "lightning" and pipeline.stage == "predict" and not pipeline.iterable

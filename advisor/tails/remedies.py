@@ -11,16 +11,8 @@ from typing import Any
 import msgspec
 
 from ...records import Pipeline
-from .pipeline import (
-    ACCELERATE,
-    DDP,
-    GLOBAL,
-    KERAS,
-    batch_is,
-    num_shares,
-    own_size,
-    sampler_of,
-)
+from .conditions import num_shares
+from .pipeline import ACCELERATE, DDP, GLOBAL, KERAS, batch_is, own_size, sampler_of
 from .sweeps import clean_first, downwards, is_clean, nearest_clean, outwards
 
 SGD = ("SGD", "sgd", "Nesterov")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...records import Layout, Pipeline
 from . import conditions
-from .pipeline import ACCELERATE, DDP, KERAS, dispatches, num_shares, sampler_of
+from .pipeline import ACCELERATE, DDP, KERAS, dispatches, sampler_of
 
 
 class Rule(NamedTuple):
@@ -81,7 +81,7 @@ RULES: tuple[Rule, ...] = (
     Rule("loader.no-steps", _always, conditions.no_steps),
     Rule(
         "iterable.worker-tails",
-        lambda pipeline: num_shares(pipeline) > 1,
+        lambda pipeline: conditions.num_shares(pipeline) > 1,
         conditions.worker_tails,
     ),
     Rule("norm.one-value", _has_torch_norm, conditions.one_value),

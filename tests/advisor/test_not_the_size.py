@@ -269,16 +269,13 @@ class TestPartsOfDataParallel:
     @pytest.mark.parametrize(
         ("words", "axis"),
         [
-            ("RuntimeError: Gather got an input of invalid size: got [2, 3, 12, 256, 64], but "
-             "expected [2, 4, 12, 256, 64] (gather at comm.cpp:227)", 1),
-            ("RuntimeError: Input tensor at index 1 has invalid shape [1, 5, 256], but expected "
-             "[1, 6, 256]", 1),
-            ("RuntimeError: Input tensor at index 3 has invalid shape [14, 14], but expected "
-             "[14, 17]", 1),
-            ("RuntimeError: Input tensor at index 1 has invalid shape [5], but expected [6]", None),
-            ("RuntimeError: Input tensor at index 1 has inv", None),
+            ("Gather got an input of invalid size: got [2, 3, 12], but expected [2, 4, 12] (x)", 1),
+            ("Input tensor at index 1 has invalid shape [1, 5, 256], but expected [1, 6, 256]", 1),
+            ("Input tensor at index 3 has invalid shape [14, 14], but expected [14, 17]", 1),
+            ("Input tensor at index 1 has invalid shape [5], but expected [6]", None),
+            ("Input tensor at index 1 has inv", None),
         ],
-    )  # fmt: skip
+    )
     def test_the_axis_in_which_they_differ(self, words, axis):
         known = known_failure(words)
         assert (known is None) is (axis is None)

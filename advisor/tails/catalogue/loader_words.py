@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from ....records import Evidence, Layout, Pipeline
 from ....units import format_count, format_runs
-from ..conditions import HARMFUL_WEIGHT, smallest_part, untaken
-from ..pipeline import num_shares
+from ..conditions import HARMFUL_WEIGHT, num_shares, smallest_part, untaken
 from .phrases import Said, counted, of_all, others, say
 
 
