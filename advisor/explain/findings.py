@@ -15,7 +15,7 @@ from ..measured.scaling import slower_than_larger
 from ..measured.sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
 from ..measured.thresholds import BUDGET_SPENT
 from . import batch_findings, creep_findings, device_findings, disturbances, token_findings
-from .known_failures import failure_of
+from .known_failures import failure_of, not_the_size
 from .ratios import rate_name
 from .remedies import nothing_fits
 from .tail_findings import tail_findings
@@ -109,27 +109,6 @@ def _refused(measurements: Measurements) -> list[Finding]:
             message=message,
             evidence=tuple(Evidence(metric="batch size", value=size) for size in sizes),
         )
-    ]
-
-
-def _not_the_size(measurements: Measurements) -> list[Finding]:
-    """Refusals that have another cause than that a batch is too large for the device."""
-    record = measurements.record
-    known = {
-        found.what: (found, trial)
-        for trial in record.trials
-        if trial.outcome == "out_of_memory" and not trial.ran and trial.says_of_size
-        if (found := failure_of(trial, record.device, smaller_ran=False)) is not None
-    }
-    return [
-        Finding(
-            rule="memory.not_the_size",
-            severity="warning",
-            message=f"{measurements.named(trial.batch_size)}: {found.what}",
-            evidence=(Evidence(metric="batch size", value=trial.batch_size),),
-            remedy=found.remedy,
-        )
-        for found, trial in known.values()
     ]
 
 
@@ -342,7 +321,7 @@ def _left_out(measurements: Measurements) -> list[Finding]:
 
 _RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (
     _refused,
-    _not_the_size,
+    not_the_size,
     _nothing_fits,
     _broken,
     _ended,

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...records import DeviceInfo, Trial
+from ...records import DeviceInfo, Evidence, Finding, Trial
 from ...units import format_bytes
 from ..measured.kernel_limits import kernel_limit
+from ..measured.measurements import Measurements
 from ..measured.refused import not_of_the_size, request_of, taken_by, worked_aside
 
 
@@ -221,3 +222,24 @@ def failure_of(
         return KnownFailure(taken, TAKEN)
     total = None if device is None else device.total_bytes
     return known_refusal(trial.detail, trial.aside, batch_size=trial.batch_size, device_bytes=total)
+
+
+def not_the_size(measurements: Measurements) -> list[Finding]:
+    """Refusals that have another cause than that a batch is too large for the device."""
+    record = measurements.record
+    known = {
+        found.what: (found, trial)
+        for trial in record.trials
+        if trial.outcome == "out_of_memory" and not trial.ran and trial.says_of_size
+        if (found := failure_of(trial, record.device, smaller_ran=False)) is not None
+    }
+    return [
+        Finding(
+            rule="memory.not_the_size",
+            severity="warning",
+            message=f"{measurements.named(trial.batch_size)}: {found.what}",
+            evidence=(Evidence(metric="batch size", value=trial.batch_size),),
+            remedy=found.remedy,
+        )
+        for found, trial in known.values()
+    ]
